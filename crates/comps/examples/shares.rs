@@ -2,8 +2,8 @@
 //! datagrams.
 
 use anabranch_comps::{Batch, Config, Core, Input, Output};
-use anabranch_multipath::Time;
 use anabranch_multipath::schedule::without_windows;
+use anabranch_multipath::{Core as _, Time};
 
 /// Paths of the session.
 const PATHS: usize = 3;

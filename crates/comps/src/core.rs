@@ -9,12 +9,12 @@ use anabranch_multipath::schedule::SpecError;
 use anabranch_multipath::{DELAYED_BYTES, PathId, PathView, Time, seed};
 
 use crate::io::{Ends, Failure, Input, Output};
-use crate::looped::{CHAIN, Fingerprints};
-use crate::session::{Common, Room, Session};
+use crate::looped::CHAIN;
+use crate::session::{Common, Origin, Room, Session};
 use crate::tuples::Tuples;
 use crate::{
-    Batch, CloseReason, Config, DownReason, Event, PathCounters, Protocol, Renumbering, SessionId,
-    Silent, Snapshot, TupleId, Unsplit,
+    Batch, CloseReason, Config, DownReason, Event, PathCounters, Renumbering, SessionId, Silent,
+    Snapshot, TupleId, Unsplit,
 };
 
 /// Pause between two searches for a session to close in favour of a new one.
@@ -33,11 +33,12 @@ const FOR_A_WINDOW: usize = 2 << 20;
 
 /// The splitter's core.
 ///
-/// After each [`Core::handle`] call [`Core::poll`] until it returns `None`, before the batch's
-/// buffer is used again.
+/// The driver polls it until it returns `None` before it uses the buffer of a batch again: an
+/// [`Output`] may name a part of the batch just handled.
 #[derive(Debug)]
 pub struct Core {
-    config: Config,
+    /// The settings, and the state that sessions write into.
+    common: Common,
     sessions: BTreeMap<SessionId, Box<Session>>,
     clients: BTreeMap<Ends, SessionId>,
     timers: BTreeSet<(Time, SessionId)>,
@@ -51,51 +52,16 @@ pub struct Core {
     openings_due: Time,
     loop_limit: ReportLimit,
     refusal_limit: ReportLimit,
-    /// Protocols already reported to number their packets in clear.
-    numbered: BTreeSet<Protocol>,
-    /// The time before which no session reports that its server does not answer.
-    next_unanswered: Time,
     /// Totals of closed sessions that were never split.
     unsplit: Unsplit,
     /// The path of each tuple; all sessions have the same layout.
     layout: Tuples,
     own: BTreeSet<SocketAddr>,
-    fingerprints: Fingerprints,
-    broken: Vec<Option<DownReason>>,
-    /// The state of each path's window, if the schedule uses windows.
-    windows: Option<Vec<PathView>>,
-    /// Queue of the sessions that wait for a window. They are served in turn.
-    held: VecDeque<SessionId>,
-    counters: Vec<PathCounters>,
     removed: PathCounters,
     /// Number of changes of the settings.
     changes: u64,
-    no_path: u64,
-    hurried: u64,
     looped: u64,
     refused: u64,
-    outputs: VecDeque<Output>,
-}
-
-/// Splits the core's fields so that one session can be changed while it borrows all other fields.
-macro_rules! common {
-    ($core:ident, $room:expr) => {
-        Common {
-            config: &$core.config,
-            outputs: &mut $core.outputs,
-            counters: &mut $core.counters,
-            no_path: &mut $core.no_path,
-            hurried: &mut $core.hurried,
-            fingerprints: &mut $core.fingerprints,
-            numbered: &mut $core.numbered,
-            next_unanswered: &mut $core.next_unanswered,
-            broken: &$core.broken,
-            windows: $core.windows.as_deref_mut(),
-            held: &mut $core.held,
-            kept: None,
-            room: $room,
-        }
-    };
 }
 
 impl Core {
@@ -109,9 +75,9 @@ impl Core {
     /// the last path.
     pub fn new(config: Config) -> Result<Core, SpecError> {
         check(&config)?;
-        let paths = config.ports.len();
         let layout = Tuples::new(&config.ports);
         Ok(Core {
+            common: Common::new(config),
             sessions: BTreeMap::new(),
             clients: BTreeMap::new(),
             timers: BTreeSet::new(),
@@ -122,85 +88,29 @@ impl Core {
             openings_due: Time::ZERO,
             loop_limit: ReportLimit::default(),
             refusal_limit: ReportLimit::default(),
-            numbered: BTreeSet::new(),
-            next_unanswered: Time::ZERO,
             unsplit: Unsplit::default(),
             layout,
             own: BTreeSet::new(),
-            fingerprints: Fingerprints::new(),
-            broken: vec![None; paths],
-            windows: closed(&config),
-            held: VecDeque::new(),
-            counters: vec![PathCounters::default(); paths],
             removed: PathCounters::default(),
             changes: 0,
-            no_path: 0,
-            hurried: 0,
             looped: 0,
             refused: 0,
-            outputs: VecDeque::new(),
-            config,
         })
-    }
-
-    /// Processes an event.
-    pub fn handle(&mut self, now: Time, input: Input<'_>) {
-        self.latest = now;
-        match input {
-            Input::Client { client, server, local, batch } => {
-                self.on_client(now, (client, server), local, &batch);
-            }
-            Input::Server { session, tuple, batch } => self.on_server(now, session, tuple, &batch),
-            Input::Late { session, batch } => self.on_late(now, session, &batch),
-            Input::Resolved { session, found: true, barred } => {
-                self.on_resolved(now, session, barred);
-            }
-            Input::Resolved { session, found: false, .. } => {
-                self.close(session, CloseReason::Unresolved);
-            }
-            Input::Opened { local } => drop(self.own.insert(local)),
-            Input::Shut { local } => drop(self.own.remove(&local)),
-            Input::Failed { session, tuple, failure, datagrams, bytes } => {
-                self.on_failure(now, session, tuple, failure, datagrams, bytes);
-            }
-            Input::Path { path, broken } => self.on_path_change(now, path, broken),
-            Input::Windows(views) => self.on_windows(now, views),
-            Input::Shutdown => self.close_all(),
-        }
-    }
-
-    /// Returns the next action, or `None` if there is none. Processes timeouts due by `now` first.
-    pub fn poll(&mut self, now: Time) -> Option<Output> {
-        self.latest = now;
-        while self.outputs.is_empty() {
-            let &(due, session) = self.timers.first()?;
-            if due > now {
-                return None;
-            }
-            self.timers.pop_first();
-            self.on_timeout(now, session);
-        }
-        self.outputs.pop_front()
-    }
-
-    /// Returns when [`Core::poll`] has to be called without an event.
-    pub fn next_timeout(&self) -> Option<Time> {
-        self.timers.first().map(|timer| timer.0)
     }
 
     /// Returns all counters.
     pub fn snapshot(&self) -> Snapshot {
-        let mut paths = self.counters.clone();
+        let mut paths = self.common.counters.clone();
         for (index, counters) in paths.iter_mut().enumerate() {
-            counters.works = self.broken[index].is_none();
+            counters.works = self.common.broken[index].is_none();
             counters.rtt = self.sessions.values().filter_map(|session| session.rtt(index)).min();
             counters.silent_sessions =
                 self.sessions.values().filter(|session| session.finds_silent(index)).count();
         }
         let mut unsplit = self.unsplit.clone();
         let alive = self.sessions.values().filter(|session| session.is_unsplit());
-        let far_end = self.config.far_end;
-        alive.for_each(|session| unsplit.add(session.id, session.why_kept(far_end)));
+        let far_end = self.common.config.far_end;
+        alive.for_each(|session| unsplit.add(session.origin.id, session.why_kept(far_end)));
         Snapshot {
             paths,
             removed: self.removed,
@@ -209,9 +119,9 @@ impl Core {
             opened: self.next_session,
             unsplit,
             pinned: Vec::new(),
-            no_path: self.no_path,
+            no_path: self.common.no_path,
             waiting: self.sessions.values().map(|session| session.waiting()).sum(),
-            hurried: self.hurried,
+            hurried: self.common.hurried,
             looped: self.looped,
             refused: self.refused,
             missed: 0,
@@ -256,16 +166,15 @@ impl Core {
         before: &[Option<PathId>],
     ) -> Result<Renumbering, SpecError> {
         check(&config)?;
-        let numbers = Renumbering::new(&self.config, &config, before);
-        let old = std::mem::replace(&mut self.config, config);
+        let numbers = Renumbering::new(&self.common.config, &config, before);
+        let old = self.common.reconfigure(config);
         self.changes += 1;
-        self.layout = Tuples::new(&self.config.ports);
-        self.windows = closed(&self.config);
-        self.broken = numbers.carry(self.broken.drain(..)).0;
-        let (counters, gone) = numbers.carry(self.counters.drain(..));
-        self.counters = counters;
+        self.layout = Tuples::new(&self.common.config.ports);
+        self.common.broken = numbers.carry(self.common.broken.drain(..)).0;
+        let (counters, gone) = numbers.carry(self.common.counters.drain(..));
+        self.common.counters = counters;
         gone.iter().for_each(|counters| self.removed.absorb(counters));
-        let draw = (!draws_alike(&old, &self.config, &numbers)).then_some(self.changes);
+        let draw = (!draws_alike(&old, &self.common.config, &numbers)).then_some(self.changes);
         let all: Vec<SessionId> = self.sessions.keys().copied().collect();
         for id in all {
             self.with(now, id, |session, common| session.reconfigure(&numbers, draw, common));
@@ -280,7 +189,7 @@ impl Core {
     }
 
     fn on_resolved(&mut self, now: Time, id: SessionId, barred: &[PathId]) {
-        if (0..self.config.ports.len()).all(|index| barred.contains(&PathId::at(index))) {
+        if (0..self.common.config.ports.len()).all(|index| barred.contains(&PathId::at(index))) {
             return self.close(id, CloseReason::Unreachable);
         }
         self.with(now, id, |session, common| session.on_resolved(now, barred, common));
@@ -300,13 +209,13 @@ impl Core {
 
     /// Calls `act` with the session `id` and the state that all sessions share. Afterwards sets
     /// the session's timer again if it is due earlier than before.
-    fn with(&mut self, now: Time, id: SessionId, act: impl FnOnce(&mut Session, &mut Common<'_>)) {
-        let most = if self.windows.is_some() { FOR_A_WINDOW } else { WAITING.1 };
+    fn with(&mut self, now: Time, id: SessionId, act: impl FnOnce(&mut Session, &mut Common)) {
+        let most = if self.common.windows.is_some() { FOR_A_WINDOW } else { WAITING.1 };
         let share = WAITING.0 / self.sessions.len().max(1);
-        let room = Room { patience: share.min(most), delayed: share.min(DELAYED_BYTES) };
+        self.common.room = Room { patience: share.min(most), delayed: share.min(DELAYED_BYTES) };
         let Some(session) = self.sessions.get_mut(&id) else { return };
-        act(session, &mut common!(self, room));
-        let due = session.next_timeout(&self.config).max(now);
+        act(session, &mut self.common);
+        let due = session.next_timeout(&self.common.config).max(now);
         // A timer that fires too early costs one check. Setting it again at each datagram would
         // cost more.
         if session.armed.is_none_or(|armed| due < armed) {
@@ -327,11 +236,11 @@ impl Core {
         batch: &Batch<'_>,
     ) -> Option<SessionId> {
         let (client, server) = ends;
-        let chain = self.fingerprints.chain(now, batch.datagram(0));
+        let chain = self.common.fingerprints.chain(now, batch.datagram(0));
         if self.own.contains(&client) || chain >= CHAIN {
             self.looped += batch.count();
             if self.loop_limit.due(now, batch.count()).is_some() {
-                self.outputs.push_back(Output::Event(Event::Loop { client }));
+                self.common.outputs.push_back(Output::Event(Event::Loop { client }));
             }
             return None;
         }
@@ -341,15 +250,14 @@ impl Core {
         }
         let id = SessionId(self.next_session);
         self.next_session += 1;
-        let mut session = Session::new(id, ends, now, &self.config);
-        (session.local, session.chain) = (local, chain);
-        let others = self.sessions.values().filter(|other| other.ends.1 == ends.1);
-        session.heard_before = others.filter_map(|other| other.last_heard()).max();
-        self.sessions.insert(id, Box::new(session));
+        let others = self.sessions.values().filter(|other| other.origin.ends.1 == server);
+        let heard_before = others.filter_map(|other| other.last_heard()).max();
+        let origin = Origin { id, ends, local, chain, heard_before };
+        self.sessions.insert(id, Box::new(Session::new(origin, now, &self.common.config)));
         self.clients.insert(ends, id);
         self.unanswered.push_back(id);
-        self.outputs.push_back(Output::Event(Event::Opened { session: id, client, server }));
-        self.outputs.push_back(Output::Resolve { session: id, server });
+        self.common.outputs.push_back(Output::Event(Event::Opened { session: id, client, server }));
+        self.common.outputs.push_back(Output::Resolve { session: id, server });
         Some(id)
     }
 
@@ -360,7 +268,7 @@ impl Core {
     /// sockets all the time.
     fn may_open(&mut self, now: Time) -> bool {
         let each = Duration::from_secs(1) / OPENINGS as u32;
-        let burst = each * u32::try_from(self.config.sessions).unwrap_or(u32::MAX);
+        let burst = each * u32::try_from(self.common.config.sessions).unwrap_or(u32::MAX);
         if self.openings_due > now + burst {
             return false;
         }
@@ -371,7 +279,7 @@ impl Core {
     fn refuse(&mut self, now: Time, client: SocketAddr, datagrams: u64) {
         self.refused += datagrams;
         if let Some(datagrams) = self.refusal_limit.due(now, datagrams) {
-            self.outputs.push_back(Output::Event(Event::Refused { client, datagrams }));
+            self.common.outputs.push_back(Output::Event(Event::Refused { client, datagrams }));
         }
     }
 
@@ -379,11 +287,11 @@ impl Core {
     /// answered, or else the session that has been idle longest. Returns `None` if all sessions
     /// are in use.
     fn make_room(&mut self, now: Time) -> Option<()> {
-        if self.sessions.len() < self.config.sessions {
+        if self.sessions.len() < self.common.config.sessions {
             return Some(());
         }
         while let Some(id) = self.unanswered.pop_front() {
-            if self.sessions.get(&id).is_some_and(|session| !session.answered) {
+            if self.sessions.get(&id).is_some_and(|session| !session.has_answered()) {
                 self.close(id, CloseReason::Evicted);
                 return Some(());
             }
@@ -403,20 +311,21 @@ impl Core {
 
     fn close(&mut self, id: SessionId, reason: CloseReason) {
         let Some(session) = self.sessions.remove(&id) else { return };
-        self.clients.remove(&session.ends);
+        self.clients.remove(&session.origin.ends);
         if let Some(armed) = session.armed {
             self.timers.remove(&(armed, id));
         }
-        if self.unanswered.len() > 2 * self.config.sessions {
+        if self.unanswered.len() > 2 * self.common.config.sessions {
             let sessions = &self.sessions;
-            self.unanswered.retain(|id| sessions.get(id).is_some_and(|session| !session.answered));
+            self.unanswered
+                .retain(|id| sessions.get(id).is_some_and(|session| !session.has_answered()));
         }
-        self.no_path += session.waiting() as u64;
+        self.common.no_path += session.waiting() as u64;
         if session.is_unsplit() {
-            self.unsplit.add(id, session.why_kept(self.config.far_end));
+            self.unsplit.add(id, session.why_kept(self.common.config.far_end));
         }
-        self.outputs.push_back(Output::Close { session: id });
-        self.outputs.push_back(Output::Event(Event::Closed { session: id, reason }));
+        self.common.outputs.push_back(Output::Close { session: id });
+        self.common.outputs.push_back(Output::Event(Event::Closed { session: id, reason }));
     }
 
     fn close_all(&mut self) {
@@ -427,13 +336,13 @@ impl Core {
     /// Stores the congestion windows of the paths, and sends datagrams that waited for room in a
     /// window. Sessions take turns, and each sends a few datagrams per turn.
     fn on_windows(&mut self, now: Time, views: &[PathView]) {
-        let Some(windows) = &mut self.windows else { return };
+        let Some(windows) = &mut self.common.windows else { return };
         windows.iter_mut().zip(views).for_each(|(window, view)| *window = *view);
         let mut goes_on = true;
         while goes_on {
             goes_on = false;
-            for _ in 0..self.held.len() {
-                let Some(id) = self.held.pop_front() else { break };
+            for _ in 0..self.common.held.len() {
+                let Some(id) = self.common.held.pop_front() else { break };
                 self.with(now, id, |session, common| goes_on |= session.use_windows(now, common));
             }
         }
@@ -442,7 +351,7 @@ impl Core {
     fn on_timeout(&mut self, now: Time, id: SessionId) {
         let Some(session) = self.sessions.get_mut(&id) else { return };
         session.armed = None;
-        if now.since(session.client_heard()) >= self.config.idle {
+        if now.since(session.client_heard()) >= self.common.config.idle {
             self.close(id, CloseReason::Idle);
             return;
         }
@@ -459,7 +368,7 @@ impl Core {
         bytes: u64,
     ) {
         let Some(path) = self.layout.path(tuple) else { return };
-        let counters = &mut self.counters[path.index()];
+        let counters = &mut self.common.counters[path.index()];
         counters.up.take_back(datagrams, bytes);
         let reason = match failure {
             Failure::Full => return counters.drops.full += datagrams,
@@ -478,19 +387,66 @@ impl Core {
     }
 
     fn on_path_change(&mut self, now: Time, path: PathId, broken: Option<DownReason>) {
-        if self.broken[path.index()] == broken {
+        if self.common.broken[path.index()] == broken {
             return;
         }
-        self.broken[path.index()] = broken;
+        self.common.broken[path.index()] = broken;
         let event = match broken {
             Some(reason) => Event::Down { path, session: None, reason },
             None => Event::Up { path, session: None },
         };
-        self.outputs.push_back(Output::Event(event));
+        self.common.outputs.push_back(Output::Event(event));
         let all: Vec<SessionId> = self.sessions.keys().copied().collect();
         for id in all {
             self.with(now, id, |session, common| session.on_path_change(now, common));
         }
+    }
+}
+
+impl anabranch_multipath::Core for Core {
+    type In<'a> = Input<'a>;
+    type Out = Output;
+
+    fn handle(&mut self, now: Time, input: Input<'_>) {
+        self.latest = now;
+        match input {
+            Input::Client { client, server, local, batch } => {
+                self.on_client(now, (client, server), local, &batch);
+            }
+            Input::Server { session, tuple, batch } => self.on_server(now, session, tuple, &batch),
+            Input::Late { session, batch } => self.on_late(now, session, &batch),
+            Input::Resolved { session, found: true, barred } => {
+                self.on_resolved(now, session, barred);
+            }
+            Input::Resolved { session, found: false, .. } => {
+                self.close(session, CloseReason::Unresolved);
+            }
+            Input::Opened { local } => drop(self.own.insert(local)),
+            Input::Shut { local } => drop(self.own.remove(&local)),
+            Input::Failed { session, tuple, failure, datagrams, bytes } => {
+                self.on_failure(now, session, tuple, failure, datagrams, bytes);
+            }
+            Input::Path { path, broken } => self.on_path_change(now, path, broken),
+            Input::Windows(views) => self.on_windows(now, views),
+            Input::Shutdown => self.close_all(),
+        }
+    }
+
+    fn poll(&mut self, now: Time) -> Option<Output> {
+        self.latest = now;
+        while self.common.outputs.is_empty() {
+            let &(due, session) = self.timers.first()?;
+            if due > now {
+                return None;
+            }
+            self.timers.pop_first();
+            self.on_timeout(now, session);
+        }
+        self.common.outputs.pop_front()
+    }
+
+    fn next_timeout(&self) -> Option<Time> {
+        self.timers.first().map(|timer| timer.0)
     }
 }
 
@@ -509,13 +465,6 @@ fn check(config: &Config) -> Result<(), SpecError> {
         "a handshake path that stands apart is the last"
     );
     config.schedule.build(config.scheduled(), seed::stream(config.seed, 0, "trial")).map(drop)
-}
-
-/// Returns the initial view of each path's window: no room, until the driver reports its state.
-/// Returns `None` if the schedule does not use windows.
-fn closed(config: &Config) -> Option<Vec<PathView>> {
-    let looks = config.schedule.family().needs_windows;
-    looks.then(|| vec![PathView::dead(); config.ports.len()])
 }
 
 /// Returns whether sessions may keep their present draw of the schedule under the new settings.

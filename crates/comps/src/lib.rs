@@ -5,9 +5,9 @@
 //! The core of the splitter (CoMPS, PETS 2022). It receives the datagrams of a user's existing
 //! sessions and decides the path of each one. It does no I/O.
 //!
-//! * [`Core`] is the entry point. [`Core::handle`] takes an [`Input`]: a batch from a client, a
-//!   batch from the server, an error of a socket, or a timeout. [`Core::poll`] then returns
-//!   [`Output`]s until it returns `None`. [`Core::next_timeout`] is the time of the next call.
+//! * [`Core`] is the entry point, a [`Core`](anabranch_multipath::Core) of the common shape. An
+//!   [`Input`] is a batch from a client, a batch from the server, or an event of a path or socket.
+//!   An [`Output`] is an action of the driver.
 //! * A *session* is one client address and its server. It has its own draw of the schedule and its
 //!   own view of each path's health.
 //! * [`Core::reconfigure`] changes the settings of a running core. Its sessions continue.

@@ -22,6 +22,13 @@ pub(crate) struct QueuedDatagram {
     pub(crate) ecn: u8,
 }
 
+impl QueuedDatagram {
+    /// Returns a copy of datagram number `index` of `batch`, which arrived at `since`.
+    pub(crate) fn new(since: Time, batch: &Batch<'_>, index: u64) -> QueuedDatagram {
+        QueuedDatagram { since, bytes: batch.datagram(index).into(), ecn: batch.ecn }
+    }
+}
+
 /// A queue of bounded size. The oldest datagram leaves first: it is sent by a path, or dropped.
 #[derive(Debug, Default)]
 pub(crate) struct WaitQueue {
@@ -43,9 +50,9 @@ impl WaitQueue {
     ) -> u64 {
         let mut dropped = 0;
         for index in first..first + count {
-            let bytes: Box<[u8]> = batch.datagram(index).into();
-            self.bytes += bytes.len();
-            self.kept.push_back(QueuedDatagram { since, bytes, ecn: batch.ecn });
+            let queued = QueuedDatagram::new(since, batch, index);
+            self.bytes += queued.bytes.len();
+            self.kept.push_back(queued);
             while self.kept.len() > LIMIT || self.bytes > limit {
                 self.take();
                 dropped += 1;

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use anabranch_comps::{Batch, CloseReason, Config, Event, Input, Kept, SessionId, Unsplit};
-use anabranch_multipath::{PathId, Time};
+use anabranch_multipath::{Core as _, PathId, Time};
 use world::{Follower, Mute, Server, World, client, config, numbered};
 
 fn closed<S: Server>(world: &World<S>) -> Vec<(u64, CloseReason)> {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anabranch_comps::{Batch, Config, Core, Guess, Input, Output, Payload, Protocol, SessionId};
 use anabranch_multipath::schedule::Spec;
-use anabranch_multipath::{LegView, PathView, Time};
+use anabranch_multipath::{Core as _, LegView, PathView, Time};
 
 fn client(number: u16) -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], 9_000 + number))

@@ -11,7 +11,8 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use anabranch_comps::{Batch, Config, Core, Event, Input, Output, Payload, SessionId, TupleId};
-use anabranch_multipath::{PathId, Time};
+use anabranch_multipath::conformance::check_at_rest;
+use anabranch_multipath::{Core as _, PathId, Time};
 use anabranch_netem::{Link, LinkSettings, Loss};
 
 pub mod moving;
@@ -309,6 +310,7 @@ impl<S: Server> World<S> {
                 Output::Event(event) => self.events.push((self.now, event)),
             }
         }
+        check_at_rest(&mut self.core, self.now);
     }
 
     fn resolve(&mut self, session: SessionId, server: Option<SocketAddr>) {

@@ -14,7 +14,8 @@ use std::time::Duration;
 
 use anabranch_comps::{Batch, Core, DownReason, Failure, Input as CoreInput, Output, SessionId};
 use anabranch_comps::{Config, Event, TupleId};
-use anabranch_multipath::{PathId, Time};
+use anabranch_multipath::conformance::check_at_rest;
+use anabranch_multipath::{Core as _, PathId, Time};
 
 use self::datagrams::Datagrams;
 use self::ledger::{Cause, Ends, Ledger};
@@ -208,8 +209,7 @@ impl Play {
             }
             self.ledger.sees(output, &cause);
         }
-        let due = self.core.next_timeout();
-        assert!(due.is_none_or(|due| due > self.now), "woken now for {due:?}: a spin");
+        check_at_rest(&mut self.core, self.now);
     }
 }
 

@@ -9,6 +9,7 @@ use std::time::Duration;
 use anabranch_multipath::{PathId, Time};
 
 use super::pins::Lane;
+use super::send::Run;
 use super::{Common, Session};
 use crate::Batch;
 
@@ -40,6 +41,16 @@ impl Held {
     pub(super) fn due(&self) -> Time {
         self.due
     }
+
+    /// Appends the datagrams of a batch. Too many end the hold.
+    fn add(&mut self, now: Time, batch: &Batch<'_>) {
+        self.bytes += batch.bytes.len();
+        if self.bytes > HELD_BYTES {
+            self.due = now;
+        }
+        let each = (0..batch.count()).map(|index| (batch.datagram(index).into(), batch.ecn));
+        self.datagrams.extend(each);
+    }
 }
 
 impl Session {
@@ -51,15 +62,19 @@ impl Session {
     /// datagrams. Therefore the session's traffic is held for the difference of the round-trip
     /// times. From the second attempt on, the hold is longer each time, so that the copy can win
     /// on a slow path, too.
-    pub(super) fn try_down_paths(&mut self, now: Time, batch: &Batch<'_>, common: &mut Common<'_>) {
-        if self.held.is_some() || !self.health.iter().any(|health| health.due_try(now).is_some()) {
+    pub(super) fn try_down_paths(&mut self, now: Time, batch: &Batch<'_>, common: &mut Common) {
+        if self.queues.held.is_some()
+            || !self.paths.health.iter().any(|health| health.due_try(now).is_some())
+        {
             return;
         }
         let lane = self.lane(now, batch.datagram(0), common);
         let mut lag = Duration::ZERO;
-        for index in 0..self.health.len() {
+        for index in 0..self.paths.len() {
             let path = PathId::at(index);
-            let Some((tries, opens_round)) = self.health[index].due_try(now) else { continue };
+            let Some((tries, opens_round)) = self.paths.health[index].due_try(now) else {
+                continue;
+            };
             if self.takes_copy(path, lane, common) {
                 let its_lag = self.lag(index, tries);
                 // One hold per round suffices: later datagrams of the round are sent at once,
@@ -69,25 +84,20 @@ impl Session {
             }
         }
         if !lag.is_zero() {
-            self.held = Some(Held { due: now + lag, bytes: 0, datagrams: Vec::new() });
+            self.queues.held = Some(Held { due: now + lag, bytes: 0, datagrams: Vec::new() });
         }
     }
 
     /// Holds a batch while a copy is in flight. Returns whether the batch is held.
     pub(super) fn hold_back(&mut self, now: Time, batch: &Batch<'_>) -> bool {
-        let Some(held) = &mut self.held else { return false };
-        held.bytes += batch.bytes.len();
-        if held.bytes > HELD_BYTES {
-            held.due = now;
-        }
-        held.datagrams
-            .extend((0..batch.count()).map(|index| (batch.datagram(index).into(), batch.ecn)));
+        let Some(held) = &mut self.queues.held else { return false };
+        held.add(now, batch);
         true
     }
 
     /// Sends the held datagrams if their time is up.
-    pub(super) fn release_held(&mut self, now: Time, common: &mut Common<'_>) {
-        let Some(held) = self.held.take_if(|held| now >= held.due) else { return };
+    pub(super) fn release_held(&mut self, now: Time, common: &mut Common) {
+        let Some(held) = self.queues.held.take_if(|held| now >= held.due) else { return };
         let outer = common.kept.replace(now);
         for (datagram, ecn) in &held.datagrams {
             self.route(now, &Batch::single(datagram, *ecn), common);
@@ -102,14 +112,14 @@ impl Session {
         now: Time,
         quiet: Duration,
         batch: &Batch<'_>,
-        common: &mut Common<'_>,
+        common: &mut Common,
     ) {
         if quiet < QUIET || common.config.far_end {
             return;
         }
         let lane = self.lane(now, batch.datagram(0), common);
-        for index in 0..self.health.len() {
-            let (path, health) = (PathId::at(index), &self.health[index]);
+        for index in 0..self.paths.len() {
+            let (path, health) = (PathId::at(index), &self.paths.health[index]);
             let idle = health.sent().is_some_and(|sent| now.since(sent) >= IDLE);
             if idle && !health.is_down() && self.takes_copy(path, lane, common) {
                 self.copy(now, path, Duration::ZERO, batch, common);
@@ -123,33 +133,30 @@ impl Session {
         path: PathId,
         pause: Duration,
         batch: &Batch<'_>,
-        common: &mut Common<'_>,
+        common: &mut Common,
     ) {
-        self.push(self.tuples.current(path), path, batch, 0, 1, common);
+        self.push(self.paths.current(path), Run { batch, at: 0, count: 1 }, common);
         common.counters[path.index()].copies += 1;
-        let asks = self.is_answered(batch.datagram(0));
-        self.health[path.index()].on_copy(now, pause, asks);
+        let asks = self.recognition.is_answered(batch.datagram(0));
+        self.paths.health_of(path).on_copy(now, pause, asks);
     }
 
     /// Returns the head start of a copy sent by path `index` at attempt number `tries` (from 0).
     fn lag(&self, index: usize, tries: u32) -> Duration {
-        let fastest = self.health.iter().filter_map(|health| health.rtt()).min();
-        let behind = match (self.health[index].rtt(), fastest) {
-            (Some(rtt), Some(fastest)) => (rtt - fastest) / 2,
-            _ => Duration::ZERO,
-        };
-        (behind + patience(tries)).min(LONGEST_LAG)
+        (self.paths.lag(index) + patience(tries)).min(LONGEST_LAG)
     }
 
     /// Returns whether `path` may carry a copy: the path has no local error, and it may carry the
     /// original. If the user named a handshake path, it alone may carry handshakes.
-    fn takes_copy(&self, path: PathId, lane: Lane, common: &Common<'_>) -> bool {
+    fn takes_copy(&self, path: PathId, lane: Lane, common: &Common) -> bool {
         let belongs = match (lane, common.handshake()) {
             (Lane::Free, _) => common.is_scheduled(path),
             (Lane::Pinned, Some(handshake)) => path == handshake,
-            (Lane::Pinned, None) => self.health[path.index()].is_down() && self.pinned_to.is_none(),
+            (Lane::Pinned, None) => {
+                self.paths.health[path.index()].is_down() && self.handshakes.pinned_to().is_none()
+            }
         };
-        belongs && common.broken[path.index()].is_none() && self.tuples.allows(path)
+        belongs && common.broken[path.index()].is_none() && self.paths.tuples.allows(path)
     }
 }
 

@@ -62,30 +62,34 @@ impl PathStay {
 impl Session {
     /// Reports, once per stay, that something other than the schedule keeps the session on one
     /// path.
-    pub(super) fn report_stay(&mut self, common: &mut Common<'_>) {
-        let could_split = common.config.scheduled() > 1 && !self.stay.reported;
-        let Some(path) = self.stay.path.filter(|_| could_split) else { return };
-        if !self.stay.is_long(common.config.every) {
+    pub(super) fn report_stay(&mut self, common: &mut Common) {
+        let could_split = common.config.scheduled() > 1 && !self.usage.stay.reported;
+        let Some(path) = self.usage.stay.path.filter(|_| could_split) else { return };
+        if !self.usage.stay.is_long(common.config.every) {
             return;
         }
         let why = self.why_kept(common.config.far_end);
         if !matches!(why, Kept::Schedule | Kept::Short | Kept::HandshakePath) {
-            self.stay.reported = true;
-            common.event(Event::Kept { session: self.id, path, why });
+            self.usage.stay.reported = true;
+            common.event(Event::Kept { session: self.origin.id, path, why });
         }
     }
 
     /// Returns why the session has stayed on one path.
     pub(crate) fn why_kept(&self, far_end: bool) -> Kept {
         let keeps = |protocol: &Protocol| !far_end && protocol.keeps_to_one_path();
-        if let Some(protocol) = self.protocol.filter(keeps) {
+        if let Some(protocol) = self.recognition.protocol().filter(keeps) {
             return Kept::Protocol(protocol);
         }
-        match self.protocol {
-            Some(Protocol::Quic) if self.pins.any() || self.stay.runs == 0 => Kept::Handshake,
-            Some(_) if self.stay.runs == 0 => Kept::HandshakePath,
-            _ if self.views.iter().filter(|view| view.usable).count() < 2 => Kept::OtherPaths,
-            _ if self.stay.runs < 2 => Kept::Short,
+        match self.recognition.protocol() {
+            Some(Protocol::Quic) if self.handshakes.pins.any() || self.usage.stay.runs == 0 => {
+                Kept::Handshake
+            }
+            Some(_) if self.usage.stay.runs == 0 => Kept::HandshakePath,
+            _ if self.paths.views().iter().filter(|view| view.usable).count() < 2 => {
+                Kept::OtherPaths
+            }
+            _ if self.usage.stay.runs < 2 => Kept::Short,
             _ => Kept::Schedule,
         }
     }

@@ -2,51 +2,32 @@
 
 use super::{Common, Session, splitter};
 use crate::config::{Config, Guess};
-use crate::protocol::{Confidence, Counter, Finding};
-use crate::session::pins::Pins;
+use crate::protocol::{Confidence, Counter, Finding, Recogniser, wireguard};
 use crate::{Batch, Event, Protocol};
 
-impl Session {
-    /// Determines from the client's datagrams which protocol the session carries, and whether its
-    /// packets are numbered in clear. A protocol chosen by the user takes precedence.
-    pub(super) fn recognise(&mut self, batch: &Batch<'_>, common: &mut Common<'_>) {
-        if let (None, Guess::Is(protocol)) = (self.protocol, common.config.protocol) {
-            self.carries(Finding { protocol, confidence: Confidence::Told }, common);
-        }
-        if common.config.far_end {
-            return;
-        }
-        let looks = common.config.protocol == Guess::Look;
-        let tells = looks || common.config.protocol == Guess::Is(Protocol::Other);
-        for index in 0..batch.count() {
-            let numbers = tells && self.recogniser.looks_for_numbers();
-            let marks = looks && self.recogniser.looks_at_clients();
-            if !numbers && !marks {
-                break;
-            }
-            let datagram = batch.datagram(index);
-            let finding = self.recogniser.on_client(datagram);
-            if let Some(finding) = finding.filter(|_| looks) {
-                self.carries(finding, common);
-            }
-            if numbers && self.is_split(common) && self.recogniser.finds_numbers(datagram) {
-                self.report_numbers(common);
-            }
-        }
+/// The protocol of a session.
+#[derive(Debug, Default)]
+pub(super) struct Recognition {
+    recogniser: Recogniser,
+    /// The protocol that the session is treated as carrying; `None` if it is unknown.
+    protocol: Option<Protocol>,
+}
+
+impl Recognition {
+    /// Returns the protocol that the session is treated as carrying; `None` if it is unknown.
+    pub(super) fn protocol(&self) -> Option<Protocol> {
+        self.protocol
     }
 
-    /// Compares the server's datagrams with the protocol that the client's datagrams suggest.
-    pub(super) fn recognise_answers(&mut self, batch: &Batch<'_>, common: &mut Common<'_>) {
-        for index in 0..batch.count() {
-            if !self.recogniser.looks_at_servers() {
-                return;
-            }
-            let finding = self.recogniser.on_server(batch.datagram(index));
-            let Some(finding) = finding.filter(|_| common.config.protocol == Guess::Look) else {
-                continue;
-            };
-            self.carries(finding, common);
-        }
+    /// Returns whether the session is treated as carrying `protocol`.
+    pub(super) fn is(&self, protocol: Protocol) -> bool {
+        self.protocol == Some(protocol)
+    }
+
+    /// Returns whether servers of the protocol always answer on the path of the client's newest
+    /// packet.
+    pub(super) fn always_follows(&self) -> bool {
+        self.protocol.is_some_and(Protocol::always_follows)
     }
 
     /// Returns whether the session stays on one path. With a far end it need not: the far end
@@ -55,26 +36,90 @@ impl Session {
         !config.far_end && self.protocol.is_some_and(Protocol::keeps_to_one_path)
     }
 
-    /// Returns whether several paths may carry the session.
-    fn is_split(&self, common: &Common<'_>) -> bool {
-        self.health.len() > 1 && !self.keeps_to_one_path(common.config)
+    /// Returns whether a server answers such a datagram. A keepalive of WireGuard gets no answer.
+    pub(super) fn is_answered(&self, datagram: &[u8]) -> bool {
+        let is_keepalive =
+            || wireguard::Message::of(datagram) == Some(wireguard::Message::Keepalive);
+        !self.is(Protocol::WireGuard) || !is_keepalive()
     }
 
-    fn carries(&mut self, finding: Finding, common: &mut Common<'_>) {
+    /// Returns the protocol to name in a report of numbers in clear.
+    fn numbered(&self) -> Protocol {
+        let seen = self.recogniser.finding();
+        let certain = seen.filter(|finding| finding.confidence == Confidence::Certain);
+        match self.protocol {
+            Some(protocol) if protocol != Protocol::Other => protocol,
+            _ => certain.map_or(Protocol::Other, |finding| finding.protocol),
+        }
+    }
+}
+
+impl Session {
+    /// Determines from the client's datagrams which protocol the session carries, and whether its
+    /// packets are numbered in clear. A protocol chosen by the user takes precedence.
+    pub(super) fn recognise(&mut self, batch: &Batch<'_>, common: &mut Common) {
+        if let (None, Guess::Is(protocol)) = (self.recognition.protocol, common.config.protocol) {
+            self.carries(Finding { protocol, confidence: Confidence::Told }, common);
+        }
+        if common.config.far_end {
+            return;
+        }
+        let looks = common.config.protocol == Guess::Look;
+        let tells = looks || common.config.protocol == Guess::Is(Protocol::Other);
+        for index in 0..batch.count() {
+            let numbers = tells && self.recognition.recogniser.looks_for_numbers();
+            let marks = looks && self.recognition.recogniser.looks_at_clients();
+            if !numbers && !marks {
+                break;
+            }
+            let datagram = batch.datagram(index);
+            let finding = self.recognition.recogniser.on_client(datagram);
+            if let Some(finding) = finding.filter(|_| looks) {
+                self.carries(finding, common);
+            }
+            if numbers
+                && self.is_split(common)
+                && self.recognition.recogniser.finds_numbers(datagram)
+            {
+                self.report_numbers(common);
+            }
+        }
+    }
+
+    /// Compares the server's datagrams with the protocol that the client's datagrams suggest.
+    pub(super) fn recognise_answers(&mut self, batch: &Batch<'_>, common: &mut Common) {
+        for index in 0..batch.count() {
+            if !self.recognition.recogniser.looks_at_servers() {
+                return;
+            }
+            let finding = self.recognition.recogniser.on_server(batch.datagram(index));
+            let Some(finding) = finding.filter(|_| common.config.protocol == Guess::Look) else {
+                continue;
+            };
+            self.carries(finding, common);
+        }
+    }
+
+    /// Returns whether several paths may carry the session.
+    fn is_split(&self, common: &Common) -> bool {
+        self.paths.len() > 1 && !self.recognition.keeps_to_one_path(&common.config)
+    }
+
+    fn carries(&mut self, finding: Finding, common: &mut Common) {
         let Finding { protocol, confidence } = finding;
-        let kept = self.keeps_to_one_path(common.config);
-        let before = self.protocol.replace(protocol);
-        common.event(Event::Recognised { session: self.id, protocol, confidence });
+        let kept = self.recognition.keeps_to_one_path(&common.config);
+        let before = self.recognition.protocol.replace(protocol);
+        common.event(Event::Recognised { session: self.origin.id, protocol, confidence });
         if before == Some(protocol) {
             return;
         }
-        let keeps = self.keeps_to_one_path(common.config);
+        let keeps = self.recognition.keeps_to_one_path(&common.config);
         if keeps != kept {
-            self.splitter = splitter(self.id, common.config, keeps, None);
+            self.splitter = splitter(self.origin.id, &common.config, keeps, None);
         }
         if before == Some(Protocol::Quic) {
-            (self.pins, self.pinned_to) = (Pins::default(), None);
-            self.tuples.restore();
+            self.handshakes.forget_pins();
+            self.paths.tuples.restore();
             self.refresh(common);
         }
         if protocol == Protocol::Quic {
@@ -87,27 +132,22 @@ impl Session {
     }
 
     /// Limits the number of four-tuples if the session carries QUIC.
-    fn cut_to_quic(&mut self, common: &mut Common<'_>) {
-        let wanted = self.tuples.in_use();
+    fn cut_to_quic(&mut self, common: &mut Common) {
+        let wanted = self.paths.tuples.in_use();
         self.cut_tuples(common);
-        let used = self.tuples.in_use();
+        let used = self.paths.tuples.in_use();
         if used < wanted {
-            common.event(Event::TuplesCut { session: self.id, wanted, used });
+            common.event(Event::TuplesCut { session: self.origin.id, wanted, used });
         }
         self.refresh(common);
     }
 
     /// Reports that the packets of this session's protocol are numbered in clear. Each protocol is
     /// reported once.
-    fn report_numbers(&mut self, common: &mut Common<'_>) {
-        let seen = self.recogniser.finding();
-        let certain = seen.filter(|finding| finding.confidence == Confidence::Certain);
-        let protocol = match self.protocol {
-            Some(protocol) if protocol != Protocol::Other => protocol,
-            _ => certain.map_or(Protocol::Other, |finding| finding.protocol),
-        };
+    fn report_numbers(&mut self, common: &mut Common) {
+        let protocol = self.recognition.numbered();
         if common.numbered.insert(protocol) {
-            common.event(Event::NumbersInClear { session: self.id, protocol });
+            common.event(Event::NumbersInClear { session: self.origin.id, protocol });
         }
     }
 }

@@ -15,20 +15,13 @@ use std::time::Duration;
 
 use anabranch_multipath::{PathId, Time};
 
-use super::follow::Rtts;
+use super::send::Run;
 use super::{Common, Session};
-use crate::health::{Activity, Health};
-use crate::protocol::wireguard;
-use crate::{Batch, DownReason, Event, Protocol};
+use crate::{DownReason, Event};
 
-/// Time for which the server counts as active after it was heard.
-const ACTIVE: Duration = Duration::from_secs(1);
 /// Time for which the datagrams of a path without any answer are also sent on the answering path,
 /// before the path is taken out.
 const UNDECIDED: Duration = Duration::from_secs(3);
-/// Time after which a handshake without an answer continues on another path: the first probe
-/// timeout of QUIC, 333 + 4 x 166.5 ms (RFC 9002, section 6.2.2).
-const FIRST_PTO: Duration = Duration::from_millis(999);
 
 impl Session {
     /// Records that a path has carried a datagram of the client, for the health of the path and for
@@ -38,85 +31,54 @@ impl Session {
         now: Time,
         path: PathId,
         datagram: &[u8],
-        common: &mut Common<'_>,
+        common: &mut Common,
     ) {
-        if self.is_answered(datagram) {
-            let server = self.activity(now);
-            self.health[path.index()].on_sent(now, server);
+        if self.recognition.is_answered(datagram) {
+            let server = self.hearing.activity(now, self.usage.last_sent());
+            self.paths.health_of(path).on_sent(now, server);
             self.follow.on_asked(now, path);
         } else {
-            self.health[path.index()].on_sent_unanswerable(now);
+            self.paths.health_of(path).on_sent_unanswerable(now);
         }
-        if self.last.is_some_and(|(_, before, _)| before == path) {
+        if self.usage.path() == Some(path) {
             return;
         }
-        let rtts = Rtts::of(self.health.iter().filter_map(Health::rtt_bound));
+        let rtts = self.paths.rtts();
         let Some((stays, percent)) = self.follow.on_sent(now, path, rtts) else { return };
         // A far end splits the downlink by its own schedule, so it never follows the uplink.
-        if !common.config.far_end && !self.protocol.is_some_and(Protocol::always_follows) {
-            let followed = self.heard_by().count() > 1;
-            common.event(Event::Skewed { session: self.id, path: stays, percent, followed });
+        if !common.config.far_end && !self.recognition.always_follows() {
+            let followed = self.paths.heard_by().count() > 1;
+            common.event(Event::Skewed { session: self.origin.id, path: stays, percent, followed });
         }
-    }
-
-    /// Returns whether a server answers such a datagram. A keepalive of WireGuard gets no answer.
-    pub(super) fn is_answered(&self, datagram: &[u8]) -> bool {
-        let is_keepalive =
-            || wireguard::Message::of(datagram) == Some(wireguard::Message::Keepalive);
-        self.protocol != Some(Protocol::WireGuard) || !is_keepalive()
-    }
-
-    /// Returns the server's activity: it was heard recently, or since the last datagram of the
-    /// client.
-    fn activity(&self, now: Time) -> Activity {
-        let since = self.last.map(|(at, ..)| at);
-        let is_recent =
-            |heard: Time| now.since(heard) <= ACTIVE || since.is_some_and(|sent| heard >= sent);
-        Activity { active: self.server_heard.is_some_and(is_recent), answers: self.answers }
-    }
-
-    /// Returns the indices of the paths that have ever brought an answer of the server.
-    fn heard_by(&self) -> impl Iterator<Item = usize> + '_ {
-        let paths = self.health.iter().enumerate();
-        paths.filter(|(_, health)| health.heard().is_some()).map(|(index, _)| index)
-    }
-
-    /// Returns the only path on which an answer has ever arrived, if the schedule may use it.
-    /// Returns `None` if answers arrived on several paths, or on none.
-    fn only_answering(&self) -> Option<PathId> {
-        let mut all = self.heard_by();
-        let only = all.next().filter(|_| all.next().is_none())?;
-        self.is_usable(only).then(|| PathId::at(only))
-    }
-
-    fn is_usable(&self, index: usize) -> bool {
-        self.views.get(index).is_some_and(|view| view.usable)
     }
 
     /// Takes `path` out if no answers arrive by it although the server is active.
     ///
     /// If all used paths have become silent, the cause is the server or the whole network, so no
     /// path is taken out. The last usable path is never taken out because of silence.
-    pub(super) fn check_silence(&mut self, now: Time, path: PathId, common: &mut Common<'_>) {
+    pub(super) fn check_silence(&mut self, now: Time, path: PathId, common: &mut Common) {
         let index = path.index();
-        let others = (0..self.health.len()).filter(|other| *other != index);
-        let is_replaceable = others.clone().any(|other| self.is_usable(other));
-        if common.config.far_end || !is_replaceable || !self.is_usable(index) {
+        let others = (0..self.paths.len()).filter(|other| *other != index);
+        let is_replaceable = others.clone().any(|other| self.paths.is_usable(other));
+        if common.config.far_end || !is_replaceable || !self.paths.is_usable(index) {
             return;
         }
         if let Some(since) = self.doubted_since(now, index, common.config.keep_silent_paths) {
             let is_over = now.since(since) >= UNDECIDED;
-            if is_over && self.health[index].silent_since(self.answers).is_some() {
+            if is_over && self.paths.health[index].silent_since(self.hearing.answers()).is_some() {
                 self.take_down(now, path, DownReason::NeverAnswered, common);
                 self.refresh(common);
             }
             return;
         }
-        let Some(since) = self.health[index].silent_since(self.answers) else { return };
-        let tried =
-            others.clone().any(|other| self.health[other].sent().is_some_and(|sent| sent >= since));
-        let answering =
-            others.filter(|other| self.health[*other].heard().is_some_and(|heard| heard >= since));
+        let Some(since) = self.paths.health[index].silent_since(self.hearing.answers()) else {
+            return;
+        };
+        let tried = others
+            .clone()
+            .any(|other| self.paths.health[other].sent().is_some_and(|sent| sent >= since));
+        let answering = others
+            .filter(|other| self.paths.health[*other].heard().is_some_and(|heard| heard >= since));
         let discards_all = match answering.count() {
             0 => !tried,
             answering => self.discards_all(now, index, answering),
@@ -131,44 +93,28 @@ impl Session {
     /// doubted only if exactly one other path has received answers, the protocol does not decide
     /// the question, and `keeps` is false.
     fn doubted_since(&mut self, now: Time, index: usize, keeps: bool) -> Option<Time> {
-        let decides = self.protocol.is_some_and(Protocol::always_follows);
-        self.only_answering().filter(|_| !decides && !keeps)?;
-        self.health[index].doubt(now)
+        let decides = self.recognition.always_follows();
+        self.paths.only_answering().filter(|_| !decides && !keeps)?;
+        self.paths.health[index].doubt(now)
     }
 
     /// Returns whether a silent path discards everything. `answering` is the number of other paths
     /// that bring answers.
     fn discards_all(&self, now: Time, index: usize, answering: usize) -> bool {
-        if self.protocol.is_some_and(Protocol::always_follows) {
+        if self.recognition.always_follows() {
             return true;
         }
         if answering > 1 && self.follow.follows(now) {
             return true;
         }
-        if self.heard_by().count() == 1 {
+        if self.paths.heard_by().count() == 1 {
             return false;
         }
         let path = PathId::at(index);
-        let is_silent = |other: usize| self.health[other].silent_since(self.answers).is_some();
-        let alone = (0..self.views.len()).all(|other| other == index || !is_silent(other));
+        let is_silent =
+            |other: usize| self.paths.health[other].silent_since(self.hearing.answers()).is_some();
+        let alone = (0..self.paths.views().len()).all(|other| other == index || !is_silent(other));
         !self.follow.is_heard(path).unwrap_or(!alone)
-    }
-
-    /// Returns another path for a pinned handshake if no answer has arrived on its path: one on
-    /// which an answer has arrived meanwhile, or the next usable one after [`FIRST_PTO`].
-    pub(super) fn beyond_silence(&self, now: Time) -> Option<PathId> {
-        let (PathId(pinned), _) = self.pinned_to?;
-        let pinned = usize::from(pinned);
-        let heard =
-            |index: usize| self.health[index].heard().is_some_and(|at| at >= self.pinned_at);
-        if heard(pinned) {
-            return None;
-        }
-        let usable = || (1..self.views.len()).map(|step| (pinned + step) % self.views.len());
-        let answers = usable().find(|index| self.is_usable(*index) && heard(*index));
-        let is_over = now.since(self.pinned_at) >= FIRST_PTO;
-        let next = usable().find(|index| self.is_usable(*index)).filter(|_| is_over);
-        answers.or(next).map(PathId::at)
     }
 
     /// Sends the datagrams of a doubted path again, by the path that brings answers.
@@ -176,18 +122,19 @@ impl Session {
         &mut self,
         now: Time,
         path: PathId,
-        (batch, at, count): (&Batch<'_>, u64, u64),
-        common: &mut Common<'_>,
+        run: Run<'_>,
+        common: &mut Common,
     ) {
         // A handshake stays on one path.
-        let is_pin = self.pins.any() && self.pinned_to.is_some_and(|(pin, _)| pin == path);
-        let is_doubted = self.health[path.index()].is_doubted() && !is_pin;
-        let Some(other) = self.only_answering().filter(|other| is_doubted && *other != path) else {
+        let is_doubted =
+            self.paths.health[path.index()].is_doubted() && !self.handshakes.uses(path);
+        let Some(other) = self.paths.only_answering().filter(|other| is_doubted && *other != path)
+        else {
             return;
         };
-        self.push(self.tuples.current(other), other, batch, at, count, common);
-        common.counters[other.index()].copies += count;
-        let asks = self.is_answered(batch.datagram(at));
-        self.health[other.index()].on_copy(now, Duration::ZERO, asks);
+        self.push(self.paths.current(other), run, common);
+        common.counters[other.index()].copies += run.count;
+        let asks = self.recognition.is_answered(run.first());
+        self.paths.health_of(other).on_copy(now, Duration::ZERO, asks);
     }
 }

@@ -4,7 +4,7 @@
 use std::net::SocketAddr;
 
 use anabranch_comps::{Failure, Input};
-use anabranch_multipath::{PathId, Time};
+use anabranch_multipath::{Core as _, PathId, Time};
 use anabranch_os::poller::Ready;
 use anabranch_os::udp::Received;
 

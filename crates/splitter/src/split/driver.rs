@@ -4,7 +4,7 @@ use std::io::ErrorKind;
 use std::os::unix::net::UnixStream;
 
 use anabranch_comps::{Core, Input, Output, SessionId, Snapshot};
-use anabranch_multipath::{PathId, Time};
+use anabranch_multipath::{Core as _, PathId, Time};
 use anabranch_os::clock::Clock;
 use anabranch_os::packet::Complaint;
 use anabranch_os::poller::{Poller, Ready};

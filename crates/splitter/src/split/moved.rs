@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::net::SocketAddr;
 
 use anabranch_comps::{Event, Input, Protocol, SessionId};
-use anabranch_multipath::Time;
+use anabranch_multipath::{Core as _, Time};
 
 use super::driver::Driver;
 

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use anabranch_comps::{Failure as Fault, Input, SessionId};
-use anabranch_multipath::Time;
+use anabranch_multipath::{Core as _, Time};
 use anabranch_os::packet::{self, Complaint, Content, Datagram, Whole};
 use anabranch_os::udp::Received;
 

@@ -5,7 +5,7 @@ use std::io;
 use std::net::SocketAddr;
 
 use anabranch_comps::{Failure, Input, Renumbering, SessionId, TupleId};
-use anabranch_multipath::{PathId, Time};
+use anabranch_multipath::{Core as _, PathId, Time};
 use anabranch_os::udp;
 
 use super::driver::{Driver, SPARES};

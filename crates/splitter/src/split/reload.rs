@@ -5,7 +5,7 @@ use std::io;
 use std::net::SocketAddr;
 
 use anabranch_comps::{Input, SessionId};
-use anabranch_multipath::{PathId, Time};
+use anabranch_multipath::{Core as _, PathId, Time};
 use anabranch_os::files;
 use anabranch_os::manager::reloading;
 use anabranch_os::target::Target;

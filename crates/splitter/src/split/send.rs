@@ -3,7 +3,7 @@
 use std::io;
 
 use anabranch_comps::{Failure, Input, SessionId, TupleId};
-use anabranch_multipath::{PathId, Time};
+use anabranch_multipath::{Core as _, PathId, Time};
 use anabranch_os::files;
 use anabranch_os::udp::{Fault, SendReport};
 

@@ -1,0 +1,93 @@
+//! The state that all sessions of a core share.
+
+use std::collections::{BTreeSet, VecDeque};
+
+use anabranch_multipath::{PathId, PathView, Time};
+
+use crate::config::Config;
+use crate::looped::Fingerprints;
+use crate::{DownReason, Event, Output, PathCounters, Protocol, SessionId};
+
+/// The state that all sessions of a core share. The core owns it next to its sessions, and lends it
+/// to one session for a call.
+#[derive(Debug)]
+pub(crate) struct Common {
+    pub(crate) config: Config,
+    pub(crate) outputs: VecDeque<Output>,
+    pub(crate) counters: Vec<PathCounters>,
+    pub(crate) no_path: u64,
+    pub(crate) hurried: u64,
+    pub(crate) fingerprints: Fingerprints,
+    /// Protocols already reported to number their packets in clear.
+    pub(crate) numbered: BTreeSet<Protocol>,
+    /// The time before which no session reports that its server does not answer.
+    pub(crate) next_unanswered: Time,
+    /// The local error of each path, if any.
+    pub(crate) broken: Vec<Option<DownReason>>,
+    /// The state of each path's window, if the schedule uses windows.
+    pub(crate) windows: Option<Vec<PathView>>,
+    /// Queue of the sessions that wait for a window. They are served in turn.
+    pub(crate) held: VecDeque<SessionId>,
+    /// Arrival time of the batch at hand, if it comes from one of our queues: outputs must then
+    /// contain its bytes. `None` for a batch of the driver.
+    pub(crate) kept: Option<Time>,
+    /// Limits of the session at hand.
+    pub(crate) room: Room,
+}
+
+/// Maximum bytes of a session's datagrams that may wait.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Room {
+    /// Maximum bytes that wait for a path or for a window.
+    pub(crate) patience: usize,
+    /// Maximum bytes that are delayed before the split.
+    pub(crate) delayed: usize,
+}
+
+impl Common {
+    pub(crate) fn new(config: Config) -> Common {
+        let paths = config.ports.len();
+        Common {
+            outputs: VecDeque::new(),
+            counters: vec![PathCounters::default(); paths],
+            no_path: 0,
+            hurried: 0,
+            fingerprints: Fingerprints::new(),
+            numbered: BTreeSet::new(),
+            next_unanswered: Time::ZERO,
+            broken: vec![None; paths],
+            windows: closed(&config),
+            held: VecDeque::new(),
+            kept: None,
+            room: Room::default(),
+            config,
+        }
+    }
+
+    /// Adopts changed settings. Returns the former ones. The caller renumbers `broken` and
+    /// `counters`.
+    pub(crate) fn reconfigure(&mut self, config: Config) -> Config {
+        self.windows = closed(&config);
+        std::mem::replace(&mut self.config, config)
+    }
+
+    pub(crate) fn event(&mut self, event: Event) {
+        self.outputs.push_back(Output::Event(event));
+    }
+
+    /// Returns the path of handshakes, if the user named one.
+    pub(super) fn handshake(&self) -> Option<PathId> {
+        self.config.handshake.map(PathId::at)
+    }
+
+    pub(super) fn is_scheduled(&self, path: PathId) -> bool {
+        path.index() < self.config.scheduled()
+    }
+}
+
+/// Returns the initial view of each path's window: no room, until the driver reports its state.
+/// Returns `None` if the schedule does not use windows.
+fn closed(config: &Config) -> Option<Vec<PathView>> {
+    let looks = config.schedule.family().needs_windows;
+    looks.then(|| vec![PathView::dead(); config.ports.len()])
+}

@@ -1,0 +1,125 @@
+//! The path of a session's handshakes: pinned QUIC connections, and WireGuard's cookies.
+
+use std::time::Duration;
+
+use anabranch_multipath::{PathId, Time};
+
+use super::cookie::{self, Cookie};
+use super::paths::Paths;
+use super::pins::Pins;
+use crate::{Batch, Renumbering, TupleId};
+
+/// Time after which a handshake without an answer continues on another path: the first probe
+/// timeout of QUIC, 333 + 4 x 166.5 ms (RFC 9002, section 6.2.2).
+const FIRST_PTO: Duration = Duration::from_millis(999);
+
+/// The connections whose handshakes are under way, and the path of handshakes.
+#[derive(Debug)]
+pub(super) struct Handshakes {
+    pub(super) pins: Pins,
+    /// The path and tuple of a WireGuard server's last cookie.
+    cookie: Option<Cookie>,
+    /// The path and tuple of handshakes. This tuple does not rotate with the schedule's tuples.
+    pinned_to: Option<(PathId, TupleId)>,
+    /// Time at which the path in `pinned_to` was chosen.
+    pinned_at: Time,
+}
+
+impl Handshakes {
+    pub(super) fn new(now: Time) -> Handshakes {
+        Handshakes { pins: Pins::default(), cookie: None, pinned_to: None, pinned_at: now }
+    }
+
+    /// Forgets the connections: the session does not carry QUIC after all.
+    pub(super) fn forget_pins(&mut self) {
+        (self.pins, self.pinned_to) = (Pins::default(), None);
+    }
+
+    pub(super) fn renumber(&mut self, numbers: &Renumbering) {
+        self.pinned_to = self.pinned_to.and_then(|(_, tuple)| numbers.tuple(tuple));
+        self.cookie = self.cookie.and_then(|cookie| cookie.renumbered(numbers));
+    }
+
+    /// Returns the path and tuple of handshakes, if they were chosen.
+    pub(super) fn pinned_to(&self) -> Option<(PathId, TupleId)> {
+        self.pinned_to
+    }
+
+    /// Returns whether a handshake under way uses `path`.
+    pub(super) fn uses(&self, path: PathId) -> bool {
+        self.pins.any() && self.pinned_to.is_some_and(|(pin, _)| pin == path)
+    }
+
+    /// Sets the path and tuple of handshakes to `to`. If the path stays the same, so does the
+    /// tuple. Returns the path if a handshake under way has a new one.
+    pub(super) fn pin_to(&mut self, now: Time, to: Option<(PathId, TupleId)>) -> Option<PathId> {
+        let same = |pin: &(PathId, TupleId)| Some(pin.0) == to.map(|to| to.0);
+        let kept = self.pinned_to.filter(same);
+        self.pinned_to = kept.or(to);
+        let (path, _) = self.pinned_to.filter(|_| kept.is_none() && self.pins.any())?;
+        self.pinned_at = now;
+        Some(path)
+    }
+
+    /// Returns the pinned path, or another path if no answer has arrived on it: one on which an
+    /// answer has arrived meanwhile, or the next usable one after [`FIRST_PTO`].
+    pub(super) fn next_path(&self, now: Time, paths: &Paths) -> Option<PathId> {
+        let (pinned, _) = self.pinned_to?;
+        Some(self.beyond_silence(now, pinned, paths).unwrap_or(pinned))
+    }
+
+    fn beyond_silence(&self, now: Time, pinned: PathId, paths: &Paths) -> Option<PathId> {
+        let heard =
+            |index: usize| paths.health[index].heard().is_some_and(|at| at >= self.pinned_at);
+        if heard(pinned.index()) {
+            return None;
+        }
+        let count = paths.views().len();
+        let mut usable = (1..count)
+            .map(|step| (pinned.index() + step) % count)
+            .filter(|index| paths.is_usable(*index));
+        let is_over = now.since(self.pinned_at) >= FIRST_PTO;
+        let next = usable.clone().next().filter(|_| is_over);
+        usable.find(|index| heard(*index)).or(next).map(PathId::at)
+    }
+
+    /// Unpins the path once no connection is pinned any more. Returns the round-trip time of the
+    /// handshake then.
+    pub(super) fn release(&mut self) -> Option<Duration> {
+        let released = self.pins.take_release();
+        released.then(|| {
+            self.pinned_to = None;
+            self.pins.rtt().unwrap_or_default()
+        })
+    }
+
+    /// Learns from the datagrams of a WireGuard server that arrived by `path` and `tuple`.
+    pub(super) fn learn_cookie(
+        &mut self,
+        now: Time,
+        (path, tuple): (PathId, TupleId),
+        batch: &Batch<'_>,
+    ) {
+        cookie::learn(&mut self.cookie, now, (path, tuple), batch);
+    }
+
+    pub(super) fn has_cookie(&self) -> bool {
+        self.cookie.is_some()
+    }
+
+    /// Returns the path and tuple for a handshake that answers a cookie. If the user `named` a path
+    /// of handshakes, it must be that one.
+    pub(super) fn cookie_route(
+        &self,
+        now: Time,
+        named: Option<PathId>,
+    ) -> Option<(PathId, TupleId)> {
+        let way = self.cookie.as_ref()?.way(now)?;
+        named.is_none_or(|named| named == way.0).then_some(way)
+    }
+
+    /// Records that a handshake is sent by the cookie's path and tuple.
+    pub(super) fn use_up_cookie(&mut self) {
+        self.cookie.iter_mut().for_each(Cookie::use_up);
+    }
+}

@@ -1,0 +1,89 @@
+//! The times at which a session's client and server were heard.
+
+use std::time::Duration;
+
+use anabranch_multipath::Time;
+
+use super::wait::Wait;
+use crate::health::Activity;
+
+/// Time for which the server counts as active after it was heard.
+const ACTIVE: Duration = Duration::from_secs(1);
+
+/// The times at which both ends were heard, and the client's wait for an answer.
+#[derive(Debug)]
+pub(super) struct Hearing {
+    client: Time,
+    /// Time at which a datagram of the client was last split.
+    taken: Time,
+    server: Option<Time>,
+    /// Time of the server's last answer in any other session, when this one was opened.
+    before: Option<Time>,
+    /// Number of times that the server was heard in this session.
+    answers: u64,
+    pub(super) wait: Wait,
+}
+
+impl Hearing {
+    /// Returns the state of a session that is opened at `now`. The server was last heard at
+    /// `before` in other sessions.
+    pub(super) fn new(now: Time, before: Option<Time>) -> Hearing {
+        Hearing { client: now, taken: now, server: None, before, answers: 0, wait: Wait::new(now) }
+    }
+
+    /// Records that datagrams of the client arrived.
+    pub(super) fn on_client(&mut self, now: Time) {
+        self.client = now;
+    }
+
+    /// Returns when the client was last heard.
+    pub(super) fn client(&self) -> Time {
+        self.client
+    }
+
+    /// Records that a datagram of the client is split. Returns the time since the one before.
+    pub(super) fn on_taken(&mut self, now: Time) -> Duration {
+        now.since(std::mem::replace(&mut self.taken, now))
+    }
+
+    /// Records that the server was heard. Returns how long the client had waited, if that was
+    /// reported.
+    pub(super) fn on_server(&mut self, now: Time) -> Option<Duration> {
+        self.server = Some(now);
+        self.wait.on_heard(now)
+    }
+
+    /// Counts an answer that arrived by a path of this session.
+    pub(super) fn count_answer(&mut self) {
+        self.answers += 1;
+    }
+
+    /// Returns the number of times that the server was heard by a path of this session.
+    pub(super) fn answers(&self) -> u64 {
+        self.answers
+    }
+
+    /// Returns whether the server was heard in this session.
+    pub(super) fn has_answered(&self) -> bool {
+        self.server.is_some()
+    }
+
+    /// Returns when the server was last heard in this session or an earlier one.
+    pub(super) fn last_heard(&self) -> Option<Time> {
+        self.server.or(self.before)
+    }
+
+    /// Returns when the reported silence of the server began, and when the server was last heard.
+    /// Returns `None` if no silence was reported.
+    pub(super) fn silent_since(&self) -> Option<(Time, Option<Time>)> {
+        self.wait.reported().map(|since| (since, self.last_heard()))
+    }
+
+    /// Returns the server's activity: it was heard recently, or since the client's last datagram,
+    /// which was `sent` then.
+    pub(super) fn activity(&self, now: Time, sent: Option<Time>) -> Activity {
+        let is_recent =
+            |heard: Time| now.since(heard) <= ACTIVE || sent.is_some_and(|sent| heard >= sent);
+        Activity { active: self.server.is_some_and(is_recent), answers: self.answers }
+    }
+}

@@ -1,0 +1,103 @@
+//! The queues in which a session's datagrams wait.
+
+use anabranch_multipath::{Backlog, DelayQueue, Jitter, Time, seed};
+
+use super::copies::Held;
+use super::send::Run;
+use crate::config::Config;
+use crate::waiting::{QueuedDatagram, WaitQueue};
+use crate::{Batch, SessionId};
+
+/// The datagrams of one session that wait.
+#[derive(Debug)]
+pub(super) struct Queues {
+    /// Datagrams delayed before the split; `None` if the settings demand no delay.
+    delay: Option<Box<DelayQueue<QueuedDatagram>>>,
+    /// Datagrams that wait for a path, or for the server's address.
+    pub(super) waiting: WaitQueue,
+    /// Datagrams that wait for a window.
+    pub(super) backlog: Backlog<QueuedDatagram>,
+    /// Datagrams held back so that a copy on a path that is down arrives first; `None` if no copy
+    /// requires it.
+    pub(super) held: Option<Held>,
+}
+
+impl Queues {
+    pub(super) fn new(id: SessionId, config: &Config) -> Queues {
+        Queues {
+            delay: delay(id, config),
+            waiting: WaitQueue::default(),
+            backlog: Backlog::default(),
+            held: None,
+        }
+    }
+
+    /// Returns the number of datagrams that wait for a path.
+    pub(super) fn len(&self) -> usize {
+        let delayed = self.delay.as_ref().map_or(0, |delay| delay.len());
+        delayed + self.waiting.len() + self.backlog.len()
+    }
+
+    /// Applies the delay in the present settings to later datagrams. Queued datagrams keep their
+    /// times.
+    pub(super) fn delay_as(&mut self, id: SessionId, config: &Config) {
+        match (&mut self.delay, config.jitter) {
+            (Some(delay), jitter) => delay.set(jitter.unwrap_or(Jitter::NONE)),
+            (None, _) => self.delay = delay(id, config),
+        }
+    }
+
+    /// Delays the datagrams of a batch; at most `limit` bytes wait then. Returns whether the
+    /// settings demand a delay.
+    pub(super) fn delays(&mut self, now: Time, batch: &Batch<'_>, limit: usize) -> bool {
+        let Some(delay) = &mut self.delay else { return false };
+        for index in 0..batch.count() {
+            let queued = QueuedDatagram::new(now, batch, index);
+            let length = queued.bytes.len();
+            delay.push(now, (queued, length), limit);
+        }
+        true
+    }
+
+    /// Returns the next datagram whose delay is over.
+    pub(super) fn pop_delayed(&mut self, now: Time) -> Option<QueuedDatagram> {
+        self.delay.as_mut()?.pop(now)
+    }
+
+    /// Returns the number of datagrams since the last call that were released early for lack of
+    /// room. Drops an empty queue that the settings do not demand.
+    pub(super) fn take_hurried(&mut self, config: &Config) -> u64 {
+        let hurried = self.delay.as_mut().map_or(0, |delay| delay.take_hurried());
+        self.delay.take_if(|delay| config.jitter.is_none() && delay.is_empty());
+        hurried
+    }
+
+    /// Appends a run to the datagrams that wait for a window; at most `limit` bytes wait then.
+    /// Returns the number of dropped datagrams.
+    pub(super) fn await_window(&mut self, now: Time, run: Run<'_>, limit: usize) -> u64 {
+        for index in run.at..run.at + run.count {
+            let queued = QueuedDatagram::new(now, run.batch, index);
+            let length = queued.bytes.len();
+            self.backlog.push(now, (queued, length), limit);
+        }
+        self.backlog.take_dropped()
+    }
+
+    /// Drops the datagrams that wait for a window. Returns their number.
+    pub(super) fn drop_backlog(&mut self) -> u64 {
+        std::mem::take(&mut self.backlog).len() as u64
+    }
+
+    /// Returns when datagrams are due that wait for no path and no window.
+    pub(super) fn next_timeout(&self) -> Option<Time> {
+        let delayed = self.delay.as_ref().and_then(|delay| delay.next_due());
+        let held = self.held.as_ref().map(Held::due);
+        [self.waiting.next_timeout(), held, delayed].into_iter().flatten().min()
+    }
+}
+
+/// Returns the queue that delays the session's datagrams; `None` if the settings demand no delay.
+fn delay(id: SessionId, config: &Config) -> Option<Box<DelayQueue<QueuedDatagram>>> {
+    let stream = seed::stream(config.seed, id.0, "jitter");
+    config.jitter.map(|jitter| Box::new(DelayQueue::new(jitter, stream)))
+}

@@ -1,0 +1,75 @@
+//! The path that a session uses, and the ones that it used before.
+
+use std::time::Duration;
+
+use anabranch_multipath::{PathId, Time};
+
+use super::kept::PathStay;
+use crate::{Renumbering, TupleId};
+
+/// The use of a session's paths by the client's datagrams.
+#[derive(Debug, Default)]
+pub(super) struct Usage {
+    /// Time, path and tuple of the last datagram.
+    last: Option<(Time, PathId, TupleId)>,
+    /// Whether more than one path has carried the client's datagrams.
+    split: bool,
+    /// The traffic since the session last changed its path.
+    pub(super) stay: PathStay,
+}
+
+/// A step from one sent run of datagrams to the next.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Step {
+    /// The path and the tuple of the datagrams before; `None` if these are the first.
+    pub(super) before: Option<(PathId, TupleId)>,
+    /// Time since the datagrams before.
+    pub(super) pause: Duration,
+    /// Whether the datagrams before, if any, used another path.
+    pub(super) moves: bool,
+}
+
+impl Usage {
+    /// Returns whether a single path carried all datagrams of the client.
+    pub(super) fn is_unsplit(&self) -> bool {
+        self.last.is_some() && !self.split
+    }
+
+    /// Returns whether anything was sent.
+    pub(super) fn has_sent(&self) -> bool {
+        self.last.is_some()
+    }
+
+    /// Returns when the last datagram was sent.
+    pub(super) fn last_sent(&self) -> Option<Time> {
+        self.last.map(|(at, ..)| at)
+    }
+
+    /// Returns the path of the last datagram.
+    pub(super) fn path(&self) -> Option<PathId> {
+        self.last.map(|(_, path, _)| path)
+    }
+
+    /// Records that `count` datagrams were sent by a path and tuple.
+    pub(super) fn on_sent(
+        &mut self,
+        now: Time,
+        (path, tuple): (PathId, TupleId),
+        count: u64,
+    ) -> Step {
+        let last = self.last.replace((now, path, tuple));
+        let moves = last.is_none_or(|(_, before, _)| before != path);
+        self.split |= moves && last.is_some();
+        let pause = last.map_or(Duration::ZERO, |(since, ..)| now.since(since));
+        self.stay.on_sent(path, count, pause);
+        Step { before: last.map(|(_, path, tuple)| (path, tuple)), pause, moves }
+    }
+
+    /// Adopts changed settings.
+    pub(super) fn renumber(&mut self, numbers: &Renumbering) {
+        self.stay = self.stay.anew();
+        self.last = self
+            .last
+            .and_then(|(at, _, tuple)| numbers.tuple(tuple).map(|(path, tuple)| (at, path, tuple)));
+    }
+}
