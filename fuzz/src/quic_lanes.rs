@@ -8,10 +8,11 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use anabranch_links::quic::{
-    Arrival, Congestion, ConnId, Endpoint, Head, SocketIndex, UnitReader, Units,
+    Arrival, Congestion, ConnId, Endpoint, EndpointInput, EndpointOutput, Head, SocketIndex,
+    UnitReader, Units,
 };
 use anabranch_links::{Context, Fault, Link as _, State};
-use anabranch_multipath::Time;
+use anabranch_multipath::{Core as _, Time};
 
 use crate::input::Input;
 
@@ -141,7 +142,6 @@ impl Play {
                 1 => self.carry(Some(&mut input)),
                 2 => {
                     self.now += Duration::from_millis(u64::from(input.byte()) * 4);
-                    (0..2).for_each(|end| self.ends[end].expire(self.now));
                 }
                 3 => self.under_way.truncate(input.below(4)),
                 _ => self.say(input.below(8) as u32 + 1, input.coin()),
@@ -196,12 +196,14 @@ impl Play {
 
     fn deliver(&mut self, to: usize, from: SocketAddr, bytes: &[u8]) {
         let arrival = Arrival { from, to: None, ecn: 0, bytes };
-        self.ends[to].receive(self.now, arrival, &mut |_, from| from == address(0));
+        let admit = &mut |_, from| from == address(0);
+        self.ends[to].handle(self.now, EndpointInput { arrival, admit });
     }
 
     fn look(&mut self) {
         for end in 0..2 {
-            while let Some(id) = self.ends[end].next_touched() {
+            while let Some(output) = self.ends[end].poll(self.now) {
+                let EndpointOutput::Touched(id) = output else { continue };
                 self.ids[end].get_or_insert(id);
                 let (mut came, mut lossy, mut out) = (Vec::new(), Vec::new(), Vec::new());
                 if let Some(link) = self.ends[end].link(id) {
@@ -216,7 +218,6 @@ impl Play {
                     self.under_way.extend(out.chunks(stride).map(|bytes| (end, bytes.to_vec())));
                 }
             }
-            while self.ends[end].answer().is_some() {}
         }
     }
 

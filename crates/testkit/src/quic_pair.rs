@@ -5,11 +5,13 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use anabranch_links::quic::{
-    Arrival, Congestion, ConnId, Endpoint, Head, QuicLink, SocketIndex, Units,
+    Arrival, Congestion, ConnId, Endpoint, EndpointInput, EndpointOutput, Head, QuicLink,
+    SocketIndex, Units,
 };
 use anabranch_links::{Context, Link, State};
-use anabranch_multipath::Time;
+use anabranch_multipath::conformance::check_at_rest;
 use anabranch_multipath::seed::stream;
+use anabranch_multipath::{Core as _, Time};
 use anabranch_netem::{self as netem, LinkSettings};
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
@@ -209,7 +211,7 @@ impl QuicPair {
         self.send(end, self.ids[end].unwrap());
     }
 
-    /// Sends the data of a link, and the endpoint's answers to unknown peers.
+    /// Sends the data of a link.
     pub fn send(&mut self, end: usize, id: ConnId) {
         let mut bytes = Vec::new();
         while let Some(packets) = self.ends[end].transmit(self.now, id, &mut bytes) {
@@ -218,9 +220,6 @@ impl QuicPair {
             }
             let stride = if packets.stride == 0 { bytes.len() } else { packets.stride };
             bytes.chunks(stride).for_each(|datagram| self.push(end, datagram));
-        }
-        while let Some((_, bytes)) = self.ends[end].answer() {
-            self.push(end, &bytes);
         }
     }
 
@@ -256,7 +255,6 @@ impl QuicPair {
                 while let Some((from, bytes)) = self.ways[1 - end].pop(self.now) {
                     self.deliver(end, from, &bytes);
                 }
-                self.ends[end].expire(self.now);
             }
         }
         self.now = until;
@@ -265,28 +263,33 @@ impl QuicPair {
     /// Delivers a datagram to an end.
     pub fn deliver(&mut self, end: usize, from: SocketAddr, bytes: &[u8]) {
         let arrival = Arrival { from, to: None, ecn: 0, bytes };
-        self.ends[end].receive(self.now, arrival, &mut |_, _| true);
+        self.ends[end].handle(self.now, EndpointInput { arrival, admit: &mut |_, _| true });
     }
 
-    /// Reads and sends the data of an end's links.
+    /// Reads and sends the data of an end's links, and its answers to unknown peers.
     pub fn look(&mut self, end: usize) {
-        while let Some(id) = self.ends[end].next_touched() {
-            self.ids[end].get_or_insert(id);
-            let mut over = false;
-            if let Some(link) = self.ends[end].link(id) {
-                over = link.read(&mut self.came[end]).is_err();
-                if !self.is_unread {
-                    over |= link.read_lossy(&mut self.came_lossy[end]).is_err();
-                }
+        while let Some(output) = self.ends[end].poll(self.now) {
+            match output {
+                EndpointOutput::Answer(_, bytes) => self.push(end, &bytes),
+                EndpointOutput::Touched(id) => self.service(end, id),
             }
-            if over {
-                self.ends[end].close(self.now, id);
+        }
+        check_at_rest(&mut self.ends[end], self.now);
+    }
+
+    fn service(&mut self, end: usize, id: ConnId) {
+        self.ids[end].get_or_insert(id);
+        let mut over = false;
+        if let Some(link) = self.ends[end].link(id) {
+            over = link.read(&mut self.came[end]).is_err();
+            if !self.is_unread {
+                over |= link.read_lossy(&mut self.came_lossy[end]).is_err();
             }
-            self.send(end, id);
         }
-        while let Some((_, bytes)) = self.ends[end].answer() {
-            self.push(end, &bytes);
+        if over {
+            self.ends[end].close(self.now, id);
         }
+        self.send(end, id);
     }
 }
 

@@ -5,7 +5,7 @@ use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use anabranch_multipath::Time;
+use anabranch_multipath::{Core, Time};
 use bytes::{Bytes, BytesMut};
 use quinn_proto::{
     ClientConfig, Connection, ConnectionHandle, DatagramEvent, EcnCodepoint, Incoming, Transmit,
@@ -50,6 +50,32 @@ pub struct Arrival<'a> {
     pub bytes: &'a [u8],
 }
 
+/// An input of an [`Endpoint`].
+pub struct EndpointInput<'a> {
+    /// The datagram.
+    pub arrival: Arrival<'a>,
+    /// Decides whether the peer at an address may open a link. It is called once for each inbound
+    /// link. If the peer must prove its address, it is called after that.
+    pub admit: &'a mut dyn FnMut(ConnId, SocketAddr) -> bool,
+}
+
+impl fmt::Debug for EndpointInput<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("EndpointInput").field(&self.arrival).finish()
+    }
+}
+
+/// An output of an [`Endpoint`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum EndpointOutput {
+    /// A datagram for a peer that has no link, and its bytes.
+    Answer(Packets, Vec<u8>),
+    /// A link whose state may have changed. It may have opened or ended, have data to read or to
+    /// send, or accept more data. The driver services it, and then sends what
+    /// [`Endpoint::transmit`] returns.
+    Touched(ConnId),
+}
+
 /// Description of one or more datagrams to send; their bytes are in the buffer of the call that
 /// returned it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,9 +115,8 @@ impl EndpointCounts {
 
 /// The links of one socket.
 ///
-/// The owner passes received datagrams to [`Endpoint::receive`] and the time to
-/// [`Endpoint::expire`]. It then services the links that [`Endpoint::next_touched`] returns, and
-/// sends what [`Endpoint::transmit`] and [`Endpoint::answer`] return.
+/// [`Core::next_timeout`] is valid after [`Endpoint::transmit`] has returned `None` for each link
+/// that was touched.
 pub struct Endpoint {
     inner: quinn_proto::Endpoint,
     epoch: Epoch,
@@ -217,33 +242,6 @@ impl Endpoint {
         id
     }
 
-    /// Processes a received datagram. `admit` decides whether the peer at an address may open a
-    /// link. It is called once for each inbound link. If the peer must prove its address, `admit`
-    /// is called after that.
-    pub fn receive(
-        &mut self,
-        now: Time,
-        arrival: Arrival<'_>,
-        admit: &mut dyn FnMut(ConnId, SocketAddr) -> bool,
-    ) {
-        let at = self.epoch.instant(now);
-        let Arrival { from, to, ecn, bytes } = arrival;
-        let (ecn, mut answer) = (EcnCodepoint::from_bits(ecn), Vec::new());
-        match self.inner.handle(at, from, to, ecn, BytesMut::from(bytes), &mut answer) {
-            Some(DatagramEvent::ConnectionEvent(handle, event)) => {
-                if let Some(&id) = self.by_handle.get(&handle.0)
-                    && let Some(entry) = self.links.get_mut(&id)
-                {
-                    entry.link.connection.handle_event(event);
-                    self.touched.insert(id);
-                }
-            }
-            Some(DatagramEvent::NewConnection(incoming)) => self.meet(now, incoming, admit),
-            Some(DatagramEvent::Response(transmit)) => self.respond(&transmit, answer),
-            None => {}
-        }
-    }
-
     /// Accepts or refuses an inbound link, or answers with a Retry.
     fn meet(
         &mut self,
@@ -284,19 +282,8 @@ impl Endpoint {
         }
     }
 
-    /// Returns the next datagram for a peer that has no link.
-    pub fn answer(&mut self) -> Option<(Packets, Vec<u8>)> {
-        self.answers.pop_front()
-    }
-
-    /// Returns when to call [`Endpoint::expire`]; `None` if no timer is set.
-    #[must_use]
-    pub fn next_timeout(&self) -> Option<Time> {
-        self.due.first().map(|&(at, _)| at)
-    }
-
     /// Services the links whose timers have expired at `now`.
-    pub fn expire(&mut self, now: Time) {
+    fn expire(&mut self, now: Time) {
         while let Some(&(at, id)) = self.due.first().filter(|(at, _)| *at <= now) {
             self.due.remove(&(at, id));
             if let Some(entry) = self.links.get_mut(&id) {
@@ -307,9 +294,7 @@ impl Endpoint {
         }
     }
 
-    /// Returns a link whose state may have changed; `None` if there is none. The link may have
-    /// opened or ended, have data to read or to send, or accept more data.
-    pub fn next_touched(&mut self) -> Option<ConnId> {
+    fn next_touched(&mut self) -> Option<ConnId> {
         loop {
             let id = self.touched.pop_first()?;
             self.settle(id);
@@ -319,7 +304,7 @@ impl Endpoint {
         }
     }
 
-    /// Marks a link for [`Endpoint::next_touched`], for example because it may send now.
+    /// Marks a link for [`EndpointOutput::Touched`], for example because it may send now.
     pub fn touch(&mut self, id: ConnId) {
         if self.links.contains_key(&id) {
             self.touched.insert(id);
@@ -425,6 +410,40 @@ impl Endpoint {
     #[must_use]
     pub fn counts(&self) -> EndpointCounts {
         self.counts
+    }
+}
+
+impl Core for Endpoint {
+    type In<'a> = EndpointInput<'a>;
+    type Out = EndpointOutput;
+
+    fn handle(&mut self, now: Time, input: EndpointInput<'_>) {
+        let at = self.epoch.instant(now);
+        let EndpointInput { arrival: Arrival { from, to, ecn, bytes }, admit } = input;
+        let (ecn, mut answer) = (EcnCodepoint::from_bits(ecn), Vec::new());
+        match self.inner.handle(at, from, to, ecn, BytesMut::from(bytes), &mut answer) {
+            Some(DatagramEvent::ConnectionEvent(handle, event)) => {
+                if let Some(&id) = self.by_handle.get(&handle.0)
+                    && let Some(entry) = self.links.get_mut(&id)
+                {
+                    entry.link.connection.handle_event(event);
+                    self.touched.insert(id);
+                }
+            }
+            Some(DatagramEvent::NewConnection(incoming)) => self.meet(now, incoming, admit),
+            Some(DatagramEvent::Response(transmit)) => self.respond(&transmit, answer),
+            None => {}
+        }
+    }
+
+    fn poll(&mut self, now: Time) -> Option<EndpointOutput> {
+        self.expire(now);
+        let answer = self.answers.pop_front().map(|(to, bytes)| EndpointOutput::Answer(to, bytes));
+        answer.or_else(|| self.next_touched().map(EndpointOutput::Touched))
+    }
+
+    fn next_timeout(&self) -> Option<Time> {
+        self.due.first().map(|&(at, _)| at)
     }
 }
 

@@ -31,7 +31,9 @@ mod socket_index;
 mod units;
 
 pub use config::Congestion;
-pub use endpoint::{Arrival, ConnId, Endpoint, EndpointCounts, Packets};
+pub use endpoint::{
+    Arrival, ConnId, Endpoint, EndpointCounts, EndpointInput, EndpointOutput, Packets,
+};
 pub use link::QuicLink;
 pub use lossy::LossyCounts;
 pub use socket_index::SocketIndex;

@@ -3,8 +3,11 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-use anabranch_links::quic::{Arrival, Congestion, Endpoint, Head, UnitReader, Units};
+use anabranch_links::quic::{
+    Arrival, Congestion, Endpoint, EndpointInput, EndpointOutput, Head, UnitReader, Units,
+};
 use anabranch_links::{Context, Fault, Link as _, State};
+use anabranch_multipath::Core as _;
 use anabranch_multipath::seed::stream;
 use anabranch_netem::LinkSettings;
 use rand::{Rng, RngExt};
@@ -94,7 +97,8 @@ fn garbage_makes_no_link_and_no_answer_larger_than_itself() {
         sent += bytes.len();
         let from = SocketAddr::from((Ipv4Addr::new(198, 51, 100, 7), 1_000));
         world.deliver(1, from, &bytes);
-        while let Some((packets, answer)) = world.ends[1].answer() {
+        while let Some(output) = world.ends[1].poll(world.now) {
+            let EndpointOutput::Answer(packets, answer) = output else { continue };
             assert_eq!(packets.to, from);
             assert!(answer.len() <= bytes.len(), "it amplifies");
             answered += answer.len();
@@ -125,19 +129,22 @@ fn a_flood_is_asked_for_its_address_and_an_honest_peer_still_comes_in() {
     for (number, bytes) in initials(200).iter().enumerate() {
         let from = SocketAddr::from((Ipv4Addr::new(198, 51, 100, number as u8), 1_000));
         let arrival = Arrival { from, to: None, ecn: 0, bytes };
-        world.ends[1].receive(world.now, arrival, &mut |_, _| {
+        let admit = &mut |_, _| {
             taken += 1;
             true
-        });
+        };
+        world.ends[1].handle(world.now, EndpointInput { arrival, admit });
         let mut said = 0;
-        while let Some(id) = world.ends[1].next_touched() {
-            let mut out = Vec::new();
-            while world.ends[1].transmit(world.now, id, &mut out).is_some() {
-                said += out.len();
+        while let Some(output) = world.ends[1].poll(world.now) {
+            match output {
+                EndpointOutput::Answer(_, answer) => said += answer.len(),
+                EndpointOutput::Touched(id) => {
+                    let mut out = Vec::new();
+                    while world.ends[1].transmit(world.now, id, &mut out).is_some() {
+                        said += out.len();
+                    }
+                }
             }
-        }
-        while let Some((_, answer)) = world.ends[1].answer() {
-            said += answer.len();
         }
         assert!(said <= 3 * bytes.len(), "RFC 9000, 8.1: {said} for {}", bytes.len());
     }
@@ -151,7 +158,14 @@ fn a_flood_is_asked_for_its_address_and_an_honest_peer_still_comes_in() {
             world.deliver(1, world::address(0), &out.clone());
         }
         let mut answers = Vec::new();
-        while let Some(there) = world.ends[1].next_touched() {
+        while let Some(output) = world.ends[1].poll(world.now) {
+            let there = match output {
+                EndpointOutput::Touched(there) => there,
+                EndpointOutput::Answer(packets, answer) => {
+                    answers.extend((packets.to == world::address(0)).then_some(answer));
+                    continue;
+                }
+            };
             while let Some(packets) = world.ends[1].transmit(world.now, there, &mut out) {
                 let stride = if packets.stride == 0 { out.len() } else { packets.stride };
                 answers.extend(
@@ -161,11 +175,8 @@ fn a_flood_is_asked_for_its_address_and_an_honest_peer_still_comes_in() {
                 );
             }
         }
-        while let Some((packets, answer)) = world.ends[1].answer() {
-            answers.extend((packets.to == world::address(0)).then_some(answer));
-        }
         answers.iter().for_each(|bytes| world.deliver(0, world::address(1), bytes));
-        while world.ends[0].next_touched().is_some() {}
+        while world.ends[0].poll(world.now).is_some() {}
     }
     assert_eq!(world.ends[0].link(id).unwrap().state(), State::Open);
     // The flood's handshakes end by themselves.
@@ -178,9 +189,10 @@ fn who_is_not_admitted_gets_no_link() {
     let mut world = World::new(&line(DELAY), 1);
     let bytes = initials(1).remove(0);
     let arrival = Arrival { from: world::address(0), to: None, ecn: 0, bytes: &bytes };
-    world.ends[1].receive(world.now, arrival, &mut |_, _| false);
+    world.ends[1].handle(world.now, EndpointInput { arrival, admit: &mut |_, _| false });
     assert_eq!((world.ends[1].len(), world.ends[1].counts().refused), (0, 1));
-    assert!(world.ends[1].answer().is_some(), "it is told");
+    let told = world.ends[1].poll(world.now);
+    assert!(matches!(told, Some(EndpointOutput::Answer(..))), "it is told");
 }
 
 #[test]

@@ -8,12 +8,12 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 
 use anabranch_links::quic::{
-    Arrival, Congestion, ConnId, Endpoint, EndpointCounts, Head, Packets, QuicLink, SocketIndex,
-    Units,
+    Arrival, Congestion, ConnId, Endpoint, EndpointCounts, EndpointInput, EndpointOutput, Head,
+    Packets, QuicLink, SocketIndex, Units,
 };
 use anabranch_links::tls::Context;
 use anabranch_links::{Link as _, State, quic};
-use anabranch_multipath::{LinkView, Time};
+use anabranch_multipath::{Core as _, LinkView, Time};
 use anabranch_onion::channel::{Capabilities, QuicPreferences};
 use anabranch_onion::wire::cell::{self, CELL, Command, NUMBERED_CELL, Width};
 use anabranch_onion::wire::extend::Target;
@@ -403,8 +403,14 @@ impl QuicLinks {
     /// new.
     fn next_touched(&mut self, now: Time) -> Option<LinkId> {
         for place in 0..self.ports.len() {
-            while let Some(conn) = self.ports[place].endpoint.next_touched() {
-                self.answer(now, place);
+            while let Some(output) = self.ports[place].endpoint.poll(now) {
+                let conn = match output {
+                    EndpointOutput::Touched(conn) => conn,
+                    EndpointOutput::Answer(packets, bytes) => {
+                        self.answer(now, place, &packets, &bytes);
+                        continue;
+                    }
+                };
                 if let Some(&id) = self.by_conn.get(&(place, conn)) {
                     return Some(id);
                 }
@@ -415,7 +421,6 @@ impl QuicLinks {
                 // The connection is closed, and has only its closing packets to send.
                 self.transmit(now, place, conn);
             }
-            self.answer(now, place);
         }
         None
     }
@@ -464,16 +469,12 @@ impl QuicLinks {
         self.count_sent(now, sent);
     }
 
-    /// Sends the endpoint's replies to packets that belong to no link.
-    fn answer(&mut self, now: Time, place: usize) {
-        let Some(Port { socket, endpoint, .. }) = self.ports.get_mut(place) else { return };
-        let mut sent = 0;
-        while let Some((packets, bytes)) = endpoint.answer() {
-            let mut batch = self.queue.batch(socket);
-            batch.push(datagrams(&packets, &bytes));
-            // Replies for which the socket has no room are lost, like packets in a network.
-            sent += batch.send().sent_bytes as u64;
-        }
+    /// Sends the endpoint's reply to a packet that belongs to no link.
+    fn answer(&mut self, now: Time, place: usize, packets: &Packets, bytes: &[u8]) {
+        let mut batch = self.queue.batch(&self.ports[place].socket);
+        batch.push(datagrams(packets, bytes));
+        // A reply for which the socket has no room is lost, like a packet in a network.
+        let sent = batch.send().sent_bytes as u64;
         self.count_sent(now, sent);
     }
 
@@ -535,7 +536,6 @@ impl Carrier for QuicLinks {
     }
 
     fn resume(&mut self, now: Time, poller: &Poller) -> Vec<LinkId> {
-        self.ports.iter_mut().for_each(|port| port.endpoint.expire(now));
         let has_room = |meter: &Meter| meter.left(now) > 0;
         let [may_read, may_send] =
             self.limits.as_ref().map_or([true; 2], |limits| limits.each_ref().map(has_room));
@@ -569,7 +569,8 @@ impl Carrier for QuicLinks {
             bytes += run.bytes.len() as u64;
             for datagram in run.datagrams() {
                 let (from, to, ecn) = (run.from, run.to, run.ecn);
-                endpoint.receive(now, Arrival { from, to, ecn, bytes: datagram }, &mut admit);
+                let arrival = Arrival { from, to, ecn, bytes: datagram };
+                endpoint.handle(now, EndpointInput { arrival, admit: &mut admit });
             }
         }
         self.transferred[0] += bytes;
