@@ -7,8 +7,8 @@ use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
-use anabranch_multipath::Time;
 use anabranch_multipath::seed::{self, Stream};
+use anabranch_multipath::{Core as _, Time};
 use anabranch_onion::channel::{Capabilities, CellOutcome, Channel, Start};
 use anabranch_onion::crypto::lossy::{LossyClient, ZEROS};
 use anabranch_onion::crypto::{ClientLayer, Keys, Tor1Client};
@@ -23,7 +23,7 @@ use anabranch_onion::wire::keys::sha256;
 use anabranch_onion::wire::link::put_beside;
 use anabranch_onion::wire::lossy::{put_head, put_segment};
 use anabranch_onion::wire::message::{self, EndReason, Format, Message, RelayCommand};
-use anabranch_onion::{Core, LinkId, LinkInput, LinkOutput, StreamKey};
+use anabranch_onion::{LinkCore, LinkId, LinkInput, LinkOutput, StreamKey};
 use anabranch_tcp::{Flags, Segment, Seq, Timestamps};
 
 use crate::input::Input;
@@ -134,7 +134,6 @@ impl World {
             10 => self.bytes(input),
             _ => self.now += Duration::from_millis(1 << input.below(18)),
         }
-        self.relay.handle(self.now, RelayInput::Timeout);
         self.collect();
         let stats = self.relay.stats();
         assert!(stats.cells <= MAX_CELLS, "more cells wait than may");
@@ -301,7 +300,7 @@ impl World {
     }
 
     fn collect(&mut self) {
-        while let Some(output) = self.relay.poll() {
+        while let Some(output) = self.relay.poll(self.now) {
             match output {
                 Output::Link(LinkOutput::Transmit { .. }) => self.receive(),
                 Output::Link(LinkOutput::Close { .. }) => self.gone = true,

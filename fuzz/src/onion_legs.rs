@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use anabranch_multipath::Time;
 use anabranch_onion::handshake::Kind;
-use anabranch_onion::relay::Input as RelayInput;
 use anabranch_onion::wire::cell::Command;
 use anabranch_onion::wire::conflux::{ConfluxLink, DesiredUx, SetNonce, put_switch};
 use anabranch_onion::wire::extend::{Extend, Target};
@@ -31,7 +30,7 @@ pub fn check(input: &[u8]) {
     world.closes();
     for seconds in [1, 30] {
         world.now += Duration::from_secs(seconds);
-        world.relay.handle(world.now, RelayInput::Timeout);
+        world.collect();
     }
     let stats = world.relay.stats();
     assert_eq!((stats.sets, stats.legs, stats.reordered), (0, 0, 0), "nothing is left of the sets");
@@ -46,7 +45,6 @@ fn play(input: &[u8]) -> World {
     world.collect();
     while !input.is_empty() && !world.hostile.gone {
         step(&mut world, &mut input);
-        world.relay.handle(world.now, RelayInput::Timeout);
         world.collect();
         let stats = world.relay.stats();
         assert!(stats.cells <= MAX_CELLS, "more cells wait than may");

@@ -7,8 +7,8 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use anabranch_multipath::Time;
 use anabranch_multipath::seed::{self, Stream};
+use anabranch_multipath::{Core as _, Time};
 use anabranch_onion::channel::{CellOutcome, Channel, Role, Start};
 use anabranch_onion::conflux::ConfluxParams;
 use anabranch_onion::crypto::{ClientLayer, Keys, Tor1Client};
@@ -20,7 +20,7 @@ use anabranch_onion::wire::crypto::CurveKeys;
 use anabranch_onion::wire::extend::{put_create2, read_created2};
 use anabranch_onion::wire::keys::{Credentials, RelayKeys, sha256};
 use anabranch_onion::wire::message::{self, Answer, EndReason, Format, Message, RelayCommand};
-use anabranch_onion::{Core, LinkId, LinkInput, LinkOutput, StreamKey, circuitmux};
+use anabranch_onion::{LinkCore, LinkId, LinkInput, LinkOutput, StreamKey, circuitmux};
 
 use crate::input::Input;
 
@@ -92,7 +92,6 @@ impl World {
             6 => self.bytes(input),
             _ => self.now += Duration::from_millis(1 << input.below(16)),
         }
-        self.relay.handle(self.now, RelayInput::Timeout);
         self.collect();
     }
 
@@ -156,7 +155,7 @@ impl World {
 
     /// Executes the relay's outputs.
     pub(crate) fn collect(&mut self) {
-        while let Some(output) = self.relay.poll() {
+        while let Some(output) = self.relay.poll(self.now) {
             match output {
                 Output::Link(LinkOutput::Transmit { link }) => {
                     let neighbour =
@@ -361,7 +360,7 @@ impl Neighbour {
 
 /// Answers the export of the secret; nothing else happens while links are opened.
 fn answer_exports(relay: &mut Relay) {
-    while let Some(output) = relay.poll() {
+    while let Some(output) = relay.poll(Time::ZERO) {
         if let Output::Link(LinkOutput::Export { link, .. }) = output {
             relay.handle_link(Time::ZERO, LinkInput::Exported { link, secret: SECRET });
         }

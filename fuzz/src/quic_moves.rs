@@ -10,7 +10,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use anabranch_multipath::{Time, seed};
+use anabranch_multipath::{Core as _, Time, seed};
 use anabranch_onion::channel::{Capabilities, QuicPreferences, Start};
 use anabranch_onion::client::Output as ClientOutput;
 use anabranch_onion::client::{Cause, CircuitKey, Client, Config, Hop, HopKey, Input as Wanted};
@@ -19,7 +19,7 @@ use anabranch_onion::wire::cell::{CELL, Command, Width, head, put_fixed, put_var
 use anabranch_onion::wire::extend::Target;
 use anabranch_onion::wire::keys::sha256;
 use anabranch_onion::wire::link::{TlsLinkToken, put_beside, put_counts, put_move, read_quic};
-use anabranch_onion::{Core, Event, LinkId, LinkInput, LinkOutput, StreamKey, StreamOutput};
+use anabranch_onion::{Event, LinkCore, LinkId, LinkInput, LinkOutput, StreamKey, StreamOutput};
 
 use crate::input::Input;
 use crate::onion_relay::{CERTIFICATE, MAX_CELLS, NOW, SECRET, keys, relay};
@@ -246,7 +246,7 @@ impl Play {
         [client, RELAY][side]
     }
 
-    fn core(&mut self, node: usize) -> &mut dyn Core {
+    fn core(&mut self, node: usize) -> &mut dyn LinkCore {
         match node {
             RELAY => &mut self.relay,
             client => &mut self.clients[client - 1],
@@ -297,7 +297,7 @@ impl Play {
         };
         let Some(&stream) = streams.get(usize::from(nth) % streams.len().max(1)) else { return };
         let now = self.now;
-        let (core, program): (&mut dyn Core, _) = match side {
+        let (core, program): (&mut dyn LinkCore, _) = match side {
             0 => {
                 let mut programs = self.built.iter_mut();
                 let found = programs.find(|((node, _), (of, _))| *node == CLIENT && *of == stream);
@@ -386,8 +386,6 @@ impl Play {
                 self.settle();
             }
             self.now += step;
-            self.relay.handle(self.now, RelayInput::Timeout);
-            self.clients.iter_mut().for_each(|client| client.handle(self.now, Wanted::Timeout));
             self.look();
         }
     }
@@ -457,12 +455,12 @@ impl Play {
     fn look(&mut self) {
         loop {
             let mut moved = false;
-            while let Some(output) = self.relay.poll() {
+            while let Some(output) = self.relay.poll(self.now) {
                 self.relay_said(output);
                 moved = true;
             }
             for node in [CLIENT, OTHER] {
-                while let Some(output) = self.clients[node - 1].poll() {
+                while let Some(output) = self.clients[node - 1].poll(self.now) {
                     self.client_said(node, output);
                     moved = true;
                 }
@@ -704,7 +702,7 @@ fn put_long(out: &mut Vec<u8>, command: Command, body: &[u8]) {
 }
 
 /// Reads everything for a program, and checks that it is what was written, in order.
-fn read(core: &mut dyn Core, now: Time, stream: StreamKey, program: &mut Program, names: bool) {
+fn read(core: &mut dyn LinkCore, now: Time, stream: StreamKey, program: &mut Program, names: bool) {
     let (first, second) = core.read(stream);
     for found in first.iter().chain(second) {
         match names && program.read == 0 {

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use anabranch_bench::proc::Usage;
-use anabranch_multipath::{Time, seed};
+use anabranch_multipath::{Core as _, Time, seed};
 use anabranch_onion::channel::Role;
 use anabranch_onion::conflux::ConfluxParams;
 use anabranch_onion::handshake::extension::{self, HopRequest};
@@ -17,7 +17,7 @@ use anabranch_onion::wire::crypto::CurveKeys;
 use anabranch_onion::wire::extend::put_create2;
 use anabranch_onion::wire::keys::RelayKeys;
 use anabranch_onion::wire::link::Identity;
-use anabranch_onion::{Core, LinkId, LinkInput, LinkOutput, circuitmux};
+use anabranch_onion::{LinkCore, LinkId, LinkInput, LinkOutput, circuitmux};
 use clap::Parser;
 
 const LINK: LinkId = LinkId::new(0, 1);
@@ -94,7 +94,7 @@ fn measure(circuits: u32, wish: HopRequest) -> io::Result<(Relay, f64)> {
 
 /// Fetches the relay's output, as a link would.
 fn answer(relay: &mut Relay) {
-    while let Some(output) = relay.poll() {
+    while let Some(output) = relay.poll(Time::ZERO) {
         if let Output::Link(LinkOutput::Transmit { link }) = output {
             relay.transmit(Time::ZERO, link, &mut Vec::new(), usize::MAX);
         }

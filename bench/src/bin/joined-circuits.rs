@@ -4,7 +4,7 @@
 use std::io;
 use std::time::Instant;
 
-use anabranch_multipath::{Time, seed};
+use anabranch_multipath::{Core as _, Time, seed};
 use anabranch_onion::channel::Role;
 use anabranch_onion::conflux::ConfluxParams;
 use anabranch_onion::crypto::{ClientLayer, Tor1Client};
@@ -16,7 +16,7 @@ use anabranch_onion::wire::extend::{Extend, Target, put_created2};
 use anabranch_onion::wire::keys::RelayKeys;
 use anabranch_onion::wire::link::Identity;
 use anabranch_onion::wire::message::{self, Format, Message, RelayCommand};
-use anabranch_onion::{Core, LinkId, LinkInput, LinkOutput, circuitmux};
+use anabranch_onion::{LinkCore, LinkId, LinkInput, LinkOutput, circuitmux};
 use clap::Parser;
 
 /// Link over which circuits are created, and link of the next hop or of the other circuit.
@@ -153,7 +153,7 @@ impl Bench {
     /// Returns the relay's output for each link.
     fn fetch(&mut self) -> [Vec<u8>; 2] {
         let mut out = [Vec::new(), Vec::new()];
-        while let Some(output) = self.relay.poll() {
+        while let Some(output) = self.relay.poll(Time::ZERO) {
             if let Output::Link(LinkOutput::Transmit { link }) = output {
                 let place = usize::from(link == LINKS[1]);
                 self.relay.transmit(Time::ZERO, link, &mut out[place], usize::MAX);

@@ -1,9 +1,9 @@
 //! A client as a core (a state machine without sockets or clock): builds circuits over relays that
 //! its owner chose, and opens streams on them.
 //!
-//! [`Client::handle`] takes an [`Input`], then [`Client::poll`] returns [`Output`]s until there is
-//! none. The trait [`Core`](crate::Core) has the functions that clients and relays share, for
-//! links, queued cells, bytes of streams, and time.
+//! [`Client`] is a [`Core`](anabranch_multipath::Core) that takes [`Input`]s and returns
+//! [`Output`]s. The trait [`LinkCore`](crate::LinkCore) has the functions that clients and relays
+//! share, for links, queued cells and bytes of streams.
 //!
 //! The owner chooses the relays, the circuit of each stream, and the time after which a circuit is
 //! abandoned.
@@ -127,8 +127,6 @@ pub enum Input {
         /// The stream.
         stream: StreamKey,
     },
-    /// The time returned by [`Core::next_timeout`](crate::Core::next_timeout) has been reached.
-    Timeout,
 }
 
 /// An action for the owner, or the outcome of a command.
@@ -301,28 +299,6 @@ impl Client {
         client
     }
 
-    /// Executes a command.
-    pub fn handle(&mut self, now: Time, input: Input) {
-        match input {
-            Input::Build { circuit, hops } => self.build(now, circuit, hops),
-            Input::Destroy { circuit } => {
-                if let Some(&index) = self.role.keys.get(&circuit) {
-                    self.tear_down(index, Cause::Wanted);
-                }
-            }
-            Input::Drop { circuit, cells } => {
-                let index = self.role.keys.get(&circuit).copied();
-                for index in index.into_iter().cycle().take(cells as usize) {
-                    self.say(now, index, Command::RELAY, RelayCommand::DROP, &[]);
-                }
-            }
-            // A client gives no reason (tor-spec, "Closing streams").
-            Input::Ended { stream } => self.end(now, stream, EndReason::MISC),
-            Input::Timeout => self.timeout(now),
-        }
-        self.relieve();
-    }
-
     /// Sets the maximum number of queued cells of all circuits together. If more cells are queued,
     /// the circuits whose cells have waited longest are closed, or the set in which the most bytes
     /// wait.
@@ -400,7 +376,28 @@ impl Client {
 
 impl NodeRole for ClientRole {
     type Circuit = Circuit;
+    type Input = Input;
     type Output = Output;
+
+    /// Executes a command.
+    fn handle(node: &mut Client, now: Time, input: Input) {
+        match input {
+            Input::Build { circuit, hops } => node.build(now, circuit, hops),
+            Input::Destroy { circuit } => {
+                if let Some(&index) = node.role.keys.get(&circuit) {
+                    node.tear_down(index, Cause::Wanted);
+                }
+            }
+            Input::Drop { circuit, cells } => {
+                let index = node.role.keys.get(&circuit).copied();
+                for index in index.into_iter().cycle().take(cells as usize) {
+                    node.say(now, index, Command::RELAY, RelayCommand::DROP, &[]);
+                }
+            }
+            // A client gives no reason (tor-spec, "Closing streams").
+            Input::Ended { stream } => node.end(now, stream, EndReason::MISC),
+        }
+    }
 
     /// Returns the client's role on a link that it dialled, and `None` for other links: a client
     /// accepts none.

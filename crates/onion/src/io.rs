@@ -1,5 +1,5 @@
-//! Messages between a core and its driver about links and streams. The trait [`Core`] is the part
-//! of the interface that clients and relays share.
+//! Messages between a core and its driver about links and streams. The trait [`LinkCore`] is the
+//! part of the interface that depends on no role.
 
 use std::net::IpAddr;
 
@@ -57,7 +57,7 @@ pub enum LinkInput<'a> {
         /// The link alongside which the QUIC link was to be opened.
         link: LinkId,
     },
-    /// The statistics requested by [`Core::wants_look`].
+    /// The statistics requested by [`LinkCore::wants_look`].
     Seen {
         /// The link.
         link: LinkId,
@@ -152,12 +152,12 @@ pub enum LinkOutput {
         /// The link.
         link: LinkId,
     },
-    /// The link has something to send: call [`Core::transmit`] when there is room.
+    /// The link has something to send: call [`LinkCore::transmit`] when there is room.
     Transmit {
         /// The link.
         link: LinkId,
     },
-    /// Close a link after the bytes that [`Core::transmit`] returns have been sent.
+    /// Close a link after the bytes that [`LinkCore::transmit`] returns have been sent.
     Close {
         /// The link.
         link: LinkId,
@@ -167,12 +167,12 @@ pub enum LinkOutput {
 /// A notification for a stream's program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StreamOutput {
-    /// [`Core::read`] has bytes for the program.
+    /// [`LinkCore::read`] has bytes for the program.
     Readable {
         /// The stream.
         stream: StreamKey,
     },
-    /// [`Core::write`] accepts bytes from the program again.
+    /// [`LinkCore::write`] accepts bytes from the program again.
     Room {
         /// The stream.
         stream: StreamKey,
@@ -191,12 +191,12 @@ pub enum StreamOutput {
 
 /// A client's or a relay's core, as seen by its links and the programs of its streams. A stream's
 /// program is its local endpoint: at a client the user's program, at an exit the destination.
-pub trait Core {
+///
+/// Commands, outputs and timers, which depend on the role, are those of
+/// [`Core`](anabranch_multipath::Core).
+pub trait LinkCore {
     /// Handles an event of a link.
     fn handle_link(&mut self, now: Time, input: LinkInput<'_>);
-
-    /// Returns the time at which the core must be called if nothing happens before.
-    fn next_timeout(&self) -> Option<Time>;
 
     /// Appends cells for `link` until `out` has `limit` bytes or nothing is left; returns false if
     /// nothing is left. In that case [`LinkOutput::Transmit`] follows when there is something to
@@ -204,7 +204,7 @@ pub trait Core {
     fn transmit(&mut self, now: Time, link: LinkId, out: &mut Vec<u8>, limit: usize) -> bool;
 
     /// Appends the lossy cells for `link` to `out`, for datagrams. After [`LinkOutput::Transmit`]
-    /// the driver calls this before [`Core::transmit`]. A core without lossy circuits appends
+    /// the driver calls this before [`LinkCore::transmit`]. A core without lossy circuits appends
     /// nothing.
     fn transmit_lossy(&mut self, _link: LinkId, _out: &mut Vec<u8>) {}
 
@@ -226,6 +226,6 @@ pub trait Core {
     /// Returns the bytes that wait for a stream's program, in two consecutive parts.
     fn read(&self, stream: StreamKey) -> (&[u8], &[u8]);
 
-    /// Notes that the program has consumed the first `bytes` of [`Core::read`].
+    /// Notes that the program has consumed the first `bytes` of [`LinkCore::read`].
     fn consume(&mut self, now: Time, stream: StreamKey, bytes: usize);
 }

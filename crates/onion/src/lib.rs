@@ -75,7 +75,7 @@ pub mod wire;
 pub use anabranch_tcp::Congestion as LossyCongestion;
 pub use channels::LinkId;
 pub use event::{CarrierFault, CircuitFault, Event, LinkFault, Neighbour, Violation};
-pub use io::{Core, LinkInput, LinkOutput, StreamOutput};
+pub use io::{LinkCore, LinkInput, LinkOutput, StreamOutput};
 pub use moment::Moment;
 pub use node::{LossyStats, Node};
 pub use set::numbers::{LegNumbers, NumberSpread, SetNumbers};

@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
-use anabranch_multipath::Time;
+use anabranch_multipath::{Core, Time};
 use anabranch_tcp::Congestion;
 use rand_core::CryptoRng;
 
@@ -16,7 +16,7 @@ use crate::circuitmux;
 use crate::crypto::Keys;
 use crate::ending::{Carrier, Ending};
 use crate::event::{CircuitFault, Event, LinkFault, Neighbour, Violation};
-use crate::io::{Core, LinkInput, LinkOutput, StreamOutput};
+use crate::io::{LinkCore, LinkInput, LinkOutput, StreamOutput};
 use crate::padding::Rules;
 use crate::set::{QUEUE_LOW, Set};
 use crate::stream::StreamKey;
@@ -96,8 +96,13 @@ pub enum Why {
 pub trait NodeRole: Sized {
     /// The type of the role's circuits.
     type Circuit: Ending;
+    /// The type of the role's inputs, other than events of links.
+    type Input;
     /// The type of the role's outputs.
     type Output: From<LinkOutput> + From<StreamOutput> + From<Event>;
+
+    /// Handles an input.
+    fn handle(node: &mut Node<Self>, now: Time, input: Self::Input);
 
     /// Returns the channel role on a link that the node opened (`dialled`) or accepts; `None`
     /// refuses the link.
@@ -273,12 +278,6 @@ impl<R: NodeRole> Node<R> {
     /// this function is called. Sets whose schedules need windows always use BBR.
     pub fn set_lossy_congestion(&mut self, congestion: Congestion) {
         self.lossy_congestion = congestion;
-    }
-
-    /// Returns the next output.
-    pub fn poll(&mut self) -> Option<R::Output> {
-        let link = || self.channels.next_ready().map(|link| LinkOutput::Transmit { link }.into());
-        self.outputs.pop_front().or_else(link)
     }
 
     /// Queues an output.
@@ -477,6 +476,30 @@ impl<R: NodeRole> Node<R> {
 }
 
 impl<R: NodeRole> Core for Node<R> {
+    type In<'a> = R::Input;
+    type Out = R::Output;
+
+    fn handle(&mut self, now: Time, input: R::Input) {
+        R::handle(self, now, input);
+        self.relieve();
+    }
+
+    fn poll(&mut self, now: Time) -> Option<R::Output> {
+        if self.next_timeout().is_some_and(|due| due <= now) {
+            self.timeout(now);
+        }
+        // A program's bytes may have filled the memory since the last input.
+        self.relieve();
+        let link = || self.channels.next_ready().map(|link| LinkOutput::Transmit { link }.into());
+        self.outputs.pop_front().or_else(link)
+    }
+
+    fn next_timeout(&self) -> Option<Time> {
+        self.timers.first().map(|(time, _)| *time)
+    }
+}
+
+impl<R: NodeRole> LinkCore for Node<R> {
     fn handle_link(&mut self, now: Time, input: LinkInput<'_>) {
         match input {
             LinkInput::Opened { link, target, start } => self.open(now, link, target, start),
@@ -505,10 +528,6 @@ impl<R: NodeRole> Core for Node<R> {
             self.fail(now, id, LinkFault::Deaf);
         }
         self.relieve();
-    }
-
-    fn next_timeout(&self) -> Option<Time> {
-        self.timers.first().map(|(time, _)| *time)
     }
 
     fn transmit(&mut self, now: Time, link: LinkId, out: &mut Vec<u8>, limit: usize) -> bool {

@@ -1,8 +1,8 @@
 //! The relay: guard, middle and exit, as one core. A core is one shard; a process may have several.
 //!
-//! [`Relay::handle`] takes an [`Input`], then [`Relay::poll`] returns [`Output`]s until there is
-//! none. The trait [`Core`](crate::Core) is the interface that relay and client share: links,
-//! queued cells, bytes of streams, timeouts. The driver fetches cells when a link has room, so that
+//! [`Relay`] is a [`Core`](anabranch_multipath::Core) that takes [`Input`]s and returns [`Output`]s.
+//! The trait [`LinkCore`](crate::LinkCore) is the interface that relay and client share: links,
+//! queued cells and bytes of streams. The driver fetches cells when a link has room, so that
 //! the order among circuits is decided as late as possible.
 
 use std::net::IpAddr;
@@ -157,8 +157,6 @@ pub enum Input {
         /// Answers, each with its time-to-live in seconds.
         answers: Vec<(Answer, u32)>,
     },
-    /// The time returned by [`Core::next_timeout`](crate::Core::next_timeout) has been reached.
-    Timeout,
 }
 
 /// An action that the driver must perform.
@@ -360,18 +358,6 @@ impl Relay {
         Node::with_role(role, policy, max_cells, rng)
     }
 
-    /// Handles an event.
-    pub fn handle(&mut self, now: Time, input: Input) {
-        match input {
-            Input::Connected { stream, reached } => self.connected(now, stream, reached),
-            Input::Ended { stream, reason } => self.end(now, stream, reason),
-            Input::Refused { stream, address } => self.refused(now, stream, address),
-            Input::Resolved { stream, answers } => self.resolved(now, stream, &answers),
-            Input::Timeout => self.timeout(now),
-        }
-        self.relieve();
-    }
-
     /// Sets the onion keys for new circuits.
     pub fn set_onion_keys(&mut self, onion_keys: Vec<CurveKeys>) {
         self.role.config.onion_keys = onion_keys;
@@ -462,7 +448,18 @@ impl Relay {
 
 impl NodeRole for RelayRole {
     type Circuit = Circuit;
+    type Input = Input;
     type Output = Output;
+
+    /// Handles an event.
+    fn handle(node: &mut Relay, now: Time, input: Input) {
+        match input {
+            Input::Connected { stream, reached } => node.connected(now, stream, reached),
+            Input::Ended { stream, reason } => node.end(now, stream, reason),
+            Input::Refused { stream, address } => node.refused(now, stream, address),
+            Input::Resolved { stream, answers } => node.resolved(now, stream, &answers),
+        }
+    }
 
     fn dedicates_links(node: &Relay) -> bool {
         node.role.dedicated.is_some()

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
+use anabranch_multipath::Core as _;
 use anabranch_testkit::onion_world as world;
 
 use std::net::IpAddr;
@@ -11,7 +12,9 @@ use anabranch_onion::circuitmux;
 use anabranch_onion::client::{Cause, CircuitKey, Hop, HopKey, Input, Output};
 use anabranch_onion::handshake::extension::HopRequest;
 use anabranch_onion::wire::message::{Answer, Begin, EndReason};
-use anabranch_onion::{CircuitFault, Core, Event, LinkFault, Neighbour, StreamKey, StreamOutput};
+use anabranch_onion::{
+    CircuitFault, Event, LinkCore, LinkFault, Neighbour, StreamKey, StreamOutput,
+};
 use world::{Setting, World};
 
 const MEGABYTE: usize = 1_000_000;

@@ -8,15 +8,15 @@ use anabranch_testkit::onion_world as world;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use anabranch_multipath::Silence;
 use anabranch_multipath::schedule::Spec;
+use anabranch_multipath::{Core as _, Silence};
 use anabranch_onion::client::{CircuitKey, Hop, Input, NoSet, NoStream, Output};
 use anabranch_onion::conflux::{Dealing, Design};
 use anabranch_onion::handshake::extension::HopRequest;
 use anabranch_onion::padding::Amount;
 use anabranch_onion::wire::cell::CELL;
 use anabranch_onion::wire::message::{Begin, EndReason};
-use anabranch_onion::{Core, Event, SetNumbers, StreamKey, StreamOutput};
+use anabranch_onion::{Event, LinkCore, SetNumbers, StreamKey, StreamOutput};
 use world::{Server, Setting, World};
 
 const MEGABYTE: usize = 1_000_000;

@@ -7,13 +7,14 @@ use anabranch_testkit::onion_world as world;
 
 use std::time::Duration;
 
+use anabranch_multipath::Core as _;
 use anabranch_multipath::schedule::Spec;
 use anabranch_onion::client::{CircuitKey, Hop, Input, NoSet, Output};
 use anabranch_onion::conflux::{Dealing, Design};
 use anabranch_onion::handshake::extension::HopRequest;
 use anabranch_onion::wire::cell::CELL;
 use anabranch_onion::wire::message::{Begin, EndReason};
-use anabranch_onion::{Core, StreamKey, StreamOutput};
+use anabranch_onion::{LinkCore, StreamKey, StreamOutput};
 use world::{Server, Setting, World};
 
 const MEGABYTE: usize = 1_000_000;

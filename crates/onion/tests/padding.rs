@@ -6,7 +6,7 @@ use anabranch_testkit::onion_world as world;
 
 use std::time::Duration;
 
-use anabranch_multipath::Time;
+use anabranch_multipath::{Core as _, Time};
 use anabranch_onion::LinkId;
 use anabranch_onion::client::{CircuitKey, Hop, HopKey, Input};
 use anabranch_onion::handshake::extension::HopRequest;

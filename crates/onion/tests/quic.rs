@@ -8,14 +8,14 @@ use anabranch_testkit::onion_world as world;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use anabranch_multipath::{Time, seed};
+use anabranch_multipath::{Core as _, Time, seed};
 use anabranch_onion::channel::Fault;
 use anabranch_onion::client::{CircuitKey, Input, Output};
 use anabranch_onion::handshake::extension::HopRequest;
 use anabranch_onion::wire::cell::{Command, Width, put_fixed, put_variable};
 use anabranch_onion::wire::link::{put_beside, put_counts, put_move};
 use anabranch_onion::wire::message::Begin;
-use anabranch_onion::{Core, LinkFault, LinkId, StreamKey, Violation};
+use anabranch_onion::{LinkCore, LinkFault, LinkId, StreamKey, Violation};
 use rand::RngExt;
 use world::{Papers, Setting, World};
 

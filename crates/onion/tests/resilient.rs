@@ -8,8 +8,8 @@ use anabranch_testkit::onion_world as world;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use anabranch_multipath::Time;
 use anabranch_multipath::seed::{self, Stream};
+use anabranch_multipath::{Core as _, Time};
 use anabranch_onion::client::{Cause, CircuitKey, Input, NoSet, Output};
 use anabranch_onion::conflux::{ConfluxFault, Design};
 use anabranch_onion::handshake::extension::HopRequest;
@@ -18,7 +18,7 @@ use anabranch_onion::wire::conflux::{SetNonce, put_switch};
 use anabranch_onion::wire::message::{Begin, DestroyReason, EndReason, Message, RelayCommand};
 use anabranch_onion::wire::resilient::{LegSwitch, Received, ResilientLink, put_gone};
 use anabranch_onion::{
-    CircuitFault, Core, Event, LinkId, SetNumbers, StreamKey, StreamOutput, Violation,
+    CircuitFault, Event, LinkCore, LinkId, SetNumbers, StreamKey, StreamOutput, Violation,
 };
 use rand::RngExt;
 use world::{RelayNode, Server, Setting, World};

@@ -20,7 +20,7 @@ use anabranch_onion::wire::crypto::Sha256;
 use anabranch_onion::wire::keys::RelayKeys;
 use anabranch_onion::wire::message::{self, Format, Message, RelayCommand};
 use anabranch_onion::wire::rend::IntroLimit;
-use anabranch_onion::{CircuitFault, Core, LinkId, LinkInput, Violation};
+use anabranch_onion::{CircuitFault, LinkCore, LinkId, LinkInput, Violation};
 use anabranch_testkit::onion_service::{establish_intro, introduce1};
 use digest::Digest;
 use world::{Setting, World};

@@ -7,12 +7,12 @@ use anabranch_testkit::onion_world as world;
 
 use std::time::Duration;
 
-use anabranch_multipath::Time;
+use anabranch_multipath::{Core as _, Time};
 use anabranch_onion::client::{Cause, CircuitKey, Input, Output};
 use anabranch_onion::handshake::extension::HopRequest;
 use anabranch_onion::wire::message::{Begin, DestroyReason, EndReason};
 use anabranch_onion::{
-    CircuitFault, Core, LinkId, LossyCongestion, StreamKey, StreamOutput, Violation,
+    CircuitFault, LinkCore, LinkId, LossyCongestion, StreamKey, StreamOutput, Violation,
 };
 use world::{Server, Setting, World};
 

@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
+use anabranch_multipath::Core as _;
 use anabranch_testkit::onion_world as world;
 
 use std::time::Duration;

@@ -10,7 +10,8 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
-use anabranch_multipath::{Time, seed};
+use anabranch_multipath::conformance::check_at_rest;
+use anabranch_multipath::{Core as _, Time, seed};
 use anabranch_onion::Event;
 use anabranch_onion::channel::{Capabilities, Credentials, QuicPreferences, Role, Start};
 use anabranch_onion::claims::Claims;
@@ -28,7 +29,7 @@ use anabranch_onion::wire::crypto::{CurveKeys, Sha256};
 use anabranch_onion::wire::extend::Target;
 use anabranch_onion::wire::keys::RelayKeys;
 use anabranch_onion::{
-    Core, LinkId, LinkInput, LinkOutput, LossyCongestion, StreamKey, StreamOutput, circuitmux,
+    LinkCore, LinkId, LinkInput, LinkOutput, LossyCongestion, StreamKey, StreamOutput, circuitmux,
 };
 use digest::Digest;
 use pipe::Pipe;
@@ -389,7 +390,6 @@ impl World {
             let Some(next) = self.next_event().filter(|next| *next <= until) else { break };
             self.now = self.now.max(next);
             self.arrivals();
-            self.timeouts();
         }
         self.now = self.now.max(until.min(self.next_event().unwrap_or(self.now)));
     }
@@ -433,7 +433,7 @@ impl World {
     }
 
     /// Returns the core of a node.
-    fn core(&mut self, node: usize) -> &mut dyn Core {
+    fn core(&mut self, node: usize) -> &mut dyn LinkCore {
         match node {
             0 => &mut self.client,
             n => &mut self.relays[n - 1].core,
@@ -446,7 +446,7 @@ impl World {
     }
 
     /// Runs `act` on a core, and adds its duration to `spent` if this core is measured.
-    fn taking_time<T>(&mut self, node: usize, act: impl FnOnce(&mut dyn Core) -> T) -> T {
+    fn taking_time<T>(&mut self, node: usize, act: impl FnOnce(&mut dyn LinkCore) -> T) -> T {
         if self.timed.is_none_or(|timed| timed + 1 != node) {
             return act(self.core(node));
         }
@@ -535,36 +535,27 @@ impl World {
         self.tell(to, LinkInput::Opened { link: id, target: None, start: theirs });
     }
 
-    fn timeouts(&mut self) {
-        if self.client.next_timeout().is_some_and(|time| time <= self.now) {
-            self.client.handle(self.now, client::Input::Timeout);
-        }
-        for relay in &mut self.relays {
-            if relay.core.next_timeout().is_some_and(|time| time <= self.now) {
-                relay.core.handle(self.now, relay::Input::Timeout);
-            }
-        }
-    }
-
     /// Executes the outputs of all cores until there are none.
     fn settle(&mut self) {
         loop {
             let mut quiet = true;
-            while let Some(output) = self.client.poll() {
+            while let Some(output) = self.client.poll(self.now) {
                 quiet = false;
                 self.client_said(output);
             }
             for relay in 0..self.relays.len() {
-                while let Some(output) = self.relays[relay].core.poll() {
+                while let Some(output) = self.relays[relay].core.poll(self.now) {
                     quiet = false;
                     self.relay_said(relay, output);
                 }
             }
             quiet &= !self.fill_pipes();
             if quiet {
-                return;
+                break;
             }
         }
+        check_at_rest(&mut self.client, self.now);
+        self.relays.iter_mut().for_each(|relay| check_at_rest(&mut relay.core, self.now));
     }
 
     fn fill_pipes(&mut self) -> bool {

@@ -8,7 +8,7 @@ use anabranch_onion::conflux::{Dealing, Design};
 use anabranch_onion::handshake::extension::HopRequest;
 use anabranch_onion::wire::cell::CELL;
 use anabranch_onion::wire::message::{Begin, Format};
-use anabranch_onion::{Core, LinkId, StreamKey};
+use anabranch_onion::{LinkCore, LinkId, StreamKey};
 use rand_core::Rng;
 
 use crate::recorded::Load;

@@ -1,8 +1,8 @@
 //! Reachability tests: a core that opens links to relays' OR ports, verifies the relays'
 //! identities, and closes the links.
 //!
-//! [`Reachability::probe`] takes a relay's identities and one address; [`Reachability::poll`]
-//! returns the result. A relay answers if the link's whole handshake succeeds: CERTS for both
+//! [`Reachability`] takes [`Probe`]s, each with a relay's identities and one address, and returns
+//! the results. A relay answers if the link's whole handshake succeeds: CERTS for both
 //! identities, bound to the TLS certificate (tor-spec, "Negotiating and initializing channels").
 //! Half of the links are reserved for relays that were running at the last probe, because relays
 //! that do not exist take long to time out.
@@ -10,14 +10,14 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-use anabranch_multipath::Time;
+use anabranch_multipath::{Core, Time};
 use rand_core::CryptoRng;
 
 use super::probe_queue::Room;
 use crate::StreamKey;
 use crate::channel::{CellOutcome, Channel, Role, Start};
 use crate::channels::{LinkId, is};
-use crate::io::{Core, LinkInput, LinkOutput};
+use crate::io::{LinkCore, LinkInput, LinkOutput};
 use crate::wire::cell::Cells;
 use crate::wire::extend::Target;
 
@@ -80,15 +80,6 @@ impl Reachability {
         Reachability { rng, most, waiting, dialled, links, under_way, outputs }
     }
 
-    /// Starts a probe at the target's address, or queues it if there are `most` links already. Does
-    /// nothing if a probe of the same target is in progress.
-    pub fn probe(&mut self, probe: Probe) {
-        if self.under_way.insert(probe.target.clone()) {
-            self.waiting.push_back(probe);
-            self.dial();
-        }
-    }
-
     /// Returns the number of additional probes that may start now.
     #[must_use]
     pub fn room(&self) -> Room {
@@ -100,13 +91,8 @@ impl Reachability {
         Room { running, others: self.most.div_ceil(2).saturating_sub(others).min(running) }
     }
 
-    /// Returns the next action.
-    pub fn poll(&mut self) -> Option<Output> {
-        self.outputs.pop_front()
-    }
-
     /// Closes links whose handshakes have timed out.
-    pub fn expire(&mut self, now: Time) {
+    fn expire(&mut self, now: Time) {
         let late = |attempt: &Attempt| !attempt.over && attempt.until <= now;
         let late: Vec<LinkId> =
             self.links.iter().filter(|(_, one)| late(one)).map(|(link, _)| *link).collect();
@@ -207,6 +193,30 @@ impl Attempt {
 }
 
 impl Core for Reachability {
+    type In<'a> = Probe;
+    type Out = Output;
+
+    /// Starts a probe at the target's address, or queues it if there are `most` links already. Does
+    /// nothing if a probe of the same target is in progress.
+    fn handle(&mut self, _: Time, probe: Probe) {
+        if self.under_way.insert(probe.target.clone()) {
+            self.waiting.push_back(probe);
+            self.dial();
+        }
+    }
+
+    fn poll(&mut self, now: Time) -> Option<Output> {
+        self.expire(now);
+        self.outputs.pop_front()
+    }
+
+    fn next_timeout(&self) -> Option<Time> {
+        let open = self.links.values().filter(|one| !one.over);
+        open.map(|one| one.until).min()
+    }
+}
+
+impl LinkCore for Reachability {
     fn handle_link(&mut self, _: Time, input: LinkInput<'_>) {
         match input {
             LinkInput::Opened { link, target, start } => self.open(link, target, start),
@@ -225,11 +235,6 @@ impl Core for Reachability {
             | LinkInput::Lossy { .. }
             | LinkInput::RecordsFixed { .. } => {}
         }
-    }
-
-    fn next_timeout(&self) -> Option<Time> {
-        let open = self.links.values().filter(|one| !one.over);
-        open.map(|one| one.until).min()
     }
 
     fn transmit(&mut self, _: Time, link: LinkId, out: &mut Vec<u8>, _: usize) -> bool {
@@ -256,6 +261,7 @@ mod tests {
     use std::net::{IpAddr, Ipv4Addr};
     use std::sync::Arc;
 
+    use anabranch_multipath::conformance;
     use anabranch_multipath::seed::stream;
 
     use super::*;
@@ -288,7 +294,7 @@ mod tests {
     }
 
     fn verdicts(reachability: &mut Reachability) -> Vec<bool> {
-        let outputs = std::iter::from_fn(|| reachability.poll());
+        let outputs = reachability.drain(Time::ZERO);
         outputs
             .filter_map(|output| match output {
                 Output::Probed { answers, .. } => Some(answers),
@@ -339,7 +345,7 @@ mod tests {
             (target(one), Some([9; 32]), false),
         ] {
             let mut reachability = reachability(1);
-            reachability.probe(probe(&wanted));
+            reachability.handle(Time::ZERO, probe(&wanted));
             converse(&mut reachability, wanted, one, shown);
             assert_eq!(verdicts(&mut reachability), [answers]);
             reachability.handle_link(Time::ZERO, LinkInput::Closed { link: LINK });
@@ -351,7 +357,9 @@ mod tests {
     fn who_is_away_or_says_nothing_does_not_answer() {
         let mut reachability = reachability(5);
         let (gone, cut, silent) = (target(keys(1)), target(keys(2)), target(keys(3)));
-        [&gone, &cut, &silent, &gone].into_iter().for_each(|one| reachability.probe(probe(one)));
+        [&gone, &cut, &silent, &gone]
+            .into_iter()
+            .for_each(|one| reachability.handle(Time::ZERO, probe(one)));
         reachability.handle_link(Time::ZERO, LinkInput::Unreachable { target: gone.clone() });
         reachability.handle_link(Time::ZERO, LinkInput::Unreachable { target: gone });
         assert_eq!(verdicts(&mut reachability), [false], "asked twice, probed once");
@@ -366,8 +374,10 @@ mod tests {
         assert_eq!(verdicts(&mut reachability), [false]);
         let late = Time::ZERO + PATIENCE;
         assert_eq!(reachability.next_timeout(), Some(late));
-        reachability.expire(late);
-        assert_eq!(verdicts(&mut reachability), [false]);
+        assert!(matches!(
+            conformance::drain(&mut reachability, late)[..],
+            [Output::Probed { answers: false, .. }, Output::Link(LinkOutput::Close { .. })]
+        ));
         assert_eq!(reachability.next_timeout(), None);
     }
 
@@ -375,9 +385,10 @@ mod tests {
     fn some_are_probed_at_once_and_the_others_wait() {
         let mut reachability = reachability(2);
         let targets = [target(keys(1)), target(keys(2)), target(keys(3))];
-        targets.iter().for_each(|one| reachability.probe(probe(one)));
+        targets.iter().for_each(|one| reachability.handle(Time::ZERO, probe(one)));
         let dials = |reachability: &mut Reachability| {
-            std::iter::from_fn(|| reachability.poll())
+            reachability
+                .drain(Time::ZERO)
                 .filter(|output| matches!(output, Output::Link(LinkOutput::Dial { .. })))
                 .count()
         };
@@ -391,10 +402,10 @@ mod tests {
         let mut reachability = reachability(4);
         assert_eq!(reachability.room(), Room { running: 4, others: 2 });
         for seed in 1..3 {
-            reachability.probe(Probe { target: target(keys(seed)), runs: false });
+            reachability.handle(Time::ZERO, Probe { target: target(keys(seed)), runs: false });
         }
         assert_eq!(reachability.room(), Room { running: 2, others: 0 });
-        (3..5).for_each(|seed| reachability.probe(probe(&target(keys(seed)))));
+        (3..5).for_each(|seed| reachability.handle(Time::ZERO, probe(&target(keys(seed)))));
         assert_eq!(reachability.room(), Room { running: 0, others: 0 });
         reachability.handle_link(Time::ZERO, LinkInput::Unreachable { target: target(keys(1)) });
         assert_eq!(reachability.room(), Room { running: 1, others: 1 });

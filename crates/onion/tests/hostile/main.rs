@@ -11,7 +11,7 @@ use anabranch_testkit::onion_world as world;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use anabranch_multipath::seed;
+use anabranch_multipath::{Core as _, seed};
 use anabranch_onion::channel::{Capabilities, Channel, Fault, HANDSHAKE, Role, Start};
 use anabranch_onion::client::CircuitKey;
 use anabranch_onion::conflux::ConfluxFault;
@@ -28,7 +28,7 @@ use anabranch_onion::wire::extend::{put_create2, read_created2};
 use anabranch_onion::wire::message::{self, Begin, Format, Message, RelayCommand};
 use anabranch_onion::wire::resilient::{LegSwitch, Received, ResilientLink, put_gone};
 use anabranch_onion::{
-    CarrierFault, CircuitFault, Core, LinkFault, LinkId, LinkInput, LinkOutput, StreamKey,
+    CarrierFault, CircuitFault, LinkCore, LinkFault, LinkId, LinkInput, LinkOutput, StreamKey,
     Violation,
 };
 use rand::RngExt;
@@ -60,7 +60,7 @@ fn peer() -> IpAddr {
 fn collect(world: &mut World, neighbour: &mut Neighbour) -> (Vec<Came>, bool) {
     let (mut closed, link) = (false, neighbour.link);
     let relay = &mut world.relays[0];
-    while let Some(output) = relay.core.poll() {
+    while let Some(output) = relay.core.poll(world.now) {
         match output {
             Output::Link(LinkOutput::Transmit { link: ready }) if ready == link => {
                 relay.core.transmit(world.now, link, &mut neighbour.inbox, usize::MAX);

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anabranch_links::{Context, StreamFamily};
-use anabranch_multipath::Time;
+use anabranch_multipath::{Core as _, Time};
 use anabranch_onion::circmgr::{CircuitManager, Order, Refusal};
 use anabranch_onion::client::{CircuitKey, Client, Config, Input, Output};
 use anabranch_onion::clocks::{Clocks, PeerTime};
@@ -328,9 +328,6 @@ impl<'r> ClientLoop<'r> {
             self.take(now, *event, watch);
         }
         self.station.resume(now);
-        if self.station.is_due(now) {
-            self.station.core.handle(now, Input::Timeout);
-        }
         self.execute(now, watch);
         if now.since(self.ticked) >= TICK {
             self.ticked = now;
@@ -589,7 +586,7 @@ impl<'r> ClientLoop<'r> {
                 quiet = false;
                 self.follow(now, order, watch);
             }
-            while let Some(output) = self.station.core.poll() {
+            while let Some(output) = self.station.core.poll(now) {
                 quiet = false;
                 self.carry_out(now, output, watch);
             }

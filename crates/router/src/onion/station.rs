@@ -7,11 +7,11 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 
 use anabranch_links::tls::Context;
-use anabranch_multipath::Time;
+use anabranch_multipath::{Core, Time};
 use anabranch_onion::channel::{Capabilities, Start};
 use anabranch_onion::wire::extend::Target;
 use anabranch_onion::wire::link::Identity;
-use anabranch_onion::{Core, LinkId, LinkInput, LinkOutput, Moment, StreamKey};
+use anabranch_onion::{LinkCore, LinkId, LinkInput, LinkOutput, Moment, StreamKey};
 use anabranch_os::clock::Clock;
 use anabranch_os::files::Spare;
 use anabranch_os::poller::{Poller, Ready};
@@ -87,7 +87,7 @@ impl Token {
     }
 }
 
-impl<C: Core> Station<C> {
+impl<C: Core + LinkCore> Station<C> {
     /// Creates a station without links that listens at the addresses in `at`. `tcp` is the
     /// protocol of listeners and of outgoing links.
     ///
@@ -309,11 +309,6 @@ impl<C: Core> Station<C> {
         Ok(self.poller.wait(Some(pause))?.collect())
     }
 
-    /// Returns whether the core's timeout is due.
-    pub(super) fn is_due(&self, now: Time) -> bool {
-        self.core.next_timeout().is_some_and(|time| time <= now)
-    }
-
     /// Resumes links that waited for the rate limit, closes links that do not open, and releases
     /// the buffers of idle links.
     pub(super) fn resume(&mut self, now: Time) {
@@ -509,7 +504,7 @@ struct Within<'a, C> {
     now: Time,
 }
 
-impl<C: Core> Inside for Within<'_, C> {
+impl<C: LinkCore> Inside for Within<'_, C> {
     fn waiting(&self, stream: StreamKey) -> (&[u8], &[u8]) {
         self.core.read(stream)
     }

@@ -4,14 +4,14 @@ use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anabranch_multipath::Time;
 use anabranch_multipath::seed::{Stream, stream};
+use anabranch_multipath::{Core as _, Time};
 use anabranch_onion::circmgr::{CircuitManager, Demand, Isolation, KeptGuards, Order};
 use anabranch_onion::client::{CircuitKey, Client, Config, Input, Output};
 use anabranch_onion::directory::network::{Network, RelayRestrictions, Target};
 use anabranch_onion::padding::{Amount, PaddingParams};
 use anabranch_onion::wire::message::{Begin, EndReason};
-use anabranch_onion::{Core, Moment, StreamKey, StreamOutput};
+use anabranch_onion::{LinkCore, Moment, StreamKey, StreamOutput};
 use rand::RngExt;
 
 use super::documents::WEB_PORT;
@@ -335,7 +335,7 @@ impl ClientHost {
                 quiet = false;
                 self.follow(io.now, order);
             }
-            while let Some(output) = self.core.poll() {
+            while let Some(output) = self.core.poll(io.now) {
                 quiet = false;
                 self.carry_out(io, at, output);
             }
@@ -524,9 +524,6 @@ impl HostProgram for ClientHost {
     }
 
     fn expire(&mut self, io: &mut Io<'_>) {
-        if self.core.next_timeout().is_some_and(|due| due <= io.now) {
-            self.core.handle(io.now, Input::Timeout);
-        }
         self.links.expire(io, &mut self.core);
         self.execute(io);
     }

@@ -1,12 +1,13 @@
 //! The connections of an exit to the destinations of its streams.
 
+use anabranch_multipath::Core as _;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use anabranch_onion::relay::{Input, Relay};
 use anabranch_onion::wire::message::{Begin, EndReason};
-use anabranch_onion::{Core, StreamKey, StreamOutput};
+use anabranch_onion::{LinkCore, StreamKey, StreamOutput};
 
 use super::links::Hosts;
 use crate::simulation::Io;

@@ -10,7 +10,7 @@ use anabranch_onion::circuitmux::kist;
 use anabranch_onion::wire::cell::NUMBERED_CELL;
 use anabranch_onion::wire::crypto::Sha256;
 use anabranch_onion::wire::extend::Target;
-use anabranch_onion::{Core, LinkId, LinkInput, LinkOutput};
+use anabranch_onion::{LinkCore, LinkId, LinkInput, LinkOutput};
 use digest::Digest;
 
 use super::documents::{ORPORT, QUIC_PORT, START};
@@ -170,7 +170,7 @@ impl Links {
     }
 
     /// Sends the cells of links whose room is due to be read again.
-    pub(super) fn expire(&mut self, io: &mut Io<'_>, core: &mut dyn Core) {
+    pub(super) fn expire(&mut self, io: &mut Io<'_>, core: &mut dyn LinkCore) {
         while let Some(&(time, link)) = self.due.first().filter(|(time, _)| *time <= io.now) {
             self.due.remove(&(time, link));
             self.flush(io, core, link);
@@ -178,7 +178,7 @@ impl Links {
     }
 
     /// Executes an output of the core that concerns links.
-    pub(super) fn execute(&mut self, io: &mut Io<'_>, core: &mut dyn Core, output: LinkOutput) {
+    pub(super) fn execute(&mut self, io: &mut Io<'_>, core: &mut dyn LinkCore, output: LinkOutput) {
         match output {
             LinkOutput::Dial { target } | LinkOutput::DialOwn { target } => {
                 self.dial(io, core, (target, None));
@@ -223,7 +223,7 @@ impl Links {
     fn dial(
         &mut self,
         io: &mut Io<'_>,
-        core: &mut dyn Core,
+        core: &mut dyn LinkCore,
         (target, alongside): (Target, Option<LinkId>),
     ) {
         let address = target.addresses.first().map(|address| address.ip());
@@ -278,7 +278,7 @@ impl Links {
     }
 
     /// Sends the lossy cells of a link in datagrams of up to [`CELLS`] cells.
-    fn send_lossy(&mut self, io: &mut Io<'_>, core: &mut dyn Core, link: LinkId) {
+    fn send_lossy(&mut self, io: &mut Io<'_>, core: &mut dyn LinkCore, link: LinkId) {
         let Some(at) = self.links.get(&link).filter(|at| at.lanes && at.stage == Stage::Open)
         else {
             return;
@@ -295,7 +295,7 @@ impl Links {
     pub(super) fn receive_lossy(
         &mut self,
         now: Time,
-        core: &mut dyn Core,
+        core: &mut dyn LinkCore,
         content: &[u8],
     ) -> usize {
         let Some((session, cells)) = content.split_first_chunk() else { return 0 };
@@ -308,7 +308,7 @@ impl Links {
 
     /// Handles an event of a link's connection, or of a new connection that is to become a link.
     /// It does not read received bytes; [`Links::receive`] does.
-    pub(super) fn take(&mut self, io: &mut Io<'_>, core: &mut dyn Core, event: TcpEvent) {
+    pub(super) fn take(&mut self, io: &mut Io<'_>, core: &mut dyn LinkCore, event: TcpEvent) {
         match event {
             TcpEvent::Accepted { conn, peer, port } => {
                 self.add((conn, peer), None, port == QUIC_PORT);
@@ -332,7 +332,7 @@ impl Links {
     }
 
     /// Handles the end of a link's connection.
-    fn lose(&mut self, io: &mut Io<'_>, core: &mut dyn Core, conn: ConnId) {
+    fn lose(&mut self, io: &mut Io<'_>, core: &mut dyn LinkCore, conn: ConnId) {
         let Some(&link) = self.numbers.get(&conn) else { return };
         let Some(at) = self.remove(link) else { return };
         match (at.stage, at.target) {
@@ -347,7 +347,7 @@ impl Links {
     pub(super) fn receive(
         &mut self,
         io: &mut Io<'_>,
-        core: &mut dyn Core,
+        core: &mut dyn LinkCore,
         (conn, limit): (ConnId, usize),
     ) -> usize {
         let Some(&link) = self.numbers.get(&conn) else { return 0 };
@@ -399,7 +399,12 @@ impl Links {
     }
 
     /// Handles a received flight of the handshake.
-    fn advance(&mut self, io: &mut Io<'_>, core: &mut dyn Core, (link, hello): (LinkId, &[u8])) {
+    fn advance(
+        &mut self,
+        io: &mut Io<'_>,
+        core: &mut dyn LinkCore,
+        (link, hello): (LinkId, &[u8]),
+    ) {
         let Some(at) = self.links.get_mut(&link) else { return };
         let mut answer = Vec::new();
         match (at.stage, at.target.is_some()) {
@@ -421,7 +426,7 @@ impl Links {
         }
     }
 
-    fn opened(&mut self, io: &mut Io<'_>, core: &mut dyn Core, link: LinkId) {
+    fn opened(&mut self, io: &mut Io<'_>, core: &mut dyn LinkCore, link: LinkId) {
         let Some(at) = self.links.get(&link) else { return };
         let is_relay = self.hosts.certificates.contains_key(&io.host);
         let certificate = self.hosts.certificates.get(&at.peer);
@@ -446,7 +451,7 @@ impl Links {
     }
 
     /// Sends the cells of a link, as far as its connection has room.
-    fn flush(&mut self, io: &mut Io<'_>, core: &mut dyn Core, link: LinkId) {
+    fn flush(&mut self, io: &mut Io<'_>, core: &mut dyn LinkCore, link: LinkId) {
         while let Some(at) = self.links.get_mut(&link) {
             if at.stage != Stage::Open || !at.wants {
                 return;

@@ -4,14 +4,14 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use anabranch_multipath::{Time, seed};
+use anabranch_multipath::{Core as _, Time, seed};
+use anabranch_onion::Event;
 use anabranch_onion::channel::Role;
 use anabranch_onion::conflux::ConfluxParams;
 use anabranch_onion::congestion::Params;
 use anabranch_onion::padding::PaddingParams;
-use anabranch_onion::relay::{Config, Input, Output, Relay, ServiceParams, Stats};
+use anabranch_onion::relay::{Config, Output, Relay, ServiceParams, Stats};
 use anabranch_onion::wire::crypto::CurveKeys;
-use anabranch_onion::{Core, Event};
 
 use super::documents::{ORPORT, Papers, QUIC_PORT};
 use super::exits::Exits;
@@ -204,7 +204,7 @@ impl RelayHost {
     /// Executes the outputs of the relay's core until there are none.
     fn execute(&mut self, io: &mut Io<'_>) {
         let RelayHost { core, links, exits, violations, .. } = self;
-        while let Some(output) = core.poll() {
+        while let Some(output) = core.poll(io.now) {
             match output {
                 Output::Link(output) => links.execute(io, core, output),
                 Output::Stream(output) => exits.execute(io, core, output),
@@ -258,9 +258,6 @@ impl HostProgram for RelayHost {
     }
 
     fn expire(&mut self, io: &mut Io<'_>) {
-        if self.core.next_timeout().is_some_and(|due| due <= io.now) {
-            self.core.handle(io.now, Input::Timeout);
-        }
         self.links.expire(io, &mut self.core);
         self.execute(io);
         self.serve(io);

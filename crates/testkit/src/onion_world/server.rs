@@ -2,10 +2,10 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use anabranch_multipath::Time;
+use anabranch_multipath::{Core as _, Time};
 use anabranch_onion::relay::{Input, Relay};
 use anabranch_onion::wire::message::{Answer, Begin, EndReason};
-use anabranch_onion::{Core, StreamKey};
+use anabranch_onion::{LinkCore, StreamKey};
 
 /// A destination by its name: `source-N` sends N bytes and ends; `fed` sends the bytes that it is
 /// given and does not end; `sink` reads everything; `refuse` refuses; `deny-ADDRESS` has that

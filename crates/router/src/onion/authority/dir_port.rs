@@ -8,7 +8,7 @@ use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::Duration;
 
 use anabranch_links::tls::Context;
-use anabranch_multipath::Time;
+use anabranch_multipath::{Core as _, Time};
 use anabranch_onion::authority::reachability::{Output, Probe, Reachability};
 use anabranch_os::clock::Clock;
 use anabranch_os::poller::Ready;
@@ -86,10 +86,7 @@ impl DirPort {
             self.take(now, event);
         }
         self.station.resume(now);
-        if self.station.is_due(now) {
-            self.station.core.expire(now);
-        }
-        let goes_on = self.take_probes();
+        let goes_on = self.take_probes(now);
         self.execute(now);
         if now.since(self.ticked) >= TICK {
             self.ticked = now;
@@ -131,10 +128,13 @@ impl DirPort {
 
     /// Starts the probes that the registry has requested; returns false once the registry has
     /// ended.
-    fn take_probes(&mut self) -> bool {
+    fn take_probes(&mut self, now: Time) -> bool {
         loop {
             match self.probes.try_recv() {
-                Ok(probes) => probes.into_iter().for_each(|probe| self.station.core.probe(probe)),
+                Ok(probes) => {
+                    let core = &mut self.station.core;
+                    probes.into_iter().for_each(|probe| core.handle(now, probe));
+                }
                 Err(TryRecvError::Empty) => return true,
                 Err(TryRecvError::Disconnected) => return false,
             }
@@ -143,7 +143,7 @@ impl DirPort {
 
     /// Executes the outputs of the core that probes relays.
     fn execute(&mut self, now: Time) {
-        while let Some(output) = self.station.core.poll() {
+        while let Some(output) = self.station.core.poll(now) {
             match output {
                 Output::Link(output) => self.station.execute(now, output),
                 Output::Probed { target, answers } => {

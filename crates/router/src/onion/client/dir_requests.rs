@@ -4,12 +4,12 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use anabranch_multipath::Time;
+use anabranch_multipath::{Core as _, Time};
 use anabranch_onion::circmgr::CircuitManager;
 use anabranch_onion::client::{CircuitKey, Client, Hop, HopKey, Input, Output};
 use anabranch_onion::directory::fetch::Failure;
 use anabranch_onion::directory::http::ResponseReader;
-use anabranch_onion::{Core, StreamKey, StreamOutput};
+use anabranch_onion::{LinkCore, StreamKey, StreamOutput};
 use rand_chacha::ChaCha20Rng;
 
 use crate::onion::dirclient::DirRequest;

@@ -5,7 +5,7 @@ use std::io::{self, Read, Write};
 use std::net::{IpAddr, Ipv6Addr, TcpStream};
 use std::time::Duration;
 
-use anabranch_multipath::Time;
+use anabranch_multipath::{Core as _, Time};
 use anabranch_onion::circmgr::{CircuitManager, Demand, Isolation, target_of_names};
 use anabranch_onion::client::{CircuitKey, Client, Input};
 use anabranch_onion::directory::network::Target;

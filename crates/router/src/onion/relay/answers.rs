@@ -7,7 +7,7 @@ use std::rc::Rc;
 use anabranch_multipath::Time;
 use anabranch_onion::directory::http::RequestReader;
 use anabranch_onion::directory::reply::{Reply, ResponseStream};
-use anabranch_onion::{Core, StreamKey};
+use anabranch_onion::{LinkCore, StreamKey};
 
 use super::hsdir::SharedHsDir;
 use crate::onion::answers::{Answers, PendingRequest};
@@ -94,7 +94,7 @@ impl Answering {
     pub(super) fn go_on(
         &mut self,
         now: Time,
-        core: &mut impl Core,
+        core: &mut impl LinkCore,
         stream: StreamKey,
         from: &Shelves<'_>,
     ) -> bool {
@@ -147,12 +147,8 @@ mod tests {
         said: Vec<u8>,
     }
 
-    impl Core for Pipe {
+    impl LinkCore for Pipe {
         fn handle_link(&mut self, _: Time, _: LinkInput<'_>) {}
-
-        fn next_timeout(&self) -> Option<Time> {
-            None
-        }
 
         fn transmit(&mut self, _: Time, _: LinkId, _: &mut Vec<u8>, _: usize) -> bool {
             false

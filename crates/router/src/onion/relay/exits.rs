@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
-use anabranch_multipath::Time;
+use anabranch_multipath::{Core as _, Time};
 use anabranch_onion::directory::cache::Cache;
 use anabranch_onion::directory::policy::ExitPolicy;
 use anabranch_onion::relay::{Input, Relay};

@@ -11,7 +11,7 @@ use std::thread;
 use std::time::Duration;
 
 use anabranch_links::tls::Context;
-use anabranch_multipath::Time;
+use anabranch_multipath::{Core as _, Time};
 use anabranch_onion::circmgr::testing_path;
 use anabranch_onion::circuitmux;
 use anabranch_onion::client::{CircuitKey, Client, Config, Hop, HopKey, Input, Output};
@@ -256,14 +256,11 @@ impl Circuit {
             }
         }
         self.station.resume(now);
-        if self.station.is_due(now) {
-            self.station.core.handle(now, Input::Timeout);
-        }
         self.execute(now)
     }
 
     fn execute(&mut self, now: Time) -> Result<(), String> {
-        while let Some(output) = self.station.core.poll() {
+        while let Some(output) = self.station.core.poll(now) {
             match output {
                 Output::Link(output) => self.station.execute(now, output),
                 Output::Built { .. } => {

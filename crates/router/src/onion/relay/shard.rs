@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use anabranch_links::StreamFamily;
 use anabranch_links::tls::Context;
-use anabranch_multipath::Time;
+use anabranch_multipath::{Core as _, Time};
 use anabranch_onion::directory::policy::ExitPolicy;
-use anabranch_onion::relay::{Behaviour, Input, Output, Relay};
+use anabranch_onion::relay::{Behaviour, Output, Relay};
 use anabranch_onion::{Event, StreamKey};
 use anabranch_os::clock::Clock;
 use anabranch_os::poller::Ready;
@@ -129,9 +129,6 @@ impl Shard {
             self.execute(now, watch);
         }
         self.station.resume(now);
-        if self.station.is_due(now) {
-            self.station.core.handle(now, Input::Timeout);
-        }
         self.execute(now, watch);
         Ok((now, others))
     }
@@ -153,7 +150,7 @@ impl Shard {
     /// Executes the core's outputs.
     pub(super) fn execute(&mut self, now: Time, watch: &mut dyn Watch) {
         let (station, exits) = (&mut self.station, &mut self.exits);
-        while let Some(output) = station.core.poll() {
+        while let Some(output) = station.core.poll(now) {
             match output {
                 Output::Link(output) => station.execute(now, output),
                 Output::Stream(output) => exits.take(now, station, output),
