@@ -9,6 +9,7 @@
 //! * [`PathView`] is a path as a scheduler sees it: whether the path is usable, its round-trip
 //!   time and its window. For a circuit it also has the state of the leg and of the first hop's
 //!   link ([`LegView`], [`LinkView`]).
+//! * [`SmoothedRtt`] has `SRTT` and `RTTVAR` of RFC 6298.
 //! * A [`Scheduler`](schedule::Scheduler) chooses the path of the next run. A *run* is a group of
 //!   consecutive units on one path. [`schedule`] has one algorithm per file; [`schedule::FAMILIES`]
 //!   lists them for command lines and documents. Algorithms that need windows serve circuits only.

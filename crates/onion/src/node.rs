@@ -491,8 +491,9 @@ impl<R: NodeRole> Core for Node<R> {
     fn poll(&mut self, now: Time) -> Option<R::Output> {
         if self.next_timeout().is_some_and(|due| due <= now) {
             self.timeout(now);
-            self.relieve();
         }
+        // A program's bytes may have filled the memory since the last input.
+        self.relieve();
         let link = || self.channels.next_ready().map(|link| LinkOutput::Transmit { link }.into());
         self.outputs.pop_front().or_else(link)
     }
