@@ -46,3 +46,13 @@ def test_a_page_that_hides_a_lack_of_rows_is_reported(copy: Path) -> None:
     page.write_text(page.read_text("utf-8").replace(rows.LOST, "were counted"), "utf-8")
     (found,) = rows.problems(copy)
     assert found == f"covertness.md: has '{rows.LOST}' 0 times, but 1 tables without rows"
+
+
+def test_an_interval_that_no_data_hold_is_reported(copy: Path) -> None:
+    page = copy / "systems.md"
+    text = page.read_text("utf-8")
+    page.write_text(text.replace("37.1 % (28.3–46.7)", "37.1 % (28.4–46.7)", 1), "utf-8")
+    (found,) = rows.problems(copy)
+    assert found == (
+        "systems.md: 1 intervals are in no data file, and rows.toml has 0: 37.1 (28.4–46.7)"
+    )

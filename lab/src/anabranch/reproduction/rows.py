@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
+from anabranch.reproduction.intervals import unknown
 from anabranch.reproduction.words import BEGIN, END, marked, table
 from anabranch.validate import source
 
@@ -29,11 +30,21 @@ class Without:
         table: its title or subject.
         reason: the reason.
         command: the command that measures it again.
+        committed: whether this command counts them again from committed data.
+        intervals: percentages with intervals that the page prints of it.
     """
 
     table: str
     reason: str
     command: str
+    committed: bool = False
+    intervals: int = 0
+
+    def text(self) -> str:
+        """Returns the cell of the table."""
+        if self.committed:
+            return f"{self.table}: {self.reason}; `{self.command}` counts them again"
+        return f"{self.table}: **{LOST}**, {self.reason} (`{self.command}` measures again)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +94,9 @@ def problems(folder: Path) -> Iterator[str]:
                 yield f"{page.name}: {name} is missing"
         if (folder / page.name).is_file():
             yield from _unmarked(page, (folder / page.name).read_text("utf-8"))
+            # Tables of experiments are generated from Parquet files, and are not percentages alone.
+            if any(name.endswith((".json", ".jsonl")) for name in page.data):
+                yield from _unknown(page, folder)
 
 
 def written(folder: Path) -> str:
@@ -99,11 +113,7 @@ def written(folder: Path) -> str:
         (
             f"[{page.name.removesuffix('.md')}]({page.name})",
             ", ".join(f"`{name}` ({_count(folder / name):,})" for name in page.data) or "–",
-            "; ".join(
-                f"{each.table}: **{LOST}**, {each.reason} (`{each.command}` measures again)"
-                for each in page.without
-            )
-            or "–",
+            "; ".join(each.text() for each in page.without) or "–",
         )
         for page in pages()
     ]
@@ -122,9 +132,17 @@ def _unlisted(folder: Path, listed: set[str]) -> Iterator[str]:
 def _unmarked(page: Page, text: str) -> Iterator[str]:
     own = text.partition(BEGIN)[0] + text.partition(END)[2]
     count = " ".join(own.split()).count(LOST)
-    if count != len(page.without):
+    lost = sum(not each.committed for each in page.without)
+    if count != lost:
+        yield f"{page.name}: has '{LOST}' {count} times, but {lost} tables without rows"
+
+
+def _unknown(page: Page, folder: Path) -> Iterator[str]:
+    found, listed = unknown(folder, page.name), sum(each.intervals for each in page.without)
+    if len(found) != listed:
         yield (
-            f"{page.name}: has '{LOST}' {count} times, but {len(page.without)} tables without rows"
+            f"{page.name}: {len(found)} intervals are in no data file, and rows.toml has {listed}: "
+            f"{', '.join(found)}"
         )
 
 
