@@ -30,19 +30,20 @@ class Without:
         table: its title or subject.
         reason: the reason.
         command: the command that measures it again.
-        committed: whether this command counts them again from committed data.
+        repeatable: whether this command computes the same numbers again, from committed data or
+            from the public data set that it names.
         intervals: percentages with intervals that the page prints of it.
     """
 
     table: str
     reason: str
     command: str
-    committed: bool = False
+    repeatable: bool = False
     intervals: int = 0
 
     def text(self) -> str:
         """Returns the cell of the table."""
-        if self.committed:
+        if self.repeatable:
             return f"{self.table}: {self.reason}; `{self.command}` counts them again"
         return f"{self.table}: **{LOST}**, {self.reason} (`{self.command}` measures again)"
 
@@ -132,7 +133,7 @@ def _unlisted(folder: Path, listed: set[str]) -> Iterator[str]:
 def _unmarked(page: Page, text: str) -> Iterator[str]:
     own = text.partition(BEGIN)[0] + text.partition(END)[2]
     count = " ".join(own.split()).count(LOST)
-    lost = sum(not each.committed for each in page.without)
+    lost = sum(not each.repeatable for each in page.without)
     if count != lost:
         yield f"{page.name}: has '{LOST}' {count} times, but {lost} tables without rows"
 
