@@ -116,7 +116,7 @@ impl Middle {
         neighbour.transmit(Time::ZERO, &mut wire);
         let (mut turns, mut spent) = (Turns::default(), 0.0);
         for piece in wire.chunks(piece.max(1)) {
-            self.now = self.now + STEP;
+            self.now += STEP;
             let (now, link) = (self.now, self.links[from]);
             let relay = &mut self.world.relays[MIDDLE].core;
             let [first, second] = &mut self.tls;
