@@ -14,6 +14,7 @@ use anabranch_comps::{Batch, Config, Core, Event, Input, Output, Payload, Sessio
 use anabranch_multipath::{PathId, Time};
 use anabranch_netem::{Link, LinkSettings, Loss};
 
+pub mod holding;
 pub mod moving;
 
 /// One-way delay of a path, unless a test sets another.

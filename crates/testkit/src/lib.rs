@@ -3,6 +3,7 @@
 //! * `silent_port` keeps ports at which nobody listens.
 //! * `every_link` has the rules that every link keeps; `mock_link` is a link without keys.
 //! * `tls_peer` has links without a handshake, and a peer that seals any record under their keys.
+//! * `tcp` models a bulk transfer by TCP.
 //! * `quic_pair` joins two QUIC endpoints by lines in memory.
 //! * `authority` signs consensuses of any relays; `onion_service` writes descriptors, and what
 //!   services and their clients send.
@@ -10,7 +11,7 @@
 //!   splitter and its peers; `tunnel_world` a near and a far end; `stego_world` a client and a
 //!   server of camouflage.
 //!
-//! Each module except the first needs the feature of its crate.
+//! Each module except `silent_port` and `tcp` needs the feature of its crate.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -33,6 +34,7 @@ pub mod quic_pair;
 pub mod silent_port;
 #[cfg(feature = "stego")]
 pub mod stego_world;
+pub mod tcp;
 #[cfg(feature = "links")]
 pub mod tls_peer;
 #[cfg(feature = "tunnel")]

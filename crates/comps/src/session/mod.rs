@@ -331,6 +331,9 @@ impl Session {
         self.hear(now, common);
         self.answers += 1;
         self.pass_in_order(now, path, batch, common);
+        if self.health[path.index()].reason() == Some(DownReason::DataUnanswered) {
+            self.others(path.index()).for_each(|other| self.health[other].postpone(now));
+        }
         let is_back = self.health[path.index()].on_heard(now);
         if let Some(view) = self.views.get_mut(path.index()).filter(|_| common.windows.is_none()) {
             view.rtt = self.health[path.index()].rtt();

@@ -223,6 +223,10 @@ fn down(reason: DownReason) -> &'static str {
             "no answer ever arrived on it: it loses everything, or the server answers by another \
              path only (--keep-silent-paths keeps it)"
         }
+        DownReason::DataUnanswered => {
+            "data sent on it stays unanswered, few packets ever arrived on it: it loses most packets, \
+             or the server accepts data from one address only"
+        }
         DownReason::Unheard => "no answer from the far end on it",
     }
 }
@@ -246,7 +250,7 @@ pub(super) fn is_warning(event: &Event) -> bool {
         Event::NumbersInClear { .. }
         | Event::Unanswered { .. }
         | Event::Kept { .. }
-        | Event::Down { reason: DownReason::NeverAnswered, .. }
+        | Event::Down { reason: DownReason::NeverAnswered | DownReason::DataUnanswered, .. }
         | Event::Down { session: None, .. }
         | Event::Skewed { .. }
         | Event::Refused { .. }
