@@ -57,17 +57,18 @@ def test_a_server_follows_its_client_over_all_paths(
         assert not splitter.of("skewed")
 
 
+@pytest.mark.parametrize("floats", [True, False], ids=["float", "no float"])
 def test_point_to_point_with_tls_takes_nothing_from_a_second_address_and_that_is_said(
-    make_network: MakeNetwork, tmp_path: Path
+    make_network: MakeNetwork, tmp_path: Path, floats: bool
 ) -> None:
-    """What comes by the other paths is dropped ("TLS keys are out of sync"): the server is
-    reported, and one path is left.
+    """What comes by the other paths is dropped ("TLS keys are out of sync"), with ``--float`` and
+    without: the server is reported, and one path is left.
     """
     network = make_network(links(3, rate="20mbit", queue="50kB"))
     with (
         Splitter(network.client, f"{SERVER}:{openvpn.PORT}", interfaces(3)) as splitter,
         openvpn.tunnel(
-            network.server, network.client, tmp_path, LISTEN, point_to_point=True
+            network.server, network.client, tmp_path, LISTEN, point_to_point=True, floats=floats
         ) as server,
         web(network.server, site(tmp_path / "site", SHORT)),
     ):

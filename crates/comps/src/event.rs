@@ -195,6 +195,10 @@ pub enum DownReason {
     /// Either this path discards everything, or the server does not follow its client. For the last
     /// 3 s all datagrams of this path were also sent on the other path.
     NeverAnswered,
+    /// The path was used for a second without an answer, while the server answered on other paths,
+    /// and before that it brought at most three answers. Either this path loses most datagrams, or
+    /// the server accepts data from one address only, and sends others a handshake at times.
+    DataUnanswered,
     /// The far end did not answer the probes on this path.
     Unheard,
 }
@@ -202,7 +206,7 @@ pub enum DownReason {
 impl DownReason {
     /// Returns whether the path becomes usable again only when an answer arrives on it.
     pub(crate) fn needs_answer(self) -> bool {
-        matches!(self, DownReason::Silent | DownReason::NeverAnswered)
+        matches!(self, DownReason::Silent | DownReason::NeverAnswered | DownReason::DataUnanswered)
     }
 }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 use anabranch_multipath::Time;
 
 use crate::DownReason;
+use crate::down::Down;
 use crate::rtt::RttFilter;
 
 /// Time in use without an answer after which a path counts as silent.
@@ -18,14 +19,9 @@ const DOUBT: Duration = Duration::from_millis(300);
 const ANSWERS: u64 = 8;
 /// Longest pause between two datagrams during which the path counts as used.
 const LONGEST_PAUSE: Duration = Duration::from_millis(300);
-/// Number of consecutive datagrams that are copied in one round of attempts on a path that is
-/// down.
-const ROUND: u8 = 4;
-/// Pause between two rounds of attempts on a path that is down.
-const RETRY: Duration = Duration::from_secs(1);
-/// Time from the last attempt on a path with a local error until the path is used again, if no
-/// further error occurs.
-const NO_NEWS: Duration = Duration::from_secs(1);
+/// Maximum number of answers of a path whose data seems to earn none. Handshake packets count as
+/// answers.
+const FEW: u32 = 3;
 
 /// A period in which the path was used and brought no answer.
 #[derive(Clone, Copy, Debug)]
@@ -49,23 +45,14 @@ pub(crate) struct Activity {
     pub(crate) answers: u64,
 }
 
-#[derive(Clone, Copy, Debug)]
-struct Down {
-    reason: DownReason,
-    next_try: Time,
-    /// Number of completed rounds of copies.
-    tries: u32,
-    /// Number of copies sent in this round.
-    copies: u8,
-    tried: Option<Time>,
-}
-
 /// The state of one path in one session.
 #[derive(Debug, Default)]
 pub(crate) struct Health {
     rtt: RttFilter,
     sent: Option<Time>,
     heard: Option<Time>,
+    /// Number of answers on this path since it was last down.
+    answers: u32,
     silence: Option<Silence>,
     /// Time since which datagrams of this path are also sent by an answering path; `None` if they
     /// are not.
@@ -102,7 +89,7 @@ impl Health {
 
     /// Returns why the path is down; `None` if it is up.
     pub(crate) fn reason(&self) -> Option<DownReason> {
-        self.down.map(|down| down.reason)
+        self.down.map(|down| down.reason())
     }
 
     /// Records that the session sends a datagram by this path, of a kind that the server answers.
@@ -141,13 +128,41 @@ impl Health {
     }
 
     /// Records that a datagram of the server arrived by this path. Returns true if the path was
-    /// down; it is then up again.
+    /// down and is now up again.
     pub(crate) fn on_heard(&mut self, now: Time) -> bool {
         self.rtt.on_heard(now);
         self.heard = Some(now);
         self.silence = None;
         self.doubted = None;
-        self.down.take().is_some()
+        self.answers = self.answers.saturating_add(1);
+        let is_back = self.down.as_mut().is_some_and(|down| down.on_answer(now));
+        if is_back {
+            (self.down, self.answers) = (None, 1);
+        }
+        is_back
+    }
+
+    /// Returns the reason for which a silent path is taken out.
+    pub(crate) fn why_silent(&self) -> DownReason {
+        match self.answers {
+            1..=FEW => DownReason::DataUnanswered,
+            _ => DownReason::Silent,
+        }
+    }
+
+    /// Delays the attempts on this path if its data was unanswered ([`Down::postpone`]).
+    pub(crate) fn postpone(&mut self, now: Time) {
+        self.down.iter_mut().for_each(|down| down.postpone(now));
+    }
+
+    /// Marks the path as up again if it is down because its data was unanswered. Returns whether it
+    /// was.
+    pub(crate) fn recall(&mut self) -> bool {
+        let recalled = self.down.take_if(|down| down.reason() == DownReason::DataUnanswered);
+        if recalled.is_some() {
+            self.silence = None;
+        }
+        recalled.is_some()
     }
 
     /// Returns when the present period of use without an answer began. Returns `None` if the period
@@ -178,47 +193,33 @@ impl Health {
     /// A path that is down keeps its first reason: a silent path needs an answer, whatever errors
     /// follow.
     pub(crate) fn take_down(&mut self, now: Time, reason: DownReason) -> bool {
-        let next_try = now + RETRY;
         if let Some(down) = &mut self.down {
-            let tries = down.tries + u32::from(down.copies > 0);
-            *down = Down { next_try, tries, copies: 0, tried: None, ..*down };
+            down.on_failure(now);
             return false;
         }
-        self.down = Some(Down { reason, next_try, tries: 0, copies: 0, tried: None });
+        self.down = Some(Down::new(now, reason));
         true
     }
 
     /// Returns the number of completed rounds of copies and whether the next copy is the first of a
     /// round. Returns `None` unless the path is down and an attempt is due.
     pub(crate) fn due_try(&self, now: Time) -> Option<(u32, bool)> {
-        let down = self.down.filter(|down| now >= down.next_try)?;
-        Some((down.tries, down.copies == 0))
+        self.down?.due_try(now)
     }
 
     /// Records that a copy of a live datagram is sent by this path, to keep it open or to test it.
-    /// `asks` is whether the server answers such a datagram. Attempts are made in rounds of
-    /// [`ROUND`] consecutive datagrams. The next round begins after `pause`, or after [`RETRY`] if
-    /// that is longer.
-    ///
-    /// One copy per round would not suffice: that datagram, and the one of the next round, might
-    /// be of a kind that the server never answers (Mosh's acknowledgements).
+    /// `asks` is whether the server answers such a datagram. The next round of attempts begins
+    /// after `pause` at the earliest ([`Down::on_copy`]).
     pub(crate) fn on_copy(&mut self, now: Time, pause: Duration, asks: bool) {
         if asks {
             self.rtt.on_sent(now);
         }
         self.sent = Some(now);
-        let Some(down) = &mut self.down else { return };
-        down.tried = Some(now);
-        down.copies += 1;
-        if down.copies == ROUND {
-            down.copies = 0;
-            down.tries = down.tries.saturating_add(1);
-            down.next_try = now + pause.max(RETRY);
-        }
+        self.down.iter_mut().for_each(|down| down.on_copy(now, pause));
     }
 
     /// Marks the path as up again if a local error took it down, an attempt was made since, and no
-    /// error followed for [`NO_NEWS`]. Returns whether it did.
+    /// error followed for some time. Returns whether it did.
     pub(crate) fn recover_if_quiet(&mut self, now: Time) -> bool {
         let recovers = self.recovers_at().is_some_and(|at| now >= at);
         if recovers {
@@ -230,8 +231,7 @@ impl Health {
 
     /// Returns when [`Health::recover_if_quiet`] will return true, if no error occurs before.
     pub(crate) fn recovers_at(&self) -> Option<Time> {
-        let down = self.down.filter(|down| !down.reason.needs_answer())?;
-        Some(down.tried? + NO_NEWS)
+        self.down?.recovers_at()
     }
 }
 
@@ -348,9 +348,9 @@ mod tests {
         assert!(health.take_down(ms(0), DownReason::Silent));
         assert_eq!(health.due_try(ms(999)), None);
         assert_eq!(health.due_try(ms(1000)), Some((0, true)));
-        for copy in 1..=ROUND {
+        for copy in 1..=4 {
             health.on_copy(ms(1000), Duration::ZERO, true);
-            assert_eq!(health.due_try(ms(1001)).is_some(), copy < ROUND, "copy {copy}");
+            assert_eq!(health.due_try(ms(1001)).is_some(), copy < 4, "copy {copy}");
         }
         assert_eq!(health.due_try(ms(2000)), Some((1, true)));
         assert!(health.on_heard(ms(2020)));

@@ -24,6 +24,7 @@
 mod batch;
 mod config;
 mod core;
+mod down;
 mod event;
 mod health;
 mod io;

@@ -15,6 +15,7 @@ use anabranch_multipath::conformance::check_at_rest;
 use anabranch_multipath::{Core as _, PathId, Time};
 use anabranch_netem::{Link, LinkSettings, Loss};
 
+pub mod holding;
 pub mod moving;
 
 /// Default one-way delay of a path.

@@ -6,6 +6,7 @@
 //!   keys.
 //! * `tls_peer` has TLS links without a handshake, and a peer that seals any record with their
 //!   keys.
+//! * `tcp` models a bulk transfer by TCP.
 //! * `quic_pair` connects two QUIC endpoints in memory.
 //! * `authority` signs consensuses of any relays; `onion_service` writes descriptors, and messages
 //!   of services and their clients.
@@ -13,7 +14,7 @@
 //!   peers; `tunnel_world` both ends of a tunnel; `stego_world` a client and a server of
 //!   camouflage.
 //!
-//! Each module except the first needs the feature of its crate.
+//! Each module except `silent_port` and `tcp` needs the feature of its crate.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -36,6 +37,7 @@ pub mod quic_pair;
 pub mod silent_port;
 #[cfg(feature = "stego")]
 pub mod stego_world;
+pub mod tcp;
 #[cfg(feature = "links")]
 pub mod tls_peer;
 #[cfg(feature = "tunnel")]

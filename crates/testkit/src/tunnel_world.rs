@@ -3,7 +3,6 @@
 #![allow(missing_docs, reason = "helpers of tests, named by what they do")]
 
 pub mod bulk;
-pub mod tcp;
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;

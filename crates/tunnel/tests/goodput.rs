@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use anabranch_multipath::Time;
 use anabranch_netem::{Link, LinkSettings};
+use anabranch_testkit::tcp::{Receiver, Sender};
 use world::World;
-use world::tcp::{Receiver, Sender};
 
 const STEP: Duration = Duration::from_micros(50);
 /// Duration of a transfer. The next constant is the time at its beginning that does not count (slow

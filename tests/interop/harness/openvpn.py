@@ -43,18 +43,24 @@ def identity(host: Host, folder: Path, name: str) -> Identity:
 
 @contextlib.contextmanager
 def tunnel(
-    server: Host, client: Host, folder: Path, endpoint: str, *, point_to_point: bool = False
+    server: Host,
+    client: Host,
+    folder: Path,
+    endpoint: str,
+    *,
+    point_to_point: bool = False,
+    floats: bool = True,
 ) -> Iterator[Background]:
     """A tunnel to ``endpoint`` (ADDRESS:PORT); yields the server, which listens on ``PORT``.
 
-    In server mode, unless ``point_to_point``, which uses ``--float``: without it OpenVPN accepts
-    packets only from the address of the first one.
+    In server mode, unless ``point_to_point``, which uses ``--float`` if it ``floats``.
     """
     own, other = identity(server, folder, "server"), identity(client, folder, "client")
     address, port = endpoint.rsplit(":", 1)
     common = ["openvpn", "--dev", "tun", "--verb", "3", *_BUFFERS]
     if point_to_point:
-        at_server = ["--tls-server", "--float", "--ifconfig", INSIDE_SERVER, INSIDE_CLIENT]
+        at_server = ["--tls-server", "--ifconfig", INSIDE_SERVER, INSIDE_CLIENT]
+        at_server += ["--float"] if floats else []
         at_client = ["--tls-client", "--ifconfig", INSIDE_CLIENT, INSIDE_SERVER]
     else:
         network = ["--server", "10.9.0.0", "255.255.255.0", "--topology", "subnet"]

@@ -88,9 +88,20 @@ impl Paths {
         self.views.get(index).is_some_and(|view| view.usable)
     }
 
+    /// Returns the indices of the paths other than `index`.
+    pub(super) fn others(&self, index: usize) -> impl Iterator<Item = usize> + Clone + use<> {
+        (0..self.len()).filter(move |other| *other != index)
+    }
+
     /// Records that a datagram of the server arrived by `path`. Unless the views show windows,
     /// updates the round-trip time in them. Returns whether the path was down, and works again.
+    ///
+    /// A path on which data was unanswered is tried by copies. The answer may be the server's move
+    /// to the copy's path, so other such paths are not tried at once.
     pub(super) fn on_heard(&mut self, now: Time, path: PathId, has_windows: bool) -> bool {
+        if self.health[path.index()].reason() == Some(DownReason::DataUnanswered) {
+            self.others(path.index()).for_each(|other| self.health[other].postpone(now));
+        }
         let is_back = self.health[path.index()].on_heard(now);
         if let Some(view) = self.views.get_mut(path.index()).filter(|_| !has_windows) {
             view.rtt = self.health[path.index()].rtt();

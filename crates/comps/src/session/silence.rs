@@ -55,13 +55,16 @@ impl Session {
     /// Takes `path` out if no answers arrive by it although the server is active.
     ///
     /// If all used paths have become silent, the cause is the server or the whole network, so no
-    /// path is taken out. The last usable path is never taken out because of silence.
+    /// path is taken out. The last usable path is never taken out because of silence. It may be the
+    /// only one because the server seemed to accept data from its address only
+    /// ([`DownReason::DataUnanswered`]); then the others are used again.
     pub(super) fn check_silence(&mut self, now: Time, path: PathId, common: &mut Common) {
         let index = path.index();
-        let others = (0..self.paths.len()).filter(|other| *other != index);
-        let is_replaceable = others.clone().any(|other| self.paths.is_usable(other));
-        if common.config.far_end || !is_replaceable || !self.paths.is_usable(index) {
+        if common.config.far_end || !self.paths.is_usable(index) {
             return;
+        }
+        if !self.paths.others(index).any(|other| self.paths.is_usable(other)) {
+            return self.recall_paths(now, index, common);
         }
         if let Some(since) = self.doubted_since(now, index, common.config.keep_silent_paths) {
             let is_over = now.since(since) >= UNDECIDED;
@@ -71,21 +74,38 @@ impl Session {
             }
             return;
         }
-        let Some(since) = self.paths.health[index].silent_since(self.hearing.answers()) else {
-            return;
-        };
-        let tried = others
-            .clone()
-            .any(|other| self.paths.health[other].sent().is_some_and(|sent| sent >= since));
-        let answering = others
-            .filter(|other| self.paths.health[*other].heard().is_some_and(|heard| heard >= since));
-        let discards_all = match answering.count() {
+        if self.is_dead(now, index) {
+            let decides = self.recognition.always_follows();
+            let why =
+                if decides { DownReason::Silent } else { self.paths.health[index].why_silent() };
+            self.take_down(now, path, why, common);
+            self.refresh(common);
+        }
+    }
+
+    /// Returns whether the path is silent and discards everything.
+    fn is_dead(&self, now: Time, index: usize) -> bool {
+        let health = &self.paths.health;
+        let Some(since) = health[index].silent_since(self.hearing.answers()) else { return false };
+        let is_late = |at: Option<Time>| at.is_some_and(|at| at >= since);
+        let others = self.paths.others(index);
+        let tried = others.clone().any(|other| is_late(health[other].sent()));
+        match others.filter(|other| is_late(health[*other].heard())).count() {
             0 => !tried,
             answering => self.discards_all(now, index, answering),
-        };
-        if discards_all {
-            self.take_down(now, path, DownReason::Silent, common);
-            self.refresh(common);
+        }
+    }
+
+    /// Uses the paths again whose data was unanswered, if the only usable path `index` has become
+    /// silent: the server may have moved to one of them.
+    fn recall_paths(&mut self, now: Time, index: usize, common: &mut Common) {
+        if self.paths.health[index].silent_since(self.hearing.answers()).is_none() {
+            return;
+        }
+        for other in 0..self.paths.len() {
+            if self.paths.health[other].recall() {
+                self.report_up(now, PathId::at(other), common);
+            }
         }
     }
 

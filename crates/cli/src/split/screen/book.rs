@@ -223,6 +223,10 @@ fn down(reason: DownReason) -> &'static str {
             "no answer has ever arrived on it. Either it loses all datagrams, or the server \
              answers only over another path. To keep using it, add --keep-silent-paths"
         }
+        DownReason::DataUnanswered => {
+            "data sent on it stays unanswered, and few packets ever arrived on it. Either it loses \
+             most packets, or the server accepts data from one address only"
+        }
         DownReason::Unheard => "the far end does not answer on it",
     }
 }
@@ -246,7 +250,7 @@ pub(super) fn is_warning(event: &Event) -> bool {
         Event::NumbersInClear { .. }
         | Event::Unanswered { .. }
         | Event::Kept { .. }
-        | Event::Down { reason: DownReason::NeverAnswered, .. }
+        | Event::Down { reason: DownReason::NeverAnswered | DownReason::DataUnanswered, .. }
         | Event::Down { session: None, .. }
         | Event::Skewed { .. }
         | Event::Refused { .. }

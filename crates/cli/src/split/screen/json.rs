@@ -626,6 +626,7 @@ fn down(reason: DownReason) -> &'static str {
         DownReason::NoSocket => "no-socket",
         DownReason::Silent => "silent",
         DownReason::NeverAnswered => "never-answered",
+        DownReason::DataUnanswered => "data-unanswered",
         DownReason::Unheard => "unheard",
     }
 }

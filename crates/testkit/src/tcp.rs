@@ -2,6 +2,8 @@
 //! selective acknowledgements, time-based loss detection (RACK, RFC 8985) and an acknowledgement
 //! for every second segment. Slow start ends early as in Linux (HyStart).
 
+#![allow(missing_docs, reason = "helpers of tests, named by what they do")]
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 

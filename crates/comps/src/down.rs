@@ -1,0 +1,203 @@
+//! A path that is down in one session: the reason, and the attempts to use it again.
+
+use std::time::Duration;
+
+use anabranch_multipath::Time;
+
+use crate::DownReason;
+
+/// Number of consecutive datagrams that are copied in one round of attempts on a path that is
+/// down.
+const ROUND: u8 = 4;
+/// Pause between two rounds of attempts on a path that is down, and after an answered round.
+const RETRY: Duration = Duration::from_secs(1);
+/// First pause between two rounds of attempts on a path whose data was unanswered. Each round
+/// without an answer doubles the pause.
+const CAUTIOUS_RETRY: Duration = Duration::from_secs(5);
+/// Longest pause between two such rounds.
+const LONGEST_RETRY: Duration = Duration::from_secs(60);
+/// Number of consecutive rounds with an answer before a path whose data was unanswered is used
+/// again. A server that sends a handshake to an unknown address does so less often: fastd 22
+/// every 15 s.
+const ANSWERED_ROUNDS: u8 = 2;
+/// Time from the last attempt on a path with a local error until the path is used again, if no
+/// further error occurs.
+const NO_NEWS: Duration = Duration::from_secs(1);
+
+/// The state of a path that is down.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Down {
+    reason: DownReason,
+    next_try: Time,
+    /// Number of completed rounds of copies.
+    tries: u32,
+    /// Number of copies sent in this round.
+    copies: u8,
+    tried: Option<Time>,
+    /// Number of consecutive rounds that were answered, the present one included.
+    answered: u8,
+    /// Whether the latest round has had no answer so far.
+    awaits: bool,
+    /// Pause after a round of attempts.
+    pause: Duration,
+}
+
+impl Down {
+    pub(crate) fn new(now: Time, reason: DownReason) -> Down {
+        let pause = if reason == DownReason::DataUnanswered { CAUTIOUS_RETRY } else { RETRY };
+        Down {
+            reason,
+            next_try: now + pause,
+            tries: 0,
+            copies: 0,
+            tried: None,
+            answered: 0,
+            awaits: false,
+            pause,
+        }
+    }
+
+    pub(crate) fn reason(&self) -> DownReason {
+        self.reason
+    }
+
+    /// Records a further failure of the path: the present round ends.
+    pub(crate) fn on_failure(&mut self, now: Time) {
+        let tries = self.tries + u32::from(self.copies > 0);
+        *self = Down { next_try: now + self.pause, tries, copies: 0, tried: None, ..*self };
+    }
+
+    /// Returns the number of completed rounds of copies and whether the next copy is the first of a
+    /// round. Returns `None` unless an attempt is due.
+    pub(crate) fn due_try(&self, now: Time) -> Option<(u32, bool)> {
+        (now >= self.next_try).then_some((self.tries, self.copies == 0))
+    }
+
+    /// Records that a copy of a live datagram is sent by this path. Attempts are made in rounds of
+    /// [`ROUND`] consecutive datagrams. The next round begins after `pause`, or after the path's
+    /// own pause if that is longer.
+    ///
+    /// One copy per round would not suffice: that datagram, and the one of the next round, might
+    /// be of a kind that the server never answers (Mosh's acknowledgements).
+    pub(crate) fn on_copy(&mut self, now: Time, pause: Duration) {
+        if self.copies == 0 {
+            self.begin_round();
+        }
+        self.tried = Some(now);
+        self.copies += 1;
+        if self.copies == ROUND {
+            self.end_round(now + pause.max(self.pause));
+        }
+    }
+
+    fn begin_round(&mut self) {
+        if self.awaits && self.reason == DownReason::DataUnanswered {
+            self.answered = 0;
+            self.pause = (self.pause * 2).min(LONGEST_RETRY);
+        }
+        self.awaits = true;
+    }
+
+    fn end_round(&mut self, next_try: Time) {
+        self.copies = 0;
+        self.tries = self.tries.saturating_add(1);
+        self.next_try = next_try;
+    }
+
+    /// Records an answer on this path. Returns whether the path is up again.
+    ///
+    /// An answer ends the round of a path whose data was unanswered. If the answer is a handshake,
+    /// the client's reply to it must not be copied: the server would move to this path.
+    pub(crate) fn on_answer(&mut self, now: Time) -> bool {
+        if self.reason != DownReason::DataUnanswered {
+            return true;
+        }
+        if std::mem::take(&mut self.awaits) {
+            self.answered += 1;
+            self.end_round(now + RETRY);
+        }
+        self.answered >= ANSWERED_ROUNDS
+    }
+
+    /// Ends the present round of a path whose data was unanswered, and delays the next one. Another
+    /// such path has an answer, and the client's reply to it must not be copied.
+    pub(crate) fn postpone(&mut self, now: Time) {
+        if self.reason == DownReason::DataUnanswered {
+            if std::mem::take(&mut self.awaits) {
+                self.answered = 0;
+            }
+            self.copies = 0;
+            self.next_try = self.next_try.max(now + RETRY);
+        }
+    }
+
+    /// Returns when the path is up again if no further error occurs. Returns `None` if it needs an
+    /// answer, or was not tried yet.
+    pub(crate) fn recovers_at(&self) -> Option<Time> {
+        (!self.reason.needs_answer()).then_some(self.tried? + NO_NEWS)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ms(millis: u64) -> Time {
+        Time::from_millis(millis)
+    }
+
+    /// The times of the rounds in the first minutes on a path whose data was unanswered, if the
+    /// server answers the first copy of each round for which `answers` returns true, and the time
+    /// at which the path is up again.
+    fn rounds(answers: impl Fn(Time, Option<Time>) -> bool) -> (Vec<u64>, Option<Time>) {
+        let (mut down, mut last) = (Down::new(ms(0), DownReason::DataUnanswered), None);
+        let mut begun = Vec::new();
+        for now in (0..150_000).step_by(100).map(ms) {
+            let Some((_, opens)) = down.due_try(now) else { continue };
+            if opens {
+                begun.push(now.nanos() / 1_000_000_000);
+            }
+            down.on_copy(now, Duration::ZERO);
+            if answers(now, last) {
+                last = Some(now);
+                if down.on_answer(now) {
+                    return (begun, Some(now));
+                }
+            }
+        }
+        (begun, None)
+    }
+
+    #[test]
+    fn a_path_whose_data_is_answered_again_is_up_after_two_rounds() {
+        assert_eq!(rounds(|_, _| true), (vec![5, 6], Some(ms(6000))));
+        assert_eq!(rounds(|now, _| now >= ms(20_000)), (vec![5, 10, 20, 21], Some(ms(21_600))));
+    }
+
+    #[test]
+    fn a_handshake_now_and_then_brings_no_path_back() {
+        let pause = Duration::from_secs(15);
+        let is_due =
+            |now: Time, last: Option<Time>| last.is_none_or(|last| now.since(last) >= pause);
+        let (begun, up) = rounds(is_due);
+        assert_eq!(up, None, "{begun:?}");
+        assert!(begun.len() <= 16, "{begun:?}");
+    }
+
+    #[test]
+    fn a_round_that_another_path_ends_does_not_count_as_answered() {
+        let mut down = Down::new(ms(0), DownReason::DataUnanswered);
+        down.on_copy(ms(5000), Duration::ZERO);
+        assert!(!down.on_answer(ms(5001)));
+        down.on_copy(ms(6001), Duration::ZERO);
+        down.postpone(ms(6002));
+        assert_eq!(down.due_try(ms(7001)), None);
+        down.on_copy(ms(20_000), Duration::ZERO);
+        assert!(!down.on_answer(ms(20_001)));
+    }
+
+    #[test]
+    fn rounds_without_any_answer_become_rare() {
+        assert_eq!(rounds(|_, _| false).0, [5, 10, 20, 40, 81, 141]);
+    }
+}

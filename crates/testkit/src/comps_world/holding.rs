@@ -1,0 +1,268 @@
+//! A tunnel whose server accepts data only from the address of the last handshake, as fastd 22
+//! does, and the traffic of a user of the tunnel.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use anabranch_comps::Config;
+use anabranch_multipath::Time;
+use anabranch_netem::LinkSettings;
+
+use super::{Seen, Server, World, client, numbered};
+use crate::tcp::{Receiver, Sender};
+
+const MS: Duration = Duration::from_millis(1);
+/// Minimum time between two handshakes that the server of fastd 22 begins with one address.
+pub const FASTD: Duration = Duration::from_secs(15);
+/// Minimum time between two handshakes that the client takes part in, as of fastd 22.
+const PAUSE: Duration = Duration::from_secs(15);
+/// Position of the byte that names the kind of a datagram.
+const KIND: usize = 8;
+const PING: u8 = b'P';
+const ACK: u8 = b'A';
+const OFFER: u8 = b'O';
+const REPLY: u8 = b'R';
+const SEGMENT: u8 = b'S';
+
+/// The address from which the server accepts data.
+#[derive(Clone, Copy, Debug)]
+pub enum Accepts {
+    /// That of the last handshake. The server begins a handshake with each other address from
+    /// which data arrives, after at least this time since the one before.
+    LastHandshake(Duration),
+    /// That of the first datagram. The server never answers another address.
+    First,
+    /// Every address. The server answers to the first one.
+    All,
+}
+
+/// The traffic in the tunnel, apart from a ping every 100 ms.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TunnelLoad {
+    /// Pings alone.
+    Pings,
+    /// A download by TCP.
+    Download,
+    /// An upload by TCP.
+    Upload,
+}
+
+/// The server of the tunnel.
+pub struct OneAddressServer {
+    accepts: Accepts,
+    /// The address to which the server sends.
+    place: Option<Seen>,
+    offered: BTreeMap<Seen, Time>,
+    sender: Sender,
+    receiver: Receiver,
+    load: TunnelLoad,
+}
+
+impl OneAddressServer {
+    pub fn new(accepts: Accepts, load: TunnelLoad) -> OneAddressServer {
+        OneAddressServer {
+            accepts,
+            place: None,
+            offered: BTreeMap::new(),
+            sender: Sender::new(Time::ZERO),
+            receiver: Receiver::default(),
+            load,
+        }
+    }
+
+    /// Returns the segments that are due, with the address to send them to.
+    fn segments(&mut self, now: Time) -> Vec<(Seen, Vec<u8>)> {
+        let Some(place) = self.place.filter(|_| self.load == TunnelLoad::Download) else {
+            return Vec::new();
+        };
+        self.sender.tick(now);
+        std::iter::from_fn(|| self.sender.poll(now))
+            .map(|segment| (place, packet(0, SEGMENT, &segment)))
+            .collect()
+    }
+
+    /// Returns the handshake packet for an address whose data the server does not accept, if one
+    /// is due.
+    fn offer(&mut self, now: Time, from: Seen) -> Option<(Seen, Vec<u8>)> {
+        let Accepts::LastHandshake(pause) = self.accepts else { return None };
+        let is_due = self.offered.get(&from).is_none_or(|last| now.since(*last) >= pause);
+        is_due.then(|| {
+            self.offered.insert(from, now);
+            (from, packet(now.nanos(), OFFER, &[]))
+        })
+    }
+}
+
+impl Server for OneAddressServer {
+    fn hear(&mut self, now: Time, from: Seen, datagram: &[u8]) -> Vec<(Seen, Vec<u8>)> {
+        if datagram[KIND] == REPLY {
+            self.place = Some(from);
+            return vec![(from, packet(now.nanos(), REPLY, &[]))];
+        }
+        let place = *self.place.get_or_insert(from);
+        if from != place && !matches!(self.accepts, Accepts::All) {
+            return self.offer(now, from).into_iter().collect();
+        }
+        let inside = &datagram[KIND + 1..];
+        match datagram[KIND] {
+            ACK => {
+                self.sender.acknowledged(now, inside);
+                self.segments(now)
+            }
+            SEGMENT => {
+                let ack = self.receiver.take(inside);
+                ack.map(|ack| (place, packet(now.nanos(), ACK, &ack))).into_iter().collect()
+            }
+            _ => vec![(place, datagram.to_vec())],
+        }
+    }
+}
+
+/// Returns a datagram of no known protocol.
+fn packet(number: u64, kind: u8, inside: &[u8]) -> Vec<u8> {
+    let mut packet = numbered(number);
+    packet.truncate(KIND);
+    packet.push(kind);
+    packet.extend(inside);
+    if kind == PING {
+        packet.resize(108, 0);
+    }
+    packet
+}
+
+/// The user's end of the tunnel.
+struct User {
+    number: u64,
+    /// Number of returned datagrams that were processed.
+    read: usize,
+    sender: Sender,
+    receiver: Receiver,
+    /// Time of the last handshake that the client took part in.
+    agreed: Time,
+    pinged: Option<Time>,
+}
+
+/// A session in a tunnel.
+pub struct TunnelRun {
+    pub world: World<OneAddressServer>,
+    /// Time of each ping, and whether it was answered.
+    pub pings: Vec<(Time, bool)>,
+    user: User,
+    load: TunnelLoad,
+}
+
+impl TunnelRun {
+    /// Returns the part of the pings since `from` that were lost, apart from the last half
+    /// second's.
+    pub fn lost_since(&self, from: Time) -> f64 {
+        let end = self.world.now;
+        let counts = |at: Time| at >= from && end.since(at) > 500 * MS;
+        let all: Vec<bool> =
+            self.pings.iter().filter(|(at, _)| counts(*at)).map(|ping| ping.1).collect();
+        all.iter().filter(|answered| !**answered).count() as f64 / all.len().max(1) as f64
+    }
+
+    /// Continues the session until `end`.
+    pub fn run_until(&mut self, end: Time) {
+        let TunnelRun { world, pings, user, load } = self;
+        while world.now < end {
+            for datagram in user.due(world, *load, pings) {
+                world.client(client(0), &datagram);
+            }
+            for (seen, segment) in world.server.segments(world.now) {
+                world.answer(seen, segment);
+            }
+            let next = world.now + MS;
+            world.run_until(next);
+        }
+    }
+}
+
+/// Returns a session in a tunnel that has not begun.
+pub fn begin(
+    settings: Config,
+    (accepts, load): (Accepts, TunnelLoad),
+    links: &[LinkSettings],
+) -> TunnelRun {
+    let user = User {
+        number: 0,
+        read: 0,
+        sender: Sender::new(Time::ZERO),
+        receiver: Receiver::default(),
+        agreed: Time::ZERO,
+        pinged: None,
+    };
+    let world = World::with_links(settings, OneAddressServer::new(accepts, load), links);
+    TunnelRun { world, pings: Vec::new(), user, load }
+}
+
+/// Runs a session in a tunnel for `seconds`.
+pub fn tunnel(
+    settings: Config,
+    traffic: (Accepts, TunnelLoad),
+    links: &[LinkSettings],
+    seconds: u64,
+) -> TunnelRun {
+    let mut outcome = begin(settings, traffic, links);
+    outcome.run_until(Time::from_secs(seconds));
+    outcome
+}
+
+impl User {
+    /// Processes what has arrived, and returns the datagrams to send.
+    fn due(
+        &mut self,
+        world: &mut World<OneAddressServer>,
+        load: TunnelLoad,
+        pings: &mut Vec<(Time, bool)>,
+    ) -> Vec<Vec<u8>> {
+        let now = world.now;
+        let mut due = Vec::new();
+        let returned = world.returned.get(&client(0)).map_or(&[][..], |all| &all[self.read..]);
+        self.read += returned.len();
+        for (_, datagram) in returned {
+            due.extend(self.read_one(now, datagram, pings));
+        }
+        if self.pinged.is_none_or(|last| now.since(last) >= 100 * MS) {
+            self.pinged = Some(now);
+            pings.push((now, false));
+            due.push((PING, Vec::new()));
+        }
+        if load == TunnelLoad::Upload {
+            self.sender.tick(now);
+            due.extend(std::iter::from_fn(|| self.sender.poll(now)).map(|one| (SEGMENT, one)));
+        }
+        let number = |(kind, inside): (u8, Vec<u8>)| {
+            let number =
+                if kind == PING { pings.len() as u64 - 1 } else { self.number + 1_000_000 };
+            self.number += 1;
+            packet(number, kind, &inside)
+        };
+        due.into_iter().map(number).collect()
+    }
+
+    /// Processes a datagram, and returns the answer to it.
+    fn read_one(
+        &mut self,
+        now: Time,
+        datagram: &[u8],
+        pings: &mut [(Time, bool)],
+    ) -> Option<(u8, Vec<u8>)> {
+        let inside = &datagram[KIND + 1..];
+        match datagram[KIND] {
+            PING => {
+                let mut number = [0; 8];
+                number[1..].copy_from_slice(&datagram[1..8]);
+                pings[u64::from_be_bytes(number) as usize].1 = true;
+            }
+            SEGMENT => return self.receiver.take(inside).map(|ack| (ACK, ack)),
+            ACK => self.sender.acknowledged(now, inside),
+            OFFER if now.since(self.agreed) >= PAUSE => {
+                self.agreed = now;
+                return Some((REPLY, Vec::new()));
+            }
+            _ => {}
+        }
+        None
+    }
+}
