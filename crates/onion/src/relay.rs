@@ -1,9 +1,9 @@
 //! The relay: guard, middle and exit, as one core. A core is one shard; a process may have several.
 //!
-//! [`Relay`] is a [`Core`](anabranch_multipath::Core) that takes [`Input`]s and returns [`Output`]s.
-//! The trait [`LinkCore`](crate::LinkCore) is the interface that relay and client share: links,
-//! queued cells and bytes of streams. The driver fetches cells when a link has room, so that
-//! the order among circuits is decided as late as possible.
+//! [`Relay`] is a [`Core`](anabranch_multipath::Core) that takes [`Input`]s and returns
+//! [`Output`]s. The trait [`LinkCore`](crate::LinkCore) is the interface that relay and client
+//! share: links, queued cells and bytes of streams. The driver fetches cells when a link has room,
+//! so that the order among circuits is decided as late as possible.
 
 use std::net::IpAddr;
 use std::sync::Arc;

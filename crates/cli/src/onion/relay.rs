@@ -195,9 +195,9 @@ pub(crate) struct RelayArgs {
     /// As the last relay of circuits of 'anabranch client --design udp-or', use this congestion
     /// control. Needs --udp-or [default: bbr].
     ///
-    /// Algorithms other than bbr are for comparison: they behave like the TCP of kernels. Streams of
-    /// 'anabranch client --design mudp-or' with a scheduler that needs windows, such as eta, always
-    /// use bbr.
+    /// Algorithms other than bbr are for comparison: they behave like the TCP of kernels. Streams
+    /// of 'anabranch client --design mudp-or' with a scheduler that needs windows, such as eta,
+    /// always use bbr.
     #[arg(long, value_parser = SegmentControl::parser(), value_name = "NAME")]
     udp_or_congestion: Option<SegmentControl>,
     /// Let connections with other relays, incoming and outgoing, use several network paths by

@@ -207,8 +207,8 @@ impl Conn {
         self.link.state() == State::Open
     }
 
-    /// Returns the number of plaintext bytes to fetch from the core at once: whole cells, which fill
-    /// whole records but for a few bytes.
+    /// Returns the number of plaintext bytes to fetch from the core at once: whole cells, which
+    /// fill whole records but for a few bytes.
     pub(super) fn batch(&self) -> usize {
         let record = self.link.promises().record;
         (RECORDS * record).max(SMALL / record * record) / CELL * CELL
