@@ -99,3 +99,22 @@ fn a_session_shorter_than_a_run_is_no_more_than_that() {
     world.client(client(0), &numbered(1));
     assert_eq!(world.core.snapshot().unsplit.first[0].1, Kept::Short);
 }
+
+#[test]
+fn a_session_of_handshakes_alone_is_kept_on_their_path() {
+    let chosen = Config { handshake: Some(1), ..config(3, "round-robin", "100ms") };
+    let mut world = World::new(chosen, Mute);
+    // A handshake initiation of WireGuard.
+    let mut initiation = vec![0; 148];
+    initiation[0] = 1;
+    assert_eq!(reports(&mut world, &initiation), []);
+    assert_eq!(world.core.snapshot().unsplit.first[0].1, Kept::HandshakePath);
+}
+
+#[test]
+fn a_session_whose_other_paths_never_worked_is_kept_by_them() {
+    let mut world = World::new(config(2, "round-robin", "100ms"), Follower::default());
+    world.tell(Input::Path { path: PathId(1), broken: Some(DownReason::Interface) });
+    world.stream(client(0), 10 * MS, Time::from_secs(2));
+    assert_eq!(world.core.snapshot().unsplit.first[0].1, Kept::OtherPaths);
+}

@@ -263,6 +263,28 @@ mod tests {
     }
 
     #[test]
+    fn each_reason_for_one_path_has_a_sentence_of_its_own() {
+        let reasons = [
+            Kept::Short,
+            Kept::Handshake,
+            Kept::HandshakePath,
+            Kept::Protocol(Protocol::Dtls),
+            Kept::OtherPaths,
+            Kept::Schedule,
+        ];
+        for why in reasons {
+            let others = reasons.iter().filter(|other| **other != why);
+            assert!(others.clone().all(|other| kept(*other) != kept(why)), "{why:?}");
+            let unsplit = Unsplit { sessions: 1, first: vec![(SessionId(4), why)] };
+            let text = never_split(&Snapshot { opened: 1, unsplit, ..Snapshot::default() });
+            let wanted = format!("1 of 1 sessions never split: 4 ({})", kept(why));
+            assert_eq!(text, Some(wanted));
+        }
+        assert!(kept(Kept::Protocol(Protocol::Dtls)).contains("--protocol any"));
+        assert!(kept(Kept::HandshakePath).contains("--handshake"));
+    }
+
+    #[test]
     fn circuits_of_one_client_are_paths_of_their_own() {
         let mut about = about(&["o-1", "o-2"]);
         about.egresses.iter_mut().for_each(|egress| {
