@@ -224,7 +224,7 @@ mod tests {
         let args =
             GenerateArgs { folder: "nowhere".into(), nodes, exits: 1, payload: 795, hops: 3 };
         let text = args.run().unwrap_err().to_string();
-        assert!(text.contains("at least 4 --nodes"), "{text}");
+        assert!(text.contains("at least 4 addresses in --nodes"), "{text}");
     }
 
     #[test]

@@ -234,7 +234,7 @@ mod tests {
     fn what_is_no_page_of_ours_is_kept() {
         let (folder, path) = trace(1);
         fs::write(folder.path().join("run.html"), "<p>mine").unwrap();
-        assert!(refusal(&args(&path)).contains("run.html exists and is not a report"));
+        assert!(refusal(&args(&path)).contains("run.html already exists and is not a report"));
         assert_eq!(fs::read_to_string(folder.path().join("run.html")).unwrap(), "<p>mine");
         let output = Some(path.clone());
         assert!(refusal(&ReportArgs { output, ..args(&path) }).contains("is the trace"));

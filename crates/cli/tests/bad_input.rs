@@ -136,7 +136,7 @@ fn an_address_that_is_not_on_this_machine() {
     assert_eq!(
         message,
         "path 'home': 198.18.255.7 is not an address of this machine: \
-         'ip address' lists those that are"
+         'ip address' lists this machine's addresses"
     );
 }
 

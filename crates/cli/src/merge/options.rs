@@ -72,7 +72,7 @@ pub(super) struct Options {
     listen: Option<SocketAddr>,
 
     /// Also accept TCP connections from splitters ('anabranch split') at this address, such as
-    /// [::]:443. Splitters use it for paths of the kinds tcp:, socks5-tcp:, http:, ssh: and onion:.
+    /// [::]:443. Paths of the kinds tcp:, socks5-tcp:, http:, ssh: and onion: use it.
     ///
     /// Senders without an accepted key get no answer, and their connections are closed after 20 s.
     /// With --behind, such connections are forwarded to a web server instead, and those that send

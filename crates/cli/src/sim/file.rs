@@ -619,7 +619,7 @@ mod tests {
             "s.toml:10: `full-mesh` cannot be simulated: the simulator has no circuits whose",
         ),
         ("count = 6", "count = 6\nmapping = '1:1'", "s.toml:6: `1:1` cannot be simulated: the"),
-        ("duration", "tcp = 'bbr'\nduration", "s.toml:1: `bbr` cannot be simulated: the"),
+        ("duration", "tcp = 'vegas'\nduration", "s.toml:1: no congestion control is called `vega"),
         (
             "web = 3",
             "web = 3\nattachment = '30s'",

@@ -300,7 +300,7 @@ mod tests {
         assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
         fs::write(&file, "nothing").unwrap();
         let told = Far::read_or_make(&file).unwrap_err();
-        assert!(told.contains("has no certificate"), "{told}");
+        assert!(told.contains("contains no certificate"), "{told}");
     }
 
     /// A CA's file is good for the names that it has signed: here a certificate signs itself.
@@ -320,7 +320,7 @@ mod tests {
         assert!(told.contains("--tls-ca"), "{told}");
         let other = made(&folder);
         assert!(exchange(&mut pair(&near, &other)).is_err());
-        assert!(Near::by_ca(&key_file).unwrap_err().contains("has no certificate"));
+        assert!(Near::by_ca(&key_file).unwrap_err().contains("contains no certificate"));
         assert!(Near::by_ca(&folder.path().join("none")).unwrap_err().contains("cannot read"));
         let swapped = folder.path().join("far.key.tls.pem");
         let told = Far::read(&cert_file, &swapped).unwrap_err();
