@@ -66,7 +66,7 @@ def test_lists_of_directions_count_no_bytes(tmp_path: Path) -> None:
     assert packets(io.read(tmp_path / "b.parquet")) == packets(traces)
     halves = pa.array([[0.5 for _ in row] for row in floats.to_pylist()])
     pq.write_table(table.set_column(4, "sizes", halves), tmp_path / "c.parquet")
-    with pytest.raises(TraceError, match="column 'sizes': row 0 holds no whole numbers"):
+    with pytest.raises(TraceError, match="column 'sizes': row 0 is not a list of whole numbers"):
         io.read(tmp_path / "c.parquet")
 
 

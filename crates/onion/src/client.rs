@@ -246,7 +246,7 @@ impl fmt::Display for Cause {
                  are lost",
             ),
             Cause::Unlinked => out.write_str(
-                "the last relay did not join the circuit with the client's other circuits in time",
+                "the last relay did not connect this circuit to the client's other circuits in time",
             ),
             Cause::Silent => out.write_str(
                 "nothing arrived on the circuit any more, although other circuits for the same \

@@ -144,8 +144,8 @@ pub(crate) struct AuthorityArgs {
     #[arg(long, value_name = "FINGERPRINT", value_delimiter = ',')]
     #[serde(deserialize_with = "forms::commas")]
     ban: Vec<String>,
-    /// List at most this number of relays with the same IP address; 0 means no limit [default: 2;
-    /// with --allow-private 0].
+    /// List at most this number of relays with the same IP address; 0 means no limit [default: 2,
+    /// or 0 if --allow-private is given].
     #[arg(long, value_name = "RELAYS")]
     per_address: Option<usize>,
     /// Let the certificate of the authority's signing key be valid for DAYS. This key signs the

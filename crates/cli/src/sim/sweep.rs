@@ -36,12 +36,12 @@ pub(crate) struct SweepArgs {
     /// name without the extension.
     #[arg(value_name = "SCENARIO.toml", required = true)]
     scenarios: Vec<PathBuf>,
-    /// Simulate each scenario on N random networks, which have the numbers 1 to N, instead of the
-    /// networks that the scenarios name.
+    /// Simulate each scenario on N random networks, with the numbers 1 to N. The key `network` in
+    /// the scenario files is ignored.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=1000))]
     networks: u64,
-    /// Simulate each scenario on each network N times, with the seeds 1 to N, instead of the seeds
-    /// in the scenarios.
+    /// Simulate each scenario on each network N times, with the seeds 1 to N. The key `seeds` in
+    /// the scenario files is ignored.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=1000))]
     seeds: u64,
     /// Print the names of the simulations that are still to be done, one per line, and simulate

@@ -248,7 +248,7 @@ impl Keeper {
     /// Records the transports that the program reports as started. Logs the failures of the others.
     fn up(&self, manager: &Manager) {
         for (name, why) in manager.refused() {
-            self.say(&format!("the program cannot start transport {name}: {why}"));
+            self.say(&format!("this program cannot start the transport {name}: {why}"));
         }
         for name in &self.settings.transports {
             let method = manager.methods().iter().find(|method| method.name == *name);
@@ -447,7 +447,8 @@ mod tests {
         wait_until("it is up again", || transports.at("x").is_some());
         let said = transports.news().said;
         assert!(
-            said.iter().any(|line| line == "sh: the program cannot start transport y: not today"),
+            said.iter()
+                .any(|line| line == "sh: this program cannot start the transport y: not today"),
             "{said:?}"
         );
         assert!(

@@ -68,9 +68,9 @@ impl fmt::Display for SpecError {
             SpecError::Kind(kind) => write!(
                 f,
                 "'{kind}' is not a kind of path: choose one of if:DEVICE, wg:FILE, addr:ADDRESS, \
-                 ports:N, socks5:[USER@]HOST:PORT; with a far end also tcp:HOST:PORT, \
-                 socks5-tcp:[USER@]HOST:PORT, http:[USER@]HOST:PORT, ssh:[USER@]HOST[:PORT], \
-                 onion:N"
+                 ports:N, socks5:[USER@]HOST:PORT. With --key (a far end of your own) also \
+                 tcp:HOST:PORT, tls:HOST:PORT, socks5-tcp:[USER@]HOST:PORT, \
+                 http:[USER@]HOST:PORT, ssh:[USER@]HOST[:PORT], onion:N"
             ),
             SpecError::Twice(kind) => {
                 write!(f, "the kind '{kind}' is given twice for one path: remove one")

@@ -112,7 +112,7 @@ def _add(builder: Builder, batch: pa.RecordBatch, meaning: Meaning) -> None:
                 f"row {row} has {times.size} times but {sizes.size} sizes", column="sizes"
             )
         if not np.array_equal(sizes, np.rint(sizes)):
-            raise TraceError(f"row {len(builder)} holds no whole numbers", column="sizes")
+            raise TraceError(f"row {len(builder)} is not a list of whole numbers", column="sizes")
         builder.add(label, times, sizes, run=run, monitored=meaning.monitored)
 
 

@@ -207,7 +207,8 @@ impl AuthorityFiles {
             Err(error) => Some(error.to_string()),
         };
         if let Some(why) = why.filter(|_| !microdescs.is_empty()) {
-            let instead = "the next consensus will contain the missing descriptions of relays";
+            let instead =
+                "the authority makes the missing microdescriptors again, with its next consensus";
             troubles.push(set_aside(&self.folder.join(MICRODESCS), &why, instead)?);
         }
         let told = "the last consensus has expired or is signed by another key: making a new one";

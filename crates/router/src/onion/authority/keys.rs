@@ -140,8 +140,8 @@ fn strange(path: &Path, what: impl ToString) -> StoreError {
 
 fn identity(folder: &Path) -> Result<Option<IdentityKey>, StoreError> {
     let path = folder.join(IDENTITY);
-    let cure = "restore it from a copy. Without a copy, remove the folder: a new authority is \
-                created, and each relay and client needs its DirAuthority line";
+    let cure = "restore this file from a copy. Without a copy, remove the authority's folder: a \
+                new authority is created, and each relay and client needs its DirAuthority line";
     let Some(text) = key_text(&path, cure)? else { return Ok(None) };
     let bad = |error: BadKeys| damaged(&path, &error.to_string(), cure);
     IdentityKey::from_pem(&text).map(Some).map_err(bad)
@@ -349,7 +349,7 @@ mod tests {
         open(data.path()).unwrap();
         let folder = data.path().join("keys");
         for (name, cure) in [
-            (IDENTITY, "restore it from a copy"),
+            (IDENTITY, "restore this file from a copy"),
             (SIGNING, "so that new ones are made"),
             (CERTIFICATE, "so that new ones are made"),
         ] {
