@@ -139,7 +139,7 @@ fn check_counts_the_header_and_opens_nothing() {
         text.contains("(SOCKS5, adds 10 bytes to each datagram)") && !text.contains("secret"),
         "{text}"
     );
-    assert!(text.contains("largest UDP payload 65497 bytes"), "{text}");
+    assert!(text.contains("the largest UDP payload that fits all paths has 65497 bytes"), "{text}");
     let about: Value = serde_json::from_str(&check("[2001:db8::1]:9", &["--json"])).unwrap();
     let way = &about["paths"][0];
     assert_eq!((&way["overhead"], &about["udp_payload"]), (&22.into(), &65_485.into()));
