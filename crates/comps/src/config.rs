@@ -28,8 +28,8 @@ pub const FAR_END_EVERY: &str = "~10p";
 /// The settings of one splitter: its paths, and how sessions use them.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Number of source ports of each path, at least 1. Each new run uses the next port of its
-    /// path.
+    /// Number of source ports of each path, at least 1. Each new run (consecutive datagrams on one
+    /// path) uses the next port of its path.
     pub ports: Vec<u16>,
     /// Index in `ports` of the path of QUIC and WireGuard handshakes and of DNS queries. `None` if
     /// the user names no such path.
@@ -37,7 +37,8 @@ pub struct Config {
     /// Whether the schedule may also use the handshake path for all other datagrams. If not, the
     /// handshake path must be the last path.
     pub handshake_scheduled: bool,
-    /// The scheduler that chooses the path of each run.
+    /// The scheduler that chooses the path of each run (consecutive datagrams of a session on one
+    /// path).
     pub schedule: Spec,
     /// Length of a run: the consecutive datagrams of a session that use one path.
     pub every: Every,
@@ -54,8 +55,8 @@ pub struct Config {
     /// Maximum time for which datagrams from the server are held to restore their order, after the
     /// server has moved to another path. `None` delivers all datagrams on arrival.
     pub in_order: Option<Duration>,
-    /// Whether the schedule continues to use a path on which no answer has ever arrived, if answers
-    /// have arrived on only one other path. Otherwise that path is taken out after 3 s
+    /// Whether to keep using a silent path, on which no answer has ever arrived, if only one other
+    /// path has brought answers. If false, the silent path is taken out of use after 3 s
     /// ([`DownReason::NeverAnswered`](crate::DownReason::NeverAnswered)).
     pub keep_silent_paths: bool,
     /// Time without a datagram from its client after which a session is closed.

@@ -17,8 +17,8 @@ const CAUTIOUS_RETRY: Duration = Duration::from_secs(5);
 /// Longest pause between two such rounds.
 const LONGEST_RETRY: Duration = Duration::from_secs(60);
 /// Number of consecutive rounds with an answer before a path whose data was unanswered is used
-/// again. A server that sends a handshake to an unknown address does so less often: fastd 22
-/// every 15 s.
+/// again. A server may send handshakes to an unknown address, but too rarely to answer two rounds
+/// in a row: fastd 22 sends one every 15 s.
 const ANSWERED_ROUNDS: u8 = 2;
 /// Time from the last attempt on a path with a local error until the path is used again, if no
 /// further error occurs.

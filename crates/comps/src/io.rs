@@ -78,8 +78,8 @@ pub enum Input<'a> {
         /// The reason why the path is broken; `None` if it works again.
         broken: Option<DownReason>,
     },
-    /// The state of each path's window, one view per path, for a schedule that uses windows. The
-    /// core then sends datagrams that wait for a window.
+    /// The state of each path's congestion window, one view per path, for a schedule that uses
+    /// windows. The core then sends datagrams that wait for room in a window.
     Windows(&'a [PathView]),
     /// The program shuts down.
     Shutdown,
@@ -166,8 +166,8 @@ pub struct Held {
 /// Datagrams to send.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Payload {
-    /// The bytes in this range of the batch just handled, divided by the batch's stride, with its
-    /// ECN bits.
+    /// Bytes of the batch just handled, in this range. They are datagrams of the batch's stride
+    /// (the length of one datagram), with its ECN bits.
     Live(Range<usize>),
     /// One datagram that was queued.
     Kept {

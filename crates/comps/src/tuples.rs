@@ -104,9 +104,9 @@ impl Tuples {
         self.allowed[path.index()] > 0
     }
 
-    /// Leaves at most `limit` tuples in use, but always one for the schedule. The first is for the
-    /// handshake path (which needs no more), then one for each other path in order, then further
-    /// ports in turn.
+    /// Leaves at most `limit` tuples in use, but always one for the schedule. The handshake path
+    /// gets the first one and needs no more. Each other path gets one, in order. The rest go to
+    /// further ports of these paths in turn.
     pub(crate) fn cut(
         &mut self,
         limit: usize,

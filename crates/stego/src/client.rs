@@ -77,7 +77,7 @@ pub struct ClientConfig {
     pub host: String,
     /// The scheduler that chooses the connection of the next chunk.
     pub schedule: Spec,
-    /// Time at the start of the run, in seconds since 1970.
+    /// Time at the start of the program, in seconds since 1970.
     pub wall: u64,
     /// Whether AES is fast on this machine.
     pub aes: bool,
@@ -106,9 +106,9 @@ pub struct Client<R> {
     heard: Option<Time>,
     /// Time at which both streams had ended; `None` before.
     done: Option<Time>,
-    /// Whether anything has changed since `work` was last run.
+    /// Whether anything has changed since the last call of [`Client::work`].
     changed: bool,
-    /// Time at which `work` has to run again; `None` if it need not.
+    /// Time of the next call of [`Client::work`]; `None` if none is needed.
     timer: Option<Time>,
 }
 

@@ -115,8 +115,8 @@ impl Capacity {
         self.free.max(earlier(now, late.min(LATE)))
     }
 
-    /// Returns the bytes that pacing allows at `now`, if packets have `unit` bytes. Returns
-    /// `f64::MAX` if packets are not paced.
+    /// Returns the number of bytes that pacing allows at `now`, if each packet has `unit` bytes.
+    /// Returns `f64::MAX` if packets are not paced.
     pub(crate) fn room(&self, now: Time, unit: f64) -> f64 {
         let Some(rate) = self.pace() else { return f64::MAX };
         let begins = self.begins(now);

@@ -192,7 +192,7 @@ impl<'a> Frame<'a> {
         parts
     }
 
-    /// Returns the range of `datagram` in `bytes`, the data frame from which it was read.
+    /// Returns the position of `datagram` in `bytes`, the data frame that contains it.
     pub(crate) fn place(bytes: &[u8], datagram: &[u8]) -> Range<usize> {
         let is_padded = bytes.first().is_some_and(|kind| kind & PADDED != 0);
         let is_part = bytes.first().is_some_and(|kind| kind & KIND == PART);

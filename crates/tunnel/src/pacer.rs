@@ -13,8 +13,8 @@ const TOGETHER: Duration = Duration::from_millis(1);
 /// Gaps between datagrams are shortened by their `FASTER`th part, so that a queue that is late
 /// catches up.
 const FASTER: u32 = 16;
-/// Maximum number of queued datagrams. Beyond it the first ones leave before they are due. This
-/// bounds the memory at any rate.
+/// Maximum number of queued datagrams. Beyond this number the first datagrams leave before they
+/// are due. This bounds the memory at any rate.
 const MOST: usize = 8_192;
 
 /// A queue of datagrams, in the order in which they leave.

@@ -181,9 +181,9 @@ impl Recogniser {
         self.find(protocol, Confidence::Certain)
     }
 
-    /// Searches `datagram` for a mark. A session without a mark in its first datagrams may still be
-    /// QUIC, because a splitter that restarts sees a connection from the middle. `knows` is whether
-    /// the session already has a finding, or had a candidate that was contradicted.
+    /// Searches `datagram` for a mark. A session without a mark in its first datagrams may still
+    /// be QUIC, because a splitter that restarts sees a connection from the middle. `knows` is
+    /// true if the session already has a finding, or had a candidate that was contradicted.
     fn begin(&mut self, datagram: &[u8], knows: bool) -> Option<Finding> {
         let marked = (self.left > 0).then(|| Protocol::recognise(datagram));
         self.left = self.left.saturating_sub(1);

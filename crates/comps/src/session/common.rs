@@ -28,10 +28,10 @@ pub(crate) struct Common {
     pub(crate) windows: Option<Vec<PathView>>,
     /// Queue of the sessions that wait for a window. They are served in turn.
     pub(crate) held: VecDeque<SessionId>,
-    /// Arrival time of the batch at hand, if it comes from one of our queues: outputs must then
-    /// contain its bytes. `None` for a batch of the driver.
+    /// Arrival time of the datagrams at hand if they come from one of our queues. Outputs must
+    /// then contain their bytes. `None` for datagrams that the driver passes.
     pub(crate) kept: Option<Time>,
-    /// Limits of the session at hand.
+    /// Maximum numbers of bytes that the session at hand may queue.
     pub(crate) room: Room,
 }
 

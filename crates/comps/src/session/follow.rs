@@ -26,10 +26,12 @@ use anabranch_multipath::{PathId, Time};
 
 use super::answer_delay::AnswerDelay;
 
-/// Minimum number of unanswered visits before a server counts as staying on one path.
+/// Minimum number of unanswered visits (stays of the uplink on one path) before a server counts as
+/// staying on one path.
 const VISITS: u32 = 4;
-/// Number of unanswered visits that are forgiven when the server changes its path. A server that
-/// follows changes its path as often as its client does, so few unanswered visits accumulate.
+/// Number of unanswered visits (stays of the uplink on one path) that no longer count once the
+/// server changes its path. A server that follows changes its path as often as its client does, so
+/// few unanswered visits accumulate.
 const FORGIVEN: u32 = 2;
 /// Minimum total time of the unanswered visits before a server is reported.
 const AWAY: Duration = Duration::from_millis(800);
@@ -121,7 +123,7 @@ impl Answers {
     }
 }
 
-/// The last completed visit to a path.
+/// The last completed visit to a path, that is, the last stay of the uplink there.
 #[derive(Clone, Copy, Debug, Default)]
 struct Last {
     /// Bytes that arrived on other paths during the visit, without answers to the previous visit if
@@ -136,12 +138,13 @@ struct Last {
     answered: Time,
 }
 
-/// Recent unanswered visits, without those that [`FORGIVEN`] compensates.
+/// Recent unanswered visits (stays of the uplink on a path). [`FORGIVEN`] of them stop counting
+/// when the server changes its path.
 #[derive(Clone, Copy, Debug, Default)]
 struct Run {
     visits: u32,
-    /// Number and total time of the visits that show that the server does not follow: they were
-    /// longer than its answers take.
+    /// Number and total time of the visits that lasted longer than an answer of the server takes.
+    /// They show that the server does not follow its client.
     evident: u32,
     away: Duration,
     /// Bytes that arrived by the path on which the server answers.
@@ -167,7 +170,7 @@ impl Run {
     }
 }
 
-/// The server's recent rate during answered visits.
+/// The server's recent rate during answered visits (stays of the uplink on one path).
 #[derive(Clone, Copy, Debug, Default)]
 struct Rate {
     time: Duration,
@@ -188,8 +191,9 @@ impl Rate {
     }
 }
 
-/// The server's bytes during unanswered visits to one path, compared with the rate of the answered
-/// visits before each of them. A download may grow or end meanwhile.
+/// Bytes that the server sent during unanswered visits to one path, and the bytes that its usual
+/// rate would have given. The usual rate is measured in the answered visits before each unanswered
+/// visit, because a download may grow or end meanwhile.
 #[derive(Clone, Copy, Debug, Default)]
 struct UnansweredTraffic {
     time: Duration,

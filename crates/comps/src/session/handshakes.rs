@@ -51,7 +51,7 @@ impl Handshakes {
     }
 
     /// Sets the path and tuple of handshakes to `to`. If the path stays the same, so does the
-    /// tuple. Returns the path if a handshake under way has a new one.
+    /// tuple. Returns the path if this changes the path of a handshake that is under way.
     pub(super) fn pin_to(&mut self, now: Time, to: Option<(PathId, TupleId)>) -> Option<PathId> {
         let same = |pin: &(PathId, TupleId)| Some(pin.0) == to.map(|to| to.0);
         let kept = self.pinned_to.filter(same);
@@ -107,8 +107,8 @@ impl Handshakes {
         self.cookie.is_some()
     }
 
-    /// Returns the path and tuple for a handshake that answers a cookie. If the user `named` a path
-    /// of handshakes, it must be that one.
+    /// Returns the path and tuple for a handshake that answers a cookie. If the user `named` a
+    /// path of handshakes, only that path is returned.
     pub(super) fn cookie_route(
         &self,
         now: Time,

@@ -45,8 +45,8 @@ const MOST: usize = 1 << 20;
 /// The held datagrams of one session, and the state that decides when they are released.
 #[derive(Debug)]
 pub(super) struct InOrder {
-    /// The time at which our uplink last moved to each path, and whether the path has been in
-    /// front.
+    /// For each path, the time at which our uplink last moved to it, and whether its datagrams
+    /// were ever delivered on arrival (the path was then "in front").
     visits: Box<[Visit]>,
     /// The path whose datagrams are delivered on arrival.
     front: Option<Front>,
@@ -60,7 +60,8 @@ pub(super) struct InOrder {
 #[derive(Clone, Copy, Debug)]
 struct Visit {
     since: Time,
-    /// Whether the path has been in front before.
+    /// Whether datagrams of this path were ever delivered on arrival (the path was then "in
+    /// front").
     known: bool,
 }
 
@@ -84,14 +85,14 @@ struct Front {
     heard: Time,
     /// Length of this path's silence, without pauses of all paths.
     silent: Duration,
-    /// Bytes that have arrived on this path since datagrams of other paths are held.
+    /// Bytes that have arrived on this path since the core began to hold datagrams of other paths.
     brought: usize,
 }
 
 /// The decision about datagrams that have arrived.
 enum Place {
     Pass,
-    /// Deliver the datagrams, and put their path in front.
+    /// Deliver the datagrams on arrival, and from now on all datagrams of this path ("in front").
     Lead,
     Hold,
     /// Hold the datagram as a probe for a short time, or until `lets` datagrams of another path
@@ -158,8 +159,9 @@ impl InOrder {
     }
 
     /// Returns the datagrams that need not be held any longer, in order. `longest` is the maximum
-    /// time of a hold. If fewer bytes were held from a path than arrived on the path in front
-    /// meanwhile, they were probes, and the server has not moved to that path.
+    /// time of a hold. The path in front is the one whose datagrams are delivered on arrival. If
+    /// another path brought fewer bytes than it meanwhile, these bytes were probes: the server has
+    /// not moved.
     pub(super) fn release(&mut self, now: Time, longest: Duration) -> Vec<Held> {
         let mut free = Vec::new();
         while let Some(probe) = self.probes.pop_front_if(|probe| probe.is_due(now)) {
@@ -254,7 +256,7 @@ impl InOrder {
             .is_none_or(|front| front.silent >= SILENCE || now.since(front.heard) >= LONG_SILENCE)
     }
 
-    /// Puts `path` in front: its datagrams are delivered on arrival.
+    /// Puts `path` in front: from now on its datagrams are delivered on arrival.
     fn lead(&mut self, now: Time, path: PathId) {
         let visit = &mut self.visits[path.index()];
         let validated = match std::mem::replace(&mut visit.known, true) {

@@ -93,8 +93,9 @@ impl Paths {
         (0..self.len()).filter(move |other| *other != index)
     }
 
-    /// Records that a datagram of the server arrived by `path`. Unless the views show windows,
-    /// updates the round-trip time in them. Returns whether the path was down, and works again.
+    /// Records that a datagram of the server arrived by `path`. Also updates the round-trip time
+    /// in the path's view, if `has_windows` is false. Returns whether the path was down, and works
+    /// again.
     ///
     /// A path on which data was unanswered is tried by copies. The answer may be the server's move
     /// to the copy's path, so other such paths are not tried at once.

@@ -175,7 +175,8 @@ impl Pins {
         self.rtt
     }
 
-    /// Returns the lane of a client's datagram.
+    /// Returns how the path of a client's datagram is chosen: as the path of handshakes, or by the
+    /// schedule.
     pub(crate) fn on_client(&mut self, now: Time, datagram: &[u8]) -> Lane {
         if quic::has_long_header(datagram) {
             let is_last_flight = quic::packets(datagram).any(is_after_an_answer);

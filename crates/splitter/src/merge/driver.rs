@@ -118,7 +118,7 @@ fn run_driver(mut driver: Driver<'_>) -> Result<Snapshot, Failure> {
     Ok(driver.end())
 }
 
-/// The state of a run.
+/// The state of a running far end.
 pub(super) struct Driver<'s> {
     pub(super) far: Far<ChaCha20Rng>,
     pub(super) settings: Settings,
@@ -135,7 +135,7 @@ pub(super) struct Driver<'s> {
     pub(super) streams: Option<Streams>,
     /// Reused buffer; its content is used within one call only.
     packets: Packets,
-    /// Readable when the run should end.
+    /// Stream that becomes readable when the far end should stop.
     _stop: UnixStream,
     pub(super) hangup: Option<Hangup>,
     /// Function that reads the settings again; `None` if they cannot change.

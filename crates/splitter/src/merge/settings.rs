@@ -15,7 +15,7 @@ use crate::far_end::{Inner, KeyFile};
 use crate::split::dealing;
 use crate::streams::TlsEnd;
 
-/// The settings of one run.
+/// The settings with which a far end runs.
 #[derive(Clone)]
 pub struct Settings {
     /// Address at which packets of all clients arrive.
@@ -272,7 +272,7 @@ pub trait Screen {
     }
 }
 
-/// Reason why a run did not start, or ended early. Its message has one line.
+/// Reason why the far end did not start, or stopped early. Its message has one line.
 #[derive(Debug)]
 pub enum Failure {
     /// A server's name cannot be resolved.
@@ -288,7 +288,7 @@ pub enum Failure {
 }
 
 impl Failure {
-    /// Returns whether the settings are the cause, rather than an event during the run.
+    /// Returns whether wrong settings are the cause, rather than an event while the far end runs.
     #[must_use]
     pub fn is_misuse(&self) -> bool {
         !matches!(self, Failure::System(..))

@@ -30,16 +30,17 @@ pub(super) const STREAMS: u64 = 1 << 62;
 /// Bit that marks the token of a web server's connection. The other bits are the number of the
 /// unknown peer's stream.
 pub(super) const BEHIND: u64 = 1 << 61;
-/// Maximum number of streams that are not bound to a client. A further one closes the oldest of
-/// them.
+/// Maximum number of streams that are not bound to a client. A further unbound stream closes the
+/// oldest one.
 const STRANGERS: usize = 1_024;
 /// Timeout for the first packet of a client, without a web server. A handshake through an onion
 /// circuit is faster than that.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// Timeout for the first packet with a web server, which then applies a longer timeout of its own.
 const HESITATION: Duration = Duration::from_secs(5);
-/// Maximum number of streams of one client. A further one closes the oldest. A session has at most
-/// 64 paths, and a path that was dialled again may have two streams for a while.
+/// Maximum number of streams of one client. A further stream closes the oldest one of the client.
+/// A session has at most 64 paths, and a path that was dialled again may have two streams for a
+/// while.
 const OF_CLIENT: usize = 128;
 /// Maximum number of streams accepted in one turn of the loop.
 const AT_ONCE: usize = 64;

@@ -1,4 +1,4 @@
-//! The metrics of a splitter's run, from its latest counters.
+//! The metrics of a running splitter, from its latest counters.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,7 +11,7 @@ use prometheus_client::registry::Unit;
 
 use anabranch_os::metrics::{count, counts, level, levels};
 
-/// The latest counters of a run, with the names of its paths.
+/// The latest counters of a running splitter, with the names of its paths.
 #[derive(Debug, Default)]
 pub(super) struct Numbers {
     names: Vec<String>,

@@ -52,7 +52,7 @@ impl<'s> Control<'s> {
         Ok(Control { stop, hangup, hasty, reread, lookup, monitor, keep_at, stopped })
     }
 
-    /// Returns whether a received SIGHUP ends the run, because the run's terminal is gone.
+    /// Returns whether a received SIGHUP must end the program, because its terminal is gone.
     pub(super) fn is_hung_up(&mut self) -> bool {
         self.hangup.as_mut().is_some_and(Hangup::take)
     }

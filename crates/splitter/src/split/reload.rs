@@ -200,8 +200,8 @@ fn are_named_alike(old: &[PathSpec], new: &[PathSpec]) -> bool {
     old.iter().map(|spec| &spec.name).eq(new.iter().map(|spec| &spec.name))
 }
 
-/// Refuses changes of settings that are fixed for the whole run, because sessions or files depend
-/// on them.
+/// Refuses changes of settings that are fixed while the splitter runs, because sessions or files
+/// depend on them.
 fn refuse_fixed(old: &Settings, new: &Settings) -> Result<(), String> {
     let Settings { entrance, specs, core: _, far_end, fwmark, .. } = old;
     let Settings { same_egress: _, trace, pcap, pcap_limits, .. } = old;

@@ -49,7 +49,8 @@ impl Entrance {
     }
 }
 
-/// The settings of one run: the entrance of clients, and the paths on which their datagrams leave.
+/// The settings with which a splitter runs: the entrance of clients' datagrams, and the paths on
+/// which the datagrams leave.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// The entrance of clients' datagrams.
@@ -149,7 +150,8 @@ pub enum FarEndNews {
     Left,
 }
 
-/// Settings for display, with names and paths resolved. They are in force, or are about to be.
+/// The settings for display, after names and paths were resolved. They are in force, or will be
+/// soon.
 #[derive(Clone, Debug)]
 pub struct Listening {
     /// Address at which clients' datagrams arrive; `None` with an interface. If the settings name
@@ -218,7 +220,8 @@ impl Listening {
         }
     }
 
-    /// Resolves the settings of a run with an interface, whose paths lead to any server.
+    /// Resolves the settings of a splitter that receives its clients' packets at an interface.
+    /// Each packet names its server, so the paths must lead to any server.
     fn look_around(settings: &Settings, request: &Request) -> Result<Listening, Failure> {
         let egress_table = EgressTable::anywhere(settings)?;
         let all = egress_table.all();
@@ -279,7 +282,7 @@ pub(crate) fn dealing(schedule: &str, every: &str, more: [Option<&str>; 3]) -> S
     format!("{schedule}, every {every}{more}")
 }
 
-/// Reason why a run did not start, or ended early. Its message has one line.
+/// Reason why the splitter did not start, or stopped early. Its message has one line.
 #[derive(Debug)]
 pub enum Failure {
     /// The server's name cannot be resolved.
@@ -302,7 +305,7 @@ pub enum Failure {
 }
 
 impl Failure {
-    /// Returns whether the settings are the cause, rather than an event during the run.
+    /// Returns whether wrong settings are the cause, rather than an event while the splitter runs.
     pub fn is_misuse(&self) -> bool {
         match self {
             Failure::System(..) | Failure::Unfinished(_) => false,

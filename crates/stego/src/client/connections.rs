@@ -44,7 +44,8 @@ pub(super) struct ConnState {
     pub(super) exchange: bool,
     /// Number of padding bytes that still have to be skipped.
     pub(super) skip: usize,
-    /// Hidden bytes received in the current exchange.
+    /// Number of hidden bytes (bytes of the link, extracted from the cover) received in the
+    /// current exchange.
     pub(super) received: usize,
 }
 
@@ -79,7 +80,7 @@ impl ConnState {
     }
 }
 
-/// The pause after failed connections.
+/// The pause before a new connection, after others have failed.
 #[derive(Default)]
 pub(super) struct Backoff {
     failures: u32,
@@ -101,7 +102,7 @@ impl Backoff {
         }
     }
 
-    /// Delays the next connection after a new one, while earlier ones have failed.
+    /// Delays the connection after the one that was just opened, if earlier ones have failed.
     fn dialled(&mut self, now: Time, rng: &mut impl CryptoRng) {
         if self.failures > 0 {
             self.until = now + self.pause(rng);
@@ -123,8 +124,8 @@ impl<R: CryptoRng> Client<R> {
         if link.is_active(now) { family.connections } else { family.idle_connections }
     }
 
-    /// Opens connections until there are `wanted` of them. `hint` is the load that they are
-    /// expected to have.
+    /// Opens connections until `wanted` of them exist. `hint` is the load that they are expected
+    /// to have.
     pub(super) fn dial(&mut self, now: Time, wanted: usize, hint: LoadHint) {
         while self.conns.len() < wanted && now >= self.backoff.until {
             let id = ConnId(self.next_conn);
@@ -159,8 +160,8 @@ impl<R: CryptoRng> Client<R> {
         }
     }
 
-    /// Closes connections that fail to open, have been silent for too long, or are spent. Probes
-    /// connections on which nothing was received for a while.
+    /// Closes connections that fail to open, have been silent for too long, or can carry no
+    /// further data. Probes connections on which nothing was received for a while.
     pub(super) fn check_connections(&mut self, now: Time, link: &mut Link) {
         let mut closed = Vec::new();
         for (&id, conn) in &self.conns {

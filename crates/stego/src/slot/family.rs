@@ -35,7 +35,7 @@ pub struct Family {
     pub(crate) chunk: usize,
     /// Exclusive upper bound of the number of random bytes after a handshake message.
     pub(crate) padding: u16,
-    /// Minimum room for an acknowledgement in bytes. If this is less than the longest one needs,
+    /// Minimum room for an acknowledgement in bytes. If the longest acknowledgement needs more,
     /// acknowledgements have fewer entries.
     pub(crate) ack_room: usize,
     /// Returns the maximum time for which an end is silent although the connection works: zero for
@@ -48,7 +48,7 @@ pub struct Family {
     pub(crate) server: fn(&Family, &Arc<SharedContext>) -> Box<dyn ServerEnd>,
 }
 
-/// Number of simultaneous connections of the profiles with short ones.
+/// Number of simultaneous connections in profiles with short connections.
 pub(super) const MANY: usize = 24;
 /// Maximum bytes that a short connection carries in each direction. Some networks freeze a
 /// connection after a larger volume.

@@ -36,13 +36,13 @@ pub(crate) struct SharedContext {
     pub(crate) names: Names,
     /// The server's name, as requests contain it.
     pub(crate) host: String,
-    /// Time at the start of the run, in seconds since 1970.
+    /// Time at the start of the program, in seconds since 1970.
     pub(crate) wall: u64,
     /// Data from which the covers are made.
     pub(crate) covers: Covers,
     /// The mask of shape numbers, for `embed`.
     pub(crate) numbers: Numbers,
-    /// The mask of the paths in a site's notes, for `http-site`.
+    /// The mask that encrypts the paths of next requests in a site's answers, for `http-site`.
     pub(crate) notes: Notes,
 }
 
@@ -104,15 +104,16 @@ pub(crate) trait Slot: Send {
     }
 
     /// Returns the number of hidden bytes that the message for `hidden` bytes has to contain:
-    /// `hidden`, or at least [`RESERVE`] more. The caller fills the difference with padding.
+    /// `hidden`, or a number that is at least [`RESERVE`] greater. The caller fills the difference
+    /// with padding.
     fn fit(&mut self, hidden: usize) -> usize;
 
-    /// Appends the message that contains the `hidden` bytes. Their number must be at most
-    /// [`Slot::room`] and equal [`Slot::fit`].
+    /// Appends the message that contains the `hidden` bytes. Their number must equal the result of
+    /// [`Slot::fit`], and must not exceed [`Slot::room`].
     fn send(&mut self, now: Time, hidden: &[u8], out: &mut Vec<u8>);
 
-    /// Returns the time until which this end has to wait before it may send, although it is its
-    /// turn; `None` if it need not wait.
+    /// Returns the time until which this end has to wait before it may send, even on its turn;
+    /// `None` if it need not wait.
     fn wait(&mut self, _now: Time) -> Option<Time> {
         None
     }
@@ -138,13 +139,14 @@ pub(crate) trait ClientEnd: Slot {
     }
 
     /// Shares the server's hint for the path of the next request among connections. Stores this
-    /// connection's hint in `next_path`. If the connection has none, takes the one in `next_path`.
+    /// connection's hint in `next_path`. If the connection has no hint, it uses the one in
+    /// `next_path`.
     fn share_hint(&mut self, _next_path: &mut Option<String>) {}
 }
 
 /// The server's end of a connection. It answers.
 pub(crate) trait ServerEnd: Slot {
-    /// Returns whether the last message was the end of this end's part of the exchange.
+    /// Returns whether this end's last message completed its part of the exchange.
     fn has_answered(&self) -> bool;
 
     /// Returns the time since which this end has been holding a request; `None` if it holds none. A

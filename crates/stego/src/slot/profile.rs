@@ -23,7 +23,7 @@ pub struct Profile(&'static Family);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProfileError(String);
 
-/// All profiles, in the order in which users read them.
+/// All profiles, in the order in which lists show them to users.
 pub const FAMILIES: &[Family] = &[
     nosteg::FAMILY,
     nosteg::SHORT,

@@ -101,8 +101,8 @@ impl PacketQueue {
         aged
     }
 
-    /// Returns the bytes to send next, in order: for each packet, what the stream has not accepted
-    /// yet.
+    /// Returns the bytes to send next, in order: of each queued packet, the bytes that the stream
+    /// has not accepted yet.
     pub fn chunks(&self) -> impl Iterator<Item = &[u8]> {
         let skip = std::iter::once(self.begun).chain(std::iter::repeat(0));
         self.waiting.iter().zip(skip).map(|(one, skip)| &one.bytes[skip..])

@@ -66,8 +66,8 @@ impl ProxyState {
         self.rest(now);
     }
 
-    /// Handles the loss of an association at the age `age`. `bare` is whether the path has no spare
-    /// association to replace it.
+    /// Handles the loss of an association (a UDP relay of the proxy) that existed for `age`.
+    /// `bare` is true if the path has no spare association to replace it.
     pub(super) fn on_loss(&mut self, now: Time, age: Duration, bare: bool) {
         if age < YOUNG {
             self.rest(now);
@@ -100,8 +100,8 @@ impl ProxyState {
         (self.failures, self.rested) = (0, None);
     }
 
-    /// Returns whether an association is overdue. If so, and the path has no association left
-    /// (`alone`), the path has failed.
+    /// Returns whether the wait for an association (a UDP relay of the proxy) has lasted too long.
+    /// In that case the path has failed, unless it still has an association (`alone` is false).
     pub(super) fn gives_up(&mut self, now: Time, alone: bool) -> bool {
         let over = self.doubt.is_some_and(|doubt| doubt <= now);
         if over {

@@ -1,6 +1,6 @@
 //! `embed`: recorded shapes of connections (StegoTorus, section 4.1). Each end sends as many bytes
-//! as in the recording, after the same pause. All of these are hidden bytes, so the wire shows no
-//! length in clear.
+//! as in the recording, after the same pause. All bytes that an end sends are hidden bytes, so the
+//! wire shows no length in clear.
 //!
 //! The chopper's blocks form a stream that is independent of the steps of a shape: a block may
 //! begin in one step and end in the next. Padding fills the rest of a step.
@@ -51,8 +51,8 @@ const NUMBER: usize = 4;
 pub(crate) struct Numbers(hmac::Key);
 
 impl Numbers {
-    /// Creates the mask over the numbers of slots, for a bridge and a set of shapes. An end with
-    /// another set cannot read the numbers.
+    /// Creates the mask over the numbers of slots, for a bridge and a collection of shapes. An end
+    /// with other shapes cannot read the numbers.
     pub(crate) fn of(key: &BridgeKey, shapes: &Shapes) -> Numbers {
         let all = [b"anabranch stego shapes", &key.0[..], shapes.digest()].concat();
         Numbers(hmac::Key::new(hmac::HMAC_SHA256, &all))
@@ -125,8 +125,8 @@ impl Course {
         self.since = Some(now);
     }
 
-    /// Returns the number of hidden bytes for which the current step has room, in addition to the
-    /// queued ones.
+    /// Returns how many hidden bytes the current step can still take, in addition to the queued
+    /// ones. `taken` bytes of the step are used for other data.
     fn wants(&self, taken: usize) -> usize {
         self.own().map_or(0, |step| step.bytes.saturating_sub(taken + self.queue.len()))
     }

@@ -90,8 +90,8 @@ impl Heads {
         REQUEST_MOST + 3 * self.context.host.len()
     }
 
-    /// Writes a GET that contains the `hidden` bytes. It requests `path`, or a path derived from
-    /// the bridge's key if that is `None`.
+    /// Writes a GET that contains the `hidden` bytes. It requests `path`, or, if that is `None`, a
+    /// path derived from the bridge's key.
     pub(super) fn get(
         &self,
         now: Time,
@@ -179,7 +179,8 @@ impl Heads {
         &self.context.covers.site
     }
 
-    /// Returns the mask of notes. A note contains the path of the next request.
+    /// Returns the mask that encrypts notes. A note is the path of the next request, hidden in an
+    /// answer.
     pub(super) fn notes(&self) -> &Notes {
         &self.context.notes
     }
