@@ -15,7 +15,7 @@ use super::allowed::{Folder, need_root};
 use super::marks;
 use crate::failure::Failure;
 
-/// File of the measurements: one line for each unit or attempt.
+/// File of the measurements, with one line for each unit (measurement) or attempt.
 pub(crate) const JOURNAL: &str = "units.jsonl";
 
 /// Options of every experiment: where results go.

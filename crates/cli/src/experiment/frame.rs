@@ -34,7 +34,7 @@ pub(super) trait Experiment {
     ///
     /// # Errors
     /// Misuse: something is missing (then nothing was created), or the journal belongs to a run
-    /// with other settings. Trouble: some units could not be measured.
+    /// with other settings. Trouble: some measurements could not be made.
     fn measure(&self) -> Result<(), Failure>;
 
     /// Writes tables, page and Markdown about the measurements in `records`, and prints a short
@@ -44,10 +44,12 @@ pub(super) trait Experiment {
     /// Misuse: a file cannot be written.
     fn write_results(&self, header: &Value, records: &[Self::Record]) -> Result<(), Failure>;
 
-    /// Returns the result of the command after a run. `whole` is false if the run was stopped.
+    /// Returns the result of the command after a run of the experiment. `whole` is false if the
+    /// run was stopped.
     ///
     /// # Errors
-    /// Trouble: the run was stopped before all units were measured.
+    ///
+    /// Trouble: the run was stopped before all units (measurements) were done.
     fn verdict(whole: bool, units: &[Self::Unit], records: &[Self::Record]) -> Result<(), Failure> {
         if whole {
             return Ok(());
@@ -86,8 +88,8 @@ pub(super) type EventCallback<'a, E> =
     dyn FnMut(&Progress, Event<'_, <E as Experiment>::Unit, <E as Experiment>::Record>) + Send + 'a;
 
 impl<'a, E: Experiment> Run<'a, E> {
-    /// Opens the journal of a plan with `settings` and `units`. `peers` are the third-party
-    /// programs that were found.
+    /// Opens the journal of a plan with `settings` and `units` (the measurements). `peers` are the
+    /// third-party programs that were found.
     ///
     /// # Errors
     /// Misuse: the journal belongs to a run with other settings.
@@ -114,9 +116,9 @@ impl<'a, E: Experiment> Run<'a, E> {
         Run::begin(experiment, plan, peers)
     }
 
-    /// Executes the units that the journal lacks one after another, until all are done or a signal
-    /// stops the run. Then writes the results. `work` measures one unit, and must return soon after
-    /// the stop flag that it receives is set.
+    /// Executes the units (measurements) that the journal lacks, one after another, until all are
+    /// done or a signal stops the run. Then writes the results. `work` measures one unit, and must
+    /// return soon after the stop flag that it receives is set.
     ///
     /// # Errors
     /// Trouble: a unit fails, its record cannot be stored, or the run was stopped.
@@ -129,7 +131,8 @@ impl<'a, E: Experiment> Run<'a, E> {
         })
     }
 
-    /// Executes the units as [`Run::carry_out`] does, but in the order that `carry` chooses.
+    /// Executes the units (measurements) as [`Run::carry_out`] does, but in the order that `carry`
+    /// chooses.
     ///
     /// # Errors
     /// Those of [`Run::carry_out`].

@@ -321,7 +321,7 @@ impl Options {
     }
 
     /// Returns the name of an output option whose value differs from `before`, if there is one.
-    /// Output options cannot change during a run.
+    /// Output options cannot change while the far end runs.
     pub(super) fn changed(&self, before: &Options) -> Option<&'static str> {
         let changed = [
             ("json", self.json != before.json),

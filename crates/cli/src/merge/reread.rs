@@ -21,7 +21,7 @@ impl Source {
     ///
     /// # Errors
     /// The file or the keys cannot be read or are invalid, or a setting has changed that is fixed
-    /// for a run.
+    /// while the far end runs.
     pub(super) fn read(&self, running: &Settings) -> Result<Settings, String> {
         let read = self.options(running).and_then(|options| options.settings());
         read.map_err(|failure| {

@@ -63,7 +63,7 @@ impl Look {
         Look { palette, order: 0, held: false, help: false, ends: false }
     }
 
-    /// Returns `rows` sorted by the one of `orders` that the user has chosen.
+    /// Returns `rows` sorted in the order that the user has chosen among `orders`.
     pub(crate) fn sorted<'r, R>(&self, orders: &[Order<R>], rows: &'r [R]) -> Vec<&'r R> {
         let mut sorted: Vec<&R> = rows.iter().collect();
         if let Some((_, compare)) = orders.get(self.order) {

@@ -123,8 +123,8 @@ struct Queue {
 
 impl Queue {
     /// Queues `text`, or counts its lines as dropped if there is no room. Once a line is dropped,
-    /// further lines are dropped until the thread has taken the queue. So one notice covers a
-    /// whole gap.
+    /// further lines are dropped until the thread has taken the queue. So a single notice reports
+    /// all lines of a gap.
     fn add(&mut self, text: &str, lost: impl FnOnce(u64) -> String) {
         let no_room = self.lost > 0 || self.text.len() + text.len() >= ROOM;
         if self.over || (no_room && !self.text.is_empty()) {

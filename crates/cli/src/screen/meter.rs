@@ -18,7 +18,7 @@ pub(crate) struct Meter {
     window: VecDeque<(Time, u64)>,
     /// Start of the current second, and the counter's value at that time.
     second: Option<(Time, u64)>,
-    /// Units per second in each whole second, the newest last.
+    /// Rates of the counter in each whole second, in units per second, the newest last.
     past: VecDeque<f64>,
 }
 

@@ -414,7 +414,8 @@ fn every() -> String {
     )
 }
 
-/// Returns the long help text of `--every`, with the cost of short runs.
+/// Returns the long help text of `--every`, with the cost of short runs (consecutive datagrams on
+/// one path).
 fn prices() -> String {
     format!(
         "{}\n\nSpeed: with a LENGTH of 100ms, WireGuard and Mosh lose no speed over paths of \

@@ -24,7 +24,8 @@ impl Source {
     /// `running`, the current settings.
     ///
     /// # Errors
-    /// The file cannot be read or is invalid, or a setting has changed that is fixed for a run.
+    /// The file cannot be read or is invalid, or a setting has changed that is fixed while the
+    /// splitter runs.
     pub(super) fn read(&self, running: &Settings) -> Result<Settings, String> {
         self.options(running).and_then(|options| plan::settings(&options)).map_err(|failure| {
             let (text, name) = (failure.to_string(), self.file.display().to_string());

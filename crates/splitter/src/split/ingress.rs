@@ -135,8 +135,9 @@ impl Ingress {
         steering.map_or(Ok(Upkeep::default()), Steering::keep)
     }
 
-    /// Returns whether the guard table is intact ([`Steering::is_guarded`]). The kernel does not
-    /// report its removal.
+    /// Returns whether the guard table is intact ([`Steering::is_guarded`]). This table blocks
+    /// packets while another program has flushed the main table. The kernel does not report its
+    /// removal.
     pub(super) fn is_guarded(&mut self) -> bool {
         let steering = self.interface().and_then(|ingress| ingress.steering.as_mut());
         steering.is_none_or(Steering::is_guarded)

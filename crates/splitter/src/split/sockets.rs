@@ -264,9 +264,9 @@ impl Sockets {
         self.retired.extend(of_session.map(|(_, index)| (now + LINGER, index)));
     }
 
-    /// Applies new numbers of paths and tuples. The sockets of removed paths and tuples only
-    /// receive, for [`LINGER`]. In captures, their paths keep the number that `in_captures`
-    /// returns.
+    /// Applies new numbers of paths and tuples. The sockets of removed paths and tuples send
+    /// nothing more, but still receive for [`LINGER`]. In captures, a removed path keeps the
+    /// number that `in_captures` returns.
     pub(super) fn renumber(
         &mut self,
         now: Time,

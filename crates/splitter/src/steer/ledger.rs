@@ -81,8 +81,8 @@ pub(crate) struct Survey {
 }
 
 impl Survey {
-    /// Returns the settings that running splitters have recorded, with their original values,
-    /// except the splitter in slot `but`.
+    /// Returns the settings that running splitters have recorded, with their original values.
+    /// Excludes the splitter in slot `but`.
     pub(crate) fn needed(&self, but: Slot) -> Vec<Setting> {
         let others = self.held.iter().filter(|(slot, _)| *slot != but);
         others.flat_map(|(_, notes)| notes.settings.clone()).collect()
@@ -90,7 +90,7 @@ impl Survey {
 }
 
 /// A lock that a splitter holds while it reads the files of all slots and makes changes
-/// accordingly. Without it, splitters that start and end at the same time would not see each
+/// accordingly. Without the lock, splitters that start and end at the same time would not see each
 /// other's records.
 #[derive(Debug)]
 pub(crate) struct SurveyLock {

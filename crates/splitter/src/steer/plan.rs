@@ -86,8 +86,8 @@ impl Exit {
 pub struct Plan {
     /// The user's settings.
     pub request: Request,
-    /// The slot that determines the splitter's numbers and names. Another slot replaces it if
-    /// another splitter takes this one in the meantime.
+    /// The slot (a set of numbers for routing tables, rules and marks) of the splitter. If another
+    /// splitter takes this slot in the meantime, another one replaces it here.
     pub slot: Slot,
     /// MTU of the interface in bytes: the smallest of the paths or, with a far end, the longest
     /// packet that fits into the tunnel.
@@ -100,9 +100,9 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Examines the machine and returns a plan. `exits` are the exits of paths that have an
-    /// interface. `mtu` is the interface's MTU in bytes. `mark` is the mark that the user chose for
-    /// the splitter's packets, if any.
+    /// Examines the machine and returns a plan. `exits` lists the outgoing interface and source
+    /// addresses of each path that has an interface. `mtu` is the interface's MTU in bytes. `mark`
+    /// is the mark that the user chose for the splitter's packets, if any.
     ///
     /// # Errors
     /// The settings are not possible on this machine, as far as can be determined without
@@ -263,13 +263,13 @@ impl Plan {
         self.check(&left)
     }
 
-    /// Returns whether `notes` are those of a splitter with the same interface in the same named
-    /// namespace, if any.
+    /// Returns whether `notes` were recorded by a splitter with the same interface in the same
+    /// named namespace, if any.
     pub(crate) fn is_same(&self, notes: &Notes) -> bool {
         notes.tun == self.request.tun && notes.netns == self.request.netns
     }
 
-    /// Changes the plan to another slot.
+    /// Changes the plan to another slot (a set of numbers for routing tables, rules and marks).
     pub(crate) fn take(&mut self, slot: Slot) {
         if self.own == self.slot.own() {
             self.own = slot.own();

@@ -128,8 +128,8 @@ impl Steering {
         &self.plan
     }
 
-    /// Adapts to the present exits of the paths: updates their routes, and assigns new connections
-    /// only to paths with an exit.
+    /// Adapts to the present exits (outgoing interfaces and source addresses) of the paths:
+    /// updates their routes, and assigns new connections only to paths with an exit.
     ///
     /// # Errors
     /// An error of the kernel or of `nft`. Routes that could not be set are unreachable.
@@ -166,8 +166,8 @@ impl Steering {
         }
     }
 
-    /// Returns whether the guard table still exists, or was never made. The kernel does not report
-    /// its removal.
+    /// Returns whether the guard table (which blocks packets while another program has flushed the
+    /// main table) still exists, or was never made. The kernel does not report its removal.
     pub fn is_guarded(&mut self) -> bool {
         self.guard.as_mut().is_none_or(Owned::stands)
     }
@@ -315,8 +315,8 @@ impl Steering {
         })
     }
 
-    /// Sets up the routing. The rules that prevent forwarding for others precede the settings that
-    /// switch on forwarding, and both precede the cable.
+    /// Sets up the routing. Sets the rules that prevent forwarding for other programs before it
+    /// switches on forwarding, and makes the virtual Ethernet pair last.
     fn lead(&mut self, settings: &[Setting]) -> io::Result<()> {
         let slot = self.plan.slot;
         self.led_here().ensure()?;
@@ -380,8 +380,8 @@ impl Steering {
         if self.namespace.is_some() { led } else { led.and_in() }
     }
 
-    /// Returns the interface from which routed packets arrive: the cable, or "lo" for this
-    /// machine's own.
+    /// Returns the interface from which routed packets arrive: the virtual Ethernet pair, or "lo"
+    /// for packets of this machine.
     fn origin(&self) -> String {
         self.namespace.as_ref().map_or("lo".to_owned(), |_| self.plan.slot.cable())
     }

@@ -28,7 +28,7 @@ pub(super) struct Model {
     pub(super) recent: Recent,
 }
 
-/// A set of several circuits, and its rates.
+/// A set (circuits that carry the same streams together), and its rates.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct SetRow {
     pub(super) set: SetStatus,
@@ -140,7 +140,7 @@ impl Model {
     }
 }
 
-/// Returns the numbers of the circuits that are legs of `set`.
+/// Returns the numbers of the circuits that belong to `set`.
 fn circuits(set: &SetStatus) -> impl Iterator<Item = u64> {
     set.seen.legs.iter().filter_map(|leg| leg.circuit)
 }

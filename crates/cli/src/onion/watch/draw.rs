@@ -23,8 +23,8 @@ use crate::text::{share, sparks};
 /// with its headings.
 const HEAD: u16 = 1;
 const ROWS: u16 = 5;
-/// Number of lines below that table: other totals, and sets with their headings, as far as there is
-/// room.
+/// Number of lines below that table: other totals, and sets of circuits with their headings, as
+/// far as there is room.
 const REST: u16 = 9;
 
 /// Separator between two parts of a line.
@@ -201,7 +201,8 @@ fn past(row: &Row, width: u16, ink: Palette) -> Span<'static> {
     Span::styled(sparks(row.meter.past(), most, width), ink.past())
 }
 
-/// Returns the number of cells in flight and the window of a set, summed over all legs.
+/// Returns the number of cells in flight and the congestion window of a set of circuits, each
+/// summed over all circuits of the set.
 fn window(set: &SetNumbers, _: u16, _: Palette) -> Span<'static> {
     let [inflight, window] = set
         .legs

@@ -75,8 +75,9 @@ pub(crate) fn one_path(protocol: Protocol) -> Option<String> {
     })
 }
 
-/// Explains the cost of runs of the length `every` for QUIC, and what longer runs cost in privacy
-/// (docs/notes/quic-servers.md, docs/results/fingerprinting.md).
+/// Explains what short runs (consecutive datagrams on one path) of the length `every` cost QUIC in
+/// speed. Also explains what longer runs cost in privacy (docs/notes/quic-servers.md,
+/// docs/results/fingerprinting.md).
 pub(crate) fn quic_price(every: &str) -> String {
     format!(
         "QUIC is slow with --every {every}: with 100ms most servers keep 13 to 76 % of their \

@@ -30,7 +30,7 @@ pub(super) struct Row {
     pub(super) counters: PathCounters,
     pub(super) up: Direction,
     pub(super) down: Direction,
-    /// Meters of bytes: up, down, and both together.
+    /// Meters of bytes: uplink, downlink, and both together.
     meters: [Meter; 3],
     /// Peak bytes per second of the busiest path, for the common scale of all graphs.
     pub(super) most: Peaks,
@@ -138,7 +138,7 @@ impl Model {
         }
     }
 
-    /// Returns the bits per second over all paths: up and down.
+    /// Returns the bits per second over all paths: uplink and downlink.
     pub(super) fn rates(&self) -> [f64; 2] {
         self.rows.iter().fold([0.0; 2], |[up, down], row| [up + row.up.rate, down + row.down.rate])
     }
@@ -197,8 +197,8 @@ pub(super) fn losses(snapshot: &Snapshot) -> Option<String> {
     (!told.is_empty()).then(|| format!("datagrams dropped by the splitter: {}", told.join(", ")))
 }
 
-/// Describes the packets that wait for room in paths' TCP connections, and those dropped because
-/// they waited too long; `None` if there are none. The paths have these names.
+/// Describes the packets that wait for room in paths' TCP connections, and packets dropped because
+/// they waited too long; `None` if there are none. Each path is called by its name.
 pub(super) fn backlogs(rows: &[Row]) -> Option<String> {
     let told = rows.iter().filter_map(|row| {
         let stream = row.counters.stream.filter(|stream| stream.queued + stream.aged > 0)?;
