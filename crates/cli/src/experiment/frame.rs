@@ -48,7 +48,6 @@ pub(super) trait Experiment {
     /// run was stopped.
     ///
     /// # Errors
-    ///
     /// Trouble: the run was stopped before all units (measurements) were done.
     fn verdict(whole: bool, units: &[Self::Unit], records: &[Self::Record]) -> Result<(), Failure> {
         if whole {

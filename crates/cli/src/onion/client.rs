@@ -564,7 +564,6 @@ impl ClientArgs {
     /// Returns the design (protocol) that joins several circuits to a set.
     ///
     /// # Errors
-    ///
     /// No design has the given name.
     fn design_of_sets(&self) -> Result<Design, Failure> {
         let design = self.multipath.as_deref().map(str::parse).transpose();

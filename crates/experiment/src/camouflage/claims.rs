@@ -189,9 +189,9 @@ fn of_streams(claim: Claim, arm: Arm, boxes: &[StreamBox]) -> Vec<Judged> {
     rates.into_iter().filter_map(of_rate).collect()
 }
 
-/// Returns the largest relative deviation of the bandwidth from that at the shortest round-trip
-/// time: the minimum and the maximum that the intervals allow. `None` if there are too few rounds,
-/// or if nothing arrived at the shortest round-trip time.
+/// Returns the largest relative deviation of the bandwidth from the bandwidth at the shortest
+/// round-trip time. The two values are the minimum and the maximum that the intervals allow.
+/// `None` if there are too few rounds, or if nothing arrived at the shortest round-trip time.
 fn deviation(boxes: &[&StreamBox]) -> Option<[f64; 2]> {
     let (first, others) = boxes.split_first()?;
     let [least, most] = first.level?.interval?;

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::super::named::named;
 use super::super::runner;
 
-/// Round-trip time of the paper's line, in ms.
+/// Round-trip time of the access line in the paper, in ms.
 pub const RTT: u32 = 85;
 /// Size in bytes of the downloads of the paper's Table 3, and of the longest downloads of Figure
 /// 7.
@@ -139,7 +139,7 @@ pub struct Unit {
     pub what: MeasurementKind,
     /// Method of fetching to measure.
     pub arm: Arm,
-    /// Round-trip time of the client's line, in ms.
+    /// Round-trip time of the client's access line, in ms.
     pub rtt: u32,
     /// Number of the round (a pass over all settings), from 0.
     pub round: u32,

@@ -23,9 +23,9 @@ pub struct Cell {
     /// split; `None` if all were.
     pub uncounted: Option<Spread>,
     /// Goodput divided by the median goodput without switching; `None` if that was not measured.
-    /// Only repetitions that were really split are included; if there are none, all are. For QUIC
-    /// the result is then `None`, because the cost arises only when a server follows the client to
-    /// another path.
+    /// Only repetitions that were really split are included. If there are none, all repetitions
+    /// are included, except for QUIC: the result is then `None`, because the cost arises only when
+    /// a server follows the client to another path.
     pub kept: Option<Spread>,
     /// Longest interval without data in any repetition, in seconds.
     pub longest_gap: f64,

@@ -72,7 +72,7 @@ impl<'a> Meter<'a> {
     }
 
     /// Returns whether the transfer is over: its time or its number of bytes is reached, or the
-    /// run was stopped.
+    /// experiment was stopped.
     pub(super) fn is_over(&self) -> bool {
         self.begun.elapsed().as_secs_f64() >= self.limit.seconds
             || self.limit.bytes.is_some_and(|bytes| self.arrived.bytes >= bytes)

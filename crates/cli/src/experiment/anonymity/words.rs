@@ -150,13 +150,13 @@ pub(super) fn path_rows(tables: &[PathTable]) -> Vec<Vec<String>> {
     .collect()
 }
 
-/// Formats the number of entries (guards that a client uses) of a row for a table. If clients have
-/// different numbers, returns `COMB`, the paper's name for a mixture of clients.
+/// Formats the number of entry relays (one for each circuit of a stream) of a row for a table. If
+/// clients have different numbers, returns `COMB`, the paper's name for this mixture.
 pub(super) fn entries(row: &YearRow) -> String {
     row.legs.map_or("COMB".to_owned(), |legs| legs.to_string())
 }
 
-/// Formats the number of entries (guards that a client uses) of a row for a legend.
+/// Formats the number of entry relays (one for each circuit of a stream) of a row for a legend.
 pub(super) fn legend(row: &YearRow) -> String {
     match row.legs {
         Some(1) => "one entry".to_owned(),

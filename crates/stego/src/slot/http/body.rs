@@ -150,7 +150,6 @@ impl Body {
     /// bytes in it to `each`. Returns whether the body is complete.
     ///
     /// # Errors
-    ///
     /// The bytes are not a body of the expected kind.
     pub(super) fn take(
         &mut self,
