@@ -19,10 +19,11 @@ pub const EVERY: &str = "100ms";
 /// have the same, equal probabilities, so these do not identify a session.
 pub const FAR_END_SCHEDULE: &str = "uniform";
 
-/// Default length of a run with a far end: a geometric random number of datagrams with mean 10. It
-/// applies if the schedule's publication specifies no length. Compared with runs of 50 ms, attacks
-/// recognise fewer short and slow page loads, and transfers are faster because several paths carry
-/// data at a time (docs/results/schedules.md, docs/notes/forwarder-performance.md).
+/// Default length of a run (consecutive datagrams on one path) with a far end: a geometric random
+/// number of datagrams with mean 10. It applies if the schedule's publication specifies no length.
+/// Compared with runs of 50 ms, attacks recognise fewer short and slow page loads, and transfers
+/// are faster because several paths carry data at a time (docs/results/schedules.md,
+/// docs/notes/forwarder-performance.md).
 pub const FAR_END_EVERY: &str = "~10p";
 
 /// The settings of one splitter: its paths, and how sessions use them.

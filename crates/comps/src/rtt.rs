@@ -16,8 +16,8 @@ const UNKNOWN: Duration = Duration::from_millis(100);
 const LEAST: Duration = Duration::from_millis(20);
 /// Maximum time from a datagram to its answer. A later answer belongs to another datagram.
 const LATEST: Duration = Duration::from_secs(3);
-/// Age of an unanswered datagram after which its time is not used for the next answer. The server
-/// does not answer datagrams of its kind, or it is lost.
+/// Age of an unanswered datagram after which its time is not used for the next answer. The
+/// datagram is lost, or the server does not answer datagrams of its kind.
 const UNANSWERED: Duration = Duration::from_secs(1);
 /// Minimum number of samples in a window before it replaces an older minimum. Fewer samples may all
 /// be late answers of a server with little to send.

@@ -1,4 +1,4 @@
-//! Certificates for test web servers, generated for one run and kept in memory.
+//! Certificates for test web servers, generated for one start of the program and kept in memory.
 
 use base64ct::{Base64, Encoding};
 use rcgen::{

@@ -1,8 +1,8 @@
 //! Sweeps of simulations: each scenario runs on each random network with each seed.
 //!
-//! A [`Journal`](super::Journal) has a record of each simulation. The downloads of a simulation are in
-//! a separate file. Several threads run the simulations; the results do not depend on the number of
-//! threads.
+//! A [`Journal`](super::Journal) has a record of each simulation. The downloads of a simulation are
+//! in a separate file. Several threads run the simulations; the results do not depend on the number
+//! of threads.
 
 use std::fmt::Write as _;
 use std::fs;

@@ -72,8 +72,9 @@ pub struct ClientConfig {
     pub key: BridgeKey,
     /// The profile that the bridge line names.
     pub profile: Profile,
-    /// The server's name in requests, for covers that contain one: a host name or an address, with
-    /// a port unless it is the default. It must contain no spaces and no line breaks.
+    /// The server's name in requests, for covers (ordinary-looking traffic that hides the data)
+    /// that contain a name: a host name or an address, with a port unless it is the default. It
+    /// must contain no spaces and no line breaks.
     pub host: String,
     /// The scheduler that chooses the connection of the next chunk.
     pub schedule: Spec,
@@ -81,7 +82,8 @@ pub struct ClientConfig {
     pub wall: u64,
     /// Whether AES is fast on this machine.
     pub aes: bool,
-    /// Data from which the covers are made. A client needs no pictures.
+    /// Data from which the covers (ordinary-looking traffic that hides the link's data) are made.
+    /// A client needs no pictures.
     pub covers: Covers,
 }
 

@@ -25,7 +25,7 @@ const SEAT: u8 = 7;
 pub(crate) enum Frame<'a> {
     /// A chunk of the stream, with its number from 0.
     Data { chunk: u64, bytes: &'a [u8] },
-    /// The end of the stream. `chunk` is the number after that of the last chunk.
+    /// The end of the stream. `chunk` is one more than the number of the last chunk.
     Fin { chunk: u64 },
     /// A reset of the link.
     Reset,

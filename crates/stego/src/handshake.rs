@@ -98,8 +98,8 @@ pub(crate) struct AcceptedHello {
 /// A replay cache of HELLOs.
 #[derive(Debug, Default)]
 pub(crate) struct ReplayCache {
-    /// The first eight bytes of the share in each HELLO, by the minute that the HELLO states. They
-    /// are random, so different HELLOs practically never agree in them.
+    /// The first eight bytes of the key share in each HELLO, by the minute that the HELLO states.
+    /// These bytes are random, so different HELLOs practically never agree in them.
     seen: BTreeMap<u32, BTreeSet<[u8; 8]>>,
     /// Number of remembered HELLOs.
     remembered: usize,

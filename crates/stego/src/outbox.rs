@@ -37,7 +37,7 @@ pub(crate) struct Outbox {
     cut: u64,
     /// Total bytes that the other end permits so far (flow control).
     limit: u64,
-    /// Number of bytes that have not arrived at the other end, whether cut into chunks or not.
+    /// Number of bytes that have not arrived at the other end, whether divided into chunks or not.
     unacknowledged: usize,
     /// Number of bytes that have arrived at the other end.
     arrived: u64,
@@ -114,7 +114,7 @@ impl Outbox {
     }
 
     /// Returns to the memory budget the bytes that the sender no longer needs. If the sender's
-    /// free share has shrunk, takes the missing bytes from the budget, as far as any are left.
+    /// free share has shrunk, takes the missing bytes from the budget, as far as it has any left.
     pub(crate) fn update_budget(&mut self, budget: &mut Budget) {
         budget.give(std::mem::take(&mut self.borrowed));
         let needed = self.beyond(budget).min(budget.left());
@@ -247,7 +247,7 @@ impl Outbox {
         at.is_none_or(|at| matches!(self.flight.get(at as usize), Some(None)))
     }
 
-    /// Processes an acknowledgement. Returns false if it covers chunks that were never sent.
+    /// Processes an acknowledgement. Returns false if it acknowledges chunks that were never sent.
     pub(crate) fn acknowledged(&mut self, ack: &Ack) -> bool {
         let end = self.base + self.flight.len() as u64;
         let greatest = ack.ranges.last().map_or(ack.next, |range| range.end);

@@ -82,7 +82,8 @@ pub struct ServerConfig {
     pub memory: usize,
     /// Maximum number of simultaneous links. Finished links that are remembered do not count.
     pub links: usize,
-    /// Data from which the covers are made, and in which answers hide bytes.
+    /// Data from which the covers (ordinary-looking traffic that hides the links' data) are made,
+    /// and in which answers hide bytes.
     pub covers: Covers,
 }
 

@@ -44,9 +44,9 @@ pub(crate) struct Train {
     pub(crate) packets: u32,
     /// Average size of a packet, in bytes.
     pub(crate) bytes: f64,
-    /// Time from the sending of the first packet to that of the last.
+    /// Time from the sending of the first packet to the sending of the last.
     pub(crate) sent: Duration,
-    /// Time from the arrival of the first packet to that of the last.
+    /// Time from the arrival of the first packet to the arrival of the last.
     pub(crate) arrived: Duration,
 }
 

@@ -122,8 +122,8 @@ impl Client {
 }
 
 /// A handshake that was answered. A near end sends copies of one handshake by several paths, and
-/// disguises each with its own nonce. An observer cannot: the disguise needs the far end's public
-/// key. So a packet with a known nonce was replayed, and gets no answer.
+/// disguises each with its own nonce. An observer cannot disguise a packet, which requires the far
+/// end's public key. So a packet with a known nonce was replayed, and gets no answer.
 struct Answered {
     noise: Vec<u8>,
     answer: Vec<u8>,
@@ -396,8 +396,8 @@ impl<R: CryptoRng> Far<R> {
         running.map_or_else(Default::default, |running| running.session.decoys())
     }
 
-    /// Drops the sessions that clients have closed, and those of clients that were silent for
-    /// `FORGET`. Returns these clients.
+    /// Drops the sessions of clients that have closed them or were silent for `FORGET`. Returns
+    /// these clients.
     pub fn expire(&mut self, now: Time) -> Vec<ClientId> {
         let mut gone = Vec::new();
         for (id, client) in (0..).map(ClientId).zip(&mut self.clients) {

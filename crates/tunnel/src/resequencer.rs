@@ -20,8 +20,8 @@ use anabranch_multipath::{Insertion, Merger, PathId, Time};
 use crate::delays::Delays;
 use crate::pacer::Pacer;
 
-/// Maximum number of datagrams that wait for missing ones. Beyond it the missing datagrams are
-/// given up.
+/// Maximum number of datagrams that wait for missing ones. If more would wait, the missing
+/// datagrams are given up.
 const WAITING: usize = 4_096;
 /// Number of packets of the same path after which an earlier one counts as lost (QUIC's
 /// `kPacketThreshold`: RFC 9002, section 6.1.1).

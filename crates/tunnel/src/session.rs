@@ -66,8 +66,8 @@ pub struct Session {
     busy: Option<Time>,
     /// Time at which the paths are probed next.
     ask: Time,
-    /// Time at which the other end's last round of probes began to arrive; `None` if none has
-    /// arrived.
+    /// Time at which the last round of probes from the other end began to arrive; `None` if none
+    /// has arrived.
     asked: Option<Time>,
     closed: bool,
     spare: Spare,
@@ -272,8 +272,8 @@ impl Session {
     }
 
     /// Adds the keys of a handshake. If they are `confirmed`, the other end has them, and this end
-    /// sends with them. Otherwise it does so once a packet arrives that is sealed with them.
-    /// Returns the IDs of the epochs that are dropped.
+    /// sends with them. Otherwise this end begins to send with them when a packet arrives that is
+    /// sealed with them. Returns the IDs of the epochs that are dropped.
     pub(crate) fn renew(&mut self, generation: u32, epoch: Epoch, confirmed: bool) -> Vec<Id> {
         self.epochs.push_back((generation, epoch));
         if confirmed {

@@ -2,8 +2,8 @@
 //! other end's acknowledgements.
 //!
 //! The window depends on rate and delay, as in BBR, and not on losses. Nothing is retransmitted
-//! between the ends, so the TCP connections in the tunnel pay for every loss that a controller
-//! provokes to find its limit. They would pay on each path.
+//! between the ends, so every loss that a controller provokes to find its limit slows the TCP
+//! connections in the tunnel. That would happen on each path.
 //!
 //! Names and sections without another source are those of
 //! draft-cardwell-iccrg-bbr-congestion-control-02, which draft-ietf-ccwg-bbr continues. Variables
@@ -66,7 +66,7 @@ const UNKNOWN: Duration = Duration::from_millis(333);
 const GIVE_UP: Duration = Duration::from_secs(1);
 /// Number of packets after which an acknowledgement is sent, if [`DELAY`] has not passed before.
 pub(crate) const STEP: u32 = 16;
-/// Maximum delay of an acknowledgement, counted from the first packet that it covers.
+/// Maximum delay of an acknowledgement, counted from the first packet that it acknowledges.
 pub(crate) const DELAY: Duration = Duration::from_millis(5);
 
 /// An acknowledgement: the other end's report on the packets that arrived by a path.

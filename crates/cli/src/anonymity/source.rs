@@ -161,7 +161,8 @@ fn dated<R: Read>(
     Ok(said.map(|time| (time, Cursor::new(begin).chain(entry))))
 }
 
-/// Converts an hour such as `2024-05-17T17` to the form that documents use: `2024-05-17 17`.
+/// Converts an hour such as `2024-05-17T17` to the form that consensus documents use: `2024-05-17
+/// 17`.
 fn time(text: &str, written: &str) -> Result<String, String> {
     let plain = text.trim_end_matches('Z').replacen('T', " ", 1);
     let form = "0000-00-00 00:00:00";

@@ -1,5 +1,5 @@
-//! The part of a run that all experiments share: the journal that the run continues, the report of
-//! its progress, and the output of its results.
+//! The part that all executions of experiments share: the journal that is continued, the report of
+//! the progress, and the output of the results.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::AtomicBool;
@@ -14,7 +14,7 @@ use super::common::Results;
 use super::reporter::{Reporter, stop_flag};
 use crate::failure::Failure;
 
-/// The parts of a run that differ between experiments.
+/// The parts that differ between experiments.
 pub(super) trait Experiment {
     /// Name of the experiment's command.
     const NAME: &'static str;
@@ -75,14 +75,14 @@ pub(super) fn run<E: Experiment>(experiment: &E) -> Result<(), Failure> {
     experiment.write_results(&header, &records)
 }
 
-/// A run of an experiment whose journal is open.
+/// An execution of an experiment, whose journal is open.
 pub(super) struct Run<'a, E: Experiment> {
     experiment: &'a E,
     units: Vec<E::Unit>,
     journal: Journal<E::Record>,
 }
 
-/// Callback for the events of a run.
+/// Callback for the events of an execution of an experiment.
 pub(super) type EventCallback<'a, E> =
     dyn FnMut(&Progress, Event<'_, <E as Experiment>::Unit, <E as Experiment>::Record>) + Send + 'a;
 

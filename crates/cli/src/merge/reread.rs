@@ -11,7 +11,7 @@ use crate::failure::Failure;
 pub(super) struct Source {
     pub(super) flags: Options,
     pub(super) file: PathBuf,
-    /// Options from flags and file when the run began.
+    /// Options from flags and file when the program started.
     pub(super) began: Options,
 }
 

@@ -387,9 +387,9 @@ impl Session {
     }
 }
 
-/// Returns the session's own splitter, with its draw of the schedule. `change` is the number of the
-/// change of settings that caused this draw; `None` for the first draw. If `keeps` is true, the
-/// session stays on one path: its runs never end, and its schedule is never redrawn.
+/// Returns the session's own splitter, with its draw of the schedule. `change` is the number of
+/// the change of settings that caused this draw; `None` for the first draw. If `keeps` is true,
+/// the session stays on one path: the schedule never chooses a path again, and is never redrawn.
 fn splitter(id: SessionId, config: &Config, keeps: bool, change: Option<u64>) -> Splitter {
     let suffix = change.map_or_else(String::new, |change| format!(" {change}"));
     let seed = config.seed;

@@ -75,7 +75,7 @@ impl Ids {
         self.first().bytes().is_empty()
     }
 
-    /// Remembers the ID of a packet with a short header. Its length is taken to be that of the
+    /// Remembers the ID of a packet with a short header. The ID is taken to be as long as the
     /// handshake's ID: an end that states no length in its packets gives all of its IDs the same
     /// length.
     fn learn(&mut self, short_packet: &[u8]) {

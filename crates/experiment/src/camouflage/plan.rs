@@ -147,8 +147,8 @@ pub struct Unit {
 }
 
 impl Settings {
-    /// Returns the settings that must not change when a run is resumed. Other settings, such as
-    /// the number of rounds, may be increased.
+    /// Returns the settings that must not change when the experiment is resumed. Other settings,
+    /// such as the number of rounds, may be increased.
     #[must_use]
     pub fn header(&self) -> Value {
         let mut header = json!({

@@ -131,8 +131,9 @@ impl Combination {
     }
 }
 
-/// Returns the simulator's name of `design`, and its scheduler with run length if that is not the
-/// default. `None` if the design is not compared.
+/// Returns the simulator's name of `design`. Also returns its scheduler with the run length
+/// (number of consecutive cells on one circuit), if these are not the default. `None` if the
+/// design is not compared.
 fn in_simulator(design: Design) -> Option<(&'static str, Option<&'static str>)> {
     Some(match design {
         Design::Tor | Design::Conflux => ("conflux", None),

@@ -1,5 +1,5 @@
-//! Sockets to servers: one for each flow of each client, so that each program of a client has its
-//! own address towards the server.
+//! Sockets to servers: one for each flow of each client, so that a server sees a separate address
+//! for each program of a client.
 
 use std::collections::HashMap;
 use std::io;

@@ -107,7 +107,7 @@ pub struct Listening {
     pub jitter: Option<String>,
     /// Budget of decoys (dummy packets), in the user's notation; `None` for no decoys.
     pub decoys: Option<String>,
-    /// Seed that repeats this run's choices.
+    /// Seed with which another start of the program makes the same random choices.
     pub seed: u64,
 }
 
@@ -264,7 +264,7 @@ pub trait Screen {
     fn snapshot(&mut self, now: Time, snapshot: &Snapshot);
     /// Reports the counters at the end.
     fn finish(&mut self, now: Time, snapshot: &Snapshot);
-    /// Reports a fault that does not end the run.
+    /// Reports a fault that does not end the program.
     fn warn(&mut self, text: &str);
     /// Returns the interval at which the counters are reported.
     fn interval(&self) -> Duration {

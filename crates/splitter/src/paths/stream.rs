@@ -161,7 +161,7 @@ impl Circuits {
 
 /// Returns `count` kinds of streams, one for each circuit. Each has a separate user name at the
 /// SOCKS port `at` of an onion network's client, which isolates streams by user name and password.
-/// `run` is a text that differs in each run of the program, and makes the user names unique.
+/// `run` is a text that differs at each start of the program, and makes the user names unique.
 pub fn circuits(count: u8, at: &Target, run: &str) -> Vec<StreamKind> {
     let user = |n: u8| format!("anabranch-{run}-{n}");
     let login = |n| Login::new(&user(n), Password::Text("stream".into()));

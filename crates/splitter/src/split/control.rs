@@ -17,7 +17,7 @@ use super::{Failure, Reread, Settings};
 /// The sources of external events: signals, the reader of settings, and the kernel's network
 /// messages.
 pub(super) struct Control<'s> {
-    /// Socket that becomes readable when the run is to end.
+    /// Socket that becomes readable when the splitter must stop.
     pub(super) stop: UnixStream,
     pub(super) hangup: Option<Hangup>,
     /// Whether SIGINT ends the program at once.

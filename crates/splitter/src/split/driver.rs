@@ -104,7 +104,7 @@ pub(super) struct Driver<'s> {
     pub(super) tunnel: Option<Tunnel>,
     /// Signals, reloads and network changes.
     pub(super) control: Control<'s>,
-    /// Screen, captures and counters of the run.
+    /// Screen, captures and counters of the running splitter.
     pub(super) report: Report<'s>,
     /// The present settings, and values derived from them.
     pub(super) settings: Settings,
@@ -336,8 +336,8 @@ impl Driver<'_> {
     }
 
     /// Takes the core's outputs. Datagrams for the server go into `outgoing`, datagrams for the
-    /// client into `back`. All other outputs are executed at once. `run` is the batch that the
-    /// core has just handled.
+    /// client into `back`. All other outputs are executed at once. `run` contains the datagrams
+    /// that the core has just handled.
     pub(super) fn drain<'a>(
         &mut self,
         now: Time,

@@ -1,5 +1,5 @@
-//! The output of a run: screen, captures, warnings that are given once, and the counters of the
-//! sockets.
+//! The output of a running splitter: screen, captures, warnings that are given once, and the
+//! counters of the sockets.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Settings of a run of the splitter, and the interface that shows its events and counters.
+//! Settings of a splitter, and the interface that shows its events and counters.
 
 use std::fmt;
 use std::io;
@@ -97,8 +97,8 @@ impl Settings {
     }
 }
 
-/// Returns a seed from the system's entropy, for a run that is not to repeat another. It is below
-/// 2^53, so that JSON and TOML represent it exactly.
+/// Returns a seed from the system's entropy, for a program that makes new random choices. It is
+/// below 2^53, so that JSON and TOML represent it exactly.
 pub fn fresh_seed() -> u64 {
     let mut bytes = [0; 8];
     let got = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
@@ -125,7 +125,7 @@ pub trait Screen {
     fn reloaded(&mut self, now: Time, about: &Listening);
     /// Reports `news` of the far end, if there is one.
     fn far_end(&mut self, now: Time, news: &FarEndNews);
-    /// Reports a fault that does not end the run.
+    /// Reports a fault that does not end the program.
     fn warn(&mut self, text: &str);
     /// Returns the interval at which the counters are reported.
     fn interval(&self) -> Duration {
@@ -141,7 +141,7 @@ pub enum FarEndNews {
     /// The far end has not answered: its key or ours is wrong, it does not run, or packets do not
     /// reach it.
     Unanswered {
-        /// Time since the run began, or since the far end was lost.
+        /// Time since the program started, or since the far end was lost.
         waited: Duration,
     },
     /// Packets of the far end no longer arrive by any path.
@@ -166,7 +166,7 @@ pub struct Listening {
     /// The egresses for IPv6 servers of paths whose entry in `egresses` is for IPv4. Empty unless
     /// each packet names its server.
     pub others: Vec<Egress>,
-    /// Seed that repeats this run's choices.
+    /// Seed with which another start of the program makes the same random choices.
     pub seed: u64,
     /// Schedule, in the user's notation.
     pub schedule: String,

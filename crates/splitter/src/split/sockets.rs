@@ -131,7 +131,7 @@ struct Slot {
     socket: Option<PathSocket>,
 }
 
-/// The table of all path sockets of a run.
+/// The table of all path sockets of a splitter.
 #[derive(Debug)]
 pub(super) struct Sockets {
     slots: Vec<Slot>,

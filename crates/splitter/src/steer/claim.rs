@@ -14,7 +14,7 @@ use super::undo::{missing_folders, undo, undo_within};
 use super::{Plan, SteerError};
 
 /// A slot (a set of numbers for routing tables, rules and marks) that this splitter has locked,
-/// with the changes that it makes, and those of killed splitters that it undoes.
+/// with the changes that it makes, and the changes of killed splitters that it undoes.
 #[derive(Debug)]
 pub(super) struct Claim {
     pub(super) ledger: Ledger,

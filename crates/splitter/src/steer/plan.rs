@@ -50,13 +50,13 @@ pub struct Exit {
     pub index: usize,
     /// The outgoing interface of the path.
     pub device: String,
-    /// The exit for IPv4; `None` if it is not available.
+    /// The exit (interface, router and source address) for IPv4; `None` if it is not available.
     pub four: Option<Out>,
-    /// The exit for IPv6; `None` if it is not available.
+    /// The exit (interface, router and source address) for IPv6; `None` if it is not available.
     pub six: Option<Out>,
 }
 
-/// An exit for packets of one IP version.
+/// An exit of a path (interface, router and source address) for packets of one IP version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Out {
     /// Index of the outgoing interface.
@@ -68,7 +68,8 @@ pub struct Out {
 }
 
 impl Exit {
-    /// Returns the exit for `family`; `None` if it is not available.
+    /// Returns the exit (interface, router and source address) for `family`; `None` if it is not
+    /// available.
     pub fn way(&self, family: Family) -> Option<Out> {
         match family {
             Family::Four => self.four,
@@ -132,7 +133,7 @@ impl Plan {
         Ok(Plan { request, slot, mtu, own, exits, nameservers, nft })
     }
 
-    /// Returns whether any path has an exit for `family`.
+    /// Returns whether any path has an exit (interface, router and source address) for `family`.
     pub(crate) fn has(&self, family: Family) -> bool {
         self.exits.iter().any(|exit| exit.way(family).is_some())
     }

@@ -270,8 +270,8 @@ impl Steering {
         Ok(())
     }
 
-    /// Makes the changes. The nftables rules follow the routes that they need, because packets
-    /// arrive once the rules are set.
+    /// Makes the changes. The nftables rules are set after the routes that they need, because
+    /// packets arrive once the rules are set.
     fn set_up(&mut self, settings: &[Setting]) -> Result<Tun, SteerError> {
         if let (Some(name), Some(namespace)) = (&self.plan.request.netns, &self.namespace) {
             let step = format!("making the namespace '{name}'");

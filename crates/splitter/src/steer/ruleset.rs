@@ -246,8 +246,8 @@ fn chooser(family: Family) -> &'static str {
     }
 }
 
-/// Returns the rule that assigns new flows of `family` to the paths with an exit, in rotation;
-/// `None` if no path has one.
+/// Returns the rule that assigns new flows of `family` to the paths with an exit (interface and
+/// source address for this IP version), in rotation; `None` if no path has an exit.
 fn choice(slot: Slot, exits: &[Exit], family: Family) -> Option<String> {
     let open = exits.iter().filter(|exit| exit.way(family).is_some());
     let marks: Vec<_> = open.map(|exit| slot.path(exit.index)).collect();

@@ -30,7 +30,7 @@ pub(super) struct Conn {
     pub(super) state: ConnState,
 }
 
-/// The state of a connection, except its cover.
+/// The state of a connection, except its cover (the traffic that hides the data).
 pub(super) struct ConnState {
     /// The connection's path in the link.
     pub(super) path: usize,

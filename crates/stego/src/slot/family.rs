@@ -39,7 +39,7 @@ pub struct Family {
     /// acknowledgements have fewer entries.
     pub(crate) ack_room: usize,
     /// Returns the maximum time for which an end is silent although the connection works: zero for
-    /// covers without pauses.
+    /// covers (ordinary-looking traffic) without pauses.
     pub(crate) pauses: fn(&Covers) -> Duration,
     /// Creates the client's end of a connection for an expected load. The last argument is a random
     /// number.
@@ -55,7 +55,8 @@ pub(super) const MANY: usize = 24;
 pub(super) const SHORT: Option<usize> = Some(12_000);
 /// Room that an acknowledgement needs, in bytes: more than the length of the longest one.
 pub(super) const ACK_ROOM: usize = 1_100;
-/// Room for a short acknowledgement, in bytes, for covers with little room.
+/// Room for a short acknowledgement, in bytes, in covers (ordinary-looking traffic) that can hide
+/// only few bytes per message.
 pub(super) const LITTLE_ACK_ROOM: usize = 96;
 
 impl Family {

@@ -38,7 +38,7 @@ pub(crate) struct SharedContext {
     pub(crate) host: String,
     /// Time at the start of the program, in seconds since 1970.
     pub(crate) wall: u64,
-    /// Data from which the covers are made.
+    /// Data from which the covers (ordinary-looking traffic that hides the data) are made.
     pub(crate) covers: Covers,
     /// The mask of shape numbers, for `embed`.
     pub(crate) numbers: Numbers,
@@ -46,7 +46,8 @@ pub(crate) struct SharedContext {
     pub(crate) notes: Notes,
 }
 
-/// Data from which covers are made, in addition to the program's own.
+/// Data from which covers (ordinary-looking traffic that hides the data) are made, in addition to
+/// data in the program itself.
 #[derive(Clone, Debug, Default)]
 pub struct Covers {
     /// Pictures in which the answers of a server hide bytes.

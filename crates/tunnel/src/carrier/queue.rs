@@ -14,7 +14,7 @@ use crate::spare::Spare;
 /// A stream that loses a segment, or has a full window, accepts nothing for a while. Packets older
 /// than the queue's `age` are then dropped: the program's own protocol has given them up, or
 /// retransmits them. A packet that the stream has accepted in part is never dropped, because the
-/// other end could not find the beginning of the next one.
+/// other end could not find the beginning of the next packet.
 pub struct PacketQueue {
     waiting: VecDeque<Waiting>,
     /// Number of bytes of the first packet that the stream has accepted.

@@ -78,7 +78,7 @@ pub(super) fn kept(cell: &Cell) -> String {
     }
 }
 
-/// Returns the text of [`kept`], with its range and the number of runs.
+/// Returns the text of [`kept`], with its range and the number of repetitions.
 fn kept_between(cell: Option<&Cell>) -> String {
     match cell.map(|cell| (cell, cell.kept)) {
         Some((_, Some(s))) if s.count > 1 => format!(

@@ -11,7 +11,7 @@ use crate::split::advice;
 /// The state of a far end that is shown to the user.
 #[derive(Clone, Default)]
 pub(super) struct Model {
-    /// Name of the run; `None` without one.
+    /// Name that the user has given to this running program (`--name`); `None` if there is none.
     pub(super) name: Option<String>,
     pub(super) rows: Vec<Row>,
     pub(super) snapshot: Snapshot,

@@ -1,4 +1,4 @@
-//! A screen that publishes the status of a run for `anabranch status`.
+//! A screen that publishes the status of a running program for `anabranch status`.
 
 use std::time::Duration;
 

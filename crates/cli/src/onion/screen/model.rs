@@ -14,7 +14,7 @@ use crate::screen::meter::Meter;
 /// State of a client, as its live view shows it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Model {
-    /// Name of the run, which the user can set; `None` without one.
+    /// Name that the user has given to this running program (`--name`); `None` if there is none.
     pub(super) name: Option<String>,
     pub(super) status: Status,
     /// Sets of several circuits, the busiest first.

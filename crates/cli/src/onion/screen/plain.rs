@@ -1,4 +1,4 @@
-//! A client's lines for a log: milestones of the run, and warnings on standard error.
+//! A client's lines for a log: milestones of the running client, and warnings on standard error.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -27,8 +27,8 @@ pub(super) struct Plain {
 const AGAIN: Duration = Duration::from_secs(60);
 
 impl Plain {
-    /// Creates a screen that prints to standard output and standard error. `name` is the run's
-    /// name. If `quiet`, only warnings are printed.
+    /// Creates a screen that prints to standard output and standard error. `name` is the name that
+    /// the user has given to the running program. If `quiet`, only warnings are printed.
     ///
     /// # Errors
     /// The writer threads cannot be started.

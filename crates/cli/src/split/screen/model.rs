@@ -11,10 +11,10 @@ use super::book::{Book, is_warning};
 use crate::screen::Recent;
 use crate::screen::meter::{Meter, Peaks};
 
-/// The state of a run that is shown to the user.
+/// The state of the splitter that is shown to the user.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Model {
-    /// Name of the run; `None` without one.
+    /// Name that the user has given to this running program (`--name`); `None` if there is none.
     pub(super) name: Option<String>,
     pub(super) book: Book,
     pub(super) time: Time,
@@ -41,7 +41,7 @@ pub(super) struct Row {
 pub(super) struct Direction {
     /// Bits of UDP payload per second over the last second, or since the previous snapshot.
     pub(super) rate: f64,
-    /// Share of this direction's bytes over all paths since the run began, from 0 to 1.
+    /// Share of this direction's bytes over all paths since the program started, from 0 to 1.
     pub(super) share: f64,
 }
 

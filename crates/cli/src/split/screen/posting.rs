@@ -1,4 +1,4 @@
-//! A screen that publishes the status of its run for `anabranch status`.
+//! A screen that publishes the status of its program for `anabranch status`.
 
 use std::time::Duration;
 

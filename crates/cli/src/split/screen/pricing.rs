@@ -1,4 +1,4 @@
-//! A screen that warns once if the settings of a run slow QUIC down much.
+//! A screen that warns once if the splitter's settings slow QUIC down much.
 
 use std::time::Duration;
 

@@ -328,8 +328,8 @@ impl Proxies {
         }
     }
 
-    /// Handles a failed attempt. `alone` is whether the path has no association left. Returns a
-    /// warning, unless it equals the last one.
+    /// Handles a failed attempt. `alone` is true if the path has no association (UDP relay of the
+    /// proxy) left. Returns a warning, unless it equals the last one.
     pub(super) fn on_fault(
         &mut self,
         now: Time,

@@ -58,7 +58,8 @@ impl ProxyState {
         (self.rested, self.doubt, self.broken) = (None, None, false);
     }
 
-    /// Handles a failed attempt. `alone` is whether the path has no association left.
+    /// Handles a failed attempt. `alone` is true if the path has no association (UDP relay of the
+    /// proxy) left.
     pub(super) fn on_failure(&mut self, now: Time, alone: bool) {
         self.under_way = self.under_way.saturating_sub(1);
         self.doubt = None;

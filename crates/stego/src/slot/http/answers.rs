@@ -119,7 +119,7 @@ impl Answers {
         body
     }
 
-    /// Appends the head of the answer, whose body has `length` bytes.
+    /// Appends the head of an answer. The answer's body has `length` bytes.
     pub(super) fn head(&self, heads: &Heads, facts: HeadFacts, length: usize, out: &mut Vec<u8>) {
         let HeadFacts { now, closes, modified } = facts;
         match self {

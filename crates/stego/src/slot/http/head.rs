@@ -185,8 +185,8 @@ impl Heads {
         &self.context.notes
     }
 
-    /// Writes the head of an answer with an object of the site, whose body has `length` bytes.
-    /// `closes` is whether the connection closes after the answer.
+    /// Writes the head of an answer that contains an object of the site. The answer's body has
+    /// `length` bytes. `closes` is whether the connection closes after the answer.
     pub(super) fn object(
         &self,
         now: Time,

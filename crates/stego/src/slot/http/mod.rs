@@ -298,7 +298,8 @@ enum ServerStage {
 }
 
 impl ServerSlot {
-    /// Creates the server's end of a connection. The arguments are those of [`ClientSlot::new`].
+    /// Creates the server's end of a connection. The arguments have the same meaning as for
+    /// [`ClientSlot::new`].
     pub(super) fn new(context: Arc<SharedContext>, tier: Tier, most: Option<usize>) -> ServerSlot {
         let (heads, left) = (Heads::new(context, tier), Left::new(most));
         let (inbox, stage, modified) = (Vec::new(), ServerStage::Head, None);
