@@ -54,7 +54,8 @@ pub struct Core {
     refusal_limit: ReportLimit,
     /// Totals of closed sessions that were never split.
     unsplit: Unsplit,
-    /// The path of each tuple; all sessions have the same layout.
+    /// The path of each tuple (a path with one of its source ports). All sessions have the same
+    /// layout.
     layout: Tuples,
     own: BTreeSet<SocketAddr>,
     removed: PathCounters,

@@ -48,7 +48,8 @@ impl Tuples {
         self.allowed.clone_from(&self.ports);
     }
 
-    /// Returns the number of tuples that the session may use.
+    /// Returns the number of tuples (paths with one of their source ports) that the session may
+    /// use.
     pub(crate) fn in_use(&self) -> usize {
         self.allowed.iter().map(|&count| usize::from(count)).sum()
     }

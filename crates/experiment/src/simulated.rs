@@ -57,7 +57,7 @@ impl Simulated {
         }
     }
 
-    /// Returns the downloads of bulk clients if `bulk`, otherwise those of web clients.
+    /// Returns the downloads of bulk clients if `bulk`, otherwise the downloads of web clients.
     pub fn of_load(&self, bulk: bool) -> impl Iterator<Item = &DownloadRecord> + Clone {
         self.rows.iter().filter(move |row| row.bulk == bulk).map(|row| &row.download)
     }

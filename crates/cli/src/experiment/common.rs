@@ -214,7 +214,8 @@ pub(super) fn origin(header: &Value) -> String {
     format!("Program: {}. Machine: {}. Other programs: {peers}.", told("program"), told("machine"))
 }
 
-/// Describes the other load of the machine: median and maximum of each field of [`Disturbance`].
+/// Describes the load of the machine by other work: median and maximum of each field of
+/// [`Disturbance`].
 pub(super) fn disturbance(all: impl Iterator<Item = Disturbance> + Clone) -> String {
     let of = |value: fn(Disturbance) -> f64| Spread::of(all.clone().map(value));
     let (Some(load), Some(steal), Some(late), Some(pressure)) =

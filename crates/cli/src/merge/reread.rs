@@ -16,7 +16,7 @@ pub(super) struct Source {
 }
 
 impl Source {
-    /// Reads the settings from flags and file again. The random seed is that of `running`, the
+    /// Reads the settings from flags and file again. The random seed is taken from `running`, the
     /// current settings.
     ///
     /// # Errors

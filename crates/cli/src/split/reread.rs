@@ -20,7 +20,7 @@ pub(super) struct Source {
 }
 
 impl Source {
-    /// Reads the settings from flags and file again. The seed of random choices is that of
+    /// Reads the settings from flags and file again. The seed of random choices is taken from
     /// `running`, the current settings.
     ///
     /// # Errors

@@ -24,9 +24,10 @@ pub(crate) struct Common {
     pub(crate) next_unanswered: Time,
     /// The local error of each path, if any.
     pub(crate) broken: Vec<Option<DownReason>>,
-    /// The state of each path's window, if the schedule uses windows.
+    /// The state of each path's congestion window, if the schedule uses windows.
     pub(crate) windows: Option<Vec<PathView>>,
-    /// Queue of the sessions that wait for a window. They are served in turn.
+    /// Queue of the sessions whose datagrams wait for room in a congestion window. The sessions
+    /// are served in turn.
     pub(crate) held: VecDeque<SessionId>,
     /// Arrival time of the datagrams at hand if they come from one of our queues. Outputs must
     /// then contain their bytes. `None` for datagrams that the driver passes.

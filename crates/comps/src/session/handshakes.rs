@@ -30,7 +30,8 @@ impl Handshakes {
         Handshakes { pins: Pins::default(), cookie: None, pinned_to: None, pinned_at: now }
     }
 
-    /// Forgets the connections: the session does not carry QUIC after all.
+    /// Forgets the QUIC connections whose handshakes are under way: the session does not carry
+    /// QUIC after all.
     pub(super) fn forget_pins(&mut self) {
         (self.pins, self.pinned_to) = (Pins::default(), None);
     }
@@ -83,8 +84,8 @@ impl Handshakes {
         usable.find(|index| heard(*index)).or(next).map(PathId::at)
     }
 
-    /// Unpins the path once no connection is pinned any more. Returns the round-trip time of the
-    /// handshake then.
+    /// Unpins the path of handshakes once no connection is pinned (kept on one path) any more. In
+    /// that case returns the round-trip time of the handshake.
     pub(super) fn release(&mut self) -> Option<Duration> {
         let released = self.pins.take_release();
         released.then(|| {

@@ -368,7 +368,8 @@ impl Session {
         self.paths.refresh(&common.broken);
     }
 
-    /// Passes the server's datagrams to the pins, which may confirm handshakes.
+    /// Passes the server's datagrams to the state of pinned QUIC connections (kept on one path).
+    /// The datagrams may confirm handshakes.
     fn confirm(&mut self, now: Time, batch: &Batch<'_>, common: &mut Common) {
         let pins = &mut self.handshakes.pins;
         if pins.any() {

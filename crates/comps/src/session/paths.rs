@@ -75,7 +75,7 @@ impl Paths {
         }
     }
 
-    /// Copies the present state of the windows into the scheduler's views.
+    /// Copies the present state of the congestion windows into the scheduler's views of the paths.
     pub(super) fn look(&mut self, windows: &[PathView], broken: &[Option<DownReason>]) {
         for (index, window) in windows.iter().enumerate().take(self.views.len()) {
             let usable = window.usable && self.is_open(PathId::at(index), broken);

@@ -41,9 +41,11 @@ const INVENTED: usize = 8;
 /// and from its last long header. A lost last flight is retransmitted after 3 and 9 round trips
 /// (RFC 9002, section 6.2.1, with the first sample's variation), which pins the connection again.
 const ROUND_TRIPS: u32 = 8;
-/// Minimum duration of a pin, for round trips shorter than the timers of busy machines.
+/// Minimum time for which a QUIC connection is pinned (kept on one path), for round trips shorter
+/// than the timers of busy machines.
 const SHORTEST_PIN: Duration = Duration::from_millis(100);
-/// Duration of a pin while the round-trip time is unknown.
+/// Time for which a QUIC connection is pinned (kept on one path) while the round-trip time is
+/// unknown.
 const UNMEASURED_PIN: Duration = Duration::from_secs(1);
 
 /// The way in which the path of a client's datagram is chosen.
@@ -153,17 +155,20 @@ impl Connection {
 pub(crate) struct Pins {
     connections: Vec<Connection>,
     rtt: Option<Duration>,
-    /// Whether any connection was pinned at the last call of [`Pins::take_release`].
+    /// Whether any connection was pinned (kept on one path) at the last call of
+    /// [`Pins::take_release`].
     held: bool,
 }
 
 impl Pins {
-    /// Returns whether any connection is pinned.
+    /// Returns whether any connection is pinned (kept on one path until its handshake is
+    /// confirmed).
     pub(crate) fn any(&self) -> bool {
         self.connections.iter().any(|connection| connection.pinned)
     }
 
-    /// Returns whether the number of pinned connections has fallen to zero since the previous call.
+    /// Returns whether the number of pinned connections (kept on one path until their handshakes
+    /// are confirmed) has fallen to zero since the previous call.
     pub(crate) fn take_release(&mut self) -> bool {
         let any = self.any();
         std::mem::replace(&mut self.held, any) && !any
@@ -228,7 +233,8 @@ impl Pins {
         }
     }
 
-    /// Returns the maximum time that a pin lasts without handshake packets.
+    /// Returns the maximum time for which a connection stays pinned (kept on one path) without
+    /// handshake packets.
     fn longest_pin(&self) -> Duration {
         self.rtt.map_or(UNMEASURED_PIN, |rtt| SHORTEST_PIN.max(rtt * ROUND_TRIPS))
     }

@@ -13,9 +13,9 @@ use crate::{Batch, SessionId};
 pub(super) struct Queues {
     /// Datagrams delayed before the split; `None` if the settings demand no delay.
     delay: Option<Box<DelayQueue<QueuedDatagram>>>,
-    /// Datagrams that wait for a path, or for the server's address.
+    /// Datagrams that wait for a usable path, or for the server's address.
     pub(super) waiting: WaitQueue,
-    /// Datagrams that wait for a window.
+    /// Datagrams that wait for room in a congestion window.
     pub(super) backlog: Backlog<QueuedDatagram>,
     /// Datagrams held back so that a copy on a path that is down arrives first; `None` if no copy
     /// requires it.
@@ -83,7 +83,7 @@ impl Queues {
         self.backlog.take_dropped()
     }
 
-    /// Drops the datagrams that wait for a window. Returns their number.
+    /// Drops the datagrams that wait for room in a congestion window. Returns their number.
     pub(super) fn drop_backlog(&mut self) -> u64 {
         std::mem::take(&mut self.backlog).len() as u64
     }

@@ -8,7 +8,8 @@ use super::{Common, Session};
 use crate::protocol::wireguard::Message;
 use crate::{Batch, Event, Output, Payload, Protocol, TupleId};
 
-/// Number of datagrams that a session sends in its turn after waiting for a window.
+/// Number of datagrams that a session sends in its turn after waiting for room in a congestion
+/// window.
 const TURN: u64 = 16;
 
 /// Part of a batch: `count` consecutive datagrams, from number `at` on.
@@ -121,7 +122,7 @@ impl Session {
         }
     }
 
-    /// Sends consecutive datagrams by the path that the splitter has assigned.
+    /// Sends consecutive datagrams by the path that the schedule has chosen.
     fn emit_run(
         &mut self,
         now: Time,
@@ -139,7 +140,7 @@ impl Session {
         self.emit(now, self.paths.current(path), run, common);
     }
 
-    /// Copies the present state of the windows into the scheduler's views.
+    /// Copies the present state of the congestion windows into the scheduler's views of the paths.
     fn look(&mut self, common: &Common) {
         if let Some(windows) = &common.windows {
             self.paths.look(windows, &common.broken);

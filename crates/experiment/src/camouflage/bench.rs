@@ -209,8 +209,8 @@ impl<'a> Town<'a> {
         OnionNetwork::start(self.makers(), &authority, &relays, true)
     }
 
-    /// Runs the downloads or streams of `unit`. Records their duration and the other load of the
-    /// machine.
+    /// Runs the downloads or streams of `unit`. Records their duration, and the load of the
+    /// machine by other work.
     fn timed(
         &self,
         unit: &Unit,

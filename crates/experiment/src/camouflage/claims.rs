@@ -107,8 +107,8 @@ impl Claim {
     }
 
     /// Returns the ratios that are compared with the claim's bound, one for each round: the
-    /// quantity for `arm` divided by that for Tor or for a direct download. Claims about streams
-    /// have no ratios.
+    /// quantity for `arm` divided by the same quantity for Tor or for a direct download. Claims
+    /// about streams have no ratios.
     fn ratios(self, records: &[Measured], arm: Arm) -> Vec<f64> {
         let (other, quantity) = match self {
             Claim::LeanDown => (Arm::Tor, Quantity::Down),

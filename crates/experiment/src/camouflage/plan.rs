@@ -56,8 +56,8 @@ pub enum Arm {
     TextShort,
     /// C tor through our transport: HTTP with JPEGs towards the client.
     Image,
-    /// C tor through our transport: HTTP with the objects of a recorded site, whose content stays
-    /// meaningful.
+    /// C tor through our transport: HTTP with the objects of a recorded site, which keep
+    /// meaningful content.
     Site,
     /// C tor through our transport, with the connection sizes and pauses of recorded traffic.
     Embed,
@@ -82,8 +82,8 @@ named!(Arm: Direct "direct", Tor "tor", Obfs4 "obfs4", Webtunnel "webtunnel", No
 named!(MeasurementKind: Downloads "downloads", Streams "streams", Bare "bare");
 
 impl Arm {
-    /// Returns whether this method uses our transport. If so, its name is that of the transport's
-    /// profile.
+    /// Returns whether this method uses our transport. If so, the method has the same name as the
+    /// transport's profile.
     #[must_use]
     pub fn is_ours(self) -> bool {
         !matches!(self, Arm::Direct | Arm::Tor | Arm::Obfs4 | Arm::Webtunnel)

@@ -54,7 +54,7 @@ impl Role {
         Seat { name: self.name(), ip: self.address(place), host }
     }
 
-    /// Returns the name of the program with this role, which is also that of its files.
+    /// Returns the name of the program with this role. Its files have the same name.
     fn name(self) -> String {
         match self {
             Role::Authority => "authority".to_owned(),

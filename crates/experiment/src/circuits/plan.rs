@@ -65,7 +65,7 @@ pub enum Design {
     /// one congestion window, and round robin.
     MudpOrTurns,
     /// MORE: each packet takes its own path. The paper has rows for 1, 2 and 3 paths, but does not
-    /// explain that number; here there is one row.
+    /// explain the number of paths; here there is one row.
     More,
     /// C tor as clients and relays, without Conflux.
     Stock,

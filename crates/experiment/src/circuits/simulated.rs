@@ -275,7 +275,7 @@ pub struct Repetition {
 
 impl Repetition {
     /// Converts a pair of simulated downloads, a page and a bulk file, into a repetition. `None`
-    /// if one of them failed. `optimistic` states whether the page's request was sent with the
+    /// if a download failed. `optimistic` states whether the page's request was sent with the
     /// SOCKS request.
     fn of(optimistic: bool, pair: &[DownloadRecord]) -> Option<Repetition> {
         let seconds = |time: Option<Duration>| Some(time?.as_secs_f64());

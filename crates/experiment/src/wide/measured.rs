@@ -112,7 +112,7 @@ impl Measured {
         }
     }
 
-    /// Returns the downloads of bulk clients if `bulk`, otherwise those of web clients.
+    /// Returns the downloads of bulk clients if `bulk`, otherwise the downloads of web clients.
     #[must_use]
     pub fn class(&self, bulk: bool) -> &Class {
         if bulk { &self.bulk } else { &self.web }

@@ -36,7 +36,8 @@ const STRANGERS: usize = 1_024;
 /// Timeout for the first packet of a client, without a web server. A handshake through an onion
 /// circuit is faster than that.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// Timeout for the first packet with a web server, which then applies a longer timeout of its own.
+/// Timeout for the first packet, if there is a web server. That server then applies a longer
+/// timeout.
 const HESITATION: Duration = Duration::from_secs(5);
 /// Maximum number of streams of one client. A further stream closes the oldest one of the client.
 /// A session has at most 64 paths, and a path that was dialled again may have two streams for a

@@ -45,9 +45,9 @@ pub struct SshHost {
 /// Circuits of an onion network's client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Circuits {
-    /// Number of circuits. Each becomes a path of its own.
+    /// Number of circuits. Each becomes a separate path.
     Count(u8),
-    /// One circuit: the client's SOCKS port, with a user name of its own. The client isolates
+    /// One circuit: the client's SOCKS port, with a separate user name. The client isolates
     /// streams of different users on different circuits.
     One(Proxy),
 }

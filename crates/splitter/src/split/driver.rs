@@ -400,7 +400,7 @@ impl Driver<'_> {
         }
     }
 
-    /// Returns the core's counters, completed by those of the sockets, the tunnel, the streams and
+    /// Returns the core's counters, with the counters of the sockets, the tunnel, the streams and
     /// the connections that are kept on one path. `missed` is the number of datagrams dropped by
     /// the paths' sockets.
     pub(super) fn snapshot(&mut self, missed: u64) -> Snapshot {

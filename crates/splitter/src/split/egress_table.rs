@@ -139,7 +139,7 @@ impl EgressTable {
         }
     }
 
-    /// Returns the paths that lead only to servers of the other IP version than `server`.
+    /// Returns the paths that lead only to servers of the IP version that `server` does not have.
     pub(super) fn barred(&self, server: SocketAddr) -> Vec<PathId> {
         let (its, other) = (usize::from(server.is_ipv6()), usize::from(server.is_ipv4()));
         let families = self.families.iter().flatten().enumerate();
@@ -214,7 +214,7 @@ impl EgressTable {
             .copied()
     }
 
-    /// Schedules a lookup after a change of the network: at once, unless the last one was less
+    /// Schedules a lookup after a change of the network: at once, unless the last lookup was less
     /// than [`PAUSE`] ago.
     pub(super) fn on_change(&mut self, now: Time) {
         self.due = Some(now.max(self.rested));
@@ -284,7 +284,7 @@ impl EgressTable {
         numbered.map(|(index, both)| self.judge_both(index, both)).collect()
     }
 
-    /// Applies the results of the lookups for IPv4 and IPv6. A path works as long as one of them
+    /// Applies the results of the lookups for IPv4 and IPv6. A path works if at least one lookup
     /// succeeded.
     fn judge_both(&mut self, index: usize, answers: [Result<Egress, PathError>; 2]) -> Look {
         let path = PathId::at(index);

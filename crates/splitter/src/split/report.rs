@@ -93,8 +93,8 @@ impl<'s> Report<'s> {
         self.taps.flush(now, self.screen);
     }
 
-    /// Adds the counters of the sockets to those of the core. `listener` is the local port, if
-    /// there is one. `missed` is the number of datagrams dropped by the paths' sockets.
+    /// Adds the counters of the sockets to the counters of the core. `listener` is the local port,
+    /// if there is one. `missed` is the number of datagrams dropped by the paths' sockets.
     pub(super) fn complete(
         &mut self,
         listener: Option<&UdpSocket>,

@@ -40,7 +40,7 @@ pub enum Entrance {
 }
 
 impl Entrance {
-    /// Returns the server of all clients; `None` if each packet names its own.
+    /// Returns the server of all clients; `None` if each packet names its server.
     pub fn to(&self) -> Option<&Target> {
         match self {
             Entrance::Port { to, .. } | Entrance::Packets { to, .. } => Some(to),

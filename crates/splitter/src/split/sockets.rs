@@ -66,7 +66,8 @@ impl PathSocket {
     }
 }
 
-/// The source of answers: a session's four-tuple, whose path may have been removed.
+/// The source of answers: the session's four-tuple at which they arrived. Its path may have been
+/// removed.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Source {
     session: SessionId,
@@ -90,14 +91,14 @@ impl Source {
 pub(super) struct Relay {
     /// The header that precedes each datagram.
     pub(super) header: Header,
-    /// Time at which the association was opened.
+    /// Time at which the association (a UDP relay of a proxy) was opened.
     pub(super) made: Time,
     /// The connection to the proxy, which relays as long as it is open.
     control: TcpStream,
 }
 
 impl Relay {
-    /// Returns whether the proxy has ended the association.
+    /// Returns whether the proxy has ended the association (a UDP relay of a proxy).
     pub(super) fn is_over(&self) -> bool {
         socks::is_over(&self.control)
     }

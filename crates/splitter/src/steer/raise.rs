@@ -49,7 +49,7 @@ pub struct Steering {
     guard: Option<Owned>,
     /// Monitor of network changes in the namespace; `None` without a namespace.
     inside: Option<Monitor>,
-    /// Counters of the traffic that is not split, whose connections are kept on one path each;
+    /// Counters of the traffic that is not split. Each of its connections is kept on one path.
     /// `None` if this traffic is not routed.
     tally: Option<Tally>,
 }

@@ -38,14 +38,14 @@ pub(super) struct ConnState {
     pub(super) opened: bool,
     /// Whether anything from the server has arrived over the connection.
     pub(super) heard: bool,
-    /// The token of the current exchange; `None` between exchanges, and in the exchange of the
-    /// handshake.
+    /// The token of the current exchange (usually a request and its answer); `None` between
+    /// exchanges, and in the exchange of the handshake.
     pub(super) token: Option<u32>,
     pub(super) exchange: bool,
     /// Number of padding bytes that still have to be skipped.
     pub(super) skip: usize,
     /// Number of hidden bytes (bytes of the link, extracted from the cover) received in the
-    /// current exchange.
+    /// current exchange (usually a request and its answer).
     pub(super) received: usize,
 }
 

@@ -44,8 +44,9 @@ impl AnswerSizes {
 }
 
 impl<R: CryptoRng> Client<R> {
-    /// Begins exchanges on open connections. A streaming connection begins its only exchange at
-    /// once. Other connections begin as many as the waiting data of both ends need.
+    /// Begins exchanges (usually requests with their answers) on open connections. A streaming
+    /// connection begins its only exchange at once. Other connections begin as many as the waiting
+    /// data of both ends need.
     pub(super) fn begin_exchanges(
         &mut self,
         now: Time,

@@ -14,7 +14,8 @@ use crate::token::TOKEN;
 pub(super) struct Conn {
     pub(super) cover: Cover<dyn ServerEnd>,
     pub(super) owner: ConnOwner,
-    /// Bytes of the current exchange as received, while the connection's client is unknown.
+    /// Bytes of the current exchange (usually a request and its answer) as received, while the
+    /// connection's client is unknown.
     raw: Vec<u8>,
 }
 

@@ -71,9 +71,9 @@ pub(crate) const RESERVE: usize = 32;
 /// An output of a slot that reads a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Hidden<'a> {
-    /// Hidden bytes of the current exchange.
+    /// Hidden bytes of the current exchange (usually a request and its answer).
     Bytes(&'a [u8]),
-    /// The other end sends nothing more in this exchange.
+    /// The other end sends nothing more in this exchange (usually a request and its answer).
     End,
 }
 
@@ -125,16 +125,19 @@ pub(crate) trait Slot: Send {
         None
     }
 
-    /// Returns whether this connection can carry no further exchange.
+    /// Returns whether this connection can carry no further exchange (usually a request and its
+    /// answer).
     fn is_spent(&self) -> bool;
 }
 
-/// The client's end of a connection. It begins the exchanges.
+/// The client's end of a connection. It begins the exchanges (usually requests with their
+/// answers).
 pub(crate) trait ClientEnd: Slot {
-    /// Returns whether the next message may begin an exchange.
+    /// Returns whether the next message may begin an exchange (usually a request and its answer).
     fn begins(&self) -> bool;
 
-    /// Returns the maximum time for which the server may delay its part of an exchange.
+    /// Returns the maximum time for which the server may delay its part of an exchange (usually a
+    /// request and its answer).
     fn hold(&self) -> Duration {
         Duration::ZERO
     }
@@ -147,7 +150,8 @@ pub(crate) trait ClientEnd: Slot {
 
 /// The server's end of a connection. It answers.
 pub(crate) trait ServerEnd: Slot {
-    /// Returns whether this end's last message completed its part of the exchange.
+    /// Returns whether this end's last message completed its part of the exchange (usually a
+    /// request and its answer).
     fn has_answered(&self) -> bool;
 
     /// Returns the time since which this end has been holding a request; `None` if it holds none. A

@@ -133,7 +133,8 @@ pub(super) fn alone(subject: &Subject<'_>) -> String {
     )
 }
 
-/// Describes the CPU use of all programs during measurements, and the other load of the machine.
+/// Describes the CPU use of all programs during measurements, and the load of the machine by other
+/// work.
 pub(super) fn machine(subject: &Subject<'_>) -> String {
     let busiest = subject.records.iter().map(|record| record.busy).fold(0.0, f64::max);
     format!(

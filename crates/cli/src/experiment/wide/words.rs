@@ -71,7 +71,7 @@ pub(super) fn what(subject: &Subject<'_>) -> String {
     )
 }
 
-/// Lists the settings that are smaller than those of the paper or of the default experiment.
+/// Lists the settings that are smaller than in the paper or in the default experiment.
 pub(super) fn reduced(subject: &Subject<'_>) -> String {
     let of = |key: &str| subject.header[key].as_u64().unwrap_or(0);
     let measured = of("seconds").saturating_sub(of("warm_up"));

@@ -69,8 +69,8 @@ impl Plain {
         }
     }
 
-    /// Returns whether the refusal `text` should be printed at `now`. If so, stores it as the last
-    /// one.
+    /// Returns whether the refusal `text` should be printed at `now`. If so, stores it as the
+    /// refusal that was printed last.
     fn is_new(&mut self, text: &str, now: Instant) -> bool {
         let told = self.refused.as_ref();
         let is_new = told.is_none_or(|(last, at)| last != text || now >= *at + AGAIN);

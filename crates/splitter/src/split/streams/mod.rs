@@ -552,8 +552,8 @@ impl StreamPath {
         }
     }
 
-    /// Adds the counters of the present connection to those of past ones, and resets the state of
-    /// the present connection.
+    /// Adds the counters of the present connection to the counters of past connections, and resets
+    /// the state of the present connection.
     fn leave(&mut self) {
         self.replaces = false;
         self.slow.forget();

@@ -6,14 +6,16 @@ use std::time::Duration;
 
 use aws_lc_rs::digest::{SHA256, digest};
 
-/// Maximum bytes of a step, so that a socket accepts it at once.
+/// Maximum bytes of a step (bytes that one end sends in a row), so that a socket accepts it at
+/// once.
 const STEP: usize = 16 << 10;
 /// Minimum bytes of the client's first step, which has to contain a handshake or a token and the
 /// shape's number. Also the minimum for the server's answer to it.
 const FIRST: usize = 64;
-/// Maximum pause before a step.
+/// Maximum pause before a step (bytes that one end sends in a row).
 const PAUSE: Duration = Duration::from_secs(10);
-/// Maximum number of steps in a shape.
+/// Maximum number of steps (amounts of bytes sent in a row) in a shape, the recorded sizes and
+/// pauses of a connection.
 const STEPS: usize = 4_096;
 /// Maximum number of shapes in a collection.
 const SHAPES: usize = 1_024;
@@ -22,7 +24,8 @@ const NAME: usize = 64;
 /// Minimum bytes that the largest step of a direction must have, so that a chunk of the stream
 /// fits.
 const PIECE: usize = 600;
-/// Maximum gap between packets of one direction that belong to the same step.
+/// Maximum gap between packets of one direction that belong to the same step (bytes that one end
+/// sends in a row).
 const TOGETHER: Duration = Duration::from_millis(1);
 /// The built-in shapes, recorded by `bench/shapes.py`.
 const RECORDED: &str = include_str!("recorded.txt");
@@ -190,12 +193,12 @@ pub(crate) enum LoadHint {
     Down,
 }
 
-/// Returns the number of bytes that the server sends before the client's next step.
+/// Returns the number of bytes that the server sends before the client sends again.
 fn answer(steps: &[Step]) -> usize {
     steps.iter().take_while(|step| !step.up).map(|step| step.bytes).sum()
 }
 
-/// Groups packets into steps of at most [`STEP`] bytes.
+/// Groups packets into steps (bytes that one end sends in a row) of at most [`STEP`] bytes.
 fn together(packets: &[Passed]) -> Vec<Step> {
     let (mut steps, mut before): (Vec<Step>, Option<Passed>) = (Vec::new(), None);
     for &(up, bytes, at) in packets.iter().filter(|(_, bytes, _)| *bytes > 0) {
@@ -354,15 +357,16 @@ impl Shapes {
         self.longest_pause
     }
 
-    /// Chooses a shape by the random number `draw`, among the third of the shapes that suit `hint`
-    /// best. Returns its index.
+    /// Chooses a shape (recorded sizes and pauses of a connection) by the random number `draw`,
+    /// among the third of the shapes that suit `hint` best. Returns its index.
     pub(crate) fn choose(&self, hint: LoadHint, draw: u16) -> usize {
         let best = &self.best[hint as usize];
         best[usize::from(draw) % best.len()]
     }
 }
 
-/// Returns the indices of the third of the shapes that suit `hint` best, best first.
+/// Returns the indices of the third of the shapes (recorded sizes and pauses of connections) that
+/// suit `hint` best, best first.
 fn best(shapes: &[Shape], hint: LoadHint) -> Vec<usize> {
     let rate = |shape: &Shape| match hint {
         LoadHint::Quiet => shape.rate(None),

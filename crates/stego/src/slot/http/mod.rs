@@ -128,7 +128,7 @@ const HOLD: Duration = Duration::from_secs(4);
 /// Maximum number of requests per connection; servers have such limits, too (nginx: 1,000).
 const REQUESTS: u32 = 900;
 /// Minimum number of remaining bytes, in each direction, that a connection must still be able to
-/// carry for a further exchange.
+/// carry for a further exchange (usually a request and its answer).
 const LEAST: usize = 3_000;
 
 /// The numbers of bytes and requests that a connection may still carry.
