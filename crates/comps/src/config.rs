@@ -33,7 +33,7 @@ pub struct Config {
     /// path) uses the next port of its path.
     pub ports: Vec<u16>,
     /// Index in `ports` of the path of QUIC and WireGuard handshakes and of DNS queries. `None` if
-    /// the user names no such path.
+    /// the user names no path for them.
     pub handshake: Option<usize>,
     /// Whether the schedule may also use the handshake path for all other datagrams. If not, the
     /// handshake path must be the last path.
@@ -43,8 +43,8 @@ pub struct Config {
     pub schedule: Spec,
     /// Length of a run: the consecutive datagrams of a session that use one path.
     pub every: Every,
-    /// The silence of a session after which its schedule is redrawn; `None` keeps the first draw
-    /// for the session's life.
+    /// Time of silence after which a session draws the random choices of its schedule again;
+    /// `None` keeps the first draw for the session's life.
     pub redraw: Option<Silence>,
     /// The random delay of a client's datagrams before the split; `None` delays nothing.
     pub jitter: Option<Jitter>,

@@ -485,8 +485,8 @@ struct ReportLimit {
 }
 
 impl ReportLimit {
-    /// Adds `datagrams` to the unreported ones. Returns the number to report if a report is due,
-    /// else `None`.
+    /// Adds `datagrams` to the number of unreported datagrams. Returns that number if a report is
+    /// due, else `None`.
     fn due(&mut self, now: Time, datagrams: u64) -> Option<u64> {
         self.unreported += datagrams;
         if now < self.next {

@@ -150,7 +150,8 @@ impl Health {
         }
     }
 
-    /// Delays the attempts on this path if its data was unanswered ([`Down::postpone`]).
+    /// Delays the next round of attempts (copies of datagrams) on this path, if its data was
+    /// unanswered ([`Down::postpone`]).
     pub(crate) fn postpone(&mut self, now: Time) {
         self.down.iter_mut().for_each(|down| down.postpone(now));
     }

@@ -33,8 +33,8 @@ impl Tuples {
         Tuples { first: first.into(), ports: ports.into(), allowed: ports.into(), turn }
     }
 
-    /// Excludes `paths` and allows all other paths, including those barred before. Also undoes a
-    /// [`Tuples::cut`].
+    /// Excludes `paths`, and allows all other paths, even if they were excluded before. Also
+    /// undoes a [`Tuples::cut`].
     pub(crate) fn bar(&mut self, paths: &[PathId]) {
         for (ports, ends) in self.ports.iter_mut().zip(self.first.windows(2)) {
             *ports = ends[1] - ends[0];
@@ -83,8 +83,9 @@ impl Tuples {
         (first + port < self.first[path.index() + 1]).then_some(TupleId(first + port))
     }
 
-    /// Returns the tuples under new settings, without a cut. Paths that remain keep their current
-    /// port, and barred ones stay barred.
+    /// Returns the tuples (paths with one of their source ports) under new settings, without any
+    /// limit on their number. Paths that remain keep their current port, and barred paths stay
+    /// barred.
     pub(crate) fn renumbered(&self, config: &Config, numbers: &Renumbering) -> Tuples {
         let mut tuples = Tuples::new(&config.ports);
         let mut barred = Vec::new();

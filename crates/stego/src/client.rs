@@ -280,8 +280,8 @@ impl<R: CryptoRng> Client<R> {
         }
     }
 
-    /// Returns the time at which [`Client::work`] has to run again without an event; `None` if the
-    /// link is over.
+    /// Returns the time at which [`Client::work`] has to be called again even without an event;
+    /// `None` if the link is over.
     fn next_work(&self, now: Time) -> Option<Time> {
         match &self.stage {
             Stage::Over => None,

@@ -205,8 +205,8 @@ impl Inbox {
         self.acknowledged_end
     }
 
-    /// Records that `blocks` blocks of connection `number` were received, and that the last of
-    /// them needs an acknowledgement.
+    /// Records that `blocks` blocks of connection `number` were received. The last of these blocks
+    /// needs an acknowledgement.
     pub(crate) fn count_blocks(&mut self, now: Time, number: u64, blocks: u64) {
         self.receipts.insert(number, (blocks, 0));
         let delay = if self.delays_acks { COALESCED_DELAY } else { DELAY };

@@ -45,7 +45,7 @@ pub(crate) struct Recovery {
     /// Time since which the connection counts as silent; `None` if it does not.
     silent_since: Option<Time>,
     /// Number of spurious timeouts, at most [`MAX_BACKOFF`]: the connection counted as silent
-    /// although it worked. Each doubles the timeout.
+    /// although it worked. Each spurious timeout doubles the timeout.
     spurious: u32,
     /// Time at which bytes were last received over the connection, or at which it began.
     last_received: Time,

@@ -16,7 +16,7 @@ use crate::secrets::Key;
 /// would only make requests longer.
 pub(crate) const TOKEN: usize = 16;
 /// Number of tokens that a server awaits after the greatest received one, and also the maximum
-/// number of earlier ones that it still awaits. After this many failed connections in a row, a
+/// number of earlier tokens that it still awaits. After this many failed connections in a row, a
 /// client sends its tokens again.
 const AHEAD: u32 = 256;
 

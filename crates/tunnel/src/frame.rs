@@ -61,7 +61,7 @@ const PADDED: u8 = 0x20;
 const COUNTED: u8 = 0x40;
 
 /// Maximum number of bytes in a datagram's frame in addition to the datagram. The frame of a part
-/// has [`PLACE`] more.
+/// of a datagram has [`PLACE`] more bytes.
 pub(crate) const OVERHEAD: usize = PLAIN + LENGTH;
 /// Number of bytes in a datagram's frame in addition to the datagram, if the frame has no padding.
 pub(crate) const PLAIN: usize = 1 + 4 + FLOW + RUN;

@@ -60,7 +60,7 @@ pub struct Near<R> {
     label: String,
     disguise: Disguise,
     rng: R,
-    /// The random name of this run of the program.
+    /// The random name that this near end has chosen at its start.
     run: [u8; 8],
     paths: u8,
     aes: bool,

@@ -37,8 +37,9 @@ pub(crate) fn read_file(file: &Path, choice: Choice<'_>) -> Result<Vec<u8>, Stri
     read(file, choice)
 }
 
-/// Reads the bytes of a consensus from `source`. If that is an archive, such as CollecTor's of a
-/// month, reads the consensus that `choice` names. At most one document is held in memory.
+/// Reads the bytes of a consensus from `source`. If that is an archive, such as the archive of a
+/// month from CollecTor, reads the consensus that `choice` names. At most one document is held in
+/// memory.
 ///
 /// # Errors
 /// The source cannot be read, or `choice` does not fit it. The error is one line.

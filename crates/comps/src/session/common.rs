@@ -65,7 +65,7 @@ impl Common {
         }
     }
 
-    /// Adopts changed settings. Returns the former ones. The caller renumbers `broken` and
+    /// Adopts changed settings, and returns the former settings. The caller renumbers `broken` and
     /// `counters`.
     pub(crate) fn reconfigure(&mut self, config: Config) -> Config {
         self.windows = closed(&config);

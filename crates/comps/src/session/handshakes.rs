@@ -62,8 +62,9 @@ impl Handshakes {
         Some(path)
     }
 
-    /// Returns the pinned path, or another path if no answer has arrived on it: one on which an
-    /// answer has arrived meanwhile, or the next usable one after [`FIRST_PTO`].
+    /// Returns the path for handshakes. It is the pinned path (the one in use) if an answer has
+    /// arrived on it. Otherwise it is a path on which an answer has arrived meanwhile or, after
+    /// [`FIRST_PTO`], the next usable path.
     pub(super) fn next_path(&self, now: Time, paths: &Paths) -> Option<PathId> {
         let (pinned, _) = self.pinned_to?;
         Some(self.beyond_silence(now, pinned, paths).unwrap_or(pinned))

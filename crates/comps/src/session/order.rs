@@ -32,10 +32,11 @@ const LONG_SILENCE: Duration = Duration::from_millis(6);
 const PROBE: usize = 100;
 /// Time that a probe waits, so that it does not overtake earlier datagrams.
 const PROBE_WAITS: Duration = Duration::from_micros(1_000);
-/// Maximum number of datagrams of an unvalidated path that may overtake the first waiting probe;
-/// each further probe waits for one more. Until validation the server sends a few datagrams on that
-/// path, and probes between them. A datagram that three others overtake counts as lost (RFC 9002,
-/// section 6.1.1). With two, none is lost if the server sent up to four datagrams before the probe.
+/// Maximum number of datagrams of an unvalidated path that may overtake the first waiting probe.
+/// Each further probe may be overtaken by one datagram more. Until validation the server sends a
+/// few datagrams on that path, and probes between them. A datagram that three others overtake
+/// counts as lost (RFC 9002, section 6.1.1). With a maximum of two, no probe counts as lost if the
+/// server sent up to four datagrams before the probe.
 const PROBE_LETS: usize = 2;
 /// Maximum number of probes that wait in one session.
 const MOST_PROBES: usize = 16;

@@ -139,8 +139,8 @@ impl Paths {
         }
     }
 
-    /// Returns when the first path that is down is tried again without a datagram; `None` if there
-    /// is none.
+    /// Returns when a path that is down is next tried again without a datagram; `None` if no path
+    /// is.
     pub(super) fn next_timeout(&self) -> Option<Time> {
         self.health.iter().filter_map(Health::recovers_at).min()
     }

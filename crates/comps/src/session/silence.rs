@@ -55,9 +55,9 @@ impl Session {
     /// Takes `path` out if no answers arrive by it although the server is active.
     ///
     /// If all used paths have become silent, the cause is the server or the whole network, so no
-    /// path is taken out. The last usable path is never taken out because of silence. It may be the
-    /// only one because the server seemed to accept data from its address only
-    /// ([`DownReason::DataUnanswered`]); then the others are used again.
+    /// path is taken out. The last usable path is never taken out because of silence. If the other
+    /// paths were taken out because their data was unanswered ([`DownReason::DataUnanswered`]),
+    /// they are used again.
     pub(super) fn check_silence(&mut self, now: Time, path: PathId, common: &mut Common) {
         let index = path.index();
         if common.config.far_end || !self.paths.is_usable(index) {

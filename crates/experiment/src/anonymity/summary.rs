@@ -26,7 +26,8 @@ pub struct PathTable {
     pub listing: Listing,
     /// Share of the network's entry weight and exit weight that the adversary was meant to hold.
     pub share: f64,
-    /// Shares of weight that the adversary actually held.
+    /// Shares of the network's weight (the relays' bandwidth weights) that the adversary actually
+    /// held.
     pub holding: Holding,
     /// Number of random adversaries.
     pub draws: usize,

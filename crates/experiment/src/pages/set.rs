@@ -1,5 +1,5 @@
-//! The data set of page loads: a file with the traces of all split loads, and one of all unsplit
-//! loads.
+//! The data set of page loads: a file with the traces of all split loads, and a file with the
+//! traces of all unsplit loads.
 
 use std::fmt;
 use std::io;

@@ -62,7 +62,7 @@ impl Flows {
     /// Opens a socket if the flow has none, or if its socket leads to another server.
     ///
     /// # Errors
-    /// An error of the kernel, or the number of flows is at its limit and this client has none
+    /// An error of the kernel, or the number of flows is at its limit and this client has no flow
     /// that could be closed.
     pub(super) fn of(
         &mut self,

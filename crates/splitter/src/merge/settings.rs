@@ -20,10 +20,10 @@ use crate::streams::TlsEnd;
 pub struct Settings {
     /// Address at which packets of all clients arrive.
     pub listen: SocketAddr,
-    /// Address at which clients' TCP streams arrive; `None` if they are not accepted.
+    /// Address at which clients' TCP streams arrive; `None` if TCP streams are not accepted.
     pub listen_tcp: Option<SocketAddr>,
-    /// Address at which clients' TLS streams arrive, and this end's certificate; `None` if they
-    /// are not accepted.
+    /// Address at which clients' TLS streams arrive, and this end's certificate; `None` if TLS
+    /// streams are not accepted.
     pub listen_tls: Option<(SocketAddr, Arc<dyn TlsEnd>)>,
     /// SHA-256 of the certificate in `listen_tls`, in hexadecimal digits, which clients pin; `None`
     /// without TLS.
@@ -60,8 +60,8 @@ pub struct Settings {
     pub pad: Vec<usize>,
     /// Time without a datagram after which a flow is closed.
     pub idle: Duration,
-    /// Maximum number of open flows. At the limit, a new flow replaces the one of the same client
-    /// that was idle longest.
+    /// Maximum number of open flows. At the limit, a new flow replaces that flow of the same
+    /// client which was idle longest.
     pub flows: usize,
 }
 
@@ -80,11 +80,11 @@ pub struct Listening {
     /// Address at which packets arrive. Its port was chosen by the kernel if the settings name
     /// port 0.
     pub listen: SocketAddr,
-    /// Address at which TCP streams arrive, with the port as in `listen`; `None` if they are not
-    /// accepted.
+    /// Address at which TCP streams arrive, with the port as in `listen`; `None` if TCP streams
+    /// are not accepted.
     pub listen_tcp: Option<SocketAddr>,
-    /// Address at which TLS streams arrive, and the SHA-256 of our certificate; `None` if they are
-    /// not accepted.
+    /// Address at which TLS streams arrive, and the SHA-256 of our certificate; `None` if TLS
+    /// streams are not accepted.
     pub listen_tls: Option<(SocketAddr, String)>,
     /// The web server that answers streams of unknown peers, if there is one.
     pub behind: Option<Target>,

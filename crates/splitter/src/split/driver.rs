@@ -28,7 +28,7 @@ pub(super) const NETWORK: u64 = u64::MAX - 2;
 pub(super) const NAMES: u64 = u64::MAX - 3;
 pub(super) const PROXIES: u64 = u64::MAX - 4;
 /// First poller token of spare associations (connections to proxies that are opened in advance).
-/// That of path N has the token `SPARES` + N; paths have 16-bit numbers.
+/// The association of path N has the token `SPARES` + N; paths have 16-bit numbers.
 pub(super) const SPARES: u64 = u64::MAX - (1 << 17);
 const LAST_SPARE: u64 = SPARES + u16::MAX as u64;
 pub(super) const RELOAD: u64 = u64::MAX - 5;

@@ -119,7 +119,8 @@ impl Driver<'_> {
     }
 
     /// Returns the egress (interface, source address and route) of each path in the settings. New
-    /// paths are looked up; known ones keep their egress, even if they are down now.
+    /// paths are looked up. Paths that existed before keep their egress, even if they are down
+    /// now.
     fn egresses(
         &mut self,
         settings: &Settings,

@@ -59,7 +59,8 @@ pub struct Settings {
     pub specs: Vec<PathSpec>,
     /// Settings of the core.
     pub core: Config,
-    /// The far end at the address in `entrance`; `None` if the server is an unmodified one.
+    /// The far end at the address in `entrance`; `None` if the server is not a far end of this
+    /// project.
     pub far_end: Option<FarEnd>,
     /// Address of the far end for paths that are streams; `None` if it is the one in `entrance`.
     pub to_tcp: Option<Target>,
@@ -232,8 +233,8 @@ impl Listening {
     }
 
     /// Returns `settings` for display, with the addresses in use, the interface, and the egresses.
-    /// `egresses` has one for each path. `others` has the IPv6 egresses of paths whose entry in
-    /// `egresses` is for IPv4.
+    /// `egresses` has an egress for each path. `others` has the IPv6 egresses of paths whose entry
+    /// in `egresses` is for IPv4.
     pub(super) fn about(
         settings: &Settings,
         (listen, server): (Option<SocketAddr>, Option<SocketAddr>),

@@ -41,7 +41,8 @@ pub(super) struct PathSocket {
     pub(super) server: SocketAddr,
     /// The proxy's relay; `None` without a proxy.
     pub(super) relay: Option<Relay>,
-    /// The number in captures of a path that has been removed; `None` while the path exists.
+    /// Number in captures of the socket's path, if the path has been removed; `None` while the
+    /// path exists.
     pub(super) removed: Option<u16>,
     /// The kernel's drop counter at the last reading.
     counted: u32,
@@ -248,8 +249,8 @@ impl Sockets {
         self.close_slot(index)
     }
 
-    /// Retires the sockets of `path`. Later datagrams open new sockets, and the retired ones only
-    /// receive, for [`LINGER`].
+    /// Retires the sockets of `path`: they send nothing more, but still receive for [`LINGER`].
+    /// Later datagrams open new sockets.
     pub(super) fn retire(&mut self, now: Time, path: PathId) {
         let slots = &self.slots;
         let is_of_path = |index: u32| {

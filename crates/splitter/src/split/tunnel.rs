@@ -82,7 +82,7 @@ pub(super) struct Arrival {
 }
 
 impl Tunnel {
-    /// Creates a tunnel to the far end of these settings, over their paths.
+    /// Creates a tunnel to the far end in the settings, over the paths in the settings.
     ///
     /// # Errors
     /// The system gives no entropy.

@@ -67,7 +67,8 @@ impl Routing {
         Ok(missing)
     }
 
-    /// Removes rules and tables of the slot that are no longer needed.
+    /// Removes rules and tables that belong to the splitter's slot (its set of numbers) and are no
+    /// longer needed.
     pub(super) fn sweep(&self) -> io::Result<()> {
         let wanted: Vec<Rule> = self.rules().collect();
         let priorities = self.slot.priorities();
@@ -102,8 +103,8 @@ impl Routing {
 }
 
 /// Blocks packets from `origin` ("lo" means this machine itself), except on specific routes of the
-/// main table. Earlier rules route marked packets. Without the nftables table no packet is marked,
-/// so all packets reach these rules.
+/// main table. Marked packets do not reach these rules, because earlier rules route them. Without
+/// the nftables table no packet is marked, so these rules block all packets.
 pub(super) fn shut(slot: Slot, origin: &str) -> io::Result<()> {
     let first = slot.priorities().start + 3;
     let mut result = Ok(());

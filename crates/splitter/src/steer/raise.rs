@@ -57,8 +57,8 @@ pub struct Steering {
 /// The result of [`Steering::keep`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Upkeep {
-    /// One-line messages about changes that other programs had undone: each was made again, or
-    /// cannot be.
+    /// One-line messages about changes that other programs had undone. Each message reports
+    /// whether the change was made again or cannot be made.
     pub told: Vec<String>,
     /// Whether an interface in the namespace has changed.
     pub network: bool,

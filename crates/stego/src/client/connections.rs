@@ -39,7 +39,7 @@ pub(super) struct ConnState {
     /// Whether anything from the server has arrived over the connection.
     pub(super) heard: bool,
     /// The token of the current exchange (usually a request and its answer); `None` between
-    /// exchanges, and in the exchange of the handshake.
+    /// exchanges and during the handshake.
     pub(super) token: Option<u32>,
     pub(super) exchange: bool,
     /// Number of padding bytes that still have to be skipped.

@@ -1,5 +1,5 @@
-//! The schedule of chunks: which path carries the next one, and how long small pieces wait for
-//! others.
+//! The schedule of chunks: which path carries the next chunk, and how long small amounts of data
+//! wait for more data.
 
 use std::cmp::Reverse;
 use std::time::Duration;

@@ -61,7 +61,8 @@ pub(super) const LITTLE_ACK_ROOM: usize = 96;
 
 impl Family {
     /// Returns the number of requests to send in addition to those for the server's advertised
-    /// backlog. It is larger for short connections, as each carries little.
+    /// backlog. The number is larger if connections are short, because each connection then
+    /// carries little.
     pub(crate) fn ahead(&self) -> usize {
         if self.most.is_some() { 3 } else { 1 }
     }

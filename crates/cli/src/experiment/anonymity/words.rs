@@ -27,7 +27,7 @@ pub(super) struct Kind {
     pub(super) of: fn(&Compromised) -> Band,
 }
 
-/// The four readings of Figure 5.
+/// The four readings of Figure 5: definitions of the clients that count as compromised.
 pub(super) const KINDS: [Kind; 4] = [
     Kind { name: "Model 1, by this day: one entry was hostile", of: |at| at.any_ever },
     Kind {
