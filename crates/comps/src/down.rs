@@ -137,8 +137,8 @@ impl Down {
         }
     }
 
-    /// Returns when the path is up again if no further error occurs. Returns `None` if it needs an
-    /// answer, or was not tried yet.
+    /// Returns when the path is up again if no further error occurs. Returns `None` if the path
+    /// needs an answer, or if no attempt was made yet.
     pub(crate) fn recovers_at(&self) -> Option<Time> {
         (!self.reason.needs_answer()).then_some(self.tried? + NO_NEWS)
     }

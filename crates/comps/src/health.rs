@@ -54,8 +54,8 @@ pub(crate) struct Health {
     /// Number of answers on this path since it was last down.
     answers: u32,
     silence: Option<Silence>,
-    /// Time since which datagrams of this path are also sent by an answering path; `None` if they
-    /// are not.
+    /// Time since which datagrams of this path are also sent by an answering path; `None` if the
+    /// path alone carries them.
     doubted: Option<Time>,
     down: Option<Down>,
 }

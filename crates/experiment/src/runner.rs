@@ -17,7 +17,8 @@ const TRIES: u32 = 2;
 
 /// One measurement (unit) of an experiment's plan.
 pub trait Unit {
-    /// Returns the measurement's name, which is unique in the plan and the same in each run.
+    /// Returns the measurement's name, which is unique in the plan and does not change when the
+    /// experiment is resumed.
     fn id(&self) -> String;
     /// Returns the measurement's approximate duration, for the estimate of the remaining time.
     fn lasts(&self) -> Duration;

@@ -13,8 +13,8 @@ pub(crate) const MOST_WINDOW: usize = 16 << 20;
 pub(crate) const PIECE: usize = 64;
 /// Minimum length in bytes of a chunk that is shortened because a message has little room.
 const MIN_CHUNK: usize = 256;
-/// Maximum number of chunks waiting for retransmission that are searched for one that fits into a
-/// message.
+/// Maximum number of chunks that are searched for a fitting chunk, when chunks wait for
+/// retransmission.
 const RETRANSMIT_SEARCH: usize = 16;
 /// Capacity in bytes that the buffer of written bytes keeps for reuse. These bytes are not divided
 /// into chunks yet.

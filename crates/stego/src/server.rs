@@ -1,4 +1,4 @@
-//! A server: the links of many clients, and the connections of each link.
+//! A camouflage server: the links of many clients, and the connections of each link.
 //!
 //! `connections` recognises clients by the first bytes of their connections, and passes received
 //! bytes to links.
@@ -51,8 +51,8 @@ pub enum ServerOutput {
     Send(ConnId, Vec<u8>),
     /// Close the connection after writing what is queued.
     Close(ConnId),
-    /// The connection is not from a client of this server. The bytes are all that were received so
-    /// far; the server ignores later ones.
+    /// The connection is not from a client of this server. The bytes are everything received so
+    /// far; the server ignores later bytes.
     Stranger(ConnId, Vec<u8>),
     /// A client opened a link.
     Opened(LinkId),

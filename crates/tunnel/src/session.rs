@@ -31,7 +31,7 @@ const ASK_AGAIN: Duration = Duration::from_millis(300);
 const ROUND: Duration = Duration::from_millis(150);
 /// Time without datagrams after which paths are probed at [`ASK_IDLE`].
 const IDLE: Duration = Duration::from_secs(5);
-/// Maximum number of unanswered probes in a row of a usable path.
+/// Maximum number of probes in a row that a usable path may leave unanswered.
 const UNANSWERED: u32 = 3;
 /// Number of epochs (sets of keys) whose packets are opened: the current one, and two that are
 /// older or unconfirmed.

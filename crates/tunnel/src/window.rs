@@ -31,8 +31,9 @@ const SEEK: f64 = 3.0;
 /// place of 0.75. One round probes for a higher rate, and the next one drains the queue of the
 /// probe.
 const CRUISE: [f64; 8] = [1.25, 0.85, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0];
-/// Maximum queue that this end builds in the path, as time at the path's rate. It applies to a
-/// probe in ProbeBW, and to Startup once the capacity is known. Shallow queues hold little more.
+/// Maximum queue that this end builds in the path, as time at the path's rate. The limit applies
+/// to a probe in ProbeBW, and to Startup once the capacity is known. Shallow queues hold little
+/// more.
 const PROBE: Duration = Duration::from_millis(10);
 /// Number of rounds over which the maximum rate is taken: `BtlBwFilterLen` of the first BBR
 /// (draft-cardwell-iccrg-bbr-congestion-control-00), 10 round trips.

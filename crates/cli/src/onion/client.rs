@@ -525,8 +525,8 @@ impl ClientArgs {
         })
     }
 
-    /// Returns the number of legs, the circuits that carry the same streams together; `None` for
-    /// the network's recommendation.
+    /// Returns the number of circuits that carry the same streams together (the legs of a set);
+    /// `None` for the network's recommendation.
     ///
     /// # Errors
     /// The number is not from 1 to [`MOST_LEGS`].

@@ -70,8 +70,8 @@ impl Meter {
 pub(crate) struct Peaks(Arc<[f64]>);
 
 impl Peaks {
-    /// Computes the maxima of `pasts`, the histories of the meters. In each, the newest rate is
-    /// the last.
+    /// Computes the maxima of `pasts`, the histories of the meters. In each history, the newest
+    /// rate is the last.
     pub(crate) fn of<P: DoubleEndedIterator<Item = f64>>(pasts: impl Iterator<Item = P>) -> Peaks {
         let mut peaks = vec![0.0_f64; usize::from(Meter::SECONDS)];
         for past in pasts {

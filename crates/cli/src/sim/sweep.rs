@@ -95,8 +95,8 @@ impl SweepArgs {
         }
     }
 
-    /// Carries out the simulations that are not in the journal. Returns false if it was stopped
-    /// before the end.
+    /// Carries out the simulations that are not in the journal. Returns false if the sweep was
+    /// stopped before the end.
     fn carry_out(
         &self,
         sweep: &Sweep,

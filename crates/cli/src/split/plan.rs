@@ -406,7 +406,7 @@ fn config(options: &Options, paths: &[PathSpec], roles: &Roles) -> Result<Config
     Ok(config)
 }
 
-/// The roles of paths: handshake path, and paths of the schedule.
+/// The roles of paths: the path of handshakes, and the paths of the schedule.
 #[derive(Debug, PartialEq, Eq)]
 struct Roles {
     handshake: Option<usize>,
@@ -433,8 +433,8 @@ impl Roles {
         Ok(Roles { handshake, handshake_scheduled, scheduled })
     }
 
-    /// Returns the paths in the order that the splitter's core expects: a handshake path outside
-    /// the schedule is the last.
+    /// Returns the paths in the order that the splitter's core expects: a handshake path that the
+    /// schedule does not use comes last.
     fn order(&self, paths: &[PathSpec]) -> Vec<PathSpec> {
         let mut ordered = paths.to_vec();
         if let Some(index) = self.handshake.filter(|_| !self.handshake_scheduled) {

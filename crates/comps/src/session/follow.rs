@@ -50,7 +50,8 @@ const PART: u64 = 10;
 const MARGIN: Duration = Duration::from_millis(10);
 /// Pause between two reports of the same session.
 const PAUSE: Duration = Duration::from_secs(600);
-/// Time for which a server that stayed on one path does not count as following.
+/// Time during which a server does not count as following its client, after it was seen to stay on
+/// one path.
 const MEMORY: Duration = Duration::from_secs(5);
 /// Total time of answered visits (stays of the uplink on one path) after which the older half of a
 /// rate's data is forgotten.
@@ -164,8 +165,8 @@ struct Run {
 }
 
 impl Run {
-    /// Removes up to [`FORGIVEN`] visits, because the server has answered by another path than
-    /// before.
+    /// Removes up to [`FORGIVEN`] unanswered visits (stays of the uplink on a path), because the
+    /// server has answered by another path than before.
     fn forgive(&mut self) {
         let visits = self.visits.saturating_sub(FORGIVEN);
         let evident = self.evident.saturating_sub(FORGIVEN);
@@ -235,7 +236,8 @@ pub(super) struct Follow {
     /// The path on which the server answered last. A server that does not follow its client stays
     /// on this path.
     place: Option<PathId>,
-    /// Time at which the server first answered on `place`; zero until the server changes its path.
+    /// Time at which the server first answered on `place`, its present path; zero until the server
+    /// changes its path.
     moved: Time,
     run: Run,
     /// Completed visits (stays of the uplink on one path) whose answers may still arrive, oldest
@@ -348,8 +350,9 @@ impl Follow {
     }
 
     /// Returns whether the server seems to receive the datagrams of `path`, although no answer
-    /// arrives by it. That is so if the server sends at least a quarter as much during visits to
-    /// `path` as during answered visits. Returns `None` if the visits are too short or too few.
+    /// arrives by it. That is so if the server sends at least a quarter as much during visits
+    /// (stays of the uplink) to `path` as during answered visits. Returns `None` if the visits are
+    /// too short or too few.
     pub(super) fn is_heard(&self, path: PathId) -> Option<bool> {
         let alone = self.alone[path.index()];
         (alone.usual > 0.0).then_some(alone.bytes * 4.0 >= alone.usual)

@@ -64,7 +64,7 @@ impl Handshakes {
 
     /// Returns the path for handshakes. It is the pinned path (the one in use) if an answer has
     /// arrived on it. Otherwise it is a path on which an answer has arrived meanwhile or, after
-    /// [`FIRST_PTO`], the next usable path.
+    /// [`FIRST_PTO`], the next usable path. If there is none, it remains the pinned path.
     pub(super) fn next_path(&self, now: Time, paths: &Paths) -> Option<PathId> {
         let (pinned, _) = self.pinned_to?;
         Some(self.beyond_silence(now, pinned, paths).unwrap_or(pinned))

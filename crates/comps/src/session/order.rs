@@ -101,7 +101,8 @@ enum Place {
     Probe {
         lets: usize,
     },
-    /// Deliver the datagrams, after those of the same path that were taken for probes.
+    /// Deliver the datagrams, after earlier datagrams of the same path that still wait because
+    /// they were taken for probes.
     Behind,
 }
 

@@ -260,7 +260,7 @@ impl Pins {
     /// Returns the connection of a server's packet with a short header. The first choice is the
     /// connection with the packet's ID. The next one is the oldest pinned connection of a client
     /// with an empty ID that has sent a short header. If all connections are pinned, the last
-    /// choice is the oldest whose client has sent one.
+    /// choice is the oldest connection whose client has sent a short header.
     fn receiver(&mut self, datagram: &[u8]) -> Option<&mut Connection> {
         let all = &self.connections;
         let oldest = |fits: &dyn Fn(&Connection) -> bool| all.iter().position(fits);
@@ -370,7 +370,8 @@ impl Pins {
         }
     }
 
-    /// Makes room by dropping the oldest confirmed connection, or else the oldest of all.
+    /// Makes room by dropping the oldest confirmed connection, or else the oldest connection of
+    /// all.
     fn forget_one(&mut self) {
         if self.connections.len() < CONNECTIONS {
             return;

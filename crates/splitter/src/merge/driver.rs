@@ -61,8 +61,8 @@ pub fn run(settings: Settings, screen: &mut dyn Screen) -> Result<Snapshot, Fail
     run_rereading(settings, None, screen)
 }
 
-/// Runs the far end as [`run`] does. If `reread` is given, SIGHUP instead reads the settings again
-/// with it.
+/// Runs the far end as [`run`] does. If `reread` is given, SIGHUP makes the far end call `reread`
+/// to read the settings again.
 ///
 /// # Errors
 /// As [`run`].
@@ -462,7 +462,8 @@ impl<'s> Driver<'s> {
         self.came = came;
     }
 
-    /// Sends a client's datagrams to its server. Consecutive ones of one flow are sent together.
+    /// Sends a client's datagrams to its server. Consecutive datagrams of one flow are sent
+    /// together.
     fn forward(&mut self, now: Time, client: ClientId, datagrams: &[Datagram]) {
         let state = &mut self.client_states[client.0 as usize];
         datagrams.iter().for_each(|datagram| state.count_in(datagram));

@@ -404,9 +404,9 @@ impl Streams {
         }
     }
 
-    /// Handles an unknown peer that has sent no valid packet by its deadline. Closes its stream, or
-    /// relays it to the web server if there is one. If a TLS handshake is incomplete, the web
-    /// server cannot answer, and the stream is closed at a later deadline.
+    /// Handles an unknown peer that has sent no valid packet in time. Closes the peer's stream, or
+    /// relays the stream to the web server if there is one. If a TLS handshake is incomplete, the
+    /// web server cannot answer, and the stream is closed at a later deadline.
     fn give_up(&mut self, now: Time, number: u64, poller: &Poller) {
         let Some(carrier) = self.carriers.get_mut(&number) else { return };
         match self.behind {

@@ -41,7 +41,7 @@ impl Numbers {
 pub(super) struct Run(pub(super) Arc<Mutex<Numbers>>);
 
 /// A counter of paths: its name, its help, its unit, and a function that returns its value for
-/// each set of labels.
+/// each combination of labels.
 type PathCounter =
     (&'static str, &'static str, Option<Unit>, fn(&PathCounters) -> Vec<(Labels, u64)>);
 /// A label and its value, in addition to the label with the path's name.

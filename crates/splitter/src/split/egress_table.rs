@@ -70,8 +70,8 @@ pub(super) struct EgressTable {
     /// Each path's egress (interface, source address and route) for IPv4 and for IPv6, as far as it
     /// is available. `None` if all clients have one server, as with a local port or a far end.
     families: Option<Vec<[Option<Egress>; 2]>>,
-    /// The last known egress of each path for IPv4 and for IPv6, to which its sockets are bound.
-    /// Empty if `families` is `None`.
+    /// The last known egress of each path for IPv4 and for IPv6, to which the path's sockets are
+    /// bound. Empty if `families` is `None`.
     last: Vec<[Option<Egress>; 2]>,
     fwmark: Option<u32>,
     /// Time of the next lookup; `None` if none is needed.

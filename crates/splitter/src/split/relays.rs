@@ -1,5 +1,5 @@
 //! The driver's part for paths with proxies: events on the proxies' connections, and results of
-//! attempts to open associations.
+//! attempts to open associations (UDP relays of the proxies).
 
 use std::io;
 use std::net::SocketAddr;

@@ -1,4 +1,5 @@
-//! The path sockets: one for each tuple of each session, opened at the tuple's first datagram.
+//! The path sockets: one for each tuple (a path with one of its source ports) of each session,
+//! opened at the tuple's first datagram.
 
 use std::collections::{HashMap, HashSet};
 use std::io;
@@ -174,13 +175,15 @@ impl Sockets {
             .is_some_and(|socket| self.live.get(&(socket.session, socket.tuple)) == Some(&index))
     }
 
-    /// Returns the socket that sends for a tuple; `None` if none is open.
+    /// Returns the socket that sends for a tuple (a path with one of its source ports); `None` if
+    /// none is open.
     pub(super) fn of(&self, session: SessionId, tuple: TupleId) -> Option<&PathSocket> {
         let &index = self.live.get(&(session, tuple))?;
         self.slots[index as usize].socket.as_ref()
     }
 
-    /// Returns the token of the socket that sends for a tuple; `None` if none is open.
+    /// Returns the token of the socket that sends for a tuple (a path with one of its source
+    /// ports); `None` if none is open.
     pub(super) fn token(&self, session: SessionId, tuple: TupleId) -> Option<u64> {
         self.live.get(&(session, tuple)).map(|&index| self.token_of(index))
     }

@@ -57,7 +57,8 @@ pub(super) struct Tunnel {
 /// The state of a path, with the reasons why it is down.
 #[derive(Clone, Copy, Default)]
 struct Condition {
-    /// Reason why the path is down, as found on this machine; `None` if it found none.
+    /// Reason why the path is down, as found on this machine; `None` if this machine has found no
+    /// reason.
     broken: Option<DownReason>,
     /// Whether packets of the far end do not arrive on the path.
     unheard: bool,

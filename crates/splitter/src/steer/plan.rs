@@ -90,8 +90,8 @@ pub struct Plan {
     /// The slot (a set of numbers for routing tables, rules and marks) of the splitter. If another
     /// splitter takes this slot in the meantime, another one replaces it here.
     pub slot: Slot,
-    /// MTU of the interface in bytes: the smallest of the paths or, with a far end, the longest
-    /// packet that fits into the tunnel.
+    /// MTU of the interface in bytes: the smallest MTU of all paths or, with a far end, the length
+    /// of the longest packet that fits into the tunnel.
     pub mtu: u32,
     /// The mark of the splitter's own packets.
     pub own: u32,
@@ -369,7 +369,7 @@ pub(crate) fn namespace_number() -> Result<u64, SteerError> {
 }
 
 /// Returns the machine's name servers that can be reached from other namespaces. If resolv.conf
-/// names only a local one, such as systemd-resolved, its upstream servers are read from
+/// names only a local name server, such as systemd-resolved, its upstream servers are read from
 /// systemd-resolved's own file.
 fn nameservers() -> Vec<IpAddr> {
     let files = ["/etc/resolv.conf", "/run/systemd/resolve/resolv.conf"];

@@ -1,4 +1,4 @@
-//! Associations with the proxies of paths: one for each four-tuple, and a spare one.
+//! Associations (UDP relays) of the proxies of paths: one for each four-tuple, and a spare one.
 //!
 //! A proxy gives each association its own address towards the server, and assigns answers by this
 //! address. If two sessions shared an association, the server would take them for one client, and

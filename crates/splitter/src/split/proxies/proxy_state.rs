@@ -1,4 +1,5 @@
-//! Decides when to ask a proxy for an association, and when to give up its path. Does no I/O.
+//! Decides when to ask a proxy for an association (a UDP relay of the proxy), and when to give up
+//! the proxy's path. Does no I/O.
 
 use std::time::Duration;
 
