@@ -62,7 +62,7 @@ pub struct Config {
     pub keep_silent_paths: bool,
     /// Time without a datagram from its client after which a session is closed.
     pub idle: Duration,
-    /// Maximum number of live sessions. A further session closes the one that has been idle
+    /// Maximum number of live sessions. A further session closes the session that has been idle
     /// longest.
     pub sessions: usize,
     /// The protocol of all sessions, or [`Guess::Look`] to recognise it.

@@ -33,8 +33,8 @@ const FOR_A_WINDOW: usize = 2 << 20;
 
 /// The splitter's core.
 ///
-/// The driver polls it until it returns `None` before it uses the buffer of a batch again: an
-/// [`Output`] may name a part of the batch just handled.
+/// The driver polls the core until that returns `None`, before the driver uses the buffer of a
+/// batch again: an [`Output`] may name a part of the batch just handled.
 #[derive(Debug)]
 pub struct Core {
     /// The settings, and the state that sessions write into.

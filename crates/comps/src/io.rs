@@ -152,7 +152,7 @@ pub enum Output {
     Event(Event),
 }
 
-/// Datagrams to a client that were held until earlier ones had arrived
+/// Datagrams to a client that were held until earlier datagrams had arrived
 /// ([`Config::in_order`](crate::Config::in_order)).
 #[derive(Debug, PartialEq, Eq)]
 pub struct Held {

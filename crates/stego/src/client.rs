@@ -103,8 +103,8 @@ pub struct Client<R> {
     /// the cover has no such hints.
     next_path: Option<String>,
     answers: AnswerSizes,
-    /// Time at which a block from the server last arrived, before that the time of the first
-    /// [`Core::poll`]; `None` before the first poll.
+    /// Time at which a block from the server last arrived. Before the first block, it is the time
+    /// of the first [`Core::poll`]; `None` before that.
     heard: Option<Time>,
     /// Time at which both streams had ended; `None` before.
     done: Option<Time>,

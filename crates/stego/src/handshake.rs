@@ -106,8 +106,9 @@ pub(crate) struct ReplayCache {
 }
 
 impl ReplayCache {
-    /// Processes a HELLO. Returns `None` in four cases: its sender does not know the key, its time
-    /// is wrong, it is a replay, or the cache is full. The server must not answer then.
+    /// Processes a HELLO. Returns `None` in four cases: the sender does not know the key, the time
+    /// in the HELLO is wrong, the HELLO is a replay, or the cache is full. The server must not
+    /// answer then.
     pub(crate) fn read(
         &mut self,
         key: &ServerKey,

@@ -16,8 +16,8 @@ const ACK_FIXED: usize = 48;
 const DELAY: Duration = Duration::from_millis(20);
 /// Number of chunks after which an acknowledgement is sent at once.
 const CHUNKS: u32 = 4;
-/// Maximum delay of an acknowledgement after [`Inbox::delay_acks`], however many chunks arrive. It
-/// is a quarter of the other end's minimum patience.
+/// Maximum delay of an acknowledgement after [`Inbox::delay_acks`], however many chunks arrive.
+/// This delay is a quarter of the minimum time that the other end waits for an acknowledgement.
 const COALESCED_DELAY: Duration = Duration::from_millis(100);
 /// Number of round trips that the window is meant to last at least. A window that is used up in
 /// less time was too small.
@@ -160,8 +160,8 @@ impl Inbox {
         }
     }
 
-    /// Adds the waiting chunk `number` to the ranges. It begins a range, extends one, or joins
-    /// two.
+    /// Adds the waiting chunk `number` to the ranges. The chunk begins a range, extends a range,
+    /// or joins two ranges.
     fn note(&mut self, number: u64) {
         self.waiting += 1;
         let mut range = number..number + 1;

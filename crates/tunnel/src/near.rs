@@ -377,8 +377,8 @@ impl<R: CryptoRng> Near<R> {
         Some(path)
     }
 
-    /// Appends a packet with `frame`, whatever its content, after skipping `skip` numbers. It is
-    /// for frames that this crate does not know, which the other end drops. Returns false if there
+    /// Appends a packet with `frame`, whatever its content, after skipping `skip` numbers. The
+    /// function is for frames of unknown kinds, which the other end drops. Returns false if there
     /// is no session, or if the session has no such path.
     pub fn seal_frame(&mut self, path: PathId, skip: u64, frame: &[u8], out: &mut Vec<u8>) -> bool {
         self.session.seal_frame(&self.disguise, path, skip, &[frame], out)

@@ -69,8 +69,8 @@ pub enum Side {
 pub enum Mark {
     /// The datagram shows no feature of the protocol.
     None,
-    /// Fewer than 32 fixed bits match: chance or another protocol could have produced the
-    /// datagram.
+    /// Fewer than 32 fixed bits match, so that the datagram may come from another protocol, or
+    /// match by chance.
     Weak,
     /// The datagram's fixed fields and lengths match the protocol.
     Strong,

@@ -63,8 +63,8 @@ impl Candidate {
 #[derive(Debug)]
 pub struct Recogniser {
     candidate: Option<Candidate>,
-    /// A protocol with a weak mark that the client's datagrams agree with. The server's first
-    /// datagram can contradict it.
+    /// A protocol of which the client's first datagram has only a weak mark, and with which later
+    /// datagrams of the client agree. The server's first datagram can contradict it.
     unanswered: Option<Candidate>,
     finding: Option<Finding>,
     left: u8,

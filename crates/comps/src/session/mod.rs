@@ -390,7 +390,8 @@ impl Session {
 
 /// Returns the session's own splitter, with its draw of the schedule. `change` is the number of
 /// the change of settings that caused this draw; `None` for the first draw. If `keeps` is true,
-/// the session stays on one path: the schedule never chooses a path again, and is never redrawn.
+/// the session stays on one path: the schedule never chooses a path again, and its random choices
+/// are never drawn again.
 fn splitter(id: SessionId, config: &Config, keeps: bool, change: Option<u64>) -> Splitter {
     let suffix = change.map_or_else(String::new, |change| format!(" {change}"));
     let seed = config.seed;

@@ -194,7 +194,7 @@ impl InOrder {
         free
     }
 
-    /// Returns when [`InOrder::release`] will have datagrams, if none arrive before.
+    /// Returns when [`InOrder::release`] will have datagrams, if no datagrams arrive before.
     pub(super) fn next_timeout(&self, longest: Duration) -> Option<Time> {
         let probe = self.probes.front().map(|probe| probe.due);
         let held = self.held.front().map(|(since, _, _)| {

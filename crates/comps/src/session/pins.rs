@@ -272,9 +272,9 @@ impl Pins {
         self.connections.get_mut(place)
     }
 
-    /// Processes a client's packet with a long header, which belongs to a new connection or to one
-    /// whose handshake continues. If `is_last_flight`, the handshake continues, whatever the
-    /// packet's ID.
+    /// Processes a client's packet with a long header, which begins a new connection, or continues
+    /// the handshake of a known connection. If `is_last_flight`, the handshake continues, whatever
+    /// the packet's ID.
     fn pin(&mut self, now: Time, packet: &Long, is_last_flight: bool) {
         self.held = true;
         let early = packet.kind == Kind::ZeroRtt;

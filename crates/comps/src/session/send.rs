@@ -180,8 +180,8 @@ impl Session {
         went > 0
     }
 
-    /// Sends datagrams by the path of handshakes. Returns how many were sent or queued, which is
-    /// all of them.
+    /// Sends datagrams by the path of handshakes. All of them are sent or queued; returns their
+    /// number.
     fn send_pinned(&mut self, now: Time, run: Run<'_>, common: &mut Common) -> u64 {
         let cookie = self.cookie_route(now, common);
         if cookie.is_some() {

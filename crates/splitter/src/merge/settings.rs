@@ -175,7 +175,7 @@ pub struct Snapshot {
     pub flows: usize,
     /// Number of answered handshakes.
     pub handshakes: u64,
-    /// Number of packets that belong to no client, or arrived twice. None was answered.
+    /// Number of packets that belong to no client, or arrived twice. No such packet was answered.
     pub strangers: u64,
     /// Number of datagrams that the kernel dropped on arrival because our socket's buffer was
     /// full.

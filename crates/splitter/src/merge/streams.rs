@@ -90,17 +90,17 @@ impl Entry {
 /// Owner of a stream, as far as it is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Owner {
-    /// Unknown. The field is the deadline for a client's packet.
+    /// The sender is unknown. The field is the deadline for a client's packet.
     Stranger(Time),
-    /// Unknown, after bytes that no client sends; its bytes are dropped. The field is the time at
-    /// which the stream is closed.
+    /// The sender is unknown, and has sent bytes that no client sends. Further bytes are dropped.
+    /// The field is the time at which the stream is closed.
     Muted(Time),
     /// A peer whose handshake was answered, so it knows our public key. The field is the deadline
     /// for a packet of a session.
     Greeted(Time),
     /// An unknown peer whose stream is relayed to the web server.
     Handed,
-    /// This client.
+    /// The stream belongs to this client.
     Client(ClientId),
 }
 

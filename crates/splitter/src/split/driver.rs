@@ -63,13 +63,13 @@ pub fn run_until(
     run_driver(Driver::new(settings, None, screen, Some(stop))?)
 }
 
-/// Runs the splitter as [`run`] does. With `reread`, SIGHUP instead reads the settings again, and
-/// sessions continue under the new settings. SIGHUP still ends the run if the terminal on which
-/// the run began is gone.
+/// Runs the splitter as [`run`] does. If `reread` is given, SIGHUP makes the splitter read its
+/// settings again, and sessions continue under the new settings. SIGHUP still ends the splitter if
+/// the terminal on which it was started is gone.
 ///
 /// # Errors
-/// The errors of [`run`]. Errors in settings that are read during the run are shown on the screen,
-/// and change nothing.
+/// The errors of [`run`]. Errors in settings that are read again are shown on the screen, and
+/// change nothing.
 pub fn run_rereading(
     settings: Settings,
     reread: Option<Reread<'_>>,

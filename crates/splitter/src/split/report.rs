@@ -28,8 +28,8 @@ pub(super) struct Report<'s> {
     missed: u64,
     /// Number of datagrams to clients that could not be delivered.
     pub(super) not_returned: u64,
-    /// Number of datagrams from proxies that were dropped: fragments, malformed ones, and datagrams
-    /// not from the server.
+    /// Number of datagrams from proxies that were dropped: fragments, malformed datagrams, and
+    /// datagrams that the server did not send.
     pub(super) foreign: u64,
     /// Number of packets at the interface that the kernel or programs send on every interface, such
     /// as router solicitations.

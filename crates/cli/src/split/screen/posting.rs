@@ -24,8 +24,8 @@ pub(in crate::split) struct Posting<'s> {
     /// `counts` has the number of datagrams from each path at that time.
     answers: Map<String, Value>,
     counts: Vec<(String, u64)>,
-    /// Interval timer for publishing the status. `shows` is the one for passing counters to
-    /// `inner`.
+    /// Interval timer for publishing the status. `shows` is the interval timer for passing
+    /// counters to `inner`.
     posts: Pace,
     shows: Pace,
 }
