@@ -1,5 +1,6 @@
 //! Test that every command in the README and the guides exists. Commands of this program are
-//! parsed by its command line, those of `make` are looked up in the Makefile, and others by name.
+//! parsed by its command line, targets of `make` are looked up in the Makefile, and other programs
+//! by name.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 

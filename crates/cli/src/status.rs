@@ -78,14 +78,16 @@ impl StatusArgs {
     }
 }
 
-/// Returns whether `run` has the name `name`. If `name` is `None`, every run does.
+/// Returns whether the running program `run` has the name `name`. If `name` is `None`, every
+/// program is accepted.
 fn is_wanted(run: &Value, name: Option<&str>) -> bool {
     name.is_none_or(|name| {
         run["name"] == name || name.parse().is_ok_and(|pid: u64| run["pid"] == pid)
     })
 }
 
-/// Checks the name of a run, which appears in lines and tables.
+/// Checks the name that a user gives to a running program (`--name`), which appears in lines and
+/// tables.
 ///
 /// # Errors
 /// The name is empty, longer than 32 bytes, or has characters other than letters, digits, `_.-`.
@@ -102,16 +104,16 @@ pub(crate) fn now() -> f64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64())
 }
 
-/// The published status of this run, which `anabranch status` shows.
+/// The published status of this running program, which `anabranch status` shows.
 pub(crate) struct PublishedStatus {
     socket: StatusSocket,
     told: Map<String, Value>,
 }
 
 impl PublishedStatus {
-    /// Opens the published status of a run of this kind, with the run's name and its file of
-    /// settings, if it has them. Returns `None` if the status cannot be published. The run
-    /// continues without it.
+    /// Opens the published status of a running program of this kind, with its name (`--name`) and
+    /// its file of settings, if it has them. Returns `None` if the status cannot be published. The
+    /// program continues without it.
     pub(crate) fn named(
         kind: &str,
         name: Option<&str>,
@@ -154,8 +156,8 @@ impl PublishedStatus {
     }
 }
 
-/// Describes a run. The run may be another user's, so control characters in its texts are made
-/// harmless for a terminal.
+/// Describes a running program. It may be another user's, so control characters in its texts are
+/// made harmless for a terminal.
 fn words(run: &Value, now: f64) -> String {
     let text = |value: &Value| legible(value.as_str().unwrap_or("?"));
     let since = span(now - run["started"].as_f64().unwrap_or(now));

@@ -19,30 +19,32 @@ pub const EVERY: &str = "100ms";
 /// have the same, equal probabilities, so these do not identify a session.
 pub const FAR_END_SCHEDULE: &str = "uniform";
 
-/// Default length of a run with a far end: a geometric random number of datagrams with mean 10. It
-/// applies if the schedule's publication specifies no length. Compared with runs of 50 ms, attacks
-/// recognise fewer short and slow page loads, and transfers are faster because several paths carry
-/// data at a time (docs/results/schedules.md, docs/notes/forwarder-performance.md).
+/// Default length of a run (consecutive datagrams on one path) with a far end: a geometric random
+/// number of datagrams with mean 10. It applies if the schedule's publication specifies no length.
+/// Compared with runs of 50 ms, attacks recognise fewer short and slow page loads, and transfers
+/// are faster because several paths carry data at a time (docs/results/schedules.md,
+/// docs/notes/forwarder-performance.md).
 pub const FAR_END_EVERY: &str = "~10p";
 
 /// The settings of one splitter: its paths, and how sessions use them.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Number of source ports of each path, at least 1. Each new run uses the next port of its
-    /// path.
+    /// Number of source ports of each path, at least 1. Each new run (consecutive datagrams on one
+    /// path) uses the next port of its path.
     pub ports: Vec<u16>,
     /// Index in `ports` of the path of QUIC and WireGuard handshakes and of DNS queries. `None` if
-    /// the user names no such path.
+    /// the user names no path for them.
     pub handshake: Option<usize>,
     /// Whether the schedule may also use the handshake path for all other datagrams. If not, the
     /// handshake path must be the last path.
     pub handshake_scheduled: bool,
-    /// The scheduler that chooses the path of each run.
+    /// The scheduler that chooses the path of each run (consecutive datagrams of a session on one
+    /// path).
     pub schedule: Spec,
     /// Length of a run: the consecutive datagrams of a session that use one path.
     pub every: Every,
-    /// The silence of a session after which its schedule is redrawn; `None` keeps the first draw
-    /// for the session's life.
+    /// Time of silence after which a session draws the random choices of its schedule again;
+    /// `None` keeps the first draw for the session's life.
     pub redraw: Option<Silence>,
     /// The random delay of a client's datagrams before the split; `None` delays nothing.
     pub jitter: Option<Jitter>,
@@ -54,13 +56,13 @@ pub struct Config {
     /// Maximum time for which datagrams from the server are held to restore their order, after the
     /// server has moved to another path. `None` delivers all datagrams on arrival.
     pub in_order: Option<Duration>,
-    /// Whether the schedule continues to use a path on which no answer has ever arrived, if answers
-    /// have arrived on only one other path. Otherwise that path is taken out after 3 s
+    /// Whether to keep using a silent path, on which no answer has ever arrived, if only one other
+    /// path has brought answers. If false, the silent path is taken out of use after 3 s
     /// ([`DownReason::NeverAnswered`](crate::DownReason::NeverAnswered)).
     pub keep_silent_paths: bool,
     /// Time without a datagram from its client after which a session is closed.
     pub idle: Duration,
-    /// Maximum number of live sessions. A further session closes the one that has been idle
+    /// Maximum number of live sessions. A further session closes the session that has been idle
     /// longest.
     pub sessions: usize,
     /// The protocol of all sessions, or [`Guess::Look`] to recognise it.

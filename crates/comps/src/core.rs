@@ -33,8 +33,8 @@ const FOR_A_WINDOW: usize = 2 << 20;
 
 /// The splitter's core.
 ///
-/// The driver polls it until it returns `None` before it uses the buffer of a batch again: an
-/// [`Output`] may name a part of the batch just handled.
+/// The driver polls the core until that returns `None`, before the driver uses the buffer of a
+/// batch again: an [`Output`] may name a part of the batch just handled.
 #[derive(Debug)]
 pub struct Core {
     /// The settings, and the state that sessions write into.
@@ -54,7 +54,8 @@ pub struct Core {
     refusal_limit: ReportLimit,
     /// Totals of closed sessions that were never split.
     unsplit: Unsplit,
-    /// The path of each tuple; all sessions have the same layout.
+    /// The path of each tuple (a path with one of its source ports). All sessions have the same
+    /// layout.
     layout: Tuples,
     own: BTreeSet<SocketAddr>,
     removed: PathCounters,
@@ -467,7 +468,8 @@ fn check(config: &Config) -> Result<(), SpecError> {
     config.schedule.build(config.scheduled(), seed::stream(config.seed, 0, "trial")).map(drop)
 }
 
-/// Returns whether sessions may keep their present draw of the schedule under the new settings.
+/// Returns whether sessions may keep the random choices that they have already drawn for the
+/// schedule under the new settings.
 fn draws_alike(old: &Config, new: &Config, numbers: &Renumbering) -> bool {
     let drawn = |config: &Config| {
         (config.schedule.to_string(), config.every, config.redraw, config.seed, config.scheduled())
@@ -484,8 +486,8 @@ struct ReportLimit {
 }
 
 impl ReportLimit {
-    /// Adds `datagrams` to the unreported ones. Returns the number to report if a report is due,
-    /// else `None`.
+    /// Adds `datagrams` to the number of unreported datagrams. Returns that number if a report is
+    /// due, else `None`.
     fn due(&mut self, now: Time, datagrams: u64) -> Option<u64> {
         self.unreported += datagrams;
         if now < self.next {

@@ -9,16 +9,18 @@ use crate::DownReason;
 /// Number of consecutive datagrams that are copied in one round of attempts on a path that is
 /// down.
 const ROUND: u8 = 4;
-/// Pause between two rounds of attempts on a path that is down, and after an answered round.
+/// Pause between two rounds of attempts (copies of datagrams) on a path that is down, and after a
+/// round that was answered.
 const RETRY: Duration = Duration::from_secs(1);
-/// First pause between two rounds of attempts on a path whose data was unanswered. Each round
-/// without an answer doubles the pause.
+/// First pause between two rounds of attempts (copies of datagrams) on a path whose data was
+/// unanswered. Each round without an answer doubles the pause.
 const CAUTIOUS_RETRY: Duration = Duration::from_secs(5);
-/// Longest pause between two such rounds.
+/// Longest pause between two rounds of attempts (copies of datagrams) on a path whose data was
+/// unanswered.
 const LONGEST_RETRY: Duration = Duration::from_secs(60);
 /// Number of consecutive rounds with an answer before a path whose data was unanswered is used
-/// again. A server that sends a handshake to an unknown address does so less often: fastd 22
-/// every 15 s.
+/// again. A server may send handshakes to an unknown address, but too rarely to answer two rounds
+/// in a row: fastd 22 sends one every 15 s.
 const ANSWERED_ROUNDS: u8 = 2;
 /// Time from the last attempt on a path with a local error until the path is used again, if no
 /// further error occurs.
@@ -29,16 +31,17 @@ const NO_NEWS: Duration = Duration::from_secs(1);
 pub(crate) struct Down {
     reason: DownReason,
     next_try: Time,
-    /// Number of completed rounds of copies.
+    /// Number of completed rounds of attempts, in which copies of datagrams were sent by this
+    /// path.
     tries: u32,
-    /// Number of copies sent in this round.
+    /// Number of copies of datagrams sent in the present round of attempts.
     copies: u8,
     tried: Option<Time>,
-    /// Number of consecutive rounds that were answered, the present one included.
+    /// Number of consecutive rounds of attempts that were answered, the present one included.
     answered: u8,
-    /// Whether the latest round has had no answer so far.
+    /// Whether the latest round of attempts (copies of datagrams) has had no answer so far.
     awaits: bool,
-    /// Pause after a round of attempts.
+    /// Pause after a round of attempts (copies of datagrams).
     pause: Duration,
 }
 
@@ -61,7 +64,8 @@ impl Down {
         self.reason
     }
 
-    /// Records a further failure of the path: the present round ends.
+    /// Records a further failure of the path. The present round of attempts (copies of datagrams
+    /// sent by the path) ends.
     pub(crate) fn on_failure(&mut self, now: Time) {
         let tries = self.tries + u32::from(self.copies > 0);
         *self = Down { next_try: now + self.pause, tries, copies: 0, tried: None, ..*self };
@@ -106,8 +110,9 @@ impl Down {
 
     /// Records an answer on this path. Returns whether the path is up again.
     ///
-    /// An answer ends the round of a path whose data was unanswered. If the answer is a handshake,
-    /// the client's reply to it must not be copied: the server would move to this path.
+    /// If the path is down because its data was unanswered, an answer ends the present round of
+    /// attempts, in which copies of datagrams are sent. If the answer is a handshake, the client's
+    /// reply to it must not be copied: the server would move to this path.
     pub(crate) fn on_answer(&mut self, now: Time) -> bool {
         if self.reason != DownReason::DataUnanswered {
             return true;
@@ -119,8 +124,9 @@ impl Down {
         self.answered >= ANSWERED_ROUNDS
     }
 
-    /// Ends the present round of a path whose data was unanswered, and delays the next one. Another
-    /// such path has an answer, and the client's reply to it must not be copied.
+    /// Ends the present round of attempts (copies of datagrams) on a path whose data was
+    /// unanswered, and delays the next round. The caller does this when another such path has an
+    /// answer, because the client's reply to that answer must not be copied.
     pub(crate) fn postpone(&mut self, now: Time) {
         if self.reason == DownReason::DataUnanswered {
             if std::mem::take(&mut self.awaits) {
@@ -131,8 +137,8 @@ impl Down {
         }
     }
 
-    /// Returns when the path is up again if no further error occurs. Returns `None` if it needs an
-    /// answer, or was not tried yet.
+    /// Returns when the path is up again if no further error occurs. Returns `None` if the path
+    /// needs an answer, or if no attempt was made yet.
     pub(crate) fn recovers_at(&self) -> Option<Time> {
         (!self.reason.needs_answer()).then_some(self.tried? + NO_NEWS)
     }

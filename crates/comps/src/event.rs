@@ -90,9 +90,9 @@ pub enum Event {
         /// Measured round-trip time of the handshake.
         rtt: Duration,
     },
-    /// A session has stayed on one path for at least 3 s of traffic and the length of three runs,
-    /// for a reason other than the random choices of the schedule. Reported once until the session
-    /// changes its path.
+    /// A session has stayed on one path, and not because of the schedule's random choices. The
+    /// stay is reported once, after at least 3 s of traffic and three times the length of a run
+    /// (the consecutive datagrams between two choices of a path).
     Kept {
         /// The session.
         session: SessionId,
@@ -157,7 +157,7 @@ pub enum Event {
 /// The reason why a session stays on one path, or was never split.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kept {
-    /// The session is shorter than a run of the schedule.
+    /// The session is shorter than a run, the consecutive datagrams between two choices of a path.
     Short,
     /// The handshake of a QUIC connection is not confirmed.
     Handshake,

@@ -19,8 +19,8 @@ const DOUBT: Duration = Duration::from_millis(300);
 const ANSWERS: u64 = 8;
 /// Longest pause between two datagrams during which the path counts as used.
 const LONGEST_PAUSE: Duration = Duration::from_millis(300);
-/// Maximum number of answers of a path whose data seems to earn none. Handshake packets count as
-/// answers.
+/// Maximum number of answers on a path whose data seems to get none. The few answers may be
+/// handshake packets, which a server sends even if it ignores data.
 const FEW: u32 = 3;
 
 /// A period in which the path was used and brought no answer.
@@ -54,8 +54,8 @@ pub(crate) struct Health {
     /// Number of answers on this path since it was last down.
     answers: u32,
     silence: Option<Silence>,
-    /// Time since which datagrams of this path are also sent by an answering path; `None` if they
-    /// are not.
+    /// Time since which datagrams of this path are also sent by an answering path; `None` if the
+    /// path alone carries them.
     doubted: Option<Time>,
     down: Option<Down>,
 }
@@ -150,13 +150,14 @@ impl Health {
         }
     }
 
-    /// Delays the attempts on this path if its data was unanswered ([`Down::postpone`]).
+    /// Delays the next round of attempts (copies of datagrams) on this path, if its data was
+    /// unanswered ([`Down::postpone`]).
     pub(crate) fn postpone(&mut self, now: Time) {
         self.down.iter_mut().for_each(|down| down.postpone(now));
     }
 
-    /// Marks the path as up again if it is down because its data was unanswered. Returns whether it
-    /// was.
+    /// Marks the path as up again if it is down because its data was unanswered. Returns true if
+    /// it did so.
     pub(crate) fn recall(&mut self) -> bool {
         let recalled = self.down.take_if(|down| down.reason() == DownReason::DataUnanswered);
         if recalled.is_some() {
@@ -176,8 +177,9 @@ impl Health {
         Some(silence.since)
     }
 
-    /// Returns when the path was first doubted. Returns `None` unless the path was used for
-    /// [`DOUBT`] and has never brought an answer.
+    /// Returns when the splitter first doubted the path, that is, suspected that it brings no
+    /// answers. Returns `None` unless the path was used for [`DOUBT`] and has never brought an
+    /// answer.
     pub(crate) fn doubt(&mut self, now: Time) -> Option<Time> {
         let used = self.silence.filter(|silence| silence.server_was_active)?.used;
         (used >= DOUBT && self.heard.is_none()).then(|| *self.doubted.get_or_insert(now))

@@ -25,7 +25,7 @@ pub enum Input<'a> {
     Server {
         /// The session that owns the socket at which the datagrams arrived.
         session: SessionId,
-        /// The tuple of that socket.
+        /// The tuple of that socket: its path, with one of the path's source ports.
         tuple: TupleId,
         /// The datagrams.
         batch: Batch<'a>,
@@ -48,7 +48,7 @@ pub enum Input<'a> {
         /// only an IPv6 address.
         barred: &'a [PathId],
     },
-    /// A socket was opened for a tuple.
+    /// A socket was opened for a tuple (a path with one of its source ports).
     Opened {
         /// Local address of the socket. It identifies our own traffic if that returns to us.
         local: SocketAddr,
@@ -62,7 +62,7 @@ pub enum Input<'a> {
     Failed {
         /// The session.
         session: SessionId,
-        /// The tuple.
+        /// The tuple (a path with one of its source ports) of the socket.
         tuple: TupleId,
         /// The error.
         failure: Failure,
@@ -78,8 +78,8 @@ pub enum Input<'a> {
         /// The reason why the path is broken; `None` if it works again.
         broken: Option<DownReason>,
     },
-    /// The state of each path's window, one view per path, for a schedule that uses windows. The
-    /// core then sends datagrams that wait for a window.
+    /// The state of each path's congestion window, one view per path, for a schedule that uses
+    /// windows. The core then sends datagrams that wait for room in a window.
     Windows(&'a [PathView]),
     /// The program shuts down.
     Shutdown,
@@ -112,11 +112,12 @@ pub(crate) type Ends = (SocketAddr, Option<SocketAddr>);
 /// An action for the driver.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Output {
-    /// Send datagrams to the server by a tuple. If the tuple has no socket, open one first.
+    /// Send datagrams to the server by a tuple (a path with one of its source ports). If the tuple
+    /// has no socket, open one first.
     Send {
         /// The session.
         session: SessionId,
-        /// The tuple.
+        /// The tuple (a path with one of its source ports) that sends the datagrams.
         tuple: TupleId,
         /// The path that the tuple belongs to.
         path: PathId,
@@ -151,7 +152,7 @@ pub enum Output {
     Event(Event),
 }
 
-/// Datagrams to a client that were held until earlier ones had arrived
+/// Datagrams to a client that were held until earlier datagrams had arrived
 /// ([`Config::in_order`](crate::Config::in_order)).
 #[derive(Debug, PartialEq, Eq)]
 pub struct Held {
@@ -166,8 +167,8 @@ pub struct Held {
 /// Datagrams to send.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Payload {
-    /// The bytes in this range of the batch just handled, divided by the batch's stride, with its
-    /// ECN bits.
+    /// Bytes of the batch just handled, in this range. They are datagrams of the batch's stride
+    /// (the length of one datagram), with its ECN bits.
     Live(Range<usize>),
     /// One datagram that was queued.
     Kept {

@@ -5,7 +5,8 @@ use anabranch_multipath::PathId;
 use crate::tuples::Tuples;
 use crate::{Config, TupleId};
 
-/// A map from the old numbers of paths and tuples to the new ones.
+/// A map from the old numbers of paths and tuples (paths with one of their source ports) to the
+/// new numbers.
 ///
 /// A path that remains keeps its tuples, as far as it still has their ports. A removed path has no
 /// tuples.
@@ -50,7 +51,8 @@ impl Renumbering {
         Some((now, new.tuple(now, port)?))
     }
 
-    /// Returns whether the first `count` paths are the same under the old and the new settings.
+    /// Returns whether the first `count` paths under the new settings are the first `count` paths
+    /// under the old settings.
     pub(crate) fn keeps_first(&self, count: usize) -> bool {
         let same = |(index, before): (usize, &Option<PathId>)| *before == Some(PathId::at(index));
         self.before.iter().take(count).enumerate().all(same)

@@ -8,16 +8,16 @@ use anabranch_multipath::Time;
 /// windows if there were enough samples.
 const WINDOW: Duration = Duration::from_secs(10);
 /// Assumed round-trip time before the first sample: a path must have been idle in both directions
-/// for this time before a visit is timed.
+/// for this time before a visit (a stay of the session on this path) is timed.
 const UNKNOWN: Duration = Duration::from_millis(100);
-/// Minimum idle time of a path, in each direction, before a visit is timed, however short its
-/// round-trip time is. Radio links and busy machines deliver queued datagrams in bursts, with
-/// shorter pauses between them.
+/// Minimum idle time of a path, in each direction, before a visit (a stay of the session on this
+/// path) is timed, however short its round-trip time is. Radio links and busy machines deliver
+/// queued datagrams in bursts, with shorter pauses between them.
 const LEAST: Duration = Duration::from_millis(20);
 /// Maximum time from a datagram to its answer. A later answer belongs to another datagram.
 const LATEST: Duration = Duration::from_secs(3);
-/// Age of an unanswered datagram after which its time is not used for the next answer. The server
-/// does not answer datagrams of its kind, or it is lost.
+/// Age of an unanswered datagram after which its time is not used for the next answer. The
+/// datagram is lost, or the server does not answer datagrams of its kind.
 const UNANSWERED: Duration = Duration::from_secs(1);
 /// Minimum number of samples in a window before it replaces an older minimum. Fewer samples may all
 /// be late answers of a server with little to send.
@@ -25,14 +25,14 @@ const SAMPLES: u32 = 3;
 /// Number of samples needed before an estimate above [`UNKNOWN`] is used.
 const AGREE: u32 = 2;
 
-/// Measurement of the time from the first datagram of a visit to a path to the first answer by
-/// that path.
+/// Measurement of the time from the first datagram of a visit (a stay of the session on one path)
+/// to the first answer by that path.
 ///
 /// Every sample is an upper bound, because the server may have had nothing to send at once. So the
-/// estimate is the minimum over the last 10-20 s. A sample is valid only if no answer to an earlier
-/// visit is still in flight when the visit begins. A download can fill the queue of a path, which
-/// then drains long after the session has left the path. The next datagram of that queue would look
-/// like an immediate answer. See [`RttFilter::has_settled`].
+/// estimate is the minimum over the last 10-20 s. A sample is valid only if no answer to an
+/// earlier visit is still in flight when the visit begins. A download can fill the queue of a
+/// path, which then drains long after the session has left the path. The next datagram of that
+/// queue would look like an immediate answer. See [`RttFilter::has_settled`].
 #[derive(Debug, Default)]
 pub(crate) struct RttFilter {
     sent: Option<Time>,

@@ -46,9 +46,10 @@ pub struct PathCounters {
     pub up: Flow,
     /// Server to client.
     pub down: Flow,
-    /// Runs that began here after a run on another path, or on another port of this path.
+    /// Number of runs (consecutive datagrams of a session on one path) that began here after a run
+    /// on another path, or on another port of this path.
     pub switches: u64,
-    /// Additional copies of live datagrams, sent to try the path or to keep it open at NATs
+    /// Additional copies of live datagrams, sent to test the path or to keep it open at NATs
     /// (counted in `up`, too).
     pub copies: u64,
     /// Datagrams that were not sent.
@@ -61,7 +62,7 @@ pub struct PathCounters {
     pub works: bool,
     /// Sessions that found the path silent and do not use it.
     pub silent_sessions: usize,
-    /// Counters of the stream, if the path is one. The driver fills them in.
+    /// Counters of the stream, if the path is a stream to the far end. The driver fills them in.
     pub stream: Option<StreamCounters>,
 }
 
@@ -74,7 +75,7 @@ pub struct StreamCounters {
     pub queued: u64,
     /// Packets dropped because they waited too long.
     pub aged: u64,
-    /// Connections that ended.
+    /// Number of connections of the stream that ended.
     pub ended: u64,
     /// Onion circuits that were replaced by another one because they were too slow.
     pub replaced: u64,
@@ -136,8 +137,8 @@ pub struct FarEndCounters {
     pub lost: u64,
     /// Longest time that a datagram waits for older ones.
     pub patience: Duration,
-    /// Decoys sent to the far end, and those received from it and dropped. They are in no path's
-    /// counters.
+    /// Decoys (false packets) sent to the far end, and decoys received from it and dropped. No
+    /// path's counters include them.
     pub decoys: [Flow; 2],
 }
 
@@ -146,7 +147,7 @@ pub struct FarEndCounters {
 pub struct Silent {
     /// Number of such sessions.
     pub sessions: usize,
-    /// The longest of these silences.
+    /// The longest of these sessions' silences.
     pub waited: Duration,
     /// Time of the last answer of any of their servers; `None` if none ever answered.
     pub last: Option<Time>,
@@ -175,7 +176,7 @@ pub struct Snapshot {
     pub no_path: u64,
     /// Datagrams waiting now, including delayed ones.
     pub waiting: usize,
-    /// Datagrams sent before their delay ended, because the queue exceeded its limit.
+    /// Datagrams sent before their delay ended, because their queue exceeded its limit.
     pub hurried: u64,
     /// Datagrams refused because they were our own, returned by a loop.
     pub looped: u64,

@@ -33,8 +33,8 @@ impl Tuples {
         Tuples { first: first.into(), ports: ports.into(), allowed: ports.into(), turn }
     }
 
-    /// Excludes `paths` and allows all other paths, including those barred before. Also undoes a
-    /// [`Tuples::cut`].
+    /// Excludes `paths`, and allows all other paths, even if they were excluded before. Also
+    /// undoes a [`Tuples::cut`].
     pub(crate) fn bar(&mut self, paths: &[PathId]) {
         for (ports, ends) in self.ports.iter_mut().zip(self.first.windows(2)) {
             *ports = ends[1] - ends[0];
@@ -48,7 +48,8 @@ impl Tuples {
         self.allowed.clone_from(&self.ports);
     }
 
-    /// Returns the number of tuples that the session may use.
+    /// Returns the number of tuples (paths with one of their source ports) that the session may
+    /// use.
     pub(crate) fn in_use(&self) -> usize {
         self.allowed.iter().map(|&count| usize::from(count)).sum()
     }
@@ -82,8 +83,9 @@ impl Tuples {
         (first + port < self.first[path.index() + 1]).then_some(TupleId(first + port))
     }
 
-    /// Returns the tuples under new settings, without a cut. Paths that remain keep their current
-    /// port, and barred ones stay barred.
+    /// Returns the tuples (paths with one of their source ports) under new settings, without any
+    /// limit on their number. Paths that remain keep their current port, and barred paths stay
+    /// barred.
     pub(crate) fn renumbered(&self, config: &Config, numbers: &Renumbering) -> Tuples {
         let mut tuples = Tuples::new(&config.ports);
         let mut barred = Vec::new();
@@ -104,9 +106,9 @@ impl Tuples {
         self.allowed[path.index()] > 0
     }
 
-    /// Leaves at most `limit` tuples in use, but always one for the schedule. The first is for the
-    /// handshake path (which needs no more), then one for each other path in order, then further
-    /// ports in turn.
+    /// Leaves at most `limit` tuples in use, but always one for the schedule. The handshake path
+    /// gets the first one and needs no more. Each other path gets one, in order. The rest go to
+    /// further ports of these paths in turn.
     pub(crate) fn cut(
         &mut self,
         limit: usize,

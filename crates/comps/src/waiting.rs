@@ -11,7 +11,8 @@ use crate::Batch;
 /// Maximum number of datagrams that a session queues.
 const LIMIT: usize = 128;
 
-/// Maximum wait of a datagram. An older one is useless, as all protocols have retransmitted it.
+/// Maximum wait of a datagram. An older datagram is useless, because all protocols have
+/// retransmitted it.
 const PATIENCE: Duration = Duration::from_secs(3);
 
 /// A datagram in a queue.

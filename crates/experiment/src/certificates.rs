@@ -1,4 +1,4 @@
-//! Certificates for test web servers, generated for one run and kept in memory.
+//! Certificates for test web servers, generated for one start of the program and kept in memory.
 
 use base64ct::{Base64, Encoding};
 use rcgen::{
@@ -8,7 +8,7 @@ use rcgen::{
 use sha2::{Digest, Sha256};
 
 /// A certificate for each host, signed by a new certificate authority. All certificates share one
-/// key, so that a browser can be configured to trust them by the hash of that key.
+/// key, so that a browser can be configured to trust all of them by the hash of that key.
 pub(super) struct Certificates {
     /// Private key of all certificates, in PEM format.
     pub(super) key: String,

@@ -25,8 +25,8 @@ pub struct Journal<R> {
     records: Vec<R>,
 }
 
-/// Member of the journal's first line that a resumed run may extend: the third-party programs,
-/// since that run may need more.
+/// Member of the journal's first line that may grow when the experiment is resumed: the
+/// third-party programs, because more of them may be needed then.
 const GROWS: &str = "programs";
 /// Members of the journal's first line that describe the origin of the results. Options do not set
 /// them.
@@ -41,8 +41,8 @@ pub enum JournalError {
     Busy(PathBuf),
     /// The file is not a journal, or the line with this number (from 1) is malformed.
     Line(PathBuf, usize, String),
-    /// The journal belongs to a run with other settings. The fields are the path, the name of the
-    /// first setting that differs, its value in the journal, and its value in this run.
+    /// The journal belongs to an experiment with other settings. The fields are the path, the name
+    /// of the first setting that differs, its value in the journal, and its present value.
     Other(PathBuf, String, Value, Value),
 }
 
@@ -129,8 +129,8 @@ impl<R: Serialize + DeserializeOwned> Journal<R> {
     }
 
     /// Reads the journal's existing records, if they belong to the same experiment with the same
-    /// settings. If this run uses more programs, adds them to the member [`GROWS`] of the first
-    /// line.
+    /// settings. If the experiment uses more programs now, adds them to the member [`GROWS`] of
+    /// the first line.
     fn go_on(&mut self, text: &str) -> Result<(), JournalError> {
         let (mut header, records) = parse(&self.path, text)?;
         let more = agree(&self.path, &header, &self.header)?;
@@ -215,8 +215,8 @@ fn grow(header: &mut Value, more: &Map<String, Value>) {
     }
 }
 
-/// Checks that the journal's first line, `there`, agrees with the first line of this run, `here`.
-/// Returns the entries of the member [`GROWS`] that only `here` has.
+/// Checks that the journal's first line, `there`, agrees with the first line of the present
+/// experiment, `here`. Returns the entries of the member [`GROWS`] that only `here` has.
 fn agree(path: &Path, there: &Value, here: &Value) -> Result<Map<String, Value>, JournalError> {
     let object = |value: &Value| value.as_object().cloned().unwrap_or_default();
     let (there, here) = (object(there), object(here));

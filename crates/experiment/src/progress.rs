@@ -8,23 +8,26 @@ use std::time::Duration;
 pub struct Progress {
     done: usize,
     total: usize,
-    /// Sum of the expected durations of the remaining units.
+    /// Sum of the expected durations of the remaining units (measurements).
     left: Duration,
-    /// Sum of the expected durations of the units that were finished in this run.
+    /// Sum of the expected durations of the units (measurements) that were finished since the
+    /// experiment was last started.
     due: Duration,
-    /// Sum of the real durations of the units that were finished in this run.
+    /// Sum of the real durations of the units (measurements) that were finished since the
+    /// experiment was last started.
     took: Duration,
 }
 
 impl Progress {
-    /// Creates the progress of a plan with `done` finished units. `left` has the expected duration
-    /// of each remaining unit.
+    /// Creates the progress of a plan with `done` finished units (measurements). `left` has the
+    /// expected duration of each remaining unit.
     pub fn new(done: usize, left: impl ExactSizeIterator<Item = Duration>) -> Progress {
         let total = done + left.len();
         Progress { done, total, left: left.sum(), due: Duration::ZERO, took: Duration::ZERO }
     }
 
-    /// Counts a finished unit with the expected duration `due` and the real duration `took`.
+    /// Counts a finished unit (measurement) with the expected duration `due` and the real duration
+    /// `took`.
     pub fn done(&mut self, due: Duration, took: Duration) {
         self.done += 1;
         self.left = self.left.saturating_sub(due);
@@ -32,12 +35,12 @@ impl Progress {
         self.took += took;
     }
 
-    /// Returns the number of finished units, and the number of all units.
+    /// Returns the number of finished units (measurements), and the number of all units.
     pub fn counts(&self) -> (usize, usize) {
         (self.done, self.total)
     }
 
-    /// Estimates the remaining time, at the speed of this run so far.
+    /// Estimates the remaining time, at the speed since the experiment was last started.
     pub fn left(&self) -> Duration {
         if self.due.is_zero() {
             return self.left;

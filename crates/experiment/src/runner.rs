@@ -9,14 +9,16 @@ use serde::de::DeserializeOwned;
 
 use super::{Journal, JournalError, Progress};
 
-/// Pause before a failed unit is tried again; the cause of the failure may vanish meanwhile.
+/// Pause before a failed unit (measurement) is tried again; the cause of the failure may vanish
+/// meanwhile.
 const PAUSE: Duration = Duration::from_secs(1);
-/// Maximum number of attempts at one unit of the plan.
+/// Maximum number of attempts at one unit (measurement) of the plan.
 const TRIES: u32 = 2;
 
 /// One measurement (unit) of an experiment's plan.
 pub trait Unit {
-    /// Returns the measurement's name, which is unique in the plan and the same in each run.
+    /// Returns the measurement's name, which is unique in the plan and does not change when the
+    /// experiment is resumed.
     fn id(&self) -> String;
     /// Returns the measurement's approximate duration, for the estimate of the remaining time.
     fn lasts(&self) -> Duration;
@@ -93,8 +95,8 @@ pub fn carry_out<U: Unit, R: Record>(
     Ok(true)
 }
 
-/// Executes one unit. Returns its record or the reason why it failed; `None` if the run was
-/// stopped. Calls `again` with the reason before a second attempt.
+/// Executes one unit (measurement). Returns its record or the reason why it failed; `None` if the
+/// experiment was stopped. Calls `again` with the reason before a second attempt.
 fn one<U, R>(
     unit: &U,
     stop: &AtomicBool,

@@ -29,15 +29,16 @@ pub struct Simulated {
     pub hash: u64,
     /// Number of simulated events.
     pub events: u64,
-    /// Used shares of the lines' capacity: of the relays that are not exits, and of the exits.
+    /// Used shares of the capacity of the relays' network lines: for relays that are not exits,
+    /// and for exits.
     pub loads: [f64; 2],
     /// Downloads that ended after the warm-up phase.
     pub rows: Vec<DownloadRow>,
 }
 
 impl Simulated {
-    /// Collects the results of the simulation `run`. `network` is the number of the random
-    /// network, and `seed` the seed of the simulation.
+    /// Collects the results of the finished simulation `run`. `network` is the number of the
+    /// random network, and `seed` the seed of the simulation.
     #[must_use]
     pub fn of(run: &PlannedRun, (network, seed): (u64, u64)) -> Simulated {
         let row = |(client, bulk, download): (usize, bool, &DownloadRecord)| DownloadRow {
@@ -56,7 +57,7 @@ impl Simulated {
         }
     }
 
-    /// Returns the downloads of bulk clients if `bulk`, otherwise those of web clients.
+    /// Returns the downloads of bulk clients if `bulk`, otherwise the downloads of web clients.
     pub fn of_load(&self, bulk: bool) -> impl Iterator<Item = &DownloadRecord> + Clone {
         self.rows.iter().filter(move |row| row.bulk == bulk).map(|row| &row.download)
     }

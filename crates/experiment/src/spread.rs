@@ -59,8 +59,8 @@ impl Median {
     }
 }
 
-/// Computes `amount` from the values of each round, and returns the results by round. Each entry
-/// of `values` is a round's number and a value.
+/// Groups the values by round, computes `amount` from the values of each round, and returns the
+/// results. Each entry of `values` is a round's number and a value.
 ///
 /// Values of one round are not independent, because they share programs, circuit and time. An
 /// interval over single values would be too narrow.

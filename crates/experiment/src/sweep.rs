@@ -1,7 +1,8 @@
 //! Sweeps of simulations: each scenario runs on each random network with each seed.
 //!
-//! A run is a unit of a [`Journal`](super::Journal), and its downloads are in a file of its own.
-//! Several threads execute the runs; the results do not depend on the number of threads.
+//! A [`Journal`](super::Journal) has a record of each simulation. The downloads of a simulation are
+//! in a separate file. Several threads run the simulations; the results do not depend on the number
+//! of threads.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -27,7 +28,7 @@ pub struct Arm {
     pub name: String,
     /// Text of the scenario file.
     pub text: String,
-    /// The parsed scenario. Each run replaces its network.
+    /// The parsed scenario. Each simulation replaces its network by a random one.
     pub plan: NetworkPlan,
 }
 
@@ -75,7 +76,8 @@ pub struct SweepRecord {
     pub downloads: usize,
     /// Number of downloads that failed.
     pub failed: usize,
-    /// Used shares of the lines' capacity: of the relays that are not exits, and of the exits.
+    /// Used shares of the capacity of the relays' network lines: for relays that are not exits,
+    /// and for exits.
     pub loads: [f64; 2],
     /// Real duration of the simulation, in seconds.
     pub took: f64,
@@ -123,8 +125,8 @@ impl Sweep {
         json!({ "experiment": "sweep", "version": 1, "arms": arms })
     }
 
-    /// Returns all planned simulations. Those of one network and seed are consecutive, so that
-    /// scenarios can be compared early.
+    /// Returns all planned simulations. Simulations with one network and seed are consecutive, so
+    /// that scenarios can be compared early.
     #[must_use]
     pub fn units(&self) -> Vec<SweepUnit> {
         let rounds = (1..=self.networks)

@@ -1,5 +1,5 @@
-//! Execution of a plan's units by several workers, which keep state between units, such as an
-//! emulated network.
+//! Execution of a plan's units (measurements) by several workers. A worker keeps state from one
+//! unit to the next, such as an emulated network.
 //!
 //! Unlike [`carry_out`](super::carry_out), this module also stores failed attempts. A failed unit
 //! is tried again at the end of the plan, a limited number of times. The journal keeps the reasons
@@ -13,20 +13,20 @@ use std::time::Duration;
 
 use super::{Event, Incomplete, Journal, Progress, Record, Unit};
 
-/// Interval at which a waiting worker checks whether the run was stopped.
+/// Interval at which a waiting worker checks whether the experiment was stopped.
 const GLANCE: Duration = Duration::from_millis(100);
 
-/// Record of an attempt to execute a unit of the plan, whether successful or failed.
+/// Record of an attempt to execute a unit (measurement) of the plan, whether successful or failed.
 pub trait Attempt: Record {
     /// Returns the reason why the attempt failed; `None` if it succeeded.
     fn failed(&self) -> Option<&str>;
 }
 
-/// Callback for the events of all units, with the progress.
+/// Callback for the events of all units (measurements), with the progress.
 type Tell<'a, U, R> = Box<dyn FnMut(&Progress, Event<'_, U, R>) + Send + 'a>;
 
-/// The remaining units of a run, which workers take one after another, and the journal for their
-/// results.
+/// The remaining units (measurements) of an experiment, which workers take one after another, and
+/// the journal for their results.
 pub struct Turns<'a, U, R> {
     shared: Mutex<Shared<'a, U, R>>,
     changed: Condvar,
@@ -38,7 +38,7 @@ pub struct Turns<'a, U, R> {
 struct Shared<'a, U, R> {
     waiting: VecDeque<&'a U>,
     under_way: usize,
-    /// Number of failed attempts for each unit, by the unit's name.
+    /// Number of failed attempts for each unit (measurement), by the unit's name.
     failed: BTreeMap<String, u32>,
     journal: &'a mut Journal<R>,
     progress: Progress,
@@ -46,9 +46,9 @@ struct Shared<'a, U, R> {
     gone: Option<Incomplete>,
 }
 
-/// Executes the units that have no successful record in the journal, on `workers` threads. Each
-/// unit has at most `tries` attempts over all runs. Each thread runs `work`, which takes units
-/// from [`Turns::next`] until none is left.
+/// Executes the units (measurements) that have no successful record in the journal, on `workers`
+/// threads. Each unit has at most `tries` attempts in total, also if the experiment is stopped and
+/// resumed. Each thread runs `work`, which takes units from [`Turns::next`] until none is left.
 ///
 /// Returns true if nothing is left to do, and false if `stop` was set before. In that case only
 /// the units in progress are lost.
@@ -103,9 +103,9 @@ impl<'a, U: Unit, R: Attempt> Turns<'a, U, R> {
         Turns { shared: Mutex::new(shared), changed: Condvar::new(), stop, workers, tries }
     }
 
-    /// Returns the next unit, and the number of its attempt from 1. If other workers have all
-    /// remaining units, waits for them, because a failed unit is tried again. Returns `None` if
-    /// nothing is left to do or the run was stopped.
+    /// Returns the next unit (measurement), and the number of its attempt from 1. If other workers
+    /// have all remaining units, waits for these workers, because a failed unit is tried again.
+    /// Returns `None` if nothing is left to do or the experiment was stopped.
     pub fn next(&self) -> Option<(&'a U, u32)> {
         let mut shared = self.lock();
         loop {
@@ -126,13 +126,14 @@ impl<'a, U: Unit, R: Attempt> Turns<'a, U, R> {
         }
     }
 
-    /// Returns whether the run was stopped. Results of units in progress are useless then.
+    /// Returns whether the experiment was stopped. Results of units (measurements) in progress are
+    /// useless then.
     pub fn stopped(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
     }
 
-    /// Stores the result of an attempt to execute `unit`, which took the time `took`. A failed
-    /// unit is tried again after all others, if it has attempts left.
+    /// Stores the result of an attempt to execute `unit` (a measurement), which took the time
+    /// `took`. A failed unit is tried again after all others, if it has attempts left.
     pub fn done(&self, unit: &'a U, record: R, took: Duration) {
         let mut shared = self.lock();
         shared.under_way -= 1;
@@ -158,7 +159,7 @@ impl<'a, U: Unit, R: Attempt> Turns<'a, U, R> {
         self.changed.notify_all();
     }
 
-    /// Ends the run with an error: `what` failed for the reason `why`.
+    /// Ends the experiment with an error: `what` failed for the reason `why`.
     pub fn give_up(&self, what: &str, why: String) {
         self.lock().gone = Some(Incomplete::Unit(what.to_owned(), why));
         self.changed.notify_all();

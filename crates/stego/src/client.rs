@@ -72,16 +72,18 @@ pub struct ClientConfig {
     pub key: BridgeKey,
     /// The profile that the bridge line names.
     pub profile: Profile,
-    /// The server's name in requests, for covers that contain one: a host name or an address, with
-    /// a port unless it is the default. It must contain no spaces and no line breaks.
+    /// The server's name in requests, for covers (ordinary-looking traffic that hides the data)
+    /// that contain a name: a host name or an address, with a port unless it is the default. It
+    /// must contain no spaces and no line breaks.
     pub host: String,
     /// The scheduler that chooses the connection of the next chunk.
     pub schedule: Spec,
-    /// Time at the start of the run, in seconds since 1970.
+    /// Time at the start of the program, in seconds since 1970.
     pub wall: u64,
     /// Whether AES is fast on this machine.
     pub aes: bool,
-    /// Data from which the covers are made. A client needs no pictures.
+    /// Data from which the covers (ordinary-looking traffic that hides the link's data) are made.
+    /// A client needs no pictures.
     pub covers: Covers,
 }
 
@@ -101,14 +103,14 @@ pub struct Client<R> {
     /// the cover has no such hints.
     next_path: Option<String>,
     answers: AnswerSizes,
-    /// Time at which a block from the server last arrived, before that the time of the first
-    /// [`Core::poll`]; `None` before the first poll.
+    /// Time at which a block from the server last arrived. Before the first block, it is the time
+    /// of the first [`Core::poll`]; `None` before that.
     heard: Option<Time>,
     /// Time at which both streams had ended; `None` before.
     done: Option<Time>,
-    /// Whether anything has changed since `work` was last run.
+    /// Whether anything has changed since the last call of [`Client::work`].
     changed: bool,
-    /// Time at which `work` has to run again; `None` if it need not.
+    /// Time of the next call of [`Client::work`]; `None` if none is needed.
     timer: Option<Time>,
 }
 
@@ -278,8 +280,8 @@ impl<R: CryptoRng> Client<R> {
         }
     }
 
-    /// Returns the time at which [`Client::work`] has to run again without an event; `None` if the
-    /// link is over.
+    /// Returns the time at which [`Client::work`] has to be called again even without an event;
+    /// `None` if the link is over.
     fn next_work(&self, now: Time) -> Option<Time> {
         match &self.stage {
             Stage::Over => None,

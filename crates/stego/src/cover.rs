@@ -1,4 +1,5 @@
-//! The cover of a connection: its slot, and the free space in its socket's send buffer.
+//! The cover of a connection, that is, the ordinary-looking traffic that hides the data, and the
+//! free space in the send buffer of the connection's socket.
 
 use anabranch_multipath::Time;
 
@@ -24,12 +25,12 @@ pub enum Input<'a> {
     Closed(ConnId),
 }
 
-/// The cover of one connection.
+/// The cover of one connection: the ordinary-looking traffic that hides the link's data.
 pub(crate) struct Cover<S: ?Sized> {
     pub(crate) slot: Box<S>,
     /// Free bytes in the socket's send buffer.
     pub(crate) socket: usize,
-    /// Room of the next message, as [`Cover::room`] last returned it.
+    /// Number of bytes that the next message can hide, as [`Cover::room`] last returned it.
     room: usize,
     /// Time before which the connection may not send; `None` if it may send now.
     waits: Option<Time>,
@@ -40,14 +41,14 @@ impl<S: Slot + ?Sized> Cover<S> {
         Cover { slot, socket: 0, room: 0, waits: None }
     }
 
-    /// Returns the room of the connection's next message.
+    /// Returns how many bytes the connection's next message can hide.
     pub(crate) fn room(&mut self, now: Time) -> Room {
         self.waits = self.slot.wait(now);
         self.room = self.slot.room(self.socket);
         Room { bytes: self.room, reserved: self.slot.spare() }
     }
 
-    /// Returns whether the next message had room at the last call of [`Cover::room`].
+    /// Returns whether the next message could hide bytes at the last call of [`Cover::room`].
     pub(crate) fn has_room(&self) -> bool {
         self.room > 0
     }
@@ -59,9 +60,9 @@ impl<S: Slot + ?Sized> Cover<S> {
         [self.waits, due].into_iter().flatten().min()
     }
 
-    /// Returns the number of hidden bytes in the message to send now: the `waiting` sealed ones,
-    /// and padding. Returns `None` if there was no room at the last call of [`Cover::room`], or if
-    /// no message is due and none is `forced`.
+    /// Returns the number of hidden bytes in the message to send now: `waiting` sealed bytes, and
+    /// padding. Returns `None` if [`Cover::room`] last returned no room. Also returns `None` if no
+    /// message is due and `forced` is false.
     pub(crate) fn fit(&mut self, now: Time, waiting: usize, forced: bool) -> Option<usize> {
         let due = forced || self.slot.due().is_some_and(|due| now >= due);
         let sends = (waiting > 0 || due) && self.has_room();

@@ -55,7 +55,8 @@ impl HiddenPair {
         }
     }
 
-    /// Returns the secret shared with the other end's key; `None` if that is a point of low order.
+    /// Returns the secret shared with the end that has the public key `other`; `None` if this key
+    /// is a point of low order.
     pub(crate) fn agree(&self, other: &[u8; 32]) -> Option<[u8; 32]> {
         agree(&self.secret, other)
     }

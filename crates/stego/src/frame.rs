@@ -25,7 +25,7 @@ const SEAT: u8 = 7;
 pub(crate) enum Frame<'a> {
     /// A chunk of the stream, with its number from 0.
     Data { chunk: u64, bytes: &'a [u8] },
-    /// The end of the stream. `chunk` is the number after that of the last chunk.
+    /// The end of the stream. `chunk` is one more than the number of the last chunk.
     Fin { chunk: u64 },
     /// A reset of the link.
     Reset,
@@ -35,8 +35,8 @@ pub(crate) enum Frame<'a> {
     Ping,
     /// The answer to a PING.
     Pong,
-    /// The client's index of this connection. The connection replaces an earlier one with the same
-    /// index, if the server still has one.
+    /// The client's index of this connection. If the server still has an older connection with the
+    /// same index, this one replaces it.
     Seat(u64),
 }
 
@@ -49,7 +49,7 @@ pub(crate) struct Ack {
     pub(crate) ranges: Vec<Range<u64>>,
     /// Maximum total bytes that the stream may have so far (flow control).
     pub(crate) limit: u64,
-    /// Total bytes of the stream in the other direction so far, whether sent or not.
+    /// Total bytes written so far to the stream in the other direction, whether sent or not.
     pub(crate) written: u64,
     /// Number of blocks received over each connection, by the number of the connection: 0 for the
     /// first one, otherwise the number in its token plus 1.

@@ -35,8 +35,8 @@ pub(crate) const HELLO: usize = SHARE + HELLO_TEXT + TAG;
 pub(crate) const ANSWER: usize = SHARE + ANSWER_TEXT + TAG;
 /// Maximum difference between the two ends' clocks, in minutes.
 const DRIFT: u32 = 60;
-/// Maximum number of remembered HELLOs, which suffices for 500 links a second. They take some
-/// 30 MB. Beyond it, new links have to wait until old entries expire.
+/// Maximum number of remembered HELLOs, which suffices for 500 links a second. They take some 30
+/// MB. At this maximum, new links have to wait until old entries expire.
 const REMEMBERED: usize = 2_000_000;
 
 /// The client's state of a handshake in progress.
@@ -98,16 +98,17 @@ pub(crate) struct AcceptedHello {
 /// A replay cache of HELLOs.
 #[derive(Debug, Default)]
 pub(crate) struct ReplayCache {
-    /// The first eight bytes of the share in each HELLO, by the minute that the HELLO states. They
-    /// are random, so different HELLOs practically never agree in them.
+    /// The first eight bytes of the key share in each HELLO, by the minute that the HELLO states.
+    /// These bytes are random, so different HELLOs practically never agree in them.
     seen: BTreeMap<u32, BTreeSet<[u8; 8]>>,
     /// Number of remembered HELLOs.
     remembered: usize,
 }
 
 impl ReplayCache {
-    /// Processes a HELLO. Returns `None` in four cases: its sender does not know the key, its time
-    /// is wrong, it is a replay, or the cache is full. The server must not answer then.
+    /// Processes a HELLO. Returns `None` in four cases: the sender does not know the key, the time
+    /// in the HELLO is wrong, the HELLO is a replay, or the cache is full. The server must not
+    /// answer then.
     pub(crate) fn read(
         &mut self,
         key: &ServerKey,
@@ -131,7 +132,7 @@ impl ReplayCache {
     }
 
     /// Adds a HELLO with the minute `stated` to the cache, until it is too old to be accepted
-    /// anyway. Returns whether it is new and the cache had room.
+    /// anyway. Returns true if the HELLO is new and the cache had room.
     fn is_new(&mut self, share: &Representative, stated: u32, minute: u32) -> bool {
         while let Some(oldest) = self.seen.first_entry()
             && minute > oldest.key().saturating_add(DRIFT)

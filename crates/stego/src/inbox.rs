@@ -16,10 +16,11 @@ const ACK_FIXED: usize = 48;
 const DELAY: Duration = Duration::from_millis(20);
 /// Number of chunks after which an acknowledgement is sent at once.
 const CHUNKS: u32 = 4;
-/// Maximum delay of an acknowledgement after [`Inbox::delay_acks`], however many chunks arrive. It
-/// is a quarter of the other end's minimum patience.
+/// Maximum delay of an acknowledgement after [`Inbox::delay_acks`], however many chunks arrive.
+/// This delay is a quarter of the minimum time that the other end waits for an acknowledgement.
 const COALESCED_DELAY: Duration = Duration::from_millis(100);
-/// Number of round trips: a window that is used up in less time was too small.
+/// Number of round trips that the window is meant to last at least. A window that is used up in
+/// less time was too small.
 const QUICK: u32 = 4;
 /// Number of times that each block count is sent.
 const RECEIPT_COPIES: u8 = 2;
@@ -72,7 +73,7 @@ struct Due {
 }
 
 impl Inbox {
-    /// Creates the receiver of chunks from `places` connections.
+    /// Creates the receiver of chunks from at most `places` connections at a time.
     pub(crate) fn new(places: usize) -> Inbox {
         Inbox {
             merger: Merger::new(places, 0, AHEAD, None),
@@ -114,8 +115,8 @@ impl Inbox {
         (self.received - self.read) as usize + PIECE * (self.ready.len() + self.waiting)
     }
 
-    /// Processes a chunk that arrived over the connection at `place`. `None` in place of bytes is
-    /// the end of the stream.
+    /// Processes a chunk that arrived over the connection with the index `place`. If its bytes are
+    /// `None`, the chunk is the end of the stream.
     ///
     /// # Errors
     /// The chunk exceeds what the other end may send.
@@ -159,8 +160,8 @@ impl Inbox {
         }
     }
 
-    /// Adds the waiting chunk `number` to the ranges. It begins a range, extends one, or joins
-    /// two.
+    /// Adds the waiting chunk `number` to the ranges. The chunk begins a range, extends a range,
+    /// or joins two ranges.
     fn note(&mut self, number: u64) {
         self.waiting += 1;
         let mut range = number..number + 1;
@@ -204,16 +205,17 @@ impl Inbox {
         self.acknowledged_end
     }
 
-    /// Records that `blocks` blocks of connection `number` were received, and that the last of
-    /// them needs an acknowledgement.
+    /// Records that `blocks` blocks of connection `number` were received. The last of these blocks
+    /// needs an acknowledgement.
     pub(crate) fn count_blocks(&mut self, now: Time, number: u64, blocks: u64) {
         self.receipts.insert(number, (blocks, 0));
         let delay = if self.delays_acks { COALESCED_DELAY } else { DELAY };
         self.due.at = Some(self.due.at.unwrap_or(now + delay));
     }
 
-    /// Raises the limit once at least half of the window is used up. If that is within [`QUICK`]
-    /// round trips of the last raise, also doubles the window, provided that the budget allows it.
+    /// Raises the limit of the stream once at least half of the window is used up. Also doubles
+    /// the window if the last raise was at most [`QUICK`] round trips ago and the memory budget
+    /// allows it.
     pub(crate) fn raise_limit(&mut self, now: Time, rtt: Duration, budget: &mut Budget) {
         let open = self.limit.saturating_sub(self.read) as usize;
         if open > self.window / 2 {
@@ -233,7 +235,7 @@ impl Inbox {
         self.ready.shrink_to_fit();
     }
 
-    /// Returns to the budget the memory of the window beyond the minimum.
+    /// Returns to the memory budget the part of the window beyond the minimum.
     pub(crate) fn release(&mut self, budget: &mut Budget) {
         budget.give(self.window - LEAST_WINDOW);
         self.window = LEAST_WINDOW;
@@ -275,8 +277,9 @@ impl Inbox {
         }
     }
 
-    /// Returns up to `most` acknowledgements to send: a stream and the number of blocks received.
-    /// Each is sent [`RECEIPT_COPIES`] times, because one may be lost with its connection.
+    /// Returns up to `most` receipts to send. Each is the number of a connection, and the number
+    /// of blocks received over it. Each receipt is sent [`RECEIPT_COPIES`] times, because one may
+    /// be lost with its connection.
     fn take_receipts(&mut self, most: usize) -> Vec<(u64, u64)> {
         let sent = self.receipts.iter_mut().take(RECEIPTS.min(most));
         let sent = sent.map(|(&number, (blocks, copies))| {

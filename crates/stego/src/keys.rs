@@ -54,7 +54,8 @@ impl ServerKey {
         self.public
     }
 
-    /// Computes X25519 with a client's share. Returns `None` if the share has low order.
+    /// Computes X25519 with a client's key share. Returns `None` if the share is a point of low
+    /// order.
     pub(crate) fn agree(&self, share: &[u8; 32]) -> Option<[u8; 32]> {
         elligator::agree(&self.secret, share)
     }

@@ -5,17 +5,19 @@ use std::collections::{BTreeSet, VecDeque};
 use crate::budget::{Budget, LEAST_WINDOW};
 use crate::frame::{Ack, DATA_OVERHEAD, Frame};
 
-/// Maximum number of chunks from the first unacknowledged one on.
+/// Maximum number of chunks between the first unacknowledged chunk and the last sent one.
 pub(crate) const AHEAD: usize = 8_192;
 /// Maximum window in bytes.
 pub(crate) const MOST_WINDOW: usize = 16 << 20;
 /// Approximate bytes of memory that a chunk needs in addition to its content.
 pub(crate) const PIECE: usize = 64;
-/// Minimum length of a chunk that is cut short to fit into a small room.
+/// Minimum length in bytes of a chunk that is shortened because a message has little room.
 const MIN_CHUNK: usize = 256;
-/// Maximum number of chunks to retransmit that are searched for a fitting one.
+/// Maximum number of chunks that are searched for a fitting chunk, when chunks wait for
+/// retransmission.
 const RETRANSMIT_SEARCH: usize = 16;
-/// Capacity in bytes that the buffer of uncut bytes keeps for reuse.
+/// Capacity in bytes that the buffer of written bytes keeps for reuse. These bytes are not divided
+/// into chunks yet.
 const KEPT_CAPACITY: usize = 16 << 10;
 /// Capacity in chunks that a queue keeps for reuse.
 pub(crate) const FEW_PIECES: usize = 64;
@@ -24,28 +26,28 @@ pub(crate) const FEW_PIECES: usize = 64;
 pub(crate) struct Outbox {
     /// Maximum bytes of a chunk.
     chunk: usize,
-    /// Bytes that were written but are not cut into chunks yet.
+    /// Bytes that were written but are not divided into chunks yet.
     fresh: VecDeque<u8>,
     /// Chunks from number `base` on; `None` in place of a chunk that has arrived.
     flight: VecDeque<Option<Flight>>,
     base: u64,
     /// Numbers of the chunks that have to be sent again.
     retransmit: BTreeSet<u64>,
-    /// Number of bytes cut into chunks so far.
+    /// Number of bytes divided into chunks so far.
     cut: u64,
     /// Total bytes that the other end permits so far (flow control).
     limit: u64,
-    /// Number of bytes that have not arrived at the other end, whether cut into chunks or not.
+    /// Number of bytes that have not arrived at the other end, whether divided into chunks or not.
     unacknowledged: usize,
     /// Number of bytes that have arrived at the other end.
     arrived: u64,
     window: usize,
-    /// Number of bytes taken from the budget.
+    /// Number of bytes taken from the memory budget.
     borrowed: usize,
     ending: Ending,
 }
 
-/// A chunk that was cut and is not acknowledged.
+/// A chunk that was formed from written bytes and is not acknowledged.
 struct Flight {
     bytes: Vec<u8>,
     /// Whether the chunk is the end of the stream; it is then empty.
@@ -83,8 +85,8 @@ impl Outbox {
         }
     }
 
-    /// Accepts bytes to send, as far as the window and the budget have room. Returns how many were
-    /// accepted.
+    /// Accepts bytes to send, as far as the window and the memory budget have room. Returns how
+    /// many were accepted.
     pub(crate) fn write(&mut self, bytes: &[u8], budget: &mut Budget) -> usize {
         let open = self.ending == Ending::Open;
         let taken = if open { bytes.len().min(self.room(budget)) } else { 0 };
@@ -106,13 +108,13 @@ impl Outbox {
         self.window.min(memory).saturating_sub(self.unacknowledged)
     }
 
-    /// Returns the number of bytes that the sender stores beyond its share.
+    /// Returns the number of bytes that the sender stores beyond its free share of the memory.
     fn beyond(&self, budget: &Budget) -> usize {
         self.unacknowledged.saturating_sub(budget.share())
     }
 
-    /// Returns to the budget the memory that the sender no longer needs. If the share has shrunk,
-    /// takes the missing memory from the budget, as far as any is left.
+    /// Returns to the memory budget the bytes that the sender no longer needs. If the sender's
+    /// free share has shrunk, takes the missing bytes from the budget, as far as it has any left.
     pub(crate) fn update_budget(&mut self, budget: &mut Budget) {
         budget.give(std::mem::take(&mut self.borrowed));
         let needed = self.beyond(budget).min(budget.left());
@@ -126,7 +128,7 @@ impl Outbox {
         self.flight.shrink_to_fit();
     }
 
-    /// Returns all memory to the budget. The sender must not be used afterwards.
+    /// Returns all memory to the memory budget. The sender must not be used afterwards.
     pub(crate) fn release(&mut self, budget: &mut Budget) {
         budget.give(std::mem::take(&mut self.borrowed));
     }
@@ -181,8 +183,8 @@ impl Outbox {
         self.unacknowledged + spare + PIECE * self.flight.len()
     }
 
-    /// Returns the number of bytes that the sender may store: its share, and what it has taken
-    /// from the budget.
+    /// Returns the number of bytes that the sender may store: its free share, and the bytes that
+    /// it has taken from the memory budget.
     pub(crate) fn allowed(&self, budget: &Budget) -> usize {
         budget.share() + self.borrowed
     }
@@ -193,8 +195,8 @@ impl Outbox {
         (self.retransmit.len() + fresh) as u64
     }
 
-    /// Returns the minimum room in a message with which [`Outbox::next`] returns a chunk; `None`
-    /// if no chunk can be sent.
+    /// Returns how many bytes a message must be able to hide so that [`Outbox::next`] returns a
+    /// chunk for it. Returns `None` if no chunk can be sent.
     pub(crate) fn least_room(&self) -> Option<usize> {
         let retransmit = self
             .retransmit
@@ -208,8 +210,8 @@ impl Outbox {
         [retransmit, fresh, fin].into_iter().flatten().min().map(|bytes| bytes + DATA_OVERHEAD)
     }
 
-    /// Selects a chunk that fits into `room` bytes of frames, and assigns it to the connection
-    /// `connection`. Retransmissions are first. Appends the chunk's frame to `out`, and returns its
+    /// Selects a chunk that fits into `room` bytes of frames, and assigns it to `connection`.
+    /// Retransmissions take precedence. Appends the chunk's frame to `out`, and returns its
     /// number.
     pub(crate) fn next(&mut self, connection: u64, room: usize, out: &mut Vec<u8>) -> Option<u64> {
         let room = room.checked_sub(DATA_OVERHEAD)?;
@@ -228,8 +230,8 @@ impl Outbox {
         Some(number)
     }
 
-    /// Marks a chunk that `connection` did not deliver for retransmission, unless another one has
-    /// carried it since.
+    /// Marks a chunk that `connection` did not deliver for retransmission, unless another
+    /// connection has carried it since.
     pub(crate) fn lost(&mut self, connection: u64, chunk: u64) {
         let flight = chunk.checked_sub(self.base).and_then(|at| self.flight.get(at as usize));
         if let Some(Some(flight)) = flight
@@ -245,7 +247,7 @@ impl Outbox {
         at.is_none_or(|at| matches!(self.flight.get(at as usize), Some(None)))
     }
 
-    /// Processes an acknowledgement. Returns false if it covers chunks that were never sent.
+    /// Processes an acknowledgement. Returns false if it acknowledges chunks that were never sent.
     pub(crate) fn acknowledged(&mut self, ack: &Ack) -> bool {
         let end = self.base + self.flight.len() as u64;
         let greatest = ack.ranges.last().map_or(ack.next, |range| range.end);
@@ -272,7 +274,8 @@ impl Outbox {
 
     /// Returns the maximum window at the current number of acknowledged bytes. A peer that
     /// advertises a large window and acknowledges nothing gets [`LEAST_WINDOW`]. A peer that reads
-    /// its data is not slowed down, because it raises its window more slowly than this.
+    /// its data is not slowed down, because it raises its window more slowly than the result
+    /// grows.
     fn earned(&self) -> u64 {
         LEAST_WINDOW as u64 + 2 * self.arrived
     }
@@ -291,7 +294,7 @@ impl Outbox {
         Some(flight.bytes.len())
     }
 
-    /// Returns the number of bytes that may be cut into chunks now.
+    /// Returns the number of written bytes that may be divided into chunks now.
     fn fresh_allowed(&self) -> usize {
         if self.flight.len() >= AHEAD {
             return 0;
@@ -304,7 +307,8 @@ impl Outbox {
         self.ending == Ending::Closing && self.fresh.is_empty() && self.flight.len() < AHEAD
     }
 
-    /// Cuts a chunk of at most `room` bytes. Returns its number; `None` if nothing may be cut.
+    /// Forms a chunk of at most `room` bytes from written bytes. Returns its number; `None` if no
+    /// chunk may be formed.
     fn cut(&mut self, room: usize) -> Option<u64> {
         let number = self.base + self.flight.len() as u64;
         if self.fin_waits() {
@@ -323,8 +327,9 @@ impl Outbox {
         Some(number)
     }
 
-    /// Removes and returns the first `length` uncut bytes. If few bytes are left, frees most of a
-    /// large buffer, as the budget would otherwise be inaccurate.
+    /// Removes and returns the first `length` written bytes that are not in a chunk yet. If few
+    /// bytes remain, frees most of a large buffer: the memory budget counts bytes, not the
+    /// capacity of the buffer.
     fn take_fresh(&mut self, length: usize) -> Vec<u8> {
         let (first, second) = self.fresh.as_slices();
         let split = length.min(first.len());

@@ -17,8 +17,8 @@ const INITIAL_RTO: Duration = Duration::from_secs(1);
 const MIN_RTO: Duration = Duration::from_millis(400);
 /// Maximum retransmission timeout.
 const MAX_RTO: Duration = Duration::from_secs(15);
-/// Multiplier of the timeout while no later block has arrived over any connection: the whole path
-/// may be slow then.
+/// Multiplier of the timeout of a connection, as long as no block sent later has arrived over any
+/// connection. The whole path may be slow then.
 const ALONE: u32 = 3;
 /// Maximum number of times that a timeout is doubled.
 const MAX_BACKOFF: u32 = 4;
@@ -29,8 +29,8 @@ fn rto(rtt: &SmoothedRtt) -> Duration {
     rtt.rto(Duration::ZERO).unwrap_or(INITIAL_RTO).clamp(MIN_RTO, MAX_RTO)
 }
 
-/// The blocks in flight and the timers of a connection, or of one exchange if the connection's
-/// exchanges are independent.
+/// The blocks in flight and the timers of a connection, or of one exchange (a request and its
+/// answer) if the connection's exchanges are independent.
 #[derive(Debug)]
 pub(crate) struct Recovery {
     /// Number of blocks sent over the connection.
@@ -38,14 +38,14 @@ pub(crate) struct Recovery {
     /// Number of blocks received over the connection.
     received: u64,
     in_flight: VecDeque<SentBlock>,
-    /// Time at which a block was last acknowledged, or at which one was sent while none were in
-    /// flight.
+    /// Time at which a block was last acknowledged, or at which a block was sent while no other
+    /// was in flight.
     progress: Time,
     rtt: SmoothedRtt,
     /// Time since which the connection counts as silent; `None` if it does not.
     silent_since: Option<Time>,
     /// Number of spurious timeouts, at most [`MAX_BACKOFF`]: the connection counted as silent
-    /// although it worked. Each doubles the timeout.
+    /// although it worked. Each spurious timeout doubles the timeout.
     spurious: u32,
     /// Time at which bytes were last received over the connection, or at which it began.
     last_received: Time,
@@ -100,7 +100,7 @@ impl Recovery {
     }
 
     /// Records that the other end has received the first `blocks` blocks of this connection.
-    /// Returns the time at which the last newly acknowledged one was sent.
+    /// Returns the time at which the last newly acknowledged block was sent.
     pub(crate) fn acknowledge(&mut self, now: Time, blocks: u64) -> Option<Time> {
         let (mut last, blocks) = (None, blocks.min(self.sent));
         while let Some(block) = self.in_flight.pop_front_if(|block| block.number <= blocks) {

@@ -6,7 +6,7 @@ use aws_lc_rs::hkdf::{HKDF_SHA256, KeyType, Prk, Salt};
 /// A key of 32 bytes.
 pub(crate) type Key = [u8; 32];
 
-/// The secrets of a link, which a handshake yields.
+/// The secrets that a link's handshake produces.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct LinkSecrets {
     /// Secret of the blocks that the client sends.

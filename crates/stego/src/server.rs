@@ -1,4 +1,4 @@
-//! A server: the links of many clients, and the connections that join these links.
+//! A camouflage server: the links of many clients, and the connections of each link.
 //!
 //! `connections` recognises clients by the first bytes of their connections, and passes received
 //! bytes to links.
@@ -27,15 +27,17 @@ mod tests;
 
 /// Maximum number of simultaneous connections of a link.
 pub(crate) const PATHS: usize = 64;
-/// Time after which a held request is answered if another one is held too, even without data.
+/// Time after which a server answers a held request without data, if it holds another request,
+/// too.
 const ENOUGH: Duration = Duration::from_millis(50);
 /// Time for which a finished link is remembered. Its client may return because the last
 /// acknowledgement was lost.
 const LINGERS: Duration = Duration::from_secs(20);
-/// Maximum number of finished links that are remembered. Beyond it the oldest is forgotten: at 500
-/// links a second it is 4 s old, and its client gives up after 5 s.
+/// Maximum number of finished links that are remembered. Beyond this number the oldest is
+/// forgotten. At 500 links a second the oldest is 4 s old, and a client gives up after 5 s.
 const FINISHED: usize = 2_000;
-/// Number of tokens of a finished link that are awaited before and after the greatest received one.
+/// Number of tokens that the server still expects for a finished link, before and after the
+/// greatest token received. A token identifies the link of a new connection.
 const LATE_TOKENS: u32 = 32;
 
 /// Identifier of a link; it is not reused.
@@ -49,8 +51,8 @@ pub enum ServerOutput {
     Send(ConnId, Vec<u8>),
     /// Close the connection after writing what is queued.
     Close(ConnId),
-    /// The connection is not from a client of this server. The bytes are those received so far;
-    /// the server ignores later ones.
+    /// The connection is not from a client of this server. The bytes are everything received so
+    /// far; the server ignores later bytes.
     Stranger(ConnId, Vec<u8>),
     /// A client opened a link.
     Opened(LinkId),
@@ -69,18 +71,19 @@ pub struct ServerConfig {
     pub profile: Profile,
     /// The scheduler that chooses the connection of the next chunk.
     pub schedule: Spec,
-    /// Time at the start of the run, in seconds since 1970. [`Server::set_wall`] corrects it.
+    /// Time at the start of the program, in seconds since 1970. [`Server::set_wall`] corrects it.
     pub wall: u64,
     /// Whether AES is fast on this machine.
     pub aes: bool,
     /// Maximum bytes that all links together may store, in both directions. Half of it is for
     /// windows beyond 1 MiB. A quarter is divided among the links, for data that wait for clients.
     /// If the links store more, the server closes the link that most exceeds its allowance: its
-    /// share, and what it has taken from the budget.
+    /// share of that quarter, and the memory that it has taken for windows.
     pub memory: usize,
     /// Maximum number of simultaneous links. Finished links that are remembered do not count.
     pub links: usize,
-    /// Data from which the covers are made, and in which answers hide bytes.
+    /// Data from which the covers (ordinary-looking traffic that hides the links' data) are made,
+    /// and in which answers hide bytes.
     pub covers: Covers,
 }
 
@@ -193,8 +196,8 @@ impl<R: CryptoRng> Server<R> {
         }
     }
 
-    /// Corrects the time at the start of the run, after the machine's clock was set. `wall` is in
-    /// seconds since 1970. Existing connections keep their earlier value.
+    /// Corrects the time at the start of the program, after the machine's clock was set. `wall` is
+    /// in seconds since 1970. Existing connections keep their earlier value.
     pub fn set_wall(&mut self, wall: u64) {
         // A difference of one second may be due to rounding.
         if wall.abs_diff(self.config.wall) > 1 {
@@ -314,8 +317,8 @@ impl<R: CryptoRng> Server<R> {
         waits.chain([entry.heard + SURVIVES]).min().unwrap_or(Time::MAX)
     }
 
-    /// Closes the link that exceeds its allowance most: its share, and what it has taken from the
-    /// budget.
+    /// Closes the link whose stored bytes most exceed its allowance: its free share, and the bytes
+    /// that it has taken from the memory budget.
     fn evict_largest(&mut self, now: Time) {
         let budget = self.budget;
         let largest = self.links.iter().max_by_key(|(_, entry)| entry.link.excess(&budget));
@@ -347,7 +350,8 @@ impl<R: CryptoRng> Server<R> {
         self.outputs.push_back(ServerOutput::Over(id, ending));
     }
 
-    /// Sets the share of each link: the bytes that it may store without taking from the budget.
+    /// Sets the free share of each link: the bytes that it may store without taking from the
+    /// memory budget.
     fn divide(&mut self) {
         let live = self.links.len() - self.finished.len();
         if self.budget.divide(self.config.memory / 4, live) {
@@ -355,7 +359,7 @@ impl<R: CryptoRng> Server<R> {
         }
     }
 
-    /// Closes a link's connections after their queued bytes have been written.
+    /// Closes all connections of a link, each after its queued bytes have been written.
     fn hang_up(&mut self, entry: &mut LinkEntry) {
         for (path, conn) in entry.paths.iter_mut().enumerate() {
             let Some(conn) = conn.take() else { continue };
@@ -399,9 +403,9 @@ impl<R: CryptoRng> Server<R> {
         }
     }
 
-    /// Returns the time by which each held request of a link has to be answered, even without data,
-    /// and the request's path. Excludes the oldest request, which is held for future data, unless
-    /// the link is done. Answers to the other requests let the client send again.
+    /// Returns the path of each held request of a link, and the time by which the request has to
+    /// be answered, even without data. Excludes the oldest request, which is held for future data,
+    /// unless the link is done. Answers to the other requests let the client send again.
     fn overdue(&self, entry: &LinkEntry) -> Vec<(Time, usize)> {
         let done = entry.link.is_done() && entry.link.has_ended();
         let (held, enough) = if done { (0, Duration::ZERO) } else { (1, ENOUGH) };

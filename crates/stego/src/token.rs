@@ -15,9 +15,9 @@ use crate::secrets::Key;
 /// per request, and with 1,000 links half a million of the 2^128 tokens are awaited. More bytes
 /// would only make requests longer.
 pub(crate) const TOKEN: usize = 16;
-/// Number of tokens that a server awaits after the greatest received one, and maximum number of
-/// earlier tokens that it still awaits. After this many failed connections in a row, a client
-/// sends its tokens again.
+/// Number of tokens that a server awaits after the greatest received one, and also the maximum
+/// number of earlier tokens that it still awaits. After this many failed connections in a row, a
+/// client sends its tokens again.
 const AHEAD: u32 = 256;
 
 /// A token on the wire.
@@ -43,7 +43,7 @@ impl TokenKey {
 pub(crate) struct TokenAllocator {
     token_key: TokenKey,
     next: u32,
-    /// The number after that of the greatest token that the server has certainly accepted.
+    /// One more than the number of the greatest token that the server has certainly accepted.
     taken: u32,
 }
 
@@ -54,8 +54,8 @@ impl TokenAllocator {
 
     /// Issues the next token. Returns its number and the token.
     ///
-    /// After 256 tokens that were not accepted, issues the same ones again: the server awaits no
-    /// others, and that many connections in a row have failed.
+    /// After 256 tokens that were not accepted, issues the same tokens again. 256 failures in a
+    /// row mean that the server has received none of them, and it awaits no others.
     pub(crate) fn allocate(&mut self) -> (u32, Token) {
         if self.next - self.taken >= AHEAD {
             self.next = self.taken;
@@ -84,7 +84,7 @@ pub(crate) struct LinkTokens {
     link: u64,
     /// Number below which no token is awaited.
     begin: u32,
-    /// The number after that of the greatest awaited token.
+    /// One more than the number of the greatest awaited token.
     end: u32,
 }
 
@@ -103,7 +103,7 @@ impl TokenTable {
     }
 
     /// Records that token `number` of a link was received. Adds the tokens up to 256 after it, and
-    /// removes those 256 or more before it.
+    /// removes those whose number is lower by 256 or more.
     pub(crate) fn mark_received(&mut self, tokens: &mut LinkTokens, number: u32) {
         tokens.extend(self, number.saturating_add(1).saturating_add(AHEAD));
     }
@@ -134,7 +134,8 @@ impl TokenTable {
 }
 
 impl LinkTokens {
-    /// Returns the numbers of the awaited tokens; some of these have arrived.
+    /// Returns the numbers of the awaited tokens. The range also contains the numbers of tokens
+    /// that have already arrived.
     fn awaited(&self) -> Range<u32> {
         self.begin.max(self.end.saturating_sub(2 * AHEAD))..self.end
     }

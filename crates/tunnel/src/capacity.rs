@@ -44,9 +44,9 @@ pub(crate) struct Train {
     pub(crate) packets: u32,
     /// Average size of a packet, in bytes.
     pub(crate) bytes: f64,
-    /// Time from the sending of the first packet to that of the last.
+    /// Time from the sending of the first packet to the sending of the last.
     pub(crate) sent: Duration,
-    /// Time from the arrival of the first packet to that of the last.
+    /// Time from the arrival of the first packet to the arrival of the last.
     pub(crate) arrived: Duration,
 }
 
@@ -115,8 +115,8 @@ impl Capacity {
         self.free.max(earlier(now, late.min(LATE)))
     }
 
-    /// Returns the bytes that pacing allows at `now`, if packets have `unit` bytes. Returns
-    /// `f64::MAX` if packets are not paced.
+    /// Returns the number of bytes that pacing allows at `now`, if each packet has `unit` bytes.
+    /// Returns `f64::MAX` if packets are not paced.
     pub(crate) fn room(&self, now: Time, unit: f64) -> f64 {
         let Some(rate) = self.pace() else { return f64::MAX };
         let begins = self.begins(now);

@@ -9,8 +9,8 @@ use anabranch_multipath::{PathId, Time};
 const SPAN: Duration = Duration::from_secs(10);
 /// Minimum time for which a datagram waits for a missing datagram.
 const LEAST: Duration = Duration::from_millis(2);
-/// Maximum time for which a datagram waits for a missing datagram. A datagram that a slower path
-/// delivers later than this after the fastest path would have is delivered out of order.
+/// Maximum time for which a datagram waits for a missing datagram. If a path is slower than the
+/// fastest path by more than this time, its datagrams are delivered out of order.
 pub const LONGEST: Duration = Duration::from_millis(250);
 
 /// The delays of all paths.

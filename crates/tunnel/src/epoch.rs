@@ -32,7 +32,7 @@ const SAMPLE: usize = 16;
 /// Identifier of an epoch and a path, in the packets to one receiver.
 pub(crate) type Id = [u8; 4];
 
-/// The keys of one handshake, for both directions.
+/// The keys that one handshake produces, for both directions.
 pub(crate) struct Epoch {
     out: Direction,
     back: Direction,

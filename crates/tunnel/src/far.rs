@@ -90,7 +90,7 @@ pub struct Far<R> {
 struct Client {
     psk: Psk,
     /// The stamp of the client's last handshake; `None` before the first. Handshakes with an older
-    /// or equal stamp are replays, or copies of one of `answered`.
+    /// or equal stamp are replays, or copies of a handshake in `answered`.
     stamp: Option<u64>,
     /// The last handshakes that were answered, the newest last.
     answered: VecDeque<Answered>,
@@ -122,8 +122,8 @@ impl Client {
 }
 
 /// A handshake that was answered. A near end sends copies of one handshake by several paths, and
-/// disguises each with its own nonce. An observer cannot: the disguise needs the far end's public
-/// key. So a packet with a known nonce was replayed, and gets no answer.
+/// disguises each with its own nonce. An observer cannot disguise a packet, which requires the far
+/// end's public key. So a packet with a known nonce was replayed, and gets no answer.
 struct Answered {
     noise: Vec<u8>,
     answer: Vec<u8>,
@@ -166,8 +166,8 @@ impl<R: CryptoRng> Far<R> {
         }
     }
 
-    /// Sets whether AES is fast on this machine. If a client reports that it is fast there as
-    /// well, their packets are sealed with AES.
+    /// Sets whether AES is fast on this machine. If AES is also fast on a client's machine, as the
+    /// client reports, packets in both directions are sealed with AES.
     pub fn prefer_aes(&mut self, aes: bool) {
         self.aes = aes;
     }
@@ -274,7 +274,7 @@ impl<R: CryptoRng> Far<R> {
         Some(PacketKind::Handshake(self.disguise.hide(&answer, &mut self.rng), accepted))
     }
 
-    /// Counts a handshake. Returns whether this second has had too many handshakes.
+    /// Counts a handshake. Returns whether too many handshakes have arrived in the present second.
     fn is_crowded(&mut self, now: Time) -> bool {
         let second = now.nanos() / 1_000_000_000;
         if self.second.0 != second {
@@ -396,8 +396,8 @@ impl<R: CryptoRng> Far<R> {
         running.map_or_else(Default::default, |running| running.session.decoys())
     }
 
-    /// Drops the sessions that clients have closed, and those of clients that were silent for
-    /// `FORGET`. Returns these clients.
+    /// Drops the sessions of clients that have closed them or were silent for `FORGET`. Returns
+    /// these clients.
     pub fn expire(&mut self, now: Time) -> Vec<ClientId> {
         let mut gone = Vec::new();
         for (id, client) in (0..).map(ClientId).zip(&mut self.clients) {

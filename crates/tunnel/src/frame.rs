@@ -14,8 +14,8 @@
 //! * `flow`: number of one program of the near end. The far end has a port for each flow, from
 //!   which it exchanges packets with the server.
 //! * `run`: the number of packets directly before this one, with consecutive numbers, that were
-//!   sent by the same path. If some of them are missing when later packets of the path have
-//!   arrived, they are lost.
+//!   sent by the same path. If some of these packets are missing when later packets of the path
+//!   have arrived, they are lost.
 //! * `ack`: acknowledges data to a sender that has windows. It is sent by the path on which the
 //!   data arrived.
 //! * `decoy`: has the length that data would have. The receiver drops it.
@@ -29,7 +29,7 @@ use crate::window::Receipt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Frame<'a> {
     /// A datagram of a flow, or a part of one. `stamp` is the time of sending. `run` is the number
-    /// of packets directly before it that were sent by the same path. `counted` is whether the
+    /// of packets directly before it that were sent by the same path. `counted` is true if the
     /// datagram needs an acknowledgement.
     Data { stamp: u32, flow: u16, run: u16, counted: bool, piece: Piece<'a> },
     /// A probe, which a [`Frame::Pong`] answers by the same path. `deaf` reports that the sender
@@ -61,7 +61,7 @@ const PADDED: u8 = 0x20;
 const COUNTED: u8 = 0x40;
 
 /// Maximum number of bytes in a datagram's frame in addition to the datagram. The frame of a part
-/// has [`PLACE`] more.
+/// of a datagram has [`PLACE`] more bytes.
 pub(crate) const OVERHEAD: usize = PLAIN + LENGTH;
 /// Number of bytes in a datagram's frame in addition to the datagram, if the frame has no padding.
 pub(crate) const PLAIN: usize = 1 + 4 + FLOW + RUN;
@@ -192,7 +192,7 @@ impl<'a> Frame<'a> {
         parts
     }
 
-    /// Returns the range of `datagram` in `bytes`, the data frame from which it was read.
+    /// Returns the position of `datagram` in `bytes`, the data frame that contains it.
     pub(crate) fn place(bytes: &[u8], datagram: &[u8]) -> Range<usize> {
         let is_padded = bytes.first().is_some_and(|kind| kind & PADDED != 0);
         let is_part = bytes.first().is_some_and(|kind| kind & KIND == PART);
@@ -208,7 +208,7 @@ struct Field {
     length: usize,
 }
 
-/// Length of the longest such field, that of an acknowledgement, in bytes.
+/// Length of the longest such field, which is the field of an acknowledgement, in bytes.
 const FIELD: usize = 16;
 
 impl Field {

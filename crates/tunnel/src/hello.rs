@@ -61,8 +61,8 @@ impl<'a> Message<'a> {
 /// The near end's content of the handshake.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Hello {
-    /// A random name of this run of the program. If the name changes, the near end was restarted,
-    /// and its packet numbers begin at 0 again.
+    /// A random name, which the near end chooses when it starts. If the name changes, the near end
+    /// was restarted, and its packet numbers begin at 0 again.
     pub(crate) run: [u8; 8],
     /// The number of the near end's next packet.
     pub(crate) first: u64,

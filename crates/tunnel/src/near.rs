@@ -32,12 +32,12 @@ const HASTE: [Duration; 3] =
 /// `REJECT_AFTER_TIME`). The other end may have forgotten them.
 const REJECT: Duration = Duration::from_secs(180);
 
-/// Pause between the far end's end of a session and the next handshake. It doubles each time that
-/// the far end ends a session within [`LASTING`] of its handshake.
+/// Pause before the next handshake, after the far end has closed a session. The pause doubles each
+/// time that the far end closes a session within [`LASTING`] of its handshake.
 const FAREWELL: Duration = Duration::from_millis(500);
 /// Maximum number of doublings of [`FAREWELL`].
 const FAREWELLS: u32 = 6;
-/// Duration of a session after which the pause is [`FAREWELL`] again.
+/// Duration of a session after which the pause before the next handshake is [`FAREWELL`] again.
 const LASTING: Duration = Duration::from_secs(10);
 
 /// State of a near end's session.
@@ -60,18 +60,19 @@ pub struct Near<R> {
     label: String,
     disguise: Disguise,
     rng: R,
-    /// The random name of this run.
+    /// The random name that this near end has chosen at its start.
     run: [u8; 8],
     paths: u8,
     aes: bool,
     session: Session,
     generation: u32,
-    /// The handshakes that wait for an answer, the newest last. The answer to the one before the
-    /// newest may still be under way on a slow path.
+    /// The handshakes that wait for an answer, the newest last. Older ones are kept because their
+    /// answers may still arrive by slow paths.
     pending: VecDeque<Attempt>,
     /// The paths that get a copy of the newest handshake next.
     copies: VecDeque<PathId>,
-    /// The cookie of each path. Paths may have different addresses.
+    /// The cookie of each path. A cookie proves one of our addresses, and paths may have different
+    /// addresses.
     cookies: Vec<Cookie>,
     /// The stamp of the last handshake.
     stamp: u64,
@@ -215,8 +216,8 @@ impl<R: CryptoRng> Near<R> {
         self.answered(now, path, packet).is_some()
     }
 
-    /// Plans a new handshake if the far end has ended the session. A far end that is stopped does
-    /// so, and another may soon start in its place.
+    /// Plans a new handshake if the far end has closed the session. A far end does so when it
+    /// stops, and another may soon start in its place.
     fn follow_farewell(&mut self, now: Time) {
         let Some(agreed) = self.agreed.take_if(|_| self.session.is_closed()) else { return };
         if now.since(agreed) >= LASTING {
@@ -288,9 +289,9 @@ impl<R: CryptoRng> Near<R> {
         self.session.say(now, &self.disguise, out)
     }
 
-    /// Sets whether this machine can send by `path` now. A path that cannot, such as a stream
-    /// without a connection, gets no handshakes and no probes. When it can again, it is treated as
-    /// in [`Near::on_path`].
+    /// Sets whether this machine can send by `path` now. If `carries` is false, for example for a
+    /// stream without a connection, the path gets no handshakes and no probes. When `carries`
+    /// becomes true again, the path is treated as in [`Near::on_path`].
     pub fn set_carries(&mut self, now: Time, path: PathId, carries: bool) {
         let before = self.session.set_carries(path, carries);
         if carries && before == Some(false) {
@@ -376,9 +377,9 @@ impl<R: CryptoRng> Near<R> {
         Some(path)
     }
 
-    /// Appends a packet with `frame`, whatever its content, after skipping `skip` numbers. It is
-    /// for frames that this crate does not know, which the other end drops. Returns false without
-    /// a session or such a path.
+    /// Appends a packet with `frame`, whatever its content, after skipping `skip` numbers. The
+    /// function is for frames of unknown kinds, which the other end drops. Returns false if there
+    /// is no session, or if the session has no such path.
     pub fn seal_frame(&mut self, path: PathId, skip: u64, frame: &[u8], out: &mut Vec<u8>) -> bool {
         self.session.seal_frame(&self.disguise, path, skip, &[frame], out)
     }

@@ -11,7 +11,8 @@ use snow::{Builder, HandshakeState};
 use crate::keys::{KeyPair, Psk, PublicKey};
 use crate::suite::{params, resolver};
 
-/// Prologue, which ensures that both ends use this protocol in this version.
+/// Noise prologue: bytes that both ends mix into the handshake. The handshake fails unless both
+/// use this protocol in this version.
 const PROLOGUE: &[u8] = b"anabranch far end 1";
 
 /// Returns the near end's state of a handshake.

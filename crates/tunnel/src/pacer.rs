@@ -13,8 +13,8 @@ const TOGETHER: Duration = Duration::from_millis(1);
 /// Gaps between datagrams are shortened by their `FASTER`th part, so that a queue that is late
 /// catches up.
 const FASTER: u32 = 16;
-/// Maximum number of queued datagrams. Beyond it the first ones leave before they are due. This
-/// bounds the memory at any rate.
+/// Maximum number of queued datagrams. Beyond this number the first datagrams leave before they
+/// are due. This bounds the memory at any rate.
 const MOST: usize = 8_192;
 
 /// A queue of datagrams, in the order in which they leave.
@@ -37,13 +37,13 @@ impl<T> Pacer<T> {
     }
 
     /// Adds a datagram that leaves after all others. `steady` is the earliest time at which it
-    /// leaves: when it would have arrived by the slowest path. Its gap to the previous datagram is
-    /// at least the difference between their steady times, less a sixteenth. It leaves within
-    /// [`LONGEST`] in any case.
+    /// leaves: when the datagram would have arrived by the slowest path. The gap to the previous
+    /// datagram is at least the difference between their steady times, less a sixteenth. The
+    /// datagram leaves within [`LONGEST`] in any case.
     ///
     /// Gaps between the datagrams of one path are larger than those of the whole sequence if
-    /// several paths are used at once. So the gap is limited to the difference between the sender's
-    /// `stamp`s, in microseconds.
+    /// several paths are used at once. So the gap is limited to the difference between the
+    /// sender's `stamp`s, in microseconds.
     pub(crate) fn push(&mut self, now: Time, (steady, stamp): (Time, u32), one: T) {
         let due = self.last.map_or(now, |(last, before, sent)| {
             let sent = Duration::from_micros(stamp.wrapping_sub(sent).into());

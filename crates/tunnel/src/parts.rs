@@ -3,8 +3,8 @@
 //! A tunnel's own header makes long datagrams too long for the paths. Some programs keep sending
 //! such datagrams: a WireGuard interface with its former MTU, or a DNS server with a long answer.
 //! Each would be lost, and the program would not learn why. So such a datagram is sent in parts,
-//! by one path with consecutive numbers, and the other end joins them. This costs an additional
-//! packet for each.
+//! by one path with consecutive numbers, and the other end joins them. Each such datagram costs at
+//! least one additional packet.
 
 use crate::datagram::Datagram;
 use crate::piece::{LAST, PLACE, Piece};

@@ -1,4 +1,4 @@
-//! The share of a datagram that one packet carries: the whole datagram, or a part of it.
+//! The part of a datagram that one packet carries: all of it, or a piece.
 
 /// Length of a part's position field, in bytes.
 pub(crate) const PLACE: usize = 1;

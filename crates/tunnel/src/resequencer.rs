@@ -4,10 +4,10 @@
 //! A plain reorder queue breaks a bulk transfer. Three rules prevent that (`tests/goodput.rs`
 //! measures them together):
 //!
-//! * A packet missing from a path's run counts as lost once later packets of that run have
-//!   arrived. It also counts as lost once every path has delivered later packets. Only the end of
-//!   a run has to be waited for.
-//! * Each datagram of a faster path is delayed by the difference to the delay of the slowest path.
+//! * A run is a series of packets with consecutive numbers on one path. A packet missing from a
+//!   run counts as lost once later packets of that run have arrived. It also counts as lost once
+//!   every path has delivered later packets. So only packets at the end of a run need a wait.
+//! * Each datagram of a faster path is held until it would have arrived by the slowest path.
 //!   Otherwise round-trip times would jump with every run, and delayed datagrams would leave as
 //!   one burst.
 //! * Datagrams that were delayed in a queue leave with the spacing of their arrival ([`Pacer`]).
@@ -20,8 +20,8 @@ use anabranch_multipath::{Insertion, Merger, PathId, Time};
 use crate::delays::Delays;
 use crate::pacer::Pacer;
 
-/// Maximum number of datagrams that wait for missing ones. Beyond it the missing datagrams are
-/// given up.
+/// Maximum number of datagrams that wait for missing ones. If more would wait, the missing
+/// datagrams are given up.
 const WAITING: usize = 4_096;
 /// Number of packets of the same path after which an earlier one counts as lost (QUIC's
 /// `kPacketThreshold`: RFC 9002, section 6.1.1).
@@ -49,8 +49,8 @@ pub(crate) struct Resequencer<T> {
     merger: Merger<Option<Waiting<T>>>,
     ready: Pacer<T>,
     delays: Delays,
-    /// For each path, the packet number before which its runs have been checked for missing
-    /// packets.
+    /// For each path, the number of a packet: all earlier packets of the path have been checked
+    /// for losses.
     checked: Vec<u64>,
     /// For each path, the greatest packet number that arrived, plus 1.
     newest: Vec<u64>,
@@ -105,7 +105,7 @@ impl<T> Resequencer<T> {
         self.collect(now);
     }
 
-    /// Marks as lost the missing packets among the `run` packets before packet `number`.
+    /// Marks as lost the missing packets among the `run` packets directly before packet `number`.
     fn miss(&mut self, now: Time, path: PathId, number: u64, run: u16) {
         let Some(checked) = self.checked.get_mut(path.index()) else { return };
         let begin = number.saturating_sub(run.into()).max(self.merger.next_number()).max(*checked);

@@ -31,12 +31,12 @@ const ASK_AGAIN: Duration = Duration::from_millis(300);
 const ROUND: Duration = Duration::from_millis(150);
 /// Time without datagrams after which paths are probed at [`ASK_IDLE`].
 const IDLE: Duration = Duration::from_secs(5);
-/// Maximum number of unanswered probes in a row of a usable path.
+/// Maximum number of probes in a row that a usable path may leave unanswered.
 const UNANSWERED: u32 = 3;
 /// Number of epochs (sets of keys) whose packets are opened: the current one, and two that are
 /// older or unconfirmed.
 const EPOCHS: usize = 3;
-/// Number of newest handshakes whose keys the far end still has, whichever epoch is current.
+/// Number of newest handshakes whose keys the far end still has, even if it does not use them yet.
 pub(crate) const UNCONFIRMED: usize = EPOCHS - 1;
 
 /// The state of a session at either end.
@@ -58,7 +58,7 @@ pub struct Session {
     words: VecDeque<(PathId, Word)>,
     /// Whether each path has a window. The other end then acknowledges our data.
     has_windows: bool,
-    /// The plan of decoys by idle paths, if decoys are sent.
+    /// The plan of decoys (false packets) on idle paths, if decoys are sent.
     decoys: Option<Decoys>,
     decoys_sent: DecoyCount,
     decoys_came: DecoyCount,
@@ -66,14 +66,14 @@ pub struct Session {
     busy: Option<Time>,
     /// Time at which the paths are probed next.
     ask: Time,
-    /// Time at which the other end's last round of probes began to arrive; `None` if none has
-    /// arrived.
+    /// Time at which the last round of probes from the other end began to arrive; `None` if none
+    /// has arrived.
     asked: Option<Time>,
     closed: bool,
     spare: Spare,
 }
 
-/// A number of decoys, and the bytes of the datagrams that they imitate.
+/// A number of decoys (false packets), and the bytes of the datagrams that they imitate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DecoyCount {
     /// Packets.
@@ -217,7 +217,7 @@ impl Session {
         self.has_windows
     }
 
-    /// Sets the plan of decoys by idle paths; `None` sends none.
+    /// Sets the plan of decoys (false packets) on idle paths; `None` sends none.
     pub fn send_decoys(&mut self, decoys: Option<Decoys>) {
         self.decoys = decoys;
     }
@@ -272,8 +272,8 @@ impl Session {
     }
 
     /// Adds the keys of a handshake. If they are `confirmed`, the other end has them, and this end
-    /// sends with them. Otherwise it does so once a packet arrives that is sealed with them.
-    /// Returns the IDs of the epochs that are dropped.
+    /// sends with them. Otherwise this end begins to send with them when a packet arrives that is
+    /// sealed with them. Returns the IDs of the epochs that are dropped.
     pub(crate) fn renew(&mut self, generation: u32, epoch: Epoch, confirmed: bool) -> Vec<Id> {
         self.epochs.push_back((generation, epoch));
         if confirmed {
@@ -528,7 +528,7 @@ impl Session {
         self.put(disguise, path, &frame, &[], out).then_some(path)
     }
 
-    /// Appends the next decoy that is due. Returns its path.
+    /// Appends the next decoy (false packet) that is due. Returns its path.
     fn send_decoy(&mut self, now: Time, disguise: &Disguise, out: &mut Vec<u8>) -> Option<PathId> {
         let (path, bytes) = self.decoys.as_mut()?.poll(now)?;
         let bytes = bytes.min(ZEROS.len());
@@ -566,8 +566,8 @@ impl Session {
         }
     }
 
-    /// Queues a closing message for every path, so that the other end need not detect the end by
-    /// silence.
+    /// Queues a closing message for every path, so that the other end learns of the end of the
+    /// session at once, and not by its silence.
     pub fn close(&mut self) {
         let open = self.paths.iter().enumerate().filter(|(_, path)| !path.is_cut);
         self.words.extend(open.map(|(place, _)| (PathId::at(place), Word::Close)));

@@ -2,8 +2,8 @@
 //! other end's acknowledgements.
 //!
 //! The window depends on rate and delay, as in BBR, and not on losses. Nothing is retransmitted
-//! between the ends, so the TCP connections in the tunnel pay for every loss that a controller
-//! provokes to find its limit. They would pay on each path.
+//! between the ends, so every loss that a controller provokes to find its limit slows the TCP
+//! connections in the tunnel. That would happen on each path.
 //!
 //! Names and sections without another source are those of
 //! draft-cardwell-iccrg-bbr-congestion-control-02, which draft-ietf-ccwg-bbr continues. Variables
@@ -24,21 +24,22 @@ const INITIAL: f64 = 32.0 * 1_400.0;
 /// Minimum window, in packets (`BBRMinPipeCwnd`, section 2.8).
 const LEAST: f64 = 4.0;
 /// Window in Startup, in bandwidth-delay products. This is the counterpart of `BBRStartupCwndGain`
-/// (section 2.6), which is 2 there.
+/// (section 2.6), whose value in the draft is 2.
 const SEEK: f64 = 3.0;
 /// Window in ProbeBW, in bandwidth-delay products, one value per round. The cycle is that of the
 /// pacing gain in the first BBR (draft-cardwell-iccrg-bbr-congestion-control-00), with 0.85 in
 /// place of 0.75. One round probes for a higher rate, and the next one drains the queue of the
 /// probe.
 const CRUISE: [f64; 8] = [1.25, 0.85, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0];
-/// Maximum queue that a probe in ProbeBW builds, or Startup once the capacity is known, as time at
-/// the path's rate. Shallow queues hold little more.
+/// Maximum queue that this end builds in the path, as time at the path's rate. The limit applies
+/// to a probe in ProbeBW, and to Startup once the capacity is known. Shallow queues hold little
+/// more.
 const PROBE: Duration = Duration::from_millis(10);
 /// Number of rounds over which the maximum rate is taken: `BtlBwFilterLen` of the first BBR
 /// (draft-cardwell-iccrg-bbr-congestion-control-00), 10 round trips.
 const ROUNDS: u64 = 10;
-/// Number of rounds in which the rate has not grown by a quarter, after which Startup ends. This is
-/// the limit of `BBR.full_bw_count` (sections 2.13 and 4.3.1.2), which is 3 there.
+/// Number of rounds in which the rate has not grown by a quarter, after which Startup ends. This
+/// is the limit of `BBR.full_bw_count` (sections 2.13 and 4.3.1.2), whose value in the draft is 3.
 const FLAT: u32 = 3;
 /// Share of lost packets in a round (beyond two packets) above which Startup ends and the rates are
 /// reduced (`BBRLossThresh`, section 2.8).
@@ -47,10 +48,10 @@ const LOSSY: f64 = 0.02;
 /// half of a full packet, but more than a TCP acknowledgement.
 const SHORT: i64 = 600;
 /// Number of app-limited rounds of short packets after which Startup begins again. A program's
-/// handshake has fewer.
+/// handshake takes fewer rounds.
 const IDLE: u32 = 10;
 /// Factor that a lossy round applies to the rates, at most once in a cycle of [`CRUISE`]. This is
-/// the counterpart of `BBRBeta` (section 2.8), which is 0.7 there.
+/// the counterpart of `BBRBeta` (section 2.8), whose value in the draft is 0.7.
 const LESS: f64 = 0.9;
 /// Queueing delay that ends Startup, in addition to a sixteenth of `BBR.min_rtt`. A round's
 /// queueing delay is its minimum round-trip time minus `BBR.min_rtt`. The draft's Startup has no
@@ -66,7 +67,7 @@ const UNKNOWN: Duration = Duration::from_millis(333);
 const GIVE_UP: Duration = Duration::from_secs(1);
 /// Number of packets after which an acknowledgement is sent, if [`DELAY`] has not passed before.
 pub(crate) const STEP: u32 = 16;
-/// Maximum delay of an acknowledgement, counted from the first packet that it covers.
+/// Maximum delay of an acknowledgement, counted from the first packet that it acknowledges.
 pub(crate) const DELAY: Duration = Duration::from_millis(5);
 
 /// An acknowledgement: the other end's report on the packets that arrived by a path.
@@ -266,7 +267,7 @@ impl Window {
         self.round.least = Some(least.map_or(rtt, |least| least.min(rtt)));
     }
 
-    /// Records the delivery rate that a packet sent at `at` shows. The tuple is that packet's
+    /// Records the delivery rate that a packet sent at `at` shows. The tuple has the packet's
     /// `delivered`, `delivered_at` and `first_at`. An app-limited sample counts only if it is not
     /// below `BBR.max_bw` (section 4.5.2.3).
     fn note_rate(&mut self, (delivered, came, sent): (f64, Time, Time), at: Time, pressed: bool) {
@@ -304,8 +305,8 @@ impl Window {
 
     /// Ends Startup if the path is full (BBRCheckStartupFullBandwidth, section 4.3.1.2). Begins
     /// Startup again in the first round that is not app-limited after [`IDLE`] app-limited rounds
-    /// of short packets. These show nothing about the path, but a queue on the way back may have
-    /// ended Startup in one of them.
+    /// of short packets. Rounds of short packets show nothing about the path, but Startup may have
+    /// ended in such a round because of a queue on the way back.
     fn go_on_searching(&mut self, round: &Round, lossy: bool) {
         if !round.pressed && round.bytes < i64::from(round.sent) * SHORT {
             self.short += 1;
@@ -430,8 +431,8 @@ impl Window {
     }
 }
 
-/// The count of packets that arrived by one path, and the packets not yet reported to the other
-/// end.
+/// The number of packets that arrived by one path, and the state of the next acknowledgement for
+/// them.
 #[derive(Clone, Default)]
 pub(crate) struct Tally {
     count: u32,

@@ -37,8 +37,9 @@ pub(crate) fn read_file(file: &Path, choice: Choice<'_>) -> Result<Vec<u8>, Stri
     read(file, choice)
 }
 
-/// Reads the bytes of a consensus from `source`. If that is an archive, such as CollecTor's of a
-/// month, reads the consensus that `choice` names. At most one document is held in memory.
+/// Reads the bytes of a consensus from `source`. If that is an archive, such as the archive of a
+/// month from CollecTor, reads the consensus that `choice` names. At most one document is held in
+/// memory.
 ///
 /// # Errors
 /// The source cannot be read, or `choice` does not fit it. The error is one line.
@@ -161,7 +162,8 @@ fn dated<R: Read>(
     Ok(said.map(|time| (time, Cursor::new(begin).chain(entry))))
 }
 
-/// Converts an hour such as `2024-05-17T17` to the form that documents use: `2024-05-17 17`.
+/// Converts an hour such as `2024-05-17T17` to the form that consensus documents use: `2024-05-17
+/// 17`.
 fn time(text: &str, written: &str) -> Result<String, String> {
     let plain = text.trim_end_matches('Z').replacen('T', " ", 1);
     let form = "0000-00-00 00:00:00";

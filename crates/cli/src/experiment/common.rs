@@ -15,7 +15,7 @@ use super::allowed::{Folder, need_root};
 use super::marks;
 use crate::failure::Failure;
 
-/// File of the measurements: one line for each unit or attempt.
+/// File of the measurements, with one line for each unit (measurement) or attempt.
 pub(crate) const JOURNAL: &str = "units.jsonl";
 
 /// Options of every experiment: where results go.
@@ -214,7 +214,8 @@ pub(super) fn origin(header: &Value) -> String {
     format!("Program: {}. Machine: {}. Other programs: {peers}.", told("program"), told("machine"))
 }
 
-/// Describes the other load of the machine: median and maximum of each field of [`Disturbance`].
+/// Describes the load of the machine by other work: median and maximum of each field of
+/// [`Disturbance`].
 pub(super) fn disturbance(all: impl Iterator<Item = Disturbance> + Clone) -> String {
     let of = |value: fn(Disturbance) -> f64| Spread::of(all.clone().map(value));
     let (Some(load), Some(steal), Some(late), Some(pressure)) =

@@ -1,5 +1,5 @@
-//! The part of a run that all experiments share: the journal that the run continues, the report of
-//! its progress, and the output of its results.
+//! The part that all executions of experiments share: the journal that is continued, the report of
+//! the progress, and the output of the results.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::AtomicBool;
@@ -14,7 +14,7 @@ use super::common::Results;
 use super::reporter::{Reporter, stop_flag};
 use crate::failure::Failure;
 
-/// The parts of a run that differ between experiments.
+/// The parts that differ between experiments.
 pub(super) trait Experiment {
     /// Name of the experiment's command.
     const NAME: &'static str;
@@ -34,7 +34,7 @@ pub(super) trait Experiment {
     ///
     /// # Errors
     /// Misuse: something is missing (then nothing was created), or the journal belongs to a run
-    /// with other settings. Trouble: some units could not be measured.
+    /// with other settings. Trouble: some measurements could not be made.
     fn measure(&self) -> Result<(), Failure>;
 
     /// Writes tables, page and Markdown about the measurements in `records`, and prints a short
@@ -44,10 +44,11 @@ pub(super) trait Experiment {
     /// Misuse: a file cannot be written.
     fn write_results(&self, header: &Value, records: &[Self::Record]) -> Result<(), Failure>;
 
-    /// Returns the result of the command after a run. `whole` is false if the run was stopped.
+    /// Returns the result of the command after a run of the experiment. `whole` is false if the
+    /// run was stopped.
     ///
     /// # Errors
-    /// Trouble: the run was stopped before all units were measured.
+    /// Trouble: the run was stopped before all units (measurements) were done.
     fn verdict(whole: bool, units: &[Self::Unit], records: &[Self::Record]) -> Result<(), Failure> {
         if whole {
             return Ok(());
@@ -74,20 +75,20 @@ pub(super) fn run<E: Experiment>(experiment: &E) -> Result<(), Failure> {
     experiment.write_results(&header, &records)
 }
 
-/// A run of an experiment whose journal is open.
+/// An execution of an experiment, whose journal is open.
 pub(super) struct Run<'a, E: Experiment> {
     experiment: &'a E,
     units: Vec<E::Unit>,
     journal: Journal<E::Record>,
 }
 
-/// Callback for the events of a run.
+/// Callback for the events of an execution of an experiment.
 pub(super) type EventCallback<'a, E> =
     dyn FnMut(&Progress, Event<'_, <E as Experiment>::Unit, <E as Experiment>::Record>) + Send + 'a;
 
 impl<'a, E: Experiment> Run<'a, E> {
-    /// Opens the journal of a plan with `settings` and `units`. `peers` are the third-party
-    /// programs that were found.
+    /// Opens the journal of a plan with `settings` and `units` (the measurements). `peers` are the
+    /// third-party programs that were found.
     ///
     /// # Errors
     /// Misuse: the journal belongs to a run with other settings.
@@ -114,9 +115,9 @@ impl<'a, E: Experiment> Run<'a, E> {
         Run::begin(experiment, plan, peers)
     }
 
-    /// Executes the units that the journal lacks one after another, until all are done or a signal
-    /// stops the run. Then writes the results. `work` measures one unit, and must return soon after
-    /// the stop flag that it receives is set.
+    /// Executes the units (measurements) that the journal lacks, one after another, until all are
+    /// done or a signal stops the run. Then writes the results. `work` measures one unit, and must
+    /// return soon after the stop flag that it receives is set.
     ///
     /// # Errors
     /// Trouble: a unit fails, its record cannot be stored, or the run was stopped.
@@ -129,7 +130,8 @@ impl<'a, E: Experiment> Run<'a, E> {
         })
     }
 
-    /// Executes the units as [`Run::carry_out`] does, but in the order that `carry` chooses.
+    /// Executes the units (measurements) as [`Run::carry_out`] does, but in the order that `carry`
+    /// chooses.
     ///
     /// # Errors
     /// Those of [`Run::carry_out`].

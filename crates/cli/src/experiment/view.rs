@@ -78,7 +78,7 @@ impl Model {
         self.begun.push((unit, self.age));
     }
 
-    /// Removes `unit` from the measurements under way, and adds its result.
+    /// Removes `unit` (a measurement) from the measurements under way, and adds its result.
     pub(super) fn done(&mut self, progress: &Progress, unit: String, result: String) {
         self.progress = Some(progress.clone());
         let took = self.take(&unit).map_or(Duration::ZERO, |since| self.age - since);
@@ -86,15 +86,16 @@ impl Model {
         self.results.truncate(usize::from(RESULTS));
     }
 
-    /// Removes `unit` from the measurements under way, because it will be repeated, and shows the
-    /// reason `why`.
+    /// Removes `unit` (a measurement) from the measurements under way, because it will be
+    /// repeated, and shows the reason `why`.
     pub(super) fn again(&mut self, unit: &str, why: &str) {
         self.take(unit);
         let now = Time::ZERO + self.age;
         self.recent.warn(now, format!("{unit} will be repeated: {why}"));
     }
 
-    /// Removes `unit` from the measurements under way. Returns the age of the view when it began.
+    /// Removes `unit` (a measurement) from the measurements under way. Returns the age of the view
+    /// at the moment when the measurement began.
     fn take(&mut self, unit: &str) -> Option<Duration> {
         let place = self.begun.iter().position(|(begun, _)| begun == unit)?;
         Some(self.begun.remove(place).1)

@@ -33,8 +33,8 @@ fn pages(command: &Command) -> Box<dyn Iterator<Item = &Command> + '_> {
     Box::new(std::iter::once(command).chain(shown.flat_map(pages)))
 }
 
-/// Makes each line of a help text a paragraph. Otherwise `man` would join lines, such as those of
-/// the list of schedules.
+/// Makes each line of a help text a paragraph. Otherwise `man` would join lines, such as the lines
+/// of the list of schedules.
 fn with_paragraphs(command: Command) -> Command {
     command.mut_args(|arg: Arg| match arg.get_long_help().map(ToString::to_string) {
         Some(text) if text.contains('\n') => {

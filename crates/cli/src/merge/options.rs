@@ -25,7 +25,8 @@ use crate::split::values::{AnySchedule, Span, address};
 use crate::status::run_name;
 use crate::tls;
 
-/// Default idle time after which a flow is closed, the same as for a splitter's sessions.
+/// Default idle time after which a flow is closed. The idle time of a splitter's sessions has the
+/// same default.
 const IDLE: Duration = Duration::from_secs(180);
 /// Default maximum number of open flows.
 const FLOWS: usize = 4096;
@@ -285,7 +286,7 @@ fn every() -> String {
 }
 
 impl Options {
-    /// Returns these settings, completed by those of `file`.
+    /// Returns these settings. Settings that are missing here are taken from `file`.
     pub(super) fn over(self, file: Options) -> Options {
         Options {
             listen: self.listen.or(file.listen),
@@ -321,7 +322,7 @@ impl Options {
     }
 
     /// Returns the name of an output option whose value differs from `before`, if there is one.
-    /// Output options cannot change during a run.
+    /// Output options cannot change while the far end runs.
     pub(super) fn changed(&self, before: &Options) -> Option<&'static str> {
         let changed = [
             ("json", self.json != before.json),

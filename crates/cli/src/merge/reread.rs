@@ -11,17 +11,17 @@ use crate::failure::Failure;
 pub(super) struct Source {
     pub(super) flags: Options,
     pub(super) file: PathBuf,
-    /// Options from flags and file when the run began.
+    /// Options from flags and file when the program started.
     pub(super) began: Options,
 }
 
 impl Source {
-    /// Reads the settings from flags and file again. The random seed is that of `running`, the
+    /// Reads the settings from flags and file again. The random seed is taken from `running`, the
     /// current settings.
     ///
     /// # Errors
     /// The file or the keys cannot be read or are invalid, or a setting has changed that is fixed
-    /// for a run.
+    /// while the far end runs.
     pub(super) fn read(&self, running: &Settings) -> Result<Settings, String> {
         let read = self.options(running).and_then(|options| options.settings());
         read.map_err(|failure| {

@@ -1,5 +1,5 @@
-//! The options of `anabranch split` that `anabranch mosh` has, too. They have the same definition.
-//! Options that a login sets itself are left out.
+//! The options of `anabranch split` that `anabranch mosh` has, too. Both commands use the same
+//! definition. Options that a login sets itself are left out.
 
 use clap::{ArgMatches, Args, Command, FromArgMatches};
 

@@ -32,13 +32,14 @@ use crate::split::no_metrics;
 /// Default address for programs. It is C tor's with another port, so that both can run at the same
 /// time.
 const LISTEN: &str = "127.0.0.1:9250";
-/// Maximum number of circuits in a set, if the consensus sets no other limit.
+/// Maximum number of circuits in a set (circuits that carry the same streams together), if the
+/// consensus sets no other limit.
 const MOST_LEGS: usize = 8;
 /// Default number of circuits for a stream with mudp-or.
 const MUDP_OR_LEGS: usize = 2;
 const MEMORY_MB: usize = 256;
-/// Minimum of the memory limit in megabytes. A single set may hold 1 MB of cells that wait for
-/// other circuits.
+/// Minimum of the memory limit in megabytes. A single set (circuits that carry the same streams
+/// together) may hold 1 MB of cells that wait for missing ones.
 const LEAST_MEMORY_MB: usize = 4;
 /// Text at the end of `--help`.
 const FILES: &str = "\
@@ -295,8 +296,8 @@ impl StreamDesign {
         }
     }
 
-    /// Returns the protocol that joins ordered circuits; `None` for a design without such circuits,
-    /// or with one.
+    /// Returns the protocol that joins several ordered circuits. Returns `None` for a design that
+    /// uses a single circuit or no ordered circuits.
     pub(super) fn sets(self) -> Option<Design> {
         match self {
             StreamDesign::Conflux
@@ -445,7 +446,7 @@ impl ClientArgs {
     /// Returns whether streams use lossy circuits: `--design` is udp-or or mudp-or.
     ///
     /// # Errors
-    /// An option is given that a layer of this design cannot have.
+    /// An option is given that this design does not support.
     fn is_udp_or(&self) -> Result<bool, Failure> {
         let is_lossy = self.design.map_or(Ok(false), StreamDesign::is_lossy)?;
         if !is_lossy && self.udp_or_congestion.is_some() {
@@ -524,7 +525,8 @@ impl ClientArgs {
         })
     }
 
-    /// Returns the number of legs of a circuit; `None` for the network's recommendation.
+    /// Returns the number of circuits that carry the same streams together (the legs of a set);
+    /// `None` for the network's recommendation.
     ///
     /// # Errors
     /// The number is not from 1 to [`MOST_LEGS`].
@@ -560,7 +562,7 @@ impl ClientArgs {
         Ok(self.trace.clone())
     }
 
-    /// Returns the design of sets of several circuits.
+    /// Returns the design (protocol) that joins several circuits to a set.
     ///
     /// # Errors
     /// No design has the given name.
@@ -570,8 +572,8 @@ impl ClientArgs {
         Ok(design.or(self.design.and_then(StreamDesign::sets)).unwrap_or_default())
     }
 
-    /// Returns the scheduler and the run length that the client requests; `None` without
-    /// `--schedule`.
+    /// Returns the scheduler and the run length (number of consecutive cells on one circuit) that
+    /// the client requests; `None` without `--schedule`.
     ///
     /// # Errors
     /// No scheduler has the given name, or `--every` or `--redraw` is invalid.

@@ -1,4 +1,5 @@
-//! `anabranch pt crawl`: makes covers for our transport from an operator's own site.
+//! `anabranch pt crawl`: makes covers (traffic in which our transport hides data) from an
+//! operator's own web site.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};

@@ -205,8 +205,8 @@ impl LinkOptions {
     }
 }
 
-/// Returns the log line about unordered links, if they are enabled. It contains the type of the
-/// taps, and a warning if the process keeps their capabilities.
+/// Returns the log line about unordered links, if they are enabled. The line contains the type of
+/// the taps (readers of raw TCP segments), and a warning if the process keeps their capabilities.
 pub(super) fn tapped(taps: &[Tap]) -> Option<String> {
     let kind = taps.first()?.kind();
     let hint = match kind {

@@ -15,8 +15,8 @@ use crate::screen::journal::{Journal, Priority};
 use crate::screen::lines::Lines;
 use crate::status::PublishedStatus;
 
-/// Source of the members `name` and `time` of each JSON object: the run's name, if it has one, and
-/// its start time.
+/// Source of the members `name` and `time` of each JSON object: the name that the user has given
+/// to the running program, if any, and its start time.
 #[derive(Debug)]
 pub(super) struct Stamp {
     name: Option<String>,
@@ -24,7 +24,7 @@ pub(super) struct Stamp {
 }
 
 impl Stamp {
-    /// Creates the stamp of a run that starts now.
+    /// Creates the source of names and times for a program that starts now.
     pub(super) fn new(name: Option<&str>) -> Stamp {
         Stamp { name: name.map(str::to_owned), clock: Clock::start() }
     }
@@ -51,8 +51,8 @@ pub(super) struct Log {
 }
 
 impl Log {
-    /// Creates the log of the run `name`. Events are also published in `run_status`. The run
-    /// continues if the log's reader is gone.
+    /// Creates the log of the running program called `name`. Events are also published in
+    /// `run_status`. The program continues if the log's reader is gone.
     ///
     /// # Errors
     /// The writer threads cannot be started.
@@ -92,7 +92,7 @@ impl Log {
         self.out.flush()
     }
 
-    /// Returns the time since the start of the run.
+    /// Returns the time since the start of the program.
     pub(super) fn now(&self) -> Time {
         self.stamp.clock.now()
     }

@@ -123,8 +123,7 @@ impl Common {
         Common { data, name, json, quiet, ..self }
     }
 
-    /// Opens the published status for a run of the command `program`, which `anabranch status`
-    /// lists.
+    /// Opens the published status for a running command `program`, which `anabranch status` lists.
     fn run_status(&self, program: &str, file: Option<&Path>) -> Option<PublishedStatus> {
         PublishedStatus::named(program, self.name.as_deref(), file)
     }

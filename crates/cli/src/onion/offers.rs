@@ -1,4 +1,4 @@
-//! Pluggable transports of a bridge, as its operator configures them.
+//! Pluggable transports that a bridge offers, as its operator configures them.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;

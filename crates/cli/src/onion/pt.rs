@@ -322,7 +322,8 @@ impl ServerSide {
     }
 }
 
-/// Reads the shapes of connections in `file`; without a file, returns the built-in ones.
+/// Reads the shapes (recorded sizes and pauses of connections) in `file`; without a file, returns
+/// the built-in shapes.
 fn set_of(file: Option<&Path>) -> Result<Shapes, Failure> {
     Ok(file.map(shapes).transpose().map_err(Failure::misuse)?.unwrap_or_default())
 }

@@ -40,8 +40,8 @@ pub(super) fn common(old: &Common, new: &Common) -> [Setting; 4] {
     ]
 }
 
-/// Converts `read` to the callback that a run needs. An error becomes one line, which names the
-/// file if there is one.
+/// Converts `read` to the callback with which a running program reads its settings again. An error
+/// becomes one line, which names the file if there is one.
 pub(super) fn reread<'r, T>(
     file: Option<PathBuf>,
     mut read: impl FnMut() -> Result<Renewed<T>, Failure> + 'r,

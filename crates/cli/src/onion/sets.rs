@@ -7,7 +7,8 @@ use anabranch_onion::{LegNumbers, SetNumbers};
 use anabranch_router::onion::client::{LegPath, RelayName, SetStatus};
 use serde_json::{Value, json};
 
-/// Returns a set as a JSON object for its exit, without anything that identifies the client.
+/// Returns a set of circuits as a JSON object, as the exit relay at their end sees it. The object
+/// contains nothing that identifies the client.
 pub(super) fn of_exit(seen: &SetNumbers) -> Value {
     let legs = seen.legs.iter().zip(seen.shares());
     let leg = |(leg, shares): (&LegNumbers, [f64; 2])| {
@@ -19,7 +20,7 @@ pub(super) fn of_exit(seen: &SetNumbers) -> Value {
     set_value(seen, legs.map(leg).collect())
 }
 
-/// Returns a set as a JSON object for its client.
+/// Returns a set of circuits as a JSON object, as the client that built them sees it.
 pub(super) fn of_client(set: &SetStatus) -> Value {
     let SetStatus { number, seen, places } = set;
     let legs = places.iter().zip(seen.legs.iter().zip(seen.shares()));

@@ -53,7 +53,7 @@ pub(crate) struct Look {
     pub(crate) held: bool,
     /// Whether the explanation of keys and words is shown.
     pub(crate) help: bool,
-    /// Whether the user has requested the end of the run.
+    /// Whether the user has requested the end of the program.
     pub(crate) ends: bool,
 }
 
@@ -63,7 +63,7 @@ impl Look {
         Look { palette, order: 0, held: false, help: false, ends: false }
     }
 
-    /// Returns `rows` sorted by the one of `orders` that the user has chosen.
+    /// Returns `rows` sorted in the order that the user has chosen among `orders`.
     pub(crate) fn sorted<'r, R>(&self, orders: &[Order<R>], rows: &'r [R]) -> Vec<&'r R> {
         let mut sorted: Vec<&R> = rows.iter().collect();
         if let Some((_, compare)) = orders.get(self.order) {
@@ -105,7 +105,8 @@ pub(crate) fn draw(frame: &mut Frame<'_>, picture: &impl Picture, look: &Look) {
     frame.render_widget(line, Rect { y: area.bottom() - keys, height: keys, ..area });
 }
 
-/// Returns the title of a view: the program's name, and the run's name if it has one.
+/// Returns the title of a view: the name of the program, and the name that the user has given to
+/// this start of it (`--name`), if any.
 pub(crate) fn title(program: &str, name: Option<&str>) -> String {
     name.map_or_else(|| program.to_owned(), |name| format!("{program} '{name}'"))
 }

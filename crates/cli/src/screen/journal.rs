@@ -1,5 +1,5 @@
 //! Prefix of each line of output: the line's priority if systemd's journal reads the output, and
-//! the name of the run.
+//! the name that the user has given to the running program.
 
 use std::fs::File;
 use std::io;
@@ -19,18 +19,19 @@ pub(crate) enum Priority {
     Information = 6,
 }
 
-/// Prefix of the lines of a run: a priority and a name. Both are optional.
+/// Prefix of the lines of a running program: a priority and a name. Both are optional.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Journal {
     /// Whether each line begins with its priority, so that the journal can filter lines.
     priorities: bool,
-    /// Name of the run (`--name`), which distinguishes the lines of several runs in one log;
-    /// `None` without one.
+    /// Name of the running program (`--name`), which distinguishes its lines in a log that several
+    /// programs share; `None` if the user gave none.
     name: Option<String>,
 }
 
 impl Journal {
-    /// Empty prefix, for a run without a name whose output the journal does not read.
+    /// Empty prefix, for a program without a name (`--name`) whose output the journal does not
+    /// read.
     pub(crate) const NONE: Journal = Journal { priorities: false, name: None };
 
     /// Returns the prefix for standard output.
@@ -54,7 +55,7 @@ impl Journal {
         Journal { priorities: named.is_some() && named == own(), name: None }
     }
 
-    /// Returns this prefix with the name of a run added, if the run has one.
+    /// Returns this prefix with the name of the running program added, if the user gave one.
     pub(crate) fn of_run(self, name: Option<&str>) -> Journal {
         Journal { name: name.map(str::to_owned), ..self }
     }

@@ -13,7 +13,7 @@ const TURN: Duration = Duration::from_millis(250);
 /// Request that the user makes with a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Key {
-    /// End the run.
+    /// End the program.
     End,
     /// Freeze the view, or update it again.
     Hold,
@@ -71,7 +71,7 @@ fn is_in_front() -> bool {
     tcgetpgrp(io::stdin()).map_or(true, |group| group == getpgrp())
 }
 
-/// Ends the run, as Ctrl-C does.
+/// Ends the program, as Ctrl-C does.
 pub(crate) fn end_run() {
     // If the signal is not permitted, Ctrl-C still works.
     let _ = kill_process(getpid(), Signal::INT);

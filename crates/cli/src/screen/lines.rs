@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 use signal_hook::consts::SIGTERM;
 use signal_hook::low_level::raise;
 
-/// Maximum number of bytes queued for the reader. It is large enough for the end of a run, when the
-/// ends of all sessions are reported at once.
+/// Maximum number of bytes queued for the reader. It is large enough for the end of the program,
+/// when the ends of all sessions are reported at once.
 const ROOM: usize = 1 << 20;
-/// Maximum time for which the end of a run waits for the reader.
+/// Maximum time for which the program waits for the reader before it ends.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// Delay before a write is repeated, if another program has made the file non-blocking.
 const RETRY: Duration = Duration::from_millis(10);
@@ -26,9 +26,9 @@ pub(crate) struct Lines {
 }
 
 impl Lines {
-    /// Creates the output to standard output. If the reader is gone (EPIPE), the run ends as after
-    /// SIGTERM, so that captures are completed. After any other error the run continues without
-    /// output.
+    /// Creates the output to standard output. If the reader is gone (EPIPE), the program ends as
+    /// after SIGTERM, so that captures are completed. After any other error the program continues
+    /// without output.
     ///
     /// # Errors
     /// The thread or the file descriptor cannot be created.
@@ -56,7 +56,7 @@ impl Lines {
         Lines::to(File::from(io::stderr().as_fd().try_clone_to_owned()?), |_| {})
     }
 
-    /// Creates the output to `file`. After an error the run continues without it.
+    /// Creates the output to `file`. After an error the program continues without it.
     ///
     /// # Errors
     /// The thread cannot be created.
@@ -123,8 +123,8 @@ struct Queue {
 
 impl Queue {
     /// Queues `text`, or counts its lines as dropped if there is no room. Once a line is dropped,
-    /// further lines are dropped until the thread has taken the queue. So one notice covers a
-    /// whole gap.
+    /// further lines are dropped until the thread has taken the queue. So a single notice reports
+    /// all lines of a gap.
     fn add(&mut self, text: &str, lost: impl FnOnce(u64) -> String) {
         let no_room = self.lost > 0 || self.text.len() + text.len() >= ROOM;
         if self.over || (no_room && !self.text.is_empty()) {

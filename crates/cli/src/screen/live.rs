@@ -7,8 +7,8 @@ use super::frame::{self, Picture};
 use super::quiet_terminal::QuietTerminal;
 use super::view::View;
 
-/// Interval between readings of the counters of a run with a view. Ten readings per second take
-/// less than 1 % of a core (`cli/tests/view.rs`).
+/// Interval between readings of the counters of a program with a live view. Ten readings per
+/// second take less than 1 % of a core (`cli/tests/view.rs`).
 pub(crate) const PERIOD: Duration = Duration::from_millis(100);
 
 /// A live view while its terminal is available. There is no view on a terminal that does not

@@ -18,7 +18,7 @@ pub(crate) struct Meter {
     window: VecDeque<(Time, u64)>,
     /// Start of the current second, and the counter's value at that time.
     second: Option<(Time, u64)>,
-    /// Units per second in each whole second, the newest last.
+    /// Rates of the counter in each whole second, in units per second, the newest last.
     past: VecDeque<f64>,
 }
 
@@ -70,8 +70,8 @@ impl Meter {
 pub(crate) struct Peaks(Arc<[f64]>);
 
 impl Peaks {
-    /// Computes the maxima of `pasts`, the histories of the meters. In each, the newest rate is
-    /// the last.
+    /// Computes the maxima of `pasts`, the histories of the meters. In each history, the newest
+    /// rate is the last.
     pub(crate) fn of<P: DoubleEndedIterator<Item = f64>>(pasts: impl Iterator<Item = P>) -> Peaks {
         let mut peaks = vec![0.0_f64; usize::from(Meter::SECONDS)];
         for past in pasts {

@@ -25,7 +25,7 @@ const KEPT: usize = 256;
 /// Maximum time for opening a view. The terminal has to report the position of its cursor in this
 /// time.
 const OPENING: Duration = Duration::from_secs(3);
-/// Maximum time for clearing the view at the end of a run.
+/// Maximum time for clearing the view when the program ends.
 const CLEARING: Duration = Duration::from_secs(1);
 
 type Screen = Terminal<CrosstermBackend<Stdout>>;
@@ -133,9 +133,9 @@ impl<M: Picture> State<M> {
         }
     }
 
-    /// Executes the request that the user makes with `key`. Returns whether the caller must end the
-    /// run. That is so only for the first request to end it, because a second SIGINT would discard
-    /// captures.
+    /// Executes the request that the user makes with `key`. Returns whether the caller must end
+    /// the program. It must do so only at the first such request, because a second SIGINT would
+    /// discard captures.
     fn execute(&mut self, key: Key) -> bool {
         self.wanted = true;
         let look = &mut self.look;
@@ -199,7 +199,7 @@ impl<M> Shared<M> {
     }
 
     /// Opens the terminal, draws on request, and clears the view at the end. This is the main
-    /// function of the thread. If the terminal fails, this thread ends, and the run continues
+    /// function of the thread. If the terminal fails, this thread ends, and the program continues
     /// without a view.
     fn run(&self, height: u16)
     where

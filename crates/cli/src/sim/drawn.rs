@@ -12,10 +12,11 @@ use serde::de::value::Error;
 /// Name of the table of delays.
 const PLANETLAB: &str = "planetlab";
 
-/// Maximum rate of a line in bits per second.
+/// Maximum rate of a host's network line, in bits per second.
 const MAX_RATE: u64 = 1_000_000_000_000;
 
-/// Rates of lines in a scenario: `"100mbit"`, a list of such texts, or the name of a table.
+/// Rates of hosts' network lines in a scenario: `"100mbit"`, a list of such texts, or the name of
+/// a table.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
 #[serde(try_from = "OneOrMany")]
 pub(super) enum Rates {

@@ -86,7 +86,8 @@ const UDP_OR: &str = "udp-or";
 /// Design whose streams are TCP connections between client and exit, over several circuits.
 const MUDP_OR: &str = "mudp-or";
 
-/// Maximum number of circuits in a set (`cfx_max_legs_set` allows no more).
+/// Maximum number of circuits that carry the same streams together, as a set (`cfx_max_legs_set`
+/// allows no more).
 const MAX_LEGS: i64 = 8;
 
 #[derive(Deserialize)]
@@ -329,7 +330,7 @@ impl RawRelays {
     }
 
     /// Returns the numbers of relays that are not exits, and of exits. If the file names a
-    /// consensus, the numbers are those of a sample, which is returned too.
+    /// consensus, also returns a sample of its relays, and the numbers are those in the sample.
     fn chosen(
         &self,
         folder: &Path,
@@ -394,7 +395,8 @@ impl RawClients {
         only(self.topology.as_ref(), ("topology", "partial-mesh", lacks), at)
     }
 
-    /// Returns the design of sets that `multipath` and `merging` describe together.
+    /// Returns the design for sets of circuits that the keys `multipath` and `merging` describe
+    /// together.
     fn joined_design(
         &self,
         at: &dyn Fn(Range<usize>, String) -> TomlError,
@@ -484,8 +486,8 @@ impl RawClients {
         name.get_ref().parse().map_err(|error| at(name.span(), format!("{error}")))
     }
 
-    /// Parses the schedule: its name, and after a space the length of its runs. Without a length,
-    /// runs have one cell (`1p`).
+    /// Parses the schedule: its name, and after a space the length of its runs (consecutive cells
+    /// on one circuit). Without a length, runs have one cell (`1p`).
     fn dealing(
         &self,
         at: &dyn Fn(Range<usize>, String) -> TomlError,

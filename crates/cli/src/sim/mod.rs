@@ -59,11 +59,11 @@ enum Many {
 /// few seconds.
 const MANY_RELAYS: usize = 200;
 
-/// Results of a run.
+/// Results of one simulation.
 struct RunResult {
     seed: u64,
     run: Simulated,
-    /// Real duration of the run.
+    /// Real duration of the simulation.
     took: Duration,
 }
 
@@ -107,8 +107,8 @@ impl SimArgs {
         printed.map_err(Failure::trouble)
     }
 
-    /// Returns a function that reports the progress of a run, at most once in five seconds of real
-    /// time.
+    /// Returns a function that reports the progress of a simulation, at most once in five seconds
+    /// of real time.
     fn progress(&self, seed: u64, whole: Duration) -> impl FnMut(Duration) + use<> {
         let (begun, quiet) = (Instant::now(), self.quiet);
         let mut told = begun;
@@ -129,8 +129,8 @@ impl SimArgs {
     }
 }
 
-/// Checks before the run that `file` can be created after it: `file` must not exist, and its folder
-/// must.
+/// Checks before the simulation that `file` can be created after it: `file` must not exist, and
+/// its folder must.
 fn writable(file: &Path) -> Result<(), Failure> {
     let name = file.display();
     if file.exists() {

@@ -95,8 +95,8 @@ impl SweepArgs {
         }
     }
 
-    /// Carries out the runs that are not in the journal. Returns false if it was stopped before
-    /// the end.
+    /// Carries out the simulations that are not in the journal. Returns false if the sweep was
+    /// stopped before the end.
     fn carry_out(
         &self,
         sweep: &Sweep,
@@ -117,7 +117,8 @@ impl SweepArgs {
         whole.map_err(Failure::trouble)
     }
 
-    /// Carries out the run `name`, and prints its record with the first line of the journal.
+    /// Carries out the simulation `name`, and prints its record with the first line of the
+    /// journal.
     fn carry_out_one(&self, sweep: &Sweep, name: &str, header: &Value) -> Result<(), Failure> {
         let units = sweep.units();
         let Some(unit) = units.iter().find(|unit| unit.id() == name) else {
@@ -145,14 +146,14 @@ impl SweepArgs {
     }
 }
 
-/// Returns the records of `units`. The folder may also contain records of runs that this sweep does
-/// not have.
+/// Returns the records of the simulations `units`. The folder may also contain records of
+/// simulations that this sweep does not have.
 fn of_plan(units: &[SweepUnit], records: &[SweepRecord]) -> Vec<SweepRecord> {
     let ids: BTreeSet<String> = units.iter().map(SweepUnit::id).collect();
     records.iter().filter(|record| ids.contains(&record.unit)).cloned().collect()
 }
 
-/// Prints the names of the runs without a record.
+/// Prints the names of the simulations without a record.
 fn list(units: &[SweepUnit], records: &[SweepRecord]) -> io::Result<()> {
     let done: BTreeSet<&str> = records.iter().map(|record| record.unit.as_str()).collect();
     let mut out = io::stdout().lock();

@@ -68,8 +68,9 @@ pub(super) fn selection(written: Written<'_>, at: At<'_>) -> Result<Selection, T
     read.map_err(|error| at(written.span(), format!("{error}")))
 }
 
-/// Returns the design whose circuits join at the point `written`: `design`, or [`Design::Merged`]
-/// for a middle relay if the file names no design (`is_named` is false).
+/// Returns the design whose circuits join at the relay that `written` names. It is `design`, or
+/// [`Design::Merged`] if the circuits join at a middle relay and the file names no design
+/// (`is_named` is false).
 pub(super) fn joining(
     written: Written<'_>,
     (design, is_named): (Design, bool),

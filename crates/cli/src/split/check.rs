@@ -13,8 +13,8 @@ use super::screen::{about_json, advice};
 use crate::failure::Failure;
 use crate::text::table;
 
-/// Prints the plan of a run with `options`. `about` describes its listener. If the reader closes
-/// the pipe early, that is not a failure.
+/// Prints what the splitter will do with `options`. `about` describes its listener. If the reader
+/// closes the pipe early, that is not a failure.
 pub(super) fn print(
     entrance: &Entrance,
     about: &Listening,

@@ -1,4 +1,4 @@
-//! Forms of values in a TOML file: those of the options, and lists and tables.
+//! Forms of values in a TOML file: the same forms as in options, and also lists and tables.
 
 use std::fmt::{self, Display};
 use std::net::{IpAddr, SocketAddr};
@@ -201,8 +201,8 @@ impl<'de> Visitor<'de> for Paths {
     }
 }
 
-/// A `[[path]]` table, or a text in a list. The newtype makes the TOML parser report the line of
-/// this table in errors, instead of that of the first table.
+/// A `[[path]]` table, or a text in a list. The newtype makes the TOML parser name the line of
+/// this table in errors, and not the line of the first table.
 #[derive(Deserialize)]
 struct PathItem(#[serde(deserialize_with = "path")] PathChoice);
 

@@ -188,7 +188,7 @@ fn show_uplinks(options: &Options, settings: &Settings) {
     let _ = writeln!(io::stderr(), "--path auto: {}", paths.join(" "));
 }
 
-/// Undoes the changes that killed runs have left, and prints them.
+/// Undoes the changes that killed splitters have left, and prints them.
 fn restore() -> Result<(), Failure> {
     let restored = steer::restore().map_err(|error| blame(error.into()))?;
     let text = match restored.is_empty() {

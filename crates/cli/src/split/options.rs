@@ -348,8 +348,8 @@ pub(crate) struct Options {
 }
 
 impl Options {
-    /// Returns these settings, completed by those of `file`. A list of paths replaces the file's
-    /// list.
+    /// Returns these settings. Settings that are missing here are taken from `file`. A list of
+    /// paths replaces the file's list.
     pub(crate) fn over(self, file: Options) -> Options {
         Options {
             listen: self.listen.or(file.listen),
@@ -414,7 +414,8 @@ fn every() -> String {
     )
 }
 
-/// Returns the long help text of `--every`, with the cost of short runs.
+/// Returns the long help text of `--every`, with the cost of short runs (consecutive datagrams on
+/// one path).
 fn prices() -> String {
     format!(
         "{}\n\nSpeed: with a LENGTH of 100ms, WireGuard and Mosh lose no speed over paths of \

@@ -406,7 +406,7 @@ fn config(options: &Options, paths: &[PathSpec], roles: &Roles) -> Result<Config
     Ok(config)
 }
 
-/// The roles of paths: handshake path, and paths of the schedule.
+/// The roles of paths: the path of handshakes, and the paths of the schedule.
 #[derive(Debug, PartialEq, Eq)]
 struct Roles {
     handshake: Option<usize>,
@@ -433,8 +433,8 @@ impl Roles {
         Ok(Roles { handshake, handshake_scheduled, scheduled })
     }
 
-    /// Returns the paths in the order that the splitter's core expects: a handshake path outside
-    /// the schedule is the last.
+    /// Returns the paths in the order that the splitter's core expects: a handshake path that the
+    /// schedule does not use comes last.
     fn order(&self, paths: &[PathSpec]) -> Vec<PathSpec> {
         let mut ordered = paths.to_vec();
         if let Some(index) = self.handshake.filter(|_| !self.handshake_scheduled) {
@@ -493,7 +493,7 @@ fn find(paths: &[PathSpec], name: &str, setting: &str) -> Result<usize, Failure>
     })
 }
 
-/// Refuses, before the run, files that could not be written at its end.
+/// Refuses, before the splitter starts, files that could not be written at its end.
 fn check_outputs(options: &Options, paths: &[PathSpec]) -> Result<(), Failure> {
     let mut trace = options.trace.iter();
     trace.try_for_each(|trace| check_file("trace", trace, options.replace))?;
@@ -528,8 +528,8 @@ fn pcap_limits(options: &Options) -> PcapLimits {
     PcapLimits { size, files: options.pcap_files.map(NonZeroUsize::get) }
 }
 
-/// Refuses a file that could not be written at the end of the run, or that exists and must not be
-/// replaced.
+/// Refuses a file that could not be written at the end of the program, or that exists and must not
+/// be replaced.
 pub(crate) fn check_file(setting: &'static str, file: &Path, replace: bool) -> Result<(), Failure> {
     let parent = file.parent().filter(|parent| !parent.as_os_str().is_empty());
     check_directory(setting, parent.unwrap_or(Path::new(".")))?;

@@ -13,18 +13,19 @@ use crate::failure::Failure;
 pub(super) struct Source {
     pub(super) flags: Options,
     pub(super) file: PathBuf,
-    /// Options from flags and file when the run began.
+    /// Options from flags and file when the program started.
     pub(super) began: Options,
     /// Whether listener, server and mark are from a WireGuard file. If so, they do not change.
     pub(super) tunnel: bool,
 }
 
 impl Source {
-    /// Reads the settings from flags and file again. The seed of random choices is that of
+    /// Reads the settings from flags and file again. The seed of random choices is taken from
     /// `running`, the current settings.
     ///
     /// # Errors
-    /// The file cannot be read or is invalid, or a setting has changed that is fixed for a run.
+    /// The file cannot be read or is invalid, or a setting has changed that is fixed while the
+    /// splitter runs.
     pub(super) fn read(&self, running: &Settings) -> Result<Settings, String> {
         self.options(running).and_then(|options| plan::settings(&options)).map_err(|failure| {
             let (text, name) = (failure.to_string(), self.file.display().to_string());

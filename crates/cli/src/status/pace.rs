@@ -1,4 +1,5 @@
-//! Interval timers for publishing the status and for showing a run, driven by one clock.
+//! Interval timers for publishing the status and for showing the running program, driven by one
+//! clock.
 
 use std::time::Duration;
 

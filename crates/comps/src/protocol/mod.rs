@@ -69,8 +69,8 @@ pub enum Side {
 pub enum Mark {
     /// The datagram shows no feature of the protocol.
     None,
-    /// Fewer than 32 fixed bits match: chance or another protocol could have produced the
-    /// datagram.
+    /// Fewer than 32 fixed bits match, so that the datagram may come from another protocol, or
+    /// match by chance.
     Weak,
     /// The datagram's fixed fields and lengths match the protocol.
     Strong,
@@ -92,7 +92,7 @@ impl Mark {
 /// suggests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// The datagram belongs to the session that the first one opened.
+    /// The datagram belongs to the session that the client's first marked datagram opened.
     Agrees,
     /// The datagram may belong to that session.
     Open,
@@ -208,10 +208,10 @@ impl Protocol {
     /// Returns whether each packet carries, in clear, a number that counts all packets of its
     /// direction.
     ///
-    /// From the gaps, the observer of one path learns how many packets all paths carried, in each
-    /// direction, and when. Such numbers are WireGuard's 8-byte counter (protocol description,
-    /// 5.4.6), Mosh's 8-byte nonce (a direction bit and a sequence number), and Nebula's 8-byte
-    /// counter. QUIC masks its packet number (RFC 9001, 5.4).
+    /// From the gaps in the numbers, the observer of one path learns how many packets all paths
+    /// carried, in each direction, and when. Such numbers are WireGuard's 8-byte counter (protocol
+    /// description, 5.4.6), Mosh's 8-byte nonce (a direction bit and a sequence number), and
+    /// Nebula's 8-byte counter. QUIC masks its packet number (RFC 9001, 5.4).
     pub fn shows_numbers(self) -> bool {
         self.family().counter == Counter::Always
     }

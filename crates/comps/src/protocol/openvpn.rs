@@ -38,8 +38,8 @@ const WRAPPED: usize = PLAIN + 4 + 4 + 32;
 const SIGNED: [usize; 3] = [PLAIN + 20 + 8, PLAIN + 32 + 8, PLAIN + 64 + 8];
 /// Length of the shortest data packet: opcode, peer ID, packet ID, and the tag of an AEAD.
 const SHORTEST_DATA: usize = 1 + 3 + 4 + 16;
-/// Packet IDs that a client's first packet may have. The second one's upper byte requests a
-/// stateless answer.
+/// Packet IDs that a client's first packet may have. In the second value, the upper byte requests
+/// a stateless answer.
 const FIRST: [u32; 2] = [0x0000_0001, 0x0f00_0001];
 
 fn mark(datagram: &[u8]) -> Mark {

@@ -38,8 +38,8 @@ pub struct Cid {
 }
 
 impl Cid {
-    /// Returns a connection ID of the bytes `from`; `None` if they are more than versions 1 and 2
-    /// allow.
+    /// Returns a connection ID of the bytes `from`; `None` if there are more bytes than versions 1
+    /// and 2 allow.
     pub fn new(from: &[u8]) -> Option<Cid> {
         let mut bytes = [0; LONGEST_CID];
         bytes.get_mut(..from.len())?.copy_from_slice(from);

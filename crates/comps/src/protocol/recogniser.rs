@@ -63,8 +63,8 @@ impl Candidate {
 #[derive(Debug)]
 pub struct Recogniser {
     candidate: Option<Candidate>,
-    /// A protocol with a weak mark that the client's datagrams agree with. The server's first
-    /// datagram can contradict it.
+    /// A protocol of which the client's first datagram has only a weak mark, and with which later
+    /// datagrams of the client agree. The server's first datagram can contradict it.
     unanswered: Option<Candidate>,
     finding: Option<Finding>,
     left: u8,
@@ -181,9 +181,9 @@ impl Recogniser {
         self.find(protocol, Confidence::Certain)
     }
 
-    /// Searches `datagram` for a mark. A session without a mark in its first datagrams may still be
-    /// QUIC, because a splitter that restarts sees a connection from the middle. `knows` is whether
-    /// the session already has a finding, or had a candidate that was contradicted.
+    /// Searches `datagram` for a mark. A session without a mark in its first datagrams may still
+    /// be QUIC, because a splitter that restarts sees a connection from the middle. `knows` is
+    /// true if the session already has a finding, or had a candidate that was contradicted.
     fn begin(&mut self, datagram: &[u8], knows: bool) -> Option<Finding> {
         let marked = (self.left > 0).then(|| Protocol::recognise(datagram));
         self.left = self.left.saturating_sub(1);

@@ -24,14 +24,15 @@ pub(crate) struct Common {
     pub(crate) next_unanswered: Time,
     /// The local error of each path, if any.
     pub(crate) broken: Vec<Option<DownReason>>,
-    /// The state of each path's window, if the schedule uses windows.
+    /// The state of each path's congestion window, if the schedule uses windows.
     pub(crate) windows: Option<Vec<PathView>>,
-    /// Queue of the sessions that wait for a window. They are served in turn.
+    /// Queue of the sessions whose datagrams wait for room in a congestion window. The sessions
+    /// are served in turn.
     pub(crate) held: VecDeque<SessionId>,
-    /// Arrival time of the batch at hand, if it comes from one of our queues: outputs must then
-    /// contain its bytes. `None` for a batch of the driver.
+    /// Arrival time of the datagrams at hand if they come from one of our queues. Outputs must
+    /// then contain their bytes. `None` for datagrams that the driver passes.
     pub(crate) kept: Option<Time>,
-    /// Limits of the session at hand.
+    /// Maximum numbers of bytes that the session at hand may queue.
     pub(crate) room: Room,
 }
 
@@ -64,7 +65,7 @@ impl Common {
         }
     }
 
-    /// Adopts changed settings. Returns the former ones. The caller renumbers `broken` and
+    /// Adopts changed settings, and returns the former settings. The caller renumbers `broken` and
     /// `counters`.
     pub(crate) fn reconfigure(&mut self, config: Config) -> Config {
         self.windows = closed(&config);

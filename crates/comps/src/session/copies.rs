@@ -147,7 +147,7 @@ impl Session {
     }
 
     /// Returns whether `path` may carry a copy: the path has no local error, and it may carry the
-    /// original. If the user named a handshake path, it alone may carry handshakes.
+    /// original. If the user named a handshake path, only this path may carry handshakes.
     fn takes_copy(&self, path: PathId, lane: Lane, common: &Common) -> bool {
         let belongs = match (lane, common.handshake()) {
             (Lane::Free, _) => common.is_scheduled(path),

@@ -26,34 +26,44 @@ use anabranch_multipath::{PathId, Time};
 
 use super::answer_delay::AnswerDelay;
 
-/// Minimum number of unanswered visits before a server counts as staying on one path.
+/// Minimum number of unanswered visits (stays of the uplink on one path) before a server counts as
+/// staying on one path.
 const VISITS: u32 = 4;
-/// Number of unanswered visits that are forgiven when the server changes its path. A server that
-/// follows changes its path as often as its client does, so few unanswered visits accumulate.
+/// Number of unanswered visits (stays of the uplink on one path) that no longer count once the
+/// server changes its path. A server that follows changes its path as often as its client does, so
+/// few unanswered visits accumulate.
 const FORGIVEN: u32 = 2;
-/// Minimum total time of the unanswered visits before a server is reported.
+/// Minimum total time of the unanswered visits (stays of the uplink on one path) before a server
+/// is reported as staying on one path.
 const AWAY: Duration = Duration::from_millis(800);
-/// Minimum total time of the unanswered visits before a server is reported, in round-trip times of
-/// the fastest path.
+/// Minimum total time of the unanswered visits (stays of the uplink on one path) before a server
+/// is reported. The unit is the round-trip time of the fastest path.
 const ROUND_TRIPS: u32 = 10;
-/// Maximum time that one visit adds to that total.
+/// Maximum time that one visit (a stay of the uplink on one path) adds to the total time of
+/// unanswered visits.
 const LONGEST: Duration = Duration::from_secs(1);
-/// A visit is answered if its path brings at least one byte for each `PART` bytes by other paths.
+/// A visit (a stay of the uplink on one path) is answered if its path brings at least one byte for
+/// each `PART` bytes by other paths.
 const PART: u64 = 10;
-/// Margin for jitter, added to one and a half round trips: the time for which answers to the
-/// previous visit may still arrive.
+/// Margin for jitter, in addition to one and a half round trips. During this time after a change
+/// of path, answers to datagrams on the previous path may still arrive.
 const MARGIN: Duration = Duration::from_millis(10);
 /// Pause between two reports of the same session.
 const PAUSE: Duration = Duration::from_secs(600);
-/// Time for which a server that stayed on one path does not count as following.
+/// Time during which a server does not count as following its client, after it was seen to stay on
+/// one path.
 const MEMORY: Duration = Duration::from_secs(5);
-/// Time of answered visits after which the older half of a rate's data is forgotten.
+/// Total time of answered visits (stays of the uplink on one path) after which the older half of a
+/// rate's data is forgotten.
 const RECENT: Duration = Duration::from_millis(500);
-/// Time of unanswered visits to a path after which the older half of their data is forgotten.
+/// Total time of unanswered visits (stays of the uplink) to a path after which the older half of
+/// their data is forgotten.
 const FORGOTTEN: Duration = Duration::from_secs(2);
-/// Longest silence of the client that counts as a part of a visit when rates are measured.
+/// Longest silence of the client that still counts as a part of a visit (a stay of the uplink on
+/// one path), when rates are measured.
 const REST: Duration = Duration::from_millis(300);
-/// Maximum number of completed visits whose answers are awaited. Further ones give no rate.
+/// Maximum number of completed visits (stays of the uplink on one path) whose answers are awaited.
+/// Further visits give no rate.
 const MOST_AWAITED: usize = 16;
 
 /// The shortest and the longest round-trip time of a session's paths.
@@ -74,40 +84,42 @@ impl Rtts {
         Rtts { shortest, longest: near.max().unwrap_or(shortest) }
     }
 
-    /// Returns the time after a change of path from which on no arriving datagram answers the
-    /// previous visit.
+    /// Returns the time after a change of path from which on no arriving datagram answers a
+    /// datagram sent on the previous path.
     fn lag(self) -> Duration {
         self.longest * 3 / 2 + MARGIN
     }
 }
 
-/// The visit of the uplink to its present path.
+/// The visit (the stay) of the uplink to its present path.
 #[derive(Clone, Copy, Debug)]
 struct Visit {
     path: PathId,
     began: Time,
     /// Time of the client's latest datagram of a kind that the server answers.
     asked: Time,
-    /// Time from which no datagram answers the visit before.
+    /// Time from which on no arriving datagram answers a datagram that was sent on the previous
+    /// path.
     settles: Time,
-    /// Bytes of the downlink that arrived by this visit's path.
+    /// Bytes of the downlink that arrived by the path on which the uplink is.
     own: u64,
     /// Bytes of the downlink that arrived by other paths.
     others: u64,
-    /// Bytes that arrived by this visit's path since `settles`.
+    /// Bytes that arrived since `settles` by the path on which the uplink is.
     late_own: u64,
     /// Bytes that arrived by other paths since `settles`.
     late_others: u64,
     answers: Answers,
 }
 
-/// Bytes that arrived in the time in which only answers to one visit arrive.
+/// Bytes that arrived while only answers to one visit (a stay of the uplink on one path) could
+/// arrive.
 #[derive(Clone, Copy, Debug)]
 struct Answers {
     path: PathId,
     from: Time,
     until: Time,
-    /// Bytes that arrived by the visit's path.
+    /// Bytes that arrived by the path on which the uplink was.
     own: u64,
     all: u64,
 }
@@ -121,27 +133,29 @@ impl Answers {
     }
 }
 
-/// The last completed visit to a path.
+/// The last completed visit to a path, that is, the last stay of the uplink there.
 #[derive(Clone, Copy, Debug, Default)]
 struct Last {
-    /// Bytes that arrived on other paths during the visit, without answers to the previous visit if
-    /// this visit was long enough to separate them.
+    /// Bytes that arrived on other paths during the visit (the stay of the uplink on one path). If
+    /// the visit was long enough to separate them, answers to the previous visit are not included.
     others: u64,
     lasted: Duration,
-    /// Longest recent delay of an answer at the end of the visit.
+    /// Longest recent delay of an answer at the end of the visit (the stay of the uplink on one
+    /// path).
     delay: Duration,
-    /// Bytes that arrived by this visit's path since the visit began.
+    /// Bytes that arrived by this path since the uplink moved to it.
     own: u64,
-    /// Time at which the first bytes by this visit's path arrived.
+    /// Time at which the first bytes arrived by this path after the uplink had moved to it.
     answered: Time,
 }
 
-/// Recent unanswered visits, without those that [`FORGIVEN`] compensates.
+/// Recent unanswered visits (stays of the uplink on a path). [`FORGIVEN`] of them stop counting
+/// when the server changes its path.
 #[derive(Clone, Copy, Debug, Default)]
 struct Run {
     visits: u32,
-    /// Number and total time of the visits that show that the server does not follow: they were
-    /// longer than its answers take.
+    /// Number and total time of the visits that lasted longer than an answer of the server takes.
+    /// They show that the server does not follow its client.
     evident: u32,
     away: Duration,
     /// Bytes that arrived by the path on which the server answers.
@@ -151,8 +165,8 @@ struct Run {
 }
 
 impl Run {
-    /// Removes up to [`FORGIVEN`] visits, because the server has answered by another path than
-    /// before.
+    /// Removes up to [`FORGIVEN`] unanswered visits (stays of the uplink on a path), because the
+    /// server has answered by another path than before.
     fn forgive(&mut self) {
         let visits = self.visits.saturating_sub(FORGIVEN);
         let evident = self.evident.saturating_sub(FORGIVEN);
@@ -167,7 +181,7 @@ impl Run {
     }
 }
 
-/// The server's recent rate during answered visits.
+/// The server's recent rate during answered visits (stays of the uplink on one path).
 #[derive(Clone, Copy, Debug, Default)]
 struct Rate {
     time: Duration,
@@ -188,18 +202,21 @@ impl Rate {
     }
 }
 
-/// The server's bytes during unanswered visits to one path, compared with the rate of the answered
-/// visits before each of them. A download may grow or end meanwhile.
+/// Bytes that the server sent during unanswered visits to one path, and the bytes that its usual
+/// rate would have given. The usual rate is measured in the answered visits before each unanswered
+/// visit, because a download may grow or end meanwhile.
 #[derive(Clone, Copy, Debug, Default)]
 struct UnansweredTraffic {
     time: Duration,
     bytes: f64,
-    /// Bytes that would have arrived at the rate of answered visits.
+    /// Bytes that would have arrived at the rate of answered visits (stays of the uplink on one
+    /// path).
     usual: f64,
 }
 
 impl UnansweredTraffic {
-    /// Adds a visit: `bytes` in `time`, where `rate` bytes a second are usual.
+    /// Adds a visit (a stay of the uplink on one path): `bytes` arrived in `time`, while `rate`
+    /// bytes a second are usual.
     fn add(&mut self, time: Duration, bytes: u64, rate: f64) {
         if self.time > FORGOTTEN {
             let UnansweredTraffic { time, bytes, usual } = *self;
@@ -216,19 +233,24 @@ impl UnansweredTraffic {
 pub(super) struct Follow {
     visit: Option<Visit>,
     last: Box<[Last]>,
-    /// The path on which the server answered last. A server that does not follow stays there.
+    /// The path on which the server answered last. A server that does not follow its client stays
+    /// on this path.
     place: Option<PathId>,
-    /// Time at which the server first answered on `place`; zero until the server changes its path.
+    /// Time at which the server first answered on `place`, its present path; zero until the server
+    /// changes its path.
     moved: Time,
     run: Run,
-    /// Completed visits whose answers may still arrive, oldest first.
+    /// Completed visits (stays of the uplink on one path) whose answers may still arrive, oldest
+    /// first.
     awaited: VecDeque<Answers>,
     answered: Rate,
-    /// The unanswered visits to each path since an answer last arrived by that path.
+    /// For each path, the unanswered visits (stays of the uplink on it) since an answer last
+    /// arrived by the path.
     alone: Box<[UnansweredTraffic]>,
     delay: AnswerDelay,
     heard: Option<Time>,
-    /// Latest time at which [`VISITS`] or more visits of the uplink to other paths had no answer.
+    /// Latest time at which at least [`VISITS`] visits (stays of the uplink) to other paths had no
+    /// answer.
     stayed: Option<Time>,
     next_report: Time,
 }
@@ -328,14 +350,16 @@ impl Follow {
     }
 
     /// Returns whether the server seems to receive the datagrams of `path`, although no answer
-    /// arrives by it. That is so if the server sends at least a quarter as much during visits to
-    /// `path` as during answered visits. Returns `None` if the visits are too short or too few.
+    /// arrives by it. That is so if the server sends at least a quarter as much during visits
+    /// (stays of the uplink) to `path` as during answered visits. Returns `None` if the visits are
+    /// too short or too few.
     pub(super) fn is_heard(&self, path: PathId) -> Option<bool> {
         let alone = self.alone[path.index()];
         (alone.usual > 0.0).then_some(alone.bytes * 4.0 >= alone.usual)
     }
 
-    /// Ends the present visit, and records the downlink bytes that arrived in it.
+    /// Ends the present visit (the stay of the uplink on its path), and records the downlink bytes
+    /// that arrived in it.
     fn close(&mut self, now: Time, rtts: Rtts) {
         let Some(visit) = self.visit.take() else { return };
         let lasted = now.since(visit.began);
@@ -361,7 +385,8 @@ impl Follow {
         self.count_awaited(now);
     }
 
-    /// Adds the rates of the visits whose answers can no longer arrive.
+    /// Adds the rates of the visits (stays of the uplink on one path) whose answers can no longer
+    /// arrive.
     fn count_awaited(&mut self, now: Time) {
         while let Some(over) = self.awaited.pop_front_if(|answers| now >= answers.until) {
             let time = over.until.since(over.from);
@@ -369,7 +394,7 @@ impl Follow {
         }
     }
 
-    /// Adds the rate of a visit to `path`: `bytes` in `time`.
+    /// Adds the rate of a visit (a stay of the uplink) to `path`: `bytes` arrived in `time`.
     fn count(&mut self, path: PathId, is_answered: bool, time: Duration, bytes: u64) {
         if is_answered {
             self.answered.add(time, bytes);
@@ -378,7 +403,8 @@ impl Follow {
         }
     }
 
-    /// Decides whether the last visit to `path` was answered, as the next visit to it begins.
+    /// Decides whether the last visit (stay of the uplink) to `path` was answered, when the next
+    /// visit to it begins.
     fn judge(&mut self, now: Time, path: PathId) {
         let last = std::mem::take(&mut self.last[path.index()]);
         let is_answered = last.own > 0 && last.own.saturating_mul(PART) >= last.others;

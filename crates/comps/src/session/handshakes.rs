@@ -30,7 +30,8 @@ impl Handshakes {
         Handshakes { pins: Pins::default(), cookie: None, pinned_to: None, pinned_at: now }
     }
 
-    /// Forgets the connections: the session does not carry QUIC after all.
+    /// Forgets the QUIC connections whose handshakes are under way: the session does not carry
+    /// QUIC after all.
     pub(super) fn forget_pins(&mut self) {
         (self.pins, self.pinned_to) = (Pins::default(), None);
     }
@@ -51,7 +52,7 @@ impl Handshakes {
     }
 
     /// Sets the path and tuple of handshakes to `to`. If the path stays the same, so does the
-    /// tuple. Returns the path if a handshake under way has a new one.
+    /// tuple. Returns the path if this changes the path of a handshake that is under way.
     pub(super) fn pin_to(&mut self, now: Time, to: Option<(PathId, TupleId)>) -> Option<PathId> {
         let same = |pin: &(PathId, TupleId)| Some(pin.0) == to.map(|to| to.0);
         let kept = self.pinned_to.filter(same);
@@ -61,8 +62,9 @@ impl Handshakes {
         Some(path)
     }
 
-    /// Returns the pinned path, or another path if no answer has arrived on it: one on which an
-    /// answer has arrived meanwhile, or the next usable one after [`FIRST_PTO`].
+    /// Returns the path for handshakes. It is the pinned path (the one in use) if an answer has
+    /// arrived on it. Otherwise it is a path on which an answer has arrived meanwhile or, after
+    /// [`FIRST_PTO`], the next usable path. If there is none, it remains the pinned path.
     pub(super) fn next_path(&self, now: Time, paths: &Paths) -> Option<PathId> {
         let (pinned, _) = self.pinned_to?;
         Some(self.beyond_silence(now, pinned, paths).unwrap_or(pinned))
@@ -83,8 +85,8 @@ impl Handshakes {
         usable.find(|index| heard(*index)).or(next).map(PathId::at)
     }
 
-    /// Unpins the path once no connection is pinned any more. Returns the round-trip time of the
-    /// handshake then.
+    /// Unpins the path of handshakes once no connection is pinned (kept on one path) any more. In
+    /// that case returns the round-trip time of the handshake.
     pub(super) fn release(&mut self) -> Option<Duration> {
         let released = self.pins.take_release();
         released.then(|| {
@@ -107,8 +109,8 @@ impl Handshakes {
         self.cookie.is_some()
     }
 
-    /// Returns the path and tuple for a handshake that answers a cookie. If the user `named` a path
-    /// of handshakes, it must be that one.
+    /// Returns the path and tuple for a handshake that answers a cookie. If the user `named` a
+    /// path of handshakes, only that path is returned.
     pub(super) fn cookie_route(
         &self,
         now: Time,

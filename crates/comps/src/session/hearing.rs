@@ -17,7 +17,8 @@ pub(super) struct Hearing {
     /// Time at which a datagram of the client was last split.
     taken: Time,
     server: Option<Time>,
-    /// Time of the server's last answer in any other session, when this one was opened.
+    /// Time of the server's last answer in any other session, at the moment when this session was
+    /// opened.
     before: Option<Time>,
     /// Number of times that the server was heard in this session.
     answers: u64,
@@ -41,7 +42,8 @@ impl Hearing {
         self.client
     }
 
-    /// Records that a datagram of the client is split. Returns the time since the one before.
+    /// Records that a datagram of the client is split. Returns the time since the previous
+    /// datagram.
     pub(super) fn on_taken(&mut self, now: Time) -> Duration {
         now.since(std::mem::replace(&mut self.taken, now))
     }
@@ -79,8 +81,8 @@ impl Hearing {
         self.wait.reported().map(|since| (since, self.last_heard()))
     }
 
-    /// Returns the server's activity: it was heard recently, or since the client's last datagram,
-    /// which was `sent` then.
+    /// Returns the server's activity: whether it was heard recently, or since the time `sent` of
+    /// the client's last datagram.
     pub(super) fn activity(&self, now: Time, sent: Option<Time>) -> Activity {
         let is_recent =
             |heard: Time| now.since(heard) <= ACTIVE || sent.is_some_and(|sent| heard >= sent);

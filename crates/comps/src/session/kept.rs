@@ -7,10 +7,11 @@ use anabranch_multipath::{Every, PathId};
 use super::{Common, Session};
 use crate::{Event, Kept, Protocol};
 
-/// Minimum time of traffic on one path before the stay is reported. The stay must also be [`RUNS`]
-/// runs long.
+/// Minimum time of traffic on one path before the stay is reported. The stay must also last
+/// [`RUNS`] times the length of a run (the consecutive datagrams between two choices of a path).
 const LONG: Duration = Duration::from_secs(3);
-/// Minimum length of a stay before it is reported, as a multiple of the length of a run.
+/// Minimum length of a stay on one path before it is reported. The unit is the length of a run,
+/// the consecutive datagrams between two choices of a path.
 const RUNS: u32 = 3;
 /// Longest pause between two datagrams that counts as traffic.
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
@@ -21,14 +22,15 @@ pub(super) struct PathStay {
     path: Option<PathId>,
     used: Duration,
     datagrams: u64,
-    /// Number of runs that the schedule has begun since the session was opened.
+    /// Number of runs (consecutive datagrams between two choices of a path) that the schedule has
+    /// begun since the session was opened.
     pub(super) runs: u64,
-    /// Whether this stay was reported.
+    /// Whether this stay on one path was reported.
     reported: bool,
 }
 
 impl PathStay {
-    /// Returns a new stay that begins with the next datagram.
+    /// Returns the state of a new stay on one path, which begins with the next datagram.
     pub(super) fn anew(&self) -> PathStay {
         PathStay { runs: self.runs, ..PathStay::default() }
     }
@@ -43,8 +45,8 @@ impl PathStay {
         self.datagrams += datagrams;
     }
 
-    /// Returns whether the stay has lasted at least [`LONG`] and at least [`RUNS`] times the length
-    /// `every` of a run.
+    /// Returns whether the stay has lasted at least [`LONG`], and at least [`RUNS`] times `every`,
+    /// the length of a run (the consecutive datagrams between two choices of a path).
     fn is_long(&self, every: Every) -> bool {
         let outlasted = match every {
             Every::Never => false,

@@ -54,9 +54,9 @@ pub(crate) struct Origin {
     pub(crate) local: Option<IpAddr>,
     /// The session's depth in a chain of sessions that open each other.
     pub(crate) chain: u8,
-    /// Time of the server's last answer in any other session, when this one was opened. A client
-    /// may change its port, which opens a new session: Mosh's client does so every 10 s while no
-    /// datagram arrives.
+    /// Time of the server's last answer in any other session, at the moment when this session was
+    /// opened. A client may change its port, which opens a new session: Mosh's client does so
+    /// every 10 s while no datagram arrives.
     pub(crate) heard_before: Option<Time>,
 }
 
@@ -154,8 +154,8 @@ impl Session {
     /// Adopts changed settings. `draw` is the number of this change of the settings if the
     /// schedule is to be redrawn, else `None`.
     ///
-    /// Nothing is sent here: a later event reports which of the new paths lead to the session's
-    /// server.
+    /// Nothing is sent here, because a later event reports which of the new paths lead to the
+    /// session's server.
     pub(crate) fn reconfigure(
         &mut self,
         numbers: &Renumbering,
@@ -368,7 +368,8 @@ impl Session {
         self.paths.refresh(&common.broken);
     }
 
-    /// Passes the server's datagrams to the pins, which may confirm handshakes.
+    /// Passes the server's datagrams to the state of pinned QUIC connections (kept on one path).
+    /// The datagrams may confirm handshakes.
     fn confirm(&mut self, now: Time, batch: &Batch<'_>, common: &mut Common) {
         let pins = &mut self.handshakes.pins;
         if pins.any() {
@@ -377,7 +378,8 @@ impl Session {
         }
     }
 
-    /// Lets the schedule choose the session's path once no connection is pinned any more.
+    /// Lets the schedule choose the session's path once no connection is pinned (bound to one
+    /// path) any more.
     fn release(&mut self, now: Time, common: &mut Common) {
         if let Some(rtt) = self.handshakes.release() {
             self.splitter.begin_run(now);
@@ -386,9 +388,10 @@ impl Session {
     }
 }
 
-/// Returns the session's own splitter, with its draw of the schedule. `change` is the number of the
-/// change of settings that caused this draw; `None` for the first draw. If `keeps` is true, the
-/// session stays on one path: its runs never end, and its schedule is never redrawn.
+/// Returns the session's own splitter, with its draw of the schedule. `change` is the number of
+/// the change of settings that caused this draw; `None` for the first draw. If `keeps` is true,
+/// the session stays on one path: the schedule never chooses a path again, and its random choices
+/// are never drawn again.
 fn splitter(id: SessionId, config: &Config, keeps: bool, change: Option<u64>) -> Splitter {
     let suffix = change.map_or_else(String::new, |change| format!(" {change}"));
     let seed = config.seed;

@@ -32,10 +32,11 @@ const LONG_SILENCE: Duration = Duration::from_millis(6);
 const PROBE: usize = 100;
 /// Time that a probe waits, so that it does not overtake earlier datagrams.
 const PROBE_WAITS: Duration = Duration::from_micros(1_000);
-/// Maximum number of datagrams of an unvalidated path that may overtake the first waiting probe;
-/// each further probe waits for one more. Until validation the server sends a few datagrams on that
-/// path, and probes between them. A datagram that three others overtake counts as lost (RFC 9002,
-/// section 6.1.1). With two, none is lost if the server sent up to four datagrams before the probe.
+/// Maximum number of datagrams of an unvalidated path that may overtake the first waiting probe.
+/// Each further probe may be overtaken by one datagram more. Until validation the server sends a
+/// few datagrams on that path, and probes between them. A datagram that three others overtake
+/// counts as lost (RFC 9002, section 6.1.1). With a maximum of two, no probe counts as lost if the
+/// server sent up to four datagrams before the probe.
 const PROBE_LETS: usize = 2;
 /// Maximum number of probes that wait in one session.
 const MOST_PROBES: usize = 16;
@@ -45,8 +46,8 @@ const MOST: usize = 1 << 20;
 /// The held datagrams of one session, and the state that decides when they are released.
 #[derive(Debug)]
 pub(super) struct InOrder {
-    /// The time at which our uplink last moved to each path, and whether the path has been in
-    /// front.
+    /// For each path, the time at which our uplink last moved to it, and whether its datagrams
+    /// were ever delivered on arrival (the path was then "in front").
     visits: Box<[Visit]>,
     /// The path whose datagrams are delivered on arrival.
     front: Option<Front>,
@@ -60,7 +61,8 @@ pub(super) struct InOrder {
 #[derive(Clone, Copy, Debug)]
 struct Visit {
     since: Time,
-    /// Whether the path has been in front before.
+    /// Whether datagrams of this path were ever delivered on arrival (the path was then "in
+    /// front").
     known: bool,
 }
 
@@ -84,14 +86,14 @@ struct Front {
     heard: Time,
     /// Length of this path's silence, without pauses of all paths.
     silent: Duration,
-    /// Bytes that have arrived on this path since datagrams of other paths are held.
+    /// Bytes that have arrived on this path since the core began to hold datagrams of other paths.
     brought: usize,
 }
 
 /// The decision about datagrams that have arrived.
 enum Place {
     Pass,
-    /// Deliver the datagrams, and put their path in front.
+    /// Deliver the datagrams on arrival, and from now on all datagrams of this path ("in front").
     Lead,
     Hold,
     /// Hold the datagram as a probe for a short time, or until `lets` datagrams of another path
@@ -99,7 +101,8 @@ enum Place {
     Probe {
         lets: usize,
     },
-    /// Deliver the datagrams, after those of the same path that were taken for probes.
+    /// Deliver the datagrams, after earlier datagrams of the same path that still wait because
+    /// they were taken for probes.
     Behind,
 }
 
@@ -158,8 +161,9 @@ impl InOrder {
     }
 
     /// Returns the datagrams that need not be held any longer, in order. `longest` is the maximum
-    /// time of a hold. If fewer bytes were held from a path than arrived on the path in front
-    /// meanwhile, they were probes, and the server has not moved to that path.
+    /// time of a hold. The path in front is the one whose datagrams are delivered on arrival. If
+    /// another path brought fewer bytes than it meanwhile, these bytes were probes: the server has
+    /// not moved.
     pub(super) fn release(&mut self, now: Time, longest: Duration) -> Vec<Held> {
         let mut free = Vec::new();
         while let Some(probe) = self.probes.pop_front_if(|probe| probe.is_due(now)) {
@@ -190,7 +194,7 @@ impl InOrder {
         free
     }
 
-    /// Returns when [`InOrder::release`] will have datagrams, if none arrive before.
+    /// Returns when [`InOrder::release`] will have datagrams, if no datagrams arrive before.
     pub(super) fn next_timeout(&self, longest: Duration) -> Option<Time> {
         let probe = self.probes.front().map(|probe| probe.due);
         let held = self.held.front().map(|(since, _, _)| {
@@ -254,7 +258,7 @@ impl InOrder {
             .is_none_or(|front| front.silent >= SILENCE || now.since(front.heard) >= LONG_SILENCE)
     }
 
-    /// Puts `path` in front: its datagrams are delivered on arrival.
+    /// Puts `path` in front: from now on its datagrams are delivered on arrival.
     fn lead(&mut self, now: Time, path: PathId) {
         let visit = &mut self.visits[path.index()];
         let validated = match std::mem::replace(&mut visit.known, true) {

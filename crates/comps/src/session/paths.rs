@@ -75,7 +75,7 @@ impl Paths {
         }
     }
 
-    /// Copies the present state of the windows into the scheduler's views.
+    /// Copies the present state of the congestion windows into the scheduler's views of the paths.
     pub(super) fn look(&mut self, windows: &[PathView], broken: &[Option<DownReason>]) {
         for (index, window) in windows.iter().enumerate().take(self.views.len()) {
             let usable = window.usable && self.is_open(PathId::at(index), broken);
@@ -93,8 +93,9 @@ impl Paths {
         (0..self.len()).filter(move |other| *other != index)
     }
 
-    /// Records that a datagram of the server arrived by `path`. Unless the views show windows,
-    /// updates the round-trip time in them. Returns whether the path was down, and works again.
+    /// Records that a datagram of the server arrived by `path`. Also updates the round-trip time
+    /// in the path's view, if `has_windows` is false. Returns whether the path was down, and works
+    /// again.
     ///
     /// A path on which data was unanswered is tried by copies. The answer may be the server's move
     /// to the copy's path, so other such paths are not tried at once.
@@ -138,8 +139,8 @@ impl Paths {
         }
     }
 
-    /// Returns when the first path that is down is tried again without a datagram; `None` if there
-    /// is none.
+    /// Returns when a path that is down is next tried again without a datagram; `None` if no path
+    /// is.
     pub(super) fn next_timeout(&self) -> Option<Time> {
         self.health.iter().filter_map(Health::recovers_at).min()
     }

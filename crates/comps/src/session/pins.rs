@@ -41,9 +41,11 @@ const INVENTED: usize = 8;
 /// and from its last long header. A lost last flight is retransmitted after 3 and 9 round trips
 /// (RFC 9002, section 6.2.1, with the first sample's variation), which pins the connection again.
 const ROUND_TRIPS: u32 = 8;
-/// Minimum duration of a pin, for round trips shorter than the timers of busy machines.
+/// Minimum time for which a QUIC connection is pinned (kept on one path), for round trips shorter
+/// than the timers of busy machines.
 const SHORTEST_PIN: Duration = Duration::from_millis(100);
-/// Duration of a pin while the round-trip time is unknown.
+/// Time for which a QUIC connection is pinned (kept on one path) while the round-trip time is
+/// unknown.
 const UNMEASURED_PIN: Duration = Duration::from_secs(1);
 
 /// The way in which the path of a client's datagram is chosen.
@@ -75,7 +77,7 @@ impl Ids {
         self.first().bytes().is_empty()
     }
 
-    /// Remembers the ID of a packet with a short header. Its length is taken to be that of the
+    /// Remembers the ID of a packet with a short header. The ID is taken to be as long as the
     /// handshake's ID: an end that states no length in its packets gives all of its IDs the same
     /// length.
     fn learn(&mut self, short_packet: &[u8]) {
@@ -153,17 +155,20 @@ impl Connection {
 pub(crate) struct Pins {
     connections: Vec<Connection>,
     rtt: Option<Duration>,
-    /// Whether any connection was pinned at the last call of [`Pins::take_release`].
+    /// Whether any connection was pinned (kept on one path) at the last call of
+    /// [`Pins::take_release`].
     held: bool,
 }
 
 impl Pins {
-    /// Returns whether any connection is pinned.
+    /// Returns whether any connection is pinned (kept on one path until its handshake is
+    /// confirmed).
     pub(crate) fn any(&self) -> bool {
         self.connections.iter().any(|connection| connection.pinned)
     }
 
-    /// Returns whether the number of pinned connections has fallen to zero since the previous call.
+    /// Returns whether the number of pinned connections (kept on one path until their handshakes
+    /// are confirmed) has fallen to zero since the previous call.
     pub(crate) fn take_release(&mut self) -> bool {
         let any = self.any();
         std::mem::replace(&mut self.held, any) && !any
@@ -175,7 +180,8 @@ impl Pins {
         self.rtt
     }
 
-    /// Returns the lane of a client's datagram.
+    /// Returns how the path of a client's datagram is chosen: as the path of handshakes, or by the
+    /// schedule.
     pub(crate) fn on_client(&mut self, now: Time, datagram: &[u8]) -> Lane {
         if quic::has_long_header(datagram) {
             let is_last_flight = quic::packets(datagram).any(is_after_an_answer);
@@ -227,7 +233,8 @@ impl Pins {
         }
     }
 
-    /// Returns the maximum time that a pin lasts without handshake packets.
+    /// Returns the maximum time for which a connection stays pinned (kept on one path) without
+    /// handshake packets.
     fn longest_pin(&self) -> Duration {
         self.rtt.map_or(UNMEASURED_PIN, |rtt| SHORTEST_PIN.max(rtt * ROUND_TRIPS))
     }
@@ -253,7 +260,7 @@ impl Pins {
     /// Returns the connection of a server's packet with a short header. The first choice is the
     /// connection with the packet's ID. The next one is the oldest pinned connection of a client
     /// with an empty ID that has sent a short header. If all connections are pinned, the last
-    /// choice is the oldest whose client has sent one.
+    /// choice is the oldest connection whose client has sent a short header.
     fn receiver(&mut self, datagram: &[u8]) -> Option<&mut Connection> {
         let all = &self.connections;
         let oldest = |fits: &dyn Fn(&Connection) -> bool| all.iter().position(fits);
@@ -265,9 +272,9 @@ impl Pins {
         self.connections.get_mut(place)
     }
 
-    /// Processes a client's packet with a long header, which belongs to a new connection or to one
-    /// whose handshake continues. If `is_last_flight`, the handshake continues, whatever the
-    /// packet's ID.
+    /// Processes a client's packet with a long header, which begins a new connection, or continues
+    /// the handshake of a known connection. If `is_last_flight`, the handshake continues, whatever
+    /// the packet's ID.
     fn pin(&mut self, now: Time, packet: &Long, is_last_flight: bool) {
         self.held = true;
         let early = packet.kind == Kind::ZeroRtt;
@@ -363,7 +370,8 @@ impl Pins {
         }
     }
 
-    /// Makes room by dropping the oldest confirmed connection, or else the oldest of all.
+    /// Makes room by dropping the oldest confirmed connection, or else the oldest connection of
+    /// all.
     fn forget_one(&mut self) {
         if self.connections.len() < CONNECTIONS {
             return;

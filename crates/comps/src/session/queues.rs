@@ -8,14 +8,14 @@ use crate::config::Config;
 use crate::waiting::{QueuedDatagram, WaitQueue};
 use crate::{Batch, SessionId};
 
-/// The datagrams of one session that wait.
+/// The datagrams of one session that wait to be sent.
 #[derive(Debug)]
 pub(super) struct Queues {
     /// Datagrams delayed before the split; `None` if the settings demand no delay.
     delay: Option<Box<DelayQueue<QueuedDatagram>>>,
-    /// Datagrams that wait for a path, or for the server's address.
+    /// Datagrams that wait for a usable path, or for the server's address.
     pub(super) waiting: WaitQueue,
-    /// Datagrams that wait for a window.
+    /// Datagrams that wait for room in a congestion window.
     pub(super) backlog: Backlog<QueuedDatagram>,
     /// Datagrams held back so that a copy on a path that is down arrives first; `None` if no copy
     /// requires it.
@@ -72,8 +72,8 @@ impl Queues {
         hurried
     }
 
-    /// Appends a run to the datagrams that wait for a window; at most `limit` bytes wait then.
-    /// Returns the number of dropped datagrams.
+    /// Appends the datagrams of `run` to the queue that waits for room in a congestion window. The
+    /// queue holds at most `limit` bytes. Returns the number of dropped datagrams.
     pub(super) fn await_window(&mut self, now: Time, run: Run<'_>, limit: usize) -> u64 {
         for index in run.at..run.at + run.count {
             let queued = QueuedDatagram::new(now, run.batch, index);
@@ -83,12 +83,13 @@ impl Queues {
         self.backlog.take_dropped()
     }
 
-    /// Drops the datagrams that wait for a window. Returns their number.
+    /// Drops the datagrams that wait for room in a congestion window. Returns their number.
     pub(super) fn drop_backlog(&mut self) -> u64 {
         std::mem::take(&mut self.backlog).len() as u64
     }
 
-    /// Returns when datagrams are due that wait for no path and no window.
+    /// Returns when the next datagrams are due that are delayed or held back. Datagrams that wait
+    /// for a path or a window have no due time.
     pub(super) fn next_timeout(&self) -> Option<Time> {
         let delayed = self.delay.as_ref().and_then(|delay| delay.next_due());
         let held = self.held.as_ref().map(Held::due);

@@ -1,4 +1,5 @@
-//! The way of a client's datagrams: the lane of each, its path, and the outputs that send it.
+//! Sending of a client's datagrams: how the path of each is chosen, which path it is, and the
+//! outputs that send it.
 
 use anabranch_multipath::{Assignment, PathId, Time};
 
@@ -7,10 +8,11 @@ use super::{Common, Session};
 use crate::protocol::wireguard::Message;
 use crate::{Batch, Event, Output, Payload, Protocol, TupleId};
 
-/// Number of datagrams that a session sends in its turn after waiting for a window.
+/// Number of datagrams that a session sends in its turn after waiting for room in a congestion
+/// window.
 const TURN: u64 = 16;
 
-/// `count` datagrams of a batch, from number `at` on.
+/// Part of a batch: `count` consecutive datagrams, from number `at` on.
 #[derive(Clone, Copy)]
 pub(super) struct Run<'a> {
     pub(super) batch: &'a Batch<'a>,
@@ -19,7 +21,7 @@ pub(super) struct Run<'a> {
 }
 
 impl<'a> Run<'a> {
-    /// Returns the only datagram of `batch`.
+    /// Returns the only datagram of `batch` as a part of a batch.
     fn single(batch: &'a Batch<'a>) -> Run<'a> {
         Run { batch, at: 0, count: 1 }
     }
@@ -31,7 +33,8 @@ impl<'a> Run<'a> {
 }
 
 impl Session {
-    /// Sends a batch. Consecutive datagrams of the same lane are sent together.
+    /// Sends a batch. Consecutive datagrams whose path is chosen in the same way ([`Lane`]) are
+    /// sent together.
     pub(super) fn route(&mut self, now: Time, batch: &Batch<'_>, common: &mut Common) {
         let (mut at, count) = (0, batch.count());
         while at < count {
@@ -47,7 +50,8 @@ impl Session {
         }
     }
 
-    /// Returns the lane of a datagram.
+    /// Returns how the path of a datagram is chosen: as the path of handshakes, or by the
+    /// schedule.
     pub(super) fn lane(&mut self, now: Time, datagram: &[u8], common: &mut Common) -> Lane {
         let is_named = common.handshake().is_some();
         let is_pinned = match self.recognition.protocol() {
@@ -66,7 +70,8 @@ impl Session {
         if is_pinned { Lane::Pinned } else { Lane::Free }
     }
 
-    /// Returns how many consecutive datagrams, from number `at` on, belong to `lane`.
+    /// Returns how many consecutive datagrams, from number `at` on, have their path chosen in the
+    /// way `lane`.
     fn length_of_run(
         &mut self,
         lane: Lane,
@@ -117,7 +122,7 @@ impl Session {
         }
     }
 
-    /// Sends a run by the path that the splitter has assigned.
+    /// Sends consecutive datagrams by the path that the schedule has chosen.
     fn emit_run(
         &mut self,
         now: Time,
@@ -135,14 +140,14 @@ impl Session {
         self.emit(now, self.paths.current(path), run, common);
     }
 
-    /// Copies the present state of the windows into the scheduler's views.
+    /// Copies the present state of the congestion windows into the scheduler's views of the paths.
     fn look(&mut self, common: &Common) {
         if let Some(windows) = &common.windows {
             self.paths.look(windows, &common.broken);
         }
     }
 
-    /// Queues a run until a window has room.
+    /// Queues consecutive datagrams until a congestion window has room.
     fn await_window(&mut self, now: Time, run: Run<'_>, common: &mut Common) {
         if self.queues.backlog.is_empty() {
             common.held.push_back(self.origin.id);
@@ -150,8 +155,8 @@ impl Session {
         common.no_path += self.queues.await_window(now, run, common.room.patience);
     }
 
-    /// Sends some of the datagrams that wait for a window. The others wait for the session's next
-    /// turn. Returns whether any were sent.
+    /// Sends some of the datagrams that wait for room in a congestion window. The others wait for
+    /// the session's next turn. Returns whether any were sent.
     pub(crate) fn use_windows(&mut self, now: Time, common: &mut Common) -> bool {
         let (mut went, outer) = (0, common.kept);
         while went < TURN {
@@ -175,8 +180,8 @@ impl Session {
         went > 0
     }
 
-    /// Sends datagrams by the path of handshakes. Returns how many were sent or queued, which is
-    /// all of them.
+    /// Sends datagrams by the path of handshakes. All of them are sent or queued; returns their
+    /// number.
     fn send_pinned(&mut self, now: Time, run: Run<'_>, common: &mut Common) -> u64 {
         let cookie = self.cookie_route(now, common);
         if cookie.is_some() {
@@ -199,7 +204,7 @@ impl Session {
         self.paths.is_open(route.0, &common.broken).then_some(route)
     }
 
-    /// Queues a run until a path is usable.
+    /// Queues consecutive datagrams until a path is usable.
     pub(super) fn keep(&mut self, now: Time, run: Run<'_>, common: &mut Common) {
         let since = common.kept.unwrap_or(now);
         let Run { batch, at, count } = run;
@@ -230,7 +235,7 @@ impl Session {
         self.handshakes.pinned_to()
     }
 
-    /// Sends a run by a path and tuple.
+    /// Sends consecutive datagrams by a path and tuple.
     fn emit(
         &mut self,
         now: Time,
@@ -259,7 +264,7 @@ impl Session {
         all.for_each(|index| self.check_silence(now, PathId::at(index), common));
     }
 
-    /// Appends the output that sends a run by a path and tuple.
+    /// Appends the output that sends consecutive datagrams by a path and tuple.
     pub(super) fn push(&self, (path, tuple): (PathId, TupleId), run: Run<'_>, common: &mut Common) {
         let Run { batch, at, count } = run;
         let part = batch.part(at, count);

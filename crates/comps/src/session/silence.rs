@@ -55,9 +55,9 @@ impl Session {
     /// Takes `path` out if no answers arrive by it although the server is active.
     ///
     /// If all used paths have become silent, the cause is the server or the whole network, so no
-    /// path is taken out. The last usable path is never taken out because of silence. It may be the
-    /// only one because the server seemed to accept data from its address only
-    /// ([`DownReason::DataUnanswered`]); then the others are used again.
+    /// path is taken out. The last usable path is never taken out because of silence. If the other
+    /// paths were taken out because their data was unanswered ([`DownReason::DataUnanswered`]),
+    /// they are used again.
     pub(super) fn check_silence(&mut self, now: Time, path: PathId, common: &mut Common) {
         let index = path.index();
         if common.config.far_end || !self.paths.is_usable(index) {
@@ -96,8 +96,8 @@ impl Session {
         }
     }
 
-    /// Uses the paths again whose data was unanswered, if the only usable path `index` has become
-    /// silent: the server may have moved to one of them.
+    /// Puts back into use the paths whose data was unanswered, if the only usable path `index` has
+    /// become silent. The server may have moved to one of the paths that are back.
     fn recall_paths(&mut self, now: Time, index: usize, common: &mut Common) {
         if self.paths.health[index].silent_since(self.hearing.answers()).is_none() {
             return;
@@ -109,9 +109,10 @@ impl Session {
         }
     }
 
-    /// Returns the time since which the path has been doubted; `None` if it is not. A path is
-    /// doubted only if exactly one other path has received answers, the protocol does not decide
-    /// the question, and `keeps` is false.
+    /// Returns the time since which the path has been doubted; `None` if it is not. A doubted path
+    /// may discard everything, so its datagrams are also sent on another path. A path is doubted
+    /// only if exactly one other path has received answers, the protocol does not decide the
+    /// question, and `keeps` is false.
     fn doubted_since(&mut self, now: Time, index: usize, keeps: bool) -> Option<Time> {
         let decides = self.recognition.always_follows();
         self.paths.only_answering().filter(|_| !decides && !keeps)?;
@@ -137,7 +138,8 @@ impl Session {
         !self.follow.is_heard(path).unwrap_or(!alone)
     }
 
-    /// Sends the datagrams of a doubted path again, by the path that brings answers.
+    /// Sends the datagrams of a doubted path, which may discard everything, again, by the path
+    /// that brings answers.
     pub(super) fn send_again(
         &mut self,
         now: Time,

@@ -18,14 +18,14 @@ pub(super) struct Usage {
     pub(super) stay: PathStay,
 }
 
-/// A step from one sent run of datagrams to the next.
+/// The change from the datagrams sent last to the ones sent now.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Step {
-    /// The path and the tuple of the datagrams before; `None` if these are the first.
+    /// The path and the tuple of the datagrams sent last; `None` if nothing was sent before.
     pub(super) before: Option<(PathId, TupleId)>,
-    /// Time since the datagrams before.
+    /// Time since the previous datagrams.
     pub(super) pause: Duration,
-    /// Whether the datagrams before, if any, used another path.
+    /// Whether the previous datagrams, if any, used another path.
     pub(super) moves: bool,
 }
 

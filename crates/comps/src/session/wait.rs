@@ -1,5 +1,5 @@
-//! The time that a client has waited for an answer of its server. A wrong port, a wrong key, a
-//! firewall or a stopped server all have this symptom, and WireGuard, Mosh and QUIC do not report
+//! The time that a client has waited for an answer from its server. A wrong port, a wrong key, a
+//! firewall or a stopped server all cause such a wait, and WireGuard, Mosh and QUIC do not report
 //! it.
 
 use std::time::Duration;

@@ -285,8 +285,8 @@ fn exponentially(summary: &Summary) -> Claim {
 }
 
 /// Returns the results about guard fingerprints for clients with `legs` circuits per stream, each
-/// with the month of its consensus. Considers only tables in which a client with one circuit uses
-/// one guard.
+/// result with the month of the consensus. Considers only tables in which a client with one
+/// circuit uses one guard.
 fn fingerprints(summary: &Summary, legs: usize) -> Vec<(&str, &FingerprintRow)> {
     let row = |table: &FingerprintTable| table.rows.iter().position(|row| row.legs == legs);
     let tables = summary.fingerprints.iter().filter(|table| table.in_use == 1);

@@ -20,11 +20,11 @@ pub const SHARES: [(f64, usize); 2] = [(0.2, 3), (0.1, 5)];
 const ENTRY_SHARE: f64 = 0.1;
 /// Days of the simulated year on which compromised clients are counted.
 const DAYS: [u64; 13] = [7, 30, 60, 90, 120, 150, 182, 210, 240, 270, 300, 330, 365];
-/// Number of random adversaries in one unit of the analysis, if each adversary has its own
-/// clients.
+/// Number of random adversaries in one unit (a part of the analysis that takes seconds), if each
+/// adversary has its own clients.
 const DRAWS: usize = 5;
-/// Number of units into which the simulation of [`Settings::clients`] clients is divided, if all
-/// random adversaries share the same clients.
+/// Number of units (parts that take seconds) into which the simulation of [`Settings::clients`]
+/// clients is divided, if all random adversaries share the same clients.
 const PIECES: usize = 20;
 /// Approximate time, in seconds, to simulate a client's year with one, two and three circuits per
 /// stream.
@@ -150,7 +150,7 @@ pub struct Settings {
     pub threads: usize,
 }
 
-/// The analysis that one unit makes.
+/// The analysis that one unit (a part that takes seconds) makes.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Analysis {
     /// Compromise of random circuits by an adversary with `share` of the network's entry weight
@@ -189,8 +189,8 @@ pub struct Unit {
 }
 
 impl Settings {
-    /// Returns the settings that must not change when a run is resumed. The first line of the
-    /// journal has them.
+    /// Returns the settings that must not change when the analysis is resumed. The first line of
+    /// the journal has them.
     pub fn header(&self) -> Value {
         let consensuses = self.consensuses.iter().map(|one| format!("{} {}", one.name, one.hash));
         json!({
@@ -239,9 +239,9 @@ impl Settings {
         parts.map(|analysis| Unit { consensus: consensus.name.clone(), analysis }).collect()
     }
 
-    /// Divides the simulation of a year into units. Returns the range of clients and the range of
-    /// random adversaries of each unit. `is_first` states that the consensus is that of the
-    /// paper's Figure 5.
+    /// Divides the simulation of a year into units (parts that take seconds). Returns the range of
+    /// clients and the range of random adversaries of each unit. `is_first` is true if the
+    /// consensus is the one of the paper's Figure 5.
     fn parts(&self, variant: &Variant, is_first: bool) -> Vec<(Range<usize>, Range<usize>)> {
         let is_fixed = variant.adversary == Adversary::Replaces(Spread::Heaviest);
         let draws = if is_fixed { 1 } else { self.draws };
@@ -271,8 +271,8 @@ fn chunks(all: usize, size: usize) -> Vec<Range<usize>> {
     (0..all).step_by(size.max(1)).map(|start| start..(start + size).min(all)).collect()
 }
 
-/// Returns all units in the order of execution. Fast units come first, so that the results page
-/// soon has some results of each kind.
+/// Returns all units (parts of the analysis that take seconds) in the order of execution. Fast
+/// units come first, so that the results page soon has some results of each kind.
 #[must_use]
 pub fn plan(settings: &Settings) -> Vec<Unit> {
     let unit = |consensus: &Named, analysis| Unit { consensus: consensus.name.clone(), analysis };

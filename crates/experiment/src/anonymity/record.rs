@@ -1,4 +1,5 @@
-//! Results of the units of the anonymity analysis, and the table of all values.
+//! Results of the units (parts that take seconds) of the anonymity analysis, and the table of all
+//! values.
 
 use anabranch_anonymity::consensus::Listed;
 use anabranch_anonymity::fingerprints::FingerprintRow;
@@ -53,7 +54,7 @@ pub enum Outcome {
         /// Counts for each random adversary.
         draws: Vec<PathDraw>,
     },
-    /// Compromise of clients over a year: the results of one unit.
+    /// Compromise of clients over a year: the results of one unit (a part of the analysis).
     Year {
         /// Name of the adversary.
         variant: String,
@@ -73,10 +74,10 @@ pub enum Outcome {
     },
 }
 
-/// Result of one unit of the analysis, as the journal stores it.
+/// Result of one unit (a part that takes seconds) of the analysis, as the journal stores it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Analysed {
-    /// Name of the unit.
+    /// Name of the unit (the part of the analysis).
     pub unit: String,
     /// Properties of the analysed consensus.
     pub listing: Listing,

@@ -1,4 +1,4 @@
-//! Summary of the results of all units of the anonymity analysis.
+//! Summary of the results of all units (parts that take seconds) of the anonymity analysis.
 
 use anabranch_anonymity::figures::{Band, Share};
 use anabranch_anonymity::fingerprints::{FingerprintRow, Sharing};
@@ -26,7 +26,8 @@ pub struct PathTable {
     pub listing: Listing,
     /// Share of the network's entry weight and exit weight that the adversary was meant to hold.
     pub share: f64,
-    /// Shares of weight that the adversary actually held.
+    /// Shares of the network's weight (the relays' bandwidth weights) that the adversary actually
+    /// held.
     pub holding: Holding,
     /// Number of random adversaries.
     pub draws: usize,
@@ -49,8 +50,8 @@ pub struct YearTable {
     pub draws: usize,
     /// Number of clients for each random adversary and each number of circuits per stream.
     pub clients: u64,
-    /// Results for one, two and three circuits per stream, and for the paper's mixture COMB of
-    /// these.
+    /// Results for clients with one, two and three circuits per stream, and for the paper's
+    /// "COMB": a mixture of such clients.
     pub rows: Vec<YearRow>,
 }
 
@@ -66,7 +67,7 @@ pub struct FingerprintTable {
 }
 
 impl Summary {
-    /// Summarises the results of all units in `records`.
+    /// Summarises the results in `records`, one for each unit (part) of the analysis.
     #[must_use]
     pub fn of(records: &[Analysed]) -> Summary {
         let mut summary = Summary::default();
@@ -101,8 +102,8 @@ impl Summary {
         summary
     }
 
-    /// Returns the consensus that all adversaries are applied to: that of the first record. `None`
-    /// if there is no record.
+    /// Returns the first record's consensus, to which all adversaries are applied. `None` if there
+    /// is no record.
     #[must_use]
     pub fn first(&self) -> Option<&Listing> {
         let years = self.years.iter().map(|table| &table.listing);
@@ -157,20 +158,22 @@ pub struct Value {
     /// For `paths`, the share of weight that the adversary was meant to hold. For `year`, the
     /// adversary's name. Empty for `fingerprints`.
     pub adversary: String,
-    /// Number of circuits per stream; 0 for the mixture COMB of one, two and three circuits.
+    /// Number of circuits per stream; 0 for a mixture of clients with one, two and three circuits,
+    /// which the paper calls COMB.
     pub legs: usize,
-    /// Number of guards that a client uses; 0 for the mixture COMB.
+    /// Number of guards that a client uses; 0 for a mixture of clients with different numbers (the
+    /// paper's COMB).
     pub in_use: usize,
     /// Day of the simulated year; 0 for the analyses `paths` and `fingerprints`.
     pub day: u64,
     /// Name of the measured quantity.
     pub measure: &'static str,
-    /// The value. If random draws were made, it is the mean over them.
+    /// The value. If random draws were made, it is the mean over the draws.
     pub mean: f64,
-    /// Lower bound of the value. For `paths`, it is that of the 95 % interval over draws;
+    /// Lower bound of the value. For `paths`, it is the lower end of the 95 % interval over draws;
     /// otherwise the 5 % quantile of the draws. Equals `mean` if nothing was drawn.
     pub low: f64,
-    /// Upper bound of the value. For `paths`, it is that of the 95 % interval over draws;
+    /// Upper bound of the value. For `paths`, it is the upper end of the 95 % interval over draws;
     /// otherwise the 95 % quantile of the draws. Equals `mean` if nothing was drawn.
     pub high: f64,
     /// Number of clients for each random adversary; for `paths`, the number of all circuits that

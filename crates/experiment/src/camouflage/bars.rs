@@ -1,6 +1,7 @@
 //! Limits that the cost of our camouflaged transport must meet. They apply to goodput and bytes of
-//! 1 MB downloads without Tor inside, on the paper's line. One more limit applies to a slow stream
-//! through Tor: its bandwidth on the wire must not depend on the round-trip time.
+//! 1 MB downloads without Tor inside, on an emulated access line like the paper's. One more limit
+//! applies to a slow stream through Tor: its bandwidth on the wire must not depend on the
+//! round-trip time.
 
 use super::super::Median;
 use super::claims::{Claim, Judged, Verdict};
@@ -31,7 +32,7 @@ pub enum Bar {
 pub struct Held {
     /// The quantity that has the limit.
     pub bar: Bar,
-    /// The configuration of our transport that has the limit.
+    /// The configuration (arm) of our transport that has the limit.
     pub arm: Arm,
     /// The limit: a minimum for goodput, a maximum for all other quantities.
     pub bound: f64,

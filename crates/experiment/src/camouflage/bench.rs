@@ -25,10 +25,11 @@ use super::without_tor::TransportPair;
 const FIRST: Duration = Duration::from_secs(60);
 /// Maximum number of attempts at the first fetch.
 const TRIES: u32 = 5;
-/// Time after a download during which packets on the line still count towards it.
+/// Time after a download during which packets on the client's access line still count towards the
+/// download.
 const LINGER: Duration = Duration::from_millis(300);
-/// Limit below which the client's line counts as quiet: both directions together carry at most
-/// this number of bytes in this interval.
+/// Limit below which the client's access line counts as quiet: both directions together carry at
+/// most this number of bytes in this interval.
 const QUIET: (u64, Duration) = (1_500, Duration::from_millis(500));
 /// Maximum time to wait until the client's line is quiet.
 const QUIET_BY: Duration = Duration::from_secs(10);
@@ -53,8 +54,8 @@ pub struct Folders {
     pub covers: Option<PathBuf>,
 }
 
-/// The relays and the web server of a [`TestNetwork`], which all measurements share. They are
-/// started for the first measurement, and restarted after a failed measurement.
+/// The relays and the web server of a [`TestNetwork`], which all measurements share. They start
+/// with the first measurement, and are restarted after a failed measurement.
 pub struct Town<'a> {
     bench: &'a Bench,
     test_network: &'a TestNetwork,
@@ -104,7 +105,8 @@ impl Bench {
         &self.programs
     }
 
-    /// Builds the network that all measurements share, with a line for each round-trip time.
+    /// Builds the network that all measurements share, with an access line for each round-trip
+    /// time.
     ///
     /// # Errors
     /// A step of the set-up fails.
@@ -207,8 +209,8 @@ impl<'a> Town<'a> {
         OnionNetwork::start(self.makers(), &authority, &relays, true)
     }
 
-    /// Runs the downloads or streams of `unit`. Records their duration and the other load of the
-    /// machine.
+    /// Runs the downloads or streams of `unit`. Records their duration, and the load of the
+    /// machine by other work.
     fn timed(
         &self,
         unit: &Unit,
@@ -294,8 +296,8 @@ impl<'a> Town<'a> {
         Ok(outcome)
     }
 
-    /// Waits until the client's line carries no more traffic of earlier fetches, for at most
-    /// [`QUIET_BY`].
+    /// Waits, at most [`QUIET_BY`], until the client's access line carries no more traffic of
+    /// earlier fetches.
     fn wait_quiet(&self, rtt: u32, stop: &AtomicBool) {
         let until = Instant::now() + QUIET_BY;
         let mut before = self.test_network.carried(rtt);

@@ -44,7 +44,7 @@ pub(super) struct BridgedClient<'a> {
 }
 
 impl<'a> BridgedClient<'a> {
-    /// Starts a bridge and a client on the line with the round-trip time `rtt`. Their names
+    /// Starts a bridge and a client on the access line with the round-trip time `rtt`. Their names
     /// contain `number`, which must be unique.
     ///
     /// # Errors
@@ -127,7 +127,7 @@ struct Transport {
     line: Line,
 }
 
-/// Origin of the bridge line that clients are configured with.
+/// Origin of the bridge line, the line of text with which clients are configured.
 enum Line {
     /// The transport's server writes the bridge line to this file.
     File(&'static str),
@@ -178,7 +178,7 @@ impl Transport {
         }
     }
 
-    /// Returns the lines of a bridge's `torrc` for this transport.
+    /// Returns the lines of text in a bridge's `torrc` for this transport.
     fn bridge_rules(&self) -> String {
         let Transport { name, server, listen, options, .. } = self;
         let options = match &**options {
@@ -192,8 +192,8 @@ impl Transport {
     }
 }
 
-/// Returns the bridge line for the client's `torrc`. If the transport's server writes the line to
-/// a file, waits for that file.
+/// Returns the bridge line (a line of text) for the client's `torrc`. If the transport's server
+/// writes it to a file, waits for that file.
 fn bridge_line<'a>(
     network: &OnionNetwork<'a>,
     bridge: &mut Node<'a>,

@@ -107,8 +107,8 @@ impl Claim {
     }
 
     /// Returns the ratios that are compared with the claim's bound, one for each round: the
-    /// quantity for `arm` divided by that for Tor or for a direct download. Claims about streams
-    /// have no ratios.
+    /// quantity for `arm` divided by the same quantity for Tor or for a direct download. Claims
+    /// about streams have no ratios.
     fn ratios(self, records: &[Measured], arm: Arm) -> Vec<f64> {
         let (other, quantity) = match self {
             Claim::LeanDown => (Arm::Tor, Quantity::Down),
@@ -189,9 +189,9 @@ fn of_streams(claim: Claim, arm: Arm, boxes: &[StreamBox]) -> Vec<Judged> {
     rates.into_iter().filter_map(of_rate).collect()
 }
 
-/// Returns the largest relative deviation of the bandwidth from that at the shortest round-trip
-/// time: the minimum and the maximum that the intervals allow. `None` if there are too few rounds,
-/// or if nothing arrived at the shortest round-trip time.
+/// Returns the largest relative deviation of the bandwidth from the bandwidth at the shortest
+/// round-trip time. The two values are the minimum and the maximum that the intervals allow.
+/// `None` if there are too few rounds, or if nothing arrived at the shortest round-trip time.
 fn deviation(boxes: &[&StreamBox]) -> Option<[f64; 2]> {
     let (first, others) = boxes.split_first()?;
     let [least, most] = first.level?.interval?;

@@ -16,9 +16,9 @@ pub struct Download {
     pub first_byte: Option<f64>,
     /// Time to the last byte; `None` if the download was cut off or failed.
     pub whole: Option<f64>,
-    /// Bytes of IP packets that this download sent from the client over its line.
+    /// Bytes of IP packets that the client sent over its access line for this download.
     pub up: u64,
-    /// Bytes of IP packets that this download sent to the client over its line.
+    /// Bytes of IP packets that the client received over its access line for this download.
     pub down: u64,
 }
 
@@ -34,9 +34,9 @@ pub struct Stream {
     pub whole: Option<f64>,
     /// Payload bytes that arrived in each second.
     pub came: Vec<u64>,
-    /// Bytes of IP packets that the client sent over its line in each second.
+    /// Bytes of IP packets that the client sent over its access line in each second.
     pub up: Vec<u64>,
-    /// Bytes of IP packets that the client received over its line in each second.
+    /// Bytes of IP packets that the client received over its access line in each second.
     pub down: Vec<u64>,
 }
 
@@ -49,7 +49,7 @@ pub struct Measured {
     pub what: MeasurementKind,
     /// The client's method of fetching: directly, or through Tor, with or without a transport.
     pub arm: Arm,
-    /// Round-trip time of the client's line, in ms.
+    /// Round-trip time of the client's access line, in ms.
     pub rtt: u32,
     /// Number of the round (a pass over all settings), from 0.
     pub round: u32,

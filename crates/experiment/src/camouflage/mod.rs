@@ -1,10 +1,10 @@
 //! Camouflage: Weinberg et al., "StegoTorus: A Camouflage Proxy for the Tor Anonymity System" (CCS
 //! 2012), section 6: Table 3, Figures 6 and 7.
 //!
-//! A client is connected by a slow line with a long delay. At the line's other end, a bridge, a
+//! A client is connected by a slow access line with a long delay. At its other end, a bridge, a
 //! private Tor network and a web server share one host without a rate limit. Downloads and streams
 //! of a fixed rate go directly, through Tor alone, through Tor with pluggable transports, and
-//! through our transport without Tor inside. The traffic on the client's line is counted.
+//! through our transport without Tor inside. The traffic on the access line is counted.
 //!
 //! * [`Settings`] and [`plan`]: the measurements and their order;
 //! * [`Bench`] and [`Town`]: execute one measurement;

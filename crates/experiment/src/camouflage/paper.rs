@@ -26,7 +26,7 @@ pub fn table_3(arm: Arm) -> Option<Row> {
 }
 
 /// Returns the values of the paper's Figure 7 for `arm`: mean goodput in kB/s for downloads of
-/// 100, 200, … 1,000 kB. `None` if the figure lacks it.
+/// 100, 200, … 1,000 kB. `None` if the figure lacks this method.
 #[must_use]
 pub fn figure_7(arm: Arm) -> Option<[f64; 10]> {
     match arm {

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::super::named::named;
 use super::super::runner;
 
-/// Round-trip time of the paper's line, in ms.
+/// Round-trip time of the access line in the paper, in ms.
 pub const RTT: u32 = 85;
 /// Size in bytes of the downloads of the paper's Table 3, and of the longest downloads of Figure
 /// 7.
@@ -56,8 +56,8 @@ pub enum Arm {
     TextShort,
     /// C tor through our transport: HTTP with JPEGs towards the client.
     Image,
-    /// C tor through our transport: HTTP with the objects of a recorded site, whose content stays
-    /// meaningful.
+    /// C tor through our transport: HTTP with the objects of a recorded site, which keep
+    /// meaningful content.
     Site,
     /// C tor through our transport, with the connection sizes and pauses of recorded traffic.
     Embed,
@@ -82,8 +82,8 @@ named!(Arm: Direct "direct", Tor "tor", Obfs4 "obfs4", Webtunnel "webtunnel", No
 named!(MeasurementKind: Downloads "downloads", Streams "streams", Bare "bare");
 
 impl Arm {
-    /// Returns whether this method uses our transport. If so, its name is that of the transport's
-    /// profile.
+    /// Returns whether this method uses our transport. If so, the method has the same name as the
+    /// transport's profile.
     #[must_use]
     pub fn is_ours(self) -> bool {
         !matches!(self, Arm::Direct | Arm::Tor | Arm::Obfs4 | Arm::Webtunnel)
@@ -139,7 +139,7 @@ pub struct Unit {
     pub what: MeasurementKind,
     /// Method of fetching to measure.
     pub arm: Arm,
-    /// Round-trip time of the client's line, in ms.
+    /// Round-trip time of the client's access line, in ms.
     pub rtt: u32,
     /// Number of the round (a pass over all settings), from 0.
     pub round: u32,
@@ -147,8 +147,8 @@ pub struct Unit {
 }
 
 impl Settings {
-    /// Returns the settings that must not change when a run is resumed. Other settings, such as
-    /// the number of rounds, may be increased.
+    /// Returns the settings that must not change when the experiment is resumed. Other settings,
+    /// such as the number of rounds, may be increased.
     #[must_use]
     pub fn header(&self) -> Value {
         let mut header = json!({

@@ -1,4 +1,4 @@
-//! One stream of a fixed rate, and the traffic on the client's line while it lasts.
+//! One stream of a fixed rate, and the traffic on the client's access line while the stream lasts.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -17,9 +17,10 @@ const SLACK: u32 = 3;
 /// Parameters of a stream.
 #[derive(Clone, Copy)]
 pub(super) struct Pace<'a> {
-    /// Parameters for fetching the stream. Their length and rate are replaced by the stream's.
+    /// Parameters for fetching the stream. The stream's own length and rate replace the values in
+    /// them.
     pub(super) fetch: Fetch<'a>,
-    /// Round-trip time of the client's line, in ms.
+    /// Round-trip time of the client's access line, in ms.
     pub(super) rtt: u32,
     /// Rate of the stream in kB/s.
     pub(super) rate: u32,

@@ -13,9 +13,9 @@ pub enum Quantity {
     Goodput,
     /// Time to the first byte, in seconds.
     FirstByte,
-    /// Bytes of IP packets that the client sent over its line.
+    /// Bytes of IP packets that the client sent over its access line.
     Up,
-    /// Bytes of IP packets that the client received over its line.
+    /// Bytes of IP packets that the client received over its access line.
     Down,
 }
 
@@ -59,7 +59,7 @@ pub struct StreamBox {
     pub arm: Arm,
     /// Rate of the streams in kB/s.
     pub rate: u32,
-    /// Round-trip time of the client's line in ms.
+    /// Round-trip time of the client's access line, in ms.
     pub rtt: u32,
     /// Number of all streams, and number of streams that did not arrive completely.
     pub counts: (usize, usize),
@@ -119,9 +119,9 @@ pub fn rounds(
     by_round(values, middle)
 }
 
-/// Returns `quantity` of `arm` through Tor, divided by that of `other` in the same round: a ratio
-/// for each round. If both are the worst possible value, so is the ratio. If only that of `other`
-/// is 0, the round has no ratio.
+/// Returns a ratio for each round: `quantity` of `arm` through Tor, divided by `quantity` of
+/// `other`. If both values are the worst possible one, so is the ratio. If only the value of
+/// `other` is 0, the round has no ratio.
 #[must_use]
 pub fn ratios(records: &[Measured], [arm, other]: [Arm; 2], quantity: Quantity) -> Vec<f64> {
     let of = |arm| rounds(records, (MeasurementKind::Downloads, arm), quantity);

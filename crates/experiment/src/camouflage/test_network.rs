@@ -1,5 +1,5 @@
-//! The network of the camouflage experiment: a client, and all other hosts at the other end of its
-//! line.
+//! The network of the camouflage experiment: a client, its access line, and all other hosts at the
+//! other end of this line.
 
 use std::fmt::Write as _;
 use std::io;
@@ -8,12 +8,12 @@ use std::net::Ipv4Addr;
 use super::super::onions::Seat;
 use super::super::stage::Stage;
 
-/// Uplink rate of the client's line in kbit/s (the paper's section 6: 5.6 Mbit/s down and .7
-/// Mbit/s up).
+/// Uplink rate of the client's access line in kbit/s (the paper's section 6: 5.6 Mbit/s down and
+/// .7 Mbit/s up).
 pub const UP_KBIT: u32 = 700;
-/// Downlink rate of the client's line in kbit/s; for the source see [`UP_KBIT`].
+/// Downlink rate of the client's access line in kbit/s; for the source see [`UP_KBIT`].
 pub const DOWN_KBIT: u32 = 5_600;
-/// Queue length of the client's line in each direction, in kB.
+/// Queue length of the client's access line in each direction, in kB.
 pub const QUEUE_KB: u32 = 100;
 /// Address of the web server, as the Tor exit reaches it.
 pub(super) const WEB: Ipv4Addr = Ipv4Addr::new(10, 40, 0, 1);
@@ -29,15 +29,15 @@ pub(super) const RELAYS: [(&str, Ipv4Addr); 3] = [
 ];
 
 /// The two hosts of the camouflage experiment: the client's host, and another host with all other
-/// programs. For each round-trip time there is a line between them; the destination address
-/// selects the line.
+/// programs. For each round-trip time there is an emulated line between them, and the destination
+/// address selects the line.
 pub struct TestNetwork {
     pub(super) stage: Stage,
     rtts: Vec<u32>,
 }
 
 impl TestNetwork {
-    /// Builds the network, with a line for each round-trip time in `rtts`, in ms.
+    /// Builds the network, with an emulated line for each round-trip time in `rtts`, in ms.
     ///
     /// # Errors
     /// A step of the set-up fails.
@@ -48,14 +48,14 @@ impl TestNetwork {
         Ok(TestNetwork { stage: Stage::of(&topology(&rtts), links)?, rtts })
     }
 
-    /// Returns the address of the bridge and the web server, as reached over the line with the
-    /// round-trip time `rtt`.
+    /// Returns the address of the bridge and the web server, as reached over the emulated line
+    /// with the round-trip time `rtt`.
     pub(super) fn far_end(&self, rtt: u32) -> Ipv4Addr {
         far_end(self.number(rtt))
     }
 
-    /// Returns the bytes of IP packets that the line with the round-trip time `rtt` has carried so
-    /// far: sent by the client, and received by it.
+    /// Returns the bytes of IP packets that the client has so far sent and received over the
+    /// emulated line with the round-trip time `rtt`.
     pub(super) fn carried(&self, rtt: u32) -> [u64; 2] {
         let (all, number) = (self.stage.carried(), self.number(rtt));
         [all.up[number], all.down[number]]
@@ -77,8 +77,8 @@ impl TestNetwork {
     }
 }
 
-/// Returns the address of the other host on the line with the number `number`. It is in the range
-/// for benchmarks (RFC 2544), because webtunnel's client refuses private addresses.
+/// Returns the address of the other host on the emulated line with the number `number`. It is in
+/// the range for benchmarks (RFC 2544), because webtunnel's client refuses private addresses.
 fn far_end(number: usize) -> Ipv4Addr {
     Ipv4Addr::new(198, 18, number as u8, 1)
 }

@@ -18,8 +18,8 @@ pub(super) struct TransportPair<'a> {
 }
 
 impl<'a> TransportPair<'a> {
-    /// Starts a client and a server of our transport over the line with the round-trip time `rtt`.
-    /// Their files are in directories named after `name`.
+    /// Starts a client and a server of our transport over the emulated line with the round-trip
+    /// time `rtt`. Their files are in directories named after `name`.
     ///
     /// # Errors
     /// The client or the server ends, or takes too long to be ready.

@@ -36,8 +36,8 @@ pub struct Measured {
     /// Rule for the choice of relays by the load clients.
     #[serde(default)]
     pub load: Load,
-    /// Load in the topology [`Layout::Line`], in percent of the rate of one guard's line; `None`
-    /// in other topologies.
+    /// Load in the topology [`Layout::Line`], in percent of the rate of one guard's network line;
+    /// `None` in other topologies.
     #[serde(default)]
     pub level: Option<u32>,
     /// Number of the round (a pass over all settings), from 0.

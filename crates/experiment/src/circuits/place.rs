@@ -1,4 +1,4 @@
-//! The network of a measurement: its addresses, hosts and lines.
+//! The network of a measurement: its addresses, hosts and emulated lines.
 
 use std::fmt::Write as _;
 use std::io;
@@ -9,11 +9,12 @@ use super::super::stage::Stage;
 use super::plan::{LOADED, Layout};
 use anabranch_emulator::Namespace;
 
-/// Lines of the three guards: the rate in Mbit/s in each direction, and the round-trip time in ms
-/// that the guard adds between the measuring client and the core host. Each guard has a line to
-/// the client and a line to the core host, each with half of this time.
+/// Emulated network lines of the three guards: the rate in Mbit/s in each direction, and the
+/// round-trip time in ms that the guard adds between the measuring client and the core host. Each
+/// guard has a line to the client and a line to the core host, each with half of this time.
 pub const LINES: [(u32, u32); 3] = [(20, 20), (20, 40), (10, 60)];
-/// Queue length of a line, as the time in ms for which a full queue delays a packet.
+/// Queue length of an emulated network line, as the time in ms for which a full queue delays a
+/// packet.
 pub(super) const QUEUE_MS: u32 = 100;
 
 /// Role of a program in a measured network.
@@ -53,7 +54,7 @@ impl Role {
         Seat { name: self.name(), ip: self.address(place), host }
     }
 
-    /// Returns the name of the program with this role, which is also that of its files.
+    /// Returns the name of the program with this role. Its files have the same name.
     fn name(self) -> String {
         match self {
             Role::Authority => "authority".to_owned(),
@@ -100,7 +101,7 @@ impl Role {
     }
 }
 
-/// Builds the hosts and lines for the topology `place`.
+/// Builds the hosts and emulated network lines for the topology `place`.
 ///
 /// # Errors
 /// A step of the set-up fails.

@@ -13,16 +13,16 @@ use super::super::runner;
 
 /// Size of a web page in bytes, as in the paper.
 pub const WEB: usize = 320 << 10;
-/// Line of each guard in the topology [`Layout::Line`]: rate in Mbit/s, and added round-trip time
-/// in ms, as in [`LINES`](super::LINES).
+/// Emulated network line of each guard in the topology [`Layout::Line`]: rate in Mbit/s, and added
+/// round-trip time in ms, as in [`LINES`](super::LINES).
 pub const LOADED: (u32, u32) = (20, 20);
-/// Number of bytes on a guard's line for each byte of a web page. Cells of 514 bytes carry 498
-/// bytes of data; TLS records, TCP and IP headers add 4 %.
+/// Number of bytes on a guard's network line for each byte of a web page. Cells of 514 bytes carry
+/// 498 bytes of data; TLS records, TCP and IP headers add 4 %.
 const ON_THE_LINE: f64 = 514.0 / 498.0 * 1.04;
 
 /// Factor between the pauses of load clients with MORE and with other designs. With the normal
 /// pauses, the cryptography of the load clients' packets would keep two cores busy, so the
-/// measured times would be those of the machine.
+/// measured times would show the limits of the machine.
 pub const MORE_PAUSES: f64 = 5.0;
 /// Approximate time to start a network and its clients: first with our programs, then with C tor.
 const STARTING: [Duration; 2] = [Duration::from_secs(20), Duration::from_secs(45)];
@@ -58,14 +58,14 @@ pub enum Design {
     /// UDP-OR: a TCP connection between client and exit, over one circuit whose cells may get
     /// lost.
     UdpOr,
-    /// mUDP-OR (TCP over several circuits whose cells may get lost) with a congestion window for
-    /// each.
+    /// mUDP-OR (TCP over several circuits whose cells may get lost) with a separate congestion
+    /// window for each circuit.
     MudpOr,
     /// mUDP-OR (TCP over several circuits whose cells may get lost) as in the paper: CUBIC with
     /// one congestion window, and round robin.
     MudpOrTurns,
     /// MORE: each packet takes its own path. The paper has rows for 1, 2 and 3 paths, but does not
-    /// explain that number; here there is one row.
+    /// explain the number of paths; here there is one row.
     More,
     /// C tor as clients and relays, without Conflux.
     Stock,
@@ -77,12 +77,12 @@ pub enum Design {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Layout {
-    /// All programs on loopback: no line limits the rate. The paper had an isolated LAN.
+    /// All programs on loopback: no emulated line limits the rate. The paper had an isolated LAN.
     Loopback,
-    /// Guards whose lines have different rates and delays.
+    /// Guards whose network lines have different rates and delays.
     Lines,
-    /// Guards with equal lines. The load clients use a given part of the lines' rate (`levels` of
-    /// [`Settings`]).
+    /// Guards with equal network lines. The load clients use a given part of the lines' rate
+    /// (`levels` of [`Settings`]).
     Line,
 }
 
@@ -121,7 +121,7 @@ pub struct Settings {
     pub pauses: [f64; 2],
     /// Rule for the choice of relays by load clients.
     pub load: Load,
-    /// Loads in the topology [`Layout::Line`], in percent of the rate of one guard's line.
+    /// Loads in the topology [`Layout::Line`], in percent of the rate of one guard's network line.
     pub levels: Vec<u32>,
     /// Seed of the order of the measurements and of the pauses.
     pub seed: u64,
@@ -148,8 +148,8 @@ pub struct Unit {
     pub legs: u32,
     /// Topology in which to measure.
     pub place: Layout,
-    /// Load in the topology [`Layout::Line`], in percent of the rate of one guard's line; `None`
-    /// in other topologies.
+    /// Load in the topology [`Layout::Line`], in percent of the rate of one guard's network line;
+    /// `None` in other topologies.
     pub level: Option<u32>,
     /// Number of the round (a pass over all settings), from 0.
     pub round: u32,
@@ -276,7 +276,7 @@ impl From<Design> for String {
 impl Layout {
     /// All topologies.
     pub const ALL: [Layout; 3] = [Layout::Loopback, Layout::Lines, Layout::Line];
-    /// Default topologies of a run.
+    /// Default topologies of the experiment.
     pub const USUAL: [Layout; 2] = [Layout::Loopback, Layout::Lines];
 
     /// Returns the topology's name on the command line.
@@ -332,8 +332,8 @@ impl FromStr for Layout {
 }
 
 impl Settings {
-    /// Returns the settings that must not change when a run is resumed. Other settings may be
-    /// extended: designs, numbers of circuits, topologies, levels of load and rounds.
+    /// Returns the settings that must not change when the experiment is resumed. Other settings
+    /// may be extended: designs, numbers of circuits, topologies, levels of load and rounds.
     pub fn header(&self) -> Value {
         json!({
             "experiment": "circuits",
@@ -374,9 +374,9 @@ impl Settings {
 }
 
 impl Unit {
-    /// Returns the order in which clients choose guards and middles. It differs between rounds.
-    /// Within a round all designs have the same order, so that their results can be compared in
-    /// pairs.
+    /// Returns the order in which clients choose guards and middles. The order differs between
+    /// rounds. Within a round all designs have the same order, so that their results can be
+    /// compared in pairs.
     pub(super) fn order(&self) -> [usize; 3] {
         [0, 1, 2].map(|place| (place + self.round as usize) % 3)
     }

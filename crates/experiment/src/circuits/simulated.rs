@@ -1,5 +1,5 @@
-//! Simulation of the network that `experiment circuits` measures with lines, and comparison of the
-//! simulated times with the measured ones.
+//! Simulation of the network with emulated lines that `experiment circuits` measures, and
+//! comparison of the simulated times with the measured ones.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -28,19 +28,19 @@ use super::plan::{Design, Layout, WEB};
 pub const WITHIN: f64 = 0.15;
 /// Number of clients that create load in the simulation.
 const CLIENTS: usize = 30;
-/// Mean pause between two fetches of a load client in a network with lines.
+/// Mean pause between two fetches of a load client in a network with emulated lines.
 const PAUSE: Duration = Duration::from_secs(12);
 /// Range of the random pause between two repetitions of the measuring client.
 const BETWEEN: [Duration; 2] = [Duration::from_millis(50), Duration::from_millis(250)];
-/// Simulated time at the start whose repetitions do not count. By its end, the clients have built
-/// all circuits.
+/// Simulated time at the start in which repetitions do not count. At its end, the clients have
+/// built all circuits.
 const WARM_UP: Duration = Duration::from_secs(10);
 /// Delay of the loopback interface of the core host, on which most programs run.
 const LOOPBACK: Duration = Duration::from_micros(20);
-/// Rate of lines that exist in the simulation only, in bits per second.
+/// Rate of network lines that exist in the simulation only, in bits per second.
 const UNLIMITED: NonZeroU64 = NonZeroU64::new(10_000_000_000).expect("it is not zero");
-/// Delay of the direct line between the measuring client and the core host. Circuits do not use
-/// it.
+/// Delay of the direct network line between the measuring client and the core host. Circuits do
+/// not use this line.
 const CORE_DELAY: Duration = Duration::from_millis(10);
 /// Number of guards, and also number of middles.
 const GUARDS: usize = 3;
@@ -131,8 +131,9 @@ impl Combination {
     }
 }
 
-/// Returns the simulator's name of `design`, and its scheduler with run length if that is not the
-/// default. `None` if the design is not compared.
+/// Returns the simulator's name of `design`. Also returns its scheduler with the run length
+/// (number of consecutive cells on one circuit), if these are not the default. `None` if the
+/// design is not compared.
 fn in_simulator(design: Design) -> Option<(&'static str, Option<&'static str>)> {
     Some(match design {
         Design::Tor | Design::Conflux => ("conflux", None),
@@ -159,11 +160,11 @@ impl fmt::Display for Combination {
     }
 }
 
-/// The simulated network: three guards with [`LINES`], three middles, the exit and four servers
-/// at the core, the measuring client, and the clients that load the network.
+/// The simulated network: three guards with [`LINES`], three middles, the exit and four servers at
+/// the core, the measuring client, and the clients that load the network.
 ///
-/// A guard has one line here. In the measured network it has two: to the measuring client and to
-/// the core.
+/// Here each guard has one network line. In the measured network it has two: one to the measuring
+/// client and one to the core.
 pub struct Network {
     documents: NetworkDocuments,
 }
@@ -274,7 +275,7 @@ pub struct Repetition {
 
 impl Repetition {
     /// Converts a pair of simulated downloads, a page and a bulk file, into a repetition. `None`
-    /// if one of them failed. `optimistic` states whether the page's request was sent with the
+    /// if a download failed. `optimistic` states whether the page's request was sent with the
     /// SOCKS request.
     fn of(optimistic: bool, pair: &[DownloadRecord]) -> Option<Repetition> {
         let seconds = |time: Option<Duration>| Some(time?.as_secs_f64());
@@ -406,8 +407,8 @@ impl Compared {
 /// for each set of guards that the measuring client may have used.
 ///
 /// The table does not contain the guards of a round. A round is therefore compared with the set of
-/// guards whose download times are nearest: with the least sum of squared logarithms of the two
-/// ratios. Times to the first byte do not affect this choice.
+/// guards whose download times are nearest: for which the sum of the squared logarithms of the two
+/// ratios of times is least. Times to the first byte do not affect this choice.
 #[must_use]
 pub fn compare(
     combination: Combination,

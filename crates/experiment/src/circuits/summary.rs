@@ -14,8 +14,8 @@ pub struct Cell {
     pub design: Design,
     /// Number of circuits over which a stream was split.
     pub legs: u32,
-    /// Topology, and the load in percent of the rate of one guard's line, if the topology has
-    /// levels of load.
+    /// Topology, and the load in percent of the rate of one guard's network line, if the topology
+    /// has levels of load.
     pub place: (Layout, Option<u32>),
     /// Number of rounds, and number of repetitions in all rounds together.
     pub counts: (usize, usize),
@@ -76,8 +76,8 @@ pub enum Answer {
     /// The difference is negligible: the whole interval of the measured ratio is within 10 % of 1.
     /// Not used for [`Claim::Exit`], which claims that the ratio is 1.
     Alike,
-    /// The interval of the measured ratio allows both answers, or the load of this run cannot show
-    /// the effect.
+    /// The interval of the measured ratio allows both answers, or the load in this experiment
+    /// cannot show the effect.
     Open,
 }
 
@@ -88,8 +88,8 @@ pub struct Verdict {
     pub design: Design,
     /// Number of circuits over which a stream was split.
     pub legs: u32,
-    /// Topology, and the load in percent of the rate of one guard's line, if the topology has
-    /// levels of load.
+    /// Topology, and the load in percent of the rate of one guard's network line, if the topology
+    /// has levels of load.
     pub place: (Layout, Option<u32>),
     /// The claim of the paper.
     pub claim: Claim,
@@ -277,8 +277,9 @@ impl Claim {
         }
     }
 
-    /// Returns whether a run with `load` can show the effect of the claim. The CPU use of one
-    /// guard or middle falls only if the load clients use the same relays as the measuring client.
+    /// Returns whether an experiment with `load` can show the effect of the claim. The CPU use of
+    /// one guard or middle falls only if the load clients use the same relays as the measuring
+    /// client.
     fn can_show(self, load: Load) -> bool {
         load == Load::Employed || !matches!(self, Claim::Guard | Claim::Middle)
     }

@@ -153,8 +153,8 @@ impl Access {
 }
 
 impl Settings {
-    /// Returns the settings that must not change when a run is resumed. Other settings, such as
-    /// the number of repetitions, may be increased.
+    /// Returns the settings that must not change when the experiment is resumed. Other settings,
+    /// such as the number of repetitions, may be increased.
     pub fn header(&self) -> Value {
         json!({
             "experiment": "circumvention",
@@ -187,9 +187,9 @@ impl runner::Unit for Unit {
     }
 }
 
-/// Returns all measurements in the order of execution: repetition by repetition, each shuffled
-/// with the seed. Measurements that are compared are therefore close in time, and a temporarily
-/// busy machine does not disturb the same setting in all repetitions.
+/// Returns all measurements in the order of execution: repetition by repetition, each in an order
+/// shuffled with the seed. Measurements that are compared are therefore close in time, and a
+/// temporarily busy machine does not disturb the same setting in all repetitions.
 pub fn plan(settings: &Settings) -> Vec<Unit> {
     let round = |repetition| {
         let of = |&server: &Server| {

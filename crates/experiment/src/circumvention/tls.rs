@@ -19,7 +19,7 @@ pub(super) const NEEDS: &[(&str, &str)] = &[("openssl", "package openssl")];
 const PORT: u16 = 4433;
 /// Timeout of a fetch, equal to the handshake timeout of quic-go's client.
 const GIVES_UP: Duration = Duration::from_secs(5);
-/// Interval at which a waiting fetch checks whether the run was stopped.
+/// Interval at which a waiting fetch checks whether the experiment was stopped.
 const GLANCE: Duration = Duration::from_millis(50);
 
 /// Starts OpenSSL's server, which serves a single page.

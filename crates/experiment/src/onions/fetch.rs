@@ -180,7 +180,7 @@ impl Fetch<'_> {
     }
 }
 
-/// Returns the time left until `until`. Fails if there is none.
+/// Returns the time left until `until`. Fails if no time is left.
 fn left(until: Instant) -> io::Result<Duration> {
     let left = until.saturating_duration_since(Instant::now());
     if left.is_zero() { Err(ErrorKind::TimedOut.into()) } else { Ok(left) }

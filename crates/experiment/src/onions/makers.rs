@@ -70,8 +70,8 @@ impl<'a> Makers<'a> {
         self.start(seat, &mut command)
     }
 
-    /// Starts one of our relays with the additional arguments `words`. `line` is the authority's
-    /// `DirAuthority` line.
+    /// Starts one of our relays with the additional arguments `words`. `line` is the line of text
+    /// that names the authority (`DirAuthority`).
     pub(super) fn relay(
         &self,
         seat: &Seat<'_>,
@@ -94,7 +94,7 @@ impl<'a> Makers<'a> {
     }
 
     /// Starts one of our clients with the SOCKS port `proxy` and the additional arguments `words`.
-    /// `line` is the authority's `DirAuthority` line.
+    /// `line` is the line of text that names the authority (`DirAuthority`).
     pub(super) fn client(
         &self,
         seat: &Seat<'_>,
@@ -108,8 +108,8 @@ impl<'a> Makers<'a> {
         self.start(seat, command.args(words))
     }
 
-    /// Starts C tor with the additional configuration `own`. `line` is the authority's
-    /// `DirAuthority` line.
+    /// Starts C tor with the additional configuration `own`. `line` is the line of text that names
+    /// the authority (`DirAuthority`).
     pub(super) fn stock(&self, seat: &Seat<'_>, line: &str, own: &str) -> io::Result<Node<'a>> {
         let mut command = Command::new(self.tor);
         command.arg("-f").arg(self.torrc(&seat.name, line, own)?);
@@ -131,7 +131,8 @@ impl<'a> Makers<'a> {
         self.stage.crew.write(&format!("{name}.torrc"), rules.as_bytes())
     }
 
-    /// Starts a relay of C tor. `line` is the authority's `DirAuthority` line.
+    /// Starts a relay of C tor. `line` is the line of text that names the authority
+    /// (`DirAuthority`).
     pub(super) fn stock_relay(
         &self,
         seat: &Seat<'_>,
@@ -147,8 +148,8 @@ impl<'a> Makers<'a> {
         self.stock(seat, line, &own)
     }
 
-    /// Starts a bridge of C tor with the additional configuration `rules`. `line` is the
-    /// authority's `DirAuthority` line.
+    /// Starts a bridge of C tor with the additional configuration `rules`. `line` is the line of
+    /// text that names the authority (`DirAuthority`).
     pub(super) fn stock_bridge(
         &self,
         seat: &Seat<'_>,
@@ -182,8 +183,9 @@ impl<'a> Makers<'a> {
         Ok((node, line))
     }
 
-    /// Starts the client of our pluggable transport, and waits until it listens. It forwards
-    /// connections to `listen` to the bridge of `line`.
+    /// Starts the client of our pluggable transport, and waits until it listens. The client
+    /// accepts connections at `listen`, and forwards them to the bridge that the bridge line
+    /// `line` names.
     pub(in super::super) fn pt_client(
         &self,
         seat: &Seat<'_>,

@@ -1,4 +1,4 @@
-//! A running network of MORE (whose packets each take a path of their own): nodes that relay for
+//! A running network of MORE, in which each packet takes a separate path: nodes that relay for
 //! each other, and clients among them.
 
 use std::io;

@@ -24,7 +24,7 @@ pub(in super::super) struct OnionNetwork<'a> {
     pub(in super::super) relays: Vec<Node<'a>>,
     /// Fingerprints of the relays, in the order of `relays`.
     pub(in super::super) fingerprints: Vec<String>,
-    /// The authority's `DirAuthority` line, for relays and clients.
+    /// The line of text that names the authority (`DirAuthority`), for relays and clients.
     line: String,
     stock: bool,
 }

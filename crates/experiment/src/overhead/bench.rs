@@ -99,8 +99,9 @@ impl Bench {
     }
 
     /// Returns the weights of the paths, and the splitter's options for `unit`. Without switching,
-    /// a single path is used, which changes with the repetition. The user's additional options are
-    /// then ignored, because all splitters are compared with that result.
+    /// each repetition uses a single path; the next repetition uses the next path. The user's
+    /// additional options are then ignored, because all splitters are compared with the result
+    /// without switching.
     fn schedule(&self, unit: &Unit) -> (Vec<f64>, Vec<String>) {
         let first = unit.repetition as usize % unit.paths;
         let (weights, schedule, every, rotate) = if unit.every == 0 {

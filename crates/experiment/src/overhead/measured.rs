@@ -24,8 +24,8 @@ pub struct Measured {
     pub every: u32,
     /// Number of the repetition, from 0.
     pub repetition: u32,
-    /// Weights with which the paths are chosen. Without switching, 1 for the path that was used,
-    /// and 0 for the other paths.
+    /// Weights with which the paths are chosen. Without switching, the weight is 1 for the path
+    /// that was used, and 0 for the other paths.
     pub weights: Vec<f64>,
     /// Start time of the transfer, in seconds since 1970.
     pub started: f64,

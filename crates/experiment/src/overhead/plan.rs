@@ -216,8 +216,8 @@ impl FromStr for Net {
 }
 
 impl Settings {
-    /// Returns the settings that must not change when a run is resumed. Other settings, such as
-    /// the number of repetitions, may be increased.
+    /// Returns the settings that must not change when the experiment is resumed. Other settings,
+    /// such as the number of repetitions, may be increased.
     pub fn header(&self) -> Value {
         json!({
             "experiment": "overhead",
@@ -234,8 +234,8 @@ impl Unit {
     /// Returns the weights with which paths are chosen: a draw from the flat Dirichlet
     /// distribution, the same for all software and intervals of a repetition.
     ///
-    /// A draw that leaves a path nearly unused is repeated: a session that is hardly split costs
-    /// hardly anything, so its result would be too good. Each of three paths has a weight of 25 to
+    /// A draw that leaves a path nearly unused is repeated: splitting a session so little costs
+    /// hardly anything, so the result would be too good. Each of three paths has a weight of 25 to
     /// 45 %, each of two paths 35 to 65 %.
     pub fn weights(&self, seed: u64) -> Vec<f64> {
         let (least, most) = if self.paths > 2 { (0.25, 0.45) } else { (0.35, 0.65) };
@@ -270,9 +270,9 @@ impl runner::Unit for Unit {
     }
 }
 
-/// Returns all measurements in the order of execution: repetition by repetition, each shuffled.
-/// The shuffle avoids that a temporarily busy machine disturbs the same setting in all
-/// repetitions.
+/// Returns all measurements in the order of execution: repetition by repetition, each in a
+/// shuffled order. The shuffle avoids that a temporarily busy machine disturbs the same setting in
+/// all repetitions.
 pub fn plan(settings: &Settings) -> Vec<Unit> {
     let lasts = settings.limit.about();
     let mut units = Vec::new();

@@ -23,9 +23,9 @@ pub struct Cell {
     /// split; `None` if all were.
     pub uncounted: Option<Spread>,
     /// Goodput divided by the median goodput without switching; `None` if that was not measured.
-    /// Only repetitions that were really split are included; if there are none, all are. For QUIC
-    /// the result is then `None`, because the cost arises only when a server follows the client to
-    /// another path.
+    /// Only repetitions that were really split are included. If there are none, all repetitions
+    /// are included, except for QUIC: the result is then `None`, because the cost arises only when
+    /// a server follows the client to another path.
     pub kept: Option<Spread>,
     /// Longest interval without data in any repetition, in seconds.
     pub longest_gap: f64,
@@ -43,7 +43,7 @@ pub struct Verdict {
     pub system: System,
     /// Minimum share of the unsplit goodput that the target requires.
     pub wanted: f64,
-    /// Loss that the paper states for this software, in its own words.
+    /// Loss that the paper states for this software, in the paper's words.
     pub paper: &'static str,
     /// Measured share of the unsplit goodput; `None` if it was not measured, or no repetition was
     /// really split.

@@ -56,7 +56,7 @@ pub(super) struct Meter<'a> {
 }
 
 impl<'a> Meter<'a> {
-    /// Starts to measure a transfer with this limit, which also ends when `stop` is set.
+    /// Starts to measure a transfer with this limit. The transfer also ends when `stop` is set.
     pub(super) fn start(limit: Limit, stop: &'a AtomicBool) -> Meter<'a> {
         let begun = Instant::now();
         Meter { limit, stop, begun, latest: begun, arrived: Arrived::default() }
@@ -72,7 +72,7 @@ impl<'a> Meter<'a> {
     }
 
     /// Returns whether the transfer is over: its time or its number of bytes is reached, or the
-    /// run was stopped.
+    /// experiment was stopped.
     pub(super) fn is_over(&self) -> bool {
         self.begun.elapsed().as_secs_f64() >= self.limit.seconds
             || self.limit.bytes.is_some_and(|bytes| self.arrived.bytes >= bytes)
@@ -80,8 +80,8 @@ impl<'a> Meter<'a> {
     }
 
     /// Ends the measurement, and returns the data that arrived. If a transfer of fixed duration
-    /// was interrupted, its duration is that of the limit, so that the interruption lowers its
-    /// goodput.
+    /// was interrupted, the full time of the limit counts as its duration, so that the
+    /// interruption lowers its goodput.
     pub(super) fn finish(mut self, error: Option<String>) -> Arrived {
         let now = Instant::now();
         self.gap(now);

@@ -16,12 +16,12 @@ use super::{Loaded, Settings, Unit, Web, browser, caddy};
 const NICE: i32 = -5;
 /// Number of failed page loads in a row after which the emulated network is rebuilt.
 const FAILURES: u32 = 6;
-/// Number of emulated networks in a row without a successful load after which the run ends.
+/// Number of emulated networks in a row without a successful load after which the experiment ends.
 const HOUSES: u32 = 2;
 
 /// Reason why a browser stops working on one emulated network.
 enum Departure {
-    /// No page loads are left, or the run was stopped.
+    /// No page loads are left, or the experiment was stopped.
     Done,
     /// Too many loads failed in a row. `good` is the number of successful loads before them.
     /// `fresh` states that some of the failed loads had not failed on another network before.

@@ -49,7 +49,7 @@ const OPTIONS: [&str; 17] = [
 
 /// Timeout for the browser's start. It is also the timeout for each answer of the browser.
 const READY: Duration = Duration::from_secs(60);
-/// Interval at which a wait for the browser checks whether the run was stopped.
+/// Interval at which a wait for the browser checks whether the experiment was stopped.
 const GLANCE: Duration = Duration::from_millis(50);
 
 /// A running browser with one empty page. It is stopped on drop, and its profile is deleted.
@@ -118,8 +118,7 @@ impl<'a> Browser<'a> {
     /// complete. Returns the browser's report and the start time of the load.
     ///
     /// # Errors
-    /// The load event does not occur in time, the browser has ended, or the run is
-    /// stopped.
+    /// The load event does not occur in time, the browser has ended, or the experiment is stopped.
     pub(super) fn visit(
         &mut self,
         url: &str,

@@ -113,8 +113,8 @@ impl FromStr for Http {
 }
 
 impl Settings {
-    /// Returns the settings that must not change when a run is resumed. The numbers of pages and
-    /// loads are left out, because they may be increased.
+    /// Returns the settings that must not change when the experiment is resumed. The numbers of
+    /// pages and loads are left out, because they may be increased.
     pub fn header(&self) -> Value {
         let (schedule, every) = match self.far_end {
             Some(_) => (FAR_END_SCHEDULE, FAR_END_EVERY),

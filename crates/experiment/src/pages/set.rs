@@ -1,5 +1,5 @@
-//! The data set of page loads: a file with the traces of all split loads, and one of all unsplit
-//! loads.
+//! The data set of page loads: a file with the traces of all split loads, and a file with the
+//! traces of all unsplit loads.
 
 use std::fmt;
 use std::io;
@@ -15,10 +15,10 @@ use anabranch_capture::{Row, Trace, TraceFacts, TraceWriter};
 pub struct Set<'a> {
     /// Directory with the trace of each single page load.
     pub traces: &'a Path,
-    /// All attempts in the order of the journal. The index of an attempt here is the load's number
-    /// in the data set.
+    /// All attempts in the order of the journal. The index of an attempt in this list is the
+    /// number of the page load in the data set.
     pub records: &'a [Loaded],
-    /// Seed of the run, which is stored in the data set.
+    /// Seed of the experiment, which is stored in the data set.
     pub seed: u64,
 }
 
@@ -58,8 +58,8 @@ impl Set<'_> {
         Ok(true)
     }
 
-    /// Returns the metadata of the data set: those of the trace of `load`, with the seed of the
-    /// run. A start time is left out, because each load has its own.
+    /// Returns the metadata of the data set: the metadata of the trace of `load`, with the seed of
+    /// the experiment. A start time is left out, because each load has its own.
     fn facts(&self, load: &Loaded) -> Result<TraceFacts, SetError> {
         let (trace, _) = self.open(load)?;
         Ok(TraceFacts { start: None, seed: Some(self.seed), ..trace.facts().clone() })

@@ -210,8 +210,8 @@ fn cpu(network: &OnionNetwork<'_>) -> [f64; 3] {
 /// measurements without unordered links.
 ///
 /// # Errors
-/// A relay with unordered links cannot read out-of-order data, which needs a capability
-/// of root. In [`Arm::Quic`], no circuit uses a QUIC link.
+/// A relay with unordered links cannot read out-of-order data, which needs a capability of root.
+/// Also an error, for [`Arm::Quic`]: no circuit uses a QUIC link.
 fn early_records(network: &OnionNetwork<'_>, arm: Arm) -> io::Result<u64> {
     if !matches!(arm, Arm::Unordered | Arm::UnorderedKist | Arm::Quic) {
         return Ok(0);
@@ -242,8 +242,8 @@ fn early_records(network: &OnionNetwork<'_>, arm: Arm) -> io::Result<u64> {
 /// Checks that circuits used the kind of links that `arm` requires.
 ///
 /// # Errors
-/// In [`Arm::PerCircuit`], the middle has too few links: fewer than `downloads` and fewer
-/// than [`LINKS`]. In [`Arm::Mptcp`], it has no link with two subflows.
+/// For [`Arm::PerCircuit`]: the middle relay has fewer links than `downloads`, and also fewer than
+/// [`LINKS`]. For [`Arm::Mptcp`]: the middle relay has no link with two subflows.
 fn must_go_apart(network: &OnionNetwork<'_>, arm: Arm, downloads: u32) -> io::Result<()> {
     if !matches!(arm, Arm::PerCircuit | Arm::Mptcp) {
         return Ok(());

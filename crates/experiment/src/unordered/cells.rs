@@ -20,12 +20,12 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Minimum time between a cell's arrival and its delivery in order, if the cell counts as early.
 const EARLY: Duration = Duration::from_millis(1);
 
-/// Sends cells for `seconds` seconds from the line's second end to its first. Returns the cells'
-/// delays, and the number of TLS records that were decrypted out of order.
+/// Sends cells for `seconds` seconds over the emulated line, from its second end to its first.
+/// Returns the cells' delays, and the number of TLS records that were decrypted out of order.
 ///
 /// # Errors
-/// The link fails, or this process may not read out-of-order data, which needs `CAP_BPF`
-/// or `CAP_NET_RAW`.
+/// The link fails, or this process may not read out-of-order data, which needs `CAP_BPF` or
+/// `CAP_NET_RAW`.
 pub(super) fn carry(
     stage: &Stage,
     seconds: u32,

@@ -29,12 +29,12 @@ pub enum Answer {
     Open,
 }
 
-/// A claim about one kind of line, with the measured value and the result.
+/// A claim about one kind of emulated line, with the measured value and the result.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Judged {
     /// The claim of the paper.
     pub claim: Claim,
-    /// Properties of the line: loss, delay variation and congestion control.
+    /// Properties of the emulated network line: loss, delay variation and congestion control.
     pub line: Line,
     /// The measured value that the claim is about: a share of downloads, or a ratio of times.
     pub found: Median,
@@ -87,9 +87,9 @@ impl Claim {
     }
 }
 
-/// Returns the mean time of some of a round's downloads over unordered links, divided by that over
-/// ordered links. `some` selects the downloads from the sorted times. `None` if a download did not
-/// complete.
+/// Returns the mean time of some of a round's downloads over unordered links, divided by the mean
+/// time of the same downloads over ordered links. `some` selects the downloads from the sorted
+/// times. `None` if a download did not complete.
 fn ratio(unordered: &Measured, ordered: &Measured, some: impl Fn(&[f64]) -> &[f64]) -> Option<f64> {
     let mean = |measured: &Measured| {
         let times = measured.times();
@@ -98,7 +98,8 @@ fn ratio(unordered: &Measured, ordered: &Measured, some: impl Fn(&[f64]) -> &[f6
     spread::ratio(mean(unordered)?, mean(ordered)?)
 }
 
-/// Judges all claims for all lines that were measured both with unordered and with ordered links.
+/// Judges all claims for all kinds of emulated lines that were measured both with unordered and
+/// with ordered links.
 #[must_use]
 pub fn judge(records: &[Measured]) -> Vec<Judged> {
     let mut lines: Vec<Line> = records.iter().map(|record| record.line).collect();

@@ -51,7 +51,7 @@ pub struct Measured {
     pub unit: String,
     /// Kind of link, and program, that was measured.
     pub arm: Arm,
-    /// Properties of the line: loss, delay variation and congestion control.
+    /// Properties of the emulated network lines: loss, delay variation and congestion control.
     pub line: Line,
     /// Number of the round (a pass over all settings), from 0.
     pub round: u32,

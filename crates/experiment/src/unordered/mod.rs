@@ -1,11 +1,11 @@
 //! Links on which circuits do not wait for each other: Nowlan, Wolinsky and Ford, "Reducing
 //! Latency in Tor Circuits with Unordered Delivery" (FOCI 2013), section 6, Figure 3.
 //!
-//! The network is a path of three relays over lines of 50 ms, the last of which loses segments.
-//! Downloads start at the same time, each over its own circuit. A second experiment uses the last
-//! line alone: a link carries cells at a steady rate. Each cell has three delays: until it
-//! arrives, until all earlier cells of its circuit have arrived, and until the kernel delivers it
-//! in order.
+//! The network is a path of three relays, connected by emulated network lines of 50 ms. The last
+//! line loses TCP segments. Downloads start at the same time, each over its own circuit. A second
+//! experiment uses the last line alone: an OR link on it carries cells at a steady rate. Each cell
+//! has three delays: until it arrives, until all earlier cells of its circuit have arrived, and
+//! until the kernel delivers it in order.
 //!
 //! * [`Settings`] and [`plan`]: the measurements and their order;
 //! * [`Bench`]: executes one measurement;

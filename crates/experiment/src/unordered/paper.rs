@@ -14,8 +14,8 @@ pub const ALIKE: f64 = 0.8;
 /// Share of the downloads, beginning with the slowest, that take less time over unordered links
 /// without loss, according to the paper.
 pub const SLOWEST: f64 = 0.15;
-/// Maximum time of the slowest downloads over unordered links, divided by that over ordered links.
-/// It corresponds to 30 % less time; the paper states 30 to 40 %.
+/// Maximum time of the slowest downloads over unordered links, divided by their time over ordered
+/// links. It corresponds to 30 % less time; the paper states 30 to 40 %.
 pub const SLOWEST_TAKE: f64 = 0.7;
 /// Number of lines of code of Tor at the paper's time, and of the paper's changes to it (Table 1).
 pub const LINES: (u32, u32) = (81_418, 95);

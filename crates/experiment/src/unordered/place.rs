@@ -10,20 +10,21 @@ use super::super::onions::Seat;
 use super::super::stage::Stage;
 use super::plan::{Direction, Line, SegmentOrder};
 
-/// Mean one-way delay of each line on the path, in ms.
+/// Mean one-way delay of each emulated network line on the path, in ms.
 pub const DELAY_MS: u32 = 50;
-/// Rate of each line in each direction, in Mbit/s.
+/// Rate of each emulated network line in each direction, in Mbit/s.
 pub const RATE_MBIT: u32 = 100;
-/// Queue length of a line, as the time in ms for which a full queue delays a packet.
+/// Queue length of an emulated network line, as the time in ms for which a full queue delays a
+/// packet.
 pub const QUEUE_MS: u32 = 100;
 
-/// Number of lines between middle and exit. All of them have the properties of the path's last
-/// line.
+/// Number of emulated network lines between middle and exit. All of them have the properties of
+/// the path's last line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LastLines {
     One,
-    /// Two lines. The kernel's path manager announces the address of the second line to MPTCP
-    /// peers.
+    /// Two network lines. The kernel's path manager announces the address of the second line to
+    /// MPTCP peers.
     Two,
 }
 
@@ -33,8 +34,8 @@ pub(super) const WEB: Ipv4Addr = Ipv4Addr::new(10, 40, 0, 1);
 /// Role of a program in the emulated network, except the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
-    /// The directory authority, which makes the consensus. It has lines of its own, and no circuit
-    /// uses it.
+    /// The directory authority, which makes the consensus. It has separate network lines, and no
+    /// circuit uses it.
     Authority,
     Guard,
     Middle,
@@ -68,8 +69,8 @@ impl Role {
         Ipv4Addr::new(10, network, 0, 1)
     }
 
-    /// Returns the address of the program on the second line between middle and exit; `None` if it
-    /// has none.
+    /// Returns the address of the program on the second network line between middle and exit;
+    /// `None` if it has none.
     pub(super) fn second(self) -> Option<Ipv4Addr> {
         match self {
             Role::Authority | Role::Guard => None,
@@ -83,7 +84,7 @@ impl Role {
     }
 }
 
-/// Builds the emulated network. `seed` determines the random loss and delay of its lines.
+/// Builds the emulated network. `seed` determines the random loss and delay of its network lines.
 ///
 /// # Errors
 /// A step of the set-up fails.
@@ -97,8 +98,8 @@ pub(super) fn build(line: Line, seed: u64, last: LastLines) -> io::Result<Stage>
     Ok(stage)
 }
 
-/// Configures a host's kernel to announce the address of its second line to MPTCP peers. The peer
-/// that opened the connection then opens a subflow to that address.
+/// Configures a host's kernel to announce the address of its second network line to MPTCP peers.
+/// The peer that opened the connection then opens a subflow to that address.
 fn announce(role: Role) -> io::Result<()> {
     let Some(second) = role.second() else { return Ok(()) };
     // Two subflows are allowed, because the other end also tries to open one. Its attempt fails,
@@ -117,8 +118,8 @@ fn mptcp(words: &[&str]) -> io::Result<()> {
     }
 }
 
-/// Builds an emulated network of the last line alone. The middle is the host `client`, and the
-/// exit the host `server`.
+/// Builds an emulated network that has only the path's last network line. The middle is the host
+/// `client`, and the exit the host `server`.
 ///
 /// # Errors
 /// A step of the set-up fails.
@@ -135,7 +136,7 @@ pub(super) fn build_line(line: Line, seed: u64) -> io::Result<Stage> {
     Stage::of(&text, Vec::new())
 }
 
-/// IP address of the exit in the emulated network of the last line alone.
+/// IP address of the exit in the emulated network that has only the path's last network line.
 pub(super) const LINE_END: &str = "10.77.0.2";
 
 fn head(line: Line, seed: u64) -> String {
@@ -143,7 +144,8 @@ fn head(line: Line, seed: u64) -> String {
     format!("seed = {}\ntcp = '{}'\n", seed >> 1, line.congestion)
 }
 
-/// Returns the properties of a line on the path as text. Only the last line loses segments.
+/// Returns the properties of an emulated network line on the path as text. Only the last line
+/// loses segments.
 fn on_path(line: Line, is_last: bool) -> String {
     let loss = if is_last { f64::from(line.loss) / 100.0 } else { 0.0 };
     let (out, back) = match line.direction {
@@ -168,7 +170,7 @@ fn link(name: &str, [one, two]: [(&str, &str); 2], like: &str) -> String {
 }
 
 /// Describes the emulated network as text: client, guard, middle and exit in a row. The authority
-/// has a line to each of them, and forwards packets between hosts that are not neighbours.
+/// has a network line to each of them, and forwards packets between hosts that are not neighbours.
 fn topology(line: Line, seed: u64, last: LastLines) -> String {
     let mut text = head(line, seed) + "[[host]]\nname = 'client'\n";
     for role in [Role::Authority, Role::Guard, Role::Middle, Role::Exit] {

@@ -38,14 +38,14 @@ pub enum Arm {
     Quic,
     /// Downloads through our relays, which open an ordered link for each circuit.
     PerCircuit,
-    /// Downloads through our relays, with ordered links over MPTCP that use two lines from middle
-    /// to exit.
+    /// Downloads through our relays, with ordered links over MPTCP that use two network lines from
+    /// middle to exit.
     Mptcp,
     /// Cells at a steady rate on a single unordered link, without relays.
     Cells,
 }
 
-/// Direction in which the path's last line loses segments.
+/// Direction in which the last network line of the path loses segments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Direction {
@@ -66,7 +66,7 @@ pub enum Congestion {
     Bbr,
 }
 
-/// Order in which a line delivers segments whose delays differ.
+/// Order in which a network line delivers segments whose delays differ.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum SegmentOrder {
@@ -78,18 +78,18 @@ pub enum SegmentOrder {
     Reordered,
 }
 
-/// Properties of the lines on the path.
+/// Properties of the emulated network lines that connect the relays of the path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Line {
-    /// Loss of segments on the last line, in percent.
+    /// Loss of TCP segments on the path's last network line, in percent.
     pub loss: u32,
-    /// Direction in which the path's last line loses segments.
+    /// Direction in which the path's last network line loses segments.
     pub direction: Direction,
-    /// Standard deviation of each line's delay, in ms.
+    /// Standard deviation of each network line's delay, in ms.
     pub deviation: u32,
     /// TCP congestion control of the senders.
     pub congestion: Congestion,
-    /// Order in which a line delivers segments whose delays differ.
+    /// Order in which a network line delivers segments whose delays differ.
     #[serde(default)]
     pub order: SegmentOrder,
 }
@@ -99,15 +99,15 @@ pub struct Line {
 pub struct Settings {
     /// Kinds of links, and programs, to measure.
     pub arms: Vec<Arm>,
-    /// Losses on the path's last line to measure, in percent.
+    /// Losses on the path's last network line to measure, in percent.
     pub losses: Vec<u32>,
-    /// Directions in which the path's last line loses segments.
+    /// Directions in which the path's last network line loses segments.
     pub directions: Vec<Direction>,
-    /// Standard deviations of the lines' delays, in ms.
+    /// Standard deviations of the network lines' delays, in ms.
     pub deviations: Vec<u32>,
     /// TCP congestion controls of the senders.
     pub congestions: Vec<Congestion>,
-    /// Orders in which lines deliver segments, for lines whose delay varies.
+    /// Orders in which network lines deliver segments, for lines whose delay varies.
     pub orders: Vec<SegmentOrder>,
     /// Number of rounds (passes over all settings), each with its own random numbers.
     pub rounds: u32,
@@ -128,7 +128,7 @@ pub struct Settings {
 pub struct Unit {
     /// Kind of link, and programs, to measure.
     pub arm: Arm,
-    /// Properties of the lines on the path.
+    /// Properties of the emulated network lines that connect the relays of the path.
     pub line: Line,
     /// Number of the round (a pass over all settings), from 0.
     pub round: u32,
@@ -157,7 +157,8 @@ impl Arm {
 }
 
 impl Line {
-    /// Returns the line's name in the plan. Without loss, the name has no direction.
+    /// Returns the name of this kind of network line in the plan. Without loss, the name has no
+    /// direction.
     #[must_use]
     pub fn name(&self) -> String {
         let Line { loss, direction, deviation, congestion, order } = self;
@@ -170,8 +171,8 @@ impl Line {
 }
 
 impl Settings {
-    /// Returns the settings that must not change when a run is resumed. Other settings, such as
-    /// the number of rounds, may be increased.
+    /// Returns the settings that must not change when the experiment is resumed. Other settings,
+    /// such as the number of rounds, may be increased.
     #[must_use]
     pub fn header(&self) -> Value {
         json!({
@@ -185,7 +186,7 @@ impl Settings {
         })
     }
 
-    /// Returns all kinds of lines to measure, sorted by their properties.
+    /// Returns all kinds of network lines to measure, sorted by their properties.
     fn lines(&self) -> Vec<Line> {
         let mut lines = Vec::new();
         for &congestion in &self.congestions {
@@ -207,8 +208,8 @@ impl Settings {
         lines
     }
 
-    /// Returns the measurement of `arm` over `line`. `None` for a single link that would lose only
-    /// acknowledgements.
+    /// Returns the measurement of `arm` (a kind of link) over the network line `line`. `None` for
+    /// a single link that would lose only acknowledgements.
     fn unit(&self, arm: Arm, line: Line, round: u32) -> Option<Unit> {
         let lasts = match arm {
             Arm::Cells if line.loss > 0 && line.direction == Direction::ToExit => return None,
@@ -220,7 +221,7 @@ impl Settings {
     }
 }
 
-/// Returns the approximate duration of all downloads over `line`.
+/// Returns the approximate duration of all downloads over the network line `line`.
 fn slow(line: Line) -> Duration {
     Duration::from_secs(match (line.loss, line.congestion) {
         (0..=1, _) | (_, Congestion::Bbr) => 15,
@@ -229,9 +230,9 @@ fn slow(line: Line) -> Duration {
 }
 
 impl Unit {
-    /// Returns the seed of this measurement's random numbers, derived from `seed`. It differs
-    /// between lines and rounds. All kinds of links have the same seed, and therefore equal
-    /// downloads and the same random losses.
+    /// Returns the seed of this measurement's random numbers, derived from `seed`. The seed
+    /// differs between kinds of network lines and between rounds. All kinds of links have the same
+    /// seed, and therefore equal downloads and the same random losses.
     #[must_use]
     pub fn seed(&self, seed: u64) -> u64 {
         seed::stream(seed, self.round.into(), &self.line.name()).next_u64()

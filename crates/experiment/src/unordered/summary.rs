@@ -5,12 +5,12 @@ use super::measured::{CellDelays, Measured};
 use super::paper;
 use super::plan::{Arm, Line};
 
-/// Summary of the downloads over one kind of link and one kind of line, in all rounds.
+/// Summary of the downloads over one kind of link and one kind of network line, in all rounds.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Curve {
     /// Kind of link, and programs, of the downloads.
     pub arm: Arm,
-    /// Properties of the lines on the path.
+    /// Properties of the emulated network lines that connect the relays of the path.
     pub line: Line,
     /// Number of rounds, and number of downloads in all rounds together.
     pub counts: (usize, usize),
@@ -27,13 +27,13 @@ pub struct Curve {
     pub busy: f64,
 }
 
-/// Comparison of one kind of link with ordered links, over the same lines with the same random
-/// numbers.
+/// Comparison of one kind of link with ordered links, over the same network lines with the same
+/// random numbers.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Pairing {
     /// Kind of link that is compared with ordered links of our relays.
     pub arm: Arm,
-    /// Properties of the lines on the path.
+    /// Properties of the emulated network lines that connect the relays of the path.
     pub line: Line,
     /// Share of this kind's downloads that are complete when [`paper::ORDERED`] of the downloads
     /// over ordered links are complete: at most one value per round.
@@ -43,10 +43,10 @@ pub struct Pairing {
     pub ratios: Vec<f64>,
 }
 
-/// Summary of the measurements of a single link over one kind of line.
+/// Summary of the measurements of a single link over one kind of network line.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LinkRow {
-    /// Properties of the line: loss, delay variation and congestion control.
+    /// Properties of the network line: loss, delay variation and congestion control.
     pub line: Line,
     /// Number of rounds.
     pub rounds: usize,
@@ -92,8 +92,8 @@ fn of(records: &[Measured], arm: Arm, line: Line) -> Vec<&Measured> {
     records.iter().filter(|record| (record.arm, record.line) == (arm, line)).collect()
 }
 
-/// Returns a summary of the downloads for each line and kind of link, sorted by line, then by
-/// kind.
+/// Returns a summary of the downloads for each kind of network line and kind of link, sorted by
+/// line, then by kind of link.
 #[must_use]
 pub fn curves(records: &[Measured]) -> Vec<Curve> {
     let keys = lines(records).into_iter();
@@ -119,8 +119,8 @@ fn curve(of: &[&Measured], arm: Arm, line: Line) -> Option<Curve> {
     })
 }
 
-/// Compares each kind of link with ordered links ([`Arm::Ordered`]), over all lines on which both
-/// were measured.
+/// Compares each kind of link with ordered links ([`Arm::Ordered`]), over all network lines on
+/// which both were measured.
 #[must_use]
 pub fn pairings(records: &[Measured]) -> Vec<Pairing> {
     let arms = Arm::DOWNLOADS.into_iter().filter(|arm| *arm != Arm::Ordered);
@@ -154,8 +154,8 @@ fn ratio(one: &Measured, ordered: &Measured) -> Option<f64> {
     Spread::of(ratios).map(|spread| spread.median).filter(|median| median.is_finite())
 }
 
-/// Returns the mean delay if only the order within each circuit is kept, divided by the mean delay
-/// in the order of sending.
+/// Returns the mean delay of cells if only the order within each circuit is kept, divided by their
+/// mean delay in the order of sending.
 fn slower(cells: &CellDelays) -> Option<f64> {
     spread::ratio(cells.by_circuit.mean, cells.in_order.mean)
 }

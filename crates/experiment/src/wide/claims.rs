@@ -266,7 +266,7 @@ pub const MEASURES: [(&str, Measure); 4] = [
     ("speed, bulk (KiB/s)", bulk_speed),
 ];
 
-/// Returns the rules of all claims, each only once.
+/// Returns the rules of all claims, without repetitions.
 #[must_use]
 pub fn rules(claims: &[Claim]) -> Vec<(&'static str, &'static str)> {
     let mut seen = BTreeSet::new();

@@ -26,8 +26,8 @@ pub const SHARES: [f64; 25] = {
 pub struct Class {
     /// Number of downloads that ended after the warm-up phase.
     pub downloads: usize,
-    /// Number of failed downloads. If a failed download did not reach its first or last byte, the
-    /// client's timeout is stored as that time.
+    /// Number of failed downloads. If the first or last byte of a failed download did not arrive,
+    /// the client's timeout is stored as its time.
     pub failed: usize,
     /// Times to the first byte in seconds, at the quantiles [`SHARES`].
     pub first: Vec<f64>,
@@ -52,7 +52,8 @@ pub struct Measured {
     pub hash: String,
     /// Number of simulated events.
     pub events: u64,
-    /// Used shares of the lines' capacity: of the relays that are not exits, and of the exits.
+    /// Used shares of the capacity of the relays' network lines: for relays that are not exits,
+    /// and for exits.
     pub loads: [f64; 2],
     /// Duration of the simulation in real time, in seconds.
     pub took: f64,
@@ -111,7 +112,7 @@ impl Measured {
         }
     }
 
-    /// Returns the downloads of bulk clients if `bulk`, otherwise those of web clients.
+    /// Returns the downloads of bulk clients if `bulk`, otherwise the downloads of web clients.
     #[must_use]
     pub fn class(&self, bulk: bool) -> &Class {
         if bulk { &self.bulk } else { &self.web }

@@ -20,9 +20,9 @@ const RELAYS: [usize; 3] = [59, 14, 14];
 pub const MOST_CLIENTS: usize = 228;
 /// Numbers of clients in the paper's Figure 4. Its text mentions only the last number and 140.
 pub const STEPS: [usize; 6] = [20, 60, 100, 140, 180, MOST_CLIENTS];
-/// Queue length of a line, as the time for which a full queue delays a packet.
+/// Queue length of a network line, as the time for which a full queue delays a packet.
 const QUEUE: Duration = Duration::from_millis(50);
-/// Rates of the servers' lines and of the clients' lines, in bits per second.
+/// Rates of the servers' network lines and of the clients' network lines, in bits per second.
 const OTHERS: [u64; 2] = [1_000_000_000, 50_000_000];
 
 /// Rule that assigns cells to the paths of a client.
@@ -121,7 +121,7 @@ impl Arm {
         Arm { design: design.to_owned(), legs, schedule }
     }
 
-    /// Returns the setting with a single path whose circuits have the same kind of window.
+    /// Returns the setting with a single path and with the same kind of congestion window.
     #[must_use]
     pub fn alone(&self) -> Arm {
         if let Some(congestion) = self.lossy_congestion().filter(|_| self.legs > 1) {
@@ -196,8 +196,8 @@ pub struct Settings {
     pub networks: u64,
     /// Number of seeds for each random network.
     pub seeds: u64,
-    /// Whether relays have the whole capacity of their lines in the public network. If not, they
-    /// have the part that was unused there.
+    /// Whether relays have the same capacity as their network lines in the public network. If not,
+    /// they have the part of it that was unused there.
     pub whole_lines: bool,
     /// Whether settings with three paths are also simulated.
     pub three_paths: bool,
@@ -291,8 +291,8 @@ impl Settings {
     }
 }
 
-/// Returns all planned simulations. Those of one network and seed are consecutive. They have the
-/// same lines, delays and clients' pauses, so that designs can be compared.
+/// Returns all planned simulations. Simulations with one network and seed are consecutive. They
+/// have the same network lines, delays and clients' pauses, so that designs can be compared.
 #[must_use]
 pub fn plan(settings: &Settings) -> Vec<Unit> {
     let first = settings.seed;

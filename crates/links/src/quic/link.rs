@@ -48,7 +48,8 @@ pub struct QuicLink {
     own_lane: Option<StreamId>,
     own_reader: UnitReader,
     said: bool,
-    /// Whether lanes other than 0 are read.
+    /// Whether the link reads data of lanes other than its own lane 0. A lane is the order domain
+    /// of one circuit: its data stay in order, and do not wait for other lanes.
     admits: bool,
     lanes: Lanes,
     most_lanes: u32,

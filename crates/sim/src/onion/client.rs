@@ -101,8 +101,10 @@ fn uniform(draws: &mut Stream, least: Duration, most: Duration) -> Duration {
 pub enum RequestTime {
     /// After the exit has connected to the server.
     Connected,
-    /// In odd repetitions as for [`RequestTime::Connected`], in even ones optimistic. A repetition
-    /// is a download together with its second one ([`ClientLoad::second`]), counted from 1.
+    /// The request time alternates between repetitions, which are counted from 1. In odd
+    /// repetitions, the request is sent as for [`RequestTime::Connected`]. In even repetitions, it
+    /// is sent directly after BEGIN. A repetition is a download, together with the second download
+    /// that may follow it ([`ClientLoad::second`]).
     Alternating,
 }
 

@@ -23,7 +23,7 @@ const MTU: u32 = 1_400;
 /// Buffer size for one packet, in bytes: none of this program's interfaces has a larger MTU.
 const ROOM: usize = 65_536;
 
-/// The far end's interface, and the client to which each address of its network belongs.
+/// The far end's interface, and, for each address in its network, the client that has the address.
 pub(super) struct ClientInterface {
     pub(super) name: String,
     tun: Tun,

@@ -1,5 +1,5 @@
-//! The driver's state for each client, in addition to the core's: the client's server, the
-//! schedule of the answers to it, and its paths.
+//! The driver's state for each client, in addition to the state in the core: the client's server,
+//! the schedule of the answers to the client, and the client's paths.
 
 use std::net::SocketAddr;
 
@@ -17,7 +17,7 @@ use super::streams::Streams;
 use crate::far_end::decoy_flow;
 use crate::far_end::keys::PublicKey;
 
-/// Maximum bytes of a client's answers that wait for a congestion window.
+/// Maximum bytes of a client's answers that wait for room in a congestion window.
 const BACKLOG: usize = 2 << 20;
 
 /// Destination of a client's datagrams.
@@ -48,8 +48,8 @@ pub(super) struct ClientState {
     /// Queue of answers that are delayed before the split, each with its flow number; `None`
     /// without delays.
     delay: Option<DelayQueue<(u16, Box<[u8]>)>>,
-    /// Queue of answers that wait for a congestion window, each with its flow number; `None` if
-    /// the schedule does not use windows.
+    /// Queue of answers that wait for room in a congestion window, each with its flow number;
+    /// `None` if the schedule does not use windows.
     backlog: Option<Backlog<(u16, Box<[u8]>)>>,
     paths: Vec<PathSnapshot>,
     /// Counts of decoys (dummy packets), of the client's earlier sessions and of the present one.

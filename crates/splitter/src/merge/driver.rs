@@ -61,8 +61,8 @@ pub fn run(settings: Settings, screen: &mut dyn Screen) -> Result<Snapshot, Fail
     run_rereading(settings, None, screen)
 }
 
-/// Runs the far end as [`run`] does. If `reread` is given, SIGHUP instead reads the settings again
-/// with it.
+/// Runs the far end as [`run`] does. If `reread` is given, SIGHUP makes the far end call `reread`
+/// to read the settings again.
 ///
 /// # Errors
 /// As [`run`].
@@ -118,7 +118,7 @@ fn run_driver(mut driver: Driver<'_>) -> Result<Snapshot, Failure> {
     Ok(driver.end())
 }
 
-/// The state of a run.
+/// The state of a running far end.
 pub(super) struct Driver<'s> {
     pub(super) far: Far<ChaCha20Rng>,
     pub(super) settings: Settings,
@@ -135,7 +135,7 @@ pub(super) struct Driver<'s> {
     pub(super) streams: Option<Streams>,
     /// Reused buffer; its content is used within one call only.
     packets: Packets,
-    /// Readable when the run should end.
+    /// Stream that becomes readable when the far end should stop.
     _stop: UnixStream,
     pub(super) hangup: Option<Hangup>,
     /// Function that reads the settings again; `None` if they cannot change.
@@ -462,7 +462,8 @@ impl<'s> Driver<'s> {
         self.came = came;
     }
 
-    /// Sends a client's datagrams to its server. Consecutive ones of one flow are sent together.
+    /// Sends a client's datagrams to its server. Consecutive datagrams of one flow are sent
+    /// together.
     fn forward(&mut self, now: Time, client: ClientId, datagrams: &[Datagram]) {
         let state = &mut self.client_states[client.0 as usize];
         datagrams.iter().for_each(|datagram| state.count_in(datagram));

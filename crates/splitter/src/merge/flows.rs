@@ -1,5 +1,5 @@
-//! Sockets to servers: one for each flow of each client, so that each program of a client has its
-//! own address towards the server.
+//! Sockets to servers: one for each flow of each client, so that a server sees a separate address
+//! for each program of a client.
 
 use std::collections::HashMap;
 use std::io;
@@ -62,7 +62,7 @@ impl Flows {
     /// Opens a socket if the flow has none, or if its socket leads to another server.
     ///
     /// # Errors
-    /// An error of the kernel, or the number of flows is at its limit and this client has none
+    /// An error of the kernel, or the number of flows is at its limit and this client has no flow
     /// that could be closed.
     pub(super) fn of(
         &mut self,

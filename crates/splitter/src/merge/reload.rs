@@ -12,7 +12,7 @@ use super::driver::{Driver, look_up, look_up_behind};
 use super::settings::Settings;
 
 impl Driver<'_> {
-    /// Handles SIGHUP: reads the settings again, or ends the run if its terminal was closed.
+    /// Handles SIGHUP: reads the settings again, or stops the far end if its terminal was closed.
     pub(super) fn on_hangup(&mut self) {
         if self.hangup.as_mut().is_some_and(anabranch_os::hangup::Hangup::take) {
             self.stopped = true;
@@ -87,7 +87,7 @@ fn tls(settings: &Settings) -> Option<SocketAddr> {
     settings.listen_tls.as_ref().map(|(listen, _)| *listen)
 }
 
-/// Refuses changes of settings that are fixed for the whole run.
+/// Refuses changes of settings that are fixed while the far end runs.
 fn refuse_fixed(old: &Settings, new: &Settings) -> Result<(), String> {
     let changed = [
         ("listen", old.listen != new.listen),

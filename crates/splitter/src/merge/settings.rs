@@ -15,15 +15,15 @@ use crate::far_end::{Inner, KeyFile};
 use crate::split::dealing;
 use crate::streams::TlsEnd;
 
-/// The settings of one run.
+/// The settings with which a far end runs.
 #[derive(Clone)]
 pub struct Settings {
     /// Address at which packets of all clients arrive.
     pub listen: SocketAddr,
-    /// Address at which clients' TCP streams arrive; `None` if they are not accepted.
+    /// Address at which clients' TCP streams arrive; `None` if TCP streams are not accepted.
     pub listen_tcp: Option<SocketAddr>,
-    /// Address at which clients' TLS streams arrive, and this end's certificate; `None` if they
-    /// are not accepted.
+    /// Address at which clients' TLS streams arrive, and this end's certificate; `None` if TLS
+    /// streams are not accepted.
     pub listen_tls: Option<(SocketAddr, Arc<dyn TlsEnd>)>,
     /// SHA-256 of the certificate in `listen_tls`, in hexadecimal digits, which clients pin; `None`
     /// without TLS.
@@ -60,8 +60,8 @@ pub struct Settings {
     pub pad: Vec<usize>,
     /// Time without a datagram after which a flow is closed.
     pub idle: Duration,
-    /// Maximum number of open flows. At the limit, a new flow replaces the one of the same client
-    /// that was idle longest.
+    /// Maximum number of open flows. At the limit, a new flow replaces that flow of the same
+    /// client which was idle longest.
     pub flows: usize,
 }
 
@@ -80,11 +80,11 @@ pub struct Listening {
     /// Address at which packets arrive. Its port was chosen by the kernel if the settings name
     /// port 0.
     pub listen: SocketAddr,
-    /// Address at which TCP streams arrive, with the port as in `listen`; `None` if they are not
-    /// accepted.
+    /// Address at which TCP streams arrive, with the port as in `listen`; `None` if TCP streams
+    /// are not accepted.
     pub listen_tcp: Option<SocketAddr>,
-    /// Address at which TLS streams arrive, and the SHA-256 of our certificate; `None` if they are
-    /// not accepted.
+    /// Address at which TLS streams arrive, and the SHA-256 of our certificate; `None` if TLS
+    /// streams are not accepted.
     pub listen_tls: Option<(SocketAddr, String)>,
     /// The web server that answers streams of unknown peers, if there is one.
     pub behind: Option<Target>,
@@ -107,7 +107,7 @@ pub struct Listening {
     pub jitter: Option<String>,
     /// Budget of decoys (dummy packets), in the user's notation; `None` for no decoys.
     pub decoys: Option<String>,
-    /// Seed that repeats this run's choices.
+    /// Seed with which another start of the program makes the same random choices.
     pub seed: u64,
 }
 
@@ -175,7 +175,7 @@ pub struct Snapshot {
     pub flows: usize,
     /// Number of answered handshakes.
     pub handshakes: u64,
-    /// Number of packets that belong to no client, or arrived twice. None was answered.
+    /// Number of packets that belong to no client, or arrived twice. No such packet was answered.
     pub strangers: u64,
     /// Number of datagrams that the kernel dropped on arrival because our socket's buffer was
     /// full.
@@ -264,7 +264,7 @@ pub trait Screen {
     fn snapshot(&mut self, now: Time, snapshot: &Snapshot);
     /// Reports the counters at the end.
     fn finish(&mut self, now: Time, snapshot: &Snapshot);
-    /// Reports a fault that does not end the run.
+    /// Reports a fault that does not end the program.
     fn warn(&mut self, text: &str);
     /// Returns the interval at which the counters are reported.
     fn interval(&self) -> Duration {
@@ -272,7 +272,7 @@ pub trait Screen {
     }
 }
 
-/// Reason why a run did not start, or ended early. Its message has one line.
+/// Reason why the far end did not start, or stopped early. Its message has one line.
 #[derive(Debug)]
 pub enum Failure {
     /// A server's name cannot be resolved.
@@ -288,7 +288,7 @@ pub enum Failure {
 }
 
 impl Failure {
-    /// Returns whether the settings are the cause, rather than an event during the run.
+    /// Returns whether wrong settings are the cause, rather than an event while the far end runs.
     #[must_use]
     pub fn is_misuse(&self) -> bool {
         !matches!(self, Failure::System(..))

@@ -30,16 +30,18 @@ pub(super) const STREAMS: u64 = 1 << 62;
 /// Bit that marks the token of a web server's connection. The other bits are the number of the
 /// unknown peer's stream.
 pub(super) const BEHIND: u64 = 1 << 61;
-/// Maximum number of streams that are not bound to a client. A further one closes the oldest of
-/// them.
+/// Maximum number of streams that are not bound to a client. A further unbound stream closes the
+/// oldest one.
 const STRANGERS: usize = 1_024;
 /// Timeout for the first packet of a client, without a web server. A handshake through an onion
 /// circuit is faster than that.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// Timeout for the first packet with a web server, which then applies a longer timeout of its own.
+/// Timeout for the first packet, if there is a web server. That server then applies a longer
+/// timeout.
 const HESITATION: Duration = Duration::from_secs(5);
-/// Maximum number of streams of one client. A further one closes the oldest. A session has at most
-/// 64 paths, and a path that was dialled again may have two streams for a while.
+/// Maximum number of streams of one client. A further stream closes the oldest one of the client.
+/// A session has at most 64 paths, and a path that was dialled again may have two streams for a
+/// while.
 const OF_CLIENT: usize = 128;
 /// Maximum number of streams accepted in one turn of the loop.
 const AT_ONCE: usize = 64;
@@ -88,17 +90,17 @@ impl Entry {
 /// Owner of a stream, as far as it is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Owner {
-    /// Unknown. The field is the deadline for a client's packet.
+    /// The sender is unknown. The field is the deadline for a client's packet.
     Stranger(Time),
-    /// Unknown, after bytes that no client sends; its bytes are dropped. The field is the time at
-    /// which the stream is closed.
+    /// The sender is unknown, and has sent bytes that no client sends. Further bytes are dropped.
+    /// The field is the time at which the stream is closed.
     Muted(Time),
     /// A peer whose handshake was answered, so it knows our public key. The field is the deadline
     /// for a packet of a session.
     Greeted(Time),
     /// An unknown peer whose stream is relayed to the web server.
     Handed,
-    /// This client.
+    /// The stream belongs to this client.
     Client(ClientId),
 }
 
@@ -402,9 +404,9 @@ impl Streams {
         }
     }
 
-    /// Handles an unknown peer that has sent no valid packet by its deadline. Closes its stream, or
-    /// relays it to the web server if there is one. If a TLS handshake is incomplete, the web
-    /// server cannot answer, and the stream is closed at a later deadline.
+    /// Handles an unknown peer that has sent no valid packet in time. Closes the peer's stream, or
+    /// relays the stream to the web server if there is one. If a TLS handshake is incomplete, the
+    /// web server cannot answer, and the stream is closed at a later deadline.
     fn give_up(&mut self, now: Time, number: u64, poller: &Poller) {
         let Some(carrier) = self.carriers.get_mut(&number) else { return };
         match self.behind {

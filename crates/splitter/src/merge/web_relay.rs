@@ -17,14 +17,14 @@ const WAITING: usize = 16 << 10;
 /// The connection to the web server, and the bytes that wait between it and the unknown peer.
 pub(super) struct Relay {
     web: Socket,
-    /// Tokens of the unknown peer's stream and of the web server's.
+    /// Poller tokens of the two streams: the unknown peer's, and the one to the web server.
     tokens: [u64; 2],
     to_web: Vec<u8>,
     to_stranger: Vec<u8>,
     /// Whether the unknown peer, and the web server, have closed their sending side.
     ended: [bool; 2],
-    /// Whether our sending side of the connection to the web server is shut down, as the unknown
-    /// peer has closed its own.
+    /// Whether our sending side of the connection to the web server is shut down, because the
+    /// unknown peer has closed its sending side.
     is_told: bool,
     interests: [Interest; 2],
 }

@@ -1,4 +1,4 @@
-//! The metrics of a splitter's run, from its latest counters.
+//! The metrics of a running splitter, from its latest counters.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,7 +11,7 @@ use prometheus_client::registry::Unit;
 
 use anabranch_os::metrics::{count, counts, level, levels};
 
-/// The latest counters of a run, with the names of its paths.
+/// The latest counters of a running splitter, with the names of its paths.
 #[derive(Debug, Default)]
 pub(super) struct Numbers {
     names: Vec<String>,
@@ -41,7 +41,7 @@ impl Numbers {
 pub(super) struct Run(pub(super) Arc<Mutex<Numbers>>);
 
 /// A counter of paths: its name, its help, its unit, and a function that returns its value for
-/// each set of labels.
+/// each combination of labels.
 type PathCounter =
     (&'static str, &'static str, Option<Unit>, fn(&PathCounters) -> Vec<(Labels, u64)>);
 /// A label and its value, in addition to the label with the path's name.

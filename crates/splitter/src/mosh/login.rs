@@ -28,8 +28,7 @@ pub enum Family {
 }
 
 impl Family {
-    /// Returns those of `addresses` that have an accepted version, in the order in which they are
-    /// tried.
+    /// Returns the `addresses` with an accepted IP version, in the order in which they are tried.
     pub fn sorted(self, addresses: impl IntoIterator<Item = SocketAddr>) -> Vec<SocketAddr> {
         let will_do = |address: &SocketAddr| match self {
             Family::Any => true,

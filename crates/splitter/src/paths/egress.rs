@@ -39,9 +39,9 @@ pub struct Egress {
     pub mtu: Option<u32>,
     /// Number of source ports to rotate over, at least 1.
     pub ports: u16,
-    /// TCP address of the proxy or, if the path is a stream, of its first hop. `None` for datagrams
-    /// without a proxy, and if OpenSSH makes the connection. Interface, route and MTU are those of
-    /// the route to this address.
+    /// TCP address of the proxy or, if the path is a stream, of its first hop. `None` for
+    /// datagrams without a proxy, and if OpenSSH makes the connection. The interface, the route
+    /// and the MTU then belong to the connection to this address.
     pub proxy: Option<SocketAddr>,
     /// Identifies the observers of this path if it is a stream; `None` if the path is not a stream.
     pub stream: Option<Apart>,

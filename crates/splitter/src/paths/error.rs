@@ -16,15 +16,15 @@ use crate::wg_quick::invocation;
 /// find it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SpecError {
-    /// The text is not of the form `NAME=KIND`.
+    /// The text is not of the form `NAME=SETTING`.
     Form(String),
     /// The name is empty, too long or has characters that are not allowed.
     Name(String),
-    /// The kind of path is unknown.
+    /// The keyword of a path's setting is unknown.
     Kind(String),
-    /// The kind of path is given twice.
+    /// The same setting of a path is given twice.
     Twice(String),
-    /// The named path has no kind.
+    /// The named path has no setting.
     NoKind(String),
     /// The text cannot be the name of an interface.
     Device(String),

@@ -66,13 +66,13 @@ pub fn resolve_by(
 }
 
 /// Resolves paths again after the machine's network changed. Each path stays on the interface of
-/// its egress in `before`; if this interface no longer leads to the server, the result is an error.
-/// The results are in the order of the paths. An error with [`Fault::is_passing`] means that
-/// nothing is known about the path.
+/// its egress in `before`; if this interface no longer leads to the server, the result is an
+/// error. The results are in the order of the paths. An error with [`Fault::is_passing`] means
+/// that nothing is known about the path.
 ///
-/// Without that interface, a lookup would move the path to the present route, even for `addr:`. The
-/// rules of a full tunnel (wg-quick's `not fwmark`) send every unmarked packet into the tunnel,
-/// whatever its source.
+/// If the path did not keep that interface, a lookup would move it to the present route, even for
+/// `addr:`. The rules of a full tunnel (wg-quick's `not fwmark`) send every unmarked packet into
+/// the tunnel, whatever its source.
 ///
 /// # Errors
 /// The kernel's list of interfaces could not be read, so nothing is known of any path.

@@ -16,7 +16,7 @@ pub const MAX_NAME: usize = 32;
 pub const MAX_PORTS: u16 = 64;
 /// Keyword of a proxy.
 const PROXY: &str = "socks5";
-/// Keywords of the kinds other than streams.
+/// Keywords of the settings of a path that do not make it a stream.
 const KINDS: [&str; 5] = ["if", "wg", "addr", "ports", PROXY];
 
 /// A path: `NAME=KIND[,KIND]…`, where a kind is `if:DEVICE`, `wg:FILE`, `addr:ADDRESS`, `ports:N`,
@@ -43,7 +43,7 @@ pub struct PathSpec {
 }
 
 impl PathSpec {
-    /// Creates a path of these parts. With `ports` alone, even if it is 1, the path uses the
+    /// Creates a path of these parts. If only `ports` is given, even as 1, the path uses the
     /// kernel's route.
     ///
     /// # Errors
@@ -166,8 +166,8 @@ struct Parts<'t> {
     stream: Option<StreamKind>,
 }
 
-/// Splits the kinds of a path into pairs of keyword and value. After a proxy, a comma that no known
-/// kind follows belongs to the password.
+/// Splits the comma-separated settings ("kinds") of a path into pairs of keyword and value. After
+/// a proxy, a comma that no known keyword follows belongs to the password.
 fn split(kinds: &str) -> Result<Vec<(&str, &str)>, SpecError> {
     let mut found = Vec::new();
     let mut rest = kinds;
@@ -185,12 +185,13 @@ fn split(kinds: &str) -> Result<Vec<(&str, &str)>, SpecError> {
     }
 }
 
-/// Returns the keywords of all kinds.
+/// Returns the keywords of all settings that a path can have.
 fn words() -> impl Iterator<Item = &'static str> {
     KINDS.into_iter().chain(StreamKind::WORDS)
 }
 
-/// Returns whether a password, which may contain a comma, can follow `word`.
+/// Returns whether the setting with the keyword `word` can contain a password, which may have
+/// commas.
 fn has_password(word: &str) -> bool {
     [PROXY, "socks5-tcp", "http"].contains(&word)
 }

@@ -45,15 +45,15 @@ pub struct SshHost {
 /// Circuits of an onion network's client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Circuits {
-    /// Number of circuits. Each becomes a path of its own.
+    /// Number of circuits. Each becomes a separate path.
     Count(u8),
-    /// One circuit: the client's SOCKS port, with a user name of its own. The client isolates
+    /// One circuit: the client's SOCKS port, with a separate user name. The client isolates
     /// streams of different users on different circuits.
     One(Proxy),
 }
 
 impl StreamKind {
-    /// Keywords of the kinds, in the order of the enum.
+    /// Keywords of the kinds of streams, in the order of the enum.
     pub const WORDS: [&'static str; 6] = ["tcp", "socks5-tcp", "http", "ssh", "tls", "onion"];
 
     /// Returns the keyword of the kind.
@@ -159,9 +159,9 @@ impl Circuits {
     }
 }
 
-/// Returns `count` kinds, one for each circuit. Each has a user name of its own at the SOCKS port
-/// `at` of an onion network's client, which isolates streams by user name and password. `run` makes
-/// the user names of this run unique.
+/// Returns `count` kinds of streams, one for each circuit. Each has a separate user name at the
+/// SOCKS port `at` of an onion network's client, which isolates streams by user name and password.
+/// `run` is a text that differs at each start of the program, and makes the user names unique.
 pub fn circuits(count: u8, at: &Target, run: &str) -> Vec<StreamKind> {
     let user = |n: u8| format!("anabranch-{run}-{n}");
     let login = |n| Login::new(&user(n), Password::Text("stream".into()));

@@ -38,8 +38,9 @@ impl Header {
         if server.is_ipv4() { 10 } else { 22 }
     }
 
-    /// Puts the header before each datagram of `run`. Datagrams have `stride` bytes, except that
-    /// the last may be shorter. The result has the same form, and can be sent in one system call.
+    /// Puts the header before each datagram of `run`, which contains consecutive datagrams. They
+    /// have `stride` bytes, except that the last may be shorter. The result has the same form, and
+    /// can be sent in one system call.
     pub fn wrap(&self, run: &[u8], stride: usize) -> Vec<u8> {
         let stride = stride.max(1);
         let datagrams = run.len().div_ceil(stride).max(1);
@@ -55,8 +56,8 @@ impl Header {
     }
 }
 
-/// Datagrams received from a relay, without their headers. Consecutive ones of equal length are
-/// stored as one run.
+/// Datagrams received from a relay, without their headers. Consecutive datagrams of equal length
+/// are stored together, as one run.
 #[derive(Debug, Default)]
 pub struct Opened {
     bytes: Vec<u8>,
@@ -69,14 +70,15 @@ struct Run {
     at: Range<usize>,
     stride: usize,
     ecn: u8,
-    /// Whether another datagram may be appended, because all datagrams of the run have the same
-    /// length so far.
+    /// Whether another datagram may be appended, because all datagrams stored so far have the same
+    /// length.
     open: bool,
 }
 
 impl Opened {
-    /// Processes a run received from the relay. Drops and counts fragments, malformed datagrams,
-    /// and datagrams that are not from `server`: any host can send to the relay.
+    /// Processes consecutive datagrams (`run`) received from the relay. Drops and counts
+    /// fragments, malformed datagrams, and datagrams that are not from `server`: any host can send
+    /// to the relay.
     pub fn take(&mut self, run: &Received<'_>, server: SocketAddr) {
         // Datagrams that the kernel delivered separately stay separate, because their ECN bits may
         // differ.
@@ -108,8 +110,8 @@ impl Opened {
         self.unfit
     }
 
-    /// Adds a datagram to the last run, if that has index `first` or later and can take it.
-    /// Otherwise begins a new run.
+    /// Adds a datagram to the last run (datagrams of equal length, stored together), if its index
+    /// is at least `first` and it accepts the datagram. Otherwise begins a new run.
     fn add(&mut self, first: usize, payload: &[u8], ecn: u8) {
         let start = self.bytes.len();
         self.bytes.extend(payload);

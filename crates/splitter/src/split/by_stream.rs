@@ -100,8 +100,8 @@ impl Driver<'_> {
         }
     }
 
-    /// Processes packets of the far end: from `rest`, bytes that were already read, or else from
-    /// the stream.
+    /// Processes packets of the far end. They are in `rest`, bytes that were already read, or are
+    /// read from the stream if that is `None`.
     fn read_stream(&mut self, now: Time, path: PathId, rest: Option<&[u8]>) {
         let Some(tunnel) = &mut self.tunnel else { return };
         let take = |packet: &[u8]| tunnel.open_one(now, path, packet);

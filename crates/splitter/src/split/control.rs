@@ -17,7 +17,7 @@ use super::{Failure, Reread, Settings};
 /// The sources of external events: signals, the reader of settings, and the kernel's network
 /// messages.
 pub(super) struct Control<'s> {
-    /// Socket that becomes readable when the run is to end.
+    /// Socket that becomes readable when the splitter must stop.
     pub(super) stop: UnixStream,
     pub(super) hangup: Option<Hangup>,
     /// Whether SIGINT ends the program at once.
@@ -52,7 +52,7 @@ impl<'s> Control<'s> {
         Ok(Control { stop, hangup, hasty, reread, lookup, monitor, keep_at, stopped })
     }
 
-    /// Returns whether a received SIGHUP ends the run, because the run's terminal is gone.
+    /// Returns whether a received SIGHUP must end the program, because its terminal is gone.
     pub(super) fn is_hung_up(&mut self) -> bool {
         self.hangup.as_mut().is_some_and(Hangup::take)
     }

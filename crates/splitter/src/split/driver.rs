@@ -28,7 +28,7 @@ pub(super) const NETWORK: u64 = u64::MAX - 2;
 pub(super) const NAMES: u64 = u64::MAX - 3;
 pub(super) const PROXIES: u64 = u64::MAX - 4;
 /// First poller token of spare associations (connections to proxies that are opened in advance).
-/// That of path N has the token `SPARES` + N; paths have 16-bit numbers.
+/// The association of path N has the token `SPARES` + N; paths have 16-bit numbers.
 pub(super) const SPARES: u64 = u64::MAX - (1 << 17);
 const LAST_SPARE: u64 = SPARES + u16::MAX as u64;
 pub(super) const RELOAD: u64 = u64::MAX - 5;
@@ -63,13 +63,13 @@ pub fn run_until(
     run_driver(Driver::new(settings, None, screen, Some(stop))?)
 }
 
-/// Runs the splitter as [`run`] does. With `reread`, SIGHUP instead reads the settings again, and
-/// sessions continue under the new settings. SIGHUP still ends the run if the terminal on which
-/// the run began is gone.
+/// Runs the splitter as [`run`] does. If `reread` is given, SIGHUP makes the splitter read its
+/// settings again, and sessions continue under the new settings. SIGHUP still ends the splitter if
+/// the terminal on which it was started is gone.
 ///
 /// # Errors
-/// The errors of [`run`]. Errors in settings that are read during the run are shown on the screen,
-/// and change nothing.
+/// The errors of [`run`]. Errors in settings that are read again are shown on the screen, and
+/// change nothing.
 pub fn run_rereading(
     settings: Settings,
     reread: Option<Reread<'_>>,
@@ -104,7 +104,7 @@ pub(super) struct Driver<'s> {
     pub(super) tunnel: Option<Tunnel>,
     /// Signals, reloads and network changes.
     pub(super) control: Control<'s>,
-    /// Screen, captures and counters of the run.
+    /// Screen, captures and counters of the running splitter.
     pub(super) report: Report<'s>,
     /// The present settings, and values derived from them.
     pub(super) settings: Settings,
@@ -336,8 +336,8 @@ impl Driver<'_> {
     }
 
     /// Takes the core's outputs. Datagrams for the server go into `outgoing`, datagrams for the
-    /// client into `back`. All other outputs are executed at once. `run` is the batch that the
-    /// core has just handled.
+    /// client into `back`. All other outputs are executed at once. `run` contains the datagrams
+    /// that the core has just handled.
     pub(super) fn drain<'a>(
         &mut self,
         now: Time,
@@ -400,7 +400,7 @@ impl Driver<'_> {
         }
     }
 
-    /// Returns the core's counters, completed by those of the sockets, the tunnel, the streams and
+    /// Returns the core's counters, with the counters of the sockets, the tunnel, the streams and
     /// the connections that are kept on one path. `missed` is the number of datagrams dropped by
     /// the paths' sockets.
     pub(super) fn snapshot(&mut self, missed: u64) -> Snapshot {

@@ -70,8 +70,8 @@ pub(super) struct EgressTable {
     /// Each path's egress (interface, source address and route) for IPv4 and for IPv6, as far as it
     /// is available. `None` if all clients have one server, as with a local port or a far end.
     families: Option<Vec<[Option<Egress>; 2]>>,
-    /// The last known egress of each path for IPv4 and for IPv6, to which its sockets are bound.
-    /// Empty if `families` is `None`.
+    /// The last known egress of each path for IPv4 and for IPv6, to which the path's sockets are
+    /// bound. Empty if `families` is `None`.
     last: Vec<[Option<Egress>; 2]>,
     fwmark: Option<u32>,
     /// Time of the next lookup; `None` if none is needed.
@@ -139,7 +139,7 @@ impl EgressTable {
         }
     }
 
-    /// Returns the paths that lead only to servers of the other IP version than `server`.
+    /// Returns the paths that lead only to servers of the IP version that `server` does not have.
     pub(super) fn barred(&self, server: SocketAddr) -> Vec<PathId> {
         let (its, other) = (usize::from(server.is_ipv6()), usize::from(server.is_ipv4()));
         let families = self.families.iter().flatten().enumerate();
@@ -214,7 +214,7 @@ impl EgressTable {
             .copied()
     }
 
-    /// Schedules a lookup after a change of the network: at once, unless the last one was less
+    /// Schedules a lookup after a change of the network: at once, unless the last lookup was less
     /// than [`PAUSE`] ago.
     pub(super) fn on_change(&mut self, now: Time) {
         self.due = Some(now.max(self.rested));
@@ -284,7 +284,7 @@ impl EgressTable {
         numbered.map(|(index, both)| self.judge_both(index, both)).collect()
     }
 
-    /// Applies the results of the lookups for IPv4 and IPv6. A path works as long as one of them
+    /// Applies the results of the lookups for IPv4 and IPv6. A path works if at least one lookup
     /// succeeded.
     fn judge_both(&mut self, index: usize, answers: [Result<Egress, PathError>; 2]) -> Look {
         let path = PathId::at(index);

@@ -62,7 +62,7 @@ impl Driver<'_> {
         self.hand_over(now);
     }
 
-    /// Passes the datagrams that the tunnel has delivered to the core.
+    /// Takes the datagrams that arrived through the tunnel, and passes them to the core.
     fn hand_over(&mut self, now: Time) {
         let Some(tunnel) = &mut self.tunnel else { return };
         let Some(&far) = self.uplinks.servers.get(&TUNNEL) else { return };

@@ -23,9 +23,9 @@ pub(super) const ROOM: usize = 65_536;
 /// The entrance of clients' datagrams.
 #[derive(Debug)]
 pub(super) enum Ingress {
-    /// A local port, all of whose clients use the same server.
+    /// A local port. All its clients use the same server.
     Port(UdpSocket),
-    /// An interface, each of whose packets names its server.
+    /// An interface. Each of its packets names its server.
     Tun(Box<TunIngress>),
 }
 
@@ -101,7 +101,8 @@ impl Ingress {
         }
     }
 
-    /// Updates the routes after paths were added or removed.
+    /// Updates the routes after paths were added or removed. `exits` has the outgoing interface
+    /// and source address of each path.
     pub(super) fn follow(&mut self, exits: Vec<Exit>) -> io::Result<()> {
         let steering = self.interface().and_then(|ingress| ingress.steering.as_mut());
         steering.map_or(Ok(()), |steering| steering.follow(exits))
@@ -134,8 +135,9 @@ impl Ingress {
         steering.map_or(Ok(Upkeep::default()), Steering::keep)
     }
 
-    /// Returns whether the guard table is intact ([`Steering::is_guarded`]). The kernel does not
-    /// report its removal.
+    /// Returns whether the guard table is intact ([`Steering::is_guarded`]). This table blocks
+    /// packets while another program has flushed the main table. The kernel does not report its
+    /// removal.
     pub(super) fn is_guarded(&mut self) -> bool {
         let steering = self.interface().and_then(|ingress| ingress.steering.as_mut());
         steering.is_none_or(Steering::is_guarded)

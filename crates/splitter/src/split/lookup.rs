@@ -64,7 +64,7 @@ impl<W> Lookup<W> {
         self.waiting = None;
     }
 
-    /// Returns the waiting caller and its results; `None` if there are no results, or only those
+    /// Returns the waiting caller and its results; `None` if there are no results, or only results
     /// for an earlier caller.
     pub(super) fn answer(&mut self) -> Option<(W, Found)> {
         // If this byte is left unread, the loop wakes again.

@@ -39,8 +39,8 @@ fn judge(
     }
 }
 
-/// Adds the session's server to an event that names none. It is the present address of the server,
-/// which may differ from the initial one.
+/// Adds the session's server to an event that names no server. The address is the present address
+/// of the server, which may differ from the initial one.
 fn name_server(event: &mut Event, servers: &HashMap<SessionId, SocketAddr>) {
     if let Event::Unanswered { session, server, .. } | Event::Answered { session, server, .. } =
         event

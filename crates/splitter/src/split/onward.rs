@@ -23,8 +23,9 @@ pub(super) struct Outgoing<'a> {
 }
 
 impl<'a> Outgoing<'a> {
-    /// Converts an output of the core. `run` is the batch that the core has just handled. Returns
-    /// `None` if the output refers to a part of that batch and `run` is `None`.
+    /// Converts an output of the core. `run` contains the datagrams that the core has just
+    /// handled. Returns `None` if the output refers to some of these datagrams and `run` is
+    /// `None`.
     pub(super) fn of(
         (session, tuple, path): (SessionId, TupleId, PathId),
         payload: Payload,
@@ -94,8 +95,9 @@ pub(super) struct Back<'a> {
 }
 
 impl<'a> Back<'a> {
-    /// Converts an output of the core: the `held` datagrams if there are any, or else the batch
-    /// `run` that the core has just handled. Returns `None` if neither is available.
+    /// Converts an output of the core: the `held` datagrams if there are any, or else the
+    /// datagrams in `run`, which the core has just handled. Returns `None` if neither is
+    /// available.
     pub(super) fn of(
         client: SocketAddr,
         local: Option<IpAddr>,

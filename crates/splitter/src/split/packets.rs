@@ -146,7 +146,8 @@ impl Driver<'_> {
         Ok(())
     }
 
-    /// Updates the machine's routes to the present exits of the paths.
+    /// Updates the machine's routes to the present exits (outgoing interfaces and source
+    /// addresses) of the paths.
     pub(super) fn steer(&mut self) {
         if let Err(error) = self.ingress.follow(self.uplinks.egress_table.exits()) {
             self.report.screen.warn(&format!(

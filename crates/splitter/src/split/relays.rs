@@ -1,5 +1,5 @@
 //! The driver's part for paths with proxies: events on the proxies' connections, and results of
-//! attempts to open associations.
+//! attempts to open associations (UDP relays of the proxies).
 
 use std::io;
 use std::net::SocketAddr;
@@ -16,7 +16,7 @@ use crate::paths::PathSpec;
 use crate::socks::{Association, Opened, ProxyFault};
 
 impl Driver<'_> {
-    /// Handles the results of attempts to open associations.
+    /// Handles the results of attempts to open associations (UDP relays of proxies).
     pub(super) fn on_proxies(&mut self) {
         let now = self.clock.now();
         while let Some((path, outcome)) = self.uplinks.proxies.answer() {
@@ -58,8 +58,8 @@ impl Driver<'_> {
         }
     }
 
-    /// Prepares for new numbers of paths: the connections of spare associations are no longer
-    /// watched, and datagrams that wait for a removed proxy are dropped.
+    /// Prepares for new numbers of paths: the connections of spare associations (UDP relays of
+    /// proxies) are no longer watched, and datagrams that wait for a removed proxy are dropped.
     pub(super) fn leave_proxies(&mut self, now: Time, stays: impl Fn(PathId) -> bool) {
         for path in self.uplinks.proxies.paths() {
             if let Some(spare) = self.uplinks.proxies.spare(path) {
@@ -80,7 +80,7 @@ impl Driver<'_> {
         self.uplinks.proxies.paths().into_iter().for_each(|path| self.watch_spare(path));
     }
 
-    /// Watches the connection of a path's spare association.
+    /// Watches the connection of a path's spare association (a UDP relay of a proxy).
     pub(super) fn watch_spare(&mut self, path: PathId) {
         if let Some(spare) = self.uplinks.proxies.spare(path)
             && self.poller.add(&spare.control, SPARES + path.index() as u64).is_err()
@@ -95,7 +95,7 @@ impl Driver<'_> {
         }
     }
 
-    /// Handles the connection of a spare association when it is readable.
+    /// Handles the connection of a spare association (a UDP relay of a proxy) when it is readable.
     pub(super) fn on_spare(&mut self, path: PathId) {
         let now = self.clock.now();
         if self.uplinks.proxies.on_spare(now, path) {
@@ -112,7 +112,7 @@ impl Driver<'_> {
         }
     }
 
-    /// Discards a socket whose association has ended.
+    /// Discards a socket whose association (a UDP relay of a proxy) has ended.
     pub(super) fn lose(&mut self, now: Time, token: u64) {
         let in_use = self.uplinks.sockets.is_in_use(token);
         let Some(socket) = self.uplinks.sockets.by_token(token) else { return };
@@ -126,8 +126,8 @@ impl Driver<'_> {
         self.tend(now);
     }
 
-    /// Assigns the spare association of its path to a four-tuple. Returns `None` if the four-tuple
-    /// has to wait for an association.
+    /// Assigns the spare association (a UDP relay of a proxy) of its path to a four-tuple. Returns
+    /// `None` if the four-tuple has to wait for an association.
     pub(super) fn open_spare(
         &mut self,
         now: Time,
@@ -141,7 +141,7 @@ impl Driver<'_> {
         Some(opened)
     }
 
-    /// Queues datagrams that cannot be sent before an association exists.
+    /// Queues datagrams that cannot be sent before an association (a UDP relay of a proxy) exists.
     pub(super) fn wait_for_relay(
         &mut self,
         now: Time,
@@ -230,8 +230,9 @@ impl Driver<'_> {
         self.fail(now, waiting.session, waiting.tuple, failure, datagrams, bytes);
     }
 
-    /// Returns the failure to report for a session that gets no association. If the whole path is
-    /// down, its sessions are not notified one by one: queued datagrams count as drops.
+    /// Returns the failure to report for a session that gets no association (a UDP relay of a
+    /// proxy). If the whole path is down, its sessions are not notified one by one: queued
+    /// datagrams count as drops.
     fn why(&self, path: PathId) -> Failure {
         if self.uplinks.proxies.broken(path).is_some() { Failure::Full } else { Failure::Proxy }
     }

@@ -119,7 +119,8 @@ impl Driver<'_> {
     }
 
     /// Returns the egress (interface, source address and route) of each path in the settings. New
-    /// paths are looked up; known ones keep their egress, even if they are down now.
+    /// paths are looked up. Paths that existed before keep their egress, even if they are down
+    /// now.
     fn egresses(
         &mut self,
         settings: &Settings,
@@ -200,8 +201,8 @@ fn are_named_alike(old: &[PathSpec], new: &[PathSpec]) -> bool {
     old.iter().map(|spec| &spec.name).eq(new.iter().map(|spec| &spec.name))
 }
 
-/// Refuses changes of settings that are fixed for the whole run, because sessions or files depend
-/// on them.
+/// Refuses changes of settings that are fixed while the splitter runs, because sessions or files
+/// depend on them.
 fn refuse_fixed(old: &Settings, new: &Settings) -> Result<(), String> {
     let Settings { entrance, specs, core: _, far_end, fwmark, .. } = old;
     let Settings { same_egress: _, trace, pcap, pcap_limits, .. } = old;

@@ -1,5 +1,5 @@
-//! The output of a run: screen, captures, warnings that are given once, and the counters of the
-//! sockets.
+//! The output of a running splitter: screen, captures, warnings that are given once, and the
+//! counters of the sockets.
 
 use std::time::Duration;
 
@@ -28,8 +28,8 @@ pub(super) struct Report<'s> {
     missed: u64,
     /// Number of datagrams to clients that could not be delivered.
     pub(super) not_returned: u64,
-    /// Number of datagrams from proxies that were dropped: fragments, malformed ones, and datagrams
-    /// not from the server.
+    /// Number of datagrams from proxies that were dropped: fragments, malformed datagrams, and
+    /// datagrams that the server did not send.
     pub(super) foreign: u64,
     /// Number of packets at the interface that the kernel or programs send on every interface, such
     /// as router solicitations.
@@ -93,8 +93,8 @@ impl<'s> Report<'s> {
         self.taps.flush(now, self.screen);
     }
 
-    /// Adds the counters of the sockets to those of the core. `listener` is the local port, if
-    /// there is one. `missed` is the number of datagrams dropped by the paths' sockets.
+    /// Adds the counters of the sockets to the counters of the core. `listener` is the local port,
+    /// if there is one. `missed` is the number of datagrams dropped by the paths' sockets.
     pub(super) fn complete(
         &mut self,
         listener: Option<&UdpSocket>,

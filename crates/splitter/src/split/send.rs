@@ -70,8 +70,8 @@ impl Driver<'_> {
         }
     }
 
-    /// Opens the socket of a tuple. Returns `None` if the path has a proxy and the tuple must wait
-    /// for an association.
+    /// Opens the socket of a tuple (a path with one of its source ports). Returns `None` if the
+    /// path has a proxy and the tuple must wait for an association (a UDP relay of the proxy).
     fn open(
         &mut self,
         now: Time,

@@ -1,4 +1,4 @@
-//! Settings of a run of the splitter, and the interface that shows its events and counters.
+//! Settings of a splitter, and the interface that shows its events and counters.
 
 use std::fmt;
 use std::io;
@@ -40,7 +40,7 @@ pub enum Entrance {
 }
 
 impl Entrance {
-    /// Returns the server of all clients; `None` if each packet names its own.
+    /// Returns the server of all clients; `None` if each packet names its server.
     pub fn to(&self) -> Option<&Target> {
         match self {
             Entrance::Port { to, .. } | Entrance::Packets { to, .. } => Some(to),
@@ -49,7 +49,8 @@ impl Entrance {
     }
 }
 
-/// The settings of one run: the entrance of clients, and the paths on which their datagrams leave.
+/// The settings with which a splitter runs: the entrance of clients' datagrams, and the paths on
+/// which the datagrams leave.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// The entrance of clients' datagrams.
@@ -58,7 +59,8 @@ pub struct Settings {
     pub specs: Vec<PathSpec>,
     /// Settings of the core.
     pub core: Config,
-    /// The far end at the address in `entrance`; `None` if the server is an unmodified one.
+    /// The far end at the address in `entrance`; `None` if the server is not a far end of this
+    /// project.
     pub far_end: Option<FarEnd>,
     /// Address of the far end for paths that are streams; `None` if it is the one in `entrance`.
     pub to_tcp: Option<Target>,
@@ -96,8 +98,8 @@ impl Settings {
     }
 }
 
-/// Returns a seed from the system's entropy, for a run that is not to repeat another. It is below
-/// 2^53, so that JSON and TOML represent it exactly.
+/// Returns a seed from the system's entropy, for a program that makes new random choices. It is
+/// below 2^53, so that JSON and TOML represent it exactly.
 pub fn fresh_seed() -> u64 {
     let mut bytes = [0; 8];
     let got = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
@@ -124,7 +126,7 @@ pub trait Screen {
     fn reloaded(&mut self, now: Time, about: &Listening);
     /// Reports `news` of the far end, if there is one.
     fn far_end(&mut self, now: Time, news: &FarEndNews);
-    /// Reports a fault that does not end the run.
+    /// Reports a fault that does not end the program.
     fn warn(&mut self, text: &str);
     /// Returns the interval at which the counters are reported.
     fn interval(&self) -> Duration {
@@ -140,7 +142,7 @@ pub enum FarEndNews {
     /// The far end has not answered: its key or ours is wrong, it does not run, or packets do not
     /// reach it.
     Unanswered {
-        /// Time since the run began, or since the far end was lost.
+        /// Time since the program started, or since the far end was lost.
         waited: Duration,
     },
     /// Packets of the far end no longer arrive by any path.
@@ -149,7 +151,8 @@ pub enum FarEndNews {
     Left,
 }
 
-/// Settings for display, with names and paths resolved. They are in force, or are about to be.
+/// The settings for display, after names and paths were resolved. They are in force, or will be
+/// soon.
 #[derive(Clone, Debug)]
 pub struct Listening {
     /// Address at which clients' datagrams arrive; `None` with an interface. If the settings name
@@ -164,7 +167,7 @@ pub struct Listening {
     /// The egresses for IPv6 servers of paths whose entry in `egresses` is for IPv4. Empty unless
     /// each packet names its server.
     pub others: Vec<Egress>,
-    /// Seed that repeats this run's choices.
+    /// Seed with which another start of the program makes the same random choices.
     pub seed: u64,
     /// Schedule, in the user's notation.
     pub schedule: String,
@@ -218,7 +221,8 @@ impl Listening {
         }
     }
 
-    /// Resolves the settings of a run with an interface, whose paths lead to any server.
+    /// Resolves the settings of a splitter that receives its clients' packets at an interface.
+    /// Each packet names its server, so the paths must lead to any server.
     fn look_around(settings: &Settings, request: &Request) -> Result<Listening, Failure> {
         let egress_table = EgressTable::anywhere(settings)?;
         let all = egress_table.all();
@@ -229,8 +233,8 @@ impl Listening {
     }
 
     /// Returns `settings` for display, with the addresses in use, the interface, and the egresses.
-    /// `egresses` has one for each path. `others` has the IPv6 egresses of paths whose entry in
-    /// `egresses` is for IPv4.
+    /// `egresses` has an egress for each path. `others` has the IPv6 egresses of paths whose entry
+    /// in `egresses` is for IPv4.
     pub(super) fn about(
         settings: &Settings,
         (listen, server): (Option<SocketAddr>, Option<SocketAddr>),
@@ -279,7 +283,7 @@ pub(crate) fn dealing(schedule: &str, every: &str, more: [Option<&str>; 3]) -> S
     format!("{schedule}, every {every}{more}")
 }
 
-/// Reason why a run did not start, or ended early. Its message has one line.
+/// Reason why the splitter did not start, or stopped early. Its message has one line.
 #[derive(Debug)]
 pub enum Failure {
     /// The server's name cannot be resolved.
@@ -302,7 +306,7 @@ pub enum Failure {
 }
 
 impl Failure {
-    /// Returns whether the settings are the cause, rather than an event during the run.
+    /// Returns whether wrong settings are the cause, rather than an event while the splitter runs.
     pub fn is_misuse(&self) -> bool {
         match self {
             Failure::System(..) | Failure::Unfinished(_) => false,

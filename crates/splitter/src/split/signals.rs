@@ -1,4 +1,4 @@
-//! Signals that end a run, or make it read its settings again.
+//! Signals that end the program, or make it read its settings again.
 
 use std::io;
 use std::os::unix::net::UnixStream;

@@ -1,4 +1,5 @@
-//! The path sockets: one for each tuple of each session, opened at the tuple's first datagram.
+//! The path sockets: one for each tuple (a path with one of its source ports) of each session,
+//! opened at the tuple's first datagram.
 
 use std::collections::{HashMap, HashSet};
 use std::io;
@@ -41,7 +42,8 @@ pub(super) struct PathSocket {
     pub(super) server: SocketAddr,
     /// The proxy's relay; `None` without a proxy.
     pub(super) relay: Option<Relay>,
-    /// The number in captures of a path that has been removed; `None` while the path exists.
+    /// Number in captures of the socket's path, if the path has been removed; `None` while the
+    /// path exists.
     pub(super) removed: Option<u16>,
     /// The kernel's drop counter at the last reading.
     counted: u32,
@@ -66,7 +68,8 @@ impl PathSocket {
     }
 }
 
-/// The source of answers: a session's four-tuple, whose path may have been removed.
+/// The source of answers: the session's four-tuple at which they arrived. Its path may have been
+/// removed.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Source {
     session: SessionId,
@@ -90,14 +93,14 @@ impl Source {
 pub(super) struct Relay {
     /// The header that precedes each datagram.
     pub(super) header: Header,
-    /// Time at which the association was opened.
+    /// Time at which the association (a UDP relay of a proxy) was opened.
     pub(super) made: Time,
     /// The connection to the proxy, which relays as long as it is open.
     control: TcpStream,
 }
 
 impl Relay {
-    /// Returns whether the proxy has ended the association.
+    /// Returns whether the proxy has ended the association (a UDP relay of a proxy).
     pub(super) fn is_over(&self) -> bool {
         socks::is_over(&self.control)
     }
@@ -131,7 +134,7 @@ struct Slot {
     socket: Option<PathSocket>,
 }
 
-/// The table of all path sockets of a run.
+/// The table of all path sockets of a splitter.
 #[derive(Debug)]
 pub(super) struct Sockets {
     slots: Vec<Slot>,
@@ -172,13 +175,15 @@ impl Sockets {
             .is_some_and(|socket| self.live.get(&(socket.session, socket.tuple)) == Some(&index))
     }
 
-    /// Returns the socket that sends for a tuple; `None` if none is open.
+    /// Returns the socket that sends for a tuple (a path with one of its source ports); `None` if
+    /// none is open.
     pub(super) fn of(&self, session: SessionId, tuple: TupleId) -> Option<&PathSocket> {
         let &index = self.live.get(&(session, tuple))?;
         self.slots[index as usize].socket.as_ref()
     }
 
-    /// Returns the token of the socket that sends for a tuple; `None` if none is open.
+    /// Returns the token of the socket that sends for a tuple (a path with one of its source
+    /// ports); `None` if none is open.
     pub(super) fn token(&self, session: SessionId, tuple: TupleId) -> Option<u64> {
         self.live.get(&(session, tuple)).map(|&index| self.token_of(index))
     }
@@ -247,8 +252,8 @@ impl Sockets {
         self.close_slot(index)
     }
 
-    /// Retires the sockets of `path`. Later datagrams open new sockets, and the retired ones only
-    /// receive, for [`LINGER`].
+    /// Retires the sockets of `path`: they send nothing more, but still receive for [`LINGER`].
+    /// Later datagrams open new sockets.
     pub(super) fn retire(&mut self, now: Time, path: PathId) {
         let slots = &self.slots;
         let is_of_path = |index: u32| {
@@ -264,9 +269,9 @@ impl Sockets {
         self.retired.extend(of_session.map(|(_, index)| (now + LINGER, index)));
     }
 
-    /// Applies new numbers of paths and tuples. The sockets of removed paths and tuples only
-    /// receive, for [`LINGER`]. In captures, their paths keep the number that `in_captures`
-    /// returns.
+    /// Applies new numbers of paths and tuples. The sockets of removed paths and tuples send
+    /// nothing more, but still receive for [`LINGER`]. In captures, a removed path keeps the
+    /// number that `in_captures` returns.
     pub(super) fn renumber(
         &mut self,
         now: Time,

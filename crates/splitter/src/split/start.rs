@@ -1,4 +1,4 @@
-//! Starts a run: turns settings into a driver that is ready for clients.
+//! Starts the splitter: turns settings into a driver that is ready for clients.
 
 use std::io;
 use std::net::SocketAddr;
@@ -34,7 +34,7 @@ use crate::steer::Steering;
 const LISTENER_BUFFER: usize = 16 << 20;
 
 impl<'s> Driver<'s> {
-    /// Opens everything that a run needs. If a step fails, the machine's setup is as before.
+    /// Opens everything that the driver needs. If a step fails, restores the machine's setup.
     pub(super) fn new(
         settings: Settings,
         reread: Option<Reread<'s>>,
@@ -163,8 +163,9 @@ fn open_port(listen: SocketAddr) -> Result<UdpSocket, Failure> {
     })
 }
 
-/// Returns the mark of our own packets: with [`Entrance::Tun`] the plan's, which keeps these
-/// packets out of the interface, otherwise the user's.
+/// Returns the mark of our own packets. With [`Entrance::Tun`] it is the mark in the plan, which
+/// keeps these packets out of the interface. Otherwise it is the mark that the user has chosen, if
+/// any.
 fn mark(settings: &Settings, about: &Listening) -> Option<u32> {
     match settings.entrance {
         Entrance::Tun(_) => about.tun.as_ref().map(|plan| plan.own),

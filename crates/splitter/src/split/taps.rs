@@ -1,4 +1,5 @@
-//! The captures of a run. If one fails, it is dropped, and forwarding continues.
+//! The captures of a running splitter. If a capture fails, it is dropped, and forwarding
+//! continues.
 
 use std::io;
 
@@ -20,7 +21,7 @@ struct Capture {
     tap: Box<dyn Tap>,
 }
 
-/// All captures of a run.
+/// All captures of a running splitter.
 pub(super) struct Taps {
     taps: Vec<Capture>,
     /// Errors of the captures that failed.

@@ -35,9 +35,10 @@ pub(super) fn try_paths(egresses: &[Egress], fwmark: Option<u32>) -> Result<Vec<
     Ok(warnings)
 }
 
-/// Checks the settings as at the start of the splitter, without starting it. `known` is whether the
-/// server is already known; if it is not, only the other settings are checked. This is for programs
-/// that do other work before the run. Sends nothing on a path.
+/// Checks the settings in the same way as the start of the splitter does, without starting it.
+/// `known` is whether the server is already known; if it is not, only the other settings are
+/// checked. This is for programs that do other work before they start the splitter. Sends nothing
+/// on a path.
 ///
 /// # Errors
 /// A path leads nowhere, or the system does not permit the requested settings.

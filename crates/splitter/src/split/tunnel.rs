@@ -41,7 +41,7 @@ pub(super) struct Tunnel {
     /// The four-tuple that each path used last.
     tuples: Vec<TupleId>,
     paths: Vec<Condition>,
-    /// Reused buffer.
+    /// Views of the paths. The field is a buffer that is reused.
     views: Vec<PathView>,
     /// Whether the far end answered at the last call of [`Tunnel::news`].
     up: bool,
@@ -57,7 +57,8 @@ pub(super) struct Tunnel {
 /// The state of a path, with the reasons why it is down.
 #[derive(Clone, Copy, Default)]
 struct Condition {
-    /// Reason found on this machine, if any.
+    /// Reason why the path is down, as found on this machine; `None` if this machine has found no
+    /// reason.
     broken: Option<DownReason>,
     /// Whether packets of the far end do not arrive on the path.
     unheard: bool,
@@ -82,7 +83,7 @@ pub(super) struct Arrival {
 }
 
 impl Tunnel {
-    /// Creates a tunnel to the far end of these settings, over their paths.
+    /// Creates a tunnel to the far end in the settings, over the paths in the settings.
     ///
     /// # Errors
     /// The system gives no entropy.

@@ -1,10 +1,10 @@
-//! The slot that a new splitter takes, and the changes that killed splitters have left in this slot
-//! and others.
+//! The slot that a new splitter takes, and the changes that killed splitters have left in this
+//! slot and others. A slot is a set of numbers for routing tables, rules and marks.
 //!
-//! If a killed splitter's setup covers the whole machine, it is *adopted*: its rules, routing
-//! tables and nftables table stay until the new splitter replaces them, so that no packet leaves
-//! unprotected. A setup around a namespace is undone first, which cuts the namespace off; only its
-//! nftables table stays until the new splitter replaces it.
+//! If a killed splitter's setup routes the traffic of the whole machine, it is *adopted*: its
+//! rules, routing tables and nftables table stay until the new splitter replaces them, so that no
+//! packet leaves unprotected. A setup around a namespace is undone first, which cuts the namespace
+//! off. Only its nftables table stays until the new splitter replaces it.
 
 use super::ledger::{self, Ledger, MadeFile, Notes, Survey};
 use super::plan::namespace_number;
@@ -14,7 +14,7 @@ use super::undo::{missing_folders, undo, undo_within};
 use super::{Plan, SteerError};
 
 /// A slot (a set of numbers for routing tables, rules and marks) that this splitter has locked,
-/// with the changes that it makes, and those of killed splitters that it undoes.
+/// with the changes that it makes, and the changes of killed splitters that it undoes.
 #[derive(Debug)]
 pub(super) struct Claim {
     pub(super) ledger: Ledger,
@@ -24,7 +24,8 @@ pub(super) struct Claim {
     pub(super) settings: Vec<Setting>,
     /// The packet forwarding (sysctl) that `settings` switch on.
     pub(super) lent: AddedForwarding,
-    /// Whether a killed splitter's setup in this slot was adopted, and still blocks packets.
+    /// Whether a killed splitter's setup in this slot was adopted (kept until this splitter
+    /// replaces it), so that it still blocks packets.
     pub(super) adopted: bool,
     /// Setups of killed splitters in other slots, to be undone once this splitter is up.
     pub(super) others: Vec<(Ledger, Notes)>,
@@ -102,8 +103,8 @@ impl Claim {
         self.ledger.write(&self.notes).map_err(SteerError::system("writing to /run/anabranch"))
     }
 
-    /// Undoes the setup in this slot unless it is adopted, and all other setups around namespaces,
-    /// which cuts these namespaces off.
+    /// Undoes the setup in this slot, unless it is adopted (kept until the new setup replaces it).
+    /// Also undoes all other setups around namespaces, which cuts these namespaces off.
     fn clear(&mut self, plan: &Plan, needed: &[Setting]) -> std::io::Result<()> {
         self.adopted = adopts(plan, &self.notes);
         if !self.adopted {
@@ -137,8 +138,8 @@ fn undone(notes: &Notes) -> String {
     )
 }
 
-/// Returns the record of the changes that a splitter with the plan `plan` has to undo, without
-/// settings of the machine.
+/// Returns the record of the changes that a splitter with `plan` has to undo at its end. The
+/// record does not include settings of the machine.
 fn notes(plan: &Plan) -> Notes {
     let resolver = plan.resolver();
     let folders = resolver.as_ref().map(|made| missing_folders(&made.path)).unwrap_or_default();

@@ -24,7 +24,7 @@ pub enum SteerError {
     Occupied(String),
     /// The file for the namespace's name servers exists, and no splitter made it.
     Resolver(PathBuf),
-    /// All slots are in use.
+    /// All slots (sets of numbers for tables, rules and marks) are in use by other splitters.
     Slots,
     /// No path uses an interface of this machine, so no connection can be kept on a path.
     NoExit,

@@ -4,7 +4,7 @@
 //! `ip netns exec` changes the network and mounts the files of `/etc/netns/NAME` over those of
 //! `/etc`. But Unix sockets are not bound to a network namespace. A program inside could still
 //! reach the machine's nscd, systemd-resolved and D-Bus, which look up names outside. So this
-//! module covers the directories of their sockets.
+//! module hides the directories of their sockets: it mounts an empty directory over each.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -23,8 +23,9 @@ use rustix::process::{Gid, Uid};
 use super::named;
 use anabranch_os::namespace::{Namespace, own_mounts};
 
-/// Directories with sockets of programs that look up names for other programs: nscd, the system's
-/// D-Bus (also used by systemd-resolved and Avahi), systemd-resolved, Avahi, nslcd and SSSD.
+/// Directories that are hidden from the program, because they contain sockets of programs that
+/// look up names for others: nscd, the system's D-Bus (also used by systemd-resolved and Avahi),
+/// systemd-resolved, Avahi, nslcd and SSSD.
 const COVERED: [&str; 6] = [
     "/run/nscd",
     "/run/dbus",
@@ -82,7 +83,7 @@ pub fn namespaces() -> Vec<String> {
 
 /// Replaces this process by `program` inside the namespace `name`, run as `user` if that is given.
 /// The files of `/etc/netns/NAME` are mounted over those of `/etc`, and the sockets of the
-/// machine's resolvers are covered. Returns only on failure.
+/// machine's resolvers are hidden by empty mounts. Returns only on failure.
 pub fn launch(
     name: &str,
     program: &OsStr,
@@ -152,8 +153,9 @@ fn laid_over(folder: &Path) -> io::Result<Vec<(PathBuf, PathBuf)>> {
     Ok(laid.collect())
 }
 
-/// Covers `folder` with an empty read-only directory. If a file of `/etc` is a link into `folder`
-/// (often `/etc/resolv.conf`), its replacement in `laid` is copied into the new directory.
+/// Hides `folder`: mounts an empty read-only directory over it. If a file of `/etc` is a link into
+/// `folder` (often `/etc/resolv.conf`), its replacement in `laid` is copied into the new
+/// directory.
 fn cover(folder: &Path, laid: &[(PathBuf, PathBuf)]) -> io::Result<()> {
     let Ok(folder) = fs::canonicalize(folder) else { return Ok(()) };
     let inside = |(source, target): &(PathBuf, PathBuf)| {
@@ -170,7 +172,7 @@ fn cover(folder: &Path, laid: &[(PathBuf, PathBuf)]) -> io::Result<()> {
     Ok(mount_remount(&folder, flags | MountFlags::RDONLY, c"mode=0755")?)
 }
 
-/// Returns whether `path` is in a covered directory.
+/// Returns whether `path` is in a directory that is hidden by an empty mount.
 fn is_covered(path: &Path) -> bool {
     let folders = COVERED.iter().filter_map(|folder| fs::canonicalize(folder).ok());
     folders.into_iter().any(|folder| path.starts_with(folder))

@@ -15,8 +15,9 @@ const MAIN: u32 = 254;
 /// Mask of all bits of a mark.
 const ALL: u32 = u32::MAX;
 
-/// The routing rules and tables that a splitter needs in one namespace. On the machine they lead to
-/// all paths. In the interface's own namespace they lead only into the interface.
+/// The routing rules and tables that a splitter needs in one namespace. In the machine's namespace
+/// they lead to all paths. In a separate namespace of the interface they lead only into the
+/// interface.
 #[derive(Clone, Debug)]
 pub(super) struct Routing {
     slot: Slot,
@@ -27,7 +28,7 @@ pub(super) struct Routing {
 }
 
 impl Routing {
-    /// Returns the routing to the paths' exits.
+    /// Returns the routing to the paths' exits (outgoing interfaces and source addresses).
     pub(super) fn out(slot: Slot, exits: &[Exit]) -> Routing {
         let paths = exits.iter().map(|exit| slot.path(exit.index));
         Routing { slot, tables: paths.chain([slot.nowhere()]).collect(), specific: true }
@@ -38,7 +39,7 @@ impl Routing {
         Routing { slot, tables: vec![slot.tun(), slot.nowhere()], specific: false }
     }
 
-    /// Returns this routing with the table that leads into the interface.
+    /// Returns this routing, extended by the table that leads into the interface.
     pub(super) fn and_in(mut self) -> Routing {
         self.tables.push(self.slot.tun());
         self
@@ -66,7 +67,8 @@ impl Routing {
         Ok(missing)
     }
 
-    /// Removes rules and tables of the slot that are no longer needed.
+    /// Removes rules and tables that belong to the splitter's slot (its set of numbers) and are no
+    /// longer needed.
     pub(super) fn sweep(&self) -> io::Result<()> {
         let wanted: Vec<Rule> = self.rules().collect();
         let priorities = self.slot.priorities();
@@ -101,8 +103,8 @@ impl Routing {
 }
 
 /// Blocks packets from `origin` ("lo" means this machine itself), except on specific routes of the
-/// main table. Earlier rules route marked packets. Without the nftables table no packet is marked,
-/// so all packets reach these rules.
+/// main table. Marked packets do not reach these rules, because earlier rules route them. Without
+/// the nftables table no packet is marked, so these rules block all packets.
 pub(super) fn shut(slot: Slot, origin: &str) -> io::Result<()> {
     let first = slot.priorities().start + 3;
     let mut result = Ok(());
@@ -138,8 +140,8 @@ pub(super) fn lead_in(slot: Slot, tun: u32) -> io::Result<()> {
     Ok(())
 }
 
-/// Sets the default route in the table of each path that has an exit, and removes outdated ones. A
-/// route that is already set is not set again: the kernel reports each change, which would cause
+/// Sets the default route in the table of each path that has an exit, and removes outdated routes.
+/// A route that is already set is not set again: the kernel reports each change, which would cause
 /// another check.
 pub(super) fn lead_out(slot: Slot, exits: &[Exit]) -> io::Result<()> {
     let found = policy::routes_in(slot.tables())?;

@@ -63,7 +63,7 @@ impl MadeFile {
     }
 }
 
-/// The locked record file of a splitter's slot.
+/// The locked record file of a splitter's slot (its set of numbers for tables, rules and marks).
 #[derive(Debug)]
 pub(crate) struct Ledger {
     file: FileLock,
@@ -81,8 +81,8 @@ pub(crate) struct Survey {
 }
 
 impl Survey {
-    /// Returns the settings that running splitters have recorded, with their original values,
-    /// except the splitter in slot `but`.
+    /// Returns the settings that running splitters have recorded, with their original values.
+    /// Excludes the splitter in slot `but`.
     pub(crate) fn needed(&self, but: Slot) -> Vec<Setting> {
         let others = self.held.iter().filter(|(slot, _)| *slot != but);
         others.flat_map(|(_, notes)| notes.settings.clone()).collect()
@@ -90,7 +90,7 @@ impl Survey {
 }
 
 /// A lock that a splitter holds while it reads the files of all slots and makes changes
-/// accordingly. Without it, splitters that start and end at the same time would not see each
+/// accordingly. Without the lock, splitters that start and end at the same time would not see each
 /// other's records.
 #[derive(Debug)]
 pub(crate) struct SurveyLock {
@@ -105,7 +105,8 @@ impl Drop for SurveyLock {
     }
 }
 
-/// Returns whether the directory of records exists. It is removed with the last record.
+/// Returns whether the directory of records exists. The directory is removed together with the
+/// last record.
 pub(crate) fn any() -> bool {
     Path::new(FOLDER).is_dir()
 }
@@ -149,7 +150,8 @@ pub(crate) fn survey(namespace: u64) -> io::Result<Survey> {
     Ok(survey)
 }
 
-/// Locks the record file of the first free slot; returns `None` if no slot is free.
+/// Locks the record file of the first free slot (a set of numbers for a splitter's tables, rules
+/// and marks); returns `None` if no slot is free.
 pub(crate) fn claim(namespace: u64) -> io::Result<Option<Ledger>> {
     fs::create_dir_all(FOLDER)?;
     for slot in (0..SLOTS).map(Slot) {
@@ -161,8 +163,8 @@ pub(crate) fn claim(namespace: u64) -> io::Result<Option<Ledger>> {
     Ok(None)
 }
 
-/// Returns the first slot without a record file; `None` if there is none. Locks and creates
-/// nothing.
+/// Returns the first slot (a set of numbers for a splitter's tables, rules and marks) without a
+/// record file; `None` if there is none. Locks and creates nothing.
 pub(crate) fn likely(namespace: u64) -> Option<Slot> {
     (0..SLOTS).map(Slot).find(|slot| !path(namespace, *slot).exists())
 }

@@ -50,13 +50,13 @@ pub struct Exit {
     pub index: usize,
     /// The outgoing interface of the path.
     pub device: String,
-    /// The exit for IPv4; `None` if it is not available.
+    /// The exit (interface, router and source address) for IPv4; `None` if it is not available.
     pub four: Option<Out>,
-    /// The exit for IPv6; `None` if it is not available.
+    /// The exit (interface, router and source address) for IPv6; `None` if it is not available.
     pub six: Option<Out>,
 }
 
-/// An exit for packets of one IP version.
+/// An exit of a path (interface, router and source address) for packets of one IP version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Out {
     /// Index of the outgoing interface.
@@ -68,7 +68,8 @@ pub struct Out {
 }
 
 impl Exit {
-    /// Returns the exit for `family`; `None` if it is not available.
+    /// Returns the exit (interface, router and source address) for `family`; `None` if it is not
+    /// available.
     pub fn way(&self, family: Family) -> Option<Out> {
         match family {
             Family::Four => self.four,
@@ -86,11 +87,11 @@ impl Exit {
 pub struct Plan {
     /// The user's settings.
     pub request: Request,
-    /// The slot that determines the splitter's numbers and names. Another slot replaces it if
-    /// another splitter takes this one in the meantime.
+    /// The slot (a set of numbers for routing tables, rules and marks) of the splitter. If another
+    /// splitter takes this slot in the meantime, another one replaces it here.
     pub slot: Slot,
-    /// MTU of the interface in bytes: the smallest of the paths or, with a far end, the longest
-    /// packet that fits into the tunnel.
+    /// MTU of the interface in bytes: the smallest MTU of all paths or, with a far end, the length
+    /// of the longest packet that fits into the tunnel.
     pub mtu: u32,
     /// The mark of the splitter's own packets.
     pub own: u32,
@@ -100,9 +101,9 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Examines the machine and returns a plan. `exits` are the exits of paths that have an
-    /// interface. `mtu` is the interface's MTU in bytes. `mark` is the mark that the user chose for
-    /// the splitter's packets, if any.
+    /// Examines the machine and returns a plan. `exits` lists the outgoing interface and source
+    /// addresses of each path that has an interface. `mtu` is the interface's MTU in bytes. `mark`
+    /// is the mark that the user chose for the splitter's packets, if any.
     ///
     /// # Errors
     /// The settings are not possible on this machine, as far as can be determined without
@@ -132,7 +133,7 @@ impl Plan {
         Ok(Plan { request, slot, mtu, own, exits, nameservers, nft })
     }
 
-    /// Returns whether any path has an exit for `family`.
+    /// Returns whether any path has an exit (interface, router and source address) for `family`.
     pub(crate) fn has(&self, family: Family) -> bool {
         self.exits.iter().any(|exit| exit.way(family).is_some())
     }
@@ -263,13 +264,13 @@ impl Plan {
         self.check(&left)
     }
 
-    /// Returns whether `notes` are those of a splitter with the same interface in the same named
-    /// namespace, if any.
+    /// Returns whether `notes` were recorded by a splitter with the same interface in the same
+    /// named namespace, if any.
     pub(crate) fn is_same(&self, notes: &Notes) -> bool {
         notes.tun == self.request.tun && notes.netns == self.request.netns
     }
 
-    /// Changes the plan to another slot.
+    /// Changes the plan to another slot (a set of numbers for routing tables, rules and marks).
     pub(crate) fn take(&mut self, slot: Slot) {
         if self.own == self.slot.own() {
             self.own = slot.own();
@@ -368,7 +369,7 @@ pub(crate) fn namespace_number() -> Result<u64, SteerError> {
 }
 
 /// Returns the machine's name servers that can be reached from other namespaces. If resolv.conf
-/// names only a local one, such as systemd-resolved, its upstream servers are read from
+/// names only a local name server, such as systemd-resolved, its upstream servers are read from
 /// systemd-resolved's own file.
 fn nameservers() -> Vec<IpAddr> {
     let files = ["/etc/resolv.conf", "/run/systemd/resolve/resolv.conf"];

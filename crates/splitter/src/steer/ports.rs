@@ -45,8 +45,8 @@ impl fmt::Display for PortRange {
     }
 }
 
-/// The server ports whose datagrams are split: the default ones and the user's. The ranges are
-/// sorted and disjoint, and none is empty.
+/// The server ports whose datagrams are split: the default ports and the ports that the user has
+/// added. The ranges are sorted and disjoint, and none is empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ports(Vec<PortRange>);
 

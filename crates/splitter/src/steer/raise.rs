@@ -49,7 +49,7 @@ pub struct Steering {
     guard: Option<Owned>,
     /// Monitor of network changes in the namespace; `None` without a namespace.
     inside: Option<Monitor>,
-    /// Counters of the traffic that is not split, whose connections are kept on one path each;
+    /// Counters of the traffic that is not split. Each of its connections is kept on one path.
     /// `None` if this traffic is not routed.
     tally: Option<Tally>,
 }
@@ -57,8 +57,8 @@ pub struct Steering {
 /// The result of [`Steering::keep`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Upkeep {
-    /// One-line messages about changes that other programs had undone: each was made again, or
-    /// cannot be.
+    /// One-line messages about changes that other programs had undone. Each message reports
+    /// whether the change was made again or cannot be made.
     pub told: Vec<String>,
     /// Whether an interface in the namespace has changed.
     pub network: bool,
@@ -128,8 +128,8 @@ impl Steering {
         &self.plan
     }
 
-    /// Adapts to the present exits of the paths: updates their routes, and assigns new connections
-    /// only to paths with an exit.
+    /// Adapts to the present exits (outgoing interfaces and source addresses) of the paths:
+    /// updates their routes, and assigns new connections only to paths with an exit.
     ///
     /// # Errors
     /// An error of the kernel or of `nft`. Routes that could not be set are unreachable.
@@ -166,8 +166,8 @@ impl Steering {
         }
     }
 
-    /// Returns whether the guard table still exists, or was never made. The kernel does not report
-    /// its removal.
+    /// Returns whether the guard table (which blocks packets while another program has flushed the
+    /// main table) still exists, or was never made. The kernel does not report its removal.
     pub fn is_guarded(&mut self) -> bool {
         self.guard.as_mut().is_none_or(Owned::stands)
     }
@@ -270,8 +270,8 @@ impl Steering {
         Ok(())
     }
 
-    /// Makes the changes. The nftables rules follow the routes that they need, because packets
-    /// arrive once the rules are set.
+    /// Makes the changes. The nftables rules are set after the routes that they need, because
+    /// packets arrive once the rules are set.
     fn set_up(&mut self, settings: &[Setting]) -> Result<Tun, SteerError> {
         if let (Some(name), Some(namespace)) = (&self.plan.request.netns, &self.namespace) {
             let step = format!("making the namespace '{name}'");
@@ -315,8 +315,8 @@ impl Steering {
         })
     }
 
-    /// Sets up the routing. The rules that prevent forwarding for others precede the settings that
-    /// switch on forwarding, and both precede the cable.
+    /// Sets up the routing. Sets the rules that prevent forwarding for other programs before it
+    /// switches on forwarding, and makes the virtual Ethernet pair last.
     fn lead(&mut self, settings: &[Setting]) -> io::Result<()> {
         let slot = self.plan.slot;
         self.led_here().ensure()?;
@@ -380,8 +380,8 @@ impl Steering {
         if self.namespace.is_some() { led } else { led.and_in() }
     }
 
-    /// Returns the interface from which routed packets arrive: the cable, or "lo" for this
-    /// machine's own.
+    /// Returns the interface from which routed packets arrive: the virtual Ethernet pair, or "lo"
+    /// for packets of this machine.
     fn origin(&self) -> String {
         self.namespace.as_ref().map_or("lo".to_owned(), |_| self.plan.slot.cable())
     }

@@ -44,7 +44,8 @@ pub(crate) struct Subject<'a> {
     /// The mark of the splitter's own packets.
     pub(crate) own: u32,
     pub(crate) exits: &'a [Exit],
-    /// Forwarding that is on only because of this program, and must not serve others.
+    /// Forwarding that is on only because of this program, and must not serve traffic of other
+    /// programs.
     pub(crate) lent: &'a AddedForwarding,
 }
 
@@ -98,8 +99,9 @@ pub(crate) fn guard_of_machine(subject: &Subject<'_>) -> String {
     in_one_line(&body)
 }
 
-/// Returns the rules that exempt packets: those of all splitters, local ones, those taken by a
-/// WireGuard interface, and those for directly connected networks.
+/// Returns the rules that exempt packets from splitting: packets sent by any splitter, packets to
+/// this machine, packets taken by a WireGuard interface, and packets to directly connected
+/// networks.
 fn spared(subject: &Subject<'_>) -> String {
     let Subject { tun, own, .. } = subject;
     let (of_any, all) = Slot::OWN_OF_ANY;
@@ -115,7 +117,7 @@ fn in_one_line(body: &str) -> String {
 }
 
 /// Returns the rules inside the namespace: packets to be split go into the interface, all others
-/// into the cable.
+/// into the virtual Ethernet pair that leads to the machine.
 pub(crate) fn of_namespace(subject: &Subject<'_>) -> String {
     let body = format!(
         "{split}\
@@ -128,7 +130,7 @@ pub(crate) fn of_namespace(subject: &Subject<'_>) -> String {
     replacement(subject.slot, &body)
 }
 
-/// Returns the machine's rules for packets from the namespace's cable.
+/// Returns the machine's rules for packets from the namespace's virtual Ethernet pair.
 pub(crate) fn of_cable(subject: &Subject<'_>) -> String {
     let Subject { slot, .. } = subject;
     let (mask, base, cable) = (MASK, slot.base(), slot.cable());
@@ -170,7 +172,7 @@ pub(crate) fn guard_of_cable(subject: &Subject<'_>) -> String {
 
 /// Returns the rules for forwarding. Packets leave the namespace only in connections that are kept
 /// on a path, and only by paths. Packets of other interfaces are not forwarded if forwarding is on
-/// only because of this program, except to cables of this and other splitters.
+/// only because of this program, except to the virtual Ethernet pairs of splitters.
 fn fence(subject: &Subject<'_>, priority: &str) -> String {
     let Subject { slot, ports, lent, .. } = subject;
     let (mask, base, cable) = (MASK, slot.base(), slot.cable());
@@ -244,8 +246,8 @@ fn chooser(family: Family) -> &'static str {
     }
 }
 
-/// Returns the rule that assigns new flows of `family` to the paths with an exit, in rotation;
-/// `None` if no path has one.
+/// Returns the rule that assigns new flows of `family` to the paths with an exit (interface and
+/// source address for this IP version), in rotation; `None` if no path has an exit.
 fn choice(slot: Slot, exits: &[Exit], family: Family) -> Option<String> {
     let open = exits.iter().filter(|exit| exit.way(family).is_some());
     let marks: Vec<_> = open.map(|exit| slot.path(exit.index)).collect();
@@ -258,10 +260,11 @@ fn choice(slot: Slot, exits: &[Exit], family: Family) -> Option<String> {
     }
 }
 
-/// Returns the rules that recognise flows to be split, by their form. They consider both directions
-/// of conntrack: it forgets a silent flow before the session ends, and does not know flows older
-/// than the rules. The server may therefore be the first sender that it sees. Answers of a service
-/// of this machine (from a port below 1,024) are exempt.
+/// Returns the rules that recognise flows to be split, by their form. They consider both
+/// directions of conntrack (the kernel's table of flows). Conntrack forgets a silent flow before
+/// the session ends, and does not know flows older than the rules. So the server may be the first
+/// sender that conntrack sees. Answers of a service of this machine (from a port below 1,024) are
+/// exempt.
 fn split(subject: &Subject<'_>) -> String {
     let Subject { slot, tun, ports, .. } = subject;
     let mark = slot.tun();

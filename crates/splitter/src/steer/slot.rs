@@ -1,8 +1,8 @@
 //! The slot of a splitter, which determines the numbers and names of its marks, routing tables,
 //! rule priorities, nftables tables and cable.
 //!
-//! They are fixed, so that a later splitter recognises what a killed splitter has left, and detects
-//! foreign objects with the same numbers.
+//! These numbers and names are fixed, so that a later splitter recognises what a killed splitter
+//! has left, and detects foreign objects with the same numbers.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::ops::Range;
@@ -24,7 +24,7 @@ const PRIORITY: u32 = 1_000;
 /// Number of rule priorities per splitter.
 const PRIORITIES: u32 = 10;
 
-/// A slot that no splitter uses.
+/// A slot number that no running splitter has.
 pub(crate) const NOBODY: Slot = Slot(u8::MAX);
 /// Prefix of the names of this program's virtual Ethernet pairs (cables).
 pub(crate) const CABLES: &str = "anabranch-";

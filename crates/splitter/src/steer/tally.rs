@@ -113,7 +113,8 @@ impl Shared {
 /// Packets and bytes, by the name of the counter.
 type Counted = BTreeMap<String, (u64, u64)>;
 
-/// Sums of the counters, which continue when the table is set again and its counters start from 0.
+/// Sums of the counters. They continue when the nftables table is set again, although its counters
+/// then start from 0.
 #[derive(Debug)]
 struct Sums {
     last: Counted,

@@ -36,7 +36,7 @@ pub(crate) struct Connection {
     wire: Wire,
     unframer: Unframer,
     queue: PacketQueue,
-    /// Reused buffer.
+    /// Received content. The field is a buffer that is reused.
     content: Vec<u8>,
     /// Whether the poller reports when the socket has room.
     awaits_room: bool,

@@ -31,8 +31,8 @@ pub trait TlsStream: Send {
     fn is_open(&self) -> bool;
 }
 
-/// TLS settings of one end: at a near end the certificates or CAs that it accepts, at a far end its
-/// own certificate.
+/// TLS settings of one end. A near end has the certificates or CAs that it accepts, a far end has
+/// its own certificate.
 pub trait TlsEnd: fmt::Debug + Send + Sync {
     /// Begins a TLS connection: as a client to `peer`, or as a server if `peer` is `None`.
     ///

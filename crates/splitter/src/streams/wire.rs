@@ -118,8 +118,9 @@ impl Wire {
         taken.and(pushed.map_err(Ending::Broken))
     }
 
-    /// Stops using TLS, unless the handshake is complete or bytes of it wait to be sent. A near end
-    /// keeps TLS, because it completes the handshake before it creates the stream.
+    /// Stops using TLS, unless the handshake is complete or bytes of the handshake wait to be
+    /// sent. A near end keeps TLS, because it completes the handshake before it creates the
+    /// stream.
     fn leave_tls(&mut self) {
         if self.tls.as_ref().is_some_and(|tls| !tls.is_open()) && self.sealed.is_empty() {
             self.tls = None;

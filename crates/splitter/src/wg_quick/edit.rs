@@ -36,7 +36,7 @@ pub struct Change {
 pub struct Changed {
     /// The whole text of the file, including its secrets.
     pub text: String,
-    /// The changed lines, those of the interface first.
+    /// The changed lines, beginning with the lines of the interface.
     pub changes: Vec<Change>,
 }
 

@@ -29,6 +29,6 @@ pub use parse::WgQuick;
 pub use peer::Peer;
 pub use store::{Write, invocation};
 
-/// The mark that wg-quick sets on a full tunnel's own packets if the file names none. It is also
-/// the number of the routing table for all other packets.
+/// The mark that wg-quick sets on a full tunnel's own packets if the file names none. The mark is
+/// also the number of the routing table for all other packets.
 pub const FULL_TUNNEL_MARK: u32 = 51820;

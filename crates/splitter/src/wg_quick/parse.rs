@@ -281,7 +281,7 @@ impl Reader<'_> {
     }
 
     /// Refuses a key that occurs twice in a section. wg would silently use the last value, but the
-    /// user may have intended the other one.
+    /// user may have intended the earlier value.
     fn check_once(&self, key: Key, at: usize) -> Result<(), ConfError> {
         let same = |line: &Line| matches!(&line.item, Item::Setting { section, key: k, .. } if *section == at && *k == key);
         let first = if key.repeats { None } else { self.lines.iter().position(same) };

@@ -30,7 +30,7 @@ pub(super) struct Conn {
     pub(super) state: ConnState,
 }
 
-/// The state of a connection, except its cover.
+/// The state of a connection, except its cover (the traffic that hides the data).
 pub(super) struct ConnState {
     /// The connection's path in the link.
     pub(super) path: usize,
@@ -38,13 +38,14 @@ pub(super) struct ConnState {
     pub(super) opened: bool,
     /// Whether anything from the server has arrived over the connection.
     pub(super) heard: bool,
-    /// The token of the current exchange; `None` between exchanges, and in the exchange of the
-    /// handshake.
+    /// The token of the current exchange (usually a request and its answer); `None` between
+    /// exchanges and during the handshake.
     pub(super) token: Option<u32>,
     pub(super) exchange: bool,
     /// Number of padding bytes that still have to be skipped.
     pub(super) skip: usize,
-    /// Hidden bytes received in the current exchange.
+    /// Number of hidden bytes (bytes of the link, extracted from the cover) received in the
+    /// current exchange (usually a request and its answer).
     pub(super) received: usize,
 }
 
@@ -79,7 +80,7 @@ impl ConnState {
     }
 }
 
-/// The pause after failed connections.
+/// The pause before a new connection, after others have failed.
 #[derive(Default)]
 pub(super) struct Backoff {
     failures: u32,
@@ -101,7 +102,7 @@ impl Backoff {
         }
     }
 
-    /// Delays the next connection after a new one, while earlier ones have failed.
+    /// Delays the next connection after a new one, if earlier connections have failed.
     fn dialled(&mut self, now: Time, rng: &mut impl CryptoRng) {
         if self.failures > 0 {
             self.until = now + self.pause(rng);
@@ -123,8 +124,8 @@ impl<R: CryptoRng> Client<R> {
         if link.is_active(now) { family.connections } else { family.idle_connections }
     }
 
-    /// Opens connections until there are `wanted` of them. `hint` is the load that they are
-    /// expected to have.
+    /// Opens connections until `wanted` of them exist. `hint` is the load that they are expected
+    /// to have.
     pub(super) fn dial(&mut self, now: Time, wanted: usize, hint: LoadHint) {
         while self.conns.len() < wanted && now >= self.backoff.until {
             let id = ConnId(self.next_conn);
@@ -159,8 +160,8 @@ impl<R: CryptoRng> Client<R> {
         }
     }
 
-    /// Closes connections that fail to open, have been silent for too long, or are spent. Probes
-    /// connections on which nothing was received for a while.
+    /// Closes connections that fail to open, have been silent for too long, or can carry no
+    /// further data. Probes connections on which nothing was received for a while.
     pub(super) fn check_connections(&mut self, now: Time, link: &mut Link) {
         let mut closed = Vec::new();
         for (&id, conn) in &self.conns {

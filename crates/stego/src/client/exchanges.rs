@@ -16,8 +16,8 @@ const MUCH: u64 = 16 << 10;
 
 /// The expected size of answers, from which the number of requests follows.
 pub(super) struct AnswerSizes {
-    /// Moving average of the number of hidden bytes in an answer, over answers that left more to
-    /// fetch. `None` if requests are sent without such an estimate.
+    /// Moving average of the number of hidden bytes in an answer, over answers after which the
+    /// server still had data. `None` if requests are sent without such an estimate.
     average: Option<usize>,
 }
 
@@ -44,8 +44,9 @@ impl AnswerSizes {
 }
 
 impl<R: CryptoRng> Client<R> {
-    /// Begins exchanges on open connections. A streaming connection begins its only exchange at
-    /// once. Other connections begin as many as the waiting data of both ends need.
+    /// Begins exchanges (usually requests with their answers) on open connections. A streaming
+    /// connection begins its only exchange at once. Other connections begin as many as the waiting
+    /// data of both ends need.
     pub(super) fn begin_exchanges(
         &mut self,
         now: Time,
@@ -95,8 +96,9 @@ impl<R: CryptoRng> Client<R> {
         wanted.unwrap_or(usize::MAX).min(family.connections)
     }
 
-    /// Seals waiting data and sends it: the covers return the rooms of their next messages, the
-    /// link seals blocks into these, and the covers send what fits.
+    /// Seals waiting data and sends it. Each connection's cover (the traffic that hides the data)
+    /// states how many bytes its next message can hide. The link seals blocks of these sizes, and
+    /// the covers send them.
     pub(super) fn flush(&mut self, now: Time, link: &mut Link) {
         let conns = self.conns.values_mut().filter(|conn| conn.state.exchange);
         link.deal(now, conns.map(|conn| (conn.state.path, conn.cover.room(now))));

@@ -23,7 +23,7 @@ pub(super) struct Handshake {
     pub(super) conn: ConnId,
     client_handshake: ClientHandshake,
     since: Time,
-    /// Hidden bytes received so far: the ANSWER, and what follows it.
+    /// Hidden bytes received so far: the ANSWER of the handshake, and the bytes after it.
     answer: Vec<u8>,
 }
 

@@ -57,8 +57,8 @@ impl Acks {
         due || self.must_advertise(outbox, room)
     }
 
-    /// Returns whether the backlog has to be advertised: once `room` bytes are sent, more bytes are
-    /// left than the other end knows of.
+    /// Returns whether the server must advertise its backlog again: after `room` more bytes are
+    /// sent, the bytes that are left exceed the number that the other end knows of.
     fn must_advertise(&self, outbox: &Outbox, room: usize) -> bool {
         let (written, left) = (outbox.written(), outbox.unsent().saturating_sub(room) as u64);
         let known = left.saturating_sub(written - self.advertised.min(written));
@@ -67,8 +67,8 @@ impl Acks {
         self.advertises && few
     }
 
-    /// Returns the path for an acknowledgement: [`Acks::prefer`]'s, otherwise any that is not
-    /// silent, otherwise any with room.
+    /// Returns the path for an acknowledgement: the one set by [`Acks::prefer`], otherwise any
+    /// that is not silent, otherwise any with room.
     pub(super) fn path(&self, connections: &Connections) -> Option<usize> {
         let fits = |path: &usize| connections.room(*path) >= self.least_room;
         let works = |path: &usize| {
@@ -92,8 +92,8 @@ impl Acks {
         inbox.ack(outbox.written(), room)
     }
 
-    /// Repeats the last acknowledgement if connection `number` carried it, as the connection is
-    /// lost or silent.
+    /// Repeats the last acknowledgement if it was carried by connection `number`, which is lost or
+    /// silent.
     pub(super) fn connection_lost(&mut self, now: Time, number: u64, inbox: &mut Inbox) {
         if number == self.carried_by {
             inbox.repeat_ack(now);

@@ -1,5 +1,5 @@
-//! The schedule of chunks: which path carries the next one, and how long small pieces wait for
-//! others.
+//! The schedule of chunks: which path carries the next chunk, and how long small amounts of data
+//! wait for more data.
 
 use std::cmp::Reverse;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::outbox::Outbox;
 use crate::recovery::DEFAULT_RTT;
 use crate::slot::Family;
 
-/// Number of waiting bytes from which they are sent without a coalescing delay.
+/// Number of waiting bytes at and above which they are sent without a coalescing delay.
 const COALESCED_BELOW: usize = 16 << 10;
 /// Coalescing delay on a link whose other end has nothing to send.
 const DELAY: Duration = Duration::from_millis(5);
@@ -30,11 +30,12 @@ pub(super) struct ChunkSchedule {
     /// Whether messages are costly and should therefore be few. Waiting data then go into as few
     /// messages as can hold them.
     coalesces: bool,
-    /// Time since which a small number of bytes has been waiting for more; `None` if none wait.
+    /// Time since which a small number of bytes has been waiting for more bytes to join the same
+    /// message; `None` if no bytes wait.
     waiting_since: Option<Time>,
-    /// Views of all paths; a buffer.
+    /// Views of all paths. The field is a buffer that is reused.
     views: Vec<PathView>,
-    /// Paths in the order in which they are filled; a buffer.
+    /// Paths in the order in which they are filled. The field is a buffer that is reused.
     order: Vec<usize>,
 }
 
@@ -55,9 +56,9 @@ impl ChunkSchedule {
         }
     }
 
-    /// Returns the minimum room that the waiting data need in a new message; `None` if none wait,
-    /// or if they still wait for others. `backlog` is the number of bytes that the other end has to
-    /// send.
+    /// Returns the smallest message that the waiting data need, in bytes. Returns `None` if no
+    /// data wait, or if the data still wait for more to join the same message. `backlog` is the
+    /// number of bytes that the other end has to send.
     pub(super) fn wanted_room(
         &mut self,
         now: Time,
@@ -83,8 +84,9 @@ impl ChunkSchedule {
         }
     }
 
-    /// Prepares the messages for chunks: none goes into reserved room. If messages are costly,
-    /// only as many have room as the waiting data need.
+    /// Prepares the next messages for chunks: chunks may not use the room that is reserved for
+    /// control frames. If messages are costly, leaves room only in the messages that the waiting
+    /// data need.
     pub(super) fn begin(&mut self, connections: &mut Connections, outbox: &Outbox) {
         for connection in connections.iter_mut() {
             let room = &mut connection.room;
@@ -95,8 +97,9 @@ impl ChunkSchedule {
         }
     }
 
-    /// Sets the room to zero on every path that the waiting data do not need. Keeps paths that have
-    /// to send a message anyway, and then those with the most room.
+    /// Sets the room to zero on every path that the waiting data do not need. Of the other paths,
+    /// keeps first those that have to send a message anyway, and then the paths with the most
+    /// room.
     fn use_few_messages(&mut self, connections: &mut Connections, outbox: &Outbox) {
         let bytes = outbox.sendable();
         let mut needed = bytes + (bytes / self.chunk + 1) * (block::OVERHEAD + DATA_OVERHEAD);
@@ -136,8 +139,8 @@ impl ChunkSchedule {
     }
 }
 
-/// Returns the scheduler's view of a path, with its window in chunks. `least` is the room that the
-/// next chunk needs.
+/// Returns the scheduler's view of a path, with its window counted in chunks. `least` is the
+/// number of bytes that the next chunk needs in a message.
 fn view(connections: &Connections, path: usize, least: usize, chunk: usize) -> PathView {
     let Some(connection) = connections.get(path) else { return PathView::dead() };
     let recovery = &connection.recovery;

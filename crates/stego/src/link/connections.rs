@@ -11,16 +11,17 @@ use crate::recovery::Recovery;
 
 /// A connection of a link.
 pub(super) struct Connection {
-    /// Number in receipts: 0 for the connection of the handshake, otherwise the number in the
-    /// connection's token plus 1.
+    /// Number of the connection in receipts (counts of received blocks): 0 for the connection of
+    /// the handshake, otherwise the number in the connection's token plus 1.
     pub(super) number: u64,
     /// Received bytes that are not a complete block yet.
     pub(super) partial: Vec<u8>,
     /// Sealed bytes that wait for the next message.
     pub(super) sealed: Vec<u8>,
-    /// Room of the next message, without the sealed bytes.
+    /// How many more bytes the next message can hide, in addition to the sealed bytes.
     pub(super) room: Room,
-    /// The client's index of the connection; `None` if it is not known.
+    /// The index that the client has given to the connection (its seat); `None` if it is not
+    /// known.
     seat: Option<u64>,
     /// A control frame that has to be sent over this connection.
     pub(super) control: Option<Frame<'static>>,
@@ -29,7 +30,8 @@ pub(super) struct Connection {
 
 /// The connections of a link, by path.
 pub(super) struct Connections {
-    /// The connection of each path. Most paths of a server are free, so each connection has a box.
+    /// The connection of each path. Connections are boxed because most paths of a server have
+    /// none.
     paths: Vec<Option<Box<Connection>>>,
     /// Closed connections with blocks in flight, by number.
     closed: BTreeMap<u64, Recovery>,
@@ -39,8 +41,8 @@ pub(super) struct Connections {
     latest_arrival: Time,
     /// Maximum time for which an end may be silent although its connection works.
     longest_pause: Duration,
-    /// Whether the other end has to send more bytes once it has begun an answer, until the
-    /// exchange ends.
+    /// Whether an answer that the other end has begun is incomplete until the exchange (usually a
+    /// request and its answer) ends, so that more bytes must arrive.
     awaits_end: bool,
     /// Paths whose connections were replaced since the last call of [`Connections::evicted`].
     evicted: Vec<usize>,
@@ -96,7 +98,8 @@ impl Connections {
         self.paths.iter_mut().flatten().map(AsMut::as_mut)
     }
 
-    /// Returns the room of the next message of `path`, or 0 if the path is free.
+    /// Returns how many bytes the next message of `path` can hide, or 0 if the path has no
+    /// connection.
     pub(super) fn room(&self, path: usize) -> usize {
         self.get(path).map_or(0, |connection| connection.room.bytes)
     }
@@ -106,7 +109,8 @@ impl Connections {
         self.get(path).map_or(0, |connection| connection.sealed.len())
     }
 
-    /// Sets the rooms of the next messages. Paths that are not in `rooms` have no room.
+    /// Sets how many bytes the next message of each path can hide. This is 0 for paths that are
+    /// not in `rooms`.
     pub(super) fn set_rooms(&mut self, rooms: impl Iterator<Item = (usize, Room)>) {
         self.iter_mut().for_each(|connection| connection.room = Room::default());
         for (path, room) in rooms {
@@ -117,7 +121,7 @@ impl Connections {
         }
     }
 
-    /// Adds connection `number` to the free `path`. `first` are the bytes to send before all
+    /// Adds connection `number` to the free `path`. `first` contains the bytes to send before all
     /// blocks: a token or an ANSWER.
     pub(super) fn add(
         &mut self,
@@ -178,8 +182,8 @@ impl Connections {
     }
 
     /// Sets the client's index of the connection of `path`. Returns the path of an earlier
-    /// connection with the same index, whose end may not have been noticed here. The caller has to
-    /// remove it.
+    /// connection with the same index, which may have ended without notice here. The caller has to
+    /// remove that earlier connection.
     pub(super) fn set_seat(&mut self, path: usize, seat: u64) -> Option<usize> {
         let has_seat = |connection: &Option<Box<Connection>>| {
             connection.as_ref().is_some_and(|connection| connection.seat == Some(seat))

@@ -61,18 +61,19 @@ pub(crate) enum Side {
     Server,
 }
 
-/// The first control frame of this end on a new connection.
+/// The first control frame that this end sends on a new connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Opening {
-    /// A SEAT. The other end has to answer, and may delay its answer by this time.
+    /// A SEAT frame, which contains the client's index of the connection. The other end has to
+    /// answer, and may delay its answer by this time.
     Asks(Duration),
-    /// A PONG, which is sent at once.
+    /// A PONG frame, which is sent at once.
     Answers,
-    /// None: the first message is sent for another reason.
+    /// No control frame, because the first message is sent for another reason.
     Waits,
 }
 
-/// Room for hidden bytes in the next message of a connection.
+/// The number of bytes that the next message of a connection can hide.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Room {
     /// Maximum number of hidden bytes in the message.
@@ -86,7 +87,7 @@ pub(crate) struct Room {
 pub(crate) struct Demand {
     /// Number of bytes to send; at least 1 if a message is needed.
     pub(crate) bytes: usize,
-    /// Minimum room of each of the messages.
+    /// The number of bytes that each of these messages must be able to hide.
     pub(crate) least_room: usize,
 }
 
@@ -100,7 +101,7 @@ pub(crate) struct Link {
     connections: Connections,
     chunks: ChunkSchedule,
     acks: Acks,
-    /// The frames of the block that was opened last; a buffer.
+    /// The frames of the block that was opened last. The field is a buffer that is reused.
     frames: Vec<u8>,
     /// Time at which data were last sent or received.
     active: Time,
@@ -250,7 +251,8 @@ impl Link {
         received + unsent.saturating_sub(self.outbox.allowed(budget))
     }
 
-    /// Returns to the budget the memory of data that have arrived at the other end.
+    /// Returns to the memory budget the part that was taken for data that have arrived at the
+    /// other end meanwhile.
     pub(crate) fn update_budget(&mut self, budget: &mut Budget) {
         self.outbox.update_budget(budget);
     }
@@ -263,14 +265,14 @@ impl Link {
         self.connections.shrink();
     }
 
-    /// Returns all memory of a link that is over to the budget.
+    /// Returns all memory of a finished link to the memory budget.
     pub(crate) fn release(&mut self, budget: &mut Budget) {
         self.inbox.release(budget);
         self.outbox.release(budget);
     }
 
-    /// Adds connection `number` on `path`, in which it replaces any earlier one. `first` are the
-    /// bytes to send before all blocks: a token or an ANSWER.
+    /// Adds connection `number` on `path`, where it replaces any earlier connection. `first`
+    /// contains the bytes to send before all blocks: a token or an ANSWER.
     pub(crate) fn open(
         &mut self,
         now: Time,

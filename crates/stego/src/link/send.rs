@@ -1,4 +1,4 @@
-//! Sending: blocks are sealed into the rooms of the connections' next messages.
+//! Sending: the link seals blocks that fit into the next messages of its connections.
 
 use anabranch_multipath::Time;
 
@@ -13,8 +13,8 @@ const CONTROL_FRAME: usize = 9;
 const CONTROL_ROOM: usize = block::OVERHEAD + CONTROL_FRAME;
 
 impl Link {
-    /// Seals the acknowledgements, control frames and chunks that have to be sent now. `rooms` are
-    /// the paths with the rooms of their next messages.
+    /// Seals the acknowledgements, control frames and chunks that have to be sent now. `rooms`
+    /// lists the paths, each with the number of bytes that its next message can hide.
     pub(crate) fn deal(&mut self, now: Time, rooms: impl Iterator<Item = (usize, Room)>) {
         self.connections.set_rooms(rooms);
         self.deal_ack(now);
@@ -96,8 +96,8 @@ impl Link {
         self.connections.sealed(path)
     }
 
-    /// Removes and returns the sealed bytes of `path`, padded to `length`. `length` is at most
-    /// [`Link::sealed`], or exceeds that by at least [`block::OVERHEAD`].
+    /// Removes and returns the sealed bytes of `path`, padded to `length`. The argument `length`
+    /// is either at most [`Link::sealed`] or at least [`block::OVERHEAD`] more than that.
     pub(crate) fn take(&mut self, now: Time, path: usize, length: usize) -> Vec<u8> {
         while let Some(connection) = self.connections.get_mut(path) {
             let missing = length.saturating_sub(connection.sealed.len());

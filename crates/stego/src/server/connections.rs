@@ -1,4 +1,4 @@
-//! The connections of a server: whose they are, and what is received over them.
+//! The connections of a server: the link that each belongs to, and the bytes received over it.
 
 use anabranch_multipath::Time;
 use rand_core::CryptoRng;
@@ -14,13 +14,14 @@ use crate::token::TOKEN;
 pub(super) struct Conn {
     pub(super) cover: Cover<dyn ServerEnd>,
     pub(super) owner: ConnOwner,
-    /// Bytes of the current exchange as received, while the connection's client is unknown.
+    /// Bytes of the current exchange (usually a request and its answer) as received, while the
+    /// connection's client is unknown.
     raw: Vec<u8>,
 }
 
 /// The link that a connection belongs to.
 pub(super) enum ConnOwner {
-    /// The link is not known yet. The bytes are the hidden ones received so far.
+    /// The link is not known yet. The bytes are the hidden bytes received so far.
     Unknown(Vec<u8>),
     Joined {
         link: LinkId,
@@ -54,8 +55,8 @@ impl<R: CryptoRng> Server<R> {
             .is_some_and(|connection| matches!(connection.owner, ConnOwner::Joined { .. }))
     }
 
-    /// Treats a connection whose client is not known yet as that of a stranger. Returns the bytes
-    /// received; `None` if the client is known.
+    /// Treats a connection as that of a stranger (a program without the bridge's key), if its
+    /// client is not known yet. Returns the bytes received; `None` if the client is known.
     pub fn give_up(&mut self, id: ConnId) -> Option<Vec<u8>> {
         let connection = self.conns.get_mut(&id)?;
         matches!(connection.owner, ConnOwner::Unknown(_)).then(|| {

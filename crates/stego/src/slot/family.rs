@@ -35,11 +35,11 @@ pub struct Family {
     pub(crate) chunk: usize,
     /// Exclusive upper bound of the number of random bytes after a handshake message.
     pub(crate) padding: u16,
-    /// Minimum room for an acknowledgement in bytes. If this is less than the longest one needs,
+    /// Minimum room for an acknowledgement in bytes. If the longest acknowledgement needs more,
     /// acknowledgements have fewer entries.
     pub(crate) ack_room: usize,
     /// Returns the maximum time for which an end is silent although the connection works: zero for
-    /// covers without pauses.
+    /// covers (ordinary-looking traffic) without pauses.
     pub(crate) pauses: fn(&Covers) -> Duration,
     /// Creates the client's end of a connection for an expected load. The last argument is a random
     /// number.
@@ -48,19 +48,21 @@ pub struct Family {
     pub(crate) server: fn(&Family, &Arc<SharedContext>) -> Box<dyn ServerEnd>,
 }
 
-/// Number of simultaneous connections of the profiles with short ones.
+/// Number of simultaneous connections in profiles with short connections.
 pub(super) const MANY: usize = 24;
 /// Maximum bytes that a short connection carries in each direction. Some networks freeze a
 /// connection after a larger volume.
 pub(super) const SHORT: Option<usize> = Some(12_000);
 /// Room that an acknowledgement needs, in bytes: more than the length of the longest one.
 pub(super) const ACK_ROOM: usize = 1_100;
-/// Room for a short acknowledgement, in bytes, for covers with little room.
+/// Room for a short acknowledgement, in bytes, in covers (ordinary-looking traffic) that can hide
+/// only few bytes per message.
 pub(super) const LITTLE_ACK_ROOM: usize = 96;
 
 impl Family {
     /// Returns the number of requests to send in addition to those for the server's advertised
-    /// backlog. It is larger for short connections, as each carries little.
+    /// backlog. The number is larger if connections are short, because each connection then
+    /// carries little.
     pub(crate) fn ahead(&self) -> usize {
         if self.most.is_some() { 3 } else { 1 }
     }

@@ -36,17 +36,18 @@ pub(crate) struct SharedContext {
     pub(crate) names: Names,
     /// The server's name, as requests contain it.
     pub(crate) host: String,
-    /// Time at the start of the run, in seconds since 1970.
+    /// Time at the start of the program, in seconds since 1970.
     pub(crate) wall: u64,
-    /// Data from which the covers are made.
+    /// Data from which the covers (ordinary-looking traffic that hides the data) are made.
     pub(crate) covers: Covers,
     /// The mask of shape numbers, for `embed`.
     pub(crate) numbers: Numbers,
-    /// The mask of the paths in a site's notes, for `http-site`.
+    /// The mask that encrypts the paths of next requests in a site's answers, for `http-site`.
     pub(crate) notes: Notes,
 }
 
-/// Data from which covers are made, in addition to the program's own.
+/// Data from which covers (ordinary-looking traffic that hides the data) are made, in addition to
+/// data in the program itself.
 #[derive(Clone, Debug, Default)]
 pub struct Covers {
     /// Pictures in which the answers of a server hide bytes.
@@ -70,9 +71,9 @@ pub(crate) const RESERVE: usize = 32;
 /// An output of a slot that reads a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Hidden<'a> {
-    /// Hidden bytes of the current exchange.
+    /// Hidden bytes of the current exchange (usually a request and its answer).
     Bytes(&'a [u8]),
-    /// The other end sends nothing more in this exchange.
+    /// The other end sends nothing more in this exchange (usually a request and its answer).
     End,
 }
 
@@ -104,15 +105,16 @@ pub(crate) trait Slot: Send {
     }
 
     /// Returns the number of hidden bytes that the message for `hidden` bytes has to contain:
-    /// `hidden`, or at least [`RESERVE`] more. The caller fills the difference with padding.
+    /// `hidden`, or a number that is at least [`RESERVE`] greater. The caller fills the difference
+    /// with padding.
     fn fit(&mut self, hidden: usize) -> usize;
 
-    /// Appends the message that contains the `hidden` bytes. Their number must be at most
-    /// [`Slot::room`] and equal [`Slot::fit`].
+    /// Appends the message that contains the `hidden` bytes. Their number must equal the result of
+    /// [`Slot::fit`], and must not exceed [`Slot::room`].
     fn send(&mut self, now: Time, hidden: &[u8], out: &mut Vec<u8>);
 
-    /// Returns the time until which this end has to wait before it may send, although it is its
-    /// turn; `None` if it need not wait.
+    /// Returns the time until which this end has to wait before it may send, even on its turn;
+    /// `None` if it need not wait.
     fn wait(&mut self, _now: Time) -> Option<Time> {
         None
     }
@@ -123,28 +125,33 @@ pub(crate) trait Slot: Send {
         None
     }
 
-    /// Returns whether this connection can carry no further exchange.
+    /// Returns whether this connection can carry no further exchange (usually a request and its
+    /// answer).
     fn is_spent(&self) -> bool;
 }
 
-/// The client's end of a connection. It begins the exchanges.
+/// The client's end of a connection. It begins the exchanges (usually requests with their
+/// answers).
 pub(crate) trait ClientEnd: Slot {
-    /// Returns whether the next message may begin an exchange.
+    /// Returns whether the next message may begin an exchange (usually a request and its answer).
     fn begins(&self) -> bool;
 
-    /// Returns the maximum time for which the server may delay its part of an exchange.
+    /// Returns the maximum time for which the server may delay its part of an exchange (usually a
+    /// request and its answer).
     fn hold(&self) -> Duration {
         Duration::ZERO
     }
 
     /// Shares the server's hint for the path of the next request among connections. Stores this
-    /// connection's hint in `next_path`. If the connection has none, takes the one in `next_path`.
+    /// connection's hint in `next_path`. If the connection has no hint, it uses the one in
+    /// `next_path`.
     fn share_hint(&mut self, _next_path: &mut Option<String>) {}
 }
 
 /// The server's end of a connection. It answers.
 pub(crate) trait ServerEnd: Slot {
-    /// Returns whether the last message was the end of this end's part of the exchange.
+    /// Returns whether this end's last message completed its part of the exchange (usually a
+    /// request and its answer).
     fn has_answered(&self) -> bool;
 
     /// Returns the time since which this end has been holding a request; `None` if it holds none. A

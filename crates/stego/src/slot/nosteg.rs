@@ -1,6 +1,6 @@
-//! `nosteg`: hidden bytes without a cover. They are random from the first one on, and censors have
-//! blocked connections because of that (Wu et al., USENIX Security 2023). This module is for
-//! comparison, and for use below other covers.
+//! `nosteg`: hidden bytes without a cover. All bytes look random, from the first one on, and
+//! censors have blocked connections for that reason (Wu et al., USENIX Security 2023). This module
+//! is for comparison, and for use below other covers.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use anabranch_multipath::Time;
 use super::family::{ACK_ROOM, Family, MANY};
 use super::{ClientEnd, Hidden, NotCover, ServerEnd, Slot, family};
 
-/// Few and persistent connections.
+/// Profile with few and persistent connections.
 pub(super) const FAMILY: Family = Family {
     name: "nosteg",
     about: "random bytes",
@@ -29,7 +29,7 @@ pub(super) const FAMILY: Family = Family {
     client: |family, _, _, _| Box::new(NoSteg::new(family.most)),
     server: |family, _| Box::new(NoSteg::new(family.most)),
 };
-/// Many short connections.
+/// Profile with many short connections.
 pub(super) const SHORT: Family = Family {
     name: "nosteg-short",
     about: "random bytes, in many short connections",
@@ -46,15 +46,16 @@ pub(super) struct NoSteg {
     left: Option<[usize; 2]>,
 }
 
-/// Minimum number of remaining bytes in each direction. A connection with fewer is spent.
+/// Minimum number of bytes that a connection may still carry in each direction. A connection with
+/// fewer left is not used any more.
 const LEAST: usize = 2_000;
-/// Number of bytes that are reserved for acknowledgements. Without these, the last of several
-/// connections might have no room to acknowledge what it received.
+/// Number of bytes of a connection that are reserved for acknowledgements. Without this reserve,
+/// the last of several connections might have no room to acknowledge what it received.
 const SPARE: usize = 1_700;
 
 impl NoSteg {
-    /// Creates a connection. It may carry `most` bytes in each direction, or any number if that is
-    /// `None`.
+    /// Creates a connection. It may carry `most` bytes in each direction, or any number if `most`
+    /// is `None`.
     pub(super) fn new(most: Option<usize>) -> NoSteg {
         NoSteg { left: most.map(|most| [most; 2]) }
     }

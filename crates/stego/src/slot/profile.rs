@@ -1,9 +1,10 @@
 //! Profiles, which determine the kind of traffic and the number of connections, and the table of
 //! their names.
 //!
-//! To add one, write its cover's file with its [`Family`], declare the file in `slot/mod.rs`, and
-//! add the family to [`FAMILIES`]. It then appears in the help of `anabranch pt server` and in
-//! error messages, can be named in bridge lines, and is tested as the others are.
+//! To add a profile, write the file of its cover (the traffic that hides the data) with its
+//! [`Family`], declare the file in `slot/mod.rs`, and add the family to [`FAMILIES`]. It then
+//! appears in the help of `anabranch pt server` and in error messages, can be named in bridge
+//! lines, and the tests of all profiles include it.
 
 use std::fmt;
 use std::str::FromStr;
@@ -23,7 +24,7 @@ pub struct Profile(&'static Family);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProfileError(String);
 
-/// All profiles, in the order in which users read them.
+/// All profiles, in the order in which lists show them to users.
 pub const FAMILIES: &[Family] = &[
     nosteg::FAMILY,
     nosteg::SHORT,

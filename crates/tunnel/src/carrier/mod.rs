@@ -6,8 +6,8 @@
 //! ```
 //!
 //! [`Unframer`] splits a stream into packets, in whatever pieces its bytes arrive. [`PacketQueue`]
-//! holds the packets that a stream has not accepted yet, and drops those older than a limit: a
-//! late datagram is worth less than the one after it.
+//! holds the packets that a stream has not accepted yet, and drops packets older than a limit,
+//! because a late datagram is worth less than a newer one.
 
 mod queue;
 mod unframer;

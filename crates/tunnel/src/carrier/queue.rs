@@ -14,7 +14,7 @@ use crate::spare::Spare;
 /// A stream that loses a segment, or has a full window, accepts nothing for a while. Packets older
 /// than the queue's `age` are then dropped: the program's own protocol has given them up, or
 /// retransmits them. A packet that the stream has accepted in part is never dropped, because the
-/// other end could not find the beginning of the next one.
+/// other end could not find the beginning of the next packet.
 pub struct PacketQueue {
     waiting: VecDeque<Waiting>,
     /// Number of bytes of the first packet that the stream has accepted.
@@ -101,8 +101,8 @@ impl PacketQueue {
         aged
     }
 
-    /// Returns the bytes to send next, in order: for each packet, what the stream has not accepted
-    /// yet.
+    /// Returns the bytes to send next, in order: of each queued packet, the bytes that the stream
+    /// has not accepted yet.
     pub fn chunks(&self) -> impl Iterator<Item = &[u8]> {
         let skip = std::iter::once(self.begun).chain(std::iter::repeat(0));
         self.waiting.iter().zip(skip).map(|(one, skip)| &one.bytes[skip..])

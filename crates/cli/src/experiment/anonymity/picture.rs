@@ -44,7 +44,7 @@ pub(super) fn curves(table: &YearTable, kind: &Kind, (width, height): (f64, f64)
 }
 
 /// Returns the upper end of a panel's axis: the largest share in any curve, rounded up to a
-/// twentieth.
+/// multiple of 0.05.
 pub(super) fn top(table: &YearTable, kind: &Kind) -> f64 {
     let all = table.rows.iter().flat_map(|row| &row.at).map(|at| (kind.of)(at).high);
     ((all.fold(0.0, f64::max) * 20.0).ceil() / 20.0).max(0.05)

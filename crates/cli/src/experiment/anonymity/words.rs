@@ -19,7 +19,7 @@ pub(super) struct Subject<'a> {
     pub(super) claims: &'a [Claim],
 }
 
-/// One reading of Figure 5: which clients count as compromised.
+/// One reading of Figure 5: a definition of the clients that count as compromised.
 pub(super) struct Kind {
     /// Name for headings.
     pub(super) name: &'static str,
@@ -27,7 +27,7 @@ pub(super) struct Kind {
     pub(super) of: fn(&Compromised) -> Band,
 }
 
-/// The four readings of Figure 5.
+/// The four readings of Figure 5: definitions of the clients that count as compromised.
 pub(super) const KINDS: [Kind; 4] = [
     Kind { name: "Model 1, by this day: one entry was hostile", of: |at| at.any_ever },
     Kind {
@@ -44,7 +44,7 @@ pub(super) const KINDS: [Kind; 4] = [
 /// Days that the tables show. The figures show all days.
 const TOLD: [u64; 4] = [30, 90, 182, 365];
 
-/// Describes the result of a unit in a few words.
+/// Describes the result of a unit (one part of the analysis) in a few words.
 pub(super) fn outcome(record: &Analysed) -> String {
     match &record.outcome {
         Outcome::Paths { draws, .. } => format!("{} draws of the adversary", draws.len()),
@@ -150,12 +150,13 @@ pub(super) fn path_rows(tables: &[PathTable]) -> Vec<Vec<String>> {
     .collect()
 }
 
-/// Formats the number of entries of a row for a table; `COMB` if clients have different numbers.
+/// Formats the number of entry relays (one for each circuit of a stream) of a row for a table. If
+/// clients have different numbers, returns `COMB`, the paper's name for this mixture.
 pub(super) fn entries(row: &YearRow) -> String {
     row.legs.map_or("COMB".to_owned(), |legs| legs.to_string())
 }
 
-/// Formats the number of entries of a row for a legend.
+/// Formats the number of entry relays (one for each circuit of a stream) of a row for a legend.
 pub(super) fn legend(row: &YearRow) -> String {
     match row.legs {
         Some(1) => "one entry".to_owned(),

@@ -1,4 +1,5 @@
-//! `anabranch experiment camouflage`: the cost of camouflage on the line of the paper.
+//! `anabranch experiment camouflage`: the cost of camouflage on an emulated access line like that
+//! of the paper.
 
 mod judged;
 mod markdown;
@@ -186,9 +187,9 @@ impl CamouflageArgs {
         })
     }
 
-    /// Returns the arms to measure. By default these are all arms for which this machine has
-    /// everything. The reasons for leaving others out are printed to standard error, except with
-    /// `--short`.
+    /// Returns the arms (methods of fetching) to measure. By default these are all arms whose
+    /// programs and files this machine has. The reasons for leaving out others are printed to
+    /// standard error, except with `--short`.
     fn arms(&self, programs: Option<&Path>) -> Result<Vec<Arm>, Failure> {
         if !self.arms.is_empty() {
             let bare = self.arms.iter().find_map(|arm| Some((arm, self.lacks(*arm)?)));
@@ -214,8 +215,8 @@ impl CamouflageArgs {
 }
 
 impl CamouflageArgs {
-    /// Returns the name of the option with the files for `arm`, if that option is needed and not
-    /// given.
+    /// Returns the name of the option with the files for `arm` (a method of fetching), if that
+    /// option is needed and not given.
     fn lacks(&self, arm: Arm) -> Option<&'static str> {
         match arm {
             Arm::Image => self.pictures.is_none().then_some("--pictures"),

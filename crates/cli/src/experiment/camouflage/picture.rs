@@ -17,17 +17,17 @@ const NAMES: (f64, usize) = (20.0, 4);
 const STYLE: &str = "text{font:12px sans-serif;fill:#333}.frame{fill:none;stroke:#999}\
     .grid{stroke:#ddd}.line{fill:none;stroke-width:2}.paper{fill:none;stroke-dasharray:4 3}\
     .hinges{stroke-width:1}";
-/// Colours of the lines, by arm.
+/// Colours of the lines in the figures, by arm (method of fetching).
 const COLOURS: [&str; 14] = [
     "#777777", "#2568b8", "#d06a00", "#8b6d00", "#1e8a5a", "#66bb6a", "#00838f", "#b03a5b",
     "#e57399", "#8250b5", "#b39ddb", "#5d4037", "#00695c", "#ad1457",
 ];
 
-/// A line of a panel, for one arm.
+/// A line of a panel in a figure, for one arm (method of fetching).
 struct Trace {
     arm: Arm,
     /// Points of the line: the position on the x axis, and lower quartile, median and upper
-    /// quartile. Instead of quartiles, the ends of an interval are possible.
+    /// quartile. Instead of the quartiles, a point may have the ends of an interval.
     points: Vec<(f64, [f64; 3])>,
     is_paper: bool,
 }

@@ -31,7 +31,7 @@ pub(super) struct Subject<'a> {
     pub(super) bars: &'a [Held],
 }
 
-/// Returns the name of `arm` in texts and tables.
+/// Returns the name of `arm` (a method of fetching) in texts and tables.
 pub(super) fn title(arm: Arm) -> &'static str {
     match arm {
         Arm::Direct => "direct",
@@ -90,7 +90,8 @@ pub(super) fn method() -> String {
         .to_owned()
 }
 
-/// Describes the CPU use of all programs during measurements, and the other load of the machine.
+/// Describes the CPU use of all programs during measurements, and the load of the machine by other
+/// work.
 pub(super) fn machine(subject: &Subject<'_>) -> String {
     let busiest = subject.records.iter().map(|record| record.busy).fold(0.0, f64::max);
     format!(
@@ -198,7 +199,7 @@ pub(super) fn rtts(subject: &Subject<'_>) -> Vec<u32> {
     rtts
 }
 
-/// Returns the measured pairs of an arm and its stream rate.
+/// Returns the measured pairs of an arm (method of fetching) and its stream rate.
 pub(super) fn lanes(subject: &Subject<'_>) -> Vec<(Arm, u32)> {
     let mut lanes: Vec<(Arm, u32)> = subject.boxes.iter().map(|b| (b.arm, b.rate)).collect();
     lanes.dedup();

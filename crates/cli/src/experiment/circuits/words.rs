@@ -17,14 +17,14 @@ pub(super) struct Subject<'a> {
     pub(super) header: &'a Value,
     /// Results of all measurements.
     pub(super) records: &'a [Measured],
-    /// Summary of the results by place, design and number of legs.
+    /// Summary of the results by topology, design and number of circuits per stream.
     pub(super) cells: &'a [Cell],
     /// The paper's claims, each with its verdict.
     pub(super) verdicts: &'a [Verdict],
 }
 
 impl Subject<'_> {
-    /// Returns the size of a bulk download in this run, in MiB.
+    /// Returns the size of a bulk download in this execution of the experiment, in MiB.
     pub(super) fn bulk(&self) -> u64 {
         self.header["bulk"].as_u64().unwrap_or(PAPERS_BULK)
     }

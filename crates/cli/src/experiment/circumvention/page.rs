@@ -67,8 +67,8 @@ fn straight(subject: &Subject<'_>, server: Server) -> String {
     }
 }
 
-/// Draws a chart of the times to the first byte, with a lane for each route. Time runs from left
-/// to right.
+/// Draws a chart of the times to the first byte, with a row for each route. Time runs from left to
+/// right.
 fn first_bytes(subject: &Subject<'_>, server: Server) -> Markup {
     let of = |access| find(subject.cells, server, access).and_then(|cell| cell.first_byte);
     let latest = WAYS.iter().filter_map(|(access, _)| of(*access)).map(|spread| spread.most);

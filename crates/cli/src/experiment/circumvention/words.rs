@@ -156,7 +156,7 @@ pub(super) fn what(subject: &Subject<'_>) -> String {
     )
 }
 
-/// Describes the other load of the machine during the fetches.
+/// Describes the load of the machine by other work during the fetches.
 pub(super) fn machine(records: &[FetchResult]) -> String {
     common::disturbance(records.iter().map(|record| record.machine))
 }

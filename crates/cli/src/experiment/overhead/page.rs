@@ -77,7 +77,7 @@ fn section(subject: &Subject<'_>, system: System) -> Markup {
     }
 }
 
-/// Draws the results on one network, with a lane for each number of paths.
+/// Draws the results on one network, with a row for each number of paths.
 fn panel(subject: &Subject<'_>, system: System, net: Net) -> Markup {
     let counts = [2, 3].into_iter().filter(|&paths| {
         subject.cells.iter().any(|cell| (cell.system, cell.net, cell.paths) == (system, net, paths))

@@ -78,7 +78,7 @@ pub(super) fn kept(cell: &Cell) -> String {
     }
 }
 
-/// Returns the text of [`kept`], with its range and the number of runs.
+/// Returns the text of [`kept`], with its range and the number of repetitions.
 fn kept_between(cell: Option<&Cell>) -> String {
     match cell.map(|cell| (cell, cell.kept)) {
         Some((_, Some(s))) if s.count > 1 => format!(
@@ -195,8 +195,8 @@ pub(super) fn measured_as(kind: Kind) -> &'static str {
     }
 }
 
-/// Describes the other load of the machine during the measurements: median and maximum of each
-/// number.
+/// Describes the load of the machine by other work during the measurements: median and maximum of
+/// each number.
 pub(super) fn machine(records: &[Measured]) -> String {
     let disturbed = records.iter().filter(|record| record.disturbed()).count();
     format!(

@@ -151,8 +151,8 @@ pub(super) fn failures(records: &[Loaded]) -> Vec<(String, usize)> {
     all
 }
 
-/// Describes the other load of the machine, the durations of page loads in seconds, and how many
-/// ran at a time.
+/// Describes the load of the machine by other work, the durations of page loads in seconds, and
+/// how many loads ran at a time.
 pub(super) fn machine(records: &[Loaded]) -> String {
     let Some(took) = Spread::of(records.iter().map(|record| record.took)) else {
         return "No page was loaded yet.".to_owned();

@@ -1,4 +1,5 @@
-//! Figure 3: the share of finished downloads over time, with a panel for each line.
+//! Figure 3: the share of finished downloads over time, with a panel for each kind of emulated
+//! line.
 
 use anabranch_experiment::unordered::summary::Curve;
 use anabranch_experiment::unordered::{Arm, Line, paper};
@@ -22,8 +23,8 @@ const STYLE: &str = "text{font:12px sans-serif;fill:#333}.frame{fill:none;stroke
     .line.p3{stroke:#8250b5}.line.p4{stroke:#b03a5b}.line.p5{stroke:#7a6a00}\
     .line.p6{stroke:#008a9a}.line.p7{stroke:#555}\
     path.line{fill:none}";
-/// Number of arms in a row of the legend. The next constant has the distances between the legend's
-/// columns and rows, in SVG units.
+/// Number of arms (kinds of links) in a row of the legend. The next constant has the distances
+/// between the legend's columns and rows, in SVG units.
 const LEGEND: usize = 4;
 const APART: (f64, f64) = (190.0, 18.0);
 
@@ -64,9 +65,9 @@ pub(super) fn figure(subject: &Subject<'_>) -> String {
     picture.into_string() + "\n"
 }
 
-/// Draws the curves of all arms on one emulated line. The time axis ends when 98 % of the finished
-/// downloads of every arm have ended. At 5 % loss, dashed lines mark the two shares that the paper
-/// names.
+/// Draws the curves of all arms (kinds of links) on one emulated line. The time axis ends when 98
+/// % of the finished downloads of every arm have ended. At 5 % packet loss, dashed lines mark the
+/// two shares that the paper names.
 fn panel(line: &Line, curves: &[&Curve], (left, up): (f64, f64)) -> Markup {
     let late = |curve: &&Curve| curve.times.get(curve.times.len() * 98 / 100).copied();
     let lasts = curves.iter().filter_map(late).fold(0.5, f64::max);

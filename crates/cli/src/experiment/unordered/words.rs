@@ -22,7 +22,7 @@ pub(super) struct Subject<'a> {
     pub(super) records: &'a [Measured],
     /// Curves of the downloads.
     pub(super) curves: &'a [Curve],
-    /// Comparisons of the arms with ordered links.
+    /// Comparisons of the arms (kinds of links) with ordered links.
     pub(super) pairings: &'a [Pairing],
     /// Results of single links without relays.
     pub(super) links: &'a [LinkRow],
@@ -30,7 +30,7 @@ pub(super) struct Subject<'a> {
     pub(super) claims: &'a [Judged],
 }
 
-/// Returns the name of `arm` in texts and tables.
+/// Returns the name of `arm` (a kind of link) in texts and tables.
 pub(super) fn title(arm: Arm) -> &'static str {
     match arm {
         Arm::Stock => "C tor",
@@ -45,7 +45,7 @@ pub(super) fn title(arm: Arm) -> &'static str {
     }
 }
 
-/// Describes a line in text.
+/// Describes an emulated line in text: its loss, its delay and the congestion control.
 pub(super) fn line(line: &Line) -> String {
     let Line { loss, direction, deviation, congestion, order } = line;
     let way = match direction {
@@ -93,7 +93,8 @@ pub(super) fn readings(subject: &Subject<'_>) -> String {
     ) + &others(subject)
 }
 
-/// Names the arms that differ in more than their links, and so should not be compared.
+/// Names the arms (kinds of links) that differ in more than their links, and so should not be
+/// compared.
 fn others(subject: &Subject<'_>) -> String {
     let has = |arm| subject.curves.iter().any(|curve| curve.arm == arm);
     let said = [
@@ -132,7 +133,8 @@ pub(super) fn alone(subject: &Subject<'_>) -> String {
     )
 }
 
-/// Describes the CPU use of all programs during measurements, and the other load of the machine.
+/// Describes the CPU use of all programs during measurements, and the load of the machine by other
+/// work.
 pub(super) fn machine(subject: &Subject<'_>) -> String {
     let busiest = subject.records.iter().map(|record| record.busy).fold(0.0, f64::max);
     format!(
@@ -189,7 +191,7 @@ pub(super) const PAIR_HEAD: [&str; 4] = [
     "time of a download / its time in order",
 ];
 
-/// Explains how arms are compared.
+/// Explains how arms (kinds of links) are compared.
 pub(super) fn compared() -> String {
     format!(
         "According to the paper, at 5 % loss more than {} of the unordered downloads are done \

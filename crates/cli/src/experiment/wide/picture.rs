@@ -43,7 +43,7 @@ pub(super) fn all(subject: &Subject<'_>) -> Vec<(&'static str, String)> {
     ]
 }
 
-/// Function that returns the quantiles of a run's web downloads or bulk downloads.
+/// Function that returns the quantiles of the web downloads or bulk downloads in one simulation.
 type Of = fn(&Measured, bool) -> &Vec<f64>;
 
 fn colour_of(arm: &Arm) -> String {
@@ -76,7 +76,8 @@ fn distributions(subject: &Subject<'_>, (what, of_run): (&str, Of)) -> String {
     picture((&title, 3, 2), &panels.collect::<Vec<_>>())
 }
 
-/// A curve in a panel: the arm, and points whose coordinates are fractions of the panel's size.
+/// A curve in a panel: the arm (design, schedule and number of paths), and points whose
+/// coordinates are fractions of the panel's size.
 struct Shown<'a> {
     arm: &'a Arm,
     points: Vec<(f64, f64)>,

@@ -13,7 +13,7 @@ use serde_json::Value;
 pub(super) struct Subject<'a> {
     /// First line of the journal.
     pub(super) header: &'a Value,
-    /// Results of all runs.
+    /// Results of all simulations.
     pub(super) records: &'a [Measured],
     /// Claims of the paper, with verdicts.
     pub(super) claims: &'a [Claim],
@@ -22,19 +22,19 @@ pub(super) struct Subject<'a> {
 }
 
 impl Subject<'_> {
-    /// Returns the arms that have runs.
+    /// Returns the arms (designs with schedule and number of paths) that were simulated.
     pub(super) fn arms(&self) -> Vec<Arm> {
         let has = |arm: &Arm| of(self.records, arm, self.clients).next().is_some();
         arms().into_iter().filter(has).collect()
     }
 
-    /// Returns the numbers of clients that have runs.
+    /// Returns the numbers of clients that were simulated.
     pub(super) fn steps(&self) -> BTreeSet<usize> {
         self.records.iter().map(|run| run.clients).collect()
     }
 }
 
-/// Describes a run in a few words.
+/// Describes a simulation in a few words.
 pub(super) fn outcome(run: &Measured) -> String {
     let (web, bulk) = (&run.web, &run.bulk);
     let speed = run.bulk.last_median().map_or("–".to_owned(), |time| format!("{time:.1} s"));
@@ -71,7 +71,7 @@ pub(super) fn what(subject: &Subject<'_>) -> String {
     )
 }
 
-/// Lists the settings that are smaller than those of the paper or of the default experiment.
+/// Lists the settings that are smaller than in the paper or in the default experiment.
 pub(super) fn reduced(subject: &Subject<'_>) -> String {
     let of = |key: &str| subject.header[key].as_u64().unwrap_or(0);
     let measured = of("seconds").saturating_sub(of("warm_up"));
@@ -136,7 +136,8 @@ pub(super) fn counts(claims: &[Claim]) -> String {
     )
 }
 
-/// Returns the columns of a table of arms. `first` is the title of the first column.
+/// Returns the columns of a table of arms (designs with schedule and number of paths). `first` is
+/// the title of the first column.
 pub(super) fn arm_head(first: &str) -> Vec<String> {
     let measures = MEASURES.map(|(name, _)| name.to_owned());
     let head = [first.to_owned()].into_iter().chain(measures);
@@ -159,13 +160,15 @@ fn row(subject: &Subject<'_>, (arm, clients): (&Arm, usize), first: String) -> V
     [first].into_iter().chain(cells).chain(rest).collect()
 }
 
-/// Returns the rows for Figures 2 and 3: all arms with all clients.
+/// Returns the rows for Figures 2 and 3: all arms (designs with schedule and number of paths) with
+/// all clients.
 pub(super) fn arm_rows(subject: &Subject<'_>) -> Vec<Vec<String>> {
     let arms = subject.arms();
     arms.iter().map(|arm| row(subject, (arm, subject.clients), arm.to_string())).collect()
 }
 
-/// Returns the rows for Figure 4: each arm with each number of clients.
+/// Returns the rows for Figure 4: each arm (design with schedule and number of paths) with each
+/// number of clients.
 pub(super) fn growth_rows(subject: &Subject<'_>) -> Vec<Vec<String>> {
     let (arms, steps) = (subject.arms(), subject.steps());
     let has = |arm: &Arm, step: usize| of(subject.records, arm, step).next().is_some();

@@ -14,13 +14,13 @@ use crate::screen::lines::Lines;
 /// A screen that prints JSON objects.
 pub(super) struct Json {
     out: Lines,
-    /// Name of the run; `None` without one.
+    /// Name that the user has given to this running program (`--name`); `None` if there is none.
     name: Option<String>,
     now: Time,
 }
 
 impl Json {
-    /// Creates a screen that prints the objects of the run `name` to stdout.
+    /// Creates a screen that prints the objects of the running program called `name` to stdout.
     ///
     /// # Errors
     /// The writer thread cannot be started.
@@ -167,7 +167,7 @@ impl Json {
     }
 }
 
-/// Returns the settings of the run as an object.
+/// Returns the settings of the program as an object.
 pub(super) fn about(about: &Listening) -> Value {
     value(&Record::Listening(About::from(about)))
 }

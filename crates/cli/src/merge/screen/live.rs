@@ -16,7 +16,7 @@ mod draw;
 pub(super) struct Live {
     plain: Plain,
     live: LiveView<Model>,
-    /// Name of the run, which the user can set; `None` without one.
+    /// Name that the user has given to this running program (`--name`); `None` if there is none.
     name: Option<String>,
 }
 

@@ -11,7 +11,7 @@ use crate::split::advice;
 /// The state of a far end that is shown to the user.
 #[derive(Clone, Default)]
 pub(super) struct Model {
-    /// Name of the run; `None` without one.
+    /// Name that the user has given to this running program (`--name`); `None` if there is none.
     pub(super) name: Option<String>,
     pub(super) rows: Vec<Row>,
     pub(super) snapshot: Snapshot,
@@ -30,7 +30,7 @@ pub(super) struct Row {
     pub(super) rates: [f64; 2],
     /// Shares of this path in the client's bytes, from 0 to 1: to the server and from it.
     pub(super) shares: [f64; 2],
-    /// Meters of bytes: in, out, and both together.
+    /// Meters of bytes: to the server, from the server, and both together.
     meters: [Meter; 3],
     /// Peak bytes per second of the busiest path, for the common scale of all graphs.
     pub(super) most: Peaks,
@@ -81,7 +81,7 @@ impl Model {
         client.paths.iter().enumerate().map(row).collect()
     }
 
-    /// Returns the bits per second over all paths: in and out.
+    /// Returns the bits per second over all paths: to the servers and from them.
     pub(super) fn rates(&self) -> [f64; 2] {
         let each = self.rows.iter().map(|row| row.rates);
         each.fold([0.0; 2], |sum, rates| [0, 1].map(|way| sum[way] + rates[way]))

@@ -26,8 +26,9 @@ pub(super) struct Plain {
 }
 
 impl Plain {
-    /// Creates a screen that prints to stdout and stderr for the run `name`. With `quiet` it
-    /// prints only warnings, to stderr. The systemd journal gets counters only with `verbose`.
+    /// Creates a screen that prints to stdout and stderr for the running program called `name`.
+    /// With `quiet` it prints only warnings, to stderr. The systemd journal gets counters only
+    /// with `verbose`.
     ///
     /// # Errors
     /// The writer threads cannot be started.

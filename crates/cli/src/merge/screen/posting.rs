@@ -1,4 +1,4 @@
-//! A screen that publishes the status of a run for `anabranch status`.
+//! A screen that publishes the status of a running program for `anabranch status`.
 
 use std::time::Duration;
 
@@ -17,8 +17,8 @@ pub(in crate::merge) struct Posting<'s> {
     run_status: Option<PublishedStatus>,
     /// Notice that looking up names takes long. It is dropped once the names are resolved.
     looking_up: Option<LookingUp>,
-    /// Interval timer for publishing the status. `shows` is the one for passing counters to
-    /// `inner`.
+    /// Interval timer for publishing the status. `shows` is the interval timer for passing
+    /// counters to `inner`.
     posts: Pace,
     shows: Pace,
 }

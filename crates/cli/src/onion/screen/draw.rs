@@ -21,9 +21,10 @@ use crate::screen::palette::Palette;
 use crate::screen::table::{Column, table};
 use crate::text::{age, share, sparks};
 
-/// Number of lines that the table of sets and the table of circuits share, with their headings.
+/// Number of lines that the table of sets and the table of circuits share, with their headings. A
+/// set consists of circuits that carry the same streams together.
 const CIRCUITS: u16 = 12;
-/// Number of these lines that are reserved for circuits.
+/// Number of the tables' lines that are reserved for circuits outside sets.
 const ALONE: u16 = 3;
 /// Number of lines about the whole client, including an optional line about links other than plain
 /// TLS. Without that line, the table of circuits is one line longer.
@@ -59,11 +60,11 @@ const ORDERS: [Order<Row>; 4] = [
     ("streams", |a, b| Reverse(a.seen.streams).cmp(&Reverse(b.seen.streams))),
 ];
 
-/// A line of the table of sets.
+/// A line of the table of sets (circuits that carry the same streams together).
 enum SetLine {
     Set(Box<SetRow>),
-    /// Line of a leg: its number, its relays, its counters, and its shares of the set's bytes,
-    /// down and up.
+    /// Line of a leg (one circuit of a set): its number, its relays, its counters, and its shares
+    /// of the set's bytes, down and up.
     Leg(usize, String, LegNumbers, [f64; 2]),
     /// Line with the number of further lines for which there is no room.
     More(usize),
@@ -87,7 +88,8 @@ const SET_COLUMNS: [Column<SetLine>; 10] = [
     }),
 ];
 
-/// Orders of the sets, with the same names as in [`ORDERS`]. Sets with smaller numbers are older.
+/// Orders of the table of sets (circuits that carry the same streams together), with the same
+/// names as in [`ORDERS`]. Sets with smaller numbers are older.
 const SET_ORDERS: [Order<SetRow>; 4] = [
     ("use", |_, _| Ordering::Equal),
     ("rate", |a, b| total(&b.carried).total_cmp(&total(&a.carried))),
@@ -184,8 +186,9 @@ fn guards(model: &Model, ink: Palette) -> Line<'_> {
     std::iter::once(Span::raw("guards:")).chain(each).collect()
 }
 
-/// Returns a line for each set and each of its legs. If there is too little room, the last line has
-/// the number of omitted lines.
+/// Returns a line for each set (circuits that carry the same streams together) and for each of its
+/// legs (the circuits). If there is too little room, the last line has the number of omitted
+/// lines.
 fn set_lines(model: &Model, look: &Look) -> Vec<SetLine> {
     let most = usize::from(CIRCUITS - ALONE - 1);
     let sorted = look.sorted(&SET_ORDERS, &model.sets);
@@ -198,7 +201,7 @@ fn set_lines(model: &Model, look: &Look) -> Vec<SetLine> {
     lines
 }
 
-/// Returns the line of one set, and those of its legs.
+/// Returns the line of one set of circuits, and the lines of its legs (the circuits).
 fn block(row: &SetRow) -> impl Iterator<Item = SetLine> {
     let seen = &row.set.seen;
     let legs = row.set.places.iter().zip(seen.legs.iter().zip(seen.shares()));
@@ -232,8 +235,8 @@ impl SetLine {
         }
     }
 
-    /// Returns a set's rate, or a leg's share of its set's rate. `way` is 0 for received and 1 for
-    /// sent data.
+    /// Returns the rate of a set of circuits, or a circuit's share of its set's rate. `way` is 0
+    /// for received and 1 for sent data.
     fn carried(&self, way: usize, ink: Palette) -> Span<'static> {
         match self {
             SetLine::Set(row) => scaled(row.carried.rates()[way], "bit/s").into(),
@@ -253,8 +256,9 @@ impl SetLine {
         }
     }
 
-    /// Returns the number of bytes in a set's reorder buffer, or a leg's number of cells in flight
-    /// and its congestion window in cells.
+    /// Returns, for a set of circuits, the number of bytes in its reorder buffer. For a leg (one
+    /// circuit of a set), returns the number of cells in flight and the congestion window in
+    /// cells.
     fn window(&self) -> String {
         match self {
             SetLine::Set(row) => scaled(row.set.seen.reordered as f64, "B"),
@@ -263,8 +267,8 @@ impl SetLine {
         }
     }
 
-    /// Returns the maximum size in bytes of a set's reorder buffer so far, or a leg's minimum
-    /// round-trip time.
+    /// Returns, for a set of circuits, the maximum size in bytes of its reorder buffer so far. For
+    /// a leg (one circuit of a set), returns the minimum round-trip time.
     fn least(&self) -> String {
         match self {
             SetLine::Set(row) => scaled(row.set.seen.most_reordered as f64, "B"),

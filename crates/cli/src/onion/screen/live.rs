@@ -11,7 +11,7 @@ use crate::screen::live::LiveView;
 pub(super) struct Live {
     plain: Plain,
     live: LiveView<Model>,
-    /// Name of the run, which the user can set; `None` without one.
+    /// Name that the user has given to this running program (`--name`); `None` if there is none.
     name: Option<String>,
 }
 

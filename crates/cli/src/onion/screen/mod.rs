@@ -29,8 +29,9 @@ enum Kind {
 
 impl Screen {
     /// Returns the screen that suits the options and the type of standard output. `run_status`
-    /// publishes the run's status for `anabranch status`; `name` is the run's name. Screens never
-    /// block the run, even if nobody reads standard output.
+    /// publishes the program's status for `anabranch status`; `name` is the name that the user has
+    /// given to the running program. Screens never block the program, even if nobody reads
+    /// standard output.
     ///
     /// # Errors
     /// The writer threads cannot be started.

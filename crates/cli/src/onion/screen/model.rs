@@ -14,7 +14,7 @@ use crate::screen::meter::Meter;
 /// State of a client, as its live view shows it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Model {
-    /// Name of the run, which the user can set; `None` without one.
+    /// Name that the user has given to this running program (`--name`); `None` if there is none.
     pub(super) name: Option<String>,
     pub(super) status: Status,
     /// Sets of several circuits, the busiest first.
@@ -28,7 +28,7 @@ pub(super) struct Model {
     pub(super) recent: Recent,
 }
 
-/// A set of several circuits, and its rates.
+/// A set (circuits that carry the same streams together), and its rates.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct SetRow {
     pub(super) set: SetStatus,
@@ -140,7 +140,7 @@ impl Model {
     }
 }
 
-/// Returns the numbers of the circuits that are legs of `set`.
+/// Returns the numbers of the circuits that belong to `set`.
 fn circuits(set: &SetStatus) -> impl Iterator<Item = u64> {
     set.seen.legs.iter().filter_map(|leg| leg.circuit)
 }

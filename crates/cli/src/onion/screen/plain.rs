@@ -1,4 +1,4 @@
-//! A client's lines for a log: milestones of the run, and warnings on standard error.
+//! A client's lines for a log: milestones of the running client, and warnings on standard error.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -27,8 +27,8 @@ pub(super) struct Plain {
 const AGAIN: Duration = Duration::from_secs(60);
 
 impl Plain {
-    /// Creates a screen that prints to standard output and standard error. `name` is the run's
-    /// name. If `quiet`, only warnings are printed.
+    /// Creates a screen that prints to standard output and standard error. `name` is the name that
+    /// the user has given to the running program. If `quiet`, only warnings are printed.
     ///
     /// # Errors
     /// The writer threads cannot be started.
@@ -69,8 +69,8 @@ impl Plain {
         }
     }
 
-    /// Returns whether the refusal `text` should be printed at `now`. If so, stores it as the last
-    /// one.
+    /// Returns whether the refusal `text` should be printed at `now`. If so, stores it as the
+    /// refusal that was printed last.
     fn is_new(&mut self, text: &str, now: Instant) -> bool {
         let told = self.refused.as_ref();
         let is_new = told.is_none_or(|(last, at)| last != text || now >= *at + AGAIN);

@@ -23,8 +23,8 @@ use crate::text::{share, sparks};
 /// with its headings.
 const HEAD: u16 = 1;
 const ROWS: u16 = 5;
-/// Number of lines below that table: other totals, and sets with their headings, as far as there is
-/// room.
+/// Number of lines below that table: other totals, and sets of circuits with their headings, as
+/// far as there is room.
 const REST: u16 = 9;
 
 /// Separator between two parts of a line.
@@ -193,15 +193,16 @@ fn wrapped(parts: Vec<String>, width: u16) -> Vec<String> {
     lines
 }
 
-/// Draws the history of a row's rate, scaled to its own busiest second. Cells and circuits have no
-/// common scale.
+/// Draws the history of a row's rate, scaled to its own busiest second. The rows of cells and of
+/// circuits have no common scale.
 fn past(row: &Row, width: u16, ink: Palette) -> Span<'static> {
     let width = usize::from(width);
     let most = Peaks::of([row.meter.past()].into_iter()).over(width);
     Span::styled(sparks(row.meter.past(), most, width), ink.past())
 }
 
-/// Returns the number of cells in flight and the window of a set, summed over all legs.
+/// Returns the number of cells in flight and the congestion window of a set of circuits, each
+/// summed over all circuits of the set.
 fn window(set: &SetNumbers, _: u16, _: Palette) -> Span<'static> {
     let [inflight, window] = set
         .legs

@@ -24,7 +24,7 @@ use super::sets;
 use crate::screen::has_terminal;
 use crate::screen::live::LiveView;
 
-/// Output of a run: its log and, for a relay on a terminal, a live view.
+/// Output of a running program: its log and, for a relay on a terminal, a live view.
 pub(super) struct Screen {
     log: Arc<Log>,
     /// Live view of a relay. The next field is the state with which the view starts.

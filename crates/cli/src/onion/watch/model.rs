@@ -28,7 +28,7 @@ impl Limit {
 #[derive(Clone, Debug)]
 pub(in crate::onion) struct Model {
     pub(super) nickname: String,
-    /// Name of the run, which the user can set; `None` without one.
+    /// Name that the user has given to this running program (`--name`); `None` if there is none.
     pub(super) name: Option<String>,
     limit: Limit,
     pub(super) time: Time,

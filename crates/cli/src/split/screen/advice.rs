@@ -1,4 +1,5 @@
-//! Sentences that all screens share, mainly about the limits of splitting in the current run.
+//! Sentences that all screens share, mainly about the limits of splitting with the present
+//! settings.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -10,7 +11,8 @@ use anabranch_multipath::Time;
 use anabranch_pages::figures::scaled;
 use anabranch_splitter::split::{FarEndNews, Listening};
 
-/// Returns the warnings to show at the start of a run: errors and probable mistakes in its paths.
+/// Returns the warnings to show at the start of the splitter: errors and probable mistakes in its
+/// paths.
 pub(crate) fn warnings(about: &Listening) -> Vec<String> {
     let noted =
         about.egresses.iter().filter_map(|egress| Some((&egress.name, egress.note.as_ref()?)));
@@ -75,8 +77,9 @@ pub(crate) fn one_path(protocol: Protocol) -> Option<String> {
     })
 }
 
-/// Explains the cost of runs of the length `every` for QUIC, and what longer runs cost in privacy
-/// (docs/notes/quic-servers.md, docs/results/fingerprinting.md).
+/// Explains what short runs (consecutive datagrams on one path) of the length `every` cost QUIC in
+/// speed. Also explains what longer runs cost in privacy (docs/notes/quic-servers.md,
+/// docs/results/fingerprinting.md).
 pub(crate) fn quic_price(every: &str) -> String {
     format!(
         "QUIC is slow with --every {every}: with 100ms most servers keep 13 to 76 % of their \
@@ -123,7 +126,7 @@ pub(crate) fn silent(silent: &Silent) -> String {
     format!("no answer from a server for {} s on any path, {last}", silent.waited.as_secs())
 }
 
-/// Formats a time since the start of the run as hours, minutes and seconds.
+/// Formats a time since the start of the program as hours, minutes and seconds.
 fn clock(at: Time) -> String {
     let seconds = at.secs_f64() as u64;
     format!("{:02}:{:02}:{:02}", seconds / 3600, seconds / 60 % 60, seconds % 60)

@@ -1,4 +1,5 @@
-//! Names that a screen needs for events: those of paths, and client and server of each session.
+//! Names that a screen needs to describe events: names of paths, and the client and server of each
+//! session.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -64,7 +65,8 @@ pub(super) struct Book {
     paths: Vec<String>,
     /// Server that all sessions share, if there is one.
     server: Option<SocketAddr>,
-    /// Whether that server is a far end. A far end answers even if its own server does not.
+    /// Whether the server that all sessions share is a far end. A far end answers even if the
+    /// server after it does not.
     far_end: bool,
     pub(super) sessions: BTreeMap<u64, Session>,
 }

@@ -20,7 +20,7 @@ use crate::screen::lines::Lines;
 /// A screen that prints JSON objects.
 pub(super) struct Json {
     out: Lines,
-    /// Name of the run, if it has one.
+    /// Name that the user has given to this running program (`--name`), if any.
     name: Option<String>,
     book: Book,
     /// Time of the latest event, used for warnings, which have no time of their own.
@@ -28,7 +28,7 @@ pub(super) struct Json {
 }
 
 impl Json {
-    /// Creates a screen that prints the objects of the run `name` to stdout.
+    /// Creates a screen that prints the objects of the running program called `name` to stdout.
     ///
     /// # Errors
     /// The writer thread cannot be started.
@@ -111,7 +111,7 @@ impl Screen for Json {
     }
 }
 
-/// Returns the settings of the run `name` as an object of the type `event`.
+/// Returns the settings of the running program called `name` as an object of the type `event`.
 pub(in crate::split) fn about(
     event: &str,
     name: Option<&str>,

@@ -24,7 +24,7 @@ pub(super) use posting::Posting;
 pub(super) use pricing::Pricing;
 
 /// Returns the screen that suits `options` and the type of standard output. No screen makes the
-/// run wait for a reader.
+/// program wait for a reader.
 ///
 /// # Errors
 /// The writer threads cannot be started.

@@ -11,10 +11,10 @@ use super::book::{Book, is_warning};
 use crate::screen::Recent;
 use crate::screen::meter::{Meter, Peaks};
 
-/// The state of a run that is shown to the user.
+/// The state of the splitter that is shown to the user.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Model {
-    /// Name of the run; `None` without one.
+    /// Name that the user has given to this running program (`--name`); `None` if there is none.
     pub(super) name: Option<String>,
     pub(super) book: Book,
     pub(super) time: Time,
@@ -30,7 +30,7 @@ pub(super) struct Row {
     pub(super) counters: PathCounters,
     pub(super) up: Direction,
     pub(super) down: Direction,
-    /// Meters of bytes: up, down, and both together.
+    /// Meters of bytes: uplink, downlink, and both together.
     meters: [Meter; 3],
     /// Peak bytes per second of the busiest path, for the common scale of all graphs.
     pub(super) most: Peaks,
@@ -41,7 +41,7 @@ pub(super) struct Row {
 pub(super) struct Direction {
     /// Bits of UDP payload per second over the last second, or since the previous snapshot.
     pub(super) rate: f64,
-    /// Share of this direction's bytes over all paths since the run began, from 0 to 1.
+    /// Share of this direction's bytes over all paths since the program started, from 0 to 1.
     pub(super) share: f64,
 }
 
@@ -138,7 +138,7 @@ impl Model {
         }
     }
 
-    /// Returns the bits per second over all paths: up and down.
+    /// Returns the bits per second over all paths: uplink and downlink.
     pub(super) fn rates(&self) -> [f64; 2] {
         self.rows.iter().fold([0.0; 2], |[up, down], row| [up + row.up.rate, down + row.down.rate])
     }
@@ -197,8 +197,8 @@ pub(super) fn losses(snapshot: &Snapshot) -> Option<String> {
     (!told.is_empty()).then(|| format!("datagrams dropped by the splitter: {}", told.join(", ")))
 }
 
-/// Describes the packets that wait for room in paths' TCP connections, and those dropped because
-/// they waited too long; `None` if there are none. The paths have these names.
+/// Describes the packets that wait for room in paths' TCP connections, and packets dropped because
+/// they waited too long; `None` if there are none. Each path is called by its name.
 pub(super) fn backlogs(rows: &[Row]) -> Option<String> {
     let told = rows.iter().filter_map(|row| {
         let stream = row.counters.stream.filter(|stream| stream.queued + stream.aged > 0)?;

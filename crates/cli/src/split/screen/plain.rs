@@ -31,8 +31,8 @@ pub(super) struct Plain {
 }
 
 impl Plain {
-    /// Creates a screen that prints to stdout and stderr for the run with this `name`; with
-    /// `quiet`, only warnings to stderr. The journal gets counters only if the run is `verbose`.
+    /// Creates a screen that prints to stdout and stderr for the running program with this `name`;
+    /// with `quiet`, only warnings to stderr. The journal gets counters only if `verbose` is set.
     ///
     /// # Errors
     /// The writer threads cannot be started.

@@ -1,4 +1,4 @@
-//! A screen that publishes the status of its run for `anabranch status`.
+//! A screen that publishes the status of its program for `anabranch status`.
 
 use std::time::Duration;
 
@@ -24,8 +24,8 @@ pub(in crate::split) struct Posting<'s> {
     /// `counts` has the number of datagrams from each path at that time.
     answers: Map<String, Value>,
     counts: Vec<(String, u64)>,
-    /// Interval timer for publishing the status. `shows` is the one for passing counters to
-    /// `inner`.
+    /// Interval timer for publishing the status. `shows` is the interval timer for passing
+    /// counters to `inner`.
     posts: Pace,
     shows: Pace,
 }

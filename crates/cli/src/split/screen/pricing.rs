@@ -1,4 +1,4 @@
-//! A screen that warns once if the settings of a run slow QUIC down much.
+//! A screen that warns once if the splitter's settings slow QUIC down much.
 
 use std::time::Duration;
 
@@ -24,8 +24,8 @@ pub(in crate::split) struct Pricing<'s> {
 }
 
 impl<'s> Pricing<'s> {
-    /// Creates a screen that passes all output on to `inner`. `in_order` is whether datagrams on a
-    /// new path wait for those on the old path.
+    /// Creates a screen that passes all output on to `inner`. `in_order` is true if datagrams on a
+    /// new path wait for the datagrams on the old path.
     pub(in crate::split) fn new(inner: &'s mut dyn Screen, in_order: bool) -> Pricing<'s> {
         Pricing { inner, settled: in_order, short: None }
     }

@@ -118,9 +118,9 @@ fn listen(
     Ok(listen)
 }
 
-/// Returns the firewall mark of the tunnel's packets, and whether the splitter omits it on its own
-/// packets for lack of CAP_NET_ADMIN. Only a mark that a flag requests makes the capability
-/// necessary.
+/// Returns the firewall mark of the tunnel's packets. Also returns whether the splitter's own
+/// packets have no mark, because the process lacks CAP_NET_ADMIN. The process needs this
+/// capability only if a flag requests a mark.
 fn mark(given: Option<Mark>, file: &WgQuick) -> (Option<u32>, bool) {
     let full = file.is_full_tunnel().then_some(FULL_TUNNEL_MARK);
     match given {

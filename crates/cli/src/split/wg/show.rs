@@ -32,15 +32,15 @@ pub(in crate::split) struct Tunnel {
     /// Whether the splitter's packets lack the mark, because the process lacks CAP_NET_ADMIN.
     pub(super) unmarked: bool,
     pub(super) sink: Sink,
-    /// Name of the run, which the user can set; `None` without one.
+    /// Name that the user has given to this running program (`--name`); `None` if there is none.
     pub(super) name: Option<String>,
     pub(super) json: bool,
     pub(super) quiet: bool,
 }
 
 impl Tunnel {
-    /// Shows the changes that a run with the listener `about` needs. Writes the file if the user
-    /// wants that.
+    /// Shows the changes to the file that a splitter with the listener `about` needs. Writes the
+    /// file if the user wants that.
     ///
     /// # Errors
     /// The file cannot be written.
@@ -205,8 +205,8 @@ impl<'s> Announcing<'s> {
         Announcing { inner, tunnel: Some(tunnel), failure: None }
     }
 
-    /// Returns the error if the changed file could not be written. That error ends the run by a
-    /// signal, so `run` itself returns success.
+    /// Returns the error if the changed file could not be written. That error ends the program by
+    /// a signal, so `run` itself returns success.
     pub(in crate::split) fn failure(self) -> Result<(), Failure> {
         self.failure.map_or(Ok(()), Err)
     }

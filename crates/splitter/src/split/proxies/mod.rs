@@ -1,4 +1,4 @@
-//! Associations with the proxies of paths: one for each four-tuple, and a spare one.
+//! Associations (UDP relays) of the proxies of paths: one for each four-tuple, and a spare one.
 //!
 //! A proxy gives each association its own address towards the server, and assigns answers by this
 //! address. If two sessions shared an association, the server would take them for one client, and
@@ -36,7 +36,7 @@ const KEPT: usize = 256 << 10;
 /// egress within a generation.
 const GENERATION_SHIFT: u32 = 32;
 
-/// The result of an attempt to open an association.
+/// The result of an attempt to open an association (a UDP relay of a proxy).
 #[derive(Debug)]
 pub(super) enum Outcome {
     /// The proxy relays for us.
@@ -47,7 +47,7 @@ pub(super) enum Outcome {
     Moved(Vec<SocketAddr>),
 }
 
-/// A four-tuple that waits for an association, with its queued datagrams.
+/// A four-tuple that waits for an association (a UDP relay of a proxy), with its queued datagrams.
 #[derive(Debug)]
 pub(super) struct WaitingTuple {
     pub(super) session: SessionId,
@@ -100,7 +100,7 @@ impl ProxyPath {
         }
     }
 
-    /// Returns the number of associations that are still needed.
+    /// Returns the number of associations (UDP relays of proxies) that are still needed.
     fn wanted(&self) -> usize {
         if self.way.is_some() {
             return 0;
@@ -133,7 +133,8 @@ struct AnswerSender {
 }
 
 impl Proxies {
-    /// Asks every proxy for a spare association, and waits until all have granted one.
+    /// Asks every proxy for a spare association (a UDP relay of a proxy), and waits until all have
+    /// granted one.
     ///
     /// # Errors
     /// A proxy does not serve us (inner error), or no socket or thread is available (outer error).
@@ -234,21 +235,23 @@ impl Proxies {
         self.places.get(&path)?.broken()
     }
 
-    /// Returns the spare association of a path, so that the caller can watch its connection.
+    /// Returns the spare association (a UDP relay of a proxy) of a path, so that the caller can
+    /// watch its connection.
     pub(super) fn spare(&self, path: PathId) -> Option<&Association> {
         Some(&self.places.get(&path)?.spare.as_ref()?.0)
     }
 
-    /// Removes and returns the spare association of `path`, for a four-tuple, with the time at
-    /// which it was opened.
+    /// Removes and returns the spare association (a UDP relay of a proxy) of `path`, for a
+    /// four-tuple, with the time at which it was opened.
     pub(super) fn take(&mut self, path: PathId) -> Option<(Association, Time)> {
         let place = self.places.get_mut(&path)?;
         // An association that has just ended would lose the datagrams.
         place.spare.take().filter(|(spare, _)| !spare.is_over())
     }
 
-    /// Queues the datagrams of a four-tuple until an association is available. Returns how many
-    /// datagrams and bytes found no room; `None` if no association can be expected.
+    /// Queues the datagrams of a four-tuple until an association (a UDP relay of a proxy) is
+    /// available. Returns how many datagrams and bytes found no room; `None` if no association can
+    /// be expected.
     pub(super) fn keep(
         &mut self,
         now: Time,
@@ -328,8 +331,8 @@ impl Proxies {
         }
     }
 
-    /// Handles a failed attempt. `alone` is whether the path has no association left. Returns a
-    /// warning, unless it equals the last one.
+    /// Handles a failed attempt. `alone` is true if the path has no association (UDP relay of the
+    /// proxy) left. Returns a warning, unless it equals the last one.
     pub(super) fn on_fault(
         &mut self,
         now: Time,
@@ -350,15 +353,16 @@ impl Proxies {
         fresh.then_some(text)
     }
 
-    /// If no association can be expected, removes and returns the waiting four-tuples of a path.
+    /// If no association (a UDP relay of a proxy) can be expected, removes and returns the waiting
+    /// four-tuples of a path.
     pub(super) fn hopeless(&mut self, now: Time, path: PathId) -> Vec<WaitingTuple> {
         let Some(place) = self.places.get_mut(&path) else { return Vec::new() };
         let hope = place.way.is_none() && place.proxy_state.is_hopeful(now);
         if hope { Vec::new() } else { place.waiting.drain(..).collect() }
     }
 
-    /// Handles a readable connection of the spare association. Returns true if that association has
-    /// ended.
+    /// Handles a readable connection of the spare association (a UDP relay of a proxy). Returns
+    /// true if that association has ended.
     pub(super) fn on_spare(&mut self, now: Time, path: PathId) -> bool {
         let Some(place) = self.places.get_mut(&path) else { return false };
         match place.spare.take_if(|(spare, _)| spare.is_over()) {
@@ -370,7 +374,8 @@ impl Proxies {
         }
     }
 
-    /// Handles the end of a four-tuple's association, which was opened at `made`.
+    /// Handles the end of a four-tuple's association (a UDP relay of a proxy), which was opened at
+    /// `made`.
     pub(super) fn on_loss(&mut self, now: Time, path: PathId, made: Time) {
         let Some(place) = self.places.get_mut(&path) else { return };
         place.proxy_state.on_loss(now, now.since(made), place.spare.is_none());
@@ -400,8 +405,8 @@ impl Proxies {
             .min()
     }
 
-    /// Gives up associations that are overdue, and returns the paths concerned. `alone` returns
-    /// whether a path has no association in use.
+    /// Gives up associations (UDP relays of proxies) that are overdue, and returns the paths
+    /// concerned. `alone` returns whether a path has no association in use.
     pub(super) fn on_time(&mut self, now: Time, alone: impl Fn(PathId) -> bool) -> Vec<PathId> {
         let given_up = self.places.iter_mut().filter_map(|(&path, place)| {
             let alone = place.spare.is_none() && alone(path);
@@ -410,7 +415,8 @@ impl Proxies {
         given_up.collect()
     }
 
-    /// Removes and returns all four-tuples that wait for an association of `path`.
+    /// Removes and returns all four-tuples that wait for an association (a UDP relay of a proxy)
+    /// of `path`.
     pub(super) fn dismiss(&mut self, path: PathId) -> Vec<WaitingTuple> {
         let place = self.places.get_mut(&path);
         place.map(|place| place.waiting.drain(..).collect()).unwrap_or_default()

@@ -1,16 +1,17 @@
-//! Decides when to ask a proxy for an association, and when to give up its path. Does no I/O.
+//! Decides when to ask a proxy for an association (a UDP relay of the proxy), and when to give up
+//! the proxy's path. Does no I/O.
 
 use std::time::Duration;
 
 use anabranch_multipath::Time;
 
-/// Time for which a path counts as working after it has lost its association: most losses are
-/// repaired within one to three round trips.
+/// Time for which a path counts as working after it has lost its association (a UDP relay of a
+/// proxy): most losses are repaired within one to three round trips.
 const DOUBT: Duration = Duration::from_millis(500);
-/// Maximum time for which a session waits for an association.
+/// Maximum time for which a session waits for an association (a UDP relay of a proxy).
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Minimum lifetime of an association that counts as a success. A proxy that ends it earlier only
-/// seems to work.
+/// Minimum lifetime of an association (a UDP relay of a proxy) that counts as a success. A proxy
+/// that ends it earlier only seems to work.
 const YOUNG: Duration = Duration::from_secs(2);
 /// Pause after a failed attempt. It doubles from this value to the maximum.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
@@ -25,8 +26,8 @@ pub(super) struct ProxyState {
     failures: u32,
     /// End of the pause, before which no attempt begins; `None` without a pause.
     rested: Option<Time>,
-    /// Deadline for the next association with the proxy, after which the path may count as failed;
-    /// `None` without a deadline.
+    /// Deadline for the next association (a UDP relay of the proxy), after which the
+    /// path may count as failed; `None` without a deadline.
     doubt: Option<Time>,
     broken: bool,
 }
@@ -37,12 +38,13 @@ impl ProxyState {
         self.broken
     }
 
-    /// Returns whether an association can be expected soon.
+    /// Returns whether an association (a UDP relay of a proxy) can be expected soon.
     pub(super) fn is_hopeful(&self, now: Time) -> bool {
         !self.broken && self.rested.is_none_or(|rested| rested <= now)
     }
 
-    /// Returns how many attempts are to begin now. `wanted` is the number of associations needed.
+    /// Returns how many attempts are to begin now. `wanted` is the number of associations (UDP
+    /// relays of proxies) needed.
     pub(super) fn begin(&mut self, now: Time, wanted: usize) -> usize {
         if self.rested.is_some_and(|rested| rested > now) {
             return 0;
@@ -52,13 +54,14 @@ impl ProxyState {
         fresh
     }
 
-    /// Handles an attempt that led to an association.
+    /// Handles an attempt that led to an association (a UDP relay of a proxy).
     pub(super) fn on_success(&mut self) {
         self.under_way = self.under_way.saturating_sub(1);
         (self.rested, self.doubt, self.broken) = (None, None, false);
     }
 
-    /// Handles a failed attempt. `alone` is whether the path has no association left.
+    /// Handles a failed attempt. `alone` is true if the path has no association (UDP relay of the
+    /// proxy) left.
     pub(super) fn on_failure(&mut self, now: Time, alone: bool) {
         self.under_way = self.under_way.saturating_sub(1);
         self.doubt = None;
@@ -66,8 +69,8 @@ impl ProxyState {
         self.rest(now);
     }
 
-    /// Handles the loss of an association at the age `age`. `bare` is whether the path has no spare
-    /// association to replace it.
+    /// Handles the loss of an association (a UDP relay of the proxy) that existed for `age`.
+    /// `bare` is true if the path has no spare association to replace it.
     pub(super) fn on_loss(&mut self, now: Time, age: Duration, bare: bool) {
         if age < YOUNG {
             self.rest(now);
@@ -79,7 +82,8 @@ impl ProxyState {
         }
     }
 
-    /// Handles the start of a session's wait for an association, which sets a deadline.
+    /// Handles the start of a session's wait for an association (a UDP relay of a proxy), which
+    /// sets a deadline.
     pub(super) fn on_wait(&mut self, now: Time) {
         self.expect_by(now + PATIENCE);
     }
@@ -100,8 +104,8 @@ impl ProxyState {
         (self.failures, self.rested) = (0, None);
     }
 
-    /// Returns whether an association is overdue. If so, and the path has no association left
-    /// (`alone`), the path has failed.
+    /// Returns whether the wait for an association (a UDP relay of the proxy) has lasted too long.
+    /// In that case the path has failed, unless it still has an association (`alone` is false).
     pub(super) fn gives_up(&mut self, now: Time, alone: bool) -> bool {
         let over = self.doubt.is_some_and(|doubt| doubt <= now);
         if over {
@@ -111,7 +115,8 @@ impl ProxyState {
         over
     }
 
-    /// Returns the time of the next timer. `wanted` is the number of associations needed.
+    /// Returns the time of the next timer. `wanted` is the number of associations (UDP relays of
+    /// proxies) needed.
     pub(super) fn next_timeout(&self, wanted: usize) -> Option<Time> {
         let rested = self.rested.filter(|_| wanted > self.under_way);
         rested.into_iter().chain(self.doubt).min()

@@ -183,8 +183,8 @@ impl Streams {
         self.terms.tls = tls;
     }
 
-    /// Closes the connection of `path`, and replaces the path with `spec`, which may be a stream or
-    /// not.
+    /// Closes the connection of `path`, and replaces the path with `spec`, which may be a stream
+    /// or a path of datagrams.
     pub(super) fn replace(&mut self, now: Time, path: PathId, spec: &PathSpec) {
         self.places.remove(&path);
         let Some(kind) = spec.stream.clone() else { return };
@@ -552,8 +552,8 @@ impl StreamPath {
         }
     }
 
-    /// Adds the counters of the present connection to those of past ones, and resets the state that
-    /// belongs to it.
+    /// Adds the counters of the present connection to the counters of past connections, and resets
+    /// the state of the present connection.
     fn leave(&mut self) {
         self.replaces = false;
         self.slow.forget();

@@ -17,8 +17,8 @@ const UNKNOWN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0
 #[derive(Debug)]
 pub(in crate::split) struct StreamBytes {
     pub(in crate::split) path: PathId,
-    /// Our own address, and that of the first hop. Both are unspecified if OpenSSH makes the
-    /// connection.
+    /// Our own address, and the address of the first hop. Both are unspecified if OpenSSH makes
+    /// the connection.
     pub(in crate::split) ends: (SocketAddr, SocketAddr),
     /// Maximum payload of a segment, in bytes.
     pub(in crate::split) segment: usize,

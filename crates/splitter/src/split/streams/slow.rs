@@ -26,8 +26,9 @@ pub(super) struct Slow {
 
 impl Slow {
     /// Records the delay of this path relative to the fastest path. Returns this `lag` if it has
-    /// been too large for too long. It is too large above [`LONGEST_PATIENCE`]: the far end waits
-    /// no longer for earlier datagrams, so the circuit's datagrams are delivered out of order.
+    /// been too large for too long. A lag above [`LONGEST_PATIENCE`] is too large: the far end
+    /// does not wait that long for earlier datagrams, so it delivers the circuit's datagrams out
+    /// of order.
     pub(super) fn note(&mut self, now: Time, lag: Option<Duration>) -> Option<Duration> {
         let lag = lag?;
         if lag <= LONGEST_PATIENCE {

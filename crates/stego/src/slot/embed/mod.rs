@@ -1,6 +1,6 @@
 //! `embed`: recorded shapes of connections (StegoTorus, section 4.1). Each end sends as many bytes
-//! as in the recording, after the same pause. All of these are hidden bytes, so the wire shows no
-//! length in clear.
+//! as in the recording, after the same pause. All bytes that an end sends are hidden bytes, so the
+//! wire shows no length in clear.
 //!
 //! The chopper's blocks form a stream that is independent of the steps of a shape: a block may
 //! begin in one step and end in the next. Padding fills the rest of a step.
@@ -51,8 +51,8 @@ const NUMBER: usize = 4;
 pub(crate) struct Numbers(hmac::Key);
 
 impl Numbers {
-    /// Creates the mask over the numbers of slots, for a bridge and a set of shapes. An end with
-    /// another set cannot read the numbers.
+    /// Creates the mask over the numbers of slots, for a bridge and a collection of shapes. An end
+    /// with other shapes cannot read the numbers.
     pub(crate) fn of(key: &BridgeKey, shapes: &Shapes) -> Numbers {
         let all = [b"anabranch stego shapes", &key.0[..], shapes.digest()].concat();
         Numbers(hmac::Key::new(hmac::HMAC_SHA256, &all))
@@ -76,17 +76,18 @@ impl Numbers {
     }
 }
 
-/// The position of a connection in its shape.
+/// The position of a connection in its shape (the recorded sizes and pauses that it imitates).
 #[derive(Debug)]
 struct Course {
     steps: Arc<[Step]>,
     /// Whether this end is the client.
     up: bool,
-    /// Index of the current step of the shape.
+    /// Index of the current step of the shape (the recorded sizes and pauses that the connection
+    /// imitates).
     at: usize,
-    /// Number of bytes of the current step that were received.
+    /// Number of bytes of the current step (bytes that one end sends in a row) that were received.
     came: usize,
-    /// Time at which the previous step ended.
+    /// Time at which the previous step (bytes that one end sends in a row) ended.
     since: Option<Time>,
     /// Whether the pause before the current step is over.
     ready: bool,
@@ -100,7 +101,8 @@ impl Course {
         Course { steps, up, at: 0, came: 0, since: None, ready: false, queue }
     }
 
-    /// Returns the current step if it is this end's turn to send, else `None`.
+    /// Returns the current step (the bytes that one end sends in a row) if it is this end's turn
+    /// to send, else `None`.
     fn own(&self) -> Option<Step> {
         self.steps.get(self.at).copied().filter(|step| step.up == self.up)
     }
@@ -125,8 +127,8 @@ impl Course {
         self.since = Some(now);
     }
 
-    /// Returns the number of hidden bytes for which the current step has room, in addition to the
-    /// queued ones.
+    /// Returns how many hidden bytes the current step can still take, in addition to the queued
+    /// ones. `taken` bytes of the step are used for other data.
     fn wants(&self, taken: usize) -> usize {
         self.own().map_or(0, |step| step.bytes.saturating_sub(taken + self.queue.len()))
     }
@@ -154,7 +156,7 @@ impl Course {
         self.next(now);
     }
 
-    /// Processes bytes that belong to the other end's steps.
+    /// Processes bytes that belong to steps (bytes sent in a row) of the other end.
     fn receive(&mut self, now: Time, mut bytes: usize) -> Result<(), NotCover> {
         while bytes > 0 {
             let step = self.steps.get(self.at).filter(|step| step.up != self.up);
@@ -179,7 +181,8 @@ pub(super) struct ClientSlot {
 }
 
 impl ClientSlot {
-    /// Creates a connection with one of the shapes in `context`, chosen by `hint` and `draw`.
+    /// Creates a connection with one of the shapes (recorded sizes and pauses of connections) in
+    /// `context`, chosen by `hint` and `draw`.
     pub(super) fn new(context: Arc<SharedContext>, hint: LoadHint, draw: u16) -> ClientSlot {
         let number = context.covers.shapes.choose(hint, draw);
         let (course, hold) = (
@@ -257,19 +260,22 @@ impl ClientEnd for ClientSlot {
 #[derive(Debug)]
 pub(super) struct ServerSlot {
     context: Arc<SharedContext>,
-    /// Bytes that were received before the shape is known.
+    /// Bytes that were received before the shape (the recorded sizes and pauses that the
+    /// connection imitates) is known.
     first: Vec<u8>,
     course: Option<Course>,
 }
 
 impl ServerSlot {
-    /// Creates the server's end of a connection, whose shape may be any of those in `context`.
+    /// Creates the server's end of a connection. The shape (the recorded sizes and pauses that it
+    /// imitates) may be any shape in `context`.
     pub(super) fn new(context: Arc<SharedContext>) -> ServerSlot {
         ServerSlot { context, first: Vec::new(), course: None }
     }
 
-    /// Reads the shape's number once it has arrived. Returns the hidden bytes around it; `None` if
-    /// the number has not arrived.
+    /// Reads the number of the connection's shape (the recorded sizes and pauses that it imitates)
+    /// once the number has arrived. Returns the hidden bytes around it; `None` if the number has
+    /// not arrived.
     fn begin(&mut self, now: Time) -> Result<Option<Vec<u8>>, NotCover> {
         let Some((number, rest)) = self.first[TOKEN.min(self.first.len())..].split_first_chunk()
         else {

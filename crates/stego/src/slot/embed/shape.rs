@@ -6,22 +6,26 @@ use std::time::Duration;
 
 use aws_lc_rs::digest::{SHA256, digest};
 
-/// Maximum bytes of a step, so that a socket accepts it at once.
+/// Maximum bytes of a step (bytes that one end sends in a row), so that a socket accepts it at
+/// once.
 const STEP: usize = 16 << 10;
 /// Minimum bytes of the client's first step, which has to contain a handshake or a token and the
 /// shape's number. Also the minimum for the server's answer to it.
 const FIRST: usize = 64;
-/// Maximum pause before a step.
+/// Maximum pause before a step (bytes that one end sends in a row).
 const PAUSE: Duration = Duration::from_secs(10);
-/// Maximum number of steps in a shape.
+/// Maximum number of steps (amounts of bytes sent in a row) in a shape, the recorded sizes and
+/// pauses of a connection.
 const STEPS: usize = 4_096;
-/// Maximum number of shapes in a set.
+/// Maximum number of shapes in a collection.
 const SHAPES: usize = 1_024;
 /// Maximum number of characters in a shape's name.
 const NAME: usize = 64;
-/// Minimum bytes of the largest step in each direction, so that a chunk of the stream fits.
+/// Minimum bytes that the largest step of a direction must have, so that a chunk of the stream
+/// fits.
 const PIECE: usize = 600;
-/// Maximum gap between packets of one direction that belong to the same step.
+/// Maximum gap between packets of one direction that belong to the same step (bytes that one end
+/// sends in a row).
 const TOGETHER: Duration = Duration::from_millis(1);
 /// The built-in shapes, recorded by `bench/shapes.py`.
 const RECORDED: &str = include_str!("recorded.txt");
@@ -44,19 +48,19 @@ pub struct Shape {
     steps: Arc<[Step]>,
 }
 
-/// A set of shapes. Both ends must have the same set.
+/// A collection of shapes. Both ends must have the same collection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shapes {
     shapes: Arc<[Shape]>,
-    /// Indices of suitable shapes for each [`LoadHint`]. This and the following fields are computed
+    /// Indices of suitable shapes for each [`LoadHint`]. The fields from here on are computed
     /// once, because computing them for each connection would be slow.
     best: Arc<[Vec<usize>; 3]>,
     longest_pause: Duration,
     digest: [u8; 32],
 }
 
-/// Error: a text or a record is not a shape or a set of shapes. It contains the reason in one
-/// line.
+/// Error: a text or a record is not a shape, or not a collection of shapes. It contains the reason
+/// in one line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ShapeFault(String);
 
@@ -109,7 +113,7 @@ impl Shape {
     }
 
     /// Creates the shape of a recorded connection. Packets of one direction within 1 ms of each
-    /// other form a step, and longer pauses than 10 s are shortened to that. Steps before the
+    /// other form a step, and pauses of more than 10 s are shortened to 10 s. Steps before the
     /// first step that a client could begin with are dropped, and so are steps of the client at
     /// the end.
     ///
@@ -167,9 +171,9 @@ impl Shape {
         longest(true).max(longest(false))
     }
 
-    /// Returns the rate in bytes per second: of the client (`Some(true)`), of the server
-    /// (`Some(false)`) or of both (`None`). The duration is the sum of the pauses plus 100 ms;
-    /// network delay is not included.
+    /// Returns the rate in bytes per second. `way` selects the client's bytes (`Some(true)`), the
+    /// server's (`Some(false)`) or both (`None`). The duration is the sum of the pauses plus 100
+    /// ms; network delay is not included.
     fn rate(&self, way: Option<bool>) -> u64 {
         let counts = |step: &&Step| way.is_none_or(|up| step.up == up);
         let bytes: usize = self.steps.iter().filter(counts).map(|step| step.bytes).sum();
@@ -181,20 +185,20 @@ impl Shape {
 /// The expected load of a new connection. The variants have the order of [`Shapes::best`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LoadHint {
-    /// Few data are expected.
+    /// Little data is expected.
     Quiet,
-    /// Many data from the client are expected.
+    /// Much data from the client is expected.
     Up,
-    /// Many data from the server are expected.
+    /// Much data from the server is expected.
     Down,
 }
 
-/// Returns the number of bytes that the server sends before the client's next step.
+/// Returns the number of bytes that the server sends before the client sends again.
 fn answer(steps: &[Step]) -> usize {
     steps.iter().take_while(|step| !step.up).map(|step| step.bytes).sum()
 }
 
-/// Groups packets into steps of at most [`STEP`] bytes.
+/// Groups packets into steps (bytes that one end sends in a row) of at most [`STEP`] bytes.
 fn together(packets: &[Passed]) -> Vec<Step> {
     let (mut steps, mut before): (Vec<Step>, Option<Passed>) = (Vec::new(), None);
     for &(up, bytes, at) in packets.iter().filter(|(_, bytes, _)| *bytes > 0) {
@@ -242,7 +246,7 @@ impl Default for Shapes {
 }
 
 impl Shapes {
-    /// Creates a set of the given shapes.
+    /// Creates a collection of the given shapes.
     ///
     /// # Errors
     /// There are no shapes or more than 1,024, two have the same name, or one direction has no
@@ -286,7 +290,7 @@ impl Shapes {
         })
     }
 
-    /// Parses a set of shapes: lines `shape NAME`, each followed by its steps as `up BYTES
+    /// Parses a collection of shapes: lines `shape NAME`, each followed by its steps as `up BYTES
     /// MILLISECONDS` or `down BYTES MILLISECONDS`. Empty lines and lines that begin with `#` are
     /// ignored.
     ///
@@ -328,10 +332,10 @@ impl Shapes {
         Shapes::new(shapes)
     }
 
-    /// Returns the built-in set of shapes.
+    /// Returns the built-in shapes.
     ///
     /// # Panics
-    /// The built-in set cannot be parsed. A test excludes this.
+    /// The built-in text of the shapes cannot be parsed. A test excludes this.
     #[must_use]
     pub fn recorded() -> Shapes {
         Shapes::parse(RECORDED).expect("the recorded set is read by a test")
@@ -343,7 +347,7 @@ impl Shapes {
         &self.shapes
     }
 
-    /// Returns the hash that identifies this set.
+    /// Returns the hash that identifies this collection of shapes.
     pub(crate) fn digest(&self) -> &[u8; 32] {
         &self.digest
     }
@@ -353,15 +357,16 @@ impl Shapes {
         self.longest_pause
     }
 
-    /// Chooses a shape by the random number `draw`, among the third of the shapes that suit `hint`
-    /// best. Returns its index.
+    /// Chooses a shape (recorded sizes and pauses of a connection) by the random number `draw`,
+    /// among the third of the shapes that suit `hint` best. Returns its index.
     pub(crate) fn choose(&self, hint: LoadHint, draw: u16) -> usize {
         let best = &self.best[hint as usize];
         best[usize::from(draw) % best.len()]
     }
 }
 
-/// Returns the indices of the third of the shapes that suit `hint` best, best first.
+/// Returns the indices of the third of the shapes (recorded sizes and pauses of connections) that
+/// suit `hint` best, best first.
 fn best(shapes: &[Shape], hint: LoadHint) -> Vec<usize> {
     let rate = |shape: &Shape| match hint {
         LoadHint::Quiet => shape.rate(None),

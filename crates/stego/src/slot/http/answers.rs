@@ -1,5 +1,5 @@
-//! The answers of a server, by tier. Only this module contains the differences between generated
-//! bodies, pictures, and objects of a site.
+//! The answers of a server, by tier (the kind of body in which bytes are hidden). Only this module
+//! contains the differences between generated bodies, pictures, and objects of a site.
 
 use anabranch_multipath::Time;
 
@@ -27,8 +27,8 @@ pub(super) struct Course {
     object: usize,
     /// Index of the object that the client is to request next.
     next: usize,
-    /// State of the generator that chooses among several objects. Its input is the hidden bytes of
-    /// requests, which look random.
+    /// State of the generator that chooses among several objects. Its input consists of the hidden
+    /// bytes of requests, which look random.
     turn: u64,
 }
 
@@ -51,8 +51,8 @@ impl Answers {
         }
     }
 
-    /// Processes a request for `path` that contains the `hidden` bytes. For a site, chooses the
-    /// object to answer with.
+    /// Processes a request for `path` that contains the `hidden` bytes. If bytes are hidden in
+    /// objects of a site, chooses the object of the answer.
     pub(super) fn asked(&mut self, heads: &Heads, path: &str, hidden: &[u8]) {
         if let Answers::Objects(course) = self {
             let drawn = hidden.first_chunk().map_or(0, |bytes| u64::from_be_bytes(*bytes));
@@ -119,7 +119,7 @@ impl Answers {
         body
     }
 
-    /// Appends the head of the answer, whose body has `length` bytes.
+    /// Appends the head of an answer. The answer's body has `length` bytes.
     pub(super) fn head(&self, heads: &Heads, facts: HeadFacts, length: usize, out: &mut Vec<u8>) {
         let HeadFacts { now, closes, modified } = facts;
         match self {
@@ -136,7 +136,7 @@ impl Answers {
 /// Begins to read the body of an answer that has this head.
 ///
 /// # Errors
-/// The tier has no bodies of this kind.
+/// The tier (the kind of body in which bytes are hidden) has no such bodies.
 pub(super) fn body(tier: Tier, answer: &AnswerHead) -> Result<Body, NotCover> {
     match tier {
         Tier::Site => Body::of_site(&answer.kind, answer.length),
@@ -144,8 +144,8 @@ pub(super) fn body(tier: Tier, answer: &AnswerHead) -> Result<Body, NotCover> {
     }
 }
 
-/// Passes the hidden bytes of an answer to `each`. For a site, stores the path of the next request
-/// in `next_path`.
+/// Passes the hidden bytes of an answer to `each`. If bytes are hidden in objects of a site,
+/// stores the path of the next request in `next_path`.
 ///
 /// # Errors
 /// The answer of a site contains no such path.

@@ -1,4 +1,4 @@
-//! Bodies of requests and answers, by tier.
+//! Bodies of requests and answers, by tier (the way in which they hide bytes).
 
 use base64ct::{Base64UrlUnpadded, Encoding};
 
@@ -18,9 +18,9 @@ pub enum Tier {
     Opaque,
     /// The body is JSON, with a list of strings in base64url.
     Text,
-    /// Answers are pictures; requests are those of [`Tier::Opaque`].
+    /// Answers are pictures. Requests have the form of [`Tier::Opaque`].
     Image,
-    /// Answers are objects of a site; requests are those of [`Tier::Opaque`].
+    /// Answers are objects of a site. Requests have the form of [`Tier::Opaque`].
     Site,
 }
 
@@ -42,7 +42,8 @@ impl Tier {
         }
     }
 
-    /// Returns the tier of the requests whose answers have this tier.
+    /// Returns the tier (the way of hiding bytes) of the requests that belong to answers of this
+    /// tier.
     pub(super) fn upwards(self) -> Tier {
         if matches!(self, Tier::Image | Tier::Site) { Tier::Opaque } else { self }
     }
@@ -121,7 +122,7 @@ impl Body {
     /// Begins to read a body of `length` bytes.
     ///
     /// # Errors
-    /// No body of this tier has this length.
+    /// No body of this kind has this length.
     pub(super) fn new(tier: Tier, length: usize) -> Result<Body, NotCover> {
         if !(1..=LARGEST).contains(&length) {
             return Err(NotCover);
@@ -145,11 +146,11 @@ impl Body {
         Ok(body)
     }
 
-    /// Removes the body's part from the front of `bytes`, and passes the hidden bytes in it to
-    /// `each`. Returns whether the body is complete.
+    /// Removes the part that belongs to the body from the front of `bytes`, and passes the hidden
+    /// bytes in it to `each`. Returns whether the body is complete.
     ///
     /// # Errors
-    /// The bytes are not a body of this tier.
+    /// The bytes are not a body of the expected kind.
     pub(super) fn take(
         &mut self,
         bytes: &mut &[u8],

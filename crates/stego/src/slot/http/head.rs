@@ -90,8 +90,8 @@ impl Heads {
         REQUEST_MOST + 3 * self.context.host.len()
     }
 
-    /// Writes a GET that contains the `hidden` bytes. It requests `path`, or a path derived from
-    /// the bridge's key if that is `None`.
+    /// Writes a GET that contains the `hidden` bytes. It requests `path`, or, if that is `None`, a
+    /// path derived from the bridge's key.
     pub(super) fn get(
         &self,
         now: Time,
@@ -179,13 +179,14 @@ impl Heads {
         &self.context.covers.site
     }
 
-    /// Returns the mask of notes. A note contains the path of the next request.
+    /// Returns the mask that encrypts notes. A note is the path of the next request, hidden in an
+    /// answer.
     pub(super) fn notes(&self) -> &Notes {
         &self.context.notes
     }
 
-    /// Writes the head of an answer with an object of the site, whose body has `length` bytes.
-    /// `closes` is whether the connection closes after the answer.
+    /// Writes the head of an answer that contains an object of the site. The answer's body has
+    /// `length` bytes. `closes` is whether the connection closes after the answer.
     pub(super) fn object(
         &self,
         now: Time,

@@ -28,7 +28,7 @@ pub(crate) struct Picture {
     scan: Vec<u8>,
     /// Positions of restart markers in `scan`.
     restarts: Vec<usize>,
-    /// Position and length of each run of bits that may have any value.
+    /// Position and length of each group of consecutive bits that may have any value.
     free: Vec<(u32, u8)>,
 }
 
@@ -59,8 +59,8 @@ impl Picture {
         bits.as_chunks::<8>().0.iter().map(|bits| byte(bits)).collect()
     }
 
-    /// Appends the picture's file with the bytes `hidden` in it. Drops those for which the picture
-    /// has no room.
+    /// Appends the picture's file with the bytes `hidden` in it. Drops the bytes at the end for
+    /// which the picture has no room.
     pub(crate) fn write(&self, hidden: &[u8], out: &mut Vec<u8>) {
         let mut scan = self.scan.clone();
         for (number, at) in self.places().take(hidden.len() * 8).enumerate() {
@@ -297,7 +297,8 @@ impl Frame {
         (units, self.components.iter().map(|one| (*one, one.across * one.down)).collect())
     }
 
-    /// Returns the free bits of a scan: position and length of each run.
+    /// Returns the bits of a scan that may have any value: position and length of each group of
+    /// consecutive bits.
     fn walk(&self, scan: &[u8], restarts: &[usize]) -> Result<Vec<(u32, u8)>, NotPicture> {
         let (units, blocks) = self.units();
         let in_unit: usize = blocks.iter().map(|(_, count)| count).sum();

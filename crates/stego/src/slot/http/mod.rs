@@ -54,7 +54,7 @@ pub(super) const OPAQUE: Family = Family {
     client: |family, context, _, _| client(family, context, Tier::Opaque),
     server: |family, context| server(family, context, Tier::Opaque),
 };
-/// The same, in many short connections.
+/// Bodies of hidden bytes without encoding, in many short connections.
 pub(super) const OPAQUE_SHORT: Family = Family {
     name: "http-opaque-short",
     about: "HTTP; data hidden as binary bodies, in many short connections",
@@ -72,7 +72,7 @@ pub(super) const TEXT: Family = Family {
     server: |family, context| server(family, context, Tier::Text),
     ..OPAQUE
 };
-/// The same, in many short connections.
+/// Bodies of JSON, in many short connections.
 pub(super) const TEXT_SHORT: Family = Family {
     name: "http-text-short",
     about: "HTTP; data hidden as text, in many short connections",
@@ -82,7 +82,7 @@ pub(super) const TEXT_SHORT: Family = Family {
     chunk: 2_600,
     ..TEXT
 };
-/// Pictures. The client does not know how many bytes one hides.
+/// Pictures. The client does not know in advance how many bytes a picture hides.
 pub(super) const IMAGE: Family = Family {
     name: "http-image",
     about: "HTTP; data hidden in your pictures",
@@ -92,7 +92,7 @@ pub(super) const IMAGE: Family = Family {
     server: |family, context| server(family, context, Tier::Image),
     ..OPAQUE
 };
-/// Objects of a site. The client does not know how many bytes one hides.
+/// Objects of a site. The client does not know in advance how many bytes an object hides.
 pub(super) const SITE: Family = Family {
     name: "http-site",
     about: "HTTP; data hidden in the objects of your web site",
@@ -112,12 +112,12 @@ fn server(family: &Family, context: &Arc<SharedContext>, tier: Tier) -> Box<dyn 
     Box::new(ServerSlot::new(Arc::clone(context), tier, family.most))
 }
 
-/// Maximum number of hidden bytes in a GET without padding. They have 150 characters, so the GET
-/// is no longer than a browser's requests. Padding would make it longer.
+/// Maximum number of hidden bytes in a GET without padding. Encoded, they have 150 characters, so
+/// the GET is no longer than a browser's requests. Padding would make it longer.
 const SMALL: usize = 112;
-/// Possible numbers of hidden bytes in longer GETs; for more, a POST is used. 704 bytes have 939
-/// characters, and hold a cell of Tor within TLS and an acknowledgement. A browser's requests are
-/// as long on sites with cookies.
+/// Possible numbers of hidden bytes in longer GETs; larger numbers use a POST. 704 bytes become
+/// 939 characters, and can contain a cell of Tor within TLS and an acknowledgement. A browser's
+/// requests are as long on sites with cookies.
 const GETS: [usize; 4] = [192, 256, 448, 704];
 /// Maximum number of hidden bytes in a message.
 const MOST: usize = 64 << 10;
@@ -127,7 +127,8 @@ const LARGEST: usize = 128 << 10;
 const HOLD: Duration = Duration::from_secs(4);
 /// Maximum number of requests per connection; servers have such limits, too (nginx: 1,000).
 const REQUESTS: u32 = 900;
-/// Minimum number of remaining bytes, in each direction, for a further exchange.
+/// Minimum number of remaining bytes, in each direction, that a connection must still be able to
+/// carry for a further exchange (usually a request and its answer).
 const LEAST: usize = 3_000;
 
 /// The numbers of bytes and requests that a connection may still carry.
@@ -168,8 +169,8 @@ pub(super) struct ClientSlot {
     stage: ClientStage,
     /// Whether the server has announced that it closes the connection after its answer.
     closes: bool,
-    /// The path to request next, from the last answer of this connection or another one; `None` if
-    /// there is none.
+    /// The path to request next, from the last answer of any connection that named one; `None` if
+    /// no answer did.
     next_path: Option<String>,
 }
 
@@ -182,7 +183,7 @@ enum ClientStage {
 
 impl ClientSlot {
     /// Creates the client's end of a connection. It may carry `most` bytes in each direction, or
-    /// any number if that is `None`.
+    /// any number if `most` is `None`.
     pub(super) fn new(context: Arc<SharedContext>, tier: Tier, most: Option<usize>) -> ClientSlot {
         let (heads, left) = (Heads::new(context, tier), Left::new(most));
         let (inbox, stage, next_path) = (Vec::new(), ClientStage::Idle, None);
@@ -297,7 +298,8 @@ enum ServerStage {
 }
 
 impl ServerSlot {
-    /// Creates the server's end of a connection. The arguments are those of [`ClientSlot::new`].
+    /// Creates the server's end of a connection. The arguments have the same meaning as for
+    /// [`ClientSlot::new`].
     pub(super) fn new(context: Arc<SharedContext>, tier: Tier, most: Option<usize>) -> ServerSlot {
         let (heads, left) = (Heads::new(context, tier), Left::new(most));
         let (inbox, stage, modified) = (Vec::new(), ServerStage::Head, None);

@@ -7,11 +7,11 @@ use crate::slot::RESERVE;
 const LONGEST: usize = 120_000;
 /// Minimum number of bytes that a picture has to hide: the length of the longest acknowledgement.
 const LEAST: usize = 1_536;
-/// Number of pictures among which an answer's is chosen. If there are many data, these are the
-/// cheapest per hidden byte, otherwise the shortest that hide enough.
+/// Number of pictures from which one is chosen for an answer. If there is much data, these are the
+/// pictures with the lowest cost per hidden byte, otherwise the shortest that hide enough.
 const CHOICE: usize = 4;
 /// Cost of an answer in bytes, in addition to its picture: heads, acknowledgements, and the time
-/// until the next request, in which the line is idle.
+/// without traffic until the next request.
 const EACH: usize = 4_096;
 
 /// Pictures for hiding bytes in answers: baseline JPEGs of up to 120,000 bytes.
@@ -82,7 +82,7 @@ impl Pictures {
         self.entries.is_empty()
     }
 
-    /// Returns the index of the picture for answer number `turn`, if there are many data.
+    /// Returns the index of the picture for answer number `turn`, if there is much data.
     fn usual(&self, turn: usize) -> Option<usize> {
         self.cheapest.get(turn % self.cheapest.len().max(1)).copied()
     }
@@ -92,9 +92,9 @@ impl Pictures {
         self.usual(turn).map_or(0, |place| self.entries[place].capacity)
     }
 
-    /// Chooses a picture for `hidden` bytes, which are at most [`Pictures::room`] of this `turn`.
-    /// Returns the picture's index and the number of bytes it will hide: `hidden`, or enough more
-    /// for padding.
+    /// Chooses a picture for `hidden` bytes, at most as many as [`Pictures::room`] returns for
+    /// `turn`. Returns the picture's index and the number of bytes it will hide: `hidden`, or
+    /// enough more for padding.
     pub(super) fn choose(&self, hidden: usize, turn: usize) -> (usize, usize) {
         let takes = |&place: &usize| {
             let entry = &self.entries[place];

@@ -73,7 +73,7 @@ impl Picture for Model {
 }
 
 impl Model {
-    /// Returns two lines about the whole run.
+    /// Returns two lines about the far end as a whole.
     fn whole(&self, ink: Palette) -> Text<'static> {
         let clients = self.snapshot.clients.iter().filter(|client| client.up).count();
         let [inward, outward] = self.rates().map(|rate| scaled(rate, "bit/s"));

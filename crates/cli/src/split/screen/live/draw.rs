@@ -56,7 +56,8 @@ impl Picture for Model {
         names(&ORDERS)
     }
 
-    /// Returns the height of the view: a line about the run, the table of paths, and sessions.
+    /// Returns the height of the view: a line about the splitter as a whole, the table of paths,
+    /// and sessions.
     fn height(&self) -> u16 {
         self.table_height().saturating_add(1 + SESSIONS)
     }
@@ -90,7 +91,7 @@ impl Model {
         u16::try_from(self.book.paths().max(self.rows.len())).unwrap_or(u16::MAX).saturating_add(1)
     }
 
-    /// Returns the line about the whole run.
+    /// Returns the line about the splitter as a whole.
     fn whole(&self, ink: Palette) -> Line<'static> {
         let [up, down] = self.rates().map(|rate| scaled(rate, "bit/s"));
         let sessions = self.snapshot.sessions;

@@ -1,5 +1,5 @@
-//! Finder 1, a rule that finds the positions in a site's bodies at which bytes can be hidden. A
-//! reader applies the same rule to the changed body and finds the same positions, so no database
+//! "Finder 1": the rule that finds the positions in a site's bodies at which bytes can be hidden.
+//! A reader applies the same rule to the changed body and finds the same positions, so no database
 //! has to be shared.
 
 use base64ct::{Base64UrlUnpadded, Encoding};
@@ -12,7 +12,7 @@ const RUN: usize = 32;
 /// Threshold of the chi-square statistic with 255 degrees of freedom. For random bytes the
 /// statistic is 255 on average, and above 380 once in a million.
 const CHI_SQUARE: f64 = 380.0;
-/// Minimum number of bytes for the chi-square test.
+/// Minimum number of bytes for which the chi-square test is meaningful.
 const TELLING: usize = 1_024;
 
 /// The part of a body that hides bytes.
@@ -75,8 +75,8 @@ pub(super) fn is_random(body: &[u8]) -> bool {
 }
 
 /// Returns the position and length of each string that can hide bytes. Such strings are in quotes,
-/// consist of base64url characters, and do not precede a colon, as the names of JSON members do. A
-/// length is a multiple of 4.
+/// consist of base64url characters, and are not followed by a colon (which would make them names
+/// of JSON members). A length is a multiple of 4.
 pub(super) fn runs(body: &[u8]) -> Vec<(usize, usize)> {
     let (mut runs, mut at) = (Vec::new(), 0);
     while at < body.len() {
@@ -101,8 +101,8 @@ pub(super) fn runs(body: &[u8]) -> Vec<(usize, usize)> {
     runs
 }
 
-/// Appends `body` with the bytes `hidden` in its runs. Drops those for which the runs have no
-/// room.
+/// Appends `body` with the bytes `hidden` in the strings that `runs` lists by position and length.
+/// Drops the bytes for which these strings have no room.
 pub(super) fn fill(body: &[u8], runs: &[(usize, usize)], hidden: &[u8], out: &mut Vec<u8>) {
     let (mut hidden, begins) = (hidden, out.len());
     out.extend_from_slice(body);

@@ -143,8 +143,7 @@ impl Object {
         }
     }
 
-    /// Builds the object's body with the bytes `hidden` in it, which must be as many as
-    /// [`Object::hides`].
+    /// Builds the object's body with the bytes `hidden` in it, exactly [`Object::hides`] of them.
     #[must_use]
     pub fn changed(&self, hidden: &[u8]) -> Vec<u8> {
         let mut out = Vec::new();
@@ -193,8 +192,8 @@ impl Object {
         out.extend_from_slice(text.as_bytes());
     }
 
-    /// Returns the `ETag` for a body of `length` bytes. Returns `None` unless the recorded one
-    /// ends with the recorded length, as nginx's do.
+    /// Returns the `ETag` for a body of `length` bytes. Returns `None` unless the recorded tag
+    /// ends with the recorded length, as nginx's tags do.
     fn tag(&self, length: usize) -> Option<String> {
         let said = |name: &str| {
             let line = self.headers.iter().find(|(of, _)| of.eq_ignore_ascii_case(name));
@@ -243,8 +242,8 @@ pub struct Site {
 }
 
 impl Site {
-    /// Adds a page that consists of these objects. An object whose path is already known is
-    /// replaced by the known one. An empty page is ignored.
+    /// Adds a page that consists of these objects. If the site already has an object with the same
+    /// path, that object is used instead of the new one. An empty page is ignored.
     pub fn add(&mut self, page: Vec<Object>) {
         let mut places = Vec::new();
         for object in page {
@@ -283,8 +282,8 @@ impl Site {
     }
 
     /// Returns the index of the object to request after `object`: the next one on a page that
-    /// contains `object`, or the first one of any page if `object` is the last. `turn` chooses
-    /// among several.
+    /// contains `object`, or the first one of any page if `object` is the last. `turn` chooses if
+    /// several objects are possible.
     pub(in crate::slot::http) fn next(&self, object: usize, turn: usize) -> usize {
         let behind = |page: &Vec<usize>| {
             let at = page.iter().position(|one| *one == object)?;

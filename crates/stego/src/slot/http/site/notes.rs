@@ -6,15 +6,17 @@ use super::super::NotCover;
 use super::path_is_plain;
 use crate::keys::BridgeKey;
 
-/// Number of hidden bytes before a note. They are random and unique to the answer.
+/// Number of hidden bytes before a note (the path of the next request). They are random and unique
+/// to the answer.
 const FIRST: usize = 16;
 
-/// The mask of notes. Any holder of the bridge line can remove it.
+/// The mask that encrypts notes (the paths of next requests). Any holder of the bridge line can
+/// remove it.
 #[derive(Clone, Debug)]
 pub(crate) struct Notes(hmac::Key);
 
 impl Notes {
-    /// Number of bytes in a note in addition to the path.
+    /// Number of bytes that a note (the path of the next request) has in addition to the path.
     pub(crate) const LENGTH: usize = 1;
 
     /// Creates the mask for the bridge with this key.
@@ -31,8 +33,8 @@ impl Notes {
         }
     }
 
-    /// Inserts a note with `path` into the `hidden` bytes of an answer, of which there must be at
-    /// least 16. Returns the result.
+    /// Inserts a note with `path` into the `hidden` bytes of an answer, at least 16 of them.
+    /// Returns the result.
     pub(crate) fn write(&self, hidden: &[u8], path: &str) -> Vec<u8> {
         let (first, rest) = hidden.split_at(FIRST.min(hidden.len()));
         let length = u8::try_from(path.len()).unwrap_or(0);
