@@ -1,21 +1,22 @@
-//! Assigns each neighbouring relay to one shard of this relay. That shard holds the *claim*, and
-//! has the link to the neighbour. Circuits of other shards use the same link, so that two relays
-//! need only one.
+//! Assigns each neighbouring relay to one shard (parallel core) of this relay. That shard holds
+//! the *claim* on the neighbour, and has the link to it. Circuits of other shards use the same
+//! link, so that two relays need only one link.
 
 use std::collections::BTreeMap;
 
-/// Links of all shards to other relays, by the neighbour's RSA identity. For each neighbour, shards
-/// are in the order of their first link, each with its number of links, open or being opened. The
-/// first shard holds the claim. When its last link closes, the next shard holds it.
+/// Links of all shards to other relays, by the neighbour's RSA identity. For each neighbour, the
+/// shards are listed in the order of their first link. Each has the number of its links that are
+/// open or being opened. The first shard holds the claim. When its last link closes, the next
+/// shard gets the claim.
 #[derive(Debug, Default)]
 pub struct Claims {
     held: BTreeMap<[u8; 20], Vec<(usize, usize)>>,
 }
 
 impl Claims {
-    /// Returns the shard whose link to `neighbour` the shard `shard` must use. Call this before
-    /// `shard` dials `neighbour`. If the result is `shard` itself, it dials, and calls
-    /// [`Claims::gone`] when the link has closed.
+    /// Returns the shard that has the link to `neighbour`, for use by `shard`. Call this before
+    /// `shard` opens a link to `neighbour`. If the result is `shard` itself, that shard opens the
+    /// link, and calls [`Claims::gone`] after the link has closed.
     pub fn claim(&mut self, neighbour: [u8; 20], shard: usize) -> usize {
         match self.held.get(&neighbour).and_then(|shards| shards.first()) {
             Some(&(other, _)) if other != shard => other,
