@@ -185,8 +185,8 @@ impl Set {
         Outlet { queued: queued as u64, blocked, wanting: self.streams.is_wanting() }
     }
 
-    /// Handles a message of a stream. [`Streams::comes_by`] must have set the leg on which the
-    /// message arrived.
+    /// Handles a message of a stream. [`Streams::set_arrival_leg`] must have set the leg on which
+    /// the message arrived.
     ///
     /// # Errors
     /// Returns the violation if the other end broke the protocol.

@@ -1,5 +1,6 @@
-//! Sets whose legs join at this relay, from which one circuit continues, the *trunk*
-//! (`docs/spec/middle-merge.md`). To the relays beyond, the trunk is a circuit like any other.
+//! Sets whose legs join at this relay. From here one circuit continues, the *trunk*
+//! (`docs/spec/middle-merge.md`). To the relays after this one, the trunk is a circuit like any
+//! other.
 
 use anabranch_multipath::Time;
 
@@ -14,7 +15,7 @@ use crate::wire::extend::Extend;
 use crate::wire::message::{DestroyReason, RelayCommand};
 
 impl Relay {
-    /// Handles the client's request to extend a set beyond this relay.
+    /// Handles the client's request to extend a set to a relay after this one.
     ///
     /// # Errors
     /// The set's legs do not join here, the set is already extended, or it may not be extended to
@@ -43,7 +44,7 @@ impl Relay {
         Ok(())
     }
 
-    /// Makes the leg `index` carry cells of the trunk from now on, with a large initial window.
+    /// Makes the leg `index` carry cells of the trunk from now on. The leg's window begins large.
     pub(super) fn pass_cells_by(&mut self, index: u32) {
         let parts = self.circuits.get_mut(index).and_then(Ending::parts);
         if let Some((_, Some(leg), _)) = parts {
@@ -51,20 +52,20 @@ impl Relay {
         }
     }
 
-    /// Returns the set that has the circuit `index` as a leg, if its legs join at this relay.
+    /// Returns the set of the leg `index`, if the set's legs join at this relay.
     fn merged_set_of(&self, index: u32) -> Option<SetId> {
         let id = self.set_of(index)?;
         self.sets.get(id.0)?.is_merged().then_some(id)
     }
 
-    /// Sends EXTENDED2 for the trunk of the set `id` to the client, on any leg.
+    /// Sends EXTENDED2 for the trunk of the set `id` to the client, on any one leg.
     pub(super) fn send_trunk_answer(&mut self, now: Time, id: SetId, data: &[u8]) {
         let leg = self.several(id).and_then(|several| several.preferred());
         self.send_control_by(now, id, leg, RelayCommand::EXTENDED2, data);
     }
 
-    /// Handles a cell that arrived on the leg `index` and is not addressed to this relay. It is a
-    /// cell of the trunk, or a violation.
+    /// Handles a cell that arrived on the leg `index` and is not addressed to this relay. The cell
+    /// must belong to the trunk; otherwise it is a violation.
     pub(super) fn pass_by_leg(&mut self, now: Time, index: u32, command: Command, body: &mut Body) {
         let set = self.merged_set_of(index).ok_or(CircuitFault::Unrecognised);
         let taken = set.and_then(|id| self.take_cell_by_leg(now, id, index, (command, body)));
