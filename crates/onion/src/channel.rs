@@ -143,7 +143,7 @@ pub enum CellOutcome {
     Export([u8; 32]),
 }
 
-/// A violation of the protocol by a neighbour, because of which the link is closed.
+/// A violation of the protocol by a neighbour, for which the link is closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// A cell that is not allowed at this point.
@@ -310,7 +310,7 @@ impl Channel {
         self.stage == Stage::Open
     }
 
-    /// Returns the time by which the handshake must be complete; `None` once it is complete.
+    /// Returns the time limit of the handshake; `None` once it is complete.
     pub fn deadline(&self) -> Option<Time> {
         (!self.is_open()).then_some(self.start.now + HANDSHAKE)
     }

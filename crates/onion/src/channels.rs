@@ -138,7 +138,7 @@ pub(crate) struct Link {
     pub(crate) beside: Option<QuicOffer>,
     /// True if the link was opened for one circuit, and closes with that circuit.
     pub(crate) is_dedicated: bool,
-    /// Token by which a QUIC link identifies this link, if the neighbour opened this link.
+    /// Token that identifies this link to a QUIC link, if the neighbour opened this link.
     pub(crate) token: Option<TlsLinkToken>,
     /// On a QUIC link: true once both ends know whether it runs alongside a TLS link.
     pub(crate) is_joined: bool,
@@ -184,8 +184,8 @@ pub(crate) struct QuicOffer {
     pub(crate) failed: u32,
     /// Time of the next attempt; `None` if no attempt is scheduled.
     pub(crate) again: Option<Time>,
-    /// Token by which the QUIC link identifies the link alongside it; zeros if its circuits cannot
-    /// move there.
+    /// Token that identifies the link alongside the QUIC link; zeros if the QUIC link's circuits
+    /// cannot move there.
     pub(crate) token: TlsLinkToken,
     /// True while a QUIC link is being opened alongside this link. At most one is being opened to
     /// each relay at a time.

@@ -48,8 +48,8 @@ const DIRTY: Duration = Duration::from_secs(600);
 /// Maximum age of a demand (a request for a circuit). An older demand is refused if no circuit was
 /// found for it, or no exit answered (C tor's `SocksTimeout`).
 const PATIENCE: Duration = Duration::from_secs(120);
-/// Number of unused circuits to have ready (`AHEAD`), and the port to which their exits must allow
-/// connections (`USUAL_PORT`).
+/// Number of unused circuits to have ready (`AHEAD`). Their exits must allow connections to the
+/// port `USUAL_PORT`.
 const AHEAD: usize = 2;
 const USUAL_PORT: u16 = 443;
 /// Maximum number of circuits that are being built at a time.
@@ -121,8 +121,8 @@ pub enum Order {
     Build(CircuitKey, Vec<Hop>),
     /// Tear a circuit down.
     Destroy(CircuitKey),
-    /// Link the first circuit as a leg (one of several parallel circuits) of the set to which the
-    /// second circuit belongs. If there is no second circuit, make a new set.
+    /// Link the first circuit as a leg (one of several parallel circuits) of the second circuit's
+    /// set. If there is no second circuit, make a new set.
     Link(CircuitKey, Option<CircuitKey>),
     /// Make this circuit the first leg of a new set. The set's legs join at the last relay of this
     /// circuit, and the set continues from there through these hops.
@@ -245,7 +245,7 @@ pub struct CircuitManager {
     wanted_legs: Option<usize>,
     /// Design of the client's sets, which combine several circuits.
     design: Design,
-    /// Criterion by which a circuit is selected for a stream.
+    /// Criterion for selecting a circuit for a stream.
     selection: Selection,
     /// Age at which a leg is replaced if its set still has streams.
     leg_age: Option<Duration>,
@@ -414,7 +414,7 @@ impl CircuitManager {
         self.demands.retain(|pending| pending.demand.number != number);
     }
 
-    /// Sets the criterion by which a circuit is selected for a stream.
+    /// Sets the criterion for selecting a circuit for a stream.
     pub fn set_selection(&mut self, selection: Selection) {
         self.selection = selection;
     }

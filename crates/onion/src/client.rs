@@ -66,9 +66,9 @@ pub struct Config {
     pub padding: Amount,
     /// Design of sets, which combine several circuits.
     pub design: Design,
-    /// Scheduler that distributes messages among the circuits of a set. If `None`, the scheduler
-    /// is the one of the design, or the one that the last relay requests. In designs other than
-    /// proposal 329, the client's LINK message requests the same scheduler from the last relay.
+    /// Scheduler that distributes messages among the circuits of a set. If `None`, the design
+    /// determines it, or else a request of the last relay. In designs other than proposal 329, the
+    /// client's LINK message requests the same scheduler from the last relay.
     pub dealing: Option<Dealing>,
 }
 

@@ -2,8 +2,8 @@
 //! when a link opens (tor-spec, "NETINFO cells").
 //!
 //! Our clock is wrong if the authorities disagree with it. If no authority has sent a time, it is
-//! wrong if several relays agree on another time. Apart from authorities, only relays to which we
-//! opened the link count, because anybody may open links to us and send any time.
+//! wrong if several relays agree on another time. Apart from authorities, a relay counts only if
+//! we opened the link, because anybody may open links to us and send any time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -109,9 +109,9 @@ impl Clocks {
         }
     }
 
-    /// Returns the number of seconds by which our clock is ahead, and the evidence for it. `start`
-    /// is the time that our clock would have shown when this process started. Returns `None` if
-    /// the evidence is not sufficient.
+    /// Returns our clock's error in seconds, positive if it is ahead, and the evidence for it.
+    /// `start` is the time that our clock would have shown when this process started. Returns
+    /// `None` if the evidence is not sufficient.
     fn ours(&self, start: i64) -> Option<(i64, Witness)> {
         let ahead =
             |(relay, (_, said)): (&[u8; 20], &(Time, i64))| (start.saturating_sub(*said), *relay);

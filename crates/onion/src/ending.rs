@@ -9,7 +9,7 @@ use crate::table::SetId;
 use crate::wire::cell::{Body, Command};
 use crate::wire::message::Format;
 
-/// The means by which a circuit's cells are carried: a link, or other circuits.
+/// The carrier of a circuit's cells: a link, or other circuits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Carrier {
     /// A link carries the cells. The lane is the link and the circuit's ID on it.

@@ -70,7 +70,7 @@ pub enum LinkFault {
     NotWhole,
     /// Too many links from one address have an incomplete handshake.
     TooManyHalfOpen,
-    /// The relay at the other end is not the one that we intended to reach.
+    /// The relay at the other end is not the intended one.
     WrongIdentity,
     /// A cell with the circuit ID 0, although its command requires a circuit.
     NoCircuit,

@@ -444,9 +444,9 @@ impl<R: NodeRole> Node<R> {
         true
     }
 
-    /// Sends `message` on the circuit number `nth` of those that end here, without checks. This is
-    /// for relay commands that this crate does not know. Such a message may cause the other end to
-    /// close the circuit. Returns false if not enough circuits end here.
+    /// Sends `message` without checks on the circuit number `nth`, counting only circuits that end
+    /// here. This is for relay commands that this crate does not know. Such a message may cause
+    /// the other end to close the circuit. Returns false if not enough circuits end here.
     pub fn send_message(&mut self, now: Time, nth: usize, message: Message<'_>) -> bool {
         let ends_here = |circuit: &mut R::Circuit| R::Circuit::parts(circuit).is_some();
         let indices: Vec<u32> = self.circuits.numbered().map(|(index, _)| index).collect();

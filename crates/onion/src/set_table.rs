@@ -35,7 +35,7 @@ pub trait SetTable: Send {
     /// Removes the set with `nonce` at `place`, because it has ended.
     fn leave(&mut self, nonce: &SetNonce, place: SetLocation);
 
-    /// Stores a leg for another shard. Returns a number by which that shard can fetch the leg.
+    /// Stores a leg for another shard. Returns a number that this shard can use to fetch the leg.
     fn hand_over(&mut self, orphan: Orphan) -> u64;
 
     /// Removes and returns the leg with the number `number`.

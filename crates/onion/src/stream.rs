@@ -48,7 +48,7 @@ pub(crate) struct ControlMessage {
     pub(crate) command: RelayCommand,
     pub(crate) stream: u16,
     pub(crate) data: Vec<u8>,
-    /// The leg to which the message refers, and on which it must be sent; `None` for any leg.
+    /// The leg that the message is about, and on which it must be sent; `None` for any leg.
     pub(crate) by: Option<PathId>,
 }
 
@@ -144,8 +144,8 @@ struct Arrived {
     bytes: usize,
     /// Number of bytes that wait for the program, including this cell's data.
     waiting: usize,
-    /// Number of bytes by which data may exceed the window. Data that waited in the set for an
-    /// earlier message arrives at once, and so may exceed it.
+    /// Maximum excess of data over the window, in bytes. Data that waited in the set for an
+    /// earlier message arrives at once, and so may exceed the window.
     burst: usize,
     /// The leg on which the cell arrived; `None` if that leg is closed.
     by: Option<PathId>,

@@ -26,8 +26,8 @@ pub(crate) enum StreamEvent {
     Readable(StreamKey),
     /// The stream has room for bytes from the program, after it had none.
     Room(StreamKey),
-    /// The peer closed the stream for this reason. The address is the one that the exit policy at
-    /// the peer does not allow, if any. The bytes are those that the program has not read yet.
+    /// The peer closed the stream for this reason. The address is given if the exit policy at the
+    /// peer does not allow it. The program has not read the bytes yet.
     Ended(StreamKey, EndReason, Option<IpAddr>, VecDeque<u8>),
     /// Our END message of the stream has been sent.
     Finished(StreamKey),
@@ -84,8 +84,8 @@ pub(crate) struct Streams {
     last_id: u16,
     say: VecDeque<ControlMessage>,
     happened: VecDeque<StreamEvent>,
-    /// Maximum number of bytes by which a stream's data may exceed its window. Data that waited
-    /// for earlier messages on other legs is delivered at once, and so may exceed the window.
+    /// Maximum excess of a stream's data over its window, in bytes. Data that waited for earlier
+    /// messages on other legs is delivered at once, and so may exceed the window.
     burst: usize,
     /// The legs on which data may be sent now, if streams have a window on each leg.
     open: Vec<PathId>,
@@ -330,7 +330,7 @@ impl Streams {
         }
     }
 
-    /// Sets the maximum number of bytes by which a stream's data may exceed its window.
+    /// Sets the maximum excess of a stream's data over its window, in bytes.
     pub(crate) fn allow_burst(&mut self, bytes: usize) {
         self.burst = bytes;
     }

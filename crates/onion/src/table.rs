@@ -1,5 +1,5 @@
 //! Tables of a core: circuits by indexes that are reused, streams by keys that are never reused,
-//! and relays to which links are being opened.
+//! and relays with the attempts to open links to them.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -31,8 +31,8 @@ impl<T> Slab<T> {
         self.free.last().copied().unwrap_or(self.values.len() as u32)
     }
 
-    /// Adds a value, and returns its index, which is the one that [`Slab::next_index`] returned
-    /// before.
+    /// Adds a value, and returns its index. [`Slab::next_index`] returns the same index before the
+    /// call.
     pub(crate) fn insert(&mut self, value: T) -> u32 {
         let index = self.next_index();
         match self.free.pop() {
@@ -148,8 +148,7 @@ impl StreamTable {
     }
 }
 
-/// The relays to which links are being opened, and the circuits that wait for each of these
-/// relays.
+/// The relays with attempts to open links to them, and the circuits that wait for each relay.
 #[derive(Default)]
 pub(crate) struct Dialling {
     targets: Vec<DialledRelay>,
@@ -164,7 +163,7 @@ struct LossyWait {
     until: Time,
 }
 
-/// A relay to which links are being opened.
+/// A relay with attempts to open links to it.
 struct DialledRelay {
     target: Target,
     /// Circuits that wait for a link, in the order in which they began to wait.

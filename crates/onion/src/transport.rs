@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anabranch_multipath::{LinkView, Time};
 
-/// Age up to which statistics are still used. Older ones are requested again.
+/// Age limit of statistics. Older statistics are requested again.
 const FRESH: Duration = Duration::from_millis(10);
 /// Binary logarithm of a period in nanoseconds: 2^27 ns (134 ms). Cells count as recent if they
 /// were sent in the present period or the previous one.

@@ -13,7 +13,7 @@ use crate::wire::cell::CELL;
 pub struct CellSeen {
     /// Time at which the cell was received, or passed to the link.
     pub time: Time,
-    /// The circuit to which the cell belongs.
+    /// The circuit of the cell.
     pub circuit: CircuitKey,
     /// True if the cell was sent to the guard, false if it was received.
     pub outward: bool,

@@ -21,8 +21,8 @@ const SAY: Duration = Duration::from_secs(1);
 const MOVING: Duration = Duration::from_secs(60);
 
 impl<R: NodeRole> Node<R> {
-    /// Offers QUIC links to the neighbour of the link `id`. The offer contains a token by which a
-    /// QUIC link identifies this link.
+    /// Offers QUIC links to the neighbour of the link `id`. The offer contains a token, which QUIC
+    /// links use to identify this link.
     pub(super) fn offer(&mut self, id: LinkId) {
         let Some(link) = self.channels.link(id) else { return };
         if link.channel.offers().is_some() {

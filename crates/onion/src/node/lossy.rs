@@ -262,9 +262,9 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// Adds the circuit `circuit` to those that wait for a link with lossy cells to the relay
-    /// `target`, and requests such a link. If a QUIC link to this relay exists but carries no
-    /// lossy cells, closes the circuit.
+    /// Makes the circuit `circuit` wait for a link with lossy cells to the relay `target`, and
+    /// requests such a link. If a QUIC link to this relay exists but carries no lossy cells,
+    /// closes the circuit.
     pub(crate) fn reach_lossy(&mut self, now: Time, target: Target, circuit: u32) {
         let (mut has_quic, mut offered) = (false, None);
         for (id, link) in self.channels.reaching(&target.rsa) {

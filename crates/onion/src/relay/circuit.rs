@@ -44,7 +44,8 @@ pub struct Circuit {
     /// True if the circuit's lossy cells are forwarded to another shard, which has taken over our
     /// end of the circuit.
     passes_lossy: bool,
-    /// The number by which another shard fetches our end of this circuit; `None` if no shard does.
+    /// The number that another shard uses to fetch our end of this circuit; `None` if no shard
+    /// does.
     pub(super) ticket: Option<u64>,
 }
 
@@ -175,8 +176,8 @@ impl Circuit {
 }
 
 impl Next {
-    /// Returns true if the circuit is an introduction or rendezvous point, or is joined to another
-    /// circuit as one.
+    /// Returns true if the circuit is used for an onion service: it is an introduction or
+    /// rendezvous point, is joined to another circuit, or waits for another shard's introduction.
     pub(super) fn is_of_services(&self) -> bool {
         matches!(self, Next::Point(_) | Next::Introducing(_) | Next::Joined(_) | Next::Across(_))
     }

@@ -52,8 +52,8 @@ pub(crate) enum LossyEvent {
 
 /// One end of a stream.
 struct LossyStream {
-    /// The key by which the program knows the stream. `None` before the exit has assigned one, and
-    /// once `left` is true.
+    /// The program's key for the stream. `None` before the exit has assigned one, and once `left`
+    /// is true.
     key: Option<StreamKey>,
     /// True once the program has closed the stream, or has been notified of the stream's end.
     left: bool,
@@ -77,7 +77,7 @@ pub(crate) struct LossyStreams {
     /// Streams that may have a segment to send.
     due: BTreeSet<u16>,
     timers: BTreeSet<(Time, u16)>,
-    /// Time to which the core has set a timer; `None` if it has set none.
+    /// Expiry time of the core's timer; `None` if the core has set none.
     armed: Option<Time>,
     /// Reset segments to send, as answers to segments of unknown streams.
     resets: VecDeque<Segment>,
@@ -523,8 +523,8 @@ impl LossyStreams {
         self.recent.push_back(id);
     }
 
-    /// Returns the time to which the core must set a timer. Returns `None` if an earlier timer is
-    /// already set, or if no timer is needed.
+    /// Returns the expiry time for a timer that the core must set. Returns `None` if an earlier
+    /// timer is already set, or if no timer is needed.
     pub(crate) fn alarm(&mut self) -> Option<Time> {
         let (next, _) = *self.timers.first()?;
         let is_earlier = self.armed.is_none_or(|armed| next < armed);

@@ -21,7 +21,7 @@ use crate::wire::cell::{Body, Command};
 use crate::wire::conflux::DesiredUx;
 use crate::wire::message::{Format, Message, RelayCommand};
 
-/// Maximum number of messages by which a leg's first SWITCH may skip ahead before the client has
+/// Maximum number of messages that a leg's first SWITCH may skip before the client has
 /// acknowledged any data. Arti closes a leg whose first SWITCH skips further before any message
 /// was delivered, although a larger number may be correct.
 const FIRST: u64 = 124;
@@ -59,7 +59,7 @@ pub(crate) struct Several {
     /// Format of messages in the cells of the set's legs. It is the same for all legs, so that a
     /// message that was sent on one leg can be sent again on any other.
     format: Option<Format>,
-    /// Time to which the timer for actions on the set's legs is set.
+    /// Expiry time of the timer for actions on the set's legs.
     tends_at: Option<Time>,
 }
 
@@ -118,8 +118,8 @@ impl Several {
             || *self.format.get_or_insert(format) == format
     }
 
-    /// Sets the timer for leg actions, if the next action is due before the time to which the
-    /// timer is set. Returns the new time, or `None` if the timer does not change.
+    /// Sets the timer for leg actions, if the next action is due before the timer expires. Returns
+    /// the new time, or `None` if the timer does not change.
     pub(crate) fn tends_sooner(&mut self, streams: bool) -> Option<Time> {
         let due = self.end.retransmitter()?.next_timeout(streams)?;
         let sooner = self.tends_at.is_none_or(|at| due < at);
@@ -423,8 +423,8 @@ impl Several {
         }
     }
 
-    /// Returns the scheduler and its settings. Those configured for this end are preferred to
-    /// those that the other end requests.
+    /// Returns the scheduler and its settings. A configuration of this end has priority over a
+    /// request of the other end.
     fn dealing(&self, desired: DesiredUx) -> Dealing {
         self.dealing.clone().unwrap_or_else(|| Dealing::as_desired(desired))
     }
