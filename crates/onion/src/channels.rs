@@ -82,7 +82,8 @@ pub struct Lane {
 }
 
 impl Lane {
-    /// A lane on no link: cells sent there are dropped.
+    /// A lane that belongs to no link: cells sent there are dropped. A lane is a circuit on a
+    /// link.
     pub(crate) const NOWHERE: Lane = Lane { link: LinkId::new(u8::MAX, 0), id: 0 };
 }
 
@@ -279,7 +280,7 @@ impl Channels {
         self.siblings.insert(shard, id);
     }
 
-    /// Returns the link to another shard of this relay.
+    /// Returns the link to another parallel core (shard) of this relay.
     pub(crate) fn sibling(&self, shard: usize) -> Option<LinkId> {
         self.siblings.get(&shard).copied()
     }
@@ -425,7 +426,7 @@ impl Channels {
         self.ready.pop_front()
     }
 
-    /// Returns the owner of `lane`.
+    /// Returns the owner of `lane` (a circuit on a link).
     pub(crate) fn owner(&self, lane: Lane) -> Option<Owner> {
         self.links.get(&lane.link)?.lanes.get(&lane.id).map(|lane| lane.owner)
     }
@@ -475,7 +476,7 @@ impl Channels {
         Some(Lane { link: id, id: free })
     }
 
-    /// Removes `lane` and its queued cells.
+    /// Removes `lane` (a circuit on a link) and its queued cells.
     pub(crate) fn leave(&mut self, lane: Lane) {
         let Some(link) = self.links.get_mut(&lane.link) else { return };
         if let Some(mut left) = link.lanes.remove(&lane.id) {
@@ -496,7 +497,8 @@ impl Channels {
         }
     }
 
-    /// Notes that the last cell which the neighbour sent on `lane` was handled.
+    /// Notes that the last cell which the neighbour sent on `lane` (a circuit on a link) was
+    /// handled.
     pub(crate) fn ended(&mut self, lane: Lane) {
         let Some(link) = self.links.get_mut(&lane.link) else { return };
         let is_high = lane.id & link.highest_bit() != 0;
@@ -507,14 +509,14 @@ impl Channels {
         }
     }
 
-    /// Removes `lane` and sends DESTROY for it to the neighbour.
+    /// Removes `lane` (a circuit on a link) and sends DESTROY for it to the neighbour.
     pub(crate) fn destroy(&mut self, lane: Lane, reason: DestroyReason) {
         self.leave(lane);
         self.say(lane, Command::DESTROY, &[reason.0]);
     }
 
     /// Sends a cell, such as DESTROY, ahead of queued cells. The limit `MOST_SAID` does not apply
-    /// to links to other shards of this relay, because they always read.
+    /// to links to other parallel cores (shards) of this relay, because they always read.
     pub(crate) fn say(&mut self, lane: Lane, command: Command, body: &[u8]) {
         if let Some(link) = self.links.get_mut(&lane.link) {
             link.channel.say(lane.id, command, body);
@@ -555,9 +557,9 @@ impl Channels {
         true
     }
 
-    /// Queues a cell on its lane. On a link to another shard with a short outbox, sends it at
-    /// once. Returns the queue's length (1 for a cell sent at once), or 0 if there is no such
-    /// lane.
+    /// Queues a cell on its lane (a circuit on a link). On a link to another parallel core (shard)
+    /// of this relay with a short outbox, sends it at once. Returns the queue's length (1 for a
+    /// cell sent at once), or 0 if there is no such lane.
     pub(crate) fn push(&mut self, now: Time, lane: Lane, command: Command, body: &Body) -> usize {
         let Some(link) = self.links.get_mut(&lane.link) else { return 0 };
         let Some(CircuitQueue { queue, .. }) = link.lanes.get_mut(&lane.id) else { return 0 };
@@ -614,7 +616,7 @@ impl Channels {
         self.lossy_dropped
     }
 
-    /// Returns the number of cells queued on `lane`.
+    /// Returns the number of cells queued on `lane` (a circuit on a link).
     pub(crate) fn waiting(&self, lane: Lane) -> usize {
         let link = self.links.get(&lane.link);
         link.and_then(|link| link.lanes.get(&lane.id)).map_or(0, |lane| lane.queue.len())

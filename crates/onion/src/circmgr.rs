@@ -141,19 +141,20 @@ pub enum Order {
     /// guards can identify the user.
     FewGuards(usize),
     /// Inform the user that sets have fewer legs (the first number) than wanted (the second). The
-    /// reason is that no further relays may be combined with those already in the set.
+    /// reason is that no further relays may be combined with those already in the circuit set.
     FewLegs(usize, usize),
     /// Inform the user that the restrictions exclude all relays that can link sets of this design.
-    /// Such a relay is an exit, or a middle if the design's legs join at a middle.
+    /// Such a relay is an exit, or a middle if the design's legs (parallel circuits) join at a
+    /// middle.
     NoAbleRelay(Design),
     /// Inform the user that circuits cannot be lossy, because for one position of the path no
     /// allowed relay supports lossy cells.
     NoLossyRelay,
-    /// Inform the user that only this number of relays can join legs. Each of these relays sees a
-    /// large part of the user's traffic.
+    /// Inform the user that only this number of relays can join legs (parallel circuits). Each of
+    /// these relays sees a large part of the user's traffic.
     FewJoining(usize),
-    /// Inform the user that sets have only one leg for each bridge (the first number), although
-    /// more legs are wanted (the second number).
+    /// Inform the user that circuit sets have only one leg for each bridge (the first number),
+    /// although more legs are wanted (the second number).
     FewBridges(usize, usize),
 }
 
@@ -240,14 +241,14 @@ pub struct CircuitManager {
     conflux: ConfluxParams,
     /// True if relays of this network accept congestion control (`cc_alg`).
     congestion_control: bool,
-    /// Number of legs that the user wants for each set. If `None`, the consensus or the design
-    /// determines it.
+    /// Number of legs that the user wants for each circuit set. If `None`, the consensus or the
+    /// design determines it.
     wanted_legs: Option<usize>,
     /// Design of the client's sets, which combine several circuits.
     design: Design,
     /// Criterion for selecting a circuit for a stream.
     selection: Selection,
-    /// Age at which a leg is replaced if its set still has streams.
+    /// Age at which a leg is replaced if its circuit set still has streams.
     leg_age: Option<Duration>,
     /// True if circuits for streams are lossy.
     lossy: bool,

@@ -159,7 +159,8 @@ pub enum Output {
         /// answer.
         rtt: Duration,
     },
-    /// A leg has stopped answering, as have the other legs of its set. The set needs a new leg.
+    /// A leg has stopped answering, as have the other legs of its circuit set. The set needs a new
+    /// leg.
     Silent {
         /// The circuit.
         circuit: CircuitKey,

@@ -173,7 +173,7 @@ impl<I: Name> Guards<I> {
         legs
     }
 
-    /// Chooses a guard for one leg of a set of `legs` legs, by the rules of
+    /// Chooses a guard for one leg of a circuit set of `legs` legs, by the rules of
     /// [`Guards::choose_legs`]. For each leg after the first, `avoid` must exclude the guards of
     /// the other legs.
     pub fn choose_leg(
@@ -188,9 +188,9 @@ impl<I: Name> Guards<I> {
         self.choose_among(few, now, key, avoid, listing, rng)
     }
 
-    /// Chooses the guard of an additional leg: the best of the guards in use that `avoid` does not
-    /// exclude. A guard that is not in use is never chosen, so that additional legs do not expose
-    /// the client to more relays (C tor's issue 40876).
+    /// Chooses the guard of an additional leg (parallel circuit): the best of the guards in use
+    /// that `avoid` does not exclude. A guard that is not in use is never chosen, so that
+    /// additional legs do not expose the client to more relays (C tor's issue 40876).
     pub fn choose_further_leg(
         &mut self,
         now: u64,

@@ -93,11 +93,12 @@ pub enum LinkInput<'a> {
         /// The other shard's number.
         shard: usize,
     },
-    /// Another shard of this relay has the link to the relay that [`LinkOutput::Dial`] names.
+    /// Another parallel core (shard) of this relay has the link to the relay that
+    /// [`LinkOutput::Dial`] names.
     Elsewhere {
         /// The relay to reach.
         target: Target,
-        /// The link to that shard.
+        /// The link to that parallel core (shard).
         link: LinkId,
     },
     /// The relay that [`LinkOutput::Dial`] names cannot be reached.

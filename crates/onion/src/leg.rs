@@ -55,7 +55,7 @@ impl Leg {
     }
 
     /// Returns true if at least as many cells are in flight as one SENDME acknowledges. If such a
-    /// leg is lost, C tor gives up the whole set.
+    /// leg (parallel circuit) is lost, C tor gives up the whole set.
     pub(crate) fn has_unacknowledged(&self) -> bool {
         self.control.view().leg.inflight >= self.control.sendme_inc()
     }

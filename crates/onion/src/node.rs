@@ -45,12 +45,12 @@ pub(crate) enum Timer {
     /// Time limit of the link's handshake: if the handshake is not complete now, the link is
     /// closed.
     Handshake(LinkId),
-    /// A stream of the set that has a limited rate may send again.
+    /// A stream of the circuit set that has a limited rate may send again.
     Streams(SetId),
-    /// Time limit for an answer of the other end on a leg of the set.
+    /// Time limit for an answer of the other end on a leg of the circuit set.
     Linking(SetId),
-    /// A resilient set (which survives the loss of legs) must act on its legs, for example send on
-    /// another leg.
+    /// A resilient circuit set (which survives the loss of legs) must act on its legs, for example
+    /// send on another leg.
     LegActions(SetId),
     /// Check whether the link has been idle for long enough to send padding.
     Padding(LinkId),
@@ -62,7 +62,7 @@ pub(crate) enum Timer {
     Arrived(LinkId),
     /// Time limit for the neighbour to complete its list of circuits that move between links.
     Moving(LinkId),
-    /// A timeout of a stream over the set's lossy cells has expired.
+    /// A timeout of a stream over the circuit set's lossy cells has expired.
     Segments(SetId),
     /// Check for circuits that have waited too long for a link that carries lossy cells.
     LossyLinks,
@@ -165,8 +165,8 @@ pub trait NodeRole: Sized {
         message: Message<'_>,
     ) -> Result<(), CircuitFault>;
 
-    /// Handles a cell of a set whose legs join at a middle relay and whose trunk (the shared path)
-    /// continues from there. All cells before it have been handled.
+    /// Handles a cell of a circuit set whose legs join at a middle relay and whose trunk (the
+    /// shared path) continues from there. All cells before it have been handled.
     fn take_passing_cell(
         node: &mut Node<Self>,
         now: Time,
@@ -195,20 +195,22 @@ pub struct Node<R: NodeRole> {
     /// Relays being dialled, and the circuits that wait for them.
     pub(crate) dialling: Dialling,
     pub(crate) timers: BTreeSet<(Time, Timer)>,
-    /// Sets with queued cells that [`Node::deal_undealt`] must distribute among the legs. The
-    /// cells belong to the sets' trunks, the paths that continue where the legs join.
+    /// Sets with queued cells that [`Node::deal_undealt`] must distribute among the legs (parallel
+    /// circuits). The cells belong to the sets' trunks, the paths that continue where the legs
+    /// join.
     pub(crate) undealt: Vec<SetId>,
     pub(crate) outputs: VecDeque<R::Output>,
     /// Maximum number of queued cells of all circuits together, including the cells in sets.
     pub(crate) max_cells: usize,
-    /// Bytes buffered in all sets: messages that wait for earlier messages or for an
+    /// Bytes buffered in all circuit sets: messages that wait for earlier messages or for an
     /// acknowledgement, and trunk cells that wait for a leg.
     pub(crate) reordered: usize,
     /// Bytes that wait in streams over lossy cells, for a program or for the other end.
     pub(crate) lossy_held: usize,
     /// Largest number of bytes in any one ended set that waited for earlier messages.
     pub(crate) most_reordered: usize,
-    /// True if the queues are so full that the streams of sets must pause ([`Node::is_scarce`]).
+    /// True if the queues are so full that the streams of circuit sets must pause
+    /// ([`Node::is_scarce`]).
     pub(crate) scarce: bool,
     /// Number of protocol violations by neighbours.
     pub(crate) violations: u64,
@@ -376,15 +378,15 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// Returns the number of cells that wait for links, plus the buffered bytes of sets and of
-    /// streams over lossy cells, converted to cells.
+    /// Returns the number of cells that wait for links, plus the buffered bytes of circuit sets
+    /// and of streams over lossy cells, converted to cells.
     pub(crate) fn waiting_cells(&self) -> usize {
         self.channels.used() + (self.reordered + self.lossy_held).div_ceil(CELL)
     }
 
-    /// Returns true if the queues are so full that the streams of sets must pause. This begins
-    /// above half of `max_cells`, and ends when the queues are down to a quarter. C tor checks its
-    /// queues only when they exceed the limit.
+    /// Returns true if the queues are so full that the streams of circuit sets must pause. This
+    /// begins above half of `max_cells`, and ends when the queues are down to a quarter. C tor
+    /// checks its queues only when they exceed the limit.
     pub(crate) fn is_scarce(&mut self) -> bool {
         let most = self.max_cells / if self.scarce { 4 } else { 2 };
         self.scarce = self.waiting_cells() > most;

@@ -13,12 +13,13 @@ pub enum Point {
     Rendezvous([u8; 20]),
 }
 
-/// Location of a point: the circuit to the point's owner, and the shard that has this circuit.
+/// Location of a point: the circuit to the point's owner, and the parallel core (shard) that has
+/// this circuit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PointLocation {
-    /// The shard that owns the circuit.
+    /// The parallel core (shard) that owns the circuit.
     pub shard: usize,
-    /// The circuit's number within the shard.
+    /// The circuit's number within the parallel core (shard).
     pub circuit: u32,
 }
 

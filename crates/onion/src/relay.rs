@@ -226,7 +226,7 @@ pub struct Stats {
     /// Number of open circuits.
     pub circuits: usize,
     /// Number of lanes (circuit IDs in use) on all links. It includes circuits that belong to
-    /// other shards and continue on links of this shard.
+    /// other parallel cores (shards) of this relay, and continue on links of this shard.
     pub lanes: usize,
     /// Number of open streams.
     pub streams: usize,
@@ -234,18 +234,19 @@ pub struct Stats {
     pub sets: usize,
     /// Number of circuits that are legs of such sets.
     pub legs: usize,
-    /// Bytes buffered in sets: messages that wait for earlier ones or for their acknowledgement,
-    /// and cells that wait for a leg.
+    /// Bytes buffered in circuit sets: messages that wait for earlier ones or for their
+    /// acknowledgement, and cells that wait for a leg.
     pub reordered: usize,
-    /// Largest number of bytes that ever waited in one set for earlier messages.
+    /// Largest number of bytes that ever waited in one circuit set for earlier messages.
     pub most_reordered: usize,
     /// Bytes that wait in streams over lossy cells, for a destination or for the client.
     pub lossy_kept: usize,
-    /// Smoothed round-trip times of legs that both ends have linked, in microseconds.
+    /// Smoothed round-trip times of legs (parallel circuits) that both ends have linked, in
+    /// microseconds.
     pub leg_rtts: NumberSpread,
-    /// Congestion windows of legs, in cells.
+    /// Congestion windows of legs (parallel circuits), in cells.
     pub leg_windows: NumberSpread,
-    /// Number of cells in flight on all legs.
+    /// Number of cells in flight on all legs (parallel circuits).
     pub legs_inflight: u64,
     /// Number of queued cells.
     pub cells: usize,
@@ -326,11 +327,11 @@ pub struct RelayRole {
     responders: Vec<Role>,
     initiator: Role,
     stats: Stats,
-    /// Index of this shard of the relay.
+    /// Index of this parallel core (shard) of the relay.
     shard: usize,
-    /// Introduction and rendezvous points, shared by all shards of the relay.
+    /// Introduction and rendezvous points, shared by all parallel cores (shards) of the relay.
     points: Box<dyn PointTable>,
-    /// Sets of several circuits, shared by all shards of the relay.
+    /// Sets of several circuits, shared by all parallel cores (shards) of the relay.
     sets: Box<dyn SetTable>,
     /// Maximum number of links to any one relay, if each circuit that continues to a next relay
     /// gets a separate link. `None` if circuits share links.
@@ -374,8 +375,8 @@ impl Relay {
         self.set_padding(*padding);
     }
 
-    /// Sets the number of this shard, and the tables that all shards of the relay share. For a
-    /// relay of several shards, call this before any other method.
+    /// Sets the number of this shard, and the tables that all parallel cores (shards) of the relay
+    /// share. For a relay of several shards, call this before any other method.
     pub fn share(&mut self, shard: usize, points: Box<dyn PointTable>, sets: Box<dyn SetTable>) {
         self.role.shard = shard;
         (self.role.points, self.role.sets) = (points, sets);

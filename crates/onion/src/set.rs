@@ -26,10 +26,11 @@ pub(crate) mod numbers;
 pub(crate) mod passing;
 mod several;
 
-/// Number of queued cells of a leg above which no bytes are read from streams (C tor's
-/// `cellq_high`).
+/// Number of queued cells of a leg (parallel circuit) above which no bytes are read from streams
+/// (C tor's `cellq_high`).
 pub(crate) const QUEUE_HIGH: usize = 256;
-/// Number of queued cells of a leg below which bytes are read from streams again.
+/// Number of queued cells of a leg (parallel circuit) below which bytes are read from streams
+/// again.
 pub(crate) const QUEUE_LOW: usize = 128;
 
 /// The streams between two ends, and the circuits (legs) that carry them.
@@ -109,7 +110,7 @@ impl Set {
         true
     }
 
-    /// Returns the state for several legs; `None` if the set can have only one leg.
+    /// Returns the state for several legs; `None` if the circuit set can have only one leg.
     pub(crate) fn several(&mut self) -> Option<&mut Several> {
         match &mut self.route {
             Route::One(_) => None,
@@ -129,8 +130,8 @@ impl Set {
         matches!(&self.route, Route::Several(several) if several.passing.is_some())
     }
 
-    /// Returns the number of legs that both ends have linked; `None` if the set can have only one
-    /// leg.
+    /// Returns the number of legs that both ends have linked; `None` if the circuit set can have
+    /// only one leg.
     pub(crate) fn linked(&self) -> Option<usize> {
         match &self.route {
             Route::One(_) => None,
@@ -138,9 +139,9 @@ impl Set {
         }
     }
 
-    /// Returns the leg for the next cells, their kind, and how many cells to send. Returns `None`
-    /// if there is nothing to send, or if no leg has room. `waiting` is the approximate number of
-    /// pending data cells.
+    /// Returns the leg (parallel circuit) for the next cells, their kind, and how many cells to
+    /// send. Returns `None` if there is nothing to send, or if no leg has room. `waiting` is the
+    /// approximate number of pending data cells.
     pub(crate) fn choose(&mut self, now: Time, waiting: u64) -> Option<(PathId, Next, u64)> {
         let Set { streams, route: Route::Several(several), .. } = self else { return None };
         if let Some(is_data) = several.next_again() {
@@ -178,15 +179,15 @@ impl Set {
         Some((leg, next, 1))
     }
 
-    /// Returns the state of the leg's queue for the congestion control of the leg. `queued` is the
-    /// number of cells in this queue.
+    /// Returns the state of the leg's queue for the congestion control of the leg (parallel
+    /// circuit). `queued` is the number of cells in this queue.
     pub(crate) fn outlet(&self, queued: usize) -> Outlet {
         let blocked = queued >= QUEUE_HIGH;
         Outlet { queued: queued as u64, blocked, wanting: self.streams.is_wanting() }
     }
 
-    /// Handles a message of a stream. [`Streams::set_arrival_leg`] must have set the leg on which
-    /// the message arrived.
+    /// Handles a message of a stream. [`Streams::set_arrival_leg`] must have set the leg (parallel
+    /// circuit) on which the message arrived.
     ///
     /// # Errors
     /// Returns the violation if the other end broke the protocol.
@@ -204,8 +205,9 @@ impl Set {
     }
 }
 
-/// Returns the leg for the next data cells, and their number. If streams have a window on each
-/// leg, assigns only one cell at a time, to a leg on which a stream with data has room.
+/// Returns the leg (parallel circuit) for the next data cells, and their number. If streams have a
+/// window on each leg, assigns only one cell at a time, to a leg on which a stream with data has
+/// room.
 fn assign(
     now: Time,
     streams: &mut Streams,

@@ -9,12 +9,12 @@ use digest::Digest;
 use crate::wire::conflux::SetNonce;
 use crate::wire::crypto::Sha256;
 
-/// Location of a set: the shard that has it, and the set's number in that shard.
+/// Location of a set: the parallel core (shard) that has it, and the set's number in that shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SetLocation {
-    /// The shard that owns the set.
+    /// The parallel core (shard) that owns the set.
     pub shard: usize,
-    /// The set's number in the shard.
+    /// The set's number in the parallel core (shard).
     pub set: u32,
 }
 
@@ -25,20 +25,21 @@ pub type Orphan = Box<dyn Any + Send>;
 /// Sets of all shards (parallel cores) of a relay, and legs that one shard transfers to another.
 /// Each core receives the table from its caller, because all shards of a relay share one table.
 pub trait SetTable: Send {
-    /// Adds the set with `nonce` at `place`. If there already is a set with this nonce, changes
-    /// nothing and returns the location of that set.
+    /// Adds the circuit set with `nonce` at `place`. If there already is a set with this nonce,
+    /// changes nothing and returns the location of that set.
     fn enter(&mut self, nonce: &SetNonce, place: SetLocation) -> Option<SetLocation>;
 
-    /// Returns the location of the set with `nonce`.
+    /// Returns the location of the circuit set with `nonce`.
     fn find(&self, nonce: &SetNonce) -> Option<SetLocation>;
 
-    /// Removes the set with `nonce` at `place`, because it has ended.
+    /// Removes the circuit set with `nonce` at `place`, because it has ended.
     fn leave(&mut self, nonce: &SetNonce, place: SetLocation);
 
-    /// Stores a leg for another shard. Returns a number that this shard can use to fetch the leg.
+    /// Stores a leg for another parallel core (shard) of this relay. Returns a number that this
+    /// shard can use to fetch the leg.
     fn hand_over(&mut self, orphan: Orphan) -> u64;
 
-    /// Removes and returns the leg with the number `number`.
+    /// Removes and returns the leg (parallel circuit) with the number `number`.
     fn take_over(&mut self, number: u64) -> Option<Orphan>;
 }
 

@@ -48,7 +48,8 @@ pub(crate) struct ControlMessage {
     pub(crate) command: RelayCommand,
     pub(crate) stream: u16,
     pub(crate) data: Vec<u8>,
-    /// The leg that the message is about, and on which it must be sent; `None` for any leg.
+    /// The leg (parallel circuit) that the message is about, and on which it must be sent; `None`
+    /// for any leg.
     pub(crate) by: Option<PathId>,
 }
 
@@ -83,15 +84,15 @@ pub(crate) enum StreamFlow {
 /// implementations are [`Windows`], [`LegWindows`] and [`Rates`], each in a separate file.
 /// Received cells are passed in without loss and in order.
 trait Flow: Send {
-    /// Returns true if a DATA cell may be sent now on at least one of the legs `by`. Only
-    /// [`LegWindows`] considers the legs.
+    /// Returns true if a DATA cell may be sent now on at least one of the legs (parallel circuits)
+    /// `by`. Only [`LegWindows`] considers the legs.
     fn may_send(&mut self, now: Time, by: &[PathId]) -> bool;
 
     /// Returns the time at which to check again whether the stream may send; `None` if the passing
     /// of time changes nothing.
     fn wake_at(&self) -> Option<Time>;
 
-    /// Counts a DATA cell with `bytes` bytes that was sent on the leg `by`.
+    /// Counts a DATA cell with `bytes` bytes that was sent on the leg (parallel circuit) `by`.
     fn sent(&mut self, by: PathId, bytes: usize);
 
     /// Handles a received DATA cell.
@@ -105,8 +106,8 @@ trait Flow: Send {
         replies: &mut Replies<'_>,
     ) -> Result<(), Broken>;
 
-    /// Handles a DATA cell that arrived before earlier messages of its set. [`Flow::received`] is
-    /// called for it again after those have arrived.
+    /// Handles a DATA cell that arrived before earlier messages of its circuit set.
+    /// [`Flow::received`] is called for it again after those have arrived.
     ///
     /// # Errors
     /// Returns the same errors as [`Flow::received`].
@@ -121,7 +122,7 @@ trait Flow: Send {
     /// Notes that the local program has read `bytes` bytes, and that `waiting` bytes are left.
     fn consumed(&mut self, now: Time, bytes: usize, waiting: usize, replies: &mut Replies<'_>);
 
-    /// Handles a SENDME that arrived on the leg `by`.
+    /// Handles a SENDME that arrived on the leg (parallel circuit) `by`.
     ///
     /// # Errors
     /// Returns [`Broken`] if no SENDME was expected.
@@ -133,7 +134,7 @@ trait Flow: Send {
     /// Returns [`Broken`] if the message is not allowed at this point.
     fn set_rate(&mut self, now: Time, rate: Option<u32>) -> Result<(), Broken>;
 
-    /// Removes the state of a lost leg.
+    /// Removes the state of a lost leg (parallel circuit).
     fn lost(&mut self, _leg: PathId) {}
 }
 
@@ -144,10 +145,10 @@ struct Arrived {
     bytes: usize,
     /// Number of bytes that wait for the program, including this cell's data.
     waiting: usize,
-    /// Maximum excess of data over the window, in bytes. Data that waited in the set for an
-    /// earlier message arrives at once, and so may exceed the window.
+    /// Maximum excess of data over the window, in bytes. Data that waited in the circuit set for
+    /// an earlier message arrives at once, and so may exceed the window.
     burst: usize,
-    /// The leg on which the cell arrived; `None` if that leg is closed.
+    /// The leg (parallel circuit) on which the cell arrived; `None` if that leg is closed.
     by: Option<PathId>,
 }
 
@@ -163,7 +164,7 @@ impl Replies<'_> {
         self.say.push_back(ControlMessage { command, stream: self.stream, data, by: self.by });
     }
 
-    /// Returns the queue for messages that must be sent on the leg `leg`.
+    /// Returns the queue for messages that must be sent on the leg (parallel circuit) `leg`.
     fn by(&mut self, leg: PathId) -> Replies<'_> {
         Replies { stream: self.stream, by: Some(leg), say: self.say }
     }
@@ -220,7 +221,7 @@ impl Stream {
     }
 
     /// Returns true if there is data to send, and a DATA cell may be sent now on at least one of
-    /// the legs `by`.
+    /// the legs (parallel circuits) `by`.
     pub(crate) fn has_data(&mut self, now: Time, by: &[PathId]) -> bool {
         self.is_wanting() && self.flow.may_send(now, by)
     }
@@ -243,8 +244,8 @@ impl Stream {
         if self.is_wanting() { self.flow.wake_at() } else { None }
     }
 
-    /// Writes the stream's next bytes into `data`, for a DATA cell on the leg `by`. Returns the
-    /// number of bytes written, and `true` if the program may write again.
+    /// Writes the stream's next bytes into `data`, for a DATA cell on the leg (parallel circuit)
+    /// `by`. Returns the number of bytes written, and `true` if the program may write again.
     pub(crate) fn fill(&mut self, by: PathId, data: &mut [u8]) -> (usize, bool) {
         let length = self.outgoing.len().min(data.len());
         let (front, back) = self.outgoing.as_slices();
@@ -277,9 +278,9 @@ impl Stream {
         self.ending.filter(|_| self.outgoing.is_empty())
     }
 
-    /// Queues the data of a received DATA cell for the program. `by` is the leg on which the cell
-    /// arrived; `None` if that leg is closed. Returns true if the program had nothing to read
-    /// before.
+    /// Queues the data of a received DATA cell for the program. `by` is the leg (parallel circuit)
+    /// on which the cell arrived; `None` if that leg is closed. Returns true if the program had
+    /// nothing to read before.
     pub(crate) fn received(
         &mut self,
         now: Time,
@@ -296,8 +297,8 @@ impl Stream {
     }
 
     /// Notes a DATA cell with `bytes` bytes that arrived on the leg `by` before earlier messages
-    /// of its set. `much_waits` is true if the set's queue of waiting messages is at least half
-    /// full.
+    /// of its circuit set. `much_waits` is true if the set's queue of waiting messages is at least
+    /// half full.
     pub(crate) fn received_early(
         &mut self,
         now: Time,
@@ -317,12 +318,12 @@ impl Stream {
         self.flow.consumed(now, bytes, waiting, &mut Replies { stream: self.id, by: None, say });
     }
 
-    /// Handles a SENDME for the stream that arrived on the leg `by`.
+    /// Handles a SENDME for the stream that arrived on the leg (parallel circuit) `by`.
     pub(crate) fn acknowledged(&mut self, by: PathId) -> Result<(), Broken> {
         self.flow.acknowledged(by)
     }
 
-    /// Removes the state of a lost leg.
+    /// Removes the state of a lost leg (parallel circuit).
     pub(crate) fn lost(&mut self, leg: PathId) {
         self.flow.lost(leg);
     }

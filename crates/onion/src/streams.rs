@@ -45,37 +45,37 @@ pub(crate) enum Filled {
 /// Kind of the next message to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
-    /// A DATA message, which counts for the flow-control window, and which a set of several legs
-    /// numbers.
+    /// A DATA message, which counts for the flow-control window, and which a circuit set of
+    /// several legs numbers.
     Data,
-    /// A message other than DATA. `counted` is true if a set of several legs numbers it. `by` is
-    /// the leg on which it must be sent, or `None` for any leg.
+    /// A message other than DATA. `counted` is true if a circuit set of several legs numbers it.
+    /// `by` is the leg on which it must be sent, or `None` for any leg.
     Control { counted: bool, by: Option<PathId> },
-    /// A message that was sent on a lost leg, and is sent again.
+    /// A message that was sent on a lost leg (parallel circuit), and is sent again.
     Again,
 }
 
-/// The slot of the only leg, in a set that has one leg.
+/// The slot of the only leg, in a circuit set that has one leg.
 pub(crate) const ONLY: PathId = PathId(0);
 
-/// The leg on which a message is sent.
+/// The leg (parallel circuit) on which a message is sent.
 #[derive(Clone, Copy)]
 pub(crate) struct OutLeg<'a> {
-    /// The leg's slot in the set.
+    /// The leg's slot in the circuit set.
     pub(crate) by: PathId,
     /// Format of messages in the leg's cells.
     pub(crate) format: Format,
-    /// True if the leg has room for a DATA cell.
+    /// True if the leg (parallel circuit) has room for a DATA cell.
     pub(crate) has_room: bool,
     /// Bytes that are placed before the message's data.
     pub(crate) prefix: &'a [u8],
 }
 
-/// The streams of one set.
+/// The streams of one circuit set.
 pub(crate) struct Streams {
     side: Side,
     flow: StreamFlow,
-    /// True if the set ever had a stream.
+    /// True if the circuit set ever had a stream.
     used: bool,
     params: Arc<Params>,
     streams: BTreeMap<u16, Stream>,
@@ -85,11 +85,14 @@ pub(crate) struct Streams {
     say: VecDeque<ControlMessage>,
     happened: VecDeque<StreamEvent>,
     /// Maximum excess of a stream's data over its window, in bytes. Data that waited for earlier
-    /// messages on other legs is delivered at once, and so may exceed the window.
+    /// messages on other legs (parallel circuits) is delivered at once, and so may exceed the
+    /// window.
     burst: usize,
-    /// The legs on which data may be sent now, if streams have a window on each leg.
+    /// The legs (parallel circuits) on which data may be sent now, if streams have a window on
+    /// each leg.
     open: Vec<PathId>,
-    /// The leg on which the present message arrived; `None` if that leg is closed.
+    /// The leg (parallel circuit) on which the present message arrived; `None` if that leg is
+    /// closed.
     arrival_leg: Option<PathId>,
     /// Total bytes of stream data received, and total sent.
     pub(crate) carried: [u64; 2],
@@ -146,20 +149,20 @@ impl Streams {
         self.flow == StreamFlow::Rates
     }
 
-    /// Sets the kind of flow-control windows that the set's `design` needs. Must be called before
-    /// the set has a stream.
+    /// Sets the kind of flow-control windows that the circuit set's `design` needs. Must be called
+    /// before the set has a stream.
     pub(crate) fn adopt(&mut self, design: Design) {
         if let StreamFlow::Windows(windows) = &mut self.flow {
             *windows = design.stream_windows();
         }
     }
 
-    /// Returns true if each stream has a window on each leg.
+    /// Returns true if each stream has a window on each leg (parallel circuit).
     pub(crate) fn have_leg_windows(&self) -> bool {
         self.flow == StreamFlow::Windows(StreamWindows::EachLeg)
     }
 
-    /// Sets the legs on which data may be sent now.
+    /// Sets the legs (parallel circuits) on which data may be sent now.
     pub(crate) fn may_go_by(&mut self, legs: impl Iterator<Item = PathId>) {
         self.open.clear();
         self.open.extend(legs);
@@ -171,8 +174,8 @@ impl Streams {
         self.next_on(now, leg).is_some()
     }
 
-    /// Sets the leg on which the messages that are handled next arrived; `None` if that leg is
-    /// closed.
+    /// Sets the leg (parallel circuit) on which the messages that are handled next arrived; `None`
+    /// if that leg is closed.
     pub(crate) fn set_arrival_leg(&mut self, leg: Option<PathId>) {
         self.arrival_leg = leg;
     }
@@ -195,7 +198,8 @@ impl Streams {
         stream.map_or(Ok(()), |stream| stream.received_early(now, came, much_waits, &mut self.say))
     }
 
-    /// Removes a lost leg, and the messages that could only be sent on that leg.
+    /// Removes a lost leg (parallel circuit), and the messages that could only be sent on that
+    /// leg.
     pub(crate) fn lost(&mut self, leg: PathId) {
         self.say.retain(|say| say.by != Some(leg));
         self.streams.values_mut().for_each(|stream| stream.lost(leg));
@@ -323,7 +327,7 @@ impl Streams {
     }
 
     /// Asks the peer to pause all streams if `rest` is true, or to resume them otherwise. Streams
-    /// pause while too many bytes wait for earlier messages on other legs.
+    /// pause while too many bytes wait for earlier messages on other legs (parallel circuits).
     pub(crate) fn rest(&mut self, now: Time, rest: bool) {
         for stream in self.streams.values_mut() {
             stream.rest(now, rest, &mut self.say);
@@ -345,8 +349,8 @@ impl Streams {
         Some(if end.is_some() { Next::Control { counted: true, by: None } } else { Next::Data })
     }
 
-    /// Writes the next message into the body of a cell for this leg. Writes DATA only if the leg
-    /// has room for data.
+    /// Writes the next message into the body of a cell for this leg (parallel circuit). Writes
+    /// DATA only if the leg has room for data.
     pub(crate) fn fill(
         &mut self,
         now: Time,
@@ -392,8 +396,8 @@ impl Streams {
         id.map(|id| (id, None))
     }
 
-    /// Returns the next stream that may send data. If streams have a window on each leg, it is
-    /// taken from the first leg of `open` on which any stream may send.
+    /// Returns the next stream that may send data. If streams have a window on each leg (parallel
+    /// circuit), it is taken from the first leg of `open` on which any stream may send.
     fn next_sending(&mut self, now: Time) -> Option<u16> {
         match self.have_leg_windows() {
             true => (0..self.open.len()).find_map(|place| self.next_on(now, self.open[place])),
@@ -402,7 +406,7 @@ impl Streams {
     }
 
     /// Returns the next stream that may send data on `leg`. Streams that may not send on this leg
-    /// are skipped until their state changes.
+    /// (parallel circuit) are skipped until their state changes.
     fn next_on(&mut self, now: Time, leg: PathId) -> Option<u16> {
         let queue = self.queue_of(leg);
         let Streams { streams, turns, .. } = self;
@@ -416,8 +420,8 @@ impl Streams {
         None
     }
 
-    /// Returns the leg whose queue of streams is used for a cell on `leg`. It is `leg` itself if
-    /// streams have a window on each leg, else one common leg.
+    /// Returns the leg (parallel circuit) whose queue of streams is used for a cell on `leg`. It
+    /// is `leg` itself if streams have a window on each leg, else one common leg.
     fn queue_of(&self, leg: PathId) -> PathId {
         if self.have_leg_windows() { leg } else { ONLY }
     }
@@ -674,8 +678,8 @@ mod tests {
         assert_eq!([by(PathId(0), 600), by(PathId(1), 600)], [500, 500]);
     }
 
-    /// Sends at most `cells` cells on `leg`, and returns their streams. Stops if the leg accepts
-    /// no more.
+    /// Sends at most `cells` cells on `leg`, and returns their streams. Stops if the leg (parallel
+    /// circuit) accepts no more.
     fn sent_by(end: &mut Streams, leg: PathId, cells: usize) -> Vec<u16> {
         let sent = |_| {
             let onto = OutLeg { by: leg, format: Format::V0, has_room: true, prefix: &[] };

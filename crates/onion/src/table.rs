@@ -9,7 +9,8 @@ use crate::stream::StreamKey;
 use crate::wire::extend::Target;
 use crate::wire::message::EndReason;
 
-/// A set's number in its core. After the set has ended, another set may get the same number.
+/// A circuit set's number in its core. After the set has ended, another set may get the same
+/// number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SetId(pub(crate) u32);
 
@@ -67,7 +68,7 @@ impl<T> Slab<T> {
     }
 }
 
-/// The set of each stream and the stream's ID there, by the stream's key.
+/// The circuit set of each stream and the stream's ID there, by the stream's key.
 #[derive(Default)]
 pub(crate) struct StreamTable {
     places: BTreeMap<StreamKey, StreamState>,
@@ -76,7 +77,7 @@ pub(crate) struct StreamTable {
 
 /// State of a stream in the table.
 pub(crate) enum StreamState {
-    /// The stream is open. It belongs to this set and has this ID there.
+    /// The stream is open. It belongs to this circuit set and has this ID there.
     Live { set: SetId, id: u16 },
     /// The peer has closed the stream, and the program has not read all of its bytes yet.
     Left { bytes: VecDeque<u8>, reason: EndReason },
@@ -91,7 +92,7 @@ impl StreamTable {
         key
     }
 
-    /// Returns the set and the ID of the stream `key` if it is open.
+    /// Returns the circuit set and the ID of the stream `key` if it is open.
     pub(crate) fn live(&self, key: StreamKey) -> Option<(SetId, u16)> {
         match self.places.get(&key)? {
             StreamState::Live { set, id } => Some((*set, *id)),

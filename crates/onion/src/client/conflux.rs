@@ -16,7 +16,7 @@ use crate::wire::conflux::{ConfluxLink, DesiredUx, SetNonce};
 use crate::wire::message::{Message, RelayCommand};
 use crate::wire::resilient::ResilientLink;
 
-/// Desired UX in LINK messages, which asks the relay to send on all legs.
+/// Desired UX in LINK messages, which asks the relay to send on all legs (parallel circuits).
 const UX: DesiredUx = DesiredUx::HighThroughput;
 
 /// Reason why a circuit cannot be a leg of a set.
@@ -32,10 +32,10 @@ pub enum NoSet {
     NoCongestionControl,
     /// The circuit uses congestion control, but the set's design does not support it.
     CongestionControl,
-    /// The set has its maximum number of legs.
+    /// The circuit set has its maximum number of legs.
     Full,
-    /// Hops after the legs were given although the design does not join legs at a middle relay. Or
-    /// none were given although the design does.
+    /// Hops after the legs (parallel circuits) were given although the design does not join legs
+    /// at a middle relay. Or none were given although the design does.
     Beyond,
     /// The circuit's cells have another format than those of the set. A message that was lost on
     /// another leg might not fit into them.
@@ -93,8 +93,8 @@ impl Client {
         self.link_leg(now, circuit, with)
     }
 
-    /// Links a leg by the rules of [`Client::link`], but does not check whether the design needs
-    /// hops after the legs.
+    /// Links a leg (parallel circuit) by the rules of [`Client::link`], but does not check whether
+    /// the design needs hops after the legs.
     pub(super) fn link_leg(
         &mut self,
         now: Time,
@@ -234,7 +234,7 @@ impl Client {
     }
 }
 
-/// Parses a LINKED message for the leg with the number `serial` of a set of `design`.
+/// Parses a LINKED message for the leg with the number `serial` of a circuit set of `design`.
 ///
 /// # Errors
 /// The message is malformed, or belongs to another design or leg.

@@ -53,19 +53,20 @@ impl Client {
         }
     }
 
-    /// Returns the set of the leg `index`, if the set's legs join at a middle relay.
+    /// Returns the circuit set of the leg `index`, if the set's legs join at a middle relay.
     pub(super) fn merged_set_of(&self, index: u32) -> Option<SetId> {
         let id = self.set_of(index)?;
         self.sets.get(id.0)?.is_merged().then_some(id)
     }
 
-    /// Returns the trunk of the set that has the circuit `index` as a leg.
+    /// Returns the trunk (the circuit that continues where the set's legs join) of the set that
+    /// has the circuit `index` as a leg.
     pub(super) fn trunk_over(&self, index: u32) -> Option<u32> {
         self.trunk_of(self.merged_set_of(index)?)
     }
 
-    /// Returns true if the set `id` continues when it has lost all legs, because new legs can join
-    /// it. A set whose trunk is incomplete does not continue.
+    /// Returns true if the circuit set `id` continues when it has lost all legs, because new legs
+    /// can join it. A set whose trunk is incomplete does not continue.
     pub(super) fn goes_on(&self, id: SetId) -> bool {
         let trunk = self.trunk_of(id).and_then(|trunk| self.circuits.get(trunk));
         trunk.is_none_or(|trunk| trunk.leg.is_some())
@@ -77,7 +78,8 @@ impl Client {
         trunk.is_some_and(|trunk| trunk.key == key && trunk.leg.is_none())
     }
 
-    /// Notes that the trunk is complete in the set that was begun with `circuit`.
+    /// Notes that the trunk (the circuit that continues where the set's legs join) is complete in
+    /// the set that was begun with `circuit`.
     pub(super) fn merged(&mut self, circuit: CircuitKey) {
         let several = self.set_named(circuit).and_then(|id| self.several(id));
         let rtt = several.map(|several| several.end.longest_rtt()).unwrap_or_default();
@@ -85,7 +87,7 @@ impl Client {
     }
 
     /// Handles a cell on the circuit `index` that no relay of this circuit originated. It may be a
-    /// cell of the trunk.
+    /// cell of the trunk (the circuit that continues where the set's legs join).
     pub(super) fn take_unrecognised(&mut self, now: Time, index: u32, body: &mut Body) {
         let set = self.merged_set_of(index).ok_or(CircuitFault::Unrecognised);
         let taken =
@@ -95,13 +97,14 @@ impl Client {
         }
     }
 
-    /// Ends the set `id` because of an event on its trunk.
+    /// Ends the circuit set `id` because of an event on its trunk.
     pub(super) fn end_merged(&mut self, id: SetId, cause: Cause) {
         let circuits = self.forget_set(id);
         circuits.into_iter().for_each(|leg| self.tear_down(leg, cause));
     }
 
-    /// Removes the trunk of a set that has ended, and ends the trunk's streams.
+    /// Removes the trunk (the circuit that continues where the set's legs join) of a set that has
+    /// ended, and ends the trunk's streams.
     pub(super) fn leave_trunk(&mut self, id: SetId) {
         let passing = self.several(id).and_then(|several| several.passing.as_mut());
         if let Some(trunk) = passing.and_then(|passing| passing.trunk.take()) {

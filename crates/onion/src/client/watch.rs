@@ -40,7 +40,7 @@ impl Client {
 
     /// Returns three sizes in bytes. The first is that of all queued cells and messages. The
     /// second is that of messages that wait for earlier messages on other legs. The third is the
-    /// largest value of the second in any one set so far.
+    /// largest value of the second in any one circuit set so far.
     pub fn waiting(&self) -> [usize; 3] {
         let waiting = self.channels.used() * CELL + self.reordered;
         [waiting, self.reordered, self.most_reordered()]

@@ -16,9 +16,10 @@ pub(super) const REST: Duration = Duration::from_secs(1);
 
 /// The link on which a circuit continues to its next relay.
 pub(crate) enum NextLink {
-    /// An existing link, because the maximum number of links to the relay is open.
+    /// An existing link, which other circuits also use, because the maximum number of links to the
+    /// relay is open.
     Shared(LinkId),
-    /// A link that is being opened.
+    /// A new link, which is being opened.
     Dialled,
 }
 

@@ -127,8 +127,8 @@ impl<R: NodeRole> Node<R> {
         self.pump_lossy(now, id);
     }
 
-    /// Sends the segments that are due on streams of the set `id` over lossy cells, and outputs
-    /// the events of these streams.
+    /// Sends the segments that are due on streams of the circuit set `id` over lossy cells, and
+    /// outputs the events of these streams.
     pub(crate) fn pump_lossy(&mut self, now: Time, id: SetId) {
         self.send_segments(now, id);
         let lossy = self.sets.get_mut(id.0).and_then(|set| set.lossy.as_mut());
@@ -137,7 +137,7 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// Returns the set whose streams over lossy cells have the most bytes in memory.
+    /// Returns the circuit set whose streams over lossy cells have the most bytes in memory.
     pub(super) fn fullest_lossy_set(&self) -> Option<SetId> {
         let held = |(id, set): (u32, &Set)| Some((set.lossy.as_ref()?.held(), id));
         self.sets.numbered().filter_map(held).max().map(|(_, id)| SetId(id))
@@ -210,7 +210,7 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// Informs the streams of the set `id` of the set's present legs.
+    /// Informs the streams of the circuit set `id` of the set's present legs.
     pub(crate) fn update_lossy_legs(&mut self, id: SetId) {
         if let Some(set) = self.set_mut(id)
             && let (Some(lossy), Some(legs)) = (&mut set.lossy, &set.lossy_legs)
@@ -233,7 +233,7 @@ impl<R: NodeRole> Node<R> {
         is_added
     }
 
-    /// Closes the legs of the set `id` that the other end has not linked in time.
+    /// Closes the legs of the circuit set `id` that the other end has not linked in time.
     pub(super) fn lossy_legs_due(&mut self, now: Time, id: SetId) {
         let legs = self.set_mut(id).and_then(|set| set.lossy_legs.as_ref());
         let late = legs.map(|legs| legs.late(now)).unwrap_or_default();
@@ -254,7 +254,7 @@ impl<R: NodeRole> Node<R> {
         false
     }
 
-    /// Runs the timers of the streams of the set `id` over lossy cells.
+    /// Runs the timers of the streams of the circuit set `id` over lossy cells.
     pub(super) fn segments_due(&mut self, now: Time, id: SetId) {
         if let Some(lossy) = self.sets.get_mut(id.0).and_then(|set| set.lossy.as_mut()) {
             lossy.expired();

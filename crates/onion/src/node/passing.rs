@@ -20,14 +20,16 @@ use crate::wire::cell::{Body, Command};
 use crate::wire::message::{DestroyReason, RelayCommand};
 
 impl<R: NodeRole> Node<R> {
-    /// Queues a cell of the trunk, to be sent on a leg of the set `id`.
+    /// Queues a cell of the trunk (the circuit that continues where the set's legs join), to be
+    /// sent on a leg of the set `id`.
     pub(crate) fn pass(&mut self, now: Time, id: SetId, command: Command, body: &Body) {
         self.several(id).into_iter().for_each(|several| several.push_cell(command, body));
         self.deal_cells(now, id);
         self.await_leg_actions(id);
     }
 
-    /// Queues several cells of the trunk, to be sent on legs of the set `id`.
+    /// Queues several cells of the trunk (the circuit that continues where the set's legs join),
+    /// to be sent on legs of the set `id`.
     pub(super) fn pass_all(&mut self, now: Time, id: SetId, cells: &[Body]) {
         if let Some(several) = self.several(id) {
             cells.iter().for_each(|body| several.push_cell(Command::RELAY, body));
@@ -36,9 +38,9 @@ impl<R: NodeRole> Node<R> {
         self.await_leg_actions(id);
     }
 
-    /// Postpones the distribution of queued cells among the legs of the set `id` until all cells
-    /// that were received together have been handled. Distribution after each cell would cost more
-    /// than handling the cell.
+    /// Postpones the distribution of queued cells among the legs of the circuit set `id` until all
+    /// cells that were received together have been handled. Distribution after each cell would
+    /// cost more than handling the cell.
     pub(crate) fn deal_later(&mut self, id: SetId) {
         let passing = self.several(id).and_then(|several| several.passing.as_mut());
         if passing.is_some_and(Passing::becomes_undealt) {
@@ -46,7 +48,7 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// Distributes the queued cells of all sets for which [`Node::deal_later`] was called.
+    /// Distributes the queued cells of all circuit sets for which [`Node::deal_later`] was called.
     pub(super) fn deal_undealt(&mut self, now: Time) {
         while let Some(id) = self.undealt.pop() {
             let passing = self.several(id).and_then(|several| several.passing.as_mut());
@@ -73,13 +75,15 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// Returns the set with the streams that use the trunk of the set `id`. Returns `None` if the
-    /// set has no trunk, or if these streams do not end at this node.
+    /// Returns the set with the streams that use the trunk of the set `id` (the circuit that
+    /// continues where its legs join). Returns `None` if the set has no trunk, or if these streams
+    /// do not end at this node.
     pub(crate) fn streams_set_over(&self, id: SetId) -> Option<SetId> {
         self.set_of(self.trunk_of(id)?)
     }
 
-    /// Returns the trunk of the set `id`, if it has one.
+    /// Returns the trunk of the set `id` (the circuit that continues where its legs join), if it
+    /// has one.
     pub(crate) fn trunk_of(&self, id: SetId) -> Option<u32> {
         match &self.sets.get(id.0)?.route {
             Route::One(_) => None,
@@ -87,22 +91,22 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// Returns the number of streams with data that the legs of the set `id` carry.
+    /// Returns the number of streams with data that the legs of the circuit set `id` carry.
     pub(super) fn streams_over(&self, id: SetId) -> usize {
         let of = self.streams_set_over(id).unwrap_or(id);
         self.sets.get(of.0).map_or(0, |set| set.streams.len())
     }
 
-    /// Returns the number of bytes of streams received over the legs of the set `id`, and the
-    /// number sent.
+    /// Returns the number of bytes of streams received over the legs of the circuit set `id`, and
+    /// the number sent.
     pub(super) fn carried_over(&self, id: SetId) -> [u64; 2] {
         let of = self.streams_set_over(id).unwrap_or(id);
         self.sets.get(of.0).map_or([0; 2], |set| set.streams.carried)
     }
 
-    /// Notes that the trunk of the set `id` is closed. This will be reported to the other end on
-    /// every leg. Destroying the legs would not suffice, because DESTROY reports only the closing
-    /// of one leg.
+    /// Notes that the trunk of the set `id` (the circuit that continues where its legs join) is
+    /// closed. This will be reported to the other end on every leg. Destroying the legs would not
+    /// suffice, because DESTROY reports only the closing of one leg.
     pub(crate) fn cut_trunk(&mut self, id: SetId, reason: DestroyReason) {
         let passing = self.several(id).and_then(|several| several.passing.as_mut());
         passing.into_iter().for_each(|passing| passing.cut(reason));
@@ -110,7 +114,8 @@ impl<R: NodeRole> Node<R> {
         self.timers.insert((Time::ZERO, Timer::LegActions(id)));
     }
 
-    /// Reports the closing of the trunk to the other end on every leg, once.
+    /// Reports the closing of the trunk (the circuit that continues where the set's legs join) to
+    /// the other end on every leg, once.
     pub(super) fn report_cut(&mut self, now: Time, id: SetId) {
         let Some(several) = self.several(id) else { return };
         let circuits: Vec<u32> = several.circuits().collect();
@@ -121,7 +126,8 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// Sends queued cells of the trunk on the legs that the scheduler of the set `id` chooses.
+    /// Sends queued cells of the trunk (the circuit that continues where the set's legs join) on
+    /// the legs that the scheduler of the set `id` chooses.
     pub(super) fn deal_cells(&mut self, now: Time, id: SetId) {
         let Some(several) = self.sets.get_mut(id.0).and_then(|set| set.several()) else { return };
         if !several.has_cells() {
@@ -161,7 +167,8 @@ impl<R: NodeRole> Node<R> {
         Ok(())
     }
 
-    /// Handles an acknowledgement of trunk cells that were sent on the leg `index`.
+    /// Handles an acknowledgement of trunk cells that were sent on the leg (parallel circuit)
+    /// `index`.
     pub(super) fn cells_acknowledged(&mut self, id: SetId, index: u32, told: Acknowledged) {
         let Some(set) = self.sets.get_mut(id.0).filter(|set| set.is_merged()) else { return };
         let wanting = set.several().is_some_and(|several| several.held() > 0);
@@ -173,8 +180,9 @@ impl<R: NodeRole> Node<R> {
         leg.settled(told.messages, told.rtt, outlet);
     }
 
-    /// Handles a cell of the trunk that was received on a leg. If it is the next one in order,
-    /// forwards it and the stored cells that follow it.
+    /// Handles a cell of the trunk (the circuit that continues where the set's legs join) that was
+    /// received on a leg. If it is the next one in order, forwards it and the stored cells that
+    /// follow it.
     ///
     /// # Errors
     /// Returns the violation if the other end broke the protocol.
@@ -230,8 +238,8 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// Handles stored cells of the trunk while the next one in order is present and the set `id`
-    /// exists. Any cell may end the set.
+    /// Handles stored cells of the trunk (the circuit that continues where the set's legs join)
+    /// while the next one in order is present and the set `id` exists. Any cell may end the set.
     fn take_cells_that_waited(&mut self, now: Time, id: SetId) -> Result<(), CircuitFault> {
         while let Some(held) = self.several(id).and_then(|several| several.end.pop()) {
             if let Some((command, mut body)) = as_cell(held.command, &held.data) {

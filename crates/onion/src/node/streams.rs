@@ -104,7 +104,7 @@ impl<R: NodeRole> Node<R> {
         self.circuits.get(circuit).and_then(R::Circuit::set)
     }
 
-    /// Returns the set with the number `set`.
+    /// Returns the circuit set with the number `set`.
     pub(crate) fn set_mut(&mut self, set: SetId) -> Option<&mut Set> {
         self.sets.get_mut(set.0)
     }
@@ -120,8 +120,8 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// Sends pending cells of the streams of the set `id` until the windows or queues of the legs
-    /// are full.
+    /// Sends pending cells of the streams of the circuit set `id` until the windows or queues of
+    /// the legs are full.
     pub(crate) fn pump(&mut self, now: Time, id: SetId) {
         match self.sets.get_mut(id.0).map(|set| &set.route) {
             Some(&Route::One(leg)) => while self.send_by_one(now, id, leg) {},
@@ -140,9 +140,9 @@ impl<R: NodeRole> Node<R> {
         self.pump_lossy(now, id);
     }
 
-    /// Sends pending cells of the streams on `leg`, the only leg of the set `id`. Returns true if
-    /// the caller must call this function again. This happens only if `leg` is a trunk, whose
-    /// cells the legs of another set carry.
+    /// Sends pending cells of the streams on `leg`, the only leg of the circuit set `id`. Returns
+    /// true if the caller must call this function again. This happens only if `leg` is a trunk,
+    /// whose cells the legs of another set carry.
     fn send_by_one(&mut self, now: Time, id: SetId, leg: u32) -> bool {
         let Some(waiting) = self.waiting_of(leg) else { return false };
         let Some(set) = self.sets.get_mut(id.0) else { return false };
@@ -175,7 +175,7 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// Outputs the events of the streams of the set `id`.
+    /// Outputs the events of the streams of the circuit set `id`.
     fn tell(&mut self, id: SetId) {
         while let Some(happened) = self.set_mut(id).and_then(|set| set.streams.happened()) {
             self.report(happened);
@@ -199,7 +199,7 @@ impl<R: NodeRole> Node<R> {
         self.outputs.extend(told.map(R::Output::from));
     }
 
-    /// Removes the set `id`, whose only leg is closed, and its streams.
+    /// Removes the circuit set `id`, whose only leg is closed, and its streams.
     pub(crate) fn dissolve(&mut self, id: SetId) {
         let Some(mut set) = self.sets.remove(id.0) else { return };
         let counted = set.lossy.as_mut().map_or(0, |lossy| lossy.recount()[0]);

@@ -41,11 +41,11 @@ pub struct Circuit {
     own: Option<Own>,
     /// True if a cell that may belong to a stream was forwarded.
     carried: bool,
-    /// True if the circuit's lossy cells are forwarded to another shard, which has taken over our
-    /// end of the circuit.
+    /// True if the circuit's lossy cells are forwarded to another parallel core (shard) of this
+    /// relay, which has taken over our end of the circuit.
     passes_lossy: bool,
-    /// The number that another shard uses to fetch our end of this circuit; `None` if no shard
-    /// does.
+    /// The number that another parallel core (shard) of this relay uses to fetch our end of this
+    /// circuit; `None` if no shard does.
     pub(super) ticket: Option<u64>,
 }
 
@@ -56,8 +56,8 @@ pub(super) struct Own {
     lossy: Option<Box<LossyRelay>>,
     leg: Leg,
     pub(super) set: SetId,
-    /// For a circuit that another shard handed over: true if the circuit came to that shard from a
-    /// relay, false if from a client. `None` for other circuits.
+    /// For a circuit that another parallel core (shard) of this relay handed over: true if the
+    /// circuit came to that shard from a relay, false if from a client. `None` for other circuits.
     pub(super) by_relay: Option<bool>,
     early: u8,
     /// Value from the circuit's handshake that binds messages to the circuit.
@@ -110,18 +110,20 @@ pub(super) enum Next {
     Nothing,
     /// The circuit waits for a link to the next relay, which is being opened.
     Dialling(Box<Extend>),
-    /// The circuit waits for the answer to CREATE2, which was sent on this lane.
+    /// The circuit waits for the answer to CREATE2, which was sent on this lane (a circuit on a
+    /// link).
     Creating(Lane),
-    /// The circuit continues to its next relay on this lane.
+    /// The circuit continues to its next relay on this lane (a circuit on a link).
     Open(Lane),
     /// The circuit is an introduction or rendezvous point of an onion service.
     Point(Box<ServicePoint>),
-    /// The circuit waits for another shard, which was asked on this lane to introduce the client.
+    /// The circuit waits for another parallel core (shard) of this relay, which was asked on this
+    /// lane (a circuit on a link) to introduce the client.
     Introducing(Lane),
     /// The circuit is joined, as a rendezvous point, to this circuit of the same shard.
     Joined(u32),
-    /// The circuit is joined, as a rendezvous point, to a circuit of another shard, over this
-    /// lane.
+    /// The circuit is joined, as a rendezvous point, to a circuit of another parallel core (shard)
+    /// of this relay, over this lane (a circuit on a link).
     Across(Lane),
 }
 
@@ -144,26 +146,28 @@ impl Circuit {
     }
 
     /// Returns true if this shard has the relay's end of the circuit. Returns false if another
-    /// shard has it, and the circuit only continues on a link of this shard.
+    /// parallel core (shard) of this relay has it, and the circuit only continues on a link of
+    /// this shard.
     pub(super) fn is_ours(&self) -> bool {
         self.own.is_some() || self.trunk_of.is_some()
     }
 
-    /// Removes and returns our end of the circuit, to hand it over to another shard. The circuit
-    /// continues to that shard on `lane`.
+    /// Removes and returns our end of the circuit, to hand it over to another parallel core
+    /// (shard) of this relay. The circuit continues to that shard on `lane` (a circuit on a link).
     pub(super) fn give_away(&mut self, lane: Lane) -> Option<Own> {
         self.next = Next::Open(lane);
         self.passes_lossy = self.is_lossy();
         self.own.take()
     }
 
-    /// Returns true if the circuit's lossy cells are forwarded to another shard.
+    /// Returns true if the circuit's lossy cells are forwarded to another parallel core (shard) of
+    /// this relay.
     pub(super) fn passes_lossy(&self) -> bool {
         self.passes_lossy
     }
 
-    /// For a circuit that another shard handed over, returns true if the circuit came to that
-    /// shard from a relay. Returns `None` for other circuits.
+    /// For a circuit that another parallel core (shard) of this relay handed over, returns true if
+    /// the circuit came to that shard from a relay. Returns `None` for other circuits.
     pub(super) fn by_relay(&self) -> Option<bool> {
         self.own.as_ref().and_then(|own| own.by_relay)
     }
@@ -177,7 +181,8 @@ impl Circuit {
 
 impl Next {
     /// Returns true if the circuit is used for an onion service: it is an introduction or
-    /// rendezvous point, is joined to another circuit, or waits for another shard's introduction.
+    /// rendezvous point, is joined to another circuit, or waits for another parallel core's
+    /// (shard's) introduction.
     pub(super) fn is_of_services(&self) -> bool {
         matches!(self, Next::Point(_) | Next::Introducing(_) | Next::Joined(_) | Next::Across(_))
     }
@@ -289,7 +294,8 @@ impl Relay {
         }
     }
 
-    /// Continues a circuit that another shard has on a link of this shard.
+    /// Continues a circuit that another parallel core (shard) of this relay has on a link of this
+    /// shard.
     fn bridge(&mut self, now: Time, lane: Lane, body: &Body) {
         let circuit = self.circuits.next_index();
         let Some(wish) = Extend::read(body) else {
@@ -337,7 +343,7 @@ impl Relay {
         Ok(Handshake { answer, keys, lossy, agreed, nonce })
     }
 
-    /// Handles a RELAY or RELAY_EARLY cell that arrived on `lane`.
+    /// Handles a RELAY or RELAY_EARLY cell that arrived on `lane` (a circuit on a link).
     pub(super) fn relay(&mut self, now: Time, lane: Lane, command: Command, body: &mut Body) {
         // The circuit of the cell is closed: the cell was in transit.
         let Some(owner) = self.channels.owner(lane) else { return };
@@ -439,10 +445,10 @@ impl Relay {
         }
     }
 
-    /// Closes the circuit `index`, whose continuation has closed. If this was another shard's
-    /// answer to an introduction, the circuit stays open. C tor also closes the circuit (since
-    /// 0.4.7.11, its issue 40623). TRUNCATED would leave the relays before this one with queued
-    /// cells.
+    /// Closes the circuit `index`, whose continuation has closed. If this was another parallel
+    /// core's (shard's) answer to an introduction, the circuit stays open. C tor also closes the
+    /// circuit (since 0.4.7.11, its issue 40623). TRUNCATED would leave the relays before this one
+    /// with queued cells.
     fn cut_off(&mut self, now: Time, index: u32, reason: DestroyReason) {
         if !self.introduced_by_sibling(now, index, reason) {
             self.tear_down(index, reason);

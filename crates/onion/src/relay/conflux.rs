@@ -23,20 +23,20 @@ use crate::wire::lossy::LossyLink;
 use crate::wire::message::{DestroyReason, Message, RelayCommand};
 use crate::wire::resilient::{self, ResilientLink};
 
-/// Desired UX sent to clients. It asks them to send on all legs. C tor's clients send on one leg
-/// unless the exit asks for this.
+/// Desired UX sent to clients. It asks them to send on all legs (parallel circuits). C tor's
+/// clients send on one leg unless the exit asks for this.
 const UX: DesiredUx = DesiredUx::HighThroughput;
 
-/// A leg that one shard hands over to another.
+/// A leg that one parallel core (shard) hands over to another.
 struct HandedLeg {
     own: Own,
-    /// The set that the leg had before; it has no other leg.
+    /// The circuit set that the leg had before; it has no other leg.
     set: Set,
     by_relay: bool,
     request: Request,
 }
 
-/// A client's link request for a leg that is handed over.
+/// A client's link request for a leg (parallel circuit) that is handed over.
 pub(super) enum Request {
     Several(Linking),
     /// The request for a leg that is a lossy circuit.
@@ -51,12 +51,13 @@ pub(super) struct Linking {
     dealing: Option<Dealing>,
     /// The leg's serial number, in designs with serial numbers.
     serial: u32,
-    /// True if the set must already exist at this relay; false if the request may create it.
+    /// True if the circuit set must already exist at this relay; false if the request may create
+    /// it.
     resumes: bool,
 }
 
 impl Linking {
-    /// Parses LINK of any design, for a set of at most `legs` legs.
+    /// Parses LINK of any design, for a circuit set of at most `legs` legs.
     ///
     /// # Errors
     /// The message is malformed, or asks for an unknown scheduler.
@@ -86,7 +87,8 @@ impl Linking {
         Ok(Linking { design, link, dealing, serial: 0, resumes: false })
     }
 
-    /// Returns the data of the LINKED message for `linked`, in the format of the set's design.
+    /// Returns the data of the LINKED message for `linked`, in the format of the circuit set's
+    /// design.
     fn answer(&self, linked: &ConfluxLink) -> Vec<u8> {
         let (nonce, dealing) = (linked.nonce, String::new());
         let said = match (self.design, self.design.ancestor()) {
@@ -102,8 +104,8 @@ impl Linking {
     }
 }
 
-/// Parses the scheduler that a client requests for our messages on at most `legs` legs. Returns
-/// `None` for an empty text, because the design then determines the scheduler.
+/// Parses the scheduler that a client requests for our messages on at most `legs` legs (parallel
+/// circuits). Returns `None` for an empty text, because the design then determines the scheduler.
 ///
 /// # Errors
 /// No scheduler of this name supports `legs` legs, or the number of consecutive cells on one leg
@@ -170,8 +172,8 @@ impl Relay {
     }
 
     /// Makes the circuit `index` a leg of the set that the client identifies by a nonce. If there
-    /// is no such set, creates it. If the set belongs to another shard, hands the circuit over to
-    /// that shard.
+    /// is no such set, creates it. If the set belongs to another parallel core (shard) of this
+    /// relay, hands the circuit over to that shard.
     fn join(&mut self, now: Time, index: u32, linking: Linking) -> Result<(), CircuitFault> {
         let own = self.set_of(index).ok_or(ConfluxFault::Gone)?;
         let here = SetLocation { shard: self.role.shard, set: own.0 };
@@ -279,8 +281,8 @@ impl Relay {
         Ok(())
     }
 
-    /// Hands the leg `index` over to the shard that has its set. From now on this shard only
-    /// forwards the leg's cells.
+    /// Hands the leg `index` over to the parallel core (shard) that has its set. From now on this
+    /// shard only forwards the leg's cells.
     pub(super) fn hand_over(
         &mut self,
         now: Time,
@@ -303,7 +305,8 @@ impl Relay {
         Ok(())
     }
 
-    /// Takes over a leg that arrived at another shard, for a set of this shard.
+    /// Takes over a leg that arrived at another parallel core (shard) of this relay, for a set of
+    /// this shard.
     pub(super) fn adopt(&mut self, now: Time, lane: Lane, body: &Body) {
         let number = body.first_chunk().map(|number| u64::from_be_bytes(*number));
         let orphan = number.and_then(|number| self.role.sets.take_over(number));

@@ -87,8 +87,8 @@ impl Relay {
         }
     }
 
-    /// Handles a lossy cell from another shard. That shard has either the circuit's link or the
-    /// relay's end of the circuit.
+    /// Handles a lossy cell from another parallel core (shard) of this relay. That shard has
+    /// either the circuit's link or the relay's end of the circuit.
     pub(super) fn take_across(&mut self, now: Time, lane: Lane, content: &mut [u8]) {
         let Some(cell) = read_across(content) else {
             return self.refuse(lane, CircuitFault::Message);
@@ -100,8 +100,8 @@ impl Relay {
     }
 
     /// Makes the lossy circuit `index` a leg of the set that `data`, the data of LOSSY_LINK,
-    /// identifies. If no such set exists, creates it. If the set belongs to another shard,
-    /// transfers the circuit to that shard.
+    /// identifies. If no such set exists, creates it. If the set belongs to another parallel core
+    /// (shard) of this relay, transfers the circuit to that shard.
     ///
     /// # Errors
     /// The circuit cannot be a leg, or the set is full.

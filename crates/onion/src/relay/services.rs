@@ -3,7 +3,7 @@
 //! A point is a circuit that ends at this relay. At a rendezvous point, the circuits of a client
 //! and a service are joined: cells of one circuit that are not addressed to this relay continue on
 //! the other. If the two circuits belong to different shards (parallel cores of the relay), they
-//! are joined by a lane on the link between the shards.
+//! are joined by a circuit on the link between the shards.
 
 use std::collections::BTreeMap;
 
@@ -54,8 +54,8 @@ impl ServiceParams {
 /// Maximum number of INTRODUCE2 messages queued for a service's link. If more are queued,
 /// introductions are refused.
 const MOST_INTRODUCTIONS: usize = 256;
-/// Length in bytes of the length field, which precedes the data in a cell from one shard to
-/// another.
+/// Length in bytes of the length field, which precedes the data in a cell from one parallel core
+/// (shard) to another.
 const LENGTH: usize = 2;
 
 impl Relay {
@@ -103,8 +103,8 @@ impl Relay {
         Ok(())
     }
 
-    /// Closes the previous introduction point of a service, which may be in any shard
-    /// (rend-spec-v3 3.1.1).
+    /// Closes the previous introduction point of a service, which may be in any parallel core
+    /// (shard) of this relay (rend-spec-v3 3.1.1).
     fn replace(&mut self, before: PointLocation, auth_key: &[u8; 32]) {
         if before.shard == self.role.shard {
             return self.tear_down(before.circuit, DestroyReason::FINISHED);
@@ -114,9 +114,9 @@ impl Relay {
         self.channels.say(Lane { link, id: 0 }, Command::REPLACED, &body);
     }
 
-    /// Handles a report by another shard that a service has a new introduction point, and closes
-    /// the old one. The old point's circuit may be closed already, and its number may belong to
-    /// another circuit now.
+    /// Handles a report by another parallel core (shard) of this relay that a service has a new
+    /// introduction point, and closes the old one. The old point's circuit may be closed already,
+    /// and its number may belong to another circuit now.
     pub(super) fn replaced_by_sibling(&mut self, body: &Body) {
         let Some((circuit, rest)) = body.split_first_chunk() else { return };
         let Some(auth_key) = rest.first_chunk() else { return };
@@ -261,7 +261,8 @@ impl Relay {
         true
     }
 
-    /// Sends a request to another shard, on a new lane of the link to that shard. Returns the lane.
+    /// Sends a request to another parallel core (shard) of this relay, on a new lane (circuit ID)
+    /// of the link to that shard. Returns the lane.
     fn cross(
         &mut self,
         now: Time,
@@ -280,8 +281,8 @@ impl Relay {
         Some(lane)
     }
 
-    /// Handles another shard's request to introduce a client to a service of this shard. The
-    /// answer is DESTROY, with the outcome as its reason.
+    /// Handles another parallel core's (shard's) request to introduce a client to a service of
+    /// this shard. The answer is DESTROY, with the outcome as its reason.
     pub(super) fn introduce_for_sibling(&mut self, now: Time, lane: Lane, body: &Body) {
         let data = crossed(body);
         let place = read_introduce1(data).and_then(|auth_key| {
@@ -295,8 +296,8 @@ impl Relay {
         self.channels.say(lane, Command::DESTROY, &[status.code()]);
     }
 
-    /// Handles another shard's request to join a service's circuit to a client's circuit in this
-    /// shard.
+    /// Handles another parallel core's (shard's) request to join a service's circuit to a client's
+    /// circuit in this shard.
     pub(super) fn meet_for_sibling(&mut self, now: Time, lane: Lane, body: &Body) {
         let refused = [DestroyReason::PROTOCOL.0];
         let place = read_rendezvous1(crossed(body)).and_then(|(cookie, rest)| {
@@ -314,7 +315,8 @@ impl Relay {
         }
     }
 
-    /// Handles another shard's answer to an introduction. Returns false if no answer was expected.
+    /// Handles another parallel core's (shard's) answer to an introduction. Returns false if no
+    /// answer was expected.
     pub(super) fn introduced_by_sibling(
         &mut self,
         now: Time,
@@ -369,7 +371,7 @@ impl Relay {
     }
 }
 
-/// Returns the data in the body of a cell from another shard.
+/// Returns the data in the body of a cell from another parallel core (shard) of this relay.
 fn crossed(body: &Body) -> &[u8] {
     let length = usize::from(u16::from_be_bytes([body[0], body[1]]));
     body.get(LENGTH..LENGTH + length).unwrap_or_default()

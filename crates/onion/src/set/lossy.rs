@@ -93,12 +93,13 @@ pub(crate) struct LossyStreams {
     legs: Option<Legs>,
 }
 
-/// The legs of a set whose connections have a separate window on each leg.
+/// The legs of a circuit set whose connections have a separate window on each leg.
 #[derive(Clone, Copy, Default)]
 struct Legs {
-    /// Bit set of the slots that have linked legs.
+    /// Bit set of the slots that have linked legs (parallel circuits).
     open: u8,
-    /// Round-trip time of each leg, from the last measurement by any connection.
+    /// Round-trip time of each leg (parallel circuit), from the last measurement by any
+    /// connection.
     rtts: [Option<Duration>; MOST_LEGS],
 }
 
@@ -126,8 +127,8 @@ impl LossyStreams {
         self.congestion = congestion;
     }
 
-    /// Passes the legs to all connections, if they have a separate window on each leg. Cells in
-    /// flight on a removed leg count as lost.
+    /// Passes the legs (parallel circuits) to all connections, if they have a separate window on
+    /// each leg. Cells in flight on a removed leg count as lost.
     pub(crate) fn set_legs(&mut self, legs: &LossyLegs) {
         if !legs.have_windows() {
             return;
@@ -162,8 +163,8 @@ impl LossyStreams {
         }
     }
 
-    /// Passes the legs to a new connection. The connection sends its first segments on `leg`. If
-    /// `leg` is `None`, it uses the leg with the lowest round-trip time.
+    /// Passes the legs (parallel circuits) to a new connection. The connection sends its first
+    /// segments on `leg`. If `leg` is `None`, it uses the leg with the lowest round-trip time.
     fn equip(&self, tcp: &mut Connection, leg: Option<usize>) {
         let Some(legs) = &self.legs else { return };
         tcp.set_legs(legs.open);
@@ -323,8 +324,8 @@ impl LossyStreams {
         true
     }
 
-    /// Handles the decrypted body of a cell that arrived on the leg in slot `leg`. `has_room` is
-    /// false if no further stream may be opened.
+    /// Handles the decrypted body of a cell that arrived on the leg (parallel circuit) in slot
+    /// `leg`. `has_room` is false if no further stream may be opened.
     ///
     /// # Errors
     /// [`Malformed`]: the other end broke the protocol.
@@ -465,7 +466,7 @@ impl LossyStreams {
 
     /// Returns the body of the next cell to send now, and the slot of the leg to use. The cell's
     /// content is placed after the zeros. The slot is `None` for a reset, and if connections have
-    /// one window for all legs. `legs` are the legs of the set, if there are any.
+    /// one window for all legs. `legs` are the legs of the circuit set, if there are any.
     pub(crate) fn poll(
         &mut self,
         now: Time,

@@ -12,36 +12,37 @@ use anabranch_multipath::{Assignment, PathView, Splitter, Time, seed};
 use crate::conflux::Dealing;
 use crate::wire::conflux::SetNonce;
 
-/// Maximum number of legs of a set.
+/// Maximum number of legs of a circuit set.
 pub(crate) const MOST_LEGS: usize = 8;
-/// Time limit for the exit's answer to a request to link a leg to a set.
+/// Time limit for the exit's answer to a request to link a leg to a circuit set.
 pub(crate) const LINKING: Duration = Duration::from_secs(10);
 
 /// A leg: one circuit of the set.
 #[derive(Clone, Copy, Debug)]
 struct LossyLeg {
     circuit: u32,
-    /// Time of the request to link the leg; `None` after the exit has answered it, and at the
-    /// exit.
+    /// Time of the request to link the leg (parallel circuit); `None` after the exit has answered
+    /// it, and at the exit.
     asked: Option<Time>,
-    /// Time between our request to link the leg and the exit's answer. Known only at the client.
+    /// Time between our request to link the leg (parallel circuit) and the exit's answer. Known
+    /// only at the client.
     rtt: Option<Duration>,
 }
 
-/// The legs of one set. Each leg keeps its slot number.
+/// The legs of one circuit set. Each leg keeps its slot number.
 pub(crate) struct LossyLegs {
     nonce: SetNonce,
     legs: [Option<LossyLeg>; MOST_LEGS],
     splitter: Splitter,
     has_windows: bool,
-    /// If the legs have windows: the slot that the scheduler chose last, and the number of cells
-    /// that remain to be sent on it.
+    /// If the legs (parallel circuits) have windows: the slot that the scheduler chose last, and
+    /// the number of cells that remain to be sent on it.
     run: Option<(usize, u64)>,
 }
 
 impl LossyLegs {
-    /// Returns a set without legs. `dealing` configures the scheduler that distributes cells.
-    /// Returns `None` if this scheduler does not support [`MOST_LEGS`] legs.
+    /// Returns a circuit set without legs. `dealing` configures the scheduler that distributes
+    /// cells. Returns `None` if this scheduler does not support [`MOST_LEGS`] legs.
     pub(crate) fn new(nonce: SetNonce, dealing: &Dealing, seed: u64) -> Option<LossyLegs> {
         let dice = move |purpose: &str| seed::stream(seed, 0, purpose);
         let Dealing { schedule, every, redraw } = dealing;
@@ -50,19 +51,20 @@ impl LossyLegs {
         Some(LossyLegs { nonce, legs: [None; MOST_LEGS], splitter, has_windows, run: None })
     }
 
-    /// Returns true if each TCP connection has a separate window on each leg.
+    /// Returns true if each TCP connection has a separate window on each leg (parallel circuit).
     pub(crate) fn have_windows(&self) -> bool {
         self.has_windows
     }
 
-    /// Returns the bit set of the slots that have linked legs.
+    /// Returns the bit set of the slots that have linked legs (parallel circuits).
     pub(crate) fn linked(&self) -> u8 {
         let is_linked = |leg: &Option<LossyLeg>| leg.is_some_and(|leg| leg.asked.is_none());
         let legs = self.legs.iter().enumerate().filter(|(_, leg)| is_linked(leg));
         legs.fold(0, |bits, (slot, _)| bits | 1 << slot)
     }
 
-    /// Returns the round-trip time of the leg in each slot, as measured when the leg was linked.
+    /// Returns the round-trip time of the leg (parallel circuit) in each slot, as measured when
+    /// the leg was linked.
     pub(crate) fn rtts(&self) -> [Option<Duration>; MOST_LEGS] {
         self.legs.map(|leg| leg?.rtt)
     }
@@ -81,9 +83,9 @@ impl LossyLegs {
         wanted.or_else(|| self.legs.iter().find_map(linked)).map(|leg| leg.circuit)
     }
 
-    /// Returns the slot of the leg for the next cell of a connection that has a separate window on
-    /// each leg. `views` describes the connection's legs. `waiting` is the number of cells that
-    /// wait. Returns `None` if the cells must wait.
+    /// Returns the slot of the leg (parallel circuit) for the next cell of a connection that has a
+    /// separate window on each leg. `views` describes the connection's legs. `waiting` is the
+    /// number of cells that wait. Returns `None` if the cells must wait.
     pub(crate) fn choose_by(
         &mut self,
         now: Time,
@@ -105,13 +107,13 @@ impl LossyLegs {
         }
     }
 
-    /// Returns the set's nonce, which identifies the set.
+    /// Returns the circuit set's nonce, which identifies the set.
     pub(crate) fn nonce(&self) -> &SetNonce {
         &self.nonce
     }
 
     /// Adds a leg. At the client, `asked` is the time of the request that the exit must answer
-    /// before the leg is used; at the exit it is `None`. Returns false if the set is full.
+    /// before the leg is used; at the exit it is `None`. Returns false if the circuit set is full.
     pub(crate) fn add(&mut self, circuit: u32, asked: Option<Time>) -> bool {
         let free = self.legs.iter_mut().find(|leg| leg.is_none());
         free.map(|leg| *leg = Some(LossyLeg { circuit, asked, rtt: None })).is_some()
@@ -126,7 +128,7 @@ impl LossyLegs {
         leg.rtt
     }
 
-    /// Returns the legs for which the exit did not answer in time.
+    /// Returns the legs (parallel circuits) for which the exit did not answer in time.
     pub(crate) fn late(&self, now: Time) -> Vec<u32> {
         let is_late = |leg: &&LossyLeg| leg.asked.is_some_and(|asked| now >= asked + LINKING);
         self.legs.iter().flatten().filter(is_late).map(|leg| leg.circuit).collect()
@@ -145,7 +147,7 @@ impl LossyLegs {
         }
     }
 
-    /// Returns true if a leg is linked.
+    /// Returns true if a leg (parallel circuit) is linked.
     pub(crate) fn is_linked(&self) -> bool {
         self.legs.iter().flatten().any(|leg| leg.asked.is_none())
     }
@@ -157,8 +159,8 @@ impl LossyLegs {
         }
     }
 
-    /// Returns the first linked leg, or the first leg if none is linked. Returns `None` if there
-    /// is no leg.
+    /// Returns the first linked leg (parallel circuit), or the first leg if none is linked.
+    /// Returns `None` if there is no leg.
     pub(crate) fn first(&self) -> Option<u32> {
         let legs = || self.legs.iter().flatten();
         let linked = legs().find(|leg| leg.asked.is_none());

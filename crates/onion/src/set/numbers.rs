@@ -1,4 +1,4 @@
-//! Statistics of sets and their legs for display. They contain only numbers, no nonces or
+//! Statistics of circuit sets and their legs for display. They contain only numbers, no nonces or
 //! addresses.
 
 use std::time::Duration;
@@ -6,17 +6,17 @@ use std::time::Duration;
 /// A set that may have several circuits (legs), as seen from one of its ends.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SetNumbers {
-    /// Name of the method that numbers the set's messages
+    /// Name of the method that numbers the circuit set's messages
     /// ([`Numbering::name`](crate::conflux::Numbering::name)).
     pub design: &'static str,
     /// Scheduler of this end, and the number of consecutive cells that it sends on one leg
     /// (`--every`), in command-line syntax.
     pub schedule: String,
-    /// Number of streams in the set.
+    /// Number of streams in the circuit set.
     pub streams: usize,
     /// Number of bytes of streams received, and number sent so far.
     pub carried: [u64; 2],
-    /// Bytes of messages that wait for earlier messages on other legs.
+    /// Bytes of messages that wait for earlier messages on other legs (parallel circuits).
     pub reordered: usize,
     /// Largest value of `reordered` so far.
     pub most_reordered: usize,
@@ -25,10 +25,10 @@ pub struct SetNumbers {
     pub kept: usize,
     /// Present limit on the bytes that may wait for earlier messages.
     pub budget: usize,
-    /// True if the set's streams are paused (XOFF), because too many bytes wait for earlier
-    /// messages.
+    /// True if the circuit set's streams are paused (XOFF), because too many bytes wait for
+    /// earlier messages.
     pub resting: bool,
-    /// The set's legs, by slot.
+    /// The circuit set's legs, by slot.
     pub legs: Vec<LegNumbers>,
 }
 
@@ -37,7 +37,7 @@ pub struct SetNumbers {
 pub struct LegNumbers {
     /// Number that a client's caller assigned to the leg's circuit; `None` at a relay.
     pub circuit: Option<u64>,
-    /// True if both ends have linked the leg. Otherwise it carries no data.
+    /// True if both ends have linked the leg (parallel circuit). Otherwise it carries no data.
     pub is_linked: bool,
     /// Number of cells received, and number sent so far. A client counts all cells of the leg's
     /// circuit, as the guard sees them; a relay counts only cells with DATA.
@@ -49,7 +49,7 @@ pub struct LegNumbers {
     pub least_rtt: Option<Duration>,
     /// Congestion window for cells that this end sends, in cells.
     pub window: u64,
-    /// Number of cells in flight on the leg.
+    /// Number of cells in flight on the leg (parallel circuit).
     pub inflight: u64,
     /// Number of cells queued for the leg's link.
     pub queued: u64,
@@ -64,8 +64,8 @@ impl LegNumbers {
 }
 
 impl SetNumbers {
-    /// Returns each leg's share of the set's received cells and of its sent cells, in the order of
-    /// the legs. Shares are 0 if there were no cells.
+    /// Returns each leg's share of the circuit set's received cells and of its sent cells, in the
+    /// order of the legs. Shares are 0 if there were no cells.
     #[must_use]
     pub fn shares(&self) -> Vec<[f64; 2]> {
         let all = [0, 1].map(|way| self.legs.iter().map(|leg| leg.cells[way]).sum::<u64>());

@@ -7,28 +7,32 @@ use crate::wire::cell::{BODY, Body, Command};
 use crate::wire::message::{DestroyReason, Message, RelayCommand};
 
 /// Maximum number of RELAY_EARLY cells that are forwarded (tor-spec, "Relay cells"). This limit is
-/// for the whole set, not for each leg.
+/// for the whole set, not for each leg (parallel circuit).
 const MOST_EARLY: u8 = 8;
 
-/// State of a set whose legs join at a middle relay.
+/// State of a circuit set whose legs join at a middle relay.
 #[derive(Debug, Default)]
 pub(crate) struct Passing {
     /// The trunk: the circuit that continues from the relay at which the legs join. At the client,
     /// it has the layers of the hops after that relay. At that relay, it is the continuing
     /// circuit. `None` before it exists.
     pub(crate) trunk: Option<u32>,
-    /// Cells of the trunk that wait until a leg has room, oldest first.
+    /// Cells of the trunk (the circuit that continues where the set's legs join) that wait until a
+    /// leg has room, oldest first.
     waiting: VecDeque<(Command, Vec<u8>)>,
     early: u8,
-    /// True if cells have arrived that were not yet distributed among the legs.
+    /// True if cells have arrived that were not yet distributed among the legs (parallel
+    /// circuits).
     undealt: bool,
-    /// Reason for the closing of the trunk. `told` is true once the client has been notified.
+    /// Reason for the closing of the trunk (the circuit that continues where the set's legs join).
+    /// `told` is true once the client has been notified.
     cut: Option<DestroyReason>,
     told: bool,
 }
 
 impl Passing {
-    /// Notes that the trunk is closed for `reason`, so that no further cells are forwarded.
+    /// Notes that the trunk (the circuit that continues where the set's legs join) is closed for
+    /// `reason`, so that no further cells are forwarded.
     pub(crate) fn cut(&mut self, reason: DestroyReason) {
         self.cut.get_or_insert(reason);
         self.clear();
@@ -39,29 +43,31 @@ impl Passing {
         self.waiting.clear();
     }
 
-    /// Returns true if the trunk is closed.
+    /// Returns true if the trunk (the circuit that continues where the set's legs join) is closed.
     pub(crate) fn is_cut(&self) -> bool {
         self.cut.is_some()
     }
 
-    /// Returns the reason for the closing of the trunk, once. Returns `None` if the trunk is open,
-    /// or if the reason was returned before.
+    /// Returns the reason for the closing of the trunk (the circuit that continues where the set's
+    /// legs join), once. Returns `None` if the trunk is open, or if the reason was returned
+    /// before.
     pub(crate) fn take_cut_reason(&mut self) -> Option<DestroyReason> {
         self.cut.filter(|_| !std::mem::replace(&mut self.told, true))
     }
 
-    /// Queues a cell of the trunk, to be sent on a leg.
+    /// Queues a cell of the trunk (the circuit that continues where the set's legs join), to be
+    /// sent on a leg.
     pub(crate) fn push(&mut self, command: Command, body: Vec<u8>) {
         self.waiting.push_back((command, body));
     }
 
     /// Notes that cells have arrived. Returns true if they are the first ones since the queued
-    /// cells were last distributed among the legs.
+    /// cells were last distributed among the legs (parallel circuits).
     pub(crate) fn becomes_undealt(&mut self) -> bool {
         !std::mem::replace(&mut self.undealt, true)
     }
 
-    /// Notes that the queued cells are now being distributed among the legs.
+    /// Notes that the queued cells are now being distributed among the legs (parallel circuits).
     pub(crate) fn sees_dealing(&mut self) {
         self.undealt = false;
     }
@@ -89,8 +95,9 @@ impl Passing {
     }
 }
 
-/// Returns a cell of the trunk as a message of its set. The cell's command is stored as the
-/// message's command, and the whole body as its data. Such messages are never sent.
+/// Returns a cell of the trunk (the circuit that continues where the set's legs join) as a message
+/// of its set. The cell's command is stored as the message's command, and the whole body as its
+/// data. Such messages are never sent.
 pub(crate) fn as_message(command: Command, body: &[u8]) -> Message<'_> {
     Message { command: RelayCommand(command.0), stream: 0, data: body }
 }

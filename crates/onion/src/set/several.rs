@@ -1,5 +1,5 @@
-//! State of a set that may have several legs: the legs, the scheduler that distributes messages
-//! among them, and limits on waiting messages.
+//! State of a circuit set that may have several legs: the legs, the scheduler that distributes
+//! messages among them, and limits on waiting messages.
 
 use std::time::Duration;
 
@@ -22,14 +22,14 @@ use crate::wire::conflux::DesiredUx;
 use crate::wire::message::{Format, Message, RelayCommand};
 
 /// Maximum number of messages that a leg's first SWITCH may skip before the client has
-/// acknowledged any data. Arti closes a leg whose first SWITCH skips further before any message
-/// was delivered, although a larger number may be correct.
+/// acknowledged any data. Arti closes a leg (parallel circuit) whose first SWITCH skips further
+/// before any message was delivered, although a larger number may be correct.
 const FIRST: u64 = 124;
 /// Minimum period over which arrived cells are counted. Round-trip times measured by linking are
 /// too short for this, because they do not include the queues of a loaded path.
 const UNMEASURED: Duration = Duration::from_millis(200);
 
-/// The legs of a set, and the scheduler that distributes messages among them.
+/// The legs of a circuit set, and the scheduler that distributes messages among them.
 pub(crate) struct Several {
     pub(crate) end: ConfluxEnd,
     pub(crate) design: Design,
@@ -38,41 +38,41 @@ pub(crate) struct Several {
     pub(crate) passing: Option<Passing>,
     /// The circuits that are the set's legs.
     circuits: Legs<u32>,
-    /// Cells that arrived recently on any leg.
+    /// Cells that arrived recently on any leg (parallel circuit).
     arrivals: Arrivals,
     /// Scheduler that distributes messages; `None` if the other end's request determines it.
     dealing: Option<Dealing>,
     splitter: Option<(DesiredUx, Splitter)>,
     seed: u64,
     views: Vec<PathView>,
-    /// A copy of the scheduler's views of the legs, with only the legs on which some stream has
-    /// room.
+    /// A copy of the scheduler's views of the legs (parallel circuits), with only the legs on
+    /// which some stream has room.
     narrowed: Vec<PathView>,
-    /// True if the other end has acknowledged data on any leg.
+    /// True if the other end has acknowledged data on any leg (parallel circuit).
     opened: bool,
-    /// True if the set's streams are paused.
+    /// True if the circuit set's streams are paused.
     resting: bool,
-    /// The leg on which the most recent numbered message arrived.
+    /// The leg (parallel circuit) on which the most recent numbered message arrived.
     lively: Option<PathId>,
     /// Number of buffered bytes ([`Several::held`]) when they were last counted.
     counted: usize,
-    /// Format of messages in the cells of the set's legs. It is the same for all legs, so that a
-    /// message that was sent on one leg can be sent again on any other.
+    /// Format of messages in the cells of the circuit set's legs. It is the same for all legs, so
+    /// that a message that was sent on one leg can be sent again on any other.
     format: Option<Format>,
-    /// Expiry time of the timer for actions on the set's legs.
+    /// Expiry time of the timer for actions on the circuit set's legs.
     tends_at: Option<Time>,
 }
 
-/// A cell of the trunk to send on a leg.
+/// A cell of the trunk (the circuit that continues where the set's legs join) to send on a leg.
 pub(crate) struct PassingCell {
-    /// The cell's number in the set, if the cell is sent again; `None` if it is new.
+    /// The cell's number in the circuit set, if the cell is sent again; `None` if it is new.
     again: Option<u64>,
     pub(crate) command: Command,
     pub(crate) body: Vec<u8>,
 }
 
 /// Number of DATA cells that arrived since `since`, a period of about the longest round-trip time
-/// of a leg. The peer's windows had room for these cells.
+/// of a leg (parallel circuit). The peer's windows had room for these cells.
 #[derive(Clone, Copy, Debug, Default)]
 struct Arrivals {
     since: Time,
@@ -80,9 +80,9 @@ struct Arrivals {
 }
 
 impl Several {
-    /// Returns the state without legs. `seed` is the scheduler's only source of randomness.
-    /// `dealing` is the scheduler that the user or the other end requests; if `None`, the design
-    /// determines it.
+    /// Returns the state without legs (parallel circuits). `seed` is the scheduler's only source
+    /// of randomness. `dealing` is the scheduler that the user or the other end requests; if
+    /// `None`, the design determines it.
     pub(crate) fn new(
         end: ConfluxEnd,
         design: Design,
@@ -138,19 +138,20 @@ impl Several {
         [std::mem::replace(&mut self.counted, now), now]
     }
 
-    /// Returns the number of bytes that wait: for earlier messages, for a leg, or for an
-    /// acknowledgement.
+    /// Returns the number of bytes that wait: for earlier messages, for a leg (parallel circuit),
+    /// or for an acknowledgement.
     pub(crate) fn held(&self) -> usize {
         self.end.held() + self.passing.as_ref().map_or(0, Passing::bytes)
     }
 
-    /// Marks the set as ended, and drops all waiting messages and cells.
+    /// Marks the circuit set as ended, and drops all waiting messages and cells.
     pub(crate) fn die(&mut self) {
         self.end.die();
         self.passing.iter_mut().for_each(Passing::clear);
     }
 
-    /// Queues a cell of the trunk, to be sent on any leg.
+    /// Queues a cell of the trunk (the circuit that continues where the set's legs join), to be
+    /// sent on any leg.
     pub(crate) fn push_cell(&mut self, command: Command, body: &Body) {
         let (Some(passing), Some(retransmitter)) =
             (&mut self.passing, self.end.retransmitter_mut())
@@ -160,14 +161,16 @@ impl Several {
         passing.push(command, retransmitter.copy_of(body));
     }
 
-    /// Returns true if cells of the trunk are waiting.
+    /// Returns true if cells of the trunk (the circuit that continues where the set's legs join)
+    /// are waiting.
     pub(crate) fn has_cells(&self) -> bool {
         let new = self.passing.as_ref().is_some_and(|passing| passing.len() > 0);
         new || self.passing.is_some() && self.to_send_again() > 0
     }
 
-    /// Returns the leg for the next cells of the trunk, and how many cells to send on it. Returns
-    /// `None` if there are no cells, or if no leg has room.
+    /// Returns the leg for the next cells of the trunk (the circuit that continues where the set's
+    /// legs join), and how many cells to send on it. Returns `None` if there are no cells, or if
+    /// no leg has room.
     pub(crate) fn choose_cells(&mut self, now: Time) -> Option<(PathId, u64)> {
         let again = self.to_send_again();
         let new = self.passing.as_ref().map_or(0, |passing| passing.len() as u64);
@@ -175,8 +178,8 @@ impl Several {
         (again + new > 0).then(|| self.assign(now, again + new))?
     }
 
-    /// Returns the next cell of the trunk to send. Cells that must be sent again are returned
-    /// first.
+    /// Returns the next cell of the trunk (the circuit that continues where the set's legs join)
+    /// to send. Cells that must be sent again are returned first.
     pub(crate) fn next_cell(&mut self) -> Option<PassingCell> {
         let retransmitter = self.end.retransmitter_mut()?;
         if let Some(SentMessage { number, command, data, .. }) = retransmitter.take_again() {
@@ -193,8 +196,9 @@ impl Several {
         Some(PassingCell { again: None, command, body })
     }
 
-    /// Assigns a number to a cell of the trunk that is sent on `leg`, and stores a copy. Returns
-    /// the [`Mark`], which transfers the number and must be sent before the cell.
+    /// Assigns a number to a cell of the trunk (the circuit that continues where the set's legs
+    /// join) that is sent on `leg`, and stores a copy. Returns the [`Mark`], which transfers the
+    /// number and must be sent before the cell.
     ///
     /// # Errors
     /// The leg is closed, or its set has ended.
@@ -249,12 +253,12 @@ impl Several {
         self.circuits.iter().map(|(_, circuit)| *circuit)
     }
 
-    /// Notes that the other end has acknowledged data on some leg.
+    /// Notes that the other end has acknowledged data on some leg (parallel circuit).
     pub(crate) fn opened(&mut self) {
         self.opened = true;
     }
 
-    /// Updates the scheduler's views of all legs.
+    /// Updates the scheduler's views of all legs (parallel circuits).
     pub(crate) fn look<C: Ending>(
         &mut self,
         now: Time,
@@ -286,7 +290,7 @@ impl Several {
     }
 
     /// Returns a scheduler's view of `leg`. Before the leg's first SENDME, the view has the
-    /// round-trip time that was measured when the leg was linked.
+    /// round-trip time that was measured when the leg (parallel circuit) was linked.
     fn view<C: Ending>(
         &self,
         now: Time,
@@ -311,12 +315,12 @@ impl Several {
         PathView::leg(Some(rtt), room.min(self.first_room(leg)), known)
     }
 
-    /// Returns true if the set's scheduler uses statistics of the links.
+    /// Returns true if the circuit set's scheduler uses statistics of the links.
     pub(crate) fn sees_links(&self) -> bool {
         self.splitter.as_ref().is_some_and(|(_, of)| of.sees_links())
     }
 
-    /// Returns true if the window of any leg has room for data.
+    /// Returns true if the window of any leg (parallel circuit) has room for data.
     pub(crate) fn has_window<C: Ending>(&self, circuits: &Slab<C>) -> bool {
         let has_room =
             |circuit: &u32| circuits.get(*circuit).and_then(Ending::leg).is_some_and(Leg::has_room);
@@ -341,16 +345,17 @@ impl Several {
         }
     }
 
-    /// Returns the leg for the next data cells, and how many of the `cells` pending cells to send
-    /// on it.
+    /// Returns the leg (parallel circuit) for the next data cells, and how many of the `cells`
+    /// pending cells to send on it.
     pub(crate) fn assign(&mut self, now: Time, cells: u64) -> Option<(PathId, u64)> {
         self.renew_splitter();
         let (_, splitter) = self.splitter.as_mut()?;
         assigned(splitter.assign(now, &self.views, cells.max(1)))
     }
 
-    /// Returns the leg for the next data cell, and the number 1. Only legs for which `has_room`
-    /// returns true are considered: on these, a stream with data has room in its window.
+    /// Returns the leg (parallel circuit) for the next data cell, and the number 1. Only legs for
+    /// which `has_room` returns true are considered: on these, a stream with data has room in its
+    /// window.
     pub(crate) fn assign_one(
         &mut self,
         now: Time,
@@ -409,7 +414,8 @@ impl Several {
         self.end.retransmitter().is_some_and(Retransmitter::is_full)
     }
 
-    /// Iterates over the legs that can take data now: their windows and queues have room.
+    /// Iterates over the legs (parallel circuits) that can take data now: their windows and queues
+    /// have room.
     pub(crate) fn open(&self) -> impl Iterator<Item = PathId> + '_ {
         let is_open = |view: &&PathView| view.usable && view.window.is_none_or(|room| room > 0);
         let views = self.views.iter().enumerate();
@@ -440,9 +446,9 @@ impl Several {
         drawn.expect("the usual scheduler takes no argument")
     }
 
-    /// Returns the leg for messages other than data. This is the leg of the last sent message,
-    /// because no SWITCH is needed on it. Before the first message it is the leg with the shortest
-    /// round-trip time, or any linked leg if none is measured.
+    /// Returns the leg (parallel circuit) for messages other than data. This is the leg of the
+    /// last sent message, because no SWITCH is needed on it. Before the first message it is the
+    /// leg with the shortest round-trip time, or any linked leg if none is measured.
     ///
     /// While streams are paused in a resilient design, it is the leg on which messages arrive. The
     /// missing messages are on another leg, which may have failed unnoticed and would lose XOFF.
@@ -450,9 +456,10 @@ impl Several {
         self.takes_control(self.preferred()?)
     }
 
-    /// Returns the leg for a numbered message other than data. A client uses the leg that the
-    /// scheduler chooses, unless this leg has no room or the streams are paused. An exit uses the
-    /// leg of its last message, because the client has just sent on this leg or waits for it.
+    /// Returns the leg (parallel circuit) for a numbered message other than data. A client uses
+    /// the leg that the scheduler chooses, unless this leg has no room or the streams are paused.
+    /// An exit uses the leg of its last message, because the client has just sent on this leg or
+    /// waits for it.
     pub(crate) fn counted_control(&mut self, now: Time) -> Option<PathId> {
         let by_last = self.resting || self.end.is_exit();
         let assigned = if by_last { None } else { self.assign(now, 1) };
@@ -460,7 +467,8 @@ impl Several {
         leg.or_else(|| self.control())
     }
 
-    /// Returns the leg for messages other than data, even if the leg's queue is full.
+    /// Returns the leg (parallel circuit) for messages other than data, even if the leg's queue is
+    /// full.
     pub(crate) fn preferred(&self) -> Option<PathId> {
         let rests = self.resting && self.design.is_resilient();
         let lively = self.lively.filter(|leg| rests && self.end.may_send(*leg));
@@ -480,7 +488,7 @@ impl Several {
         (queued < QUEUE_HIGH as u64).then_some(leg)
     }
 
-    /// Returns statistics of the set for display. The fields about streams are left empty.
+    /// Returns statistics of the circuit set for display. The fields about streams are left empty.
     pub(crate) fn numbers<C: Ending>(&self, circuits: &Slab<C>, channels: &Channels) -> SetNumbers {
         let Dealing { schedule, every, .. } = self.dealing(self.end.desired());
         let waiting = self.end.waiting();
@@ -498,7 +506,7 @@ impl Several {
         }
     }
 
-    /// Returns statistics of each leg of the set.
+    /// Returns statistics of each leg of the circuit set.
     pub(crate) fn legs<C: Ending>(
         &self,
         circuits: &Slab<C>,
@@ -529,9 +537,9 @@ impl Several {
         self.lively = Some(leg);
     }
 
-    /// Schedules the unacknowledged messages of other legs to be sent again on the leg on which
-    /// messages arrive. This happens when streams are paused, because the peer must receive these
-    /// messages before XOFF.
+    /// Schedules the unacknowledged messages of other legs (parallel circuits) to be sent again on
+    /// the leg on which messages arrive. This happens when streams are paused, because the peer
+    /// must receive these messages before XOFF.
     pub(crate) fn hurry(&mut self) {
         let (Some(leg), Some(retransmitter)) = (self.lively, self.end.retransmitter_mut()) else {
             return;
@@ -554,7 +562,7 @@ impl Several {
     /// Returns true if the streams must be paused, false if they must be resumed, and `None` if
     /// nothing changes. If memory is `scarce`, the streams are paused as soon as any message waits
     /// for an earlier one. They stay paused until the missing message arrives, or its loss ends
-    /// the set.
+    /// the circuit set.
     pub(crate) fn rest_changed(&mut self, scarce: bool) -> Option<bool> {
         let waits = scarce && self.end.bytes() > 0;
         let pressed = self.end.queue().is_pressed() || waits;
@@ -562,8 +570,8 @@ impl Several {
     }
 }
 
-/// Returns the assigned leg and the number of cells to send on it; `None` if no leg can take a
-/// cell.
+/// Returns the assigned leg (parallel circuit) and the number of cells to send on it; `None` if no
+/// leg can take a cell.
 fn assigned(assignment: Assignment) -> Option<(PathId, u64)> {
     match assignment {
         Assignment::Send { path, units, .. } => Some((path, units)),

@@ -7,15 +7,15 @@ use super::windows::Windows;
 use super::{Arrived, Broken, Flow, Replies};
 use crate::conflux::legs::Legs;
 
-/// A separate window for each leg, as if the stream used only that leg. Each cell is acknowledged
-/// on its leg as soon as it arrives. If acknowledgements waited for missing earlier cells, all
-/// legs would be as slow as the slowest one.
+/// A separate window for each leg (parallel circuit), as if the stream used only that leg. Each
+/// cell is acknowledged on its leg as soon as it arrives. If acknowledgements waited for missing
+/// earlier cells, all legs would be as slow as the slowest one.
 #[derive(Default)]
 pub(super) struct LegWindows {
     legs: Legs<OnLeg>,
 }
 
-/// The windows of a stream on one leg.
+/// The windows of a stream on one leg (parallel circuit).
 struct OnLeg {
     windows: Windows,
     /// Number of cells that arrived before an earlier cell. They were counted on arrival, and must
@@ -24,8 +24,8 @@ struct OnLeg {
 }
 
 impl LegWindows {
-    /// Returns the stream's windows on `leg`. They are fully open if the leg has carried no data
-    /// of the stream.
+    /// Returns the stream's windows on `leg`. They are fully open if the leg (parallel circuit)
+    /// has carried no data of the stream.
     fn on(&mut self, leg: PathId) -> Option<&mut OnLeg> {
         if self.legs.get(leg).is_err() {
             self.legs.set(leg, OnLeg { windows: Windows::new(), early: 0 });
@@ -33,8 +33,8 @@ impl LegWindows {
         self.legs.get_mut(leg).ok()
     }
 
-    /// Returns the windows on the leg on which a cell arrived. Returns `None` if this leg is
-    /// closed, because it has no windows any more.
+    /// Returns the windows on the leg (parallel circuit) on which a cell arrived. Returns `None`
+    /// if this leg is closed, because it has no windows any more.
     fn of(&mut self, arrived: &Arrived) -> Result<Option<(PathId, &mut OnLeg)>, Broken> {
         let Some(leg) = arrived.by else { return Ok(None) };
         Ok(Some((leg, self.on(leg).ok_or(Broken::OutOfPlace)?)))

@@ -22,7 +22,8 @@ pub(super) const RUN: u16 = 64;
 /// Queues of the streams that may send data or END, and totals over all streams.
 #[derive(Default)]
 pub(super) struct Turns {
-    /// Queues for each leg. There is only one entry if flow control does not depend on the leg.
+    /// Queues for each leg (parallel circuit). There is only one entry if flow control does not
+    /// depend on the leg.
     legs: Vec<(PathId, LegTurns)>,
     /// Streams that must send END now.
     ending: BTreeSet<u16>,
@@ -38,7 +39,7 @@ pub(super) struct Turns {
     starved: usize,
 }
 
-/// Queues of the streams that take turns on one leg.
+/// Queues of the streams that take turns on one leg (parallel circuit).
 #[derive(Default)]
 struct LegTurns {
     /// Streams that had nothing to send before. They are served before the streams in `old`.
@@ -100,8 +101,8 @@ impl Turns {
         }
     }
 
-    /// Returns the queues for `leg`. If the leg is new, all streams with bytes to send are added
-    /// first.
+    /// Returns the queues for `leg`. If the leg (parallel circuit) is new, all streams with bytes
+    /// to send are added first.
     fn on(&mut self, leg: PathId) -> &mut LegTurns {
         let place = self.legs.iter().position(|(other, _)| *other == leg);
         let place = place.unwrap_or_else(|| {
@@ -114,7 +115,7 @@ impl Turns {
         &mut self.legs[place].1
     }
 
-    /// Removes the queues of a lost leg.
+    /// Removes the queues of a lost leg (parallel circuit).
     pub(super) fn lost(&mut self, leg: PathId) {
         self.legs.retain(|(other, _)| *other != leg);
     }
