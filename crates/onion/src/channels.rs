@@ -26,7 +26,7 @@ use detour::{Delivery, Detour};
 mod detour;
 
 /// Identifier of a link: the carrier that transfers the link's bytes, such as TCP or QUIC, and the
-/// link's number at this carrier. The driver assigns both; the core only compares them.
+/// link's number at this carrier. The driver (I/O code) assigns both; the core only compares them.
 ///
 /// The carrier is the highest of eight bytes. Links are ordered by carrier, then by number.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -102,8 +102,8 @@ const MOST_SAID: usize = 256;
 /// queued by circuit. Below this limit they are sent at once, because the other shard schedules
 /// circuits itself.
 const AT_ONCE: usize = 64 * CELL;
-/// Maximum number of lossy cells that a link holds for the driver. Further ones are dropped. The
-/// driver's own queue drops old cells instead.
+/// Maximum number of lossy cells that a link holds for the driver (I/O code). Further ones are
+/// dropped. The driver's own queue drops old cells instead.
 const MOST_LOSSY: usize = 256;
 /// Number of recently closed circuit IDs that are not used again on a link with lossy cells. A
 /// late cell of a closed circuit would otherwise close a new circuit with the same ID.
@@ -167,11 +167,11 @@ pub(crate) struct Link {
     told: bool,
 }
 
-/// Lossy cells of a link that wait for the driver.
+/// Lossy cells of a link that wait for the driver (I/O code).
 #[derive(Default)]
 struct LossyOutbox {
     cells: Vec<u8>,
-    /// True if the driver was notified that cells wait.
+    /// True if the driver (I/O code) was notified that cells wait.
     told: bool,
     /// IDs of circuits that were closed recently, oldest first.
     left: VecDeque<u32>,
@@ -221,8 +221,8 @@ pub(crate) struct Channels {
     /// Number of circuits that have moved from a QUIC link to the TLS link alongside it, since the
     /// start.
     moved: u64,
-    /// Number of lossy cells that were dropped, either because the driver did not fetch them in
-    /// time, or because their link no longer carries such cells.
+    /// Number of lossy cells that were dropped, either because the driver (I/O code) did not fetch
+    /// them in time, or because their link no longer carries such cells.
     lossy_dropped: u64,
 }
 
@@ -583,8 +583,8 @@ impl Channels {
         length
     }
 
-    /// Passes a lossy cell to the driver of its link. The cell is dropped if there is no such
-    /// lane, if the link carries no lossy cells, or if too many cells wait already.
+    /// Passes a lossy cell to the driver (I/O code) of its link. The cell is dropped if there is
+    /// no such lane, if the link carries no lossy cells, or if too many cells wait already.
     pub(crate) fn push_lossy(&mut self, now: Time, lane: Lane, counter: u32, body: &Body) {
         let link = self.links.get_mut(&lane.link);
         let link = link.filter(|link| link.lanes.contains_key(&lane.id) && link.has_lossy_room());

@@ -54,10 +54,10 @@ const AHEAD: usize = 2;
 const USUAL_PORT: u16 = 443;
 /// Maximum number of circuits that are being built at a time.
 const MOST_BUILDING: usize = 16;
-/// Time for which a demand waits for a circuit that is being built before another circuit is
-/// begun. The failure of a circuit may go unnoticed, because C tor sends only one of several
-/// DESTROY cells on a link until the link has other cells to send. The build timeout alone is too
-/// long: it is a minute until build times are known.
+/// Time for which a demand (request for a circuit) waits for a circuit that is being built before
+/// another circuit is begun. The failure of a circuit may go unnoticed, because C tor sends only
+/// one of several DESTROY cells on a link until the link has other cells to send. The build
+/// timeout alone is too long: it is a minute until build times are known.
 const SLUGGISH: Duration = Duration::from_secs(5);
 /// Pause after a failure to build a circuit, before the next one is begun. Each further failure
 /// doubles the pause, at most `MOST_DOUBLINGS` times.
@@ -89,9 +89,9 @@ pub struct Isolation(pub Vec<u8>);
 pub struct Demand {
     /// The demand's number, which the caller chose.
     pub number: u64,
-    /// Target of the stream that the demand is for.
+    /// Target of the stream that the demand (request for a circuit) is for.
     pub target: Target,
-    /// Isolation key of the stream that the demand is for.
+    /// Isolation key of the stream that the demand (request for a circuit) is for.
     pub isolation: Isolation,
     /// Time of the first attempt to open this stream. Later attempts keep this time.
     pub since: Time,
@@ -102,13 +102,13 @@ pub struct Demand {
     pub shun: Vec<[u8; 20]>,
 }
 
-/// Reason why a demand cannot be met.
+/// Reason why a demand (request for a circuit) cannot be met.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
     /// No path to the target exists. The value is the position in the path for which no relay is
     /// suitable.
     NoPath(NoRelay),
-    /// No circuit was built for the demand in time.
+    /// No circuit was built for the demand (request for a circuit) in time.
     TimedOut,
     /// The stream was attached to circuits, and none of them answered in time.
     Unanswered,
@@ -127,12 +127,13 @@ pub enum Order {
     /// Make this circuit the first leg of a new set. The set's legs join at the last relay of this
     /// circuit, and the set continues from there through these hops.
     Merge(CircuitKey, Vec<Hop>),
-    /// Open the stream of this demand on this circuit.
+    /// Open the stream of this demand (request for a circuit) on this circuit.
     Attach(u64, CircuitKey),
-    /// Detach the stream of this demand from its circuit, because the circuit does not answer. The
-    /// demand waits for another circuit.
+    /// Detach the stream of this demand (request for a circuit) from its circuit, because the
+    /// circuit does not answer. The demand waits for another circuit.
     Detach(u64),
-    /// Report to the source of this demand that it cannot be met, and the reason.
+    /// Report to the source of this demand (request for a circuit) that it cannot be met, and the
+    /// reason.
     Refuse(u64, Refusal),
     /// Save the guards or build times, because they changed ([`CircuitManager::guards`],
     /// [`CircuitManager::build_times`]).
@@ -260,7 +261,7 @@ pub struct CircuitManager {
     told_few_legs: bool,
     told_no_lossy: bool,
     told_few_bridges: bool,
-    /// Time of the last demand.
+    /// Time of the last demand (request for a circuit).
     asked: Option<Time>,
     /// For each closed circuit that was the head of a set: the circuit that is the set's head now.
     heirs: BTreeMap<CircuitKey, CircuitKey>,
@@ -409,7 +410,8 @@ impl CircuitManager {
         self.demands.push(PendingDemand { demand, silences: 0 });
     }
 
-    /// Removes the demand `number`. The caller does this if the stream is no longer wanted.
+    /// Removes the demand (request for a circuit) with the number `number`. The caller does this
+    /// if the stream is no longer wanted.
     pub fn withdraw(&mut self, number: u64) {
         self.unanswered.remove(number);
         self.demands.retain(|pending| pending.demand.number != number);
@@ -491,8 +493,8 @@ impl CircuitManager {
         }
     }
 
-    /// Decides on demands and circuits. Call this after every change, and at
-    /// [`CircuitManager::next_timeout`].
+    /// Decides how to meet demands (requests for circuits), and which circuits to build or close.
+    /// Call this after every change, and at [`CircuitManager::next_timeout`].
     pub fn work(&mut self, at: Moment, rng: &mut impl Rng) {
         let Moment { now, unix: unix_now } = at;
         self.looked = now;
@@ -541,10 +543,10 @@ impl CircuitManager {
         self.circuits.values().filter(|circuit| !circuit.built).count()
     }
 
-    /// Handles the demands for `target` that avoid the exits `avoid`, because no path exists for
-    /// them. A demand with exits in `shun` is kept, and may use these exits again. Other demands
-    /// are refused: at once if all relays are known, else after `SLUGGISH`. Returns true if a
-    /// demand may use such exits again.
+    /// Handles the demands (requests for a circuit) for `target` that avoid the exits `avoid`,
+    /// because no path exists for them. A demand with exits in `shun` is kept, and may use these
+    /// exits again. Other demands are refused: at once if all relays are known, else after
+    /// `SLUGGISH`. Returns true if a demand may use such exits again.
     fn give_up(
         &mut self,
         network: &Network,
@@ -660,7 +662,7 @@ impl CircuitManager {
         }
     }
 
-    /// Refuses demands that have waited for `PATIENCE`.
+    /// Refuses demands (requests for a circuit) that have waited for `PATIENCE`.
     fn refuse_late(&mut self, now: Time) {
         let is_late = |pending: &&PendingDemand| now >= pending.demand.since + PATIENCE;
         let late: Vec<(u64, bool)> = self
@@ -682,7 +684,8 @@ impl CircuitManager {
         self.drop_further(key);
     }
 
-    /// Attaches each demand to a built circuit that fits it, if there is one.
+    /// Attaches each demand (request for a circuit) to a built circuit that fits it, if there is
+    /// one.
     fn attach(&mut self, now: Time) {
         let Some(network) = self.network.clone() else { return };
         let (selection, mut waiting) = (self.selection, Vec::new());
@@ -706,8 +709,8 @@ impl CircuitManager {
         self.demands = waiting;
     }
 
-    /// Returns the targets of demands for which no circuit is being built, each with the exits to
-    /// avoid. Demands that can share a circuit count as one.
+    /// Returns the targets of demands (requests for a circuit) for which no circuit is being
+    /// built, each with the exits to avoid. Demands that can share a circuit count as one.
     fn unmet(&self, network: &Network, now: Time) -> Vec<(Target, Vec<[u8; 20]>)> {
         let is_coming = |circuit: &&Circuit| {
             let hopeful = !circuit.late && now < circuit.begun + SLUGGISH;

@@ -63,7 +63,7 @@ pub enum Purpose {
 pub struct Choice<I> {
     /// The relay that is the guard.
     pub id: I,
-    /// Condition under which the circuit may be used.
+    /// State that determines whether the circuit may be used, or must wait for a better circuit.
     pub readiness: Readiness,
 }
 

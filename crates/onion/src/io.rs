@@ -1,5 +1,5 @@
-//! Messages about links and streams between a core and its driver. The trait [`LinkCore`] is the
-//! part of the interface that clients and relays share.
+//! Messages about links and streams between a core and its driver (I/O code). The trait
+//! [`LinkCore`] is the part of the interface that clients and relays share.
 
 use std::net::IpAddr;
 
@@ -90,7 +90,7 @@ pub enum LinkInput<'a> {
         link: LinkId,
         /// True at one end of the link, false at the other.
         first: bool,
-        /// The other shard's number.
+        /// The number of the other shard.
         shard: usize,
     },
     /// Another parallel core (shard) of this relay has the link to the relay that
@@ -108,7 +108,7 @@ pub enum LinkInput<'a> {
     },
 }
 
-/// An action on links that the core requests of its driver.
+/// An action on links that the core requests of its driver (I/O code).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LinkOutput {
     /// Open a link to a relay.
@@ -146,7 +146,8 @@ pub enum LinkOutput {
         /// The neighbour's identity, and its address for QUIC links.
         target: Target,
         /// First byte of the connection ID to use. By this byte the neighbour assigns the QUIC
-        /// link to the core that has the existing link. `None` if it may assign any core.
+        /// link to the core that has the existing link. `None` if the neighbour may assign the
+        /// QUIC link to any core.
         begins: Option<u8>,
     },
     /// Accept cells of circuits on a QUIC link from now on, because the neighbour is now
@@ -207,13 +208,13 @@ pub trait LinkCore {
     /// something to send again.
     fn transmit(&mut self, now: Time, link: LinkId, out: &mut Vec<u8>, limit: usize) -> bool;
 
-    /// Appends the lossy cells for `link`, which the driver sends in datagrams, to `out`. After
-    /// [`LinkOutput::Transmit`] the driver calls this function before [`LinkCore::transmit`]. A
-    /// core without lossy circuits appends nothing.
+    /// Appends the lossy cells for `link`, which the driver (I/O code) sends in datagrams, to
+    /// `out`. After [`LinkOutput::Transmit`] the driver calls this function before
+    /// [`LinkCore::transmit`]. A core without lossy circuits appends nothing.
     fn transmit_lossy(&mut self, _link: LinkId, _out: &mut Vec<u8>) {}
 
-    /// Returns true if a scheduler needs statistics of a link's connection. The driver answers
-    /// with [`LinkInput::Seen`].
+    /// Returns true if a scheduler needs statistics of a link's connection. The driver (I/O code)
+    /// answers with [`LinkInput::Seen`].
     fn wants_look(&self, _link: LinkId) -> bool {
         false
     }

@@ -54,8 +54,8 @@ impl Leg {
         self.control.view()
     }
 
-    /// Returns true if at least as many cells are in flight as one SENDME acknowledges. If such a
-    /// leg (parallel circuit) is lost, C tor gives up the whole set.
+    /// Returns true if at least as many cells are in flight as one SENDME acknowledges. If a leg
+    /// (parallel circuit) in this state is lost, C tor gives up the whole set of circuits.
     pub(crate) fn has_unacknowledged(&self) -> bool {
         self.control.view().leg.inflight >= self.control.sendme_inc()
     }

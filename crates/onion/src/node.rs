@@ -49,8 +49,8 @@ pub(crate) enum Timer {
     Streams(SetId),
     /// Time limit for an answer of the other end on a leg of the circuit set.
     Linking(SetId),
-    /// A resilient circuit set (which survives the loss of legs) must act on its legs, for example
-    /// send on another leg.
+    /// A resilient circuit set, which survives the loss of legs, must act on its legs. For
+    /// example, it sends messages again on another leg.
     LegActions(SetId),
     /// Check whether the link has been idle for long enough to send padding.
     Padding(LinkId),
@@ -165,8 +165,8 @@ pub trait NodeRole: Sized {
         message: Message<'_>,
     ) -> Result<(), CircuitFault>;
 
-    /// Handles a cell of a circuit set whose legs join at a middle relay and whose trunk (the
-    /// shared path) continues from there. All cells before it have been handled.
+    /// Handles a cell that a circuit set forwards: its legs join at a middle relay, and its trunk
+    /// (one circuit) continues from there. All earlier cells of the trunk have been handled.
     fn take_passing_cell(
         node: &mut Node<Self>,
         now: Time,
@@ -195,15 +195,15 @@ pub struct Node<R: NodeRole> {
     /// Relays being dialled, and the circuits that wait for them.
     pub(crate) dialling: Dialling,
     pub(crate) timers: BTreeSet<(Time, Timer)>,
-    /// Sets with queued cells that [`Node::deal_undealt`] must distribute among the legs (parallel
-    /// circuits). The cells belong to the sets' trunks, the paths that continue where the legs
-    /// join.
+    /// Circuit sets with queued cells that [`Node::deal_undealt`] must distribute among the legs
+    /// (parallel circuits). The cells belong to the sets' trunks, the circuits that continue where
+    /// the legs join.
     pub(crate) undealt: Vec<SetId>,
     pub(crate) outputs: VecDeque<R::Output>,
     /// Maximum number of queued cells of all circuits together, including the cells in sets.
     pub(crate) max_cells: usize,
     /// Bytes buffered in all circuit sets: messages that wait for earlier messages or for an
-    /// acknowledgement, and trunk cells that wait for a leg.
+    /// acknowledgement, and forwarded cells that wait for a leg of a set.
     pub(crate) reordered: usize,
     /// Bytes that wait in streams over lossy cells, for a program or for the other end.
     pub(crate) lossy_held: usize,

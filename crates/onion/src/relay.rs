@@ -225,14 +225,15 @@ pub struct Stats {
     pub lossy: LossyStats,
     /// Number of open circuits.
     pub circuits: usize,
-    /// Number of lanes (circuit IDs in use) on all links. It includes circuits that belong to
-    /// other parallel cores (shards) of this relay, and continue on links of this shard.
+    /// Number of lanes (circuit IDs in use) on all links of this shard (parallel core of the
+    /// relay). It includes circuits that belong to other shards and continue on links of this
+    /// shard.
     pub lanes: usize,
     /// Number of open streams.
     pub streams: usize,
     /// Number of sets that may have several circuits.
     pub sets: usize,
-    /// Number of circuits that are legs of such sets.
+    /// Number of circuits that are legs of sets of several circuits.
     pub legs: usize,
     /// Bytes buffered in circuit sets: messages that wait for earlier ones or for their
     /// acknowledgement, and cells that wait for a leg.
@@ -375,7 +376,7 @@ impl Relay {
         self.set_padding(*padding);
     }
 
-    /// Sets the number of this shard, and the tables that all parallel cores (shards) of the relay
+    /// Sets the number of this shard, and the tables that all shards (parallel cores) of the relay
     /// share. For a relay of several shards, call this before any other method.
     pub fn share(&mut self, shard: usize, points: Box<dyn PointTable>, sets: Box<dyn SetTable>) {
         self.role.shard = shard;

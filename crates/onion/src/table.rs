@@ -191,7 +191,7 @@ impl Dialling {
 
     /// Notes that an attempt to open a link to the relay `target` has succeeded or failed. Removes
     /// and returns some of the waiting circuits: their number divided by the number of attempts
-    /// until now, rounded up.
+    /// that were pending before this outcome, rounded up.
     pub(crate) fn take(&mut self, target: &Target) -> Vec<u32> {
         let Some(place) = self.place(target) else { return Vec::new() };
         let DialledRelay { waiting, dials, .. } = &mut self.targets[place];

@@ -19,7 +19,7 @@ use crate::wire::resilient::ResilientLink;
 /// Desired UX in LINK messages, which asks the relay to send on all legs (parallel circuits).
 const UX: DesiredUx = DesiredUx::HighThroughput;
 
-/// Reason why a circuit cannot be a leg of a set.
+/// Reason why a circuit cannot be a leg of a set of parallel circuits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoSet {
     /// The circuit is closed, or not complete.

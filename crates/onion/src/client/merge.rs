@@ -66,7 +66,8 @@ impl Client {
     }
 
     /// Returns true if the circuit set `id` continues when it has lost all legs, because new legs
-    /// can join it. A set whose trunk is incomplete does not continue.
+    /// can join it. A set does not continue if its trunk (the circuit after the joined legs) is
+    /// incomplete.
     pub(super) fn goes_on(&self, id: SetId) -> bool {
         let trunk = self.trunk_of(id).and_then(|trunk| self.circuits.get(trunk));
         trunk.is_none_or(|trunk| trunk.leg.is_some())
@@ -97,7 +98,8 @@ impl Client {
         }
     }
 
-    /// Ends the circuit set `id` because of an event on its trunk.
+    /// Ends the circuit set `id` because of an event on its trunk, the circuit that continues
+    /// where the set's legs join.
     pub(super) fn end_merged(&mut self, id: SetId, cause: Cause) {
         let circuits = self.forget_set(id);
         circuits.into_iter().for_each(|leg| self.tear_down(leg, cause));

@@ -22,7 +22,8 @@ pub enum NoStream {
     BadName,
     /// All of the circuit's stream IDs are in use.
     Full,
-    /// The circuit is a leg of a set, and sets carry no directory requests.
+    /// The circuit is a leg of a set of parallel circuits, and such sets carry no directory
+    /// requests.
     Leg,
 }
 

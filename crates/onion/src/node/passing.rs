@@ -167,8 +167,8 @@ impl<R: NodeRole> Node<R> {
         Ok(())
     }
 
-    /// Handles an acknowledgement of trunk cells that were sent on the leg (parallel circuit)
-    /// `index`.
+    /// Handles an acknowledgement of cells that were sent on the leg `index` (a parallel circuit).
+    /// The cells belong to the trunk, the circuit that continues where the set's legs join.
     pub(super) fn cells_acknowledged(&mut self, id: SetId, index: u32, told: Acknowledged) {
         let Some(set) = self.sets.get_mut(id.0).filter(|set| set.is_merged()) else { return };
         let wanting = set.several().is_some_and(|several| several.held() > 0);

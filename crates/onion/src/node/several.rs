@@ -404,7 +404,8 @@ impl<R: NodeRole> Node<R> {
         self.timers.extend(due.map(|time| (time, Timer::Linking(id))));
     }
 
-    /// Performs the actions that are due on the legs of a resilient circuit set.
+    /// Performs the actions that are due on the legs of a resilient circuit set, which survives
+    /// the loss of legs.
     pub(super) fn tend(&mut self, now: Time, id: SetId) {
         self.report_cut(now, id);
         let streams = self.streams_over(id) > 0;
@@ -481,8 +482,8 @@ impl<R: NodeRole> Node<R> {
         self.timers.extend(due.map(|time| (time, Timer::LegActions(id))));
     }
 
-    /// Handles `message`, which is about the legs of a resilient circuit set and not about a
-    /// stream.
+    /// Handles `message`, which is about the legs of a resilient circuit set, which survives the
+    /// loss of legs. It is not about a stream.
     ///
     /// # Errors
     /// Returns the violation if the other end broke the protocol.

@@ -180,7 +180,7 @@ impl Relay {
     }
 }
 
-/// Returns true if relays may extend circuits to `address`, because it is on the public Internet.
+/// Returns true if `address` is on the public Internet, so that relays may extend circuits to it.
 pub fn is_public(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(v4) => {

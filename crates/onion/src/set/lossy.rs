@@ -186,8 +186,8 @@ impl LossyStreams {
         self.held
     }
 
-    /// Returns two values of [`held`](LossyStreams::held): the one at the last call of this
-    /// function, and the present one.
+    /// Returns the number of bytes that [`held`](LossyStreams::held) returns: first the number at
+    /// the previous call of `recount`, then the present one.
     pub(crate) fn recount(&mut self) -> [usize; 2] {
         [std::mem::replace(&mut self.counted, self.held), self.held]
     }
@@ -497,7 +497,7 @@ impl LossyStreams {
     }
 
     /// Sets the timer of the stream `id`, which has nothing to send. If the stream has ended,
-    /// removes it instead.
+    /// removes the stream instead.
     fn rest(&mut self, id: u16) {
         self.settle(id);
         let Some(stream) = self.streams.get_mut(&id) else { return };

@@ -7,7 +7,7 @@ use crate::wire::cell::{BODY, Body, Command};
 use crate::wire::message::{DestroyReason, Message, RelayCommand};
 
 /// Maximum number of RELAY_EARLY cells that are forwarded (tor-spec, "Relay cells"). This limit is
-/// for the whole set, not for each leg (parallel circuit).
+/// for the whole circuit set, not for each leg.
 const MOST_EARLY: u8 = 8;
 
 /// State of a circuit set whose legs join at a middle relay.
