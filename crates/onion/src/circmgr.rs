@@ -263,7 +263,8 @@ pub struct CircuitManager {
     told_few_bridges: bool,
     /// Time of the last demand (request for a circuit).
     asked: Option<Time>,
-    /// For each closed circuit that was the head of a set: the circuit that is the set's head now.
+    /// For each closed circuit that was the head of a set of circuits: the circuit that is the
+    /// set's head now. The streams of a set are counted on its head.
     heirs: BTreeMap<CircuitKey, CircuitKey>,
     /// Sets that continue although all their circuits are closed, because new circuits can join
     /// them.

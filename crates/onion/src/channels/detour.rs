@@ -98,7 +98,8 @@ impl Link {
         self.detour.as_ref().is_some_and(|detour| detour.keeps())
     }
 
-    /// Returns true if there are more than `MOST_KEPT` copies. Then the copies must be given up.
+    /// Returns true if there are more than `MOST_KEPT` copies. Then the caller must drop all
+    /// copies.
     pub(super) fn keeps_too_much(&self) -> bool {
         self.detour.as_ref().is_some_and(|detour| detour.kept > MOST_KEPT)
     }
@@ -232,8 +233,8 @@ impl Channels {
         }
     }
 
-    /// Drops the copies of cells of the link `quic`, so that its circuits cannot move to another
-    /// link any more.
+    /// Drops the copies of cells of the link `quic`. After that, the circuits of this link cannot
+    /// move to another link.
     pub(crate) fn renounce(&mut self, quic: LinkId) {
         let Some(link) = self.links.get_mut(&quic) else { return };
         let detour = link.detour.take_if(|detour| detour.keeps());
@@ -243,8 +244,8 @@ impl Channels {
         self.forget_detour(quic, detour);
     }
 
-    /// Drops the copies of cells of the QUIC link that has the most, so that its circuits cannot
-    /// move any more. Returns false if no link has any copies.
+    /// Drops the copies of cells of the QUIC link that has the most. After that, the circuits of
+    /// this link cannot move any more. Returns false if no link has any copies.
     pub(crate) fn renounce_most(&mut self) -> bool {
         let kept = |link: &Link| {
             let detour = link.detour.as_ref().filter(|detour| detour.keeps());

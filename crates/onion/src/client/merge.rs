@@ -44,7 +44,8 @@ impl Client {
     }
 
     /// Returns the set that has the streams of the circuit `key`. If the circuit is or was a leg
-    /// of a set whose legs join at a middle relay, this is the set of the trunk.
+    /// of a set whose legs join at a middle relay, this is the set of the circuit that continues
+    /// there, the trunk.
     pub(super) fn streams_of(&self, key: CircuitKey) -> Option<SetId> {
         let id = self.set_named(key)?;
         match self.sets.get(id.0)?.is_merged() {
@@ -73,7 +74,8 @@ impl Client {
         trunk.is_none_or(|trunk| trunk.leg.is_some())
     }
 
-    /// Returns true if the set `id` has an incomplete trunk and was begun with the circuit `key`.
+    /// Returns true if the set `id` was begun with the circuit `key`, and its trunk (the circuit
+    /// after the joined legs) is incomplete.
     pub(super) fn lacks_trunk(&self, id: SetId, key: CircuitKey) -> bool {
         let trunk = self.trunk_of(id).and_then(|trunk| self.circuits.get(trunk));
         trunk.is_some_and(|trunk| trunk.key == key && trunk.leg.is_none())
