@@ -3,8 +3,9 @@
 //!
 //! It is the only authority of its network, so it needs no votes. It generates the consensus and
 //! the microdescriptors directly from the descriptors that relays [upload](Authority::upload). The
-//! core has no clock and opens no connections. Its owner passes the time, probes relays
-//! ([`Authority::probes`]) and serves the [documents](Authority::documents) to clients.
+//! core has no clock and opens no connections. The process that runs the core passes the time,
+//! probes relays ([`Authority::probes`]) and serves the [documents](Authority::documents) to
+//! clients.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
@@ -76,11 +77,13 @@ pub struct Settings {
     pub valid_intervals: u64,
     /// The condition for the first consensus.
     pub first: First,
-    /// Seconds for which a relay counts as running after an answer (C tor: 45 minutes).
+    /// Seconds for which a relay counts as running after it has answered a probe (C tor: 45
+    /// minutes).
     pub running_for: u64,
     /// Seconds between two probes of a running relay (C tor: 1280).
     pub probe_every: u64,
-    /// Whether this host reaches IPv6, so that relays' IPv6 addresses are probed and listed.
+    /// True if this host can reach IPv6 addresses. Then the IPv6 addresses of relays are probed
+    /// and listed.
     pub ipv6: bool,
     /// Settings for the assignment of flags.
     pub judgement: Judgement,
@@ -88,17 +91,19 @@ pub struct Settings {
     pub rules: Rules,
     /// The network's parameters (param-spec).
     pub params: BTreeMap<String, i32>,
-    /// Bandwidth weights of relays in kilobytes per second, by RSA identity, until
+    /// Bandwidth weights of relays in kilobytes per second, by RSA identity. They apply until
     /// [`Authority::measure`] replaces them.
     pub measured: BTreeMap<[u8; 20], u32>,
 }
 
-/// Condition for the first consensus: enough relays are running, or enough time has passed.
+/// Condition for the first consensus: it is made when enough relays are running, or after a
+/// maximum wait.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct First {
-    /// Number of running relays, without the authority itself.
+    /// Number of relays, besides the authority itself, that must be running.
     pub relays: usize,
-    /// Maximum wait for these relays, in seconds.
+    /// Maximum time to wait for these relays, in seconds. After it, the consensus is made without
+    /// them.
     pub seconds: u64,
 }
 
@@ -129,8 +134,8 @@ pub struct Documents {
     pub ns: String,
     /// The consensus of the flavour `microdesc`.
     pub microdesc: String,
-    /// Microdescriptors by SHA-256, each with the time until which it is kept: the end of the last
-    /// consensus that lists it.
+    /// Microdescriptors by SHA-256 digest, each with the time until which it is kept. That is the
+    /// end of validity of the last consensus that lists it.
     pub microdescs: BTreeMap<[u8; 32], (String, u64)>,
 }
 
@@ -143,11 +148,11 @@ pub struct Authority {
     routerlist: RouterList,
     documents: Documents,
     shared: Option<SharedRandom>,
-    /// Entropy for the next shared random value.
+    /// Random bytes for the next shared random value.
     random: Option<[u8; 32]>,
     /// The time at which the wait for the first consensus began.
     since: Option<u64>,
-    /// Whether the present consensus was made by this run.
+    /// True if this process has made the present consensus; false if an earlier process made it.
     has_published: bool,
 }
 
@@ -186,7 +191,7 @@ impl Authority {
         self.routerlist.upload(unix_now, text, Origin::of(from))
     }
 
-    /// Accepts a descriptor that an earlier run stored, however old it is.
+    /// Accepts a descriptor that an earlier process stored, whatever its age.
     ///
     /// # Errors
     /// Returns a [`Refusal`]; nothing is changed.
@@ -194,19 +199,21 @@ impl Authority {
         self.routerlist.restore(unix_now, text)
     }
 
-    /// Returns the relays to probe now, without the authority itself, one target for each address.
-    /// If a relay has two addresses, there may be one target more than `room` allows.
+    /// Returns the relays to probe now, except the authority itself. Each of a relay's addresses
+    /// is a separate target. If a relay has two addresses, there may be one target more than
+    /// `room` allows.
     pub fn probes(&mut self, unix_now: u64, room: Room) -> Vec<Probe> {
         self.routerlist.probes(unix_now, &self.about.relay, room)
     }
 
-    /// Records whether a relay answered under both its identities at the address of `target`.
+    /// Records the result of a probe. `answers` is true if the relay answered at the address of
+    /// `target` and proved both its identities there.
     pub fn probed(&mut self, unix_now: u64, target: &Target, answers: bool) {
         self.routerlist.observe(unix_now, target, answers);
     }
 
-    /// Removes descriptors that have been too old, or from the future, for a whole day. That day is
-    /// measured by `steady`, the seconds of a monotonic clock.
+    /// Removes descriptors that have been too old, or dated in the future, for a whole day. This
+    /// day is measured by `steady`, the seconds of a monotonic clock.
     pub fn forget(&mut self, unix_now: u64, steady: u64) {
         self.routerlist.forget(unix_now, steady);
     }
@@ -229,9 +236,9 @@ impl Authority {
         self.routerlist.running(unix_now, &self.about.relay)
     }
 
-    /// Returns the time at which the next consensus is due: a multiple of the interval since 1970.
-    /// The next consensus is due now if the clock went back before the present consensus. For the
-    /// first consensus see [`First`].
+    /// Returns the time at which the next consensus is due: a multiple of the interval, counted
+    /// from 1970. If the clock was set back to before the present consensus, the next one is due
+    /// now. [`First`] is the condition for the first consensus.
     pub fn due(&mut self, unix_now: u64) -> u64 {
         match self.documents.times {
             Some(times) if unix_now < times.valid_after => unix_now,
@@ -243,7 +250,7 @@ impl Authority {
         }
     }
 
-    /// Returns the time at which the first consensus of this run is due ([`First`]).
+    /// Returns the time at which this process's first consensus is due ([`First`]).
     fn first_due(&mut self, unix_now: u64) -> u64 {
         let First { relays, seconds } = self.settings.first;
         let since = self.since.filter(|since| *since <= unix_now).unwrap_or(unix_now);
@@ -251,8 +258,8 @@ impl Authority {
         if self.running(unix_now) >= relays { unix_now } else { since + seconds }
     }
 
-    /// Shifts all times by `by` seconds, the step of the machine's clock. Without this, relays
-    /// would count as down for the skipped time.
+    /// Shifts all stored times by `by` seconds, after the machine's clock was set by this amount.
+    /// Otherwise relays would count as not running because of the skipped time.
     pub fn shift(&mut self, unix_now: u64, by: i64) {
         self.routerlist.shift(unix_now, by);
     }
@@ -262,15 +269,16 @@ impl Authority {
         self.routerlist.measure(measured);
     }
 
-    /// Sets the entropy for the next shared random value. Before the first call, no fresh value is
-    /// generated.
+    /// Sets the random bytes for the next shared random value. Until the first call, no new value
+    /// is generated.
     pub fn set_entropy(&mut self, random: [u8; 32]) {
         self.random = Some(random);
     }
 
-    /// Adopts new settings and a new contact. They apply from the next consensus on; banned relays
-    /// are removed at once. Settings on which the records of relays depend keep their values:
-    /// interval, probes, IPv6, private addresses.
+    /// Adopts new settings and new contact information. They apply from the next consensus on;
+    /// banned relays are removed at once. The interval, the times of probes, and the settings for
+    /// IPv6 and private addresses keep their old values, because the stored records of relays
+    /// depend on them.
     pub fn adopt(&mut self, unix_now: u64, settings: Settings, contact: String) {
         let allow_private = self.settings.rules.allow_private;
         let Settings { interval, running_for, probe_every, ipv6, .. } = self.settings;
@@ -320,7 +328,7 @@ impl Authority {
         Ok(&self.documents)
     }
 
-    /// Restores the consensus of an earlier run with the same keys, in both flavours, and its
+    /// Restores the consensus of an earlier process with the same keys, in both flavours, and its
     /// microdescriptors.
     ///
     /// # Errors
@@ -355,8 +363,8 @@ impl Authority {
         Ok(())
     }
 
-    /// Returns whether `text` is not a consensus, or names the present key as its signer and was
-    /// changed afterwards.
+    /// Returns true if `text` is damaged. It is damaged if it is not a consensus, or if it names
+    /// the present key as its signer but the signature does not fit the text.
     fn is_damaged(&self, text: &str, is_ns: bool) -> bool {
         let signed = text.find("directory-signature ").map(|place| text.split_at(place));
         let (Some((body, signature)), Some(_)) = (signed, times_of(text)) else { return true };
@@ -365,8 +373,8 @@ impl Authority {
         ours.lines().next() == signature.lines().next() && ours != signature
     }
 
-    /// Returns whether the present key signed `text`. RSA signatures are deterministic, so they
-    /// can be compared.
+    /// Returns true if the present key signed `text`. RSA signatures are deterministic, so the
+    /// signature in `text` is compared with a new one.
     fn is_ours(&self, text: &str, is_ns: bool) -> bool {
         let Some(place) = text.find("directory-signature ") else { return false };
         let signature = self.keys.signature(&text[..place], is_ns);
@@ -415,19 +423,19 @@ impl Authority {
         self.about.relay
     }
 
-    /// Returns the state to store in addition to descriptors, by RSA identity, for each relay that
-    /// has ever answered.
+    /// Returns the state of each relay that has ever answered a probe, by RSA identity. It is
+    /// stored in addition to the descriptors.
     pub fn stored_relays(&self) -> impl Iterator<Item = ([u8; 20], StoredRelay)> {
         self.routerlist.stored_relays()
     }
 
-    /// Restores a relay's state, which an earlier run stored. Returns false if it contradicts a
-    /// known pair of identities.
+    /// Restores the state of a relay that an earlier process stored. Returns false if the relay's
+    /// two identities contradict a pair that is already known.
     pub fn remember(&mut self, unix_now: u64, rsa: &[u8; 20], past: StoredRelay) -> bool {
         self.routerlist.remember(unix_now, rsa, past)
     }
 
-    /// Returns the flags that a consensus would assign now.
+    /// Returns the flags that a consensus would assign to each relay now, by RSA identity.
     #[must_use]
     pub fn flags(&self, unix_now: u64) -> Vec<([u8; 20], Flags)> {
         let relays = listed(&self.routerlist, unix_now, &self.settings, &self.about);
@@ -452,11 +460,11 @@ impl Settings {
     }
 }
 
-/// The reason why the consensus of an earlier run is not used again.
+/// The reason for not using the consensus of an earlier process again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unrestored {
-    /// One text or both are damaged. The first value is true if the flavour `ns` is damaged, the
-    /// second if the flavour `microdesc` is.
+    /// At least one of the two texts is damaged. The first value is true if the flavour `ns` is
+    /// damaged, the second if the flavour `microdesc` is.
     Damaged([bool; 2]),
     /// The consensus has expired, is signed by another key, or differs between the flavours.
     Useless,

@@ -1,11 +1,11 @@
-//! A token bucket: `rate` bytes a second, and up to `burst` unused bytes at once.
+//! A token bucket: it gains `rate` bytes a second, and holds at most `burst` unused bytes.
 
 use std::time::Duration;
 
 use anabranch_multipath::Time;
 
-/// Token bucket that counts bytes. A `take` may exceed the bytes left; nothing may then pass until
-/// the missing bytes have been added.
+/// Token bucket that counts bytes. A `take` may remove more bytes than are left. Nothing may pass
+/// after that until the missing bytes have been added.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bucket {
     /// Bytes added a second (`rate`), and the maximum number of bytes held (`burst`).
@@ -16,7 +16,7 @@ pub struct Bucket {
 }
 
 impl Bucket {
-    /// Returns a full bucket. A `rate` of 0 counts as 1.
+    /// Returns a full bucket. A `rate` of 0 is treated as 1 byte a second.
     #[must_use]
     pub fn full(now: Time, rate: u64, burst: u64) -> Bucket {
         let burst = burst.clamp(1, i64::MAX as u64);
@@ -37,13 +37,13 @@ impl Bucket {
         self.left.max(0) as u64
     }
 
-    /// Removes `bytes`, which have passed.
+    /// Removes `bytes` from the bucket, because that number of bytes has passed.
     pub fn take(&mut self, bytes: u64) {
         self.left = self.left.saturating_sub_unsigned(bytes);
     }
 
-    /// Returns the time at which `bytes` will be left if none are taken meanwhile, or `None` if
-    /// that many are left now. More than a burst counts as a burst.
+    /// Returns the time at which `bytes` bytes will be left if none are taken meanwhile, or `None`
+    /// if that many are left now. A number above `burst` is treated as `burst`.
     #[must_use]
     pub fn when(&self, bytes: u64) -> Option<Time> {
         let wanted = i128::from(bytes.min(self.burst));

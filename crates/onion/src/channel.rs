@@ -1,8 +1,8 @@
 //! A channel: one link to a neighbour, from the first VERSIONS cell until both ends know each
 //! other's identity (tor-spec, "Negotiating and initializing channels").
 //!
-//! The channel takes its own cells ([`Channel::take`]) and leaves cells of circuits to its owner.
-//! Bytes to send are in [`Channel::outbox`].
+//! The channel handles the cells of the link itself ([`Channel::take`]); its caller handles the
+//! cells of circuits. Bytes to send are in [`Channel::outbox`].
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
@@ -26,10 +26,11 @@ mod transcript;
 
 /// Time limit for a channel's handshake.
 pub const HANDSHAKE: Duration = Duration::from_secs(60);
-/// Maximum bytes of a variable-length cell. Today's CERTS cells have about 1,500 bytes.
+/// Maximum bytes of a variable-length cell that is accepted. Today's CERTS cells have about 1,500
+/// bytes.
 const LONGEST: usize = 8192;
 
-/// Our end of a link, and the keys that we show there.
+/// Our role on a link, with the credentials that we use in this role.
 #[derive(Clone)]
 pub enum Role {
     /// We opened the link as a client, and stay anonymous.
@@ -38,7 +39,7 @@ pub enum Role {
     Initiator(Arc<Credentials>),
     /// The neighbour opened the link, and we are a relay.
     Responder(Arc<Credentials>),
-    /// The link joins two shards of one relay.
+    /// The link joins two shards (parallel cores) of one relay.
     Sibling {
         /// True at one end of the link, false at the other.
         first: bool,
@@ -47,8 +48,8 @@ pub enum Role {
 
 impl Role {
     /// Returns true if the role's credentials belong to `certificate`, the SHA-256 of the TLS
-    /// certificate that we showed on a link. True if that is unknown, and for all roles but the
-    /// responder's.
+    /// certificate that we presented on a link. Also returns true if `certificate` is unknown, and
+    /// for all roles except the responder's.
     pub(crate) fn shows(&self, certificate: Option<[u8; 32]>) -> bool {
         match (self, certificate) {
             (Role::Responder(credentials), Some(shown)) => credentials.tls_certificate == shown,
@@ -70,7 +71,7 @@ pub enum Ids {
     None,
 }
 
-/// Facts about a link whose TLS handshake is complete.
+/// Facts about a link on which TLS is established.
 #[derive(Clone, Debug)]
 pub struct Start {
     /// Time at which the TLS handshake completed.
@@ -79,12 +80,12 @@ pub struct Start {
     pub unix: u64,
     /// The neighbour's address.
     pub peer: IpAddr,
-    /// Our addresses for NETINFO; empty for clients.
+    /// Our own addresses, which we send in NETINFO; empty for clients.
     pub own: Vec<IpAddr>,
     /// SHA-256 of the neighbour's TLS certificate; `None` if we are the responder.
     pub peer_certificate: Option<[u8; 32]>,
-    /// SHA-256 of the TLS certificate that we showed as the responder, if it is known. A relay
-    /// changes its certificate from time to time.
+    /// SHA-256 of the TLS certificate that we presented as the responder, if it is known. A relay
+    /// replaces its certificate from time to time.
     pub own_certificate: Option<[u8; 32]>,
     /// Capabilities of the link.
     pub capabilities: Capabilities,
@@ -114,11 +115,11 @@ impl Start {
 pub struct QuicPreferences {
     /// UDP port at which we accept QUIC links; 0 if we accept none.
     pub port: u16,
-    /// First byte of the connection ID of a QUIC link that is opened alongside this one. The byte
-    /// names the shard that owns this link.
+    /// First byte of the connection ID of a QUIC link that is opened alongside this link. The byte
+    /// identifies the shard (one of the relay's parallel cores) that owns this link.
     pub begins: u8,
-    /// Whether to ignore the neighbour's offer of QUIC links if the cells of this link are
-    /// numbered, so that it is unordered.
+    /// True if we ignore the neighbour's offer of QUIC links when this link is unordered, that is,
+    /// when its cells are numbered.
     pub unless_unordered: bool,
 }
 
@@ -131,24 +132,25 @@ pub enum CellOutcome {
     Opened,
     /// The cell belongs to a circuit, or its command is unknown.
     Circuit,
-    /// The neighbour accepts QUIC links at this UDP port. A QUIC link that is opened there names
-    /// this link by the token.
+    /// The neighbour accepts QUIC links at this UDP port. A QUIC link that is opened there uses
+    /// the token to identify this link.
     Offered(u16, TlsLinkToken),
-    /// The cell concerns the pairing of a QUIC link with a TLS link. The caller handles it.
+    /// The cell pairs a QUIC link with a TLS link. The caller handles it.
     Beside,
-    /// The channel needs the secret that the TLS session exports for [`link::EXPORT_LABEL`] with
-    /// this context. The caller passes it to [`Channel::exported`] before the next cell.
+    /// The channel needs the secret that the TLS session exports for the label
+    /// [`link::EXPORT_LABEL`] and this context. The caller must pass the secret to
+    /// [`Channel::exported`] before the next cell.
     Export([u8; 32]),
 }
 
-/// Violation by a neighbour that ends the link.
+/// A violation of the protocol by a neighbour, for which the link is closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// A cell that is not allowed at this point.
     OutOfPlace(Command),
     /// A malformed cell.
     Malformed(Command),
-    /// A cell whose number was used before, or is too far ahead.
+    /// A cell with a sequence number that was used before, or is too far ahead.
     WrongNumber(Command),
     /// No link protocol that both ends support.
     NoVersion,
@@ -186,22 +188,22 @@ pub struct Channel {
     stage: Stage,
     negotiation: Negotiation,
     certified: Option<Certified>,
-    /// Body of an AUTHENTICATE cell that is checked once the exported secret is known.
+    /// Body of a received AUTHENTICATE cell. It is checked once the exported secret is known.
     authenticate: Option<Vec<u8>>,
     sent: Transcript,
     received: Transcript,
     said_netinfo: bool,
     proven: bool,
-    /// State of numbered cells; `None` unless both ends want cells to be numbered.
+    /// State of numbered cells; `None` unless both ends agreed to number cells.
     order: Option<Box<CellOrder>>,
-    /// Number of outbox bytes to send before all TLS records of the link have one fixed size. It is
+    /// Number of outbox bytes that are sent before all TLS records of the link get one fixed size.
     /// `None` on an ordered link, and once the records have that size.
     unfixed: Option<usize>,
     /// True once [`Channel::wants_fixed`] has returned true.
     asked: bool,
     /// True if the neighbour has offered QUIC links.
     was_offered: bool,
-    /// Bytes to send before anything else: see [`Channel::take_outbox`].
+    /// Bytes that are sent before any cell of a circuit: see [`Channel::take_outbox`].
     pub outbox: Vec<u8>,
     /// Our address as the neighbour sees it.
     pub seen_as: Option<IpAddr>,
@@ -236,8 +238,8 @@ impl Channel {
         channel
     }
 
-    /// Returns a channel between two shards of one relay. It is open from the start, because the
-    /// shards need not authenticate each other.
+    /// Returns a channel between two shards (parallel cores) of one relay. It is open from the
+    /// start, because the shards need not authenticate each other.
     pub fn sibling(first: bool) -> Channel {
         let start = Start::new(Time::ZERO, 0, Ipv4Addr::UNSPECIFIED.into());
         Channel::in_stage(Stage::Open, Role::Sibling { first }, start)
@@ -266,15 +268,15 @@ impl Channel {
         }
     }
 
-    /// Returns the width of circuit IDs in the next cells.
+    /// Returns the number of bytes of circuit IDs in the next cells.
     pub fn width(&self) -> Width {
         if self.is_sibling() { Width::Four } else { self.negotiation.width() }
     }
 
     /// Returns the circuit IDs that we may choose (tor-spec, "Choosing circuit IDs in create
-    /// cells"). The end that opened the link chooses IDs with the highest bit set. In link protocol
-    /// 3 the relay with the larger RSA key does. On a link of protocol 3 with an anonymous client,
-    /// the client may choose any ID, and the relay none.
+    /// cells"). The end that opened the link chooses IDs with the highest bit set. In link
+    /// protocol 3, the relay with the larger RSA key chooses these IDs instead. If one end is an
+    /// anonymous client in link protocol 3, it may choose any ID, and the relay none.
     pub fn ids(&self) -> Ids {
         if self.width() == Width::Four {
             return if self.is_initiator() { Ids::High } else { Ids::Low };
@@ -288,7 +290,7 @@ impl Channel {
         }
     }
 
-    /// Returns the maximum bytes of a variable-length cell that is read.
+    /// Returns the maximum bytes of a variable-length cell that is accepted.
     pub fn longest(&self) -> usize {
         LONGEST
     }
@@ -298,17 +300,17 @@ impl Channel {
         !matches!(self.role, Role::Responder(_) | Role::Sibling { first: false })
     }
 
-    /// Returns true if the link leads to another shard of this relay.
+    /// Returns true if the link leads to another shard (parallel core) of this relay.
     pub fn is_sibling(&self) -> bool {
         matches!(self.role, Role::Sibling { .. })
     }
 
-    /// Returns true if circuits may be created.
+    /// Returns true if circuits may be created on the link.
     pub fn is_open(&self) -> bool {
         self.stage == Stage::Open
     }
 
-    /// Returns the time at which the handshake is abandoned; `None` once it is complete.
+    /// Returns the time limit of the handshake; `None` once it is complete.
     pub fn deadline(&self) -> Option<Time> {
         (!self.is_open()).then_some(self.start.now + HANDSHAKE)
     }
@@ -318,12 +320,13 @@ impl Channel {
         self.certified.filter(|_| self.proven).map(|certified| certified.identity)
     }
 
-    /// Returns true if one of the ends is a client.
+    /// Returns true if one end of the link is a client.
     pub fn is_clients(&self) -> bool {
         matches!(self.role, Role::Client) || self.identity().is_none()
     }
 
-    /// Returns true if each circuit has its own lane on the link.
+    /// Returns true if the link delivers each circuit's cells in a separate order, its lane. Then
+    /// a lost packet delays only the circuits with bytes in it.
     pub fn has_lanes(&self) -> bool {
         self.start.capabilities.lanes
     }
@@ -333,10 +336,10 @@ impl Channel {
         self.negotiation.agreed().lossy
     }
 
-    /// Sends the neighbour the port at which we accept QUIC links, if it opened this link and both
-    /// ends support QUIC links. The neighbour's QUIC links name this link by a token made from the
-    /// random bytes `chance`. Returns that token if circuits of those QUIC links may move to this
-    /// link.
+    /// Sends the neighbour the port at which we accept QUIC links, if the neighbour opened this
+    /// link and both ends support QUIC links. The neighbour's QUIC links identify this link by a
+    /// token made from the random bytes `chance`. Returns the token if circuits of those QUIC
+    /// links may move to this link.
     pub(crate) fn offer(&mut self, chance: TlsLinkToken) -> Option<TlsLinkToken> {
         let port = self.offers()?;
         let mut token = chance;
@@ -346,7 +349,7 @@ impl Channel {
         token
     }
 
-    /// Returns the port at which we accept QUIC links, if it is to be offered to the neighbour.
+    /// Returns the port at which we accept QUIC links, if we must offer it to the neighbour.
     pub(crate) fn offers(&self) -> Option<u16> {
         let port = Some(self.start.beside.port).filter(|port| *port > 0);
         port.filter(|_| self.negotiation.agreed().beside && !self.is_initiator())
@@ -358,13 +361,13 @@ impl Channel {
         self.negotiation.agreed().beside && self.order.is_none()
     }
 
-    /// Returns true if the link protocol has padding.
+    /// Returns true if the link protocol supports padding.
     pub fn has_padding(&self) -> bool {
         self.negotiation.has_padding()
     }
 
-    /// Asks the neighbour to send the padding `wanted`, which may be none. A client may ask once
-    /// the channel is open.
+    /// Asks the neighbour to send padding as `wanted` describes; it may describe no padding. Only
+    /// a client may ask, and only once the channel is open.
     pub fn ask_padding(&mut self, wanted: Padding) {
         let body = link::put_padding(wanted);
         self.say(0, Command::PADDING_NEGOTIATE, &body);
@@ -380,14 +383,14 @@ impl Channel {
         cell::put_fixed_as(&mut self.outbox, width, circuit, command, body);
     }
 
-    /// Appends a variable-length cell to the outbox. The link must be open and must not number its
-    /// cells.
+    /// Appends a variable-length cell to the outbox. The link must be open, and its cells must not
+    /// be numbered.
     pub(crate) fn send_long(&mut self, command: Command, body: &[u8]) {
         cell::put_variable(&mut self.outbox, Width::Four, command, body);
     }
 
-    /// Sets how `cells` reads the next cells: as numbered ones, or with the agreed width of circuit
-    /// IDs.
+    /// Sets how `cells` parses the next cells: as numbered cells, or as cells with the agreed
+    /// width of circuit IDs.
     pub fn frame(&self, cells: &mut Cells<'_>) {
         match &self.order {
             Some(_) if self.is_open() => cells.expect_numbers(),
@@ -405,11 +408,11 @@ impl Channel {
         self.order.as_deref()
     }
 
-    /// Returns whether `cell` is the next in order, and keeps the cell for later if it is not. On
-    /// ordered links every cell is the next.
+    /// Returns whether `cell` is the next in order. If it is not, the cell is kept for later. On
+    /// ordered links, every cell is the next.
     ///
     /// # Errors
-    /// [`Fault::WrongNumber`]: the link is to be closed.
+    /// [`Fault::WrongNumber`]: the link must be closed.
     pub(crate) fn turn(&mut self, cell: &Cell<'_>) -> Result<Turn, Fault> {
         match (&mut self.order, cell.number) {
             (Some(order), Some(number)) => {
@@ -439,14 +442,15 @@ impl Channel {
         self.unfixed.is_some()
     }
 
-    /// Returns true, once, if all TLS records of the link must have one size from now on, in both
-    /// directions.
+    /// Returns true if all TLS records of the link must have one fixed size from now on, in both
+    /// directions. Returns true only once.
     pub(crate) fn wants_fixed(&mut self) -> bool {
         let wants = self.is_open() && self.unfixed == Some(0);
         wants && !std::mem::replace(&mut self.asked, true)
     }
 
-    /// Notes that all TLS records of the link have one size now, that of a numbered cell.
+    /// Notes that all TLS records of the link have one fixed size now, the size of a numbered
+    /// cell.
     pub(crate) fn fixed(&mut self) {
         self.unfixed = None;
     }
@@ -459,7 +463,7 @@ impl Channel {
     /// Handles `cell`. The caller passes cells in the order of their arrival.
     ///
     /// # Errors
-    /// [`Fault`]: the link is to be closed.
+    /// [`Fault`]: the link must be closed.
     pub fn take(&mut self, rng: &mut dyn CryptoRng, cell: &Cell<'_>) -> Result<CellOutcome, Fault> {
         if cell.command == Command::AUTHENTICATE {
             // The initiator signs everything that it sent before this cell.
@@ -504,10 +508,10 @@ impl Channel {
         }
     }
 
-    /// Takes the exported secret that [`CellOutcome::Export`] requested.
+    /// Handles the exported secret that [`CellOutcome::Export`] requested.
     ///
     /// # Errors
-    /// [`Fault::NotAuthentic`] if the neighbour's proof does not hold for this link.
+    /// [`Fault::NotAuthentic`] if the neighbour's proof of identity is not valid for this link.
     pub fn exported(&mut self, rng: &mut dyn CryptoRng, secret: [u8; 32]) -> Result<(), Fault> {
         let Some(binding) = self.binding(secret) else { return Err(Fault::NotAuthentic) };
         match (&self.role, self.authenticate.take()) {
@@ -710,7 +714,7 @@ mod tests {
         Start { peer_certificate, ..start }
     }
 
-    /// Gives what one says to the other, which may want the secret that both have.
+    /// Passes the output of `from` to `to`, which may ask for the secret that both have.
     fn carry(from: &mut Channel, to: &mut Channel) {
         let mut rng = stream(9, 0, "link");
         let mut bytes = std::mem::take(&mut from.outbox);
@@ -723,7 +727,7 @@ mod tests {
         }
     }
 
-    /// Two ends of a link whose initiator speaks these protocols.
+    /// Returns two ends of a link whose initiator supports the link protocols `versions`.
     fn pair(versions: &'static [u16], role: Role, them: &Arc<Credentials>) -> [Channel; 2] {
         let mut one = Channel::speaking(versions, role, start(Some(them.tls_certificate)));
         let mut two = Channel::new(Role::Responder(Arc::clone(them)), start(None));
@@ -754,7 +758,8 @@ mod tests {
         assert_eq!(ends.each_ref().map(Channel::ids), [Ids::Any, Ids::None]);
     }
 
-    /// Two ends of a link after their handshake; the second end has the credentials `them`.
+    /// Returns two ends of a link after their handshake; the second end has the credentials
+    /// `them`.
     fn after_handshake(them: Arc<Credentials>, [one, two]: [Start; 2]) -> [Channel; 2] {
         let role = Role::Initiator(credentials(1));
         let mut ends = [Channel::new(role, one), Channel::new(Role::Responder(them), two)];
@@ -766,7 +771,8 @@ mod tests {
         ends
     }
 
-    /// Two ends that have agreed; both want QUIC alongside the link, and numbered cells.
+    /// Returns two ends after their handshake. Both want QUIC links alongside their link, and
+    /// numbered cells.
     pub(super) fn wanting(one: (Option<u16>, bool), two: (Option<u16>, bool)) -> [Channel; 2] {
         let them = credentials(2);
         let of = |(port, unordered): (Option<u16>, bool), certificate| {
@@ -782,7 +788,7 @@ mod tests {
         after_handshake(them, starts)
     }
 
-    /// Two ends of a link with these capabilities, after their handshake.
+    /// Returns two ends of a link with these capabilities, after their handshake.
     pub(super) fn agreeing([one, two]: [Capabilities; 2]) -> [Channel; 2] {
         let them = credentials(2);
         let of = |capabilities, certificate| Start { capabilities, ..start(certificate) };
@@ -790,7 +796,7 @@ mod tests {
         after_handshake(them, starts)
     }
 
-    /// Gives a channel a QUIC cell with this body.
+    /// Passes a QUIC cell with the given body to a channel.
     fn takes(channel: &mut Channel, body: &[u8]) -> Result<CellOutcome, Fault> {
         let mut bytes = Vec::new();
         cell::put_fixed(&mut bytes, 0, Command::QUIC, body);

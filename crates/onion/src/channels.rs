@@ -25,18 +25,18 @@ use detour::{Delivery, Detour};
 
 mod detour;
 
-/// Identifier of a link: the carrier that transfers its bytes, such as TCP or QUIC, and the link's
-/// number there. The driver assigns both; the core only compares them.
+/// Identifier of a link: the carrier that transfers the link's bytes, such as TCP or QUIC, and the
+/// link's number at this carrier. The driver (I/O code) assigns both; the core only compares them.
 ///
-/// The carrier is in the highest of eight bytes. Links are ordered by carrier, then by number.
+/// The carrier is the highest of eight bytes. Links are ordered by carrier, then by number.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LinkId(u64);
 
 impl LinkId {
-    /// Bits of a link's number.
+    /// Number of bits of a link's number within its carrier.
     const NUMBER: u32 = 56;
 
-    /// Returns the link `number` of `carrier`. Numbers have at most 56 bits.
+    /// Returns the identifier of the link `number` of `carrier`. Numbers have at most 56 bits.
     #[must_use]
     pub const fn new(carrier: u8, number: u64) -> LinkId {
         debug_assert!(number >> LinkId::NUMBER == 0, "a number has 56 bits");
@@ -55,7 +55,7 @@ impl LinkId {
         self.0 & ((1 << LinkId::NUMBER) - 1)
     }
 
-    /// Returns the carrier and the number in one integer, which differs for every link.
+    /// Returns the carrier and the number in one integer. It is different for every link.
     #[must_use]
     pub const fn bits(self) -> u64 {
         self.0
@@ -74,7 +74,7 @@ impl fmt::Debug for LinkId {
     }
 }
 
-/// A circuit's ID on a link.
+/// A lane: one circuit on one link, identified by the link and the circuit's ID there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Lane {
     pub(crate) link: LinkId,
@@ -82,12 +82,13 @@ pub struct Lane {
 }
 
 impl Lane {
-    /// A lane on no link: cells sent there are dropped.
+    /// A lane that belongs to no link: cells sent there are dropped. A lane is a circuit on a
+    /// link.
     pub(crate) const NOWHERE: Lane = Lane { link: LinkId::new(u8::MAX, 0), id: 0 };
 }
 
-/// Owner of a lane: the circuit's index in the core's table, and whether the lane leads away from
-/// the client.
+/// Owner of a lane (a circuit ID on a link): the circuit's index in the core's table, and true if
+/// the lane leads away from the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Owner {
     pub(crate) circuit: u32,
@@ -95,20 +96,21 @@ pub struct Owner {
 }
 
 /// Maximum cells in a channel's outbox, in addition to one for each circuit. A neighbour that does
-/// not read our answers exceeds it and is disconnected.
+/// not read our answers causes more cells than this, and is disconnected.
 const MOST_SAID: usize = 256;
-/// Outbox bytes of a link to another shard above which cells are queued by circuit. Below it they
-/// are sent at once, because the other shard schedules circuits itself.
+/// Outbox bytes of a link to another shard (a parallel core of this relay) above which cells are
+/// queued by circuit. Below this limit they are sent at once, because the other shard schedules
+/// circuits itself.
 const AT_ONCE: usize = 64 * CELL;
-/// Maximum number of a link's lossy cells that the driver has not taken; further ones are dropped.
-/// The driver's own queue drops old cells instead.
+/// Maximum number of lossy cells that a link holds for the driver (I/O code). Further ones are
+/// dropped. The driver's own queue drops old cells instead.
 const MOST_LOSSY: usize = 256;
-/// Number of recently closed circuit IDs that are not used again on a link with lossy cells,
-/// because a late cell of the old circuit would close the new one.
+/// Number of recently closed circuit IDs that are not used again on a link with lossy cells. A
+/// late cell of a closed circuit would otherwise close a new circuit with the same ID.
 const MOST_LEFT: usize = 1_024;
-/// Maximum number of attempts to find a free circuit ID (C tor's figure).
+/// Maximum number of random IDs that are tried to find a free circuit ID (C tor's figure).
 const TRIES: usize = 64;
-/// Bytes of capacity that an idle link's inbox keeps.
+/// Bytes of capacity that the inbox of an idle link keeps.
 const TRICKLE: usize = 4 << 10;
 
 /// A circuit on a link, its queued cells, and a count of recently sent ones.
@@ -123,32 +125,34 @@ struct CircuitQueue {
 /// One link of this core.
 pub(crate) struct Link {
     pub(crate) channel: Channel,
-    /// Received bytes that are not yet a whole cell, or wait for the exported secret.
+    /// Received bytes that are not yet a whole cell, or are not handled until the exported secret
+    /// is known.
     pub(crate) inbox: Vec<u8>,
     /// True while the channel waits for the exported secret.
     pub(crate) waits: bool,
-    /// The relay that we meant to reach, if we opened the link.
+    /// The relay that we intended to reach, if we opened the link.
     pub(crate) wanted: Option<Target>,
-    /// Times of the link's cells and timers, which decide on padding and on closing the link.
+    /// Times of the link's cells and timers. They determine when padding is sent and when the link
+    /// is closed.
     pub(crate) quiet: Quiet,
     /// The neighbour's offer of QUIC links, if it has sent one.
     pub(crate) beside: Option<QuicOffer>,
-    /// True if the link was opened for one circuit, with which it closes.
+    /// True if the link was opened for one circuit, and closes with that circuit.
     pub(crate) is_dedicated: bool,
-    /// Token under which a QUIC link names this link, if the neighbour opened this one.
+    /// Token that identifies this link to a QUIC link, if the neighbour opened this link.
     pub(crate) token: Option<TlsLinkToken>,
-    /// On a QUIC link: true once both ends know whether it is alongside another link.
+    /// On a QUIC link: true once both ends know whether it runs alongside a TLS link.
     pub(crate) is_joined: bool,
-    /// On a QUIC link alongside another: state for moving its circuits if it breaks.
+    /// On a QUIC link alongside a TLS link: state for moving the circuits if the QUIC link breaks.
     detour: Option<Box<Detour>>,
-    /// QUIC links alongside this one, by their numbers, and the number that was assigned last.
+    /// QUIC links alongside this link, by their numbers, and the highest number assigned so far.
     paired_quic: BTreeMap<u32, LinkId>,
     last_beside: u32,
-    /// QUIC links whose circuits moved to this link (`moved`). These links and this one take turns
-    /// to send; `turn` selects the next.
+    /// QUIC links whose circuits moved to this link (`moved`). These QUIC links and this link take
+    /// turns to send; `turn` selects the next.
     moved: Vec<LinkId>,
     turn: usize,
-    /// Number of bytes in the outbox that are lists of moving circuits.
+    /// Number of bytes in the outbox that are messages with the list of moving circuits.
     listing: usize,
     /// True if the outbox contains a PADDING cell.
     padded: bool,
@@ -157,17 +161,17 @@ pub(crate) struct Link {
     transport: Transport,
     /// Count of the cells of all circuits that were sent recently.
     lately: RecentCells,
-    /// Maximum number of circuits since the outbox was last emptied.
+    /// Largest number of circuits on the link since the outbox was last emptied.
     busiest: usize,
     policy: Box<dyn Policy>,
     told: bool,
 }
 
-/// Lossy cells of a link that the driver has not taken yet.
+/// Lossy cells of a link that wait for the driver (I/O code).
 #[derive(Default)]
 struct LossyOutbox {
     cells: Vec<u8>,
-    /// True if the driver was notified of the cells.
+    /// True if the driver (I/O code) was notified that cells wait.
     told: bool,
     /// IDs of circuits that were closed recently, oldest first.
     left: VecDeque<u32>,
@@ -177,15 +181,15 @@ struct LossyOutbox {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct QuicOffer {
     pub(crate) port: u16,
-    /// Failed attempts in a row.
+    /// Number of consecutive failed attempts.
     pub(crate) failed: u32,
     /// Time of the next attempt; `None` if no attempt is scheduled.
     pub(crate) again: Option<Time>,
-    /// Token under which the QUIC link names the link alongside it; zeros if its circuits cannot
-    /// move.
+    /// Token that identifies the link alongside the QUIC link; zeros if the QUIC link's circuits
+    /// cannot move there.
     pub(crate) token: TlsLinkToken,
-    /// True while a QUIC link is being opened alongside this link. At most one is opened to each
-    /// relay at a time.
+    /// True while a QUIC link is being opened alongside this link. At most one is being opened to
+    /// each relay at a time.
     pub(crate) is_opening: bool,
 }
 
@@ -199,10 +203,10 @@ impl Link {
     }
 }
 
-/// All links.
+/// All links of a core.
 pub(crate) struct Channels {
     links: SlotTable<LinkId, Link>,
-    /// Links to other shards, by shard.
+    /// Links to other shards (parallel cores of this relay), by shard number.
     siblings: BTreeMap<usize, LinkId>,
     /// Open links by the RSA identity of the relay at the other end, oldest first.
     reached: BTreeMap<[u8; 20], Vec<LinkId>>,
@@ -211,17 +215,19 @@ pub(crate) struct Channels {
     ready: VecDeque<LinkId>,
     /// Links whose neighbours do not read our answers.
     stalled: Vec<LinkId>,
-    /// Number of cells that arrived before their turn on links that have closed.
+    /// Number of cells that arrived out of order, before an earlier cell of their circuit. Counts
+    /// only links that have closed.
     early: u64,
-    /// Number of circuits that moved from a QUIC link to the link alongside it, since the start.
+    /// Number of circuits that have moved from a QUIC link to the TLS link alongside it, since the
+    /// start.
     moved: u64,
-    /// Number of lossy cells that were dropped because the driver did not take them in time, or
-    /// their link no longer carries such cells.
+    /// Number of lossy cells that were dropped, either because the driver (I/O code) did not fetch
+    /// them in time, or because their link no longer carries such cells.
     lossy_dropped: u64,
 }
 
 impl Channels {
-    /// Returns a set without links.
+    /// Returns a state without links; `policy` schedules the circuits of each link.
     pub(crate) fn new(policy: circuitmux::Kind) -> Channels {
         Channels {
             links: SlotTable::default(),
@@ -268,13 +274,13 @@ impl Channels {
         self.wake(id);
     }
 
-    /// Adds a link to another shard of ours.
+    /// Adds a link to another shard (a parallel core of this relay).
     pub(crate) fn join(&mut self, id: LinkId, channel: Channel, shard: usize) {
         self.open(id, channel, None);
         self.siblings.insert(shard, id);
     }
 
-    /// Returns the link to another shard of ours.
+    /// Returns the link to another parallel core (shard) of this relay.
     pub(crate) fn sibling(&self, shard: usize) -> Option<LinkId> {
         self.siblings.get(&shard).copied()
     }
@@ -293,7 +299,7 @@ impl Channels {
         link.lanes.into_values().map(|lane| lane.owner).collect()
     }
 
-    /// Removes the link `id` from `reached`, so that no more circuits are created on it.
+    /// Removes the link `id` from `reached`, so that no further circuits are created on it.
     fn unreach(&mut self, id: LinkId) {
         let identity = self.links.get(&id).and_then(|link| link.channel.identity());
         if let Some(identity) = identity
@@ -316,8 +322,8 @@ impl Channels {
         self.links.iter()
     }
 
-    /// Notes that a link's handshake is complete. If the neighbour is a relay, circuits may now be
-    /// created to it over the link.
+    /// Notes that the handshake of the link `id` is complete. If the neighbour is a relay,
+    /// circuits to it may now use the link.
     pub(crate) fn opened(&mut self, id: LinkId) {
         let identity = self.links.get(&id).and_then(|link| link.channel.identity());
         if let Some(identity) = identity {
@@ -357,16 +363,16 @@ impl Channels {
         links.filter_map(|id| Some((*id, self.links.get(id)?)))
     }
 
-    /// Returns true if this core has opened a TLS link to the relay `target`, on which the relay
-    /// may offer QUIC links.
+    /// Returns true if this core has opened a TLS link to the relay `target`. On such a link the
+    /// relay may offer QUIC links.
     pub(crate) fn has_dialled(&self, target: &Target) -> bool {
         let is_ours = |link: &&Link| link.channel.is_initiator() && !link.channel.has_lanes();
         let mut links = self.links.values().filter(is_ours);
         links.any(|link| link.wanted.as_ref() == Some(target) || link.leads_to(target))
     }
 
-    /// Iterates over the open links to a relay that were each opened for one circuit, with the
-    /// number of circuits on them.
+    /// Iterates over the open links to the relay `target` that were each opened for one circuit.
+    /// Each item also has the number of circuits on the link.
     pub(crate) fn dedicated(&self, target: &Target) -> impl Iterator<Item = (LinkId, usize)> {
         let links = self.reaching(&target.rsa);
         let links = links.filter(|(_, link)| link.is_dedicated && link.leads_to(target));
@@ -379,14 +385,15 @@ impl Channels {
         links.filter(|link| link.is_dedicated && link.channel.is_open()).count()
     }
 
-    /// Returns the numbers of open QUIC links and of circuits on them.
+    /// Returns the number of open QUIC links, and the number of circuits on them.
     pub(crate) fn quic(&self) -> [usize; 2] {
         let is_quic = |link: &&Link| link.channel.has_lanes() && !link.has_moved();
         let open = self.links.values().filter(is_quic).filter(|link| link.channel.is_open());
         open.fold([0, 0], |[links, circuits], link| [links + 1, circuits + link.lanes.len()])
     }
 
-    /// Returns the number of links that `address` opened and whose handshake is not complete.
+    /// Returns the number of links that `address` opened and that have not completed their
+    /// handshake.
     pub(crate) fn half_open(&self, address: IpAddr) -> usize {
         let half = |link: &&Link| {
             let came = !link.channel.is_initiator() && link.channel.peer() == address;
@@ -395,7 +402,7 @@ impl Channels {
         self.links.values().filter(half).count()
     }
 
-    /// Adds a link to `ready` if it has something to send.
+    /// Marks a link as ready if it has something to send.
     pub(crate) fn wake(&mut self, id: LinkId) {
         let Some(link) = self.links.get_mut(&id) else { return };
         if let Some(carrier) = link.carrier() {
@@ -413,19 +420,19 @@ impl Channels {
         }
     }
 
-    /// Returns the next link that has something to send. A link is returned again only after `pop`
-    /// has emptied it and it has something new.
+    /// Returns the next link that has something to send. The same link is returned again only
+    /// after `pop` has emptied it and it has something new to send.
     pub(crate) fn next_ready(&mut self) -> Option<LinkId> {
         self.ready.pop_front()
     }
 
-    /// Returns the owner of `lane`.
+    /// Returns the owner of `lane` (a circuit on a link).
     pub(crate) fn owner(&self, lane: Lane) -> Option<Owner> {
         self.links.get(&lane.link)?.lanes.get(&lane.id).map(|lane| lane.owner)
     }
 
-    /// Adds a lane whose ID the neighbour chose. Returns false if the ID is not the neighbour's to
-    /// choose, or in use.
+    /// Adds a lane whose circuit ID the neighbour chose. Returns false if the neighbour may not
+    /// choose this ID, or if the ID is in use.
     pub(crate) fn accept(&mut self, lane: Lane, owner: Owner) -> bool {
         let Some(link) = self.links.get_mut(&lane.link) else { return false };
         let is_high = lane.id & link.highest_bit() != 0;
@@ -442,8 +449,8 @@ impl Channels {
         true
     }
 
-    /// Adds a lane with a circuit ID that we choose. Returns `None` if the link `id` is closed, we
-    /// may choose no ID there, or `TRIES` attempts find no free one.
+    /// Adds a lane with a circuit ID that we choose. Returns `None` if the link `id` is closed, if
+    /// we may choose no ID there, or if `TRIES` attempts find no free ID.
     pub(crate) fn make(
         &mut self,
         id: LinkId,
@@ -469,7 +476,7 @@ impl Channels {
         Some(Lane { link: id, id: free })
     }
 
-    /// Removes `lane` and its queued cells.
+    /// Removes `lane` (a circuit on a link) and its queued cells.
     pub(crate) fn leave(&mut self, lane: Lane) {
         let Some(link) = self.links.get_mut(&lane.link) else { return };
         if let Some(mut left) = link.lanes.remove(&lane.id) {
@@ -490,7 +497,8 @@ impl Channels {
         }
     }
 
-    /// Notes that the neighbour's last cell of `lane` was handled.
+    /// Notes that the last cell which the neighbour sent on `lane` (a circuit on a link) was
+    /// handled.
     pub(crate) fn ended(&mut self, lane: Lane) {
         let Some(link) = self.links.get_mut(&lane.link) else { return };
         let is_high = lane.id & link.highest_bit() != 0;
@@ -501,14 +509,14 @@ impl Channels {
         }
     }
 
-    /// Removes `lane` and sends DESTROY for it to the neighbour.
+    /// Removes `lane` (a circuit on a link) and sends DESTROY for it to the neighbour.
     pub(crate) fn destroy(&mut self, lane: Lane, reason: DestroyReason) {
         self.leave(lane);
         self.say(lane, Command::DESTROY, &[reason.0]);
     }
 
-    /// Sends a cell, such as DESTROY, ahead of queued ones. `MOST_SAID` does not limit links to
-    /// other shards, because other shards always read.
+    /// Sends a cell, such as DESTROY, ahead of queued cells. The limit `MOST_SAID` does not apply
+    /// to links to other parallel cores (shards) of this relay, because they always read.
     pub(crate) fn say(&mut self, lane: Lane, command: Command, body: &[u8]) {
         if let Some(link) = self.links.get_mut(&lane.link) {
             link.channel.say(lane.id, command, body);
@@ -516,7 +524,8 @@ impl Channels {
         }
     }
 
-    /// Marks the link `id` as deaf if its outbox has grown too long, and wakes it.
+    /// Marks the link `id` as stalled if its outbox has grown too long, and marks it as ready to
+    /// send.
     fn check_outbox(&mut self, id: LinkId) {
         if let Some(link) = self.links.get_mut(&id) {
             let most = (MOST_SAID + link.busiest) * CELL + link.listing;
@@ -528,12 +537,14 @@ impl Channels {
         }
     }
 
-    /// Returns a link to close because its neighbour has left too much unread.
+    /// Returns a link that must be closed because its neighbour does not read enough of our
+    /// output.
     pub(crate) fn take_stalled(&mut self) -> Option<LinkId> {
         self.stalled.pop()
     }
 
-    /// Sends a PADDING cell, unless a PADDING cell is still in the outbox. Returns true if it did.
+    /// Queues a PADDING cell and returns true. If one is still in the outbox, does nothing and
+    /// returns false.
     pub(crate) fn pad(&mut self, id: LinkId) -> bool {
         let Some(link) = self.links.get_mut(&id).filter(|link| !link.has_moved()) else {
             return false;
@@ -546,9 +557,9 @@ impl Channels {
         true
     }
 
-    /// Queues a cell on its lane, or sends it at once on a link to another shard with a short
-    /// outbox. Returns the queue's length (1 for a cell sent at once), or 0 if there is no such
-    /// lane.
+    /// Queues a cell on its lane (a circuit on a link). On a link to another parallel core (shard)
+    /// of this relay with a short outbox, sends it at once. Returns the queue's length (1 for a
+    /// cell sent at once), or 0 if there is no such lane.
     pub(crate) fn push(&mut self, now: Time, lane: Lane, command: Command, body: &Body) -> usize {
         let Some(link) = self.links.get_mut(&lane.link) else { return 0 };
         let Some(CircuitQueue { queue, .. }) = link.lanes.get_mut(&lane.id) else { return 0 };
@@ -572,8 +583,8 @@ impl Channels {
         length
     }
 
-    /// Passes a lossy cell to the driver of its link. The cell is dropped if there is no such lane,
-    /// the link carries no lossy cells, or too many wait.
+    /// Passes a lossy cell to the driver (I/O code) of its link. The cell is dropped if there is
+    /// no such lane, if the link carries no lossy cells, or if too many cells wait already.
     pub(crate) fn push_lossy(&mut self, now: Time, lane: Lane, counter: u32, body: &Body) {
         let link = self.links.get_mut(&lane.link);
         let link = link.filter(|link| link.lanes.contains_key(&lane.id) && link.has_lossy_room());
@@ -600,20 +611,20 @@ impl Channels {
         }
     }
 
-    /// Returns the number of lossy cells that were dropped here since the start.
+    /// Returns the number of lossy cells that this core's links have dropped since the start.
     pub(crate) fn lossy_dropped(&self) -> u64 {
         self.lossy_dropped
     }
 
-    /// Returns the number of cells queued on `lane`.
+    /// Returns the number of cells queued on `lane` (a circuit on a link).
     pub(crate) fn waiting(&self, lane: Lane) -> usize {
         let link = self.links.get(&lane.link);
         link.and_then(|link| link.lanes.get(&lane.id)).map_or(0, |lane| lane.queue.len())
     }
 
-    /// Returns the statistics of the connection below a lane's link, and requests new ones if these
-    /// are old. Returns `None` if the system provides no statistics, or none yet, and for links to
-    /// other shards.
+    /// Returns the statistics of the connection below a lane's link. If they are old, requests new
+    /// ones too. Returns `None` for links to other shards, and if the system has provided no
+    /// statistics.
     pub(crate) fn look(&mut self, now: Time, lane: Lane) -> Option<LinkView> {
         let link = self.links.get(&lane.link)?;
         let below = link.carrier().unwrap_or(lane.link);
@@ -638,7 +649,7 @@ impl Channels {
         }
     }
 
-    /// Appends to `out` the link's next cell to send, or the bytes in its channel's outbox.
+    /// Appends to `out` either the bytes in the link's outbox or the link's next cell.
     pub(crate) fn pop(&mut self, now: Time, id: LinkId, out: &mut Vec<u8>) -> Popped {
         let Some(link) = self.links.get_mut(&id).filter(|link| !link.has_moved()) else {
             return Popped::Nothing;
@@ -667,14 +678,14 @@ impl Channels {
         popped
     }
 
-    /// Returns the number of links with numbered cells, and of all cells that ever arrived before
-    /// their turn.
+    /// Returns the number of links with numbered cells, and the number of cells that ever arrived
+    /// out of order on such links.
     pub(crate) fn unordered(&self) -> (usize, u64) {
         let orders = self.links.values().filter(|link| link.channel.cell_order().is_some());
         (orders.count(), self.early + self.links.values().map(Link::early).sum::<u64>())
     }
 
-    /// Returns the number of cells in memory: queued cells, and copies of sent ones.
+    /// Returns the number of cells in memory: queued cells, and the kept copies of sent cells.
     pub(crate) fn used(&self) -> usize {
         self.pool.used()
     }
@@ -695,7 +706,7 @@ impl Channels {
 pub(crate) enum Popped {
     /// There is nothing to send.
     Nothing,
-    /// The bytes of the channel's outbox were appended.
+    /// The bytes of the link's outbox were appended.
     Own,
     /// A cell was appended. Contains the owner of its circuit, and the number of cells left in the
     /// circuit's queue.
@@ -703,8 +714,8 @@ pub(crate) enum Popped {
 }
 
 impl Link {
-    /// Appends to `out` the next cell of the link's own circuits, and of no circuits that moved to
-    /// it.
+    /// Appends to `out` the next cell of the link's own circuits. Circuits that moved to this link
+    /// from another are not considered.
     fn pop_cell(&mut self, now: Time, pool: &mut Pool, out: &mut Vec<u8>) -> Popped {
         let next = self.policy.next().filter(|_| !self.channel.is_held_back());
         let Some(circuit) = next else { return Popped::Nothing };
@@ -738,7 +749,8 @@ impl Link {
         self.busiest = self.busiest.max(self.lanes.len());
     }
 
-    /// Returns the bit of a circuit ID that depends on the end that chose it.
+    /// Returns the highest bit of circuit IDs on the link. Its value depends on which end chose
+    /// the ID.
     fn highest_bit(&self) -> u32 {
         match self.channel.width() {
             Width::Two => 1 << 15,
@@ -746,13 +758,14 @@ impl Link {
         }
     }
 
-    /// Returns true if circuits on the link may have lossy cells: both ends agreed on them and have
-    /// settled whether the link is alongside another, and its circuits have not moved.
+    /// Returns true if circuits on the link may have lossy cells. For this, both ends must have
+    /// agreed on lossy cells and know whether the link runs alongside another. The link's circuits
+    /// must not have moved.
     pub(crate) fn takes_lossy(&self) -> bool {
         self.channel.takes_lossy() && self.is_joined && !self.has_moved()
     }
 
-    /// Returns true if the link carries lossy cells, and another one may wait.
+    /// Returns true if the link carries lossy cells, and its queue has room for another.
     fn has_lossy_room(&self) -> bool {
         if self.channel.is_sibling() {
             return self.channel.outbox.len() < MOST_LOSSY * NUMBERED_CELL;
@@ -766,7 +779,8 @@ impl Link {
         channel.has_output() || !channel.is_held_back() && self.policy.next().is_some()
     }
 
-    /// Returns the number of cells that arrived on the link before their turn.
+    /// Returns the number of cells that arrived on the link out of order, before an earlier cell
+    /// of their circuit.
     fn early(&self) -> u64 {
         self.channel.cell_order().map_or(0, CellOrder::early)
     }
@@ -776,7 +790,7 @@ impl Link {
         self.lanes.len()
     }
 
-    /// Returns how the link has been used, which decides on its padding.
+    /// Returns the use of the link so far, which determines its padding.
     pub(crate) fn seen(&self) -> LinkUse {
         LinkUse {
             is_clients: self.channel.is_clients(),

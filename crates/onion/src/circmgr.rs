@@ -1,8 +1,8 @@
 //! A client's circuit manager: decides which circuits to build, and which circuit carries each
 //! stream (path-spec 2).
 //!
-//! The owner passes in requests for streams ([`CircuitManager::demand`]) and events of circuits,
-//! and executes the orders that [`CircuitManager::poll`] returns: build, destroy, attach, refuse.
+//! The caller passes in requests for streams ([`CircuitManager::demand`]) and events of circuits.
+//! It executes the orders that [`CircuitManager::poll`] returns: build, destroy, attach, refuse.
 //! Streams share a circuit only if their isolation keys are equal. A few circuits are built in
 //! advance, so that a new stream rarely waits for one.
 
@@ -45,117 +45,121 @@ mod unanswered;
 /// Time after a circuit's first stream during which the circuit takes new streams (C tor's
 /// `MaxCircuitDirtiness`).
 const DIRTY: Duration = Duration::from_secs(600);
-/// Maximum age of a demand. It is refused afterwards if no circuit was found for it, or no exit
-/// answered (C tor's `SocksTimeout`).
+/// Maximum age of a demand (a request for a circuit). An older demand is refused if no circuit was
+/// found for it, or no exit answered (C tor's `SocksTimeout`).
 const PATIENCE: Duration = Duration::from_secs(120);
-/// Number of unused circuits to have ready (`AHEAD`), and the port that their exits must allow
-/// (`USUAL_PORT`).
+/// Number of unused circuits to have ready (`AHEAD`). Their exits must allow connections to the
+/// port `USUAL_PORT`.
 const AHEAD: usize = 2;
 const USUAL_PORT: u16 = 443;
-/// Maximum number of circuits under construction.
+/// Maximum number of circuits that are being built at a time.
 const MOST_BUILDING: usize = 16;
-/// Time for which a demand waits for a circuit under construction before another one is begun. The
-/// failure of a circuit may go unnoticed, because C tor sends only one of several DESTROY cells on
-/// a link until the link has other cells to send. The build timeout alone is too long: it is a
-/// minute until build times are known.
+/// Time for which a demand (request for a circuit) waits for a circuit that is being built before
+/// another circuit is begun. The failure of a circuit may go unnoticed, because C tor sends only
+/// one of several DESTROY cells on a link until the link has other cells to send. The build
+/// timeout alone is too long: it is a minute until build times are known.
 const SLUGGISH: Duration = Duration::from_secs(5);
-/// Pause after a failure before the next circuit is begun. Each further failure doubles it, at most
-/// `MOST_DOUBLINGS` times.
+/// Pause after a failure to build a circuit, before the next one is begun. Each further failure
+/// doubles the pause, at most `MOST_DOUBLINGS` times.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const MOST_DOUBLINGS: u32 = 7;
 
-/// Interval at which built circuits that wait for a better guard are checked.
+/// Interval between checks of built circuits that wait for the result of a better guard.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// Guards that a client saves between runs: one sample for each guard selection of guard-spec, in
-/// the order of sampling.
+/// Guards that a client stores on disk: one sample for each guard selection of guard-spec, in the
+/// order of sampling.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KeptGuards {
-    /// Sample of the selection `default`: the user's restrictions allow many first hops.
+    /// Sample of the selection `default`, used if the user's restrictions allow many first hops.
     pub default: Vec<Sampled<[u8; 20]>>,
-    /// Sample of the selection `restricted`: the restrictions allow only few first hops.
+    /// Sample of the selection `restricted`, used if the user's restrictions allow only few first
+    /// hops.
     pub restricted: Vec<Sampled<[u8; 20]>>,
-    /// Sample of the selection `bridges`: the user enters through bridges.
+    /// Sample of the selection `bridges`, used if the user enters the network through bridges.
     pub bridges: Vec<Sampled<[u8; 20]>>,
 }
 
-/// Isolation key: streams may share a circuit if theirs are equal.
+/// Isolation key: streams may share a circuit only if their keys are equal.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Isolation(pub Vec<u8>);
 
-/// A request for a circuit to a target.
+/// A request for a circuit that can carry a stream to a target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Demand {
-    /// The demand's number, which the owner chose.
+    /// The demand's number, which the caller chose.
     pub number: u64,
-    /// Target of the stream that the demand is for.
+    /// Target of the stream that the demand (request for a circuit) is for.
     pub target: Target,
-    /// Isolation key of the stream that the demand is for.
+    /// Isolation key of the stream that the demand (request for a circuit) is for.
     pub isolation: Isolation,
-    /// Time of the first attempt to open this stream. Later attempts keep it.
+    /// Time of the first attempt to open this stream. Later attempts keep this time.
     pub since: Time,
-    /// Exits whose exit policy has refused the stream.
+    /// Exits that have refused the stream because of their exit policy.
     pub avoid: Vec<[u8; 20]>,
-    /// Exits at which the stream failed for other reasons. They are avoided while other exits are
+    /// Exits at which the stream failed for other reasons. They are used only if no other exit is
     /// available.
     pub shun: Vec<[u8; 20]>,
 }
 
-/// Reason why a demand cannot be met.
+/// Reason why a demand (request for a circuit) cannot be met.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// No path to the target exists. Contains the position in the path for which no relay fits.
+    /// No path to the target exists. The value is the position in the path for which no relay is
+    /// suitable.
     NoPath(NoRelay),
-    /// No circuit was built for the demand in time.
+    /// No circuit was built for the demand (request for a circuit) in time.
     TimedOut,
     /// The stream was attached to circuits, and none of them answered in time.
     Unanswered,
 }
 
-/// An action for the owner.
+/// An action that the caller must perform.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Order {
     /// Build a circuit.
     Build(CircuitKey, Vec<Hop>),
     /// Tear a circuit down.
     Destroy(CircuitKey),
-    /// Link the first circuit as a leg of the second circuit's set, or of a new set if there is no
-    /// second circuit.
+    /// Link the first circuit as a leg (one of several parallel circuits) of the second circuit's
+    /// set. If there is no second circuit, make a new set.
     Link(CircuitKey, Option<CircuitKey>),
-    /// Make this circuit the first leg of a set whose legs join at its last relay and which
-    /// continues from there through these hops.
+    /// Make this circuit the first leg of a new set. The set's legs join at the last relay of this
+    /// circuit, and the set continues from there through these hops.
     Merge(CircuitKey, Vec<Hop>),
-    /// Open the stream of this demand on this circuit.
+    /// Open the stream of this demand (request for a circuit) on this circuit.
     Attach(u64, CircuitKey),
-    /// Detach the stream of this demand from its circuit, which does not answer. The demand waits
-    /// for another circuit.
+    /// Detach the stream of this demand (request for a circuit) from its circuit, because the
+    /// circuit does not answer. The demand waits for another circuit.
     Detach(u64),
-    /// Report to the source of this demand that it cannot be met, for this reason.
+    /// Report to the source of this demand (request for a circuit) that it cannot be met, and the
+    /// reason.
     Refuse(u64, Refusal),
-    /// Guards or build times changed: save them ([`CircuitManager::guards`],
+    /// Save the guards or build times, because they changed ([`CircuitManager::guards`],
     /// [`CircuitManager::build_times`]).
     Keep,
-    /// Warn the user that the restrictions leave only this number of guards, which identify the
-    /// user.
+    /// Warn the user that the restrictions leave only this number of guards. The use of so few
+    /// guards can identify the user.
     FewGuards(usize),
-    /// Inform the user that sets have fewer legs (the first number) than wanted (the second),
-    /// because no other relays may be combined with those of the set.
+    /// Inform the user that sets have fewer legs (the first number) than wanted (the second). The
+    /// reason is that no further relays may be combined with those already in the circuit set.
     FewLegs(usize, usize),
-    /// Inform the user that the restrictions allow no relay that links sets of this design. Such a
-    /// relay is an exit, or a middle if the design's legs join at a middle.
+    /// Inform the user that the restrictions exclude all relays that can link sets of this design.
+    /// Such a relay is an exit, or a middle if the design's legs (parallel circuits) join at a
+    /// middle.
     NoAbleRelay(Design),
-    /// Inform the user that circuits cannot be lossy: no allowed relay for a position of the path
-    /// grants lossy cells.
+    /// Inform the user that circuits cannot be lossy, because for one position of the path no
+    /// allowed relay supports lossy cells.
     NoLossyRelay,
-    /// Inform the user that legs can join at only this number of relays, so that each of these sees
-    /// much of the user's traffic.
+    /// Inform the user that only this number of relays can join legs (parallel circuits). Each of
+    /// these relays sees a large part of the user's traffic.
     FewJoining(usize),
-    /// Inform the user that sets have only as many legs as there are bridges (the first number),
-    /// and more are wanted (the second).
+    /// Inform the user that circuit sets have only one leg for each bridge (the first number),
+    /// although more legs are wanted (the second number).
     FewBridges(usize, usize),
 }
 
-/// Visible state of a circuit.
+/// State of a circuit, for display.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Overview {
     /// The circuit's key.
@@ -168,8 +172,8 @@ pub struct Overview {
     pub stage: Stage,
     /// Number of streams on the circuit.
     pub streams: usize,
-    /// Key of the head of the circuit's set (the leg that has the streams), if the circuit is a
-    /// linked leg.
+    /// Key of the head of the circuit's set, if the circuit is a linked leg. The head is the leg
+    /// on which the set's streams are counted.
     pub set: Option<CircuitKey>,
 }
 
@@ -178,9 +182,9 @@ pub struct Overview {
 pub enum Stage {
     /// The circuit is being built and has this number of hops.
     Building(usize),
-    /// The circuit is ready for its first stream.
+    /// The circuit is built and has had no streams.
     Spare,
-    /// The circuit has had streams, and takes more with the same isolation.
+    /// The circuit has had streams, and takes more streams with the same isolation key.
     Used,
     /// The circuit takes no more streams.
     Ending,
@@ -191,19 +195,19 @@ struct Circuit {
     path: Path,
     begun: Time,
     built: bool,
-    /// True if the circuit is built but takes no streams yet, because better guards have not failed
-    /// (guard-spec's `waiting_for_better_guard`).
+    /// True if the circuit is built but takes no streams yet, because a better guard may still
+    /// work (guard-spec's `waiting_for_better_guard`).
     waits: bool,
-    /// Hops built so far.
+    /// Number of hops built so far.
     hops: usize,
-    /// True if building took longer than the build timeout. If the circuit is completed after all,
-    /// only its build time is used.
+    /// True if building took longer than the build timeout. If such a circuit is completed, it
+    /// gets no streams; only its build time is recorded.
     late: bool,
     isolation: Option<Isolation>,
     first_used: Option<Time>,
     /// True if the circuit takes no new streams.
     retired: bool,
-    /// Time for which the circuit is kept if no stream uses it.
+    /// Time after which the circuit is closed if no stream has used it.
     spare: Duration,
     streams: usize,
     timing: Timing,
@@ -216,16 +220,17 @@ pub struct CircuitManager {
     network: Option<Arc<Network>>,
     entry: Entry,
     times: BuildTimes,
-    /// The user's restrictions.
+    /// The restrictions on relays that the user set.
     wanted: RelayRestrictions,
-    /// The restrictions in effect: the user's, further restricted to relays at which sets of the
-    /// design can be linked.
+    /// The restrictions in effect: the user's, and in addition a restriction to relays that can
+    /// link sets of the design.
     restrictions: RelayRestrictions,
     circuits: BTreeMap<CircuitKey, Circuit>,
     demands: Vec<PendingDemand>,
     unanswered: UnansweredDemands,
     suspects: SuspectRelays,
-    /// Targets that no path of this network reaches.
+    /// Targets that no path of this network reaches, each with the position in the path for which
+    /// no relay is suitable.
     hopeless: Vec<(Target, NoRelay)>,
     orders: VecDeque<Order>,
     last_key: u64,
@@ -233,38 +238,42 @@ pub struct CircuitManager {
     paused_until: Time,
     /// Time of the last call of `work`.
     looked: Time,
-    /// Consensus parameters of sets.
+    /// Consensus parameters for sets of several circuits.
     conflux: ConfluxParams,
-    /// True if relays of this network grant congestion control (`cc_alg`).
+    /// True if relays of this network accept congestion control (`cc_alg`).
     congestion_control: bool,
-    /// Number of legs that the user wants; `None` leaves it to the consensus or the design.
+    /// Number of legs that the user wants for each circuit set. If `None`, the consensus or the
+    /// design determines it.
     wanted_legs: Option<usize>,
-    /// Design of the client's sets of circuits.
+    /// Design of the client's sets, which combine several circuits.
     design: Design,
-    /// Criterion for the selection of a stream's circuit.
+    /// Criterion for selecting a circuit for a stream.
     selection: Selection,
-    /// Age at which a leg is replaced while its set has streams.
+    /// Age at which a leg is replaced if its circuit set still has streams.
     leg_age: Option<Duration>,
     /// True if circuits for streams are lossy.
     lossy: bool,
-    /// True if the share of exits that link circuits is at least `cfx_low_exit_threshold`.
+    /// True if the proportion of exits that can link circuits is at least
+    /// `cfx_low_exit_threshold`.
     many_link: bool,
-    /// Relays that did not answer a request to link a circuit.
+    /// Relays that did not answer when asked to link a circuit to a set.
     unlinkable: BTreeSet<[u8; 20]>,
     told_few_legs: bool,
     told_no_lossy: bool,
     told_few_bridges: bool,
-    /// Time of the last demand.
+    /// Time of the last demand (request for a circuit).
     asked: Option<Time>,
-    /// Maps each closed head of a set to the set's present head.
+    /// For each closed circuit that was the head of a set of circuits: the circuit that is the
+    /// set's head now. The streams of a set are counted on its head.
     heirs: BTreeMap<CircuitKey, CircuitKey>,
-    /// Sets that continue although all their circuits are closed.
+    /// Sets that continue although all their circuits are closed, because new circuits can join
+    /// them.
     legless: Vec<LeglessSet>,
 }
 
 impl CircuitManager {
-    /// Returns a client's manager with the guards and build times (milliseconds) saved by its last
-    /// run.
+    /// Returns a client's circuit manager with the guards and build times (milliseconds) that the
+    /// client saved before.
     #[must_use]
     pub fn new(
         guards: KeptGuards,
@@ -305,7 +314,7 @@ impl CircuitManager {
         }
     }
 
-    /// Sets the known network. Existing circuits stay.
+    /// Sets the known network. Existing circuits stay open.
     pub fn set_network(&mut self, network: Arc<Network>) {
         let params = &network.consensus().params;
         self.conflux = ConfluxParams::new(params);
@@ -320,15 +329,16 @@ impl CircuitManager {
         self.entry.network_changed();
     }
 
-    /// Sets the user's preferences. Streams stay on their circuits. A circuit that the preferences
-    /// do not allow takes no new streams, and is dropped if it has none.
+    /// Sets the user's restrictions. Streams stay on their circuits. A circuit that the
+    /// restrictions exclude takes no new streams, and is closed if it has none.
     pub fn set_restrictions(&mut self, restrictions: RelayRestrictions) {
         self.wanted = restrictions;
         self.restrictions = self.allowed();
         self.apply_restrictions();
     }
 
-    /// Retires or drops the circuits that the preferences do not allow.
+    /// Stops the use of circuits that the restrictions exclude for new streams, and closes those
+    /// without streams.
     fn apply_restrictions(&mut self) {
         self.hopeless.clear();
         self.entry.network_changed();
@@ -356,7 +366,7 @@ impl CircuitManager {
         self.times.times()
     }
 
-    /// Returns the visible state of each circuit, the oldest first.
+    /// Returns the state of each circuit for display, oldest first.
     pub fn overview(&self) -> impl Iterator<Item = Overview> {
         self.circuits.iter().map(|(&key, circuit)| Overview {
             key,
@@ -368,16 +378,17 @@ impl CircuitManager {
         })
     }
 
-    /// Returns the primary guards, best first, and whether each is reachable.
+    /// Returns the primary guards, best first. Each is with its reachability as far as it is
+    /// known.
     #[must_use]
     pub fn entries(&self) -> Vec<([u8; 20], Reach)> {
         let guards = self.entry.current();
         guards.primary().iter().map(|&id| (id, guards.reach(id))).collect()
     }
 
-    /// Returns the address flags of a BEGIN for `port` (tor-spec, "Opening streams"): IPv6 is
-    /// accepted and preferred if the exit's policy allows IPv6 to that port. Stock clients send the
-    /// same flags.
+    /// Returns the address flags of a BEGIN message for `port` (tor-spec, "Opening streams"). IPv6
+    /// is accepted and preferred if the exit's policy allows IPv6 to that port. Stock clients send
+    /// the same flags.
     #[must_use]
     pub fn begin_flags(&self, circuit: CircuitKey, port: u16) -> u32 {
         let exit = self.path(circuit).map(|path| path[2]);
@@ -392,20 +403,22 @@ impl CircuitManager {
         self.circuits.get(&self.head_of(circuit)).map(|circuit| circuit.path)
     }
 
-    /// Adds `demand`; [`Order::Attach`] or [`Order::Refuse`] follows from [`CircuitManager::poll`].
+    /// Adds `demand`. [`CircuitManager::poll`] later returns [`Order::Attach`] or
+    /// [`Order::Refuse`] for it.
     pub fn demand(&mut self, now: Time, demand: Demand) {
         self.asked = Some(now);
         self.unanswered.remove(demand.number);
         self.demands.push(PendingDemand { demand, silences: 0 });
     }
 
-    /// Removes the demand `number`. The owner calls this when the stream is no longer wanted.
+    /// Removes the demand (request for a circuit) with the number `number`. The caller does this
+    /// if the stream is no longer wanted.
     pub fn withdraw(&mut self, number: u64) {
         self.unanswered.remove(number);
         self.demands.retain(|pending| pending.demand.number != number);
     }
 
-    /// Sets the criterion for the selection of a stream's circuit.
+    /// Sets the criterion for selecting a circuit for a stream.
     pub fn set_selection(&mut self, selection: Selection) {
         self.selection = selection;
     }
@@ -454,8 +467,8 @@ impl CircuitManager {
         }
     }
 
-    /// Reports to the guard state that the circuit `key` could not be built. Its guard counts as
-    /// failed only if not even the first hop was built.
+    /// Reports to the guard state that the circuit `key` could not be built. The guard counts as
+    /// failed only if no hop was built.
     fn unbuilt(&mut self, unix_now: u64, key: CircuitKey, hops: usize) {
         match hops {
             0 => self.entry.guards().failed(unix_now, key.0),
@@ -472,8 +485,8 @@ impl CircuitManager {
         }
     }
 
-    /// Retires the circuit `key`: it takes no new streams. The owner calls this if a stream could
-    /// not be attached to the circuit, or its exit refused a stream.
+    /// Stops the use of the circuit `key` for new streams. The caller does this if a stream could
+    /// not be attached to the circuit, or the circuit's exit refused a stream.
     pub fn retire(&mut self, key: CircuitKey) {
         let head = self.head_of(key);
         if let Some(circuit) = self.circuits.get_mut(&head) {
@@ -481,8 +494,8 @@ impl CircuitManager {
         }
     }
 
-    /// Serves demands and circuits. Call it after every change, and at
-    /// [`CircuitManager::next_timeout`].
+    /// Decides how to meet demands (requests for circuits), and which circuits to build or close.
+    /// Call this after every change, and at [`CircuitManager::next_timeout`].
     pub fn work(&mut self, at: Moment, rng: &mut impl Rng) {
         let Moment { now, unix: unix_now } = at;
         self.looked = now;
@@ -531,10 +544,10 @@ impl CircuitManager {
         self.circuits.values().filter(|circuit| !circuit.built).count()
     }
 
-    /// Handles the demands for `target` that avoid the exits `avoid`, because no path exists for
-    /// them. A demand with exits to shun is not refused: it may use those exits again from now on.
-    /// Others are refused, at once if all relays are known, else after `SLUGGISH`. Returns true if
-    /// any demand may use shunned exits again.
+    /// Handles the demands (requests for a circuit) for `target` that avoid the exits `avoid`,
+    /// because no path exists for them. A demand with exits in `shun` is kept, and may use these
+    /// exits again. Other demands are refused: at once if all relays are known, else after
+    /// `SLUGGISH`. Returns true if a demand may use such exits again.
     fn give_up(
         &mut self,
         network: &Network,
@@ -570,7 +583,8 @@ impl CircuitManager {
         self.orders.pop_front()
     }
 
-    /// Returns the time of the next call of [`CircuitManager::work`] if nothing happens before.
+    /// Returns the time at which [`CircuitManager::work`] must be called if nothing changes
+    /// earlier.
     #[must_use]
     pub fn next_timeout(&self) -> Option<Time> {
         let building = self.circuits.values().filter(|circuit| !circuit.built);
@@ -608,8 +622,8 @@ impl CircuitManager {
         self.orders.extend(renewed.few.map(Order::FewGuards));
     }
 
-    /// Releases circuits that need not wait for a better guard any more, and drops circuits that
-    /// have waited too long.
+    /// Makes circuits usable that no longer have to wait for a better guard, and closes circuits
+    /// that have waited too long.
     fn upgrade(&mut self, unix_now: u64) {
         for key in self.entry.guards().ready(unix_now) {
             if let Some(circuit) = self.circuits.get_mut(&CircuitKey(key)) {
@@ -649,7 +663,7 @@ impl CircuitManager {
         }
     }
 
-    /// Refuses demands that have waited for `PATIENCE`.
+    /// Refuses demands (requests for a circuit) that have waited for `PATIENCE`.
     fn refuse_late(&mut self, now: Time) {
         let is_late = |pending: &&PendingDemand| now >= pending.demand.since + PATIENCE;
         let late: Vec<(u64, bool)> = self
@@ -671,7 +685,8 @@ impl CircuitManager {
         self.drop_further(key);
     }
 
-    /// Attaches each demand to a built circuit that fits it, if there is one.
+    /// Attaches each demand (request for a circuit) to a built circuit that fits it, if there is
+    /// one.
     fn attach(&mut self, now: Time) {
         let Some(network) = self.network.clone() else { return };
         let (selection, mut waiting) = (self.selection, Vec::new());
@@ -695,8 +710,8 @@ impl CircuitManager {
         self.demands = waiting;
     }
 
-    /// Returns the targets of demands for which no circuit is being built, each with the exits to
-    /// avoid. Demands that may share a circuit count as one.
+    /// Returns the targets of demands (requests for a circuit) for which no circuit is being
+    /// built, each with the exits to avoid. Demands that can share a circuit count as one.
     fn unmet(&self, network: &Network, now: Time) -> Vec<(Target, Vec<[u8; 20]>)> {
         let is_coming = |circuit: &&Circuit| {
             let hopeful = !circuit.late && now < circuit.begun + SLUGGISH;
@@ -720,7 +735,7 @@ impl CircuitManager {
         unmet
     }
 
-    /// Returns the number of unused circuits to build in order to have `AHEAD` of them.
+    /// Returns how many circuits must be built to have `AHEAD` unused ones.
     fn lacking(&self, network: &Network) -> usize {
         let usual = Target { port: USUAL_PORT, v6: false };
         let unused = self.circuits.values().filter(|circuit| {
@@ -738,8 +753,8 @@ impl CircuitManager {
     /// Begins a circuit to `target` with an exit that is not in `avoid`.
     ///
     /// # Errors
-    /// Returns the position in the path for which no relay fits at all, or `None` if a path may be
-    /// found later.
+    /// Returns the position in the path for which no relay is suitable at all, or `None` if a path
+    /// may be found later.
     fn begin(
         &mut self,
         network: &Network,
@@ -820,8 +835,8 @@ impl Circuit {
         self.built && !self.waits && !self.late
     }
 
-    /// Returns true if the circuit is built, has no streams, and is not a further leg of a set.
-    /// Streams of a set are counted on its head.
+    /// Returns true if the circuit is built and has no streams, and is the only or the head
+    /// circuit of its set. The streams of a set are counted on its head.
     fn is_idle(&self) -> bool {
         self.built && self.streams == 0 && self.leg.head.is_none()
     }
@@ -833,8 +848,8 @@ impl Circuit {
         self.is_ready() && is_head && fresh && same && self.serves(network, demand)
     }
 
-    /// Returns the time at which the circuit is closed if it has no streams then. A circuit that
-    /// takes no new streams is closed at once.
+    /// Returns the time at which the circuit is closed if it still has no streams. For a circuit
+    /// that takes no new streams, this is now.
     fn ends_idle(&self) -> Time {
         match self.first_used {
             _ if self.retired => Time::ZERO,
@@ -871,15 +886,15 @@ fn allow(restrictions: &RelayRestrictions, path: &Path) -> bool {
     positions.into_iter().zip(path).all(|(position, id)| restrictions.allow(position, id))
 }
 
-/// Returns a relay as a hop: with its best handshake, and with congestion control if `controlled`
-/// is true and the relay supports it.
+/// Returns the hop for a relay, with the best handshake that the relay supports. The hop asks for
+/// congestion control if `controlled` is true and the relay supports it.
 fn hop(relay: &Relay<'_>, controlled: bool) -> Hop {
     let wish = if controlled { wish(relay.status.speaks) } else { HopRequest::Plain };
     hop_with(relay, wish)
 }
 
-/// Returns a relay as a hop: with its best handshake, and with the request `wish` if the handshake
-/// can contain it.
+/// Returns the hop for a relay, with the best handshake that the relay supports. The hop includes
+/// the request `wish` if this handshake can contain it.
 fn hop_with(relay: &Relay<'_>, wish: HopRequest) -> Hop {
     let onion_key = relay.microdesc.ntor;
     let key = match relay.status.speaks.ntor_v3 {
@@ -894,7 +909,7 @@ fn hop_with(relay: &Relay<'_>, wish: HopRequest) -> Hop {
     Hop { target, key }
 }
 
-/// Returns the best set of extensions to request from a relay that supports `speaks`.
+/// Returns the best set of extensions that a relay with the protocol versions `speaks` supports.
 fn wish(speaks: Speaks) -> HopRequest {
     match (speaks.congestion_control, speaks.cgo) {
         (true, true) => HopRequest::Cgo,
@@ -903,7 +918,8 @@ fn wish(speaks: Speaks) -> HopRequest {
     }
 }
 
-/// Returns the target for a name lookup: any circuit with an exit to the web is suitable.
+/// Returns the target for a name lookup. Any circuit with an exit that allows web ports is
+/// suitable.
 #[must_use]
 pub fn target_of_names() -> Target {
     Target { port: USUAL_PORT, v6: false }

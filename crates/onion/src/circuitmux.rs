@@ -1,8 +1,9 @@
-//! Schedulers of circuits: which circuit's cell a link sends next.
+//! Schedulers of circuits: they determine which circuit's cell a link sends next.
 //!
-//! A scheduler implements [`Policy`]: [`RoundRobin`]; [`Random`]; [`Ewma`], which prefers quiet
-//! circuits; or [`Kist`]. The last also prefers quiet circuits, but keeps cells queued until the
-//! kernel has room for them, so that their order can still change.
+//! A scheduler implements [`Policy`]. The schedulers are [`RoundRobin`]; [`Random`]; [`Ewma`],
+//! which prefers circuits with little recent traffic; and [`Kist`]. `Kist` has the same
+//! preference, but it keeps cells queued until the kernel has room for them, so that their order
+//! can still change.
 
 use anabranch_multipath::Time;
 
@@ -16,22 +17,22 @@ pub use kist::Kist;
 pub use random::Random;
 pub use round_robin::RoundRobin;
 
-/// Order among the circuits of one link that have cells to send. Circuits are named by their ID on
-/// the link.
+/// Scheduler of the circuits of one link that have cells to send. A circuit is identified by its
+/// ID on the link.
 pub trait Policy: Send {
-    /// Adds a circuit that has cells now.
+    /// Adds a circuit that has cells to send now.
     fn woke(&mut self, circuit: u32);
     /// Returns the circuit whose cell is sent next. The circuit stays in the set of circuits with
     /// cells.
     fn next(&mut self) -> Option<u32>;
-    /// Notes that `circuit`, which [`next`](Policy::next) returned, sent a cell. `more` is true if
-    /// it has further cells.
+    /// Notes that a cell of `circuit` was sent, after [`next`](Policy::next) returned the circuit.
+    /// `more` is true if the circuit has further cells.
     fn sent(&mut self, now: Time, circuit: u32, more: bool);
     /// Removes a closed circuit.
     fn gone(&mut self, circuit: u32);
 }
 
-/// Names of the policies.
+/// The available scheduling policies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Kind {
     /// [`RoundRobin`].

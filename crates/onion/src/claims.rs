@@ -1,21 +1,26 @@
-//! Assigns each neighbouring relay to one shard of this relay. That shard holds the *claim*, and
-//! has the link to the neighbour. Circuits of other shards use the same link, so that two relays
-//! need only one.
+//! Assigns each neighbouring relay to one shard (parallel core) of this relay. That shard holds
+//! the *claim* on the neighbour, which means that it has the link to the neighbour. Circuits of
+//! other shards use the same link, so that two relays need only one link.
 
 use std::collections::BTreeMap;
 
-/// Links of all shards to other relays, by the neighbour's RSA identity. For each neighbour, shards
-/// are in the order of their first link, each with its number of links, open or being opened. The
-/// first shard holds the claim. When its last link closes, the next shard holds it.
+/// Links of all shards (parallel cores of this relay) to other relays, by the neighbour's RSA
+/// identity. For each neighbour, the shards are listed in the order of their first link. Each has
+/// the number of its links that are open or being opened.
+///
+/// The first shard in the list holds the claim: other shards must use its link. When its last link
+/// closes, the next shard gets the claim.
 #[derive(Debug, Default)]
 pub struct Claims {
     held: BTreeMap<[u8; 20], Vec<(usize, usize)>>,
 }
 
 impl Claims {
-    /// Returns the shard whose link to `neighbour` the shard `shard` must use. Call this before
-    /// `shard` dials `neighbour`. If the result is `shard` itself, it dials, and calls
-    /// [`Claims::gone`] when the link has closed.
+    /// Returns the shard (parallel core of this relay) that has the link to `neighbour`. The shard
+    /// `shard` must use this link. Call this before `shard` opens a link to `neighbour`.
+    ///
+    /// If the result is `shard` itself, that shard opens the link, and calls [`Claims::gone`]
+    /// after the link has closed.
     pub fn claim(&mut self, neighbour: [u8; 20], shard: usize) -> usize {
         match self.held.get(&neighbour).and_then(|shards| shards.first()) {
             Some(&(other, _)) if other != shard => other,
@@ -26,8 +31,8 @@ impl Claims {
         }
     }
 
-    /// Notes that `neighbour` opened a link to `shard`. [`Claims::gone`] must follow when the link
-    /// closes.
+    /// Notes that `neighbour` opened a link to the shard `shard` (a parallel core of this relay).
+    /// [`Claims::gone`] must be called when the link closes.
     pub fn link_opened(&mut self, neighbour: [u8; 20], shard: usize) {
         let shards = self.held.entry(neighbour).or_default();
         match shards.iter_mut().find(|(other, _)| *other == shard) {
@@ -36,7 +41,8 @@ impl Claims {
         }
     }
 
-    /// Notes that a link from `shard` to `neighbour` is closed, or could not be opened.
+    /// Notes that a link from the shard `shard` (a parallel core of this relay) to `neighbour` is
+    /// closed, or could not be opened.
     pub fn gone(&mut self, neighbour: [u8; 20], shard: usize) {
         let Some(shards) = self.held.get_mut(&neighbour) else { return };
         for (_, links) in shards.iter_mut().filter(|(other, _)| *other == shard) {

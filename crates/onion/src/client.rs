@@ -1,12 +1,12 @@
 //! A client as a core (a state machine without sockets or clock): builds circuits over relays that
-//! its owner chose, and opens streams on them.
+//! its caller chose, and opens streams on them.
 //!
 //! [`Client`] is a [`Core`](anabranch_multipath::Core) that takes [`Input`]s and returns
 //! [`Output`]s. The trait [`LinkCore`](crate::LinkCore) has the functions that clients and relays
 //! share, for links, queued cells and bytes of streams.
 //!
-//! The owner chooses the relays, the circuit of each stream, and the time after which a circuit is
-//! abandoned.
+//! The caller chooses the relays, the circuit of each stream, and the time after which a circuit
+//! is abandoned.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -49,7 +49,7 @@ mod pending;
 mod streams;
 mod watch;
 
-/// A circuit's number, which the owner assigns.
+/// A circuit's number, which the caller assigns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CircuitKey(pub u64);
 
@@ -64,15 +64,15 @@ pub struct Config {
     pub max_cells: usize,
     /// Amount of padding that the user wants.
     pub padding: Amount,
-    /// Design of sets of several circuits.
+    /// Design of sets, which combine several circuits.
     pub design: Design,
     /// Scheduler that distributes messages among the circuits of a set. If `None`, the design
-    /// determines it, or else the last relay's request. In designs other than proposal 329, LINK
-    /// requests the same scheduler from the last relay.
+    /// determines it, or else a request of the last relay. In designs other than proposal 329, the
+    /// client's LINK message requests the same scheduler from the last relay.
     pub dealing: Option<Dealing>,
 }
 
-/// A relay of a circuit, and the handshake with it.
+/// A relay on a circuit's path, and the handshake with it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hop {
     /// The relay's addresses and identities.
@@ -84,16 +84,17 @@ pub struct Hop {
 /// Key exchange with a relay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HopKey {
-    /// CREATE_FAST: for a first hop whose onion key is not known.
+    /// CREATE_FAST, for a first hop with an unknown onion key.
     Fast,
-    /// ntor with this onion key.
+    /// The ntor handshake with this onion key.
     Ntor([u8; 32]),
-    /// ntor-v3 with this onion key (the relay advertises `Relay=4`).
+    /// The ntor-v3 handshake with this onion key. The relay supports it if it advertises
+    /// `Relay=4`.
     NtorV3 {
         /// The onion key.
         onion_key: [u8; 32],
-        /// Features to request from the relay. The last hop may be asked for congestion control
-        /// (the relay advertises `FlowCtrl=2`), or for congestion control with CGO (`Relay=6`).
+        /// Features to request from the relay. Only the last hop may be asked for congestion
+        /// control (advertised as `FlowCtrl=2`), or for congestion control with CGO (`Relay=6`).
         wish: HopRequest,
     },
 }
@@ -108,14 +109,14 @@ pub enum Input {
         /// The relays, nearest first.
         hops: Vec<Hop>,
     },
-    /// Tear a circuit down.
+    /// Close a circuit.
     Destroy {
         /// The circuit.
         circuit: CircuitKey,
     },
-    /// Send DROP cells to the last hop of a complete circuit, which ignores them (tor-spec, "Link
-    /// padding" calls this long-range padding). DROP cells are queued with other cells, and do not
-    /// count for windows.
+    /// Send DROP cells to the last hop of a complete circuit. The hop ignores them (tor-spec,
+    /// "Link padding" calls this long-range padding). DROP cells are queued with other cells, and
+    /// flow-control windows do not count them.
     Drop {
         /// The circuit.
         circuit: CircuitKey,
@@ -129,7 +130,7 @@ pub enum Input {
     },
 }
 
-/// An action for the owner, or the outcome of a command.
+/// An action that the caller must perform, or the outcome of a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Output {
     /// An action on a link.
@@ -140,12 +141,12 @@ pub enum Output {
     Extended {
         /// The circuit.
         circuit: CircuitKey,
-        /// The number of its hops now.
+        /// The number of hops that the circuit has now.
         hops: usize,
     },
     /// A circuit is complete: all its hops are built.
     Built {
-        /// True if the last hop and we use Counter Galois Onion.
+        /// True if the last hop and this client use Counter Galois Onion.
         cgo: bool,
         /// The circuit.
         circuit: CircuitKey,
@@ -154,15 +155,18 @@ pub enum Output {
     Linked {
         /// The circuit.
         circuit: CircuitKey,
-        /// Round-trip time to the circuit's last relay, measured by the answer to the link request.
+        /// Round-trip time to the circuit's last relay, measured with the link request and its
+        /// answer.
         rtt: Duration,
     },
-    /// A leg does not answer any more, nor do the other legs of its set: the set needs another leg.
+    /// A leg has stopped answering, as have the other legs of its circuit set. The set needs a new
+    /// leg.
     Silent {
         /// The circuit.
         circuit: CircuitKey,
     },
-    /// A circuit is closed. An output for each of its streams reports that the stream has ended.
+    /// A circuit is closed. For each of its streams, a separate output reports that the stream has
+    /// ended.
     CircuitClosed {
         /// The circuit.
         circuit: CircuitKey,
@@ -218,13 +222,13 @@ pub enum Cause {
     Violation(Violation),
     /// The memory for queued cells was full.
     OutOfMemory,
-    /// The circuit's set ended, because another leg closed with unacknowledged data on it.
+    /// The circuit's set ended, because another leg closed with unacknowledged data.
     SetEnded,
     /// The circuit's last relay did not accept it as a leg of a set in time.
     Unlinked,
     /// The other end stopped answering on the circuit, while other legs of its set continued.
     Silent,
-    /// The circuit's next relay did not grant lossy cells.
+    /// The next relay of the circuit refused lossy cells.
     NoLossyCells,
     /// No link to the first relay carries lossy cells.
     NoLossyLink,
@@ -276,7 +280,8 @@ pub struct ClientRole {
     design: Design,
     dealing: Option<Dealing>,
     keys: BTreeMap<CircuitKey, u32>,
-    /// Sets that may outlive their legs, by the key of each circuit that is or was a leg.
+    /// Sets that may continue after all their legs have closed, by the key of each circuit that is
+    /// or was a leg.
     names: BTreeMap<CircuitKey, SetId>,
     /// Cells recorded since the last call of `take_seen`; `None` if cells are not recorded.
     seen: Option<Vec<CellSeen>>,
@@ -299,9 +304,9 @@ impl Client {
         client
     }
 
-    /// Sets the maximum number of queued cells of all circuits together. If more cells are queued,
-    /// the circuits whose cells have waited longest are closed, or the set in which the most bytes
-    /// wait.
+    /// Sets the maximum number of queued cells of all circuits together. If more are queued,
+    /// circuits are closed, beginning with the one whose cells have waited longest. If sets hold
+    /// more bytes than the queues, the set with the most waiting bytes is closed instead.
     pub fn set_max_cells(&mut self, max_cells: usize) {
         self.max_cells = max_cells;
         self.relieve();
@@ -312,8 +317,8 @@ impl Client {
         self.role.params = params;
     }
 
-    /// Sets the amount of padding that the user wants. Sends PADDING_NEGOTIATE on open channels if
-    /// padding is switched on or off.
+    /// Sets the amount of padding that the user wants. If padding is thereby switched on or off,
+    /// sends PADDING_NEGOTIATE on open channels.
     pub fn set_amount(&mut self, amount: Amount) {
         let before = self.rules.amount;
         self.set_rules(Rules { amount, ..self.rules });
@@ -334,18 +339,18 @@ impl Client {
         }
     }
 
-    /// Returns the numbers of PADDING cells received and sent so far.
+    /// Returns the number of PADDING cells received and the number sent so far.
     pub fn padding(&self) -> [u64; 2] {
         self.padding
     }
 
-    /// Returns the numbers of open QUIC links and of circuits on them.
+    /// Returns the number of open QUIC links, and the number of circuits on them.
     pub fn quic(&self) -> [usize; 2] {
         self.channels.quic()
     }
 
-    /// Returns the number of circuits that have moved from a QUIC link to the link alongside it,
-    /// since the start.
+    /// Returns the number of circuits that have moved from a QUIC link to the TLS link alongside
+    /// it, since the start.
     pub fn moved_circuits(&self) -> u64 {
         self.channels.moved_circuits()
     }
@@ -356,13 +361,15 @@ impl Client {
         circuit.is_some_and(Ending::is_lossy)
     }
 
-    /// Returns the congestion window of a circuit's last hop, in cells.
+    /// Returns the congestion window of a circuit, which applies to cells sent to its last hop.
+    /// The unit is cells.
     pub fn window(&self, circuit: CircuitKey) -> Option<u64> {
         let circuit = self.circuits.get(*self.role.keys.get(&circuit)?)?;
         circuit.leg().map(Leg::window)
     }
 
-    /// Returns the numbers of bytes of streams that `circuit` has received and sent so far.
+    /// Returns the number of bytes of streams that `circuit` has received, and the number that it
+    /// has sent so far.
     pub fn carried(&self, circuit: CircuitKey) -> [u64; 2] {
         let set = self.streams_of(circuit).and_then(|set| self.sets.get(set.0));
         set.map_or([0; 2], |set| set.streams.carried)
@@ -399,8 +406,8 @@ impl NodeRole for ClientRole {
         }
     }
 
-    /// Returns the client's role on a link that it dialled, and `None` for other links: a client
-    /// accepts none.
+    /// Returns the client's role on a link. Returns `None` unless the client opened the link,
+    /// because it accepts none.
     fn channel_role(_: &Client, dialled: bool, _: &Start) -> Option<Role> {
         dialled.then_some(Role::Client)
     }

@@ -1,25 +1,25 @@
-//! Detects wrong clocks, ours or a relay's, from the times in NETINFO when a link opens (tor-spec,
-//! "NETINFO cells").
+//! Detects wrong clocks, ours or a relay's, from the times in the NETINFO cells that are exchanged
+//! when a link opens (tor-spec, "NETINFO cells").
 //!
-//! Our clock is wrong if the authorities disagree with it. If no authority has sent a time, several
-//! relays must agree with each other. Apart from authorities, only relays that we dialled count,
-//! because anybody may open links to us and send any time.
+//! Our clock is wrong if the authorities disagree with it. If no authority has sent a time, it is
+//! wrong if several relays agree on another time. Apart from authorities, a relay counts only if
+//! we opened the link, because anybody may open links to us and send any time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use anabranch_multipath::Time;
 
-/// Maximum error of a clock that counts as correct, in seconds. Cells need time to arrive, and the
-/// protocol tolerates this error.
+/// Maximum error of a clock that still counts as correct, in seconds. Cells need time to arrive,
+/// and the protocol tolerates an error of this size.
 const LIMIT: i64 = 300;
-/// Maximum difference in seconds between clocks that count as agreeing.
+/// Maximum difference between two clocks that count as agreeing, in seconds.
 const SAME: i64 = 60;
-/// Number of relays that must agree if no authority has sent a time.
+/// Number of relays that must agree on a time if no authority has sent one.
 const WITNESSES: usize = 3;
-/// Number of relays whose times are kept: the latest ones.
+/// Number of relays whose times are kept. The oldest times are dropped.
 const KEPT: usize = 64;
-/// Interval after which a verdict that is still true is repeated.
+/// Interval after which the same verdict is reported again, if it is still true.
 const AGAIN: Duration = Duration::from_secs(3600);
 /// Maximum number of relays that are reported for wrong clocks within [`AGAIN`].
 const MOST: usize = 8;
@@ -27,12 +27,12 @@ const MOST: usize = 8;
 /// Verdict on clocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// Our clock's error in seconds, positive if it is ahead, and the witness.
+    /// Our clock is wrong. The number is its error in seconds, positive if it is ahead.
     Ours(i64, Witness),
     /// Our clock was wrong, and is correct again.
     Right,
-    /// The RSA identity of a relay with a wrong clock, and that clock's error in seconds, positive
-    /// if it is ahead.
+    /// A relay's clock is wrong. The values are the relay's RSA identity and the error in seconds,
+    /// positive if the clock is ahead.
     Theirs([u8; 20], i64),
 }
 
@@ -56,23 +56,23 @@ pub struct PeerTime {
     pub dialled: bool,
 }
 
-/// Times that relays sent, and verdicts reported about them.
+/// Times that relays sent, and the reports that were made about them.
 #[derive(Debug, Default)]
 pub struct Clocks {
     authorities: BTreeSet<[u8; 20]>,
-    /// For each relay: when its NETINFO arrived, and what its clock showed at our start, in seconds
-    /// since 1970.
+    /// For each relay: the time at which its NETINFO arrived, and the time that its clock must
+    /// have shown when this process started, in seconds since 1970.
     said: BTreeMap<[u8; 20], (Time, i64)>,
     /// Time of the last report that our clock is wrong, and the reported error in seconds; `None`
     /// while our clock counts as correct.
     told: Option<(Time, i64)>,
-    /// Relays whose clocks were reported to be wrong, and the time of the report.
+    /// Relays whose clocks were reported to be wrong, each with the time of that report.
     blamed: BTreeMap<[u8; 20], Time>,
 }
 
 impl Clocks {
-    /// Returns a state in which no relay's time is known. `authorities` are the RSA identities of
-    /// the authorities.
+    /// Returns a state without times of relays. `authorities` are the RSA identities of the
+    /// authorities.
     #[must_use]
     pub fn new(authorities: impl IntoIterator<Item = [u8; 20]>) -> Clocks {
         Clocks { authorities: authorities.into_iter().collect(), ..Clocks::default() }
@@ -83,8 +83,8 @@ impl Clocks {
         self.authorities = authorities.into_iter().collect();
     }
 
-    /// Notes the time that a relay sent. `unix` is our time in seconds since 1970. Returns the
-    /// verdict to report, if any; each verdict is repeated at most once an hour.
+    /// Records the time that a relay sent. `unix` is our time in seconds since 1970. Returns the
+    /// verdict to report, if any. The same verdict is returned at most once an hour.
     pub fn note(&mut self, now: Time, unix: u64, said: PeerTime) -> Option<Verdict> {
         let PeerTime { relay, skew, dialled } = said;
         let ours = i64::try_from(unix).ok()?;
@@ -109,8 +109,9 @@ impl Clocks {
         }
     }
 
-    /// Returns how many seconds our clock is ahead, and the witness. `start` is what our clock
-    /// showed at our start. Returns `None` if the evidence does not suffice.
+    /// Returns our clock's error in seconds, positive if it is ahead, and the evidence for it.
+    /// `start` is the time that our clock would have shown when this process started. Returns
+    /// `None` if the evidence is not sufficient.
     fn ours(&self, start: i64) -> Option<(i64, Witness)> {
         let ahead =
             |(relay, (_, said)): (&[u8; 20], &(Time, i64))| (start.saturating_sub(*said), *relay);
@@ -181,7 +182,8 @@ mod tests {
         Time::from_secs(seconds)
     }
 
-    /// A relay says this after so many seconds, where our clock was not set meanwhile.
+    /// Reports a relay's time after the given number of seconds, if our clock was not set
+    /// meanwhile.
     fn say(
         clocks: &mut Clocks,
         after: u64,

@@ -2,14 +2,14 @@
 //! designs): the parts that are independent of circuits.
 //!
 //! * [`Design`]: the designs, and their differences.
-//! * [`numbering`]: the numbers of messages, and how the other end learns them. [`Counted`] is the
-//!   numbering of proposal 329, [`Explicit`] that of Conflux of 2013 and of mTor, [`Adaptive`] that
-//!   of this project's design. [`Runs`] numbers cells that pass a middle where legs join;
-//!   [`conformance`] tests every numbering.
-//! * [`retransmitter`]: sent and unacknowledged messages, for designs in which a leg may fail
-//!   without loss.
-//! * [`reorder`]: messages that wait for earlier ones, bounded in bytes.
-//! * [`Dealing`]: the scheduler, and the lengths of its runs.
+//! * [`numbering`]: the sequence numbers of messages, and how the other end learns them.
+//!   [`Counted`] is the numbering of proposal 329, [`Explicit`] that of Conflux of 2013 and of
+//!   mTor, [`Adaptive`] that of this project's design. [`Runs`] numbers cells that pass a middle
+//!   relay at which the circuits join; [`conformance`] tests every numbering.
+//! * [`retransmitter`]: sent and unacknowledged messages, for designs in which a leg (one circuit
+//!   of a set) may fail without loss.
+//! * [`reorder`]: messages that wait for earlier ones. Their total size is limited.
+//! * [`Dealing`]: the scheduler, and the number of consecutive messages that it sends on one leg.
 //! * [`ends`]: one end of a set. It decides on new legs and their numbers, puts received messages
 //!   in order, and handles the loss of a leg.
 //!

@@ -1,8 +1,8 @@
-//! Limits of the cells in flight on a circuit: the sender's window, and the receiver's
+//! Limits on the cells in flight on a circuit: the sender's window, and the receiver's
 //! acknowledgements.
 //!
-//! A policy implements [`Control`]: [`Fixed`] windows (tor-spec, "Circuit-level flow control"), or
-//! [`Vegas`] (proposal 324), if both ends agreed on it. Only cells with DATA count.
+//! A policy implements [`Control`]: either [`Fixed`] windows (tor-spec, "Circuit-level flow
+//! control"), or [`Vegas`] (proposal 324) if both ends agreed on it. Only cells with DATA count.
 
 use std::time::Duration;
 
@@ -16,18 +16,18 @@ pub use fixed::Fixed;
 pub use params::Params;
 pub use vegas::Vegas;
 
-/// State of the sender's own queue when an acknowledgement arrives.
+/// State of the sender's own queue at the arrival of an acknowledgement.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Outlet {
     /// Number of the circuit's cells that are queued for the link.
     pub queued: u64,
-    /// True if the queue is so full that streams are not read.
+    /// True if the queue is so full that no more bytes are read from streams.
     pub blocked: bool,
     /// True if a stream has data to send.
     pub wanting: bool,
 }
 
-/// A sender's window.
+/// A sender's window, which limits the cells in flight.
 pub trait Control: Send {
     /// Returns the number of cells that may still be sent.
     fn room(&self) -> u64;
@@ -35,21 +35,21 @@ pub trait Control: Send {
     fn is_marked(&self) -> bool;
     /// Counts a sent cell in the window.
     fn sent(&mut self);
-    /// Handles a SENDME that acknowledges [`sendme_inc`](Control::sendme_inc) cells. It arrived
-    /// `rtt` after the last of these cells was sent. Returns false if fewer were in flight.
+    /// Handles a SENDME, which acknowledges [`sendme_inc`](Control::sendme_inc) cells. The SENDME
+    /// arrived `rtt` after the last of these cells was sent. Returns false if fewer cells were in
+    /// flight.
     fn acknowledged(&mut self, rtt: Duration, outlet: Outlet) -> bool;
     /// Returns the number of cells that one SENDME acknowledges.
     fn sendme_inc(&self) -> u64;
-    /// Returns the window's size, for display.
+    /// Returns the window's size in cells, for display.
     fn window(&self) -> u64;
-    /// Returns the circuit's state for a scheduler, without the fields that its link provides
-    /// (`queued`, `link`). A circuit carries no data of a set before a round-trip time was
-    /// measured.
+    /// Returns the circuit's state for a scheduler, without the fields that describe its link
+    /// (`queued`, `link`). A set sends no data on a circuit until a round-trip time was measured.
     fn view(&self) -> PathView;
 }
 
-/// Returns the window of a new circuit: [`Vegas`] if the handshake agreed on `sendme_inc`, else
-/// [`Fixed`].
+/// Returns the window of a new circuit: [`Vegas`] if `sendme_inc` is given, because the handshake
+/// agreed on it; else [`Fixed`].
 pub fn control(sendme_inc: Option<u8>, params: &Params) -> Box<dyn Control> {
     match sendme_inc {
         Some(sendme_inc) => Box::new(Vegas::new(sendme_inc, params)),

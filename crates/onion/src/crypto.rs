@@ -1,8 +1,9 @@
-//! Relay crypto: the layers of a circuit. A relay has one layer for each circuit, a client one
-//! layer for each hop.
+//! Relay crypto: the layers of encryption of a circuit. A relay has one layer for each circuit, a
+//! client one layer for each hop.
 //!
-//! Layers change a cell's body in place. All relays support the construction `tor1`; [`cgo`] has
-//! the same two traits. Both need all cells, in order. [`lossy`] does not; it is experimental.
+//! Layers change a cell's body in place. All relays support the construction `tor1`; [`cgo`]
+//! implements the same two traits. Both constructions need all cells, in order. The experimental
+//! construction [`lossy`] does not.
 
 use crate::wire::cell::{Body, Command};
 use crate::wire::message::Format;
@@ -21,19 +22,20 @@ pub use cgo::{CgoClient, CgoRelay};
 pub use null::{NullClient, NullRelay};
 pub use tor1::{Tor1Client, Tor1Relay};
 
-/// The keys of a hop that result from a handshake. They also determine the construction that both
-/// ends use.
+/// The keys of a hop that result from a handshake. The variant determines the construction (the
+/// kind of encryption) that both ends use.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Keys {
     /// Keys of [`Tor1Relay`] and [`Tor1Client`].
     Tor1(KeyMaterial),
     /// Key material of [`CgoRelay`] and [`CgoClient`].
     Cgo(Box<[u8; cgo::KEY_BYTES]>),
-    /// No keys, for the layers [`NullRelay`] and [`NullClient`] of simulations. No handshake
-    /// results in this variant.
+    /// No keys. Simulations use this variant, for the layers [`NullRelay`] and [`NullClient`]. No
+    /// handshake results in it.
     #[cfg(any(test, feature = "elide"))]
     Null {
-        /// True if the layers replace those of Counter Galois Onion, false if those of tor1.
+        /// True if the layers stand in for Counter Galois Onion, false if they stand in for
+        /// `tor1`.
         cgo: bool,
     },
 }
@@ -56,7 +58,7 @@ impl Keys {
         }
     }
 
-    /// Returns the client's layer for that relay.
+    /// Returns the client's layer for the relay that took part in the handshake.
     #[must_use]
     pub fn client_layer(&self) -> Box<dyn ClientLayer> {
         match self {
@@ -67,7 +69,7 @@ impl Keys {
         }
     }
 
-    /// Returns keys of layers without cryptography that replace the layers of these keys.
+    /// Returns keys for layers without encryption that stand in for the layers of these keys.
     #[cfg(any(test, feature = "elide"))]
     #[must_use]
     pub(crate) fn elided(self) -> Keys {
@@ -75,35 +77,37 @@ impl Keys {
     }
 }
 
-/// A relay's layer of one circuit. `command` is the cell's command, RELAY or RELAY_EARLY.
+/// A relay's layer of encryption on one circuit. `command` is the cell's command, RELAY or
+/// RELAY_EARLY.
 pub trait RelayLayer: Send {
     /// Returns the format of messages in the cells that this layer opens.
     fn format(&self) -> Format {
         Format::V0
     }
 
-    /// Removes our layer from a cell that travels away from the client. Returns `Some` if the cell
-    /// is for us.
+    /// Removes our layer from a cell that travels away from the client. Returns the cell's tag if
+    /// the cell is for us, else `None`.
     fn outbound(&mut self, command: Command, body: &mut Body) -> Option<Tag>;
-    /// Adds our layer to a cell that a farther relay has sent to the client.
+    /// Adds our layer to a cell that a relay farther from the client has sent to the client.
     fn inbound(&mut self, command: Command, body: &mut Body);
-    /// Authenticates a cell that we send to the client, and adds our layer.
+    /// Authenticates a cell that we send to the client, and adds our layer. Returns the cell's
+    /// tag.
     fn originate(&mut self, command: Command, body: &mut Body) -> Tag;
 }
 
-/// A client's layer for one hop of a circuit.
+/// A client's layer of encryption for one hop of a circuit.
 pub trait ClientLayer: Send {
     /// Returns the format of messages in the cells that this layer opens.
     fn format(&self) -> Format {
         Format::V0
     }
 
-    /// Authenticates a cell for this hop, and adds this hop's layer.
+    /// Authenticates a cell for this hop, and adds this hop's layer. Returns the cell's tag.
     fn originate(&mut self, command: Command, body: &mut Body) -> Tag;
     /// Adds this hop's layer to a cell for a farther hop.
     fn outbound(&mut self, command: Command, body: &mut Body);
-    /// Removes this hop's layer from a cell that travels to the client. Returns `Some` if this hop
-    /// sent the cell.
+    /// Removes this hop's layer from a cell that travels to the client. Returns the cell's tag if
+    /// this hop sent the cell, else `None`.
     fn inbound(&mut self, command: Command, body: &mut Body) -> Option<Tag>;
 }
 

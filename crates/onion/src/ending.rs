@@ -1,5 +1,5 @@
-//! A circuit as seen from one of its ends: the carrier of its cells, and the layers of encryption
-//! on them.
+//! A circuit as seen from one of its ends: the links or other circuits that carry its cells, and
+//! the layers of encryption on these cells.
 
 use crate::channels::Lane;
 use crate::crypto::lossy::{LossyClient, LossyRelay};
@@ -9,26 +9,26 @@ use crate::table::SetId;
 use crate::wire::cell::{Body, Command};
 use crate::wire::message::Format;
 
-/// The carrier of a circuit's cells.
+/// The carrier of a circuit's cells: a link, or other circuits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Carrier {
-    /// A link carries the circuit's cells, with the circuit ID in this lane.
+    /// A link carries the cells. The lane is the link and the circuit's ID on it.
     Link(Lane),
-    /// The legs of this set carry the circuit's cells. They join at a middle, where the circuit
-    /// continues.
+    /// The circuits of this set, its legs, carry the cells. The legs join at a middle relay, from
+    /// which the circuit continues.
     Legs(SetId),
 }
 
-/// The layers of encryption that one end of a circuit adds to the cells that it sends.
+/// The layers of encryption that one end of a circuit adds to each cell that it sends.
 pub trait Seal {
-    /// Seals the cell for the other end of the circuit. Returns the cell's tag; `None` if there are
-    /// no layers.
+    /// Authenticates and encrypts a cell for the other end of the circuit. Returns the cell's tag,
+    /// or `None` if there are no layers.
     fn seal(&mut self, command: Command, body: &mut Body) -> Option<Tag>;
 
-    /// Wraps a cell that the other end only passes on: adds this end's layers, and no digest.
+    /// Encrypts a cell that the other end only forwards: adds this end's layers, but no digest.
     fn wrap(&mut self, command: Command, body: &mut Body);
 
-    /// Returns the format of messages in the sealed cells.
+    /// Returns the format of messages in the cells that this end sends.
     fn format(&self) -> Format;
 }
 
@@ -46,7 +46,7 @@ impl Seal for Box<dyn RelayLayer> {
     }
 }
 
-/// The layers of a client, which seal a cell for the last hop and encrypt it for all other hops.
+/// The layers of a client. They authenticate a cell for the last hop, and encrypt it for all hops.
 impl Seal for Vec<Box<dyn ClientLayer>> {
     fn seal(&mut self, command: Command, body: &mut Body) -> Option<Tag> {
         let (last, before) = self.split_last_mut()?;
@@ -64,11 +64,11 @@ impl Seal for Vec<Box<dyn ClientLayer>> {
     }
 }
 
-/// The layers of encryption that one end of a circuit adds to the lossy cells that it sends.
+/// The layers of encryption that one end of a circuit adds to each lossy cell that it sends.
 pub trait SealLossy {
-    /// Seals the cell for the other end of the circuit, and returns its counter. The content
-    /// follows the zeros ([`ZEROS`](crate::crypto::lossy::ZEROS)). Returns `None` once all counters
-    /// are used.
+    /// Encrypts a cell for the other end of the circuit, and returns the cell's counter. In
+    /// `body`, the content must follow the zeros ([`ZEROS`](crate::crypto::lossy::ZEROS)). Returns
+    /// `None` once all counters are used.
     fn originate(&mut self, command: Command, body: &mut Body) -> Option<u32>;
 }
 
@@ -84,16 +84,17 @@ impl SealLossy for LossyClient {
     }
 }
 
-/// A circuit as seen from one of its ends. The circuit may be a leg of a set.
+/// A circuit as seen from one of its ends. The circuit may be a leg of a set, that is, one of
+/// several circuits used together.
 pub trait Ending {
     /// True if cells from this end travel away from the client.
     const OUTWARD: bool;
 
-    /// Returns the carrier of this end's cells; `None` if there is none yet.
+    /// Returns the carrier of the cells that this end sends; `None` if there is none yet.
     fn carrier(&self) -> Option<Carrier>;
 
-    /// Returns the circuit's lane on the link towards its other end; `None` if legs carry the
-    /// circuit.
+    /// Returns the circuit's lane (its ID on a link) towards the other end; `None` if legs of a
+    /// set carry the circuit.
     fn lane(&self) -> Option<Lane> {
         match self.carrier()? {
             Carrier::Link(lane) => Some(lane),
@@ -101,34 +102,34 @@ pub trait Ending {
         }
     }
 
-    /// Returns the circuit's set; `None` before the circuit is a leg.
+    /// Returns the set of the circuit; `None` until the circuit is a leg of one.
     fn set(&self) -> Option<SetId>;
 
-    /// Returns the circuit's flow control; `None` before the circuit is a leg.
+    /// Returns the circuit's flow control; `None` until the circuit is a leg of a set.
     fn leg(&self) -> Option<&Leg>;
 
-    /// Returns the number that the circuit's owner assigned; `None` if it has no owner.
+    /// Returns the number that the caller assigned to the circuit; `None` if it assigned none.
     fn number(&self) -> Option<u64> {
         None
     }
 
-    /// Returns the numbers of cells received and sent so far. A core that does not count all cells
-    /// returns only those with DATA.
+    /// Returns the number of cells received and the number sent so far. A core that does not count
+    /// all cells returns the numbers of cells with DATA.
     fn cells(&self) -> [u64; 2] {
         self.leg().map(Leg::carried).unwrap_or_default()
     }
 
-    /// Makes the circuit, whose path is complete, a leg of `set`.
+    /// Makes the circuit a leg of `set`. The circuit's path must be complete.
     fn move_to(&mut self, set: SetId);
 
-    /// Returns true if the circuit has lossy cells.
+    /// Returns true if the circuit can carry lossy cells.
     fn is_lossy(&self) -> bool;
 
-    /// Returns the layers for lossy cells; `None` if the circuit has no lossy cells, or is not
+    /// Returns the layers for lossy cells; `None` if the circuit carries no lossy cells, or is not
     /// complete.
     fn lossy(&mut self) -> Option<&mut dyn SealLossy>;
 
-    /// Returns the carrier of this end's cells, their flow control, and the layers to add to them.
-    /// Returns `None` if there is no carrier yet.
+    /// Returns the carrier of the cells that this end sends, their flow control, and the layers to
+    /// add to them. Returns `None` if there is no carrier yet.
     fn parts(&mut self) -> Option<(Carrier, Option<&mut Leg>, &mut dyn Seal)>;
 }

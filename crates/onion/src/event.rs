@@ -27,27 +27,28 @@ pub enum Event {
     Violation {
         /// The link on which the violation arrived.
         link: LinkId,
-        /// The neighbour, as far as it is known.
+        /// The neighbour that violated the protocol, as far as it is known.
         neighbour: Neighbour,
         /// The violation.
         violation: Violation,
     },
-    /// The memory for cells is full: the circuit whose cells waited longest was closed.
+    /// The memory for cells is full. The circuit whose cells had waited longest was closed.
     OutOfMemory,
 }
 
-/// The relay at the other end of a link. Both fields are `None` for a client, which stays
-/// anonymous.
+/// The relay at the other end of a link. For a client, which stays anonymous, both fields are
+/// `None`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Neighbour {
-    /// The RSA identity that the neighbour proved, or else the dialled identity.
+    /// The RSA identity that the neighbour proved. If it proved none, the identity that we
+    /// expected when we opened the link.
     pub rsa: Option<[u8; 20]>,
-    /// First OR address of the relay that we dialled.
+    /// First OR address of the relay, if we opened the link.
     pub address: Option<SocketAddr>,
 }
 
-/// A neighbour's violation of the protocol. The variants differ in what is closed: the link, or one
-/// circuit.
+/// A neighbour's violation of the protocol. The variant determines what is closed: the whole link,
+/// or only one circuit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Violation {
     /// The link is closed, with all its circuits.
@@ -56,62 +57,63 @@ pub enum Violation {
     Circuit(CircuitFault),
 }
 
-/// A fault of a whole link.
+/// A violation that concerns a whole link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LinkFault {
-    /// A fault in the link's carrier.
+    /// A violation in the link's carrier, such as TLS.
     Carrier(CarrierFault),
-    /// A fault in the link's own handshake.
+    /// A violation in the handshake of the Tor link protocol.
     Handshake(Fault),
     /// The handshake was not complete in time.
     HandshakeTimeout,
-    /// A new link that may lose or reorder cells, which we do not accept.
+    /// A new link over a carrier that may lose or reorder cells. We do not accept such links.
     NotWhole,
-    /// Too many links from one address with an incomplete handshake.
+    /// Too many links from one address have an incomplete handshake.
     TooManyHalfOpen,
-    /// The relay that we reached is not the intended one.
+    /// The relay at the other end is not the intended one.
     WrongIdentity,
-    /// A cell that requires a circuit ID, but has the ID 0.
+    /// A cell with the circuit ID 0, although its command requires a circuit.
     NoCircuit,
     /// A variable-length cell that is too long.
     TooLong,
-    /// The neighbour makes us send answers and does not read them.
+    /// The neighbour causes us to send answers, but does not read them.
     Deaf,
 }
 
-/// A fault in a link's carrier: TLS records or QUIC streams.
+/// A violation in a link's carrier: in its TLS records or QUIC streams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CarrierFault {
-    /// A record that cannot be decrypted, because one was changed, repeated or left out.
+    /// A TLS record that cannot be decrypted, because a record was changed, repeated or left out.
     Unopened,
-    /// A record whose length differs from the agreed length.
+    /// A TLS record whose length differs from the agreed length.
     Length,
-    /// Repeated key updates without data between them.
+    /// Repeated TLS key updates without data between them.
     KeyUpdates,
-    /// A record of a type that is not allowed here.
+    /// A TLS record of a type that is not allowed here.
     Record,
     /// Invalid content of a QUIC link's streams.
     Stream,
 }
 
-/// A fault of one circuit.
+/// A violation that concerns one circuit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CircuitFault {
-    /// A circuit ID that is in use, or not the neighbour's to choose.
+    /// A circuit ID that is in use, or that the neighbour may not choose.
     CircuitId,
-    /// A handshake for a new circuit that was refused.
+    /// A refused handshake for a new circuit.
     Handshake(Refused),
-    /// More RELAY_EARLY cells than are allowed, or a RELAY_EARLY cell towards the client.
+    /// More RELAY_EARLY cells than are allowed, or a RELAY_EARLY cell that travels towards the
+    /// client.
     RelayEarly,
     /// A cell that no layer of encryption recognises.
     Unrecognised,
-    /// A lossy cell that no hop recognises, or a hop other than its recipient. An end or a relay of
+    /// A lossy cell that no hop recognises, or that the wrong hop recognises. An end or a relay of
     /// the circuit has changed or forged it.
     Garbage,
     /// A relay message that is malformed, or not allowed at this point.
     Message,
-    /// EXTEND to ourselves, to the circuit's previous relay, to a forbidden address, or not in
-    /// RELAY_EARLY.
+    /// An EXTEND message that did not arrive in a RELAY_EARLY cell, or that names a forbidden
+    /// target: this relay, the circuit's previous relay, or a forbidden address.
     Extend,
     /// An unexpected SENDME.
     Sendme,
@@ -121,7 +123,7 @@ pub enum CircuitFault {
     SendmeBare,
     /// A SENDME that is malformed, or of an unknown version.
     SendmeVersion,
-    /// More cells than any window allows.
+    /// More cells than any flow-control window allows.
     Flood,
     /// A violation of conflux (proposal 329).
     Conflux(ConfluxFault),

@@ -1,14 +1,15 @@
-//! The relays through which a client enters the network (guard-spec): few, kept for months, and
-//! replaced only if they are unreachable. A client that changes them often will eventually choose
-//! a hostile one.
+//! The relays through which a client enters the network (guard-spec). They are few, are kept for
+//! months, and are replaced only if they are unreachable. A client that changes its guards often
+//! will eventually choose a hostile one.
 //!
-//! * The *sample*: relays drawn by weight, in the order of drawing. It grows only as needed, and
-//!   limits how many relays can observe the client in a period.
-//! * *Filtered* guards are those of the sample which are listed and allowed by the user.
-//!   *Confirmed* guards have carried a built circuit, and are in the order of their first one.
-//!   *Primary* guards are the first few filtered ones, confirmed ones first.
-//! * A circuit through a primary guard is usable when it is built. A circuit through another guard
-//!   waits until it is certain that there is no better one ([`Guards::ready`]).
+//! * The *sample*: relays drawn at random by weight, in the order of drawing. It grows only as
+//!   needed. It limits the number of relays that can observe the client in a period.
+//! * *Filtered* guards are the relays of the sample that are in the consensus and that the user
+//!   allows. *Confirmed* guards have been the first hop of a built circuit; they are ordered by
+//!   the time of their first one. *Primary* guards are the first few filtered ones, confirmed ones
+//!   first.
+//! * A circuit through a primary guard is usable as soon as it is built. A circuit through another
+//!   guard waits until it is certain that no better guard works ([`Guards::ready`]).
 //!
 //! The core is generic over the identifiers of relays, so that a simulation of many clients can
 //! use small numbers. Times are seconds since 1970.
@@ -35,17 +36,16 @@ pub trait Name: Copy + Ord {}
 
 impl<I: Copy + Ord> Name for I {}
 
-/// The source of guards: a consensus and the user's restrictions.
+/// The relays from which guards are drawn, determined by a consensus and the user's restrictions.
 pub trait Listing<I> {
     /// Returns the number of relays that could be guards.
     fn count(&self) -> usize;
     /// Returns whether the relay `id` could be a guard.
     fn lists(&self, id: I) -> bool;
-    /// Returns whether the user's restrictions and the reachable addresses permit the use of the
-    /// relay `id`.
+    /// Returns true if the user's restrictions and the reachable addresses permit the relay `id`.
     fn allows(&self, id: I) -> bool;
-    /// Draws a relay that could be a guard, by the weights of path selection. Relays for which
-    /// `taken` is true are not drawn.
+    /// Draws a relay that could be a guard, by the weights of path selection. Never draws a relay
+    /// for which `taken` is true.
     fn draw(&self, taken: &dyn Fn(I) -> bool, rng: &mut dyn Rng) -> Option<I>;
 }
 
@@ -63,7 +63,7 @@ pub enum Purpose {
 pub struct Choice<I> {
     /// The relay that is the guard.
     pub id: I,
-    /// Whether the circuit may be used as soon as it is built.
+    /// State that determines whether the circuit may be used, or must wait for a better circuit.
     pub readiness: Readiness,
 }
 
@@ -76,13 +76,13 @@ pub struct Guards<I> {
     /// The primary guards, in the order of preference.
     primary: Vec<I>,
     circuits: Circuits<I>,
-    /// The time at which a circuit was last built.
+    /// The last time at which a circuit was built.
     online: Option<u64>,
 }
 
 impl<I: Name> Guards<I> {
-    /// Restores the guards of an earlier run, in the order of sampling. [`Guards::renew`] must be
-    /// called next.
+    /// Restores guards that an earlier process stored, in the order of sampling. [`Guards::renew`]
+    /// must be called next.
     #[must_use]
     pub fn restore(kept: Vec<Sampled<I>>) -> Guards<I> {
         Guards {
@@ -94,7 +94,7 @@ impl<I: Name> Guards<I> {
         }
     }
 
-    /// Returns the state to store for the next run, in the order of sampling.
+    /// Returns the guards to store, in the order of sampling.
     pub fn kept(&self) -> impl Iterator<Item = &Sampled<I>> {
         self.sample.iter().map(|guard| &guard.kept)
     }
@@ -105,15 +105,15 @@ impl<I: Name> Guards<I> {
         &self.primary
     }
 
-    /// Returns whether a guard is reachable, as far as this run knows.
+    /// Returns the reachability of a guard, as far as this process has observed it.
     #[must_use]
     pub fn reach(&self, id: I) -> Reach {
         self.find(id).map_or(Reach::Maybe, |guard| guard.reach)
     }
 
     /// Applies a new consensus or new restrictions (guard-spec 4.10). `consensus` is the time from
-    /// which the consensus is valid, and whether it is live now. Only a live consensus removes
-    /// guards. Returns whether the stored state has changed.
+    /// which the consensus is valid, and true if it is live now. Only a live consensus removes
+    /// guards. Returns true if the state to store has changed.
     pub fn renew(
         &mut self,
         now: u64,
@@ -137,21 +137,22 @@ impl<I: Name> Guards<I> {
         !self.kept().eq(&before)
     }
 
-    /// Returns the time in seconds since 1970 at which [`Guards::renew`] removes the next guard,
-    /// if the consensus keeps listing the same relays.
+    /// Returns the time in seconds since 1970 at which [`Guards::renew`] will remove a guard, if
+    /// the consensus continues to list the same relays.
     #[must_use]
     pub fn next_over(&self) -> Option<u64> {
         self.sample.iter().map(|guard| guard.kept.over_at(&self.params)).min()
     }
 
-    /// Chooses distinct guards for the legs of a circuit, one for each of `keys`. Returns fewer
-    /// guards than legs if there are no more.
+    /// Chooses distinct guards for the legs of a set (parallel circuits), one for each of `keys`.
+    /// Returns fewer guards than legs if no more are available.
     ///
     /// The guards in use are the first usable primary guards that `avoid` does not exclude. Their
-    /// number is `guard-n-primary-guards-to-use` or the number of legs, whichever is larger. The
-    /// legs take these guards best first, or at random if there are more guards than legs. If there
-    /// are fewer, the other legs take further guards of the sample, as in guard-spec 4.6. A client
-    /// whose circuits have several legs passes [`GuardParams::for_legs`] to [`Guards::renew`].
+    /// number is `guard-n-primary-guards-to-use` or the number of legs, whichever is larger. If
+    /// these guards are more than the legs, each leg takes one at random; otherwise the legs take
+    /// them best first. Legs without a guard in use take further guards of the sample, as in
+    /// guard-spec 4.6. A client whose sets have several legs passes [`GuardParams::for_legs`] to
+    /// [`Guards::renew`].
     pub fn choose_legs(
         &mut self,
         now: u64,
@@ -172,8 +173,9 @@ impl<I: Name> Guards<I> {
         legs
     }
 
-    /// Chooses a guard for one leg of a circuit with `legs` legs, as [`Guards::choose_legs`] does.
-    /// For legs after the first, `avoid` excludes the guards of the others.
+    /// Chooses a guard for one leg of a circuit set of `legs` legs, by the rules of
+    /// [`Guards::choose_legs`]. For each leg after the first, `avoid` must exclude the guards of
+    /// the other legs.
     pub fn choose_leg(
         &mut self,
         now: u64,
@@ -186,9 +188,9 @@ impl<I: Name> Guards<I> {
         self.choose_among(few, now, key, avoid, listing, rng)
     }
 
-    /// Chooses the guard of an additional leg: the best of the guards in use that `avoid` does not
-    /// exclude. A guard that is not in use is never chosen, so that further legs do not expose the
-    /// client to more relays (C tor's issue 40876).
+    /// Chooses the guard of an additional leg (parallel circuit): the best of the guards in use
+    /// that `avoid` does not exclude. A guard that is not in use is never chosen, so that
+    /// additional legs do not expose the client to more relays (C tor's issue 40876).
     pub fn choose_further_leg(
         &mut self,
         now: u64,
@@ -206,9 +208,9 @@ impl<I: Name> Guards<I> {
         Some(choice)
     }
 
-    /// Chooses a guard for the circuit `key` (guard-spec 4.6). `avoid` excludes guards that may not
-    /// share a path with the circuit's exit. For traffic, the result is as for a circuit with one
-    /// leg ([`Guards::choose_legs`]). Returns `None` if no guard is available at the moment.
+    /// Chooses a guard for the circuit `key` (guard-spec 4.6). `avoid` excludes guards that must
+    /// not be on one path with the circuit's exit. For traffic, the result is as for one leg
+    /// ([`Guards::choose_legs`]). Returns `None` if no guard is available at the moment.
     pub fn choose(
         &mut self,
         now: u64,
@@ -227,8 +229,8 @@ impl<I: Name> Guards<I> {
         }
     }
 
-    /// Chooses a guard among the first `few` usable primary guards, or another guard of the sample
-    /// if none of them is usable.
+    /// Chooses a guard among the first `few` usable primary guards. If no primary guard is usable,
+    /// chooses another guard of the sample.
     fn choose_among(
         &mut self,
         few: usize,
@@ -256,8 +258,8 @@ impl<I: Name> Guards<I> {
         Some(choice)
     }
 
-    /// Records that the circuit `key` was built (guard-spec 4.8). Returns whether the circuit may
-    /// be used now. If not, [`Guards::ready`] returns it later.
+    /// Records that the circuit `key` was built (guard-spec 4.8). Returns true if the circuit may
+    /// be used now. Otherwise [`Guards::ready`] returns the circuit once it may be used.
     pub fn succeeded(&mut self, now: u64, key: u64, rng: &mut dyn Rng) -> bool {
         let Some(id) = self.circuits.guard(key) else { return true };
         let away = self.params.internet_likely_down;
@@ -299,8 +301,8 @@ impl<I: Name> Guards<I> {
         }
     }
 
-    /// Returns the circuits that waited for a circuit with a better guard and may be used now
-    /// (guard-spec 4.9).
+    /// Returns the circuits that may be used from now on, after they waited for the result of a
+    /// better guard (guard-spec 4.9).
     pub fn ready(&mut self, now: u64) -> Vec<u64> {
         let down = |id| self.find(id).is_none_or(|guard| guard.reach == Reach::No);
         if !self.primary.iter().all(|&id| down(id)) {
@@ -312,20 +314,21 @@ impl<I: Name> Guards<I> {
         self.circuits.upgrade(now, self.params.connect_timeout, &rank)
     }
 
-    /// Removes the circuits that waited too long, and returns them so that they are closed.
+    /// Removes and returns the circuits that have waited too long. The caller must close them.
     pub fn outdated(&mut self, now: u64) -> Vec<u64> {
         self.circuits.outdated(now, self.params.idle_timeout)
     }
 
-    /// Makes all unreachable guards eligible again, because the cause of the failures may be over.
+    /// Makes all guards that were unreachable usable again, because the cause of the failures may
+    /// no longer exist.
     pub fn forgive(&mut self) {
         for guard in self.sample.iter_mut().filter(|guard| guard.reach == Reach::No) {
             guard.reach = Reach::Maybe;
         }
     }
 
-    /// Returns whether circuits are waiting. Then [`Guards::ready`] and [`Guards::outdated`] must
-    /// be called once per second.
+    /// Returns true if circuits wait for the result of a better guard. Then [`Guards::ready`] and
+    /// [`Guards::outdated`] must be called once per second.
     #[must_use]
     pub fn is_waiting(&self) -> bool {
         self.circuits.is_waiting()
@@ -340,8 +343,8 @@ impl<I: Name> Guards<I> {
         Some(Choice { id, readiness: Readiness::OnCompletion })
     }
 
-    /// Chooses the best guard that is not primary: a confirmed guard if possible, else the first of
-    /// the sample. If possible, only one circuit at a time tries each guard.
+    /// Chooses the best guard that is not primary: a confirmed guard if possible, else the first
+    /// one of the sample. Prefers guards that no other circuit is trying.
     fn spare(&self, avoid: &dyn Fn(I) -> bool) -> Option<Choice<I>> {
         let open = |guard: &&Guard<I>| {
             let id = guard.kept.id;
@@ -359,7 +362,8 @@ impl<I: Name> Guards<I> {
         Some(Choice { id: guard.kept.id, readiness: Readiness::IfNoBetter })
     }
 
-    /// Draws guards into the sample until it contains enough usable ones, or has its maximum size.
+    /// Draws guards into the sample until it contains enough usable ones, or has reached its
+    /// maximum size.
     fn fill(&mut self, now: u64, listing: &impl Listing<I>, rng: &mut dyn Rng) {
         let most = self.params.most_sampled(listing.count());
         while self.sample.len() < most
@@ -375,8 +379,8 @@ impl<I: Name> Guards<I> {
         }
     }
 
-    /// Chooses the primary guards: first confirmed guards in their order, then guards that were
-    /// primary before, then others in the order of sampling.
+    /// Chooses the primary guards: first confirmed guards in their order, then other guards that
+    /// were primary before, then the rest in the order of sampling.
     fn elect(&mut self) {
         let mut able: Vec<&Guard<I>> = self.sample.iter().filter(|guard| guard.filtered).collect();
         // The sort is stable, so equal ones stay in the order of sampling.
@@ -420,8 +424,8 @@ impl<I: Name> Guards<I> {
     }
 }
 
-/// Returns a random time between `now - interval` and `now`, so that stored times do not reveal
-/// when something began (guard-spec A.2).
+/// Returns a random time between `now - interval` and `now`. Stored times are randomised so that
+/// they do not reveal when an event happened (guard-spec A.2).
 fn before(now: u64, interval: u64, rng: &mut dyn Rng) -> u64 {
     now.saturating_sub(below(interval + 1, rng))
 }

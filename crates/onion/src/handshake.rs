@@ -21,7 +21,7 @@ pub struct Accepted {
     pub reply: Vec<u8>,
     /// The circuit's keys.
     pub keys: KeyMaterial,
-    /// The value that binds messages to the circuit (tor-spec's KH).
+    /// The value that binds messages to the circuit (called KH in tor-spec).
     pub nonce: [u8; NONCE],
 }
 
@@ -32,7 +32,8 @@ pub enum Refused {
     Malformed,
     /// The message is for another relay, or for an onion key that this relay no longer has.
     WrongRelay,
-    /// The peer did not prove its identity, or chose a degenerate key.
+    /// The peer did not prove its identity, or sent a key that makes the shared secret
+    /// predictable.
     NotAuthentic,
     /// The message requests a feature that is not supported.
     Unsupported,

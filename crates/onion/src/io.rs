@@ -1,5 +1,5 @@
-//! Messages between a core and its driver about links and streams. The trait [`LinkCore`] is the
-//! part of the interface that depends on no role.
+//! Messages about links and streams between a core and its driver (I/O code). The trait
+//! [`LinkCore`] is the part of the interface that clients and relays share.
 
 use std::net::IpAddr;
 
@@ -15,12 +15,12 @@ use crate::wire::message::EndReason;
 /// An event of a link.
 #[derive(Debug)]
 pub enum LinkInput<'a> {
-    /// A link was opened by the neighbour, or as requested by [`LinkOutput::Dial`]. Its TLS
-    /// handshake is complete.
+    /// A link was opened, either by the neighbour or after [`LinkOutput::Dial`]. TLS is
+    /// established on it.
     Opened {
         /// The link's number, never used before.
         link: LinkId,
-        /// The relay that we meant to reach; `None` if the neighbour opened the link.
+        /// The relay that we intended to reach; `None` if the neighbour opened the link.
         target: Option<Target>,
         /// Facts about the link.
         start: Start,
@@ -47,21 +47,21 @@ pub enum LinkInput<'a> {
         /// The secret.
         secret: [u8; 32],
     },
-    /// The records requested by [`LinkOutput::FixRecords`] are in effect.
+    /// The records of fixed size that [`LinkOutput::FixRecords`] requested are in use now.
     RecordsFixed {
         /// The link.
         link: LinkId,
     },
-    /// The link requested by [`LinkOutput::OpenBeside`] is not available now.
+    /// No QUIC link can be opened now, although [`LinkOutput::OpenBeside`] requested it.
     NoneBeside {
-        /// The link alongside which the QUIC link was to be opened.
+        /// The link alongside which the QUIC link was requested.
         link: LinkId,
     },
-    /// The statistics requested by [`LinkCore::wants_look`].
+    /// The statistics of a connection that [`LinkCore::wants_look`] requested.
     Seen {
         /// The link.
         link: LinkId,
-        /// State of the link's connection, as the system reports it.
+        /// State of the connection below the link, as the operating system reports it.
         view: LinkView,
     },
     /// A link is closed.
@@ -69,44 +69,46 @@ pub enum LinkInput<'a> {
         /// The link.
         link: LinkId,
     },
-    /// A link is closed because the neighbour broke the protocol of its carrier.
+    /// A link is closed, because the neighbour violated the protocol of the link's carrier, such
+    /// as TLS.
     Broken {
         /// The link.
         link: LinkId,
-        /// The neighbour's fault.
+        /// The neighbour's violation.
         fault: CarrierFault,
     },
-    /// A QUIC link has failed: it receives nothing, but neither end has closed it. Its circuits
-    /// move to the link alongside it if they can, or else are lost.
+    /// A QUIC link has failed: it receives nothing, but neither end has closed it. The circuits on
+    /// it move to the TLS link alongside it if they can, and are lost otherwise.
     Lost {
         /// The link.
         link: LinkId,
     },
-    /// A permanent link to another shard of this relay was created. Each shard runs a core of its
-    /// own.
+    /// A permanent link to another shard of this relay was created. Shards are the parallel cores
+    /// of one relay.
     Sibling {
         /// The link's number, never used before.
         link: LinkId,
         /// True at one end of the link, false at the other.
         first: bool,
-        /// The other shard's number.
+        /// The number of the other shard.
         shard: usize,
     },
-    /// The relay of [`LinkOutput::Dial`] is reached through another shard.
+    /// Another parallel core (shard) of this relay has the link to the relay that
+    /// [`LinkOutput::Dial`] names.
     Elsewhere {
         /// The relay to reach.
         target: Target,
-        /// The link to the shard through which the relay is reached.
+        /// The link to that parallel core (shard).
         link: LinkId,
     },
-    /// The relay of [`LinkOutput::Dial`] cannot be reached.
+    /// The relay that [`LinkOutput::Dial`] names cannot be reached.
     Unreachable {
         /// The relay to reach.
         target: Target,
     },
 }
 
-/// An action on links that the core requests of its driver.
+/// An action on links that the core requests of its driver (I/O code).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LinkOutput {
     /// Open a link to a relay.
@@ -114,7 +116,7 @@ pub enum LinkOutput {
         /// The relay.
         target: Target,
     },
-    /// Open a link to a relay from this core, whether or not another core of the process has one.
+    /// Open a link to a relay for this core, even if another core of the process has one.
     DialOwn {
         /// The relay.
         target: Target,
@@ -127,8 +129,8 @@ pub enum LinkOutput {
         /// The context.
         context: [u8; 32],
     },
-    /// From now on, send and accept only records with `content` bytes on the link. Each contains a
-    /// cell with its number, and may be decrypted out of order. [`LinkInput::RecordsFixed`]
+    /// From now on, send and accept only TLS records with `content` bytes on the link. Each record
+    /// contains one numbered cell, and may be decrypted out of order. [`LinkInput::RecordsFixed`]
     /// confirms this.
     FixRecords {
         /// The link.
@@ -143,11 +145,13 @@ pub enum LinkOutput {
         link: LinkId,
         /// The neighbour's identity, and its address for QUIC links.
         target: Target,
-        /// First byte of the connection ID to use. The neighbour uses it to pass the QUIC link to
-        /// its core that has the existing link. `None` if any core will do.
+        /// First byte of the connection ID to use. By this byte the neighbour assigns the QUIC
+        /// link to the core that has the existing link. `None` if the neighbour may assign the
+        /// QUIC link to any core.
         begins: Option<u8>,
     },
-    /// Accept cells of circuits on a QUIC link from now on, because the link's neighbour is known.
+    /// Accept cells of circuits on a QUIC link from now on, because the neighbour is now
+    /// identified.
     AdmitCircuits {
         /// The link.
         link: LinkId,
@@ -157,14 +161,14 @@ pub enum LinkOutput {
         /// The link.
         link: LinkId,
     },
-    /// Close a link after the bytes that [`LinkCore::transmit`] returns have been sent.
+    /// Close a link after sending the bytes that [`LinkCore::transmit`] still returns.
     Close {
         /// The link.
         link: LinkId,
     },
 }
 
-/// A notification for a stream's program.
+/// A notification about a stream for the stream's local program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StreamOutput {
     /// [`LinkCore::read`] has bytes for the program.
@@ -172,13 +176,13 @@ pub enum StreamOutput {
         /// The stream.
         stream: StreamKey,
     },
-    /// [`LinkCore::write`] accepts bytes from the program again.
+    /// [`LinkCore::write`] accepts bytes from the program again, after it was full.
     Room {
         /// The stream.
         stream: StreamKey,
     },
-    /// The other end closed the stream, or its circuit is closed, and all data was read. The key is
-    /// not used again.
+    /// The stream has ended, and the program has read all its data. The other end closed it, or
+    /// its circuit was closed. The key is not used again.
     Ended {
         /// The stream.
         stream: StreamKey,
@@ -189,43 +193,46 @@ pub enum StreamOutput {
     },
 }
 
-/// A client's or a relay's core, as seen by its links and the programs of its streams. A stream's
-/// program is its local endpoint: at a client the user's program, at an exit the destination.
+/// A client's or a relay's core, as seen by its links and by the programs of its streams. A
+/// stream's program is the stream's local endpoint: the user's program at a client, the
+/// destination at an exit.
 ///
-/// Commands, outputs and timers, which depend on the role, are those of
+/// Each role has its own commands, outputs and timers, which are in
 /// [`Core`](anabranch_multipath::Core).
 pub trait LinkCore {
     /// Handles an event of a link.
     fn handle_link(&mut self, now: Time, input: LinkInput<'_>);
 
-    /// Appends cells for `link` until `out` has `limit` bytes or nothing is left; returns false if
-    /// nothing is left. In that case [`LinkOutput::Transmit`] follows when there is something to
-    /// send again.
+    /// Appends cells for `link` to `out` until `out` has at least `limit` bytes or no cells are
+    /// left. Returns false if none are left. Then [`LinkOutput::Transmit`] follows when there is
+    /// something to send again.
     fn transmit(&mut self, now: Time, link: LinkId, out: &mut Vec<u8>, limit: usize) -> bool;
 
-    /// Appends the lossy cells for `link` to `out`, for datagrams. After [`LinkOutput::Transmit`]
-    /// the driver calls this before [`LinkCore::transmit`]. A core without lossy circuits appends
-    /// nothing.
+    /// Appends the lossy cells for `link`, which the driver (I/O code) sends in datagrams, to
+    /// `out`. After [`LinkOutput::Transmit`] the driver calls this function before
+    /// [`LinkCore::transmit`]. A core without lossy circuits appends nothing.
     fn transmit_lossy(&mut self, _link: LinkId, _out: &mut Vec<u8>) {}
 
-    /// Returns true if a scheduler wants statistics of a link's connection ([`LinkInput::Seen`]).
+    /// Returns true if a scheduler needs statistics of a link's connection. The driver (I/O code)
+    /// answers with [`LinkInput::Seen`].
     fn wants_look(&self, _link: LinkId) -> bool {
         false
     }
 
-    /// Releases unused buffer memory of a link that has recently received little. Returns the
-    /// number of bytes released; 0 for a core that does not keep such memory.
+    /// Releases the unused buffer memory of a link that has received little recently. Returns the
+    /// number of bytes released. A core that keeps no such memory returns 0.
     fn rest(&mut self, _link: LinkId) -> usize {
         0
     }
 
-    /// Takes bytes from a stream's program. Returns the number of bytes taken. If that is not all
-    /// of them, [`StreamOutput::Room`] follows.
+    /// Accepts bytes from a stream's program, and returns the number of bytes accepted. If not all
+    /// were accepted, [`StreamOutput::Room`] follows when there is room.
     fn write(&mut self, now: Time, stream: StreamKey, bytes: &[u8]) -> usize;
 
     /// Returns the bytes that wait for a stream's program, in two consecutive parts.
     fn read(&self, stream: StreamKey) -> (&[u8], &[u8]);
 
-    /// Notes that the program has consumed the first `bytes` of [`LinkCore::read`].
+    /// Notes that the program has consumed the first `bytes` bytes that [`LinkCore::read`]
+    /// returned.
     fn consume(&mut self, now: Time, stream: StreamKey, bytes: usize);
 }

@@ -1,6 +1,7 @@
-//! Flow control of one path: the window for sent cells, and the acknowledgements of received ones.
+//! Flow control of one leg (one circuit of a set): the window for sent cells, and the
+//! acknowledgements of received cells.
 //!
-//! Streams do not belong to a leg, but to its [`Set`](crate::set::Set).
+//! Streams do not belong to a leg, but to the leg's [`Set`](crate::set::Set).
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -13,22 +14,22 @@ use crate::event::CircuitFault;
 use crate::handshake::extension::Agreed;
 use crate::wire::message::Sendme;
 
-/// Initial window, in cells, of a leg that carries another circuit's cells. It is the window of a
-/// circuit without congestion control.
+/// Initial window, in cells, of a leg that carries another circuit's cells. It equals the window
+/// of a circuit without congestion control.
 const WIDE: u64 = 1_000;
 
-/// Flow control between the two ends of a circuit: window and acknowledgements.
+/// Flow control between the two ends of one circuit: window and acknowledgements.
 pub struct Leg {
     control: Box<dyn Control>,
-    /// Tags of the sent cells that the peer will acknowledge, oldest first (proposal 289), and the
-    /// times at which these cells were sent.
+    /// Tags of the sent cells that the peer must acknowledge, oldest first (proposal 289). Each is
+    /// with the time at which its cell was sent.
     owed: VecDeque<(Tag, Time)>,
     /// Number of DATA cells received since the last acknowledgement.
     unacknowledged: u64,
-    /// Numbers of DATA cells received and sent.
+    /// Number of DATA cells received, and number sent.
     carried: [u64; 2],
-    /// Number of acknowledged cells of another circuit that the window does not reflect yet,
-    /// because they are fewer than one SENDME acknowledges.
+    /// Number of acknowledged cells of another circuit that the window does not take into account
+    /// yet. They are fewer than one SENDME acknowledges.
     unsettled: u64,
     /// True if SENDMEs without a tag are accepted (`sendme_accept_min_version` is 0).
     takes_bare: bool,
@@ -53,8 +54,8 @@ impl Leg {
         self.control.view()
     }
 
-    /// Returns true if at least one SENDME's worth of cells is in flight. If such a leg is lost, C
-    /// tor considers its set lost.
+    /// Returns true if at least as many cells are in flight as one SENDME acknowledges. If a leg
+    /// (parallel circuit) in this state is lost, C tor gives up the whole set of circuits.
     pub(crate) fn has_unacknowledged(&self) -> bool {
         self.control.view().leg.inflight >= self.control.sendme_inc()
     }
@@ -64,12 +65,12 @@ impl Leg {
         self.control.window()
     }
 
-    /// Returns the numbers of DATA cells received and sent so far.
+    /// Returns the number of DATA cells received and the number sent so far.
     pub(crate) fn carried(&self) -> [u64; 2] {
         self.carried
     }
 
-    /// Counts a sent DATA cell.
+    /// Counts a sent DATA cell with the tag `tag`.
     pub(crate) fn sent(&mut self, now: Time, tag: Tag) {
         if self.control.is_marked() {
             self.owed.push_back((tag, now));
@@ -78,7 +79,8 @@ impl Leg {
         self.control.sent();
     }
 
-    /// Counts a received DATA cell. Returns the tag to send back in a SENDME, if one is due.
+    /// Counts a received DATA cell with the tag `tag`. Returns the tag to send back in a SENDME,
+    /// if a SENDME is due.
     pub(crate) fn received(&mut self, tag: Tag) -> Option<Tag> {
         self.carried[0] += 1;
         self.unacknowledged += 1;
@@ -89,17 +91,17 @@ impl Leg {
         Some(tag)
     }
 
-    /// Makes the leg carry cells of another circuit from now on, instead of its own DATA cells. The
-    /// leg's window begins large, because the other circuit's window already limits the cells in
-    /// flight. That circuit would consider a leg with a small window congested.
+    /// Makes the leg carry cells of another circuit from now on, instead of its own DATA cells.
+    /// The leg's window begins large, because the other circuit's window already limits the cells
+    /// in flight. With a small window, the leg would appear congested to the other circuit.
     pub(crate) fn pass_cells(&mut self, params: &Params) {
         let params = Params { cwnd_init: WIDE, ..params.clone() };
         let sendme_inc = u8::try_from(self.control.sendme_inc()).ok();
         self.control = congestion::control(sendme_inc, &params);
     }
 
-    /// Counts a sent cell of the other circuit. The other end counts it too, and acknowledges it by
-    /// a RECEIVED message.
+    /// Counts a sent cell of the other circuit. The receiver counts the cell too, and acknowledges
+    /// it by a RECEIVED message.
     pub(crate) fn passed(&mut self) {
         self.carried[1] += 1;
         self.control.sent();
@@ -111,9 +113,8 @@ impl Leg {
     }
 
     /// Handles a RECEIVED message, which acknowledges `cells` cells of the other circuit. The
-    /// window changes as if one SENDME had arrived for each SENDME's worth of cells. Without a
-    /// meaningful round-trip time (`rtt` is `None`), the acknowledged cells are only removed from
-    /// those in flight.
+    /// window changes as if SENDMEs had acknowledged these cells. If `rtt` is `None`, because no
+    /// useful round-trip time is known, the cells are only removed from those in flight.
     pub(crate) fn settled(&mut self, cells: u64, rtt: Option<Duration>, outlet: Outlet) {
         self.unsettled += cells;
         while self.unsettled >= self.control.sendme_inc() {
@@ -126,7 +127,7 @@ impl Leg {
     /// tor and tor-spec, "SENDME message format").
     ///
     /// # Errors
-    /// Returns the fault of the SENDME.
+    /// Returns the fault if the SENDME violates the protocol.
     pub(crate) fn acknowledged(
         &mut self,
         now: Time,

@@ -2,9 +2,9 @@
 
 use anabranch_multipath::Time;
 
-/// A point in time on the monotonic clock and the system's clock. Pauses and delays use the
-/// monotonic clock. The validity of documents uses the system's clock, which may be wrong, or may
-/// be set while this process runs.
+/// A point in time, given by both the monotonic clock and the system's clock. Pauses and delays
+/// use the monotonic clock. The validity of documents uses the system's clock, which may be wrong,
+/// or may be set while this process is running.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Moment {
     /// Time of the monotonic clock.

@@ -1,10 +1,11 @@
-//! Admission of incoming connections to a relay, counted by address, so that one address cannot use
-//! up all slots.
+//! Admission of incoming connections to a relay. Connections are counted by address, so that one
+//! address cannot use up all slots.
 //!
-//! Connections whose TLS handshake is incomplete are always limited in number. With
-//! `DoSConnectionEnabled` in the consensus (param-spec, "Denial-of-service parameters") an address
-//! is also limited in connections and in their rate, as in C tor. An address that exceeds the rate
-//! is refused for a while. Addresses of relays are exempt from these limits.
+//! The number of connections with an incomplete TLS handshake is always limited. If the consensus
+//! sets `DoSConnectionEnabled` (param-spec, "Denial-of-service parameters"), both the number of an
+//! address's connections and their rate are limited too, as in C tor. An address that exceeds the
+//! rate is refused for a while. The addresses of relays are exempt from the limits of the
+//! consensus.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv6Addr};
@@ -12,29 +13,30 @@ use std::time::Duration;
 
 use anabranch_multipath::Time;
 
-/// Maximum connections of one address whose TLS handshake is incomplete: C tor's limit for all
-/// clients of one address.
+/// Maximum number of connections from one address whose TLS handshake is incomplete. This is C
+/// tor's limit for all clients of one address.
 pub const HALF_OPEN: usize = 100;
-/// Maximum addresses that are counted. Connections of further addresses are admitted without being
-/// counted.
+/// Maximum number of addresses that are counted. Connections from further addresses are accepted
+/// without limit.
 const MOST: usize = 100_000;
-/// Interval at which addresses are removed whose state is no longer needed.
+/// Interval between removals of addresses with state that is no longer needed.
 const SWEEP: Duration = Duration::from_secs(60);
 
 /// The `DoSConnection…` parameters of a consensus.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DosParams {
-    /// `DoSConnectionEnabled`: true if it is set and `DoSConnectionDefenseType` is to close
-    /// connections. Otherwise the other parameters do not apply.
+    /// True if `DoSConnectionEnabled` is set and `DoSConnectionDefenseType` is to close
+    /// connections. If false, the other parameters do not apply.
     pub enabled: bool,
-    /// `DoSConnectionMaxConcurrentCount`: maximum connections of one address.
+    /// `DoSConnectionMaxConcurrentCount`: maximum number of open connections from one address.
     pub concurrent: usize,
-    /// `DoSConnectionConnectRate`: number of new connections per second of one address.
+    /// `DoSConnectionConnectRate`: maximum number of new connections per second from one address.
     pub rate: u32,
-    /// `DoSConnectionConnectBurst`: number of new connections of one address at once after a pause.
+    /// `DoSConnectionConnectBurst`: maximum number of new connections at once from one address,
+    /// after a pause.
     pub burst: u32,
-    /// `DoSConnectionConnectDefenseTimePeriod`: time for which an address that exceeds the rate is
-    /// refused.
+    /// `DoSConnectionConnectDefenseTimePeriod`: time for which an address is refused after it
+    /// exceeded the rate.
     pub period: Duration,
 }
 
@@ -63,12 +65,12 @@ impl Default for DosParams {
     }
 }
 
-/// Decision on a connection.
+/// Decision on an incoming connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Admission {
-    /// The connection is accepted, and counts until [`Newcomers::left`] is called.
+    /// The connection is accepted. It is counted until [`Newcomers::left`] is called.
     Counted,
-    /// The connection is accepted, and does not count.
+    /// The connection is accepted, and is not counted.
     Uncounted,
     /// The connection must be closed at once.
     Refused,
@@ -77,8 +79,8 @@ pub enum Admission {
 /// State of one address.
 #[derive(Clone, Copy, Debug, Default)]
 struct Entry {
-    /// Number of connections whose TLS handshake is incomplete (`half`), and of the others
-    /// (`open`).
+    /// Number of connections with an incomplete TLS handshake (`half`), and of connections with a
+    /// complete one (`open`).
     half: usize,
     open: usize,
     /// Earliest time at which the rate allows the next connection.
@@ -92,7 +94,7 @@ struct Entry {
 #[derive(Debug, Default)]
 pub struct Newcomers {
     params: DosParams,
-    /// Addresses of relays, which are limited by [`HALF_OPEN`] only.
+    /// Addresses of relays. Only the limit [`HALF_OPEN`] applies to them.
     relays: BTreeSet<IpAddr>,
     entries: BTreeMap<IpAddr, Entry>,
     refused: u64,
@@ -130,8 +132,8 @@ impl Newcomers {
         }
     }
 
-    /// Notes that a counted connection is closed; `was_open` is true if its TLS handshake was
-    /// complete.
+    /// Notes that a counted connection is closed; `was_open` is true if its TLS handshake had been
+    /// completed.
     pub fn left(&mut self, peer: IpAddr, was_open: bool) {
         if let Some(entry) = self.entries.get_mut(&counted_as(peer)) {
             let count = if was_open { &mut entry.open } else { &mut entry.half };
@@ -145,8 +147,8 @@ impl Newcomers {
         self.refused
     }
 
-    /// Removes addresses that have no connections and whose limits have expired. Does so every
-    /// [`SWEEP`], or more often if the table is full.
+    /// Removes addresses that have no connections and whose limits have expired. Does so after
+    /// each [`SWEEP`], or earlier if the table is full.
     fn sweep(&mut self, now: Time) {
         if now.since(self.swept) < SWEEP && self.entries.len() < MOST {
             return;
@@ -177,8 +179,8 @@ impl Entry {
     }
 }
 
-/// Returns the address under which `peer` is counted. IPv6 addresses are counted by /64 prefix,
-/// because each host chooses the other half itself.
+/// Returns the address under which connections from `peer` are counted. IPv6 addresses are counted
+/// by their /64 prefix, because a host can choose the rest of its address freely.
 fn counted_as(peer: IpAddr) -> IpAddr {
     match peer.to_canonical() {
         IpAddr::V6(v6) => {
@@ -197,7 +199,7 @@ mod tests {
         text.parse().unwrap()
     }
 
-    /// Returns limits with these `DoSConnection…` parameters.
+    /// Returns the state with these `DoSConnection…` parameters.
     fn newcomers(values: &[(&str, i32)]) -> Newcomers {
         let named = values.iter().map(|(name, value)| (format!("DoSConnection{name}"), *value));
         let mut newcomers = Newcomers::default();
@@ -205,8 +207,8 @@ mod tests {
         newcomers
     }
 
-    /// Returns the number of connections that are accepted, out of `count` from `peer` at
-    /// `seconds`.
+    /// Returns the number of accepted connections, out of `count` connections from `peer` at the
+    /// time `seconds`.
     fn come(newcomers: &mut Newcomers, seconds: u64, peer: &str, count: usize) -> usize {
         let now = Time::from_secs(seconds);
         let taken = |_: &usize| newcomers.come(now, ip(peer)) != Admission::Refused;

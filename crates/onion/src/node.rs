@@ -1,8 +1,8 @@
 //! The common part of client and relay: links, circuits, the sets of streams on them, and outputs.
 //!
-//! [`Node`] is this common part; its links, their padding and its streams have one file each.
-//! [`NodeRole`] is the interface of the two roles. Methods that only one role has are in that
-//! role's files, in `impl Relay` and `impl Client`.
+//! [`Node`] is this common part. Its links, the padding of links, and the streams are in separate
+//! files. [`NodeRole`] is the interface of the two roles. Methods that only one role has are in
+//! that role's files, in `impl Relay` and `impl Client`.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -42,57 +42,59 @@ pub use lossy::LossyStats;
 /// A timer of a core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Timer {
-    /// The handshake of the link must be complete now, or the link is closed.
+    /// Time limit of the link's handshake: if the handshake is not complete now, the link is
+    /// closed.
     Handshake(LinkId),
-    /// A stream of the set that is limited to a rate may send again.
+    /// A stream of the circuit set that has a limited rate may send again.
     Streams(SetId),
-    /// The other end of the set may have failed to answer on one of its legs in time.
+    /// Time limit for an answer of the other end on a leg of the circuit set.
     Linking(SetId),
-    /// An action on the legs of a resilient set is due.
+    /// A resilient circuit set, which survives the loss of legs, must act on its legs. For
+    /// example, it sends messages again on another leg.
     LegActions(SetId),
-    /// The link may have been idle for long enough to send padding.
+    /// Check whether the link has been idle for long enough to send padding.
     Padding(LinkId),
-    /// The link may have been without circuits for long enough to be closed.
+    /// Check whether the link has been without circuits for long enough to be closed.
     Rest(LinkId),
     /// Another attempt to open a QUIC link alongside this one is due.
     Beside(LinkId),
     /// An acknowledgement of cells on the QUIC link is due.
     Arrived(LinkId),
-    /// The neighbour may have failed to complete its list of moving circuits in time.
+    /// Time limit for the neighbour to complete its list of circuits that move between links.
     Moving(LinkId),
-    /// A stream over lossy cells of the set has a timeout.
+    /// A timeout of a stream over the circuit set's lossy cells has expired.
     Segments(SetId),
-    /// A circuit may have waited too long for a link that carries lossy cells.
+    /// Check for circuits that have waited too long for a link that carries lossy cells.
     LossyLinks,
-    /// The other end may have failed to link a leg of the set of lossy circuits in time.
+    /// Time limit for the other end to link a leg of the set of lossy circuits.
     LossyLegs(SetId),
 }
 
-/// Reason for which a core closes a circuit of its own accord.
+/// Reason for which this core closes a circuit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Why {
     /// The link that the circuit needs cannot be opened.
     Unreached,
-    /// The link that the circuit needs leads to another relay.
+    /// The link that the circuit needs was opened, but another relay is at its other end.
     WrongIdentity,
     /// The other end violated the protocol on the circuit.
     Fault(CircuitFault),
-    /// The memory for cells is full, and this circuit's cells have waited longest.
+    /// The memory for cells is full, and the cells of this circuit have waited longest.
     Memory,
     /// The circuit's set has ended.
     Set,
-    /// The other end did not accept the circuit as a leg in time.
+    /// The other end did not accept the circuit as a leg of its set in time.
     Unlinked,
-    /// The other end acknowledges nothing on the circuit any more, while other legs of its set
+    /// The other end has stopped acknowledging cells on the circuit, while other legs of its set
     /// continue.
     Silent,
-    /// No link carries the circuit's lossy cells to the next relay.
+    /// No link to the next relay can carry the circuit's lossy cells.
     NoLossyLink,
     /// All counters of the circuit's lossy cells are used.
     Exhausted,
 }
 
-/// A role, which makes a node a client or a relay.
+/// The role of a node: client or relay.
 pub trait NodeRole: Sized {
     /// The type of the role's circuits.
     type Circuit: Ending;
@@ -104,17 +106,17 @@ pub trait NodeRole: Sized {
     /// Handles an input.
     fn handle(node: &mut Node<Self>, now: Time, input: Self::Input);
 
-    /// Returns the channel role on a link that the node opened (`dialled`) or accepts; `None`
-    /// refuses the link.
+    /// Returns the role of our end of a link. `dialled` is true if the node opened the link.
+    /// Returns `None` if the link must be refused.
     fn channel_role(node: &Node<Self>, dialled: bool, start: &Start) -> Option<channel::Role>;
 
-    /// Returns true if each link that is opened from now on serves only one circuit.
+    /// Returns true if every new link that the node opens serves only one circuit.
     fn dedicates_links(_: &Node<Self>) -> bool {
         false
     }
 
-    /// Handles a RELAY cell that arrived on `lane`. Cells of closed circuits are dropped: they were
-    /// in transit.
+    /// Handles a RELAY cell that arrived on `lane` (a circuit ID on a link). Cells of closed
+    /// circuits are dropped, because they were sent before the other end knew of the closing.
     fn take_relay_cell(node: &mut Node<Self>, now: Time, lane: Lane, body: &mut Body);
 
     /// Handles a cell of a circuit.
@@ -128,10 +130,10 @@ pub trait NodeRole: Sized {
         cell: Cell<'_>,
     ) -> Result<(), LinkFault>;
 
-    /// Handles a lossy cell of a circuit: its counter and its body.
+    /// Handles a lossy cell of a circuit. `cell` is the cell's counter and its body.
     fn take_lossy(node: &mut Node<Self>, now: Time, owner: Owner, cell: (u32, &mut Body));
 
-    /// Handles the data of BEGIN of the stream `id`, which the client has begun over lossy cells of
+    /// Handles the data of BEGIN for the stream `id`, which the client opens over lossy cells of
     /// `circuit`.
     fn lossy_begun(_: &mut Node<Self>, _: Time, _circuit: u32, _id: u16, _data: &[u8]) {}
 
@@ -141,16 +143,18 @@ pub trait NodeRole: Sized {
     /// Notes that a cell of a circuit was passed to its link.
     fn sent_cell(_: &mut Node<Self>, _: Time, _: Owner) {}
 
-    /// Notes that the link for which `circuit` waited is open.
+    /// Notes that `link`, for which `circuit` waited, is open.
     fn reached(node: &mut Node<Self>, now: Time, circuit: u32, link: LinkId);
 
-    /// Notes that the lane of `owner`, a circuit, is lost with its link.
+    /// Notes that the link of a circuit has closed; `owner` is the circuit and the direction of
+    /// this link.
     fn lost(node: &mut Node<Self>, now: Time, owner: Owner);
 
-    /// Closes `circuit`.
+    /// Closes `circuit` for the reason `why`.
     fn give_up(node: &mut Node<Self>, circuit: u32, why: Why);
 
-    /// Handles a message of a stream that arrived on `circuit` and is the next in order.
+    /// Handles a message of a stream. It arrived on `circuit`, and all messages before it have
+    /// been handled.
     ///
     /// # Errors
     /// Returns the violation if the other end broke the protocol.
@@ -161,8 +165,8 @@ pub trait NodeRole: Sized {
         message: Message<'_>,
     ) -> Result<(), CircuitFault>;
 
-    /// Handles a cell of the trunk of a set whose legs join at a middle. The cell is the next in
-    /// order.
+    /// Handles a cell that a circuit set forwards: its legs join at a middle relay, and its trunk
+    /// (one circuit) continues from there. All earlier cells of the trunk have been handled.
     fn take_passing_cell(
         node: &mut Node<Self>,
         now: Time,
@@ -171,8 +175,8 @@ pub trait NodeRole: Sized {
         body: &mut Body,
     );
 
-    /// Notes that the leg `circuit` does not answer any more, and that no other leg of its set
-    /// does. The set needs another leg.
+    /// Notes that neither the leg `circuit` nor any other leg of its set answers any more. The set
+    /// needs a new leg.
     fn fell_silent(_: &mut Node<Self>, _circuit: u32) {}
 
     /// Notes that a set of several circuits is ending.
@@ -191,35 +195,36 @@ pub struct Node<R: NodeRole> {
     /// Relays being dialled, and the circuits that wait for them.
     pub(crate) dialling: Dialling,
     pub(crate) timers: BTreeSet<(Time, Timer)>,
-    /// Sets with queued cells of a trunk that [`Node::deal_undealt`] must distribute among the
-    /// legs.
+    /// Circuit sets with queued cells that [`Node::deal_undealt`] must distribute among the legs
+    /// (parallel circuits). The cells belong to the sets' trunks, the circuits that continue where
+    /// the legs join.
     pub(crate) undealt: Vec<SetId>,
     pub(crate) outputs: VecDeque<R::Output>,
-    /// Maximum number of queued cells of all circuits together, including those in sets.
+    /// Maximum number of queued cells of all circuits together, including the cells in sets.
     pub(crate) max_cells: usize,
-    /// Bytes buffered in all sets: messages that wait for earlier ones or for their
-    /// acknowledgement, and cells of trunks that wait for a leg.
+    /// Bytes buffered in all circuit sets: messages that wait for earlier messages or for an
+    /// acknowledgement, and forwarded cells that wait for a leg of a set.
     pub(crate) reordered: usize,
     /// Bytes that wait in streams over lossy cells, for a program or for the other end.
     pub(crate) lossy_held: usize,
-    /// Maximum number of bytes that waited for earlier messages in one set, over all sets that have
-    /// ended.
+    /// Largest number of bytes in any one ended set that waited for earlier messages.
     pub(crate) most_reordered: usize,
-    /// True if the queues are so full that sets must pause ([`Node::is_scarce`]).
+    /// True if the queues are so full that the streams of circuit sets must pause
+    /// ([`Node::is_scarce`]).
     pub(crate) scarce: bool,
     /// Number of protocol violations by neighbours.
     pub(crate) violations: u64,
     /// Rules for padding and closing links.
     pub(crate) rules: Rules,
-    /// Numbers of PADDING cells received and sent.
+    /// Number of PADDING cells received, and number sent.
     pub(crate) padding: [u64; 2],
-    /// Counters of lossy cells, without the cells that [`Channels`] has dropped.
+    /// Counters of lossy cells. They do not include the cells that [`Channels`] has dropped.
     pub(crate) lossy: LossyStats,
     /// Congestion control of streams over lossy cells.
     pub(crate) lossy_congestion: Congestion,
 }
 
-/// Whether the layers of new circuits encrypt.
+/// Choice between encryption and no encryption in the layers of new circuits.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct RelayCrypto {
     #[cfg(any(test, feature = "elide"))]
@@ -227,8 +232,8 @@ pub(crate) struct RelayCrypto {
 }
 
 impl RelayCrypto {
-    /// Returns the keys for a circuit's layer: the `keys` on which the handshake agreed, or keys
-    /// without encryption.
+    /// Returns the keys for a circuit's layer: `keys`, on which the handshake agreed, or keys
+    /// without encryption if encryption is disabled.
     pub(crate) fn in_use(self, keys: Keys) -> Keys {
         #[cfg(any(test, feature = "elide"))]
         if self.elided {
@@ -239,8 +244,8 @@ impl RelayCrypto {
 }
 
 impl<R: NodeRole> Node<R> {
-    /// Disables encryption in the layers of new circuits. This is for simulations in which all
-    /// nodes do so.
+    /// Disables encryption in the layers of new circuits. This is only for simulations in which
+    /// all nodes do so.
     #[cfg(any(test, feature = "elide"))]
     pub fn elide_crypto(&mut self) {
         self.crypto.elided = true;
@@ -278,18 +283,18 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// Sets the congestion control of the streams of new lossy circuits: [`Congestion::BBR`] unless
-    /// this function is called. Sets whose schedules need windows always use BBR.
+    /// Sets the congestion control for streams of new lossy circuits. The default is
+    /// [`Congestion::BBR`]. Sets whose schedulers need congestion windows always use BBR.
     pub fn set_lossy_congestion(&mut self, congestion: Congestion) {
         self.lossy_congestion = congestion;
     }
 
-    /// Queues an output.
+    /// Queues an output for the driver.
     pub(crate) fn put(&mut self, output: impl Into<R::Output>) {
         self.outputs.push_back(output.into());
     }
 
-    /// Counts and reports a neighbour's violation of the protocol.
+    /// Counts a neighbour's violation of the protocol, and reports it to the operator.
     pub(crate) fn violated(&mut self, link: LinkId, violation: impl Into<Violation>) {
         let violation = violation.into();
         self.violations += 1;
@@ -341,11 +346,12 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// Closes circuits while more than `max_cells` cells are queued, beginning with the one whose
-    /// cells have waited longest (as C tor does). Copies of cells for QUIC links are dropped first,
-    /// because the only loss then is that circuits of these links cannot move. Bytes buffered in
-    /// sets and in streams over lossy cells count as cells. If either are the most, the fullest set
-    /// is closed instead. C tor counts these bytes and never frees them.
+    /// Frees memory while more than `max_cells` cells are queued. First drops copies of cells for
+    /// QUIC links; the only loss then is that circuits of these links cannot move. Then closes the
+    /// circuit whose cells have waited longest (as C tor does). Bytes buffered in sets and in
+    /// streams over lossy cells count as cells. If one of these two kinds exceeds the queued
+    /// cells, the set with the most such bytes is closed instead. C tor counts such bytes and
+    /// never frees them.
     pub(crate) fn relieve(&mut self) {
         loop {
             if self.waiting_cells() <= self.max_cells {
@@ -372,14 +378,15 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// Returns the number of cells that wait for links, plus the bytes buffered in sets and in
-    /// streams over lossy cells, in cells.
+    /// Returns the number of cells that wait for links, plus the buffered bytes of circuit sets
+    /// and of streams over lossy cells, converted to cells.
     pub(crate) fn waiting_cells(&self) -> usize {
         self.channels.used() + (self.reordered + self.lossy_held).div_ceil(CELL)
     }
 
-    /// Returns true if the queues are so full that sets must pause: above half of `max_cells`, and
-    /// from then on until below a quarter. C tor checks its queues only when they exceed the limit.
+    /// Returns true if the queues are so full that the streams of circuit sets must pause. This
+    /// begins above half of `max_cells`, and ends when the queues are down to a quarter. C tor
+    /// checks its queues only when they exceed the limit.
     pub(crate) fn is_scarce(&mut self) -> bool {
         let most = self.max_cells / if self.scarce { 4 } else { 2 };
         self.scarce = self.waiting_cells() > most;
@@ -398,21 +405,22 @@ impl<R: NodeRole> Node<R> {
         R::give_up(self, index, Why::Fault(fault));
     }
 
-    /// Ends the set `id` because of a violation on its trunk, the circuit beyond its legs.
+    /// Ends the set `id` because of a violation on its trunk, the circuit that continues where its
+    /// legs join.
     pub(crate) fn break_set(&mut self, id: SetId, fault: CircuitFault) {
         let lane = self.lane_of_leg(id);
         lane.into_iter().for_each(|lane| self.violated(lane.link, fault));
         self.end_set(id, Why::Fault(fault));
     }
 
-    /// Returns the lane of one of a set's legs.
+    /// Returns the lane (link and circuit ID) of one of the set's legs.
     fn lane_of_leg(&mut self, id: SetId) -> Option<Lane> {
         let leg = self.several(id)?.circuits().next()?;
         self.circuits.get(leg)?.lane()
     }
 
-    /// Appends cells for `link` until `out` has `limit` bytes or nothing is left; returns false if
-    /// nothing is left.
+    /// Appends cells for `link` to `out` until `out` has at least `limit` bytes or no cells are
+    /// left. Returns false if none are left.
     pub(crate) fn fill_link(
         &mut self,
         now: Time,
@@ -438,9 +446,9 @@ impl<R: NodeRole> Node<R> {
         true
     }
 
-    /// Sends `message` on the `nth` circuit that ends here, without checks. This is for relay
-    /// commands unknown to this crate. The other end may close the circuit because of such a
-    /// message. Returns false if fewer circuits end here.
+    /// Sends `message` without checks on the circuit number `nth`, counting only circuits that end
+    /// here. This is for relay commands that this crate does not know. Such a message may cause
+    /// the other end to close the circuit. Returns false if not enough circuits end here.
     pub fn send_message(&mut self, now: Time, nth: usize, message: Message<'_>) -> bool {
         let ends_here = |circuit: &mut R::Circuit| R::Circuit::parts(circuit).is_some();
         let indices: Vec<u32> = self.circuits.numbered().map(|(index, _)| index).collect();
@@ -452,7 +460,8 @@ impl<R: NodeRole> Node<R> {
         true
     }
 
-    /// Sends a message that concerns the circuit `index` itself to the circuit's other end.
+    /// Sends a message about the circuit `index` itself, not about a stream, to the circuit's
+    /// other end.
     pub(crate) fn say(
         &mut self,
         now: Time,

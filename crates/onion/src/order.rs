@@ -1,11 +1,11 @@
-//! Order of each circuit's cells on a link whose records may arrive out of order
+//! Order of each circuit's cells on a link whose TLS records may arrive out of order
 //! (`docs/spec/unordered-links.md`).
 //!
-//! Each circuit has its own sequence of numbers in each direction. So has circuit ID 0, which
-//! stands for the link itself. Each cell carries its number. The receiver handles the cell whose
-//! turn it is and keeps cells that arrive early. So cells of other circuits do not wait for a lost
-//! cell, and the cells of one circuit stay in order. Numbers have 32 bits and wrap: they are
-//! compared by their distance.
+//! For each circuit ID, the cells of each direction have consecutive numbers. Circuit ID 0, which
+//! stands for the link itself, has such numbers too. Each cell carries its number. The receiver
+//! handles a cell when all earlier cells of its circuit were handled, and stores it until then. So
+//! the cells of one circuit stay in order, and no circuit waits for a lost cell of another.
+//! Numbers have 32 bits and wrap: they are compared by their distance.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -14,27 +14,28 @@ use anabranch_multipath::Time;
 
 use crate::wire::cell::{Body, Cell, Command};
 
-/// Maximum number of early cells that a link stores, and maximum distance of a cell ahead of its
-/// turn. The window in which records are decrypted early has room for no more cells.
+/// Maximum number of cells that a link stores until earlier cells arrive. Also the maximum
+/// distance of a cell's number from the next expected one. The range of records that may be
+/// decrypted out of order has room for no more cells.
 const HELD: usize = 2_048;
-/// Time for which the ID of a closed circuit is not used again. No cell is in transit for that
+/// Time for which the ID of a closed circuit is not used again. No cell is in transit for this
 /// long.
 const REST: Duration = Duration::from_secs(300);
 
-/// Error for a cell with a number that no honest neighbour assigns.
+/// Error for a cell with a number that no correct neighbour assigns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WrongNumber;
 
-/// Whether a received cell is the next one in order.
+/// Answer to the question whether a received cell is the next one in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Turn {
-    /// The cell is the next one. [`CellOrder::next`] returns the cells that waited for it.
+    /// The cell is the next one. [`CellOrder::next`] then returns the stored cells that follow it.
     Now,
-    /// An earlier cell is missing. The cell is stored until that one has arrived.
+    /// An earlier cell is missing. This cell is stored until the missing one has arrived.
     Later,
 }
 
-/// A cell that arrived before its turn.
+/// A stored cell, which arrived before an earlier cell of its circuit.
 #[derive(Debug)]
 pub struct HeldCell {
     circuit: u32,
@@ -48,43 +49,43 @@ impl HeldCell {
         Some(HeldCell { circuit: cell.circuit, command: cell.command, body })
     }
 
-    /// Returns the held cell as a [`Cell`], without its number.
+    /// Returns the stored cell as a [`Cell`], without its number.
     pub fn cell(&mut self) -> Cell<'_> {
         let HeldCell { circuit, command, body } = self;
         Cell { circuit: *circuit, command: *command, number: None, head: &[], body: &mut body[..] }
     }
 }
 
-/// Numbers of the cells with one circuit ID.
+/// State of the numbers of one circuit ID, in both directions.
 #[derive(Clone, Copy, Debug, Default)]
 struct Sequence {
-    /// Number of the next cell that we send (`sent`), and of the next that the neighbour sends
-    /// (`expected`).
+    /// Number of the next cell that we send (`sent`), and of the next cell that we expect from the
+    /// neighbour (`expected`).
     sent: u32,
     expected: u32,
-    /// True if the circuit with this ID is closed, and the ID is reserved.
+    /// True if the circuit with this ID is closed, and the ID must not be used again yet.
     rests: bool,
 }
 
-/// Sequences of one link in both directions.
+/// State of all numbers of one link, in both directions.
 #[derive(Debug, Default)]
 pub struct CellOrder {
     circuits: BTreeMap<u32, Sequence>,
-    /// Held cells by circuit ID and number.
+    /// Stored cells by circuit ID and number.
     held: BTreeMap<(u32, u32), HeldCell>,
-    /// Cells that create a circuit with an ID still in use by an earlier circuit, whose last cell
-    /// is in transit.
+    /// Cells that create a circuit with an ID that an earlier circuit still uses. The last cell of
+    /// the earlier circuit has not arrived yet.
     reborn: BTreeMap<u32, HeldCell>,
-    /// IDs of circuits that closed since the last `tick` (`left`), and reserved IDs with the times
-    /// at which they become free (`resting`).
+    /// IDs of circuits that closed since the last `tick` (`left`), and IDs that must not be used
+    /// again yet, with the times at which they become free (`resting`).
     left: Vec<u32>,
     resting: VecDeque<(Time, u32)>,
-    /// Number of cells that have been held so far.
+    /// Number of cells that have arrived before an earlier cell of their circuit, so far.
     early: u64,
 }
 
 impl CellOrder {
-    /// Returns the number to put into the next cell that we send with the circuit ID `circuit`.
+    /// Returns the number for the next cell that we send with the circuit ID `circuit`.
     pub fn number(&mut self, circuit: u32) -> u32 {
         let sequence = self.circuits.entry(circuit).or_default();
         let number = sequence.sent;
@@ -92,11 +93,11 @@ impl CellOrder {
         number
     }
 
-    /// Takes `cell`, which the neighbour sent with the number `number`.
+    /// Handles the arrival of `cell` with the number `number`.
     ///
     /// # Errors
-    /// Returns [`WrongNumber`] if the cell's turn has passed or is too far ahead, if another cell
-    /// has the same number, or if too many cells are held.
+    /// Returns [`WrongNumber`] in four cases: an earlier cell had this number and was handled, a
+    /// stored cell has it, it is too far ahead, or too many cells are stored.
     pub fn take(&mut self, cell: &Cell<'_>, number: u32) -> Result<Turn, WrongNumber> {
         let circuit = cell.circuit;
         let sequence = self.circuits.entry(circuit).or_default();
@@ -123,7 +124,7 @@ impl CellOrder {
         if self.held.len() + self.reborn.len() > HELD { Err(WrongNumber) } else { Ok(Turn::Later) }
     }
 
-    /// Returns the next held cell of the circuit ID `circuit`, if it is that cell's turn.
+    /// Removes and returns the next cell of the circuit ID `circuit`, if it is stored.
     pub fn next(&mut self, circuit: u32) -> Option<HeldCell> {
         let Some(sequence) = self.circuits.get_mut(&circuit) else {
             let first = self.reborn.remove(&circuit)?;
@@ -135,8 +136,8 @@ impl CellOrder {
         Some(next)
     }
 
-    /// Notes that the circuit with the ID `circuit` is closed. Cells that are still in transit are
-    /// kept in order.
+    /// Notes that the circuit with the ID `circuit` is closed. Cells of the circuit that are still
+    /// in transit will be kept in order.
     pub fn left(&mut self, circuit: u32) {
         let sequence = self.circuits.entry(circuit).or_default();
         if !std::mem::replace(&mut sequence.rests, true) {
@@ -144,9 +145,9 @@ impl CellOrder {
         }
     }
 
-    /// Removes the numbers of a circuit ID that no circuit uses, after a cell with that ID was
-    /// handled. Keeps them if the ID is reserved after its circuit closed (`rests`), or if held
-    /// cells wait for a missing one.
+    /// Removes the state of a circuit ID that no circuit uses, after a cell with that ID was
+    /// handled. Keeps the state if the circuit has closed and its ID must not be used again yet
+    /// (`rests`), or if stored cells wait for a missing one.
     pub fn settle(&mut self, circuit: u32) {
         let rests = self.circuits.get(&circuit).is_none_or(|sequence| sequence.rests);
         if !rests && circuit != 0 && self.held.range(all_of(circuit)).next().is_none() {
@@ -154,18 +155,19 @@ impl CellOrder {
         }
     }
 
-    /// Returns true if the circuit ID `circuit` is in use or reserved, so that no new circuit can
-    /// use it yet.
+    /// Returns true if the circuit ID `circuit` has state, either because it is in use or because
+    /// it must not be used again yet. No new circuit can have this ID.
     pub fn knows(&self, circuit: u32) -> bool {
         self.circuits.contains_key(&circuit)
     }
 
-    /// Returns the number of cells that have arrived before their turn so far.
+    /// Returns the number of cells that have arrived before an earlier cell of their circuit, so
+    /// far.
     pub fn early(&self) -> u64 {
         self.early
     }
 
-    /// Sets the time to `now`, and frees the circuit IDs that have been reserved for long enough.
+    /// Sets the time to `now`. Frees the IDs of closed circuits whose waiting time has passed.
     pub fn tick(&mut self, now: Time) {
         self.resting.extend(self.left.drain(..).map(|circuit| (now + REST, circuit)));
         while let Some((_, circuit)) = self.resting.pop_front_if(|(until, _)| *until <= now) {
@@ -176,8 +178,8 @@ impl CellOrder {
         }
     }
 
-    /// Frees the circuit ID `circuit`. An ID that the neighbour chose is freed after the circuit's
-    /// last cell, because the neighbour itself reserves it.
+    /// Frees the circuit ID `circuit` at once. This is for an ID that the neighbour chose, after
+    /// the circuit's last cell: the neighbour itself delays the next use of the ID.
     pub fn forget(&mut self, circuit: u32) {
         self.circuits.remove(&circuit);
         let stale: Vec<_> = self.held.range(all_of(circuit)).map(|(key, _)| *key).collect();
@@ -185,7 +187,7 @@ impl CellOrder {
     }
 }
 
-/// Returns the range of held cells with the circuit ID `circuit`, whatever their numbers.
+/// Returns the range of all stored cells with the circuit ID `circuit`.
 fn all_of(circuit: u32) -> std::ops::RangeInclusive<(u32, u32)> {
     (circuit, 0)..=(circuit, u32::MAX)
 }
@@ -213,8 +215,8 @@ mod tests {
         order.take(&cell, number)
     }
 
-    /// Returns the numbers of the cells that can be handled after cell `number` has arrived: its
-    /// own, and those of the cells that waited for it.
+    /// Returns the numbers of the cells that can be handled after the cell `number` has arrived:
+    /// this cell, and the stored cells that directly follow it.
     fn all_turns(order: &mut CellOrder, circuit: u32, number: u32) -> Vec<u32> {
         if take(order, circuit, RELAY, number) != Ok(Turn::Now) {
             return Vec::new();

@@ -1,10 +1,11 @@
-//! Padding of links (padding-spec, "Connection-level padding"), and the closing of unused links and
-//! circuits.
+//! Padding of links (padding-spec, "Connection-level padding"), and the closing of unused links
+//! and circuits.
 //!
-//! Routers on the path keep records of flows, and begin a new record after a flow was idle for some
-//! ten seconds. A link that carries users' circuits is therefore never idle for that long. Each end
-//! sends a PADDING cell after an idle time, which it draws at random for each such cell. For other
-//! cells only their time is noted, which the timer checks later.
+//! Routers on the path keep records of flows. They begin a new record after a flow was idle for
+//! some ten seconds. So that these records reveal less, a link that carries users' circuits is
+//! never idle for that long. Each end sends a PADDING cell after an idle time, which it draws at
+//! random for each such cell. For other cells only the time of the last one is stored; the padding
+//! timer compares it later.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,37 +16,37 @@ use rand_core::{CryptoRng, Rng};
 use crate::draw::below;
 use crate::wire::link::Padding as Asked;
 
-/// Minimum and maximum idle time before a PADDING cell, in milliseconds. If both are 0, no padding
-/// is sent.
+/// Minimum and maximum idle time before a PADDING cell is sent, in milliseconds. If both are 0, no
+/// padding is sent.
 pub type Silence = (u16, u16);
 
-/// Minimum time after which a client's link without circuits closes. A random part of up to half of
-/// this time is added (C tor's figure).
+/// Minimum time after which a client's link without circuits is closed. A random time of at most
+/// half of this is added (C tor's figure).
 const CLIENTS_LINK: Duration = Duration::from_secs(180);
 
 /// The `nf_…` parameters of a consensus (param-spec).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PaddingParams {
-    /// `nf_ito_low`, `nf_ito_high`: the idle times before a PADDING cell.
+    /// `nf_ito_low`, `nf_ito_high`: the idle times before a PADDING cell is sent.
     pub silence: Silence,
-    /// `nf_ito_low_reduced`, `nf_ito_high_reduced`: the idle times for clients whose users want
-    /// less padding.
+    /// `nf_ito_low_reduced`, `nf_ito_high_reduced`: the same idle times for clients whose users
+    /// want less padding.
     pub reduced: Silence,
-    /// `nf_pad_before_usage`: true if padding begins with the first circuits of a link, false if it
-    /// begins with the first users' streams.
+    /// `nf_pad_before_usage`: true if padding begins with the first circuits of a link, false if
+    /// it begins with the first user's stream on it.
     pub before_usage: bool,
-    /// `nf_pad_relays`: true if links between relays are padded, too.
+    /// `nf_pad_relays`: true if links between relays have padding, too.
     pub relays: bool,
-    /// `nf_conntimeout_relays`: approximate time for which a link between relays stays open without
-    /// circuits.
+    /// `nf_conntimeout_relays`: approximate time for which a link between relays stays open after
+    /// its last circuit has closed.
     pub relays_link: Duration,
-    /// `nf_conntimeout_clients`: minimum time for which an unused circuit that was built ahead
-    /// stays open. A random part of up to the same time is added.
+    /// `nf_conntimeout_clients`: minimum time for which a circuit that was built in advance stays
+    /// open without being used. A random time of at most the same length is added.
     pub spare_circuit: Duration,
 }
 
 impl PaddingParams {
-    /// Reads the parameters of a consensus. Absent values get their defaults, and others are
+    /// Reads the parameters of a consensus. Absent values get their defaults, and other values are
     /// clamped to their bounds.
     #[must_use]
     pub fn new(values: &BTreeMap<String, i32>) -> PaddingParams {
@@ -72,7 +73,7 @@ impl PaddingParams {
         }
     }
 
-    /// Draws the time for which an unused circuit that was built ahead stays open.
+    /// Draws the time for which a circuit that was built in advance stays open without being used.
     pub(crate) fn spare(&self, rng: &mut impl Rng) -> Duration {
         self.spare_circuit + part_of(self.spare_circuit, rng)
     }
@@ -87,7 +88,7 @@ impl Default for PaddingParams {
 /// Amount of padding that a client's user wants.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Amount {
-    /// The consensus' amount of padding, in both directions.
+    /// The amount that the consensus specifies, in both directions.
     #[default]
     Full,
     /// Less padding, and only from the client: for users who pay by the byte or run on a battery (C
@@ -97,13 +98,13 @@ pub enum Amount {
     Off,
 }
 
-/// Most demanding use of a link so far.
+/// The highest kind of use that a link has had so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Usage {
-    /// No circuits, or only circuits of one hop for directory requests.
+    /// No circuits, or only circuits of one hop, which carry directory requests.
     #[default]
     Directories,
-    /// Circuits of several hops.
+    /// Circuits of several hops, but no streams of users.
     Circuits,
     /// Circuits with users' streams.
     Streams,
@@ -116,17 +117,17 @@ pub(crate) struct Rules {
     pub(crate) amount: Amount,
 }
 
-/// State of a link on which its padding depends.
+/// The part of a link's state that determines its padding.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LinkUse {
-    /// True if one of the link's ends is a client.
+    /// True if one end of the link is a client.
     pub(crate) is_clients: bool,
     pub(crate) usage: Usage,
     pub(crate) asked: Asked,
 }
 
 impl Rules {
-    /// Returns the idle time after which padding is sent on a link in the state `seen`; `None` if
+    /// Returns the idle times after which padding is sent on a link in the state `seen`; `None` if
     /// no padding is sent.
     pub(crate) fn silence(&self, seen: LinkUse) -> Option<Silence> {
         let params = &self.params;
@@ -147,7 +148,8 @@ impl Rules {
         }
     }
 
-    /// Draws the time for which a link stays open without circuits.
+    /// Draws the time for which a link stays open without circuits. `is_clients` is true if one
+    /// end is a client.
     pub(crate) fn rest(&self, is_clients: bool, rng: &mut dyn CryptoRng) -> Duration {
         let whole = if is_clients {
             CLIENTS_LINK + part_of(CLIENTS_LINK / 2, rng)
@@ -163,17 +165,17 @@ impl Rules {
 #[derive(Debug, Default)]
 pub(crate) struct Quiet {
     pub(crate) usage: Usage,
-    /// Time of the next padding timer.
+    /// Time at which the padding timer runs next.
     pub(crate) watched: Option<Time>,
     /// Time for which the link stays open without circuits.
     pub(crate) rest: Duration,
-    /// Time of the next timer that checks whether the link has been without circuits for `rest`.
+    /// Time of the next check whether the link has been without circuits for `rest`.
     pub(crate) resting: Option<Time>,
-    /// Time of the last cell in either direction.
+    /// Time of the last cell that was sent or received.
     moved: Time,
-    /// Time of the last cell other than padding.
+    /// Time of the last cell that was not padding.
     used: Time,
-    /// Start of the idle period for which the time of the next PADDING cell was drawn.
+    /// Start of the present idle period, if the time of its PADDING cell is already drawn.
     drawn: Option<Time>,
 }
 
@@ -186,15 +188,15 @@ impl Quiet {
         }
     }
 
-    /// Returns the time of the first padding timer on the link.
+    /// Returns the time at which the link's padding timer runs first.
     pub(crate) fn first_look(&self, silence: Silence) -> Time {
         self.moved + millis(silence.0)
     }
 
-    /// Returns whether a PADDING cell must be sent now, and the time of the next timer. The idle
-    /// time before padding is drawn only after the minimum idle time has passed. So the timer of a
-    /// busy link runs at most once in the minimum idle time. The idle times are distributed as if a
-    /// time had been drawn at each cell.
+    /// Returns true if a PADDING cell must be sent now, and the time of the next timer. The idle
+    /// time is drawn only after the link has been idle for the minimum. So the timer of a busy
+    /// link runs at most once in each minimum idle time. The idle times have the same distribution
+    /// as if one had been drawn at each cell.
     pub(crate) fn look(
         &mut self,
         now: Time,

@@ -1,42 +1,45 @@
-//! A relay's introduction points and rendezvous points, with the shard and circuit of each.
+//! A relay's introduction points and rendezvous points for onion services. For each point, the
+//! table has the circuit and the shard (a parallel core of the relay).
 
 use std::collections::BTreeMap;
 
 /// Identifier of an introduction or rendezvous point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Point {
-    /// The point at which clients are introduced to the service with this key.
+    /// The introduction point of the onion service with this key.
     Introduction([u8; 32]),
-    /// The point at which a client with this cookie waits for a service.
+    /// The rendezvous point at which a client waits for an onion service, identified by the
+    /// client's cookie.
     Rendezvous([u8; 20]),
 }
 
-/// Location of a point: the circuit that is the point, and its shard.
+/// Location of a point: the circuit to the point's owner, and the parallel core (shard) that has
+/// this circuit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PointLocation {
-    /// The shard that owns the circuit.
+    /// The parallel core (shard) that owns the circuit.
     pub shard: usize,
-    /// The circuit's number in the shard.
+    /// The circuit's number within the parallel core (shard).
     pub circuit: u32,
 }
 
-/// Points of all shards of a relay. A relay's core receives the table from its owner, because all
-/// shards of a relay share one table.
+/// Points of all shards (parallel cores) of a relay. Each core receives the table from its caller,
+/// because all shards of a relay share one table.
 pub trait PointTable: Send {
-    /// Registers the circuit at `place` as `point`. Returns the place of the circuit registered
-    /// before, if any. A newer introduction point of a service replaces the older one. A rendezvous
-    /// cookie stays with its first circuit.
+    /// Registers the circuit at `place` as `point`. Returns the place of the circuit that was
+    /// registered before, if any. A new introduction point of a service replaces the old one. For
+    /// a rendezvous cookie, the first circuit stays registered.
     fn enter(&mut self, point: Point, place: PointLocation) -> Option<PointLocation>;
 
-    /// Returns the place of `point`.
+    /// Returns the location of `point`.
     fn find(&self, point: &Point) -> Option<PointLocation>;
 
-    /// Removes `point` if the circuit at `place` is registered for it. Does nothing if another
-    /// circuit has replaced that one.
+    /// Removes `point` if the circuit at `place` is registered for it. Otherwise does nothing,
+    /// because another circuit has replaced that one.
     fn leave(&mut self, point: &Point, place: PointLocation);
 }
 
-/// The table of a relay's points.
+/// The table of all points of a relay.
 #[derive(Debug, Default)]
 pub struct Points(BTreeMap<Point, PointLocation>);
 

@@ -1,5 +1,5 @@
-//! Queues of cells that wait for their link. All cells are in one pool, so that a cell costs no
-//! allocation and the total number of cells is known.
+//! Queues of cells that wait for their link. All cells are in one pool. So queueing a cell needs
+//! no memory allocation, and the total number of cells is known.
 
 use anabranch_multipath::Time;
 
@@ -23,7 +23,7 @@ struct Slot {
     came: Time,
 }
 
-/// Queue of one circuit's cells for one link, first in, first out.
+/// Queue of one circuit's cells for one link, in the order of arrival.
 #[derive(Debug)]
 pub(crate) struct Queue {
     head: u32,
@@ -50,7 +50,7 @@ impl Queue {
 }
 
 impl Pool {
-    /// Appends a cell to `queue`. The function `fill` writes the whole cell.
+    /// Appends a cell to `queue`. The function `fill` must write the whole cell.
     pub(crate) fn push(
         &mut self,
         queue: &mut Queue,
@@ -77,7 +77,7 @@ impl Pool {
         true
     }
 
-    /// Unlinks the first cell of `queue`, and returns its index in the pool.
+    /// Removes the first cell of `queue`, and returns the cell's index in the pool.
     fn unlink_first(&mut self, queue: &mut Queue) -> Option<u32> {
         let index = Some(queue.head).filter(|head| *head != NONE)?;
         queue.head = std::mem::replace(&mut self.slot(index).next, NONE);
@@ -88,8 +88,8 @@ impl Pool {
         Some(index)
     }
 
-    /// Appends the first cell of `from` to `out`, and moves it to the end of the queue `to` with
-    /// the time `now`. Returns false if `from` is empty.
+    /// Appends the first cell of `from` to `out`, and moves this cell to the end of the queue
+    /// `to`, with `now` as the start of its waiting time. Returns false if `from` is empty.
     pub(crate) fn pass(
         &mut self,
         from: &mut Queue,
@@ -118,7 +118,7 @@ impl Pool {
         queue.length += more.length;
     }
 
-    /// Drops the first `cells` cells of `queue`, or all if the queue has fewer.
+    /// Drops the first `cells` cells of `queue`, or all cells if there are fewer.
     pub(crate) fn skip(&mut self, queue: &mut Queue, cells: usize) {
         for _ in 0..cells {
             let Some(index) = self.unlink_first(queue) else { return };
@@ -135,7 +135,8 @@ impl Pool {
         *queue = Queue::default();
     }
 
-    /// Returns the time since which a queue's first cell has waited.
+    /// Returns the time at which the first cell of `queue` began to wait; `None` if the queue is
+    /// empty.
     pub(crate) fn oldest(&self, queue: &Queue) -> Option<Time> {
         let index = queue.head as usize;
         (queue.head != NONE).then(|| self.chunks[index / CHUNK][index % CHUNK].came)

@@ -1,4 +1,5 @@
-//! The relay: guard, middle and exit, as one core. A core is one shard; a process may have several.
+//! The relay: guard, middle and exit, as one core. A process may run several cores of the same
+//! relay in parallel; each is a shard.
 //!
 //! [`Relay`] is a [`Core`](anabranch_multipath::Core) that takes [`Input`]s and returns
 //! [`Output`]s. The trait [`LinkCore`](crate::LinkCore) is the interface that relay and client
@@ -47,14 +48,14 @@ mod merge;
 mod services;
 
 /// Protocol versions of a relay with this software, as in its descriptor (tor-spec, "Subprotocol
-/// versioning"). `Anabranch` is this project's own protocol. Version 1 is for sets of the designs
-/// older than proposal 329, version 2 for sets whose legs may fail, and version 3 for sets whose
-/// legs join at a middle.
+/// versioning"). `Anabranch` is this project's own protocol. Its version 1 supports sets (parallel
+/// circuits) in designs older than proposal 329. Version 2 supports sets whose circuits may fail,
+/// and version 3 sets whose circuits join at a middle relay.
 pub const PROTOCOLS: &str = "Anabranch=1-3 Conflux=1 Cons=2 Desc=2 DirCache=2 FlowCtrl=1-2 HSDir=2 \
      HSIntro=4-5 HSRend=2 Link=3-5 LinkAuth=3 Microdesc=2 Relay=2-6";
 
-/// Returns the protocol versions of a relay that grants lossy circuits if `lossy` is true: version
-/// 4 of `Anabranch`, and those of [`PROTOCOLS`].
+/// Returns the protocol versions of a relay. They are those of [`PROTOCOLS`], and version 4 of
+/// `Anabranch` if `lossy` is true, that is, if the relay accepts lossy circuits.
 #[must_use]
 pub fn protocols(lossy: bool) -> String {
     match lossy {
@@ -76,27 +77,27 @@ pub struct Config {
     pub services: ServiceParams,
     /// Scheduler of the circuits of a link.
     pub policy: circuitmux::Kind,
-    /// True if streams may leave the network at this relay.
+    /// True if streams may connect to destinations outside the network through this relay.
     pub exit: bool,
-    /// Consensus parameters of sets of several circuits.
+    /// Consensus parameters for sets of several circuits.
     pub conflux: ConfluxParams,
-    /// Scheduler that distributes messages among the circuits of a set; `None` leaves the choice to
-    /// the client.
+    /// Scheduler that distributes messages among the circuits of a set; `None` if the client
+    /// chooses it.
     pub dealing: Option<Dealing>,
-    /// True if the relay answers BEGIN_DIR.
+    /// True if the relay accepts BEGIN_DIR, which opens a stream to its directory.
     pub directory: bool,
-    /// True if circuits may be extended to private and loopback addresses. This is for private
-    /// networks only.
+    /// True if the relay may extend circuits to private and loopback addresses. This is for
+    /// private networks only.
     pub allow_private: bool,
     /// Maximum number of queued cells of all circuits together.
     pub max_cells: usize,
     /// Maximum number of queued cells of one circuit for one link.
     pub max_queue: usize,
-    /// Maximum number of links from one address whose handshake is not complete.
+    /// Maximum number of links from one address with an incomplete handshake.
     pub max_half_open: usize,
     /// Maximum number of streams on one circuit.
     pub max_streams: usize,
-    /// True if the relay grants clients lossy cells (`docs/spec/lossy-circuits.md`).
+    /// True if the relay lets clients use lossy cells (`docs/spec/lossy-circuits.md`).
     pub lossy: bool,
 }
 
@@ -109,11 +110,11 @@ pub struct NetworkParams {
     pub padding: PaddingParams,
     /// Parameters of onion services.
     pub services: ServiceParams,
-    /// Parameters of sets of several circuits.
+    /// Parameters for sets of several circuits.
     pub conflux: ConfluxParams,
 }
 
-/// Settings of [`Config`] that may change while a relay runs.
+/// Settings of [`Config`] that may change while the relay is running.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Behaviour {
     /// See [`Config::exit`].
@@ -127,23 +128,23 @@ pub struct Behaviour {
 /// An event for the relay, other than events of links.
 #[derive(Debug)]
 pub enum Input {
-    /// A stream is connected to its destination, or its directory server is ready.
+    /// A stream is connected to its destination, or to its directory server.
     Connected {
         /// The stream.
         stream: StreamKey,
         /// The destination's address, and the time-to-live of its name in seconds; `None` for a
-        /// directory.
+        /// stream to a directory.
         reached: Option<(IpAddr, u32)>,
     },
-    /// A stream's destination has closed it, or cannot be reached. Data that the destination sent
-    /// before is sent to the client first.
+    /// A stream's destination has closed the connection, or cannot be reached. Data that the
+    /// destination has already sent is still sent to the client first.
     Ended {
         /// The stream.
         stream: StreamKey,
         /// Reason of the end.
         reason: EndReason,
     },
-    /// The exit policy refuses the address of a stream's destination.
+    /// The exit policy does not allow the address of a stream's destination.
     Refused {
         /// The stream.
         stream: StreamKey,
@@ -164,7 +165,7 @@ pub enum Input {
 pub enum Output {
     /// An action on a link.
     Link(LinkOutput),
-    /// A notification for the connection to a stream's destination.
+    /// A notification about a stream for the connection to its destination.
     Stream(StreamOutput),
     /// Connect a stream to its destination.
     Connect {
@@ -173,16 +174,16 @@ pub enum Output {
         /// The destination, as the client named it.
         begin: Begin,
     },
-    /// Open a stream to the directory for a client.
+    /// Open a stream from a client to the relay's directory.
     Directory {
         /// The stream.
         stream: StreamKey,
-        /// True if the circuit reaches this relay from another relay, so that the client's address
-        /// is unknown here.
+        /// True if the circuit comes from another relay, so that this relay does not know the
+        /// client's address.
         by_relay: bool,
     },
-    /// Look up the addresses of a name for a client, or the name of an address if `name` is in
-    /// in-addr.arpa.
+    /// Look up the addresses of a name for a client. If `name` is in in-addr.arpa, look up the
+    /// name of an address instead.
     Resolve {
         /// The lookup.
         stream: StreamKey,
@@ -224,60 +225,63 @@ pub struct Stats {
     pub lossy: LossyStats,
     /// Number of open circuits.
     pub circuits: usize,
-    /// Number of lanes (circuit IDs in use) on all links. Includes those of other shards' circuits
-    /// that continue on links of this shard.
+    /// Number of lanes (circuit IDs in use) on all links of this shard (parallel core of the
+    /// relay). It includes circuits that belong to other shards and continue on links of this
+    /// shard.
     pub lanes: usize,
     /// Number of open streams.
     pub streams: usize,
-    /// Number of sets that several circuits can join.
+    /// Number of sets that may have several circuits.
     pub sets: usize,
-    /// Number of circuits that are legs of sets.
+    /// Number of circuits that are legs of sets of several circuits.
     pub legs: usize,
-    /// Bytes buffered in sets: messages that wait for earlier ones or for their acknowledgement,
-    /// and cells that wait for a leg.
+    /// Bytes buffered in circuit sets: messages that wait for earlier ones or for their
+    /// acknowledgement, and cells that wait for a leg.
     pub reordered: usize,
-    /// Maximum number of bytes that ever waited in one set for earlier messages.
+    /// Largest number of bytes that ever waited in one circuit set for earlier messages.
     pub most_reordered: usize,
     /// Bytes that wait in streams over lossy cells, for a destination or for the client.
     pub lossy_kept: usize,
-    /// Smoothed round-trip times of linked legs, in microseconds.
+    /// Smoothed round-trip times of legs (parallel circuits) that both ends have linked, in
+    /// microseconds.
     pub leg_rtts: NumberSpread,
-    /// Congestion windows of legs, in cells.
+    /// Congestion windows of legs (parallel circuits), in cells.
     pub leg_windows: NumberSpread,
-    /// Number of cells in flight on all legs.
+    /// Number of cells in flight on all legs (parallel circuits).
     pub legs_inflight: u64,
     /// Number of queued cells.
     pub cells: usize,
     /// Largest congestion window of open circuits, in cells.
     pub window: u64,
-    /// Number of RELAY and RELAY_EARLY cells that were received, including those addressed to this
-    /// relay.
+    /// Number of RELAY and RELAY_EARLY cells received, including cells addressed to this relay.
     pub relayed: u64,
     /// Number of protocol violations by neighbours.
     pub violations: u64,
     /// Number of circuits closed because the memory for cells was full.
     pub out_of_memory: u64,
-    /// Numbers of PADDING cells received and sent.
+    /// Number of PADDING cells received, and number sent.
     pub padding: [u64; 2],
-    /// Number of links with numbered cells, which may arrive in any order.
+    /// Number of links with numbered cells, on which cells may arrive in any order.
     pub unordered_links: usize,
-    /// Number of cells on these links that arrived before their turn, since the start.
+    /// Number of cells on such links that arrived before an earlier cell of their circuit, since
+    /// the start.
     pub early_cells: u64,
     /// Number of open QUIC links.
     pub quic_links: usize,
     /// Number of circuits on open QUIC links.
     pub quic_circuits: usize,
-    /// Number of circuits that moved from a QUIC link to the link alongside it, since the start.
+    /// Number of circuits that have moved from a QUIC link to the TLS link alongside it, since the
+    /// start.
     pub moved_circuits: u64,
     /// Number of open links that were each opened for one circuit.
     pub dedicated_links: usize,
-    /// Number of circuits since the start that share another circuit's link, because the maximum
-    /// number of links was open.
+    /// Number of circuits since the start that had to share another circuit's link, because the
+    /// maximum number of links was open.
     pub shared_circuits: u64,
 }
 
 impl Stats {
-    /// Returns the combined statistics of two shards.
+    /// Returns the combined statistics of two shards (parallel cores of one relay).
     #[must_use]
     pub fn with(self, other: &Stats) -> Stats {
         Stats {
@@ -319,25 +323,26 @@ pub type Relay = Node<RelayRole>;
 /// State of a node in the role of a relay.
 pub struct RelayRole {
     config: Config,
-    /// Roles of the relay on links that it accepts, by the TLS certificate that it shows there. The
-    /// role of the present certificate is first, then that of the previous one.
+    /// Roles of the relay on links that it accepts. There is one for the present TLS certificate,
+    /// followed by one for the previous certificate.
     responders: Vec<Role>,
     initiator: Role,
     stats: Stats,
-    /// Index of this shard of the relay.
+    /// Index of this parallel core (shard) of the relay.
     shard: usize,
-    /// Introduction and rendezvous points of all shards of the relay.
+    /// Introduction and rendezvous points, shared by all parallel cores (shards) of the relay.
     points: Box<dyn PointTable>,
-    /// Sets of several circuits of all shards of the relay.
+    /// Sets of several circuits, shared by all parallel cores (shards) of the relay.
     sets: Box<dyn SetTable>,
-    /// Maximum number of links to one other relay, if each circuit that continues has a separate
-    /// link; `None` if circuits share links.
+    /// Maximum number of links to any one relay, if each circuit that continues to a next relay
+    /// gets a separate link. `None` if circuits share links.
     dedicated: Option<usize>,
 }
 
 impl Relay {
-    /// Returns a relay without links. `responder` authenticates it on links that it accepts, and
-    /// `initiator` on links that it opens. `rng` is its only source of randomness.
+    /// Returns a relay without links. The relay authenticates itself with `responder` on links
+    /// that it accepts, and with `initiator` on links that it opens. `rng` is its only source of
+    /// randomness.
     pub fn new(
         config: Config,
         responder: Role,
@@ -363,7 +368,7 @@ impl Relay {
         self.role.config.onion_keys = onion_keys;
     }
 
-    /// Sets the consensus parameters for new circuits, points and sets.
+    /// Sets the consensus parameters. They apply to new circuits, points and sets.
     pub fn set_network_params(&mut self, params: &NetworkParams) {
         let NetworkParams { circuits, padding, services, conflux } = params;
         self.role.config.params = Arc::clone(circuits);
@@ -371,21 +376,21 @@ impl Relay {
         self.set_padding(*padding);
     }
 
-    /// Sets the index of this shard, and the tables that all shards of the relay share. At a relay
-    /// of several shards, call this before any other method.
+    /// Sets the number of this shard, and the tables that all shards (parallel cores) of the relay
+    /// share. For a relay of several shards, call this before any other method.
     pub fn share(&mut self, shard: usize, points: Box<dyn PointTable>, sets: Box<dyn SetTable>) {
         self.role.shard = shard;
         (self.role.points, self.role.sets) = (points, sets);
     }
 
-    /// Opens a separate link to the next relay for each circuit from now on. At most `most` links
+    /// From now on, opens a separate link to the next relay for each circuit. At most `most` links
     /// lead to one relay; further circuits share these links.
     pub fn dedicate_links(&mut self, most: usize) {
         self.role.dedicated = Some(most);
     }
 
-    /// Changes settings from now on. If more than `max_cells` cells are queued, the circuits whose
-    /// cells have waited longest are closed.
+    /// Changes settings. If more than `max_cells` cells are queued, closes the circuits whose
+    /// cells have waited longest.
     pub fn set_behaviour(&mut self, behaviour: Behaviour) {
         let Behaviour { exit, allow_private, max_cells } = behaviour;
         (self.role.config.exit, self.role.config.allow_private) = (exit, allow_private);
@@ -393,17 +398,16 @@ impl Relay {
         self.relieve();
     }
 
-    /// Sets the roles in which we authenticate ourselves on links from now on. Called after the TLS
-    /// certificate or the signing key has changed. The previous `responder` stays in use on links
-    /// that show its certificate.
+    /// Sets the roles with which we authenticate ourselves on links from now on. Call this after
+    /// the TLS certificate or the signing key has changed. The previous `responder` stays in use
+    /// on links that were opened with its certificate.
     pub fn set_roles(&mut self, responder: Role, initiator: Role) {
         self.role.initiator = initiator;
         self.role.responders.insert(0, responder);
         self.role.responders.truncate(2);
     }
 
-    /// Returns the number of circuits created since the start. Unlike [`Relay::stats`] it costs
-    /// nothing.
+    /// Returns the number of circuits created since the start. It is faster than [`Relay::stats`].
     pub fn circuits_made(&self) -> u64 {
         self.role.stats.circuits_made
     }

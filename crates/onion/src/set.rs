@@ -1,8 +1,8 @@
-//! A set: the legs between this end and one other end, and the streams that take turns to send on
-//! them.
+//! A set: the circuits (legs) between this end and one other end, and the streams that take turns
+//! to send on them.
 //!
 //! Streams, their IDs and their turns belong to the set. Each leg is a circuit with its own keys,
-//! window, SENDME tags and queue. A set of one leg needs no scheduler; the state for several legs
+//! window, SENDME tags and queue. A set of one leg needs no scheduler. The state for several legs
 //! is [`Several`].
 
 use std::sync::Arc;
@@ -26,46 +26,50 @@ pub(crate) mod numbers;
 pub(crate) mod passing;
 mod several;
 
-/// Number of queued cells of a leg above which streams are not read (C tor's `cellq_high`).
+/// Number of queued cells of a leg (parallel circuit) above which no bytes are read from streams
+/// (C tor's `cellq_high`).
 pub(crate) const QUEUE_HIGH: usize = 256;
-/// Number of queued cells of a leg below which streams are read again.
+/// Number of queued cells of a leg (parallel circuit) below which bytes are read from streams
+/// again.
 pub(crate) const QUEUE_LOW: usize = 128;
 
-/// The streams between two ends, and the legs that carry them.
+/// The streams between two ends, and the circuits (legs) that carry them.
 pub(crate) struct Set {
     pub(crate) streams: Streams,
-    /// Streams over lossy cells; `None` if the circuit has no such cells.
+    /// Streams over lossy cells; `None` if the set's circuit carries no such cells.
     pub(crate) lossy: Option<Box<LossyStreams>>,
-    /// The circuits that carry the lossy cells, if there may be several. The ordered messages use
-    /// one of them, that of `route`.
+    /// The circuits that carry the lossy cells, if the set may have several. Messages that must
+    /// stay in order use only one of these circuits, which is in `route`.
     pub(crate) lossy_legs: Option<Box<LossyLegs>>,
     pub(crate) route: Route,
 }
 
 /// The circuit or circuits that carry a set's messages.
 pub(crate) enum Route {
-    /// One circuit, by its number in the core.
+    /// One circuit, identified by its number in the core.
     One(u32),
-    /// The legs of a set that can have several.
+    /// The legs of a set that can have several circuits.
     Several(Box<Several>),
 }
 
 impl Set {
-    /// Returns a set of one leg, given the result of the leg's handshake.
+    /// Returns a set with the one circuit `leg`. `agreed` is the result of the circuit's
+    /// handshake.
     pub(crate) fn new(side: Side, agreed: Agreed, params: &Arc<Params>, leg: u32) -> Set {
         let streams = Streams::new(side, agreed.sendme_inc.is_some(), params);
         let lossy = agreed.lossy.then(|| Box::new(LossyStreams::new(side)));
         Set { streams, lossy, lossy_legs: None, route: Route::One(leg) }
     }
 
-    /// Sets the congestion control of streams over lossy cells that begin from now on.
+    /// Sets the congestion control of streams over lossy cells that are opened from now on.
     #[must_use]
     pub(crate) fn with_congestion(mut self, congestion: Congestion) -> Set {
         self.lossy.iter_mut().for_each(|lossy| lossy.set_congestion(congestion));
         self
     }
 
-    /// Returns the next free ID for a stream that begins here; `None` if all are in use.
+    /// Returns the next free ID for a stream that is opened at this end; `None` if all IDs are in
+    /// use.
     pub(crate) fn next_id(&mut self) -> Option<u16> {
         for _ in 0..=u16::MAX {
             let id = self.streams.next_id()?;
@@ -76,14 +80,15 @@ impl Set {
         None
     }
 
-    /// Returns true if the set has lossy cells, one circuit, and never had a stream.
+    /// Returns true if several lossy circuits may be linked to this set. It must have lossy cells
+    /// and one circuit, and never had a stream.
     pub(crate) fn may_be_linked(&self) -> bool {
         let unused = self.lossy.as_ref().is_some_and(|lossy| !lossy.were_used());
         unused && self.lossy_legs.is_none() && !self.streams.were_used()
     }
 
-    /// Returns the circuit for the next lossy cell; `None` if there is none now. `slot` is that of
-    /// the leg that its connection has chosen, if it has.
+    /// Returns the circuit for the next lossy cell; `None` if no circuit is available now. `slot`
+    /// is the slot of the leg, if the stream's connection has already chosen one.
     pub(crate) fn choose_lossy(&mut self, now: Time, slot: Option<usize>) -> Option<u32> {
         match (&mut self.lossy_legs, &self.route) {
             (Some(legs), _) if legs.have_windows() => legs.circuit_at(slot.unwrap_or(0)),
@@ -94,7 +99,7 @@ impl Set {
     }
 
     /// Removes `circuit` from the legs that carry lossy cells. Returns false if no leg is left, or
-    /// the set never had several.
+    /// if the set cannot have several such legs.
     pub(crate) fn leave_lossy(&mut self, circuit: u32) -> bool {
         let Some(legs) = &mut self.lossy_legs else { return false };
         legs.lose(circuit);
@@ -105,7 +110,7 @@ impl Set {
         true
     }
 
-    /// Returns the state for several legs; `None` if the set can have only one.
+    /// Returns the state for several legs; `None` if the circuit set can have only one leg.
     pub(crate) fn several(&mut self) -> Option<&mut Several> {
         match &mut self.route {
             Route::One(_) => None,
@@ -113,18 +118,20 @@ impl Set {
         }
     }
 
-    /// Returns true if the set has one circuit and no streams, as at a relay in the middle of the
-    /// circuit.
+    /// Returns true if the set has one circuit and no streams. This is the case at a middle relay
+    /// of the circuit.
     pub(crate) fn is_idle(&self) -> bool {
         matches!(self.route, Route::One(_)) && self.lossy.is_none() && self.streams.are_idle()
     }
 
-    /// Returns true if the set's legs carry whole cells of a circuit that continues beyond them.
+    /// Returns true if the set's legs carry the cells of another circuit, which continues where
+    /// the legs join.
     pub(crate) fn is_merged(&self) -> bool {
         matches!(&self.route, Route::Several(several) if several.passing.is_some())
     }
 
-    /// Returns the number of linked legs; `None` if the set can have only one leg.
+    /// Returns the number of legs that both ends have linked; `None` if the circuit set can have
+    /// only one leg.
     pub(crate) fn linked(&self) -> Option<usize> {
         match &self.route {
             Route::One(_) => None,
@@ -132,9 +139,9 @@ impl Set {
         }
     }
 
-    /// Returns the leg for the next cells, their kind, and their maximum number; `None` if there is
-    /// nothing to send, or no leg has room. `waiting` is the approximate number of pending data
-    /// cells.
+    /// Returns the leg (parallel circuit) for the next cells, their kind, and how many cells to
+    /// send. Returns `None` if there is nothing to send, or if no leg has room. `waiting` is the
+    /// approximate number of pending data cells.
     pub(crate) fn choose(&mut self, now: Time, waiting: u64) -> Option<(PathId, Next, u64)> {
         let Set { streams, route: Route::Several(several), .. } = self else { return None };
         if let Some(is_data) = several.next_again() {
@@ -172,14 +179,15 @@ impl Set {
         Some((leg, next, 1))
     }
 
-    /// Returns the state of a leg's own queue, for the leg's congestion control. `queued` is the
-    /// number of cells that wait for the link.
+    /// Returns the state of the leg's queue for the congestion control of the leg (parallel
+    /// circuit). `queued` is the number of cells in this queue.
     pub(crate) fn outlet(&self, queued: usize) -> Outlet {
         let blocked = queued >= QUEUE_HIGH;
         Outlet { queued: queued as u64, blocked, wanting: self.streams.is_wanting() }
     }
 
-    /// Handles a message of a stream. [`Streams::comes_by`] has set the leg on which it arrived.
+    /// Handles a message of a stream. [`Streams::set_arrival_leg`] must have set the leg (parallel
+    /// circuit) on which the message arrived.
     ///
     /// # Errors
     /// Returns the violation if the other end broke the protocol.
@@ -197,8 +205,9 @@ impl Set {
     }
 }
 
-/// Returns the leg for the next data cells, and their number. If streams have a window on each leg,
-/// assigns one cell at a time, and only to a leg on which a stream with data has room.
+/// Returns the leg (parallel circuit) for the next data cells, and their number. If streams have a
+/// window on each leg, assigns only one cell at a time, to a leg on which a stream with data has
+/// room.
 fn assign(
     now: Time,
     streams: &mut Streams,

@@ -1,4 +1,5 @@
-//! Sets of several circuits that clients have linked at a relay, and the shard of each.
+//! Sets (parallel circuits) that clients have linked at a relay, with the shard of each. Shards
+//! are the parallel cores of a relay.
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -8,40 +9,42 @@ use digest::Digest;
 use crate::wire::conflux::SetNonce;
 use crate::wire::crypto::Sha256;
 
-/// Location of a set: its shard, and its number there.
+/// Location of a set: the parallel core (shard) that has it, and the set's number in that shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SetLocation {
-    /// The shard that owns the set.
+    /// The parallel core (shard) that owns the set.
     pub shard: usize,
-    /// The set's number in the shard.
+    /// The set's number in the parallel core (shard).
     pub set: u32,
 }
 
-/// A leg in transfer from one shard to another. Only a relay's core knows its actual type.
+/// A leg (one circuit of a set) that one shard transfers to another. Only the relay's core knows
+/// the actual type.
 pub type Orphan = Box<dyn Any + Send>;
 
-/// Sets of all shards of a relay, and legs in transfer between shards. A relay's core receives the
-/// table from its owner, because all shards of a relay share one table.
+/// Sets of all shards (parallel cores) of a relay, and legs that one shard transfers to another.
+/// Each core receives the table from its caller, because all shards of a relay share one table.
 pub trait SetTable: Send {
-    /// Adds the set with `nonce` at `place`. If there already is a set with this nonce, returns its
-    /// place instead.
+    /// Adds the circuit set with `nonce` at `place`. If there already is a set with this nonce,
+    /// changes nothing and returns the location of that set.
     fn enter(&mut self, nonce: &SetNonce, place: SetLocation) -> Option<SetLocation>;
 
-    /// Returns the place of the set with `nonce`.
+    /// Returns the location of the circuit set with `nonce`.
     fn find(&self, nonce: &SetNonce) -> Option<SetLocation>;
 
-    /// Removes a set that has ended.
+    /// Removes the circuit set with `nonce` at `place`, because it has ended.
     fn leave(&mut self, nonce: &SetNonce, place: SetLocation);
 
-    /// Stores a leg for another shard. Returns the number with which that shard fetches the leg.
+    /// Stores a leg for another parallel core (shard) of this relay. Returns a number that this
+    /// shard can use to fetch the leg.
     fn hand_over(&mut self, orphan: Orphan) -> u64;
 
-    /// Removes and returns the leg with the number `number`.
+    /// Removes and returns the leg (parallel circuit) with the number `number`.
     fn take_over(&mut self, number: u64) -> Option<Orphan>;
 }
 
-/// The table of a relay's sets. Sets are found by the digest of their nonce, because a nonce is a
-/// secret: the duration of a look-up reveals nothing about it.
+/// The table of a relay's sets. Sets are found by the digest of their nonce. A nonce is a secret,
+/// and the duration of a look-up by digest reveals nothing about it.
 #[derive(Default)]
 pub struct Sets {
     places: BTreeMap<[u8; 32], SetLocation>,

@@ -1,8 +1,9 @@
-//! A table for keys that are looked up again and again, as the links and circuits of cells are.
+//! A table for keys that are looked up very often, such as the links and circuits of cells.
 //!
-//! Values lie in slots, and a tree has the slot of each key. The slots of a few recent keys are
-//! remembered, so most look-ups do not search the tree. A neighbour that chooses its circuit IDs
-//! can only bring about searches, never long chains as in a hash table.
+//! Values are stored in slots, and a tree maps each key to its slot. The slots of a few recent
+//! keys are remembered, so that most look-ups do not search the tree. A neighbour chooses its
+//! circuit IDs. With a bad choice it can at most cause searches of the tree, but no long chains as
+//! in a hash table.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -12,7 +13,7 @@ const RECENT: usize = 16;
 
 /// A key of a [`SlotTable`].
 pub(crate) trait SlotKey: Copy + Ord {
-    /// Returns bits that differ for keys which are used at the same time.
+    /// Returns bits that are likely to differ between keys in use at the same time.
     fn hint(self) -> u32;
 }
 
@@ -27,7 +28,7 @@ pub(crate) struct SlotTable<K, V> {
     slots: Vec<Option<(K, V)>>,
     free: Vec<u32>,
     index: BTreeMap<K, u32>,
-    /// Slots of recent keys, by the keys' hints. A slot may have another key by now.
+    /// Slots of recent keys, by the keys' hints. Such a slot may contain another key by now.
     recent: [Cell<u32>; RECENT],
 }
 

@@ -1,5 +1,5 @@
-//! A stream at either end of a circuit: bytes that wait for cells, bytes that wait for a program,
-//! and the flow control that limits both kinds of bytes.
+//! One end of a stream: bytes that wait to be sent in cells, bytes that wait for the local
+//! program, and the flow control that limits both.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -21,10 +21,10 @@ mod windows;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StreamKey(pub u64);
 
-/// Maximum number of bytes of a stream that wait for cells.
+/// Maximum number of bytes of a stream that wait to be sent in cells.
 const OUTGOING: usize = 128 * DATA;
 
-/// Whether this side of the circuit is the client or the exit.
+/// Side of a circuit on which a stream's end is: client or exit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Side {
     Client,
@@ -34,7 +34,7 @@ pub(crate) enum Side {
 /// A violation by the peer on a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Broken {
-    /// More data than any window allows.
+    /// More data than the flow-control window allows.
     Flood,
     /// A message that is not allowed on this stream at this point.
     OutOfPlace,
@@ -42,62 +42,63 @@ pub(crate) enum Broken {
     Malformed,
 }
 
-/// A message of a stream that does not count as data.
+/// A message of a stream, other than data.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ControlMessage {
     pub(crate) command: RelayCommand,
     pub(crate) stream: u16,
     pub(crate) data: Vec<u8>,
-    /// The leg that the message concerns, on which it must be sent; `None` for any leg.
+    /// The leg (parallel circuit) that the message is about, and on which it must be sent; `None`
+    /// for any leg.
     pub(crate) by: Option<PathId>,
 }
 
 /// One end of a stream.
 pub(crate) struct Stream {
     pub(crate) key: StreamKey,
-    /// True if the stream is open: the peer has accepted it (at a client), or its destination is
-    /// connected (at an exit).
+    /// True if the stream is open. At a client, this means that the exit has accepted it; at an
+    /// exit, that the destination is connected.
     pub(crate) open: bool,
     side: Side,
     id: u16,
     outgoing: VecDeque<u8>,
-    /// Reason in the END message that follows the outgoing bytes; `None` if the program has not
-    /// closed the stream.
+    /// Reason in the END message that is sent after the outgoing bytes; `None` if the program has
+    /// not closed the stream.
     ending: Option<EndReason>,
     pub(crate) incoming: VecDeque<u8>,
     flow: Box<dyn Flow>,
-    /// True if the program waits until there is room for more bytes.
+    /// True if the program waits for room to write more bytes.
     starved: bool,
 }
 
 /// Kind of flow control of streams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StreamFlow {
-    /// Windows of a fixed size, opened by SENDMEs.
+    /// Windows of a fixed size, reopened by SENDMEs.
     Windows(StreamWindows),
     /// XON and XOFF, in addition to congestion control.
     Rates,
 }
 
-/// Flow control of a stream in both directions, and its messages to the peer. Each of the
-/// implementations [`Windows`], [`LegWindows`] and [`Rates`] has its own file. Cells arrive here
-/// without loss and in order.
+/// Flow control of a stream in both directions, and the messages that it sends to the peer. The
+/// implementations are [`Windows`], [`LegWindows`] and [`Rates`], each in a separate file.
+/// Received cells are passed in without loss and in order.
 trait Flow: Send {
-    /// Returns true if a DATA cell may be sent now on one of the legs `by`. Only [`LegWindows`]
-    /// considers the legs.
+    /// Returns true if a DATA cell may be sent now on at least one of the legs (parallel circuits)
+    /// `by`. Only [`LegWindows`] considers the legs.
     fn may_send(&mut self, now: Time, by: &[PathId]) -> bool;
 
-    /// Returns the time at which a stream that may not send now should be checked again; `None` if
-    /// waiting alone changes nothing.
+    /// Returns the time at which to check again whether the stream may send; `None` if the passing
+    /// of time changes nothing.
     fn wake_at(&self) -> Option<Time>;
 
-    /// Counts a DATA cell with `bytes` bytes that was sent on the leg `by`.
+    /// Counts a DATA cell with `bytes` bytes that was sent on the leg (parallel circuit) `by`.
     fn sent(&mut self, by: PathId, bytes: usize);
 
     /// Handles a received DATA cell.
     ///
     /// # Errors
-    /// The peer sent more data than it may.
+    /// Returns [`Broken`] if the peer sent more data than it may.
     fn received(
         &mut self,
         now: Time,
@@ -105,49 +106,49 @@ trait Flow: Send {
         replies: &mut Replies<'_>,
     ) -> Result<(), Broken>;
 
-    /// Handles a DATA cell that arrived before its turn. [`Flow::received`] is called for it later,
-    /// at its turn.
+    /// Handles a DATA cell that arrived before earlier messages of its circuit set.
+    /// [`Flow::received`] is called for it again after those have arrived.
     ///
     /// # Errors
-    /// As [`Flow::received`].
+    /// Returns the same errors as [`Flow::received`].
     fn received_early(&mut self, _: Time, _: Arrived, _: &mut Replies<'_>) -> Result<(), Broken> {
         Ok(())
     }
 
-    /// Pauses the peer if `rest` is true, or resumes it. `waiting` is the number of bytes that wait
-    /// for the program.
+    /// Asks the peer to pause if `rest` is true, or to resume otherwise. `waiting` is the number
+    /// of bytes that wait for the local program.
     fn rest(&mut self, now: Time, rest: bool, waiting: usize, replies: &mut Replies<'_>);
 
-    /// Notes that the program has read `bytes` bytes, and `waiting` bytes are left.
+    /// Notes that the local program has read `bytes` bytes, and that `waiting` bytes are left.
     fn consumed(&mut self, now: Time, bytes: usize, waiting: usize, replies: &mut Replies<'_>);
 
-    /// Handles a SENDME that arrived on the leg `by`.
+    /// Handles a SENDME that arrived on the leg (parallel circuit) `by`.
     ///
     /// # Errors
-    /// No SENDME is expected.
+    /// Returns [`Broken`] if no SENDME was expected.
     fn acknowledged(&mut self, by: PathId) -> Result<(), Broken>;
 
-    /// Handles XOFF (`None`), or XON with a rate in kilobytes a second (0: no limit).
+    /// Handles XOFF (`rate` is `None`), or XON with a rate in kilobytes a second (0: no limit).
     ///
     /// # Errors
-    /// The message is not allowed at this point.
+    /// Returns [`Broken`] if the message is not allowed at this point.
     fn set_rate(&mut self, now: Time, rate: Option<u32>) -> Result<(), Broken>;
 
-    /// Removes the state of a lost leg.
+    /// Removes the state of a lost leg (parallel circuit).
     fn lost(&mut self, _leg: PathId) {}
 }
 
-/// A received DATA cell; sizes are in bytes.
+/// Facts about a received DATA cell; sizes are in bytes.
 #[derive(Clone, Copy, Debug)]
 struct Arrived {
     /// Length of the cell's data.
     bytes: usize,
     /// Number of bytes that wait for the program, including this cell's data.
     waiting: usize,
-    /// Number of bytes that may arrive at once in addition to those of a window, because they
-    /// waited in the set for an earlier message.
+    /// Maximum excess of data over the window, in bytes. Data that waited in the circuit set for
+    /// an earlier message arrives at once, and so may exceed the window.
     burst: usize,
-    /// The leg on which the cell arrived; `None` if that leg is closed.
+    /// The leg (parallel circuit) on which the cell arrived; `None` if that leg is closed.
     by: Option<PathId>,
 }
 
@@ -163,14 +164,14 @@ impl Replies<'_> {
         self.say.push_back(ControlMessage { command, stream: self.stream, data, by: self.by });
     }
 
-    /// Returns the queue for messages that must be sent on `leg`.
+    /// Returns the queue for messages that must be sent on the leg (parallel circuit) `leg`.
     fn by(&mut self, leg: PathId) -> Replies<'_> {
         Replies { stream: self.stream, by: Some(leg), say: self.say }
     }
 }
 
 impl Stream {
-    /// Returns a stream that is being opened.
+    /// Returns a stream that is not open yet.
     pub(crate) fn new(
         key: StreamKey,
         id: u16,
@@ -196,8 +197,8 @@ impl Stream {
         }
     }
 
-    /// Takes as many of the program's `bytes` as there is room for. Returns the number of bytes
-    /// taken.
+    /// Accepts as many of the program's `bytes` as there is room for. Returns the number of bytes
+    /// accepted.
     pub(crate) fn write(&mut self, bytes: &[u8]) -> usize {
         let room =
             if self.ending.is_some() { 0 } else { OUTGOING.saturating_sub(self.outgoing.len()) };
@@ -213,38 +214,38 @@ impl Stream {
         self.starved && self.ending.is_none()
     }
 
-    /// Notes that the program has closed the stream. END with `reason` will follow the outgoing
+    /// Notes that the program has closed the stream. END with `reason` is sent after the outgoing
     /// bytes.
     pub(crate) fn end(&mut self, reason: EndReason) {
         self.ending = Some(reason);
     }
 
-    /// Returns true if there is data to send, and a DATA cell may be sent now on one of the legs
-    /// `by`.
+    /// Returns true if there is data to send, and a DATA cell may be sent now on at least one of
+    /// the legs (parallel circuits) `by`.
     pub(crate) fn has_data(&mut self, now: Time, by: &[PathId]) -> bool {
         self.is_wanting() && self.flow.may_send(now, by)
     }
 
-    /// Returns true if there are bytes to send, whether or not they may be sent now.
+    /// Returns true if there are bytes to send, even if they may not be sent now.
     pub(crate) fn is_wanting(&self) -> bool {
         look();
         self.may_begin() && !self.outgoing.is_empty()
     }
 
-    /// Returns true if bytes may be sent at all. A client need not wait for the exit's answer: its
-    /// bytes may follow BEGIN directly.
+    /// Returns true if the stream may send bytes at all. At a client it may do so before the
+    /// exit's answer: bytes may follow BEGIN directly.
     fn may_begin(&self) -> bool {
         self.open || self.side == Side::Client
     }
 
-    /// Returns the time at which a stream that may not send now should be checked again; `None` if
-    /// waiting alone changes nothing.
+    /// Returns the time at which to check again whether the stream may send; `None` if the passing
+    /// of time changes nothing.
     pub(crate) fn wake_at(&self) -> Option<Time> {
         if self.is_wanting() { self.flow.wake_at() } else { None }
     }
 
-    /// Writes the stream's next bytes into `data`, for a DATA cell on the leg `by`. Returns their
-    /// number, and `true` if the program may write again.
+    /// Writes the stream's next bytes into `data`, for a DATA cell on the leg (parallel circuit)
+    /// `by`. Returns the number of bytes written, and `true` if the program may write again.
     pub(crate) fn fill(&mut self, by: PathId, data: &mut [u8]) -> (usize, bool) {
         let length = self.outgoing.len().min(data.len());
         let (front, back) = self.outgoing.as_slices();
@@ -258,27 +259,28 @@ impl Stream {
         (length, fed)
     }
 
-    /// Returns the number of bytes that wait for cells.
+    /// Returns the number of bytes that wait to be sent in cells.
     pub(crate) fn unsent(&self) -> usize {
         look();
         if self.may_begin() { self.outgoing.len() } else { 0 }
     }
 
-    /// Pauses the peer if `rest` is true, or resumes it.
+    /// Asks the peer to pause if `rest` is true, or to resume otherwise.
     pub(crate) fn rest(&mut self, now: Time, rest: bool, say: &mut VecDeque<ControlMessage>) {
         let waiting = self.incoming.len();
         self.flow.rest(now, rest, waiting, &mut Replies { stream: self.id, by: None, say });
     }
 
-    /// Returns the reason of the END message that is due, because all bytes before it are sent;
-    /// `None` if none is due.
+    /// Returns the reason in the END message, if END must be sent now because all bytes before it
+    /// are sent; else `None`.
     pub(crate) fn due_end(&self) -> Option<EndReason> {
         look();
         self.ending.filter(|_| self.outgoing.is_empty())
     }
 
-    /// Queues the data of a DATA cell for the program. The cell arrived on the leg `by`; `None` if
-    /// that leg is closed. Returns true if the program had nothing to read before.
+    /// Queues the data of a received DATA cell for the program. `by` is the leg (parallel circuit)
+    /// on which the cell arrived; `None` if that leg is closed. Returns true if the program had
+    /// nothing to read before.
     pub(crate) fn received(
         &mut self,
         now: Time,
@@ -294,8 +296,9 @@ impl Stream {
         Ok(woke)
     }
 
-    /// Notes a DATA cell of `bytes` bytes that arrived on leg `by` before its turn. `much_waits` is
-    /// true if the set's queue of waiting messages is at least half full.
+    /// Notes a DATA cell with `bytes` bytes that arrived on the leg `by` before earlier messages
+    /// of its circuit set. `much_waits` is true if the set's queue of waiting messages is at least
+    /// half full.
     pub(crate) fn received_early(
         &mut self,
         now: Time,
@@ -315,17 +318,17 @@ impl Stream {
         self.flow.consumed(now, bytes, waiting, &mut Replies { stream: self.id, by: None, say });
     }
 
-    /// Handles a SENDME of the stream that arrived on the leg `by`.
+    /// Handles a SENDME for the stream that arrived on the leg (parallel circuit) `by`.
     pub(crate) fn acknowledged(&mut self, by: PathId) -> Result<(), Broken> {
         self.flow.acknowledged(by)
     }
 
-    /// Removes the state of a lost leg.
+    /// Removes the state of a lost leg (parallel circuit).
     pub(crate) fn lost(&mut self, leg: PathId) {
         self.flow.lost(leg);
     }
 
-    /// Handles XOFF (`None`), or XON with a rate in kilobytes a second (0: no limit).
+    /// Handles XOFF (`rate` is `None`), or XON with a rate in kilobytes a second (0: no limit).
     pub(crate) fn set_rate(&mut self, now: Time, rate: Option<u32>) -> Result<(), Broken> {
         self.flow.set_rate(now, rate)
     }
@@ -342,7 +345,7 @@ thread_local! {
     static LOOKS: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
 }
 
-/// Returns the number of accesses to streams so far, by this thread.
+/// Returns the number of accesses to streams that this thread has made so far, in tests.
 #[cfg(test)]
 pub(crate) fn looks() -> u64 {
     LOOKS.get()

@@ -1,4 +1,5 @@
-//! The streams that one set of legs carries: they take turns to send cells.
+//! The streams of one set (a group of circuits between the same ends), which take turns to send
+//! cells.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::IpAddr;
@@ -18,83 +19,87 @@ use turns::Turns;
 
 mod turns;
 
-/// An event of a stream for its program.
+/// An event of a stream for the stream's local program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum StreamEvent {
-    /// The stream has bytes to read, and had none before.
+    /// The stream has bytes to read, after it had none.
     Readable(StreamKey),
-    /// The stream has room for bytes of the program, and had none before.
+    /// The stream has room for bytes from the program, after it had none.
     Room(StreamKey),
-    /// The peer closed the stream with this reason. The address is the one that the peer's exit
-    /// policy refuses, if any. The bytes are those not yet read.
+    /// The peer closed the stream for this reason. The address is given if the exit policy at the
+    /// peer does not allow it. The program has not read the bytes yet.
     Ended(StreamKey, EndReason, Option<IpAddr>, VecDeque<u8>),
     /// Our END message of the stream has been sent.
     Finished(StreamKey),
 }
 
-/// Kind of a message that fills a cell.
+/// Kind of a message that was written into a cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Filled {
-    /// A DATA message, which the window counts.
+    /// A DATA message, which counts for the flow-control window.
     Data,
-    /// Another message, which the window does not count.
+    /// A message that does not count for the flow-control window.
     Control,
 }
 
 /// Kind of the next message to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
-    /// A DATA message, which the window counts, and which a set numbers.
+    /// A DATA message, which counts for the flow-control window, and which a circuit set of
+    /// several legs numbers.
     Data,
-    /// Another message. `counted` is true if a set assigns a number to it. `by` is the leg on which
-    /// it must be sent, or `None` for any leg.
+    /// A message other than DATA. `counted` is true if a circuit set of several legs numbers it.
+    /// `by` is the leg on which it must be sent, or `None` for any leg.
     Control { counted: bool, by: Option<PathId> },
-    /// A message of a lost leg, which is sent again.
+    /// A message that was sent on a lost leg (parallel circuit), and is sent again.
     Again,
 }
 
-/// The slot of the only leg, in a set that has one leg.
+/// The slot of the only leg, in a circuit set that has one leg.
 pub(crate) const ONLY: PathId = PathId(0);
 
-/// The leg on which a message is sent.
+/// The leg (parallel circuit) on which a message is sent.
 #[derive(Clone, Copy)]
 pub(crate) struct OutLeg<'a> {
-    /// The leg's slot in the set.
+    /// The leg's slot in the circuit set.
     pub(crate) by: PathId,
     /// Format of messages in the leg's cells.
     pub(crate) format: Format,
-    /// True if the leg has room for a DATA cell.
+    /// True if the leg (parallel circuit) has room for a DATA cell.
     pub(crate) has_room: bool,
-    /// Bytes that precede the message's data.
+    /// Bytes that are placed before the message's data.
     pub(crate) prefix: &'a [u8],
 }
 
-/// The streams of one set.
+/// The streams of one circuit set.
 pub(crate) struct Streams {
     side: Side,
     flow: StreamFlow,
-    /// True if the set ever had a stream.
+    /// True if the circuit set ever had a stream.
     used: bool,
     params: Arc<Params>,
     streams: BTreeMap<u16, Stream>,
     turns: Turns,
-    /// The last ID that was assigned to a stream which began at this end.
+    /// The last ID that this end assigned to a stream.
     last_id: u16,
     say: VecDeque<ControlMessage>,
     happened: VecDeque<StreamEvent>,
-    /// Maximum excess of a stream's data over a window, in bytes. Data that waited for earlier
-    /// messages on other legs is delivered at once, and so may exceed it.
+    /// Maximum excess of a stream's data over its window, in bytes. Data that waited for earlier
+    /// messages on other legs (parallel circuits) is delivered at once, and so may exceed the
+    /// window.
     burst: usize,
-    /// The legs that take data now, if streams have a window on each leg.
+    /// The legs (parallel circuits) on which data may be sent now, if streams have a window on
+    /// each leg.
     open: Vec<PathId>,
-    /// The leg on which the message being handled arrived; `None` if that leg is closed.
+    /// The leg (parallel circuit) on which the present message arrived; `None` if that leg is
+    /// closed.
     arrival_leg: Option<PathId>,
-    /// Total bytes of stream data received, and sent.
+    /// Total bytes of stream data received, and total sent.
     pub(crate) carried: [u64; 2],
 }
 
 impl Streams {
-    /// Returns a set without streams.
+    /// Returns a state without streams.
     pub(crate) fn new(side: Side, congestion_control: bool, params: &Arc<Params>) -> Streams {
         let flow = match congestion_control {
             true => StreamFlow::Rates,
@@ -128,56 +133,58 @@ impl Streams {
         true
     }
 
-    /// Returns true if there ever was a stream, or a lookup.
+    /// Returns true if there ever was a stream or a name lookup.
     pub(crate) fn were_used(&self) -> bool {
         self.used
     }
 
-    /// Returns true if there is no stream, and no message or event of one waits.
+    /// Returns true if there are no streams, and no messages or events of streams wait.
     pub(crate) fn are_idle(&self) -> bool {
         self.streams.is_empty() && self.say.is_empty() && self.happened.is_empty()
     }
 
-    /// Returns true if circuits with congestion control carry the streams, so that there are no
-    /// SENDMEs of streams.
+    /// Returns true if the streams are on circuits with congestion control. Then there are no
+    /// SENDMEs for streams.
     pub(crate) fn have_congestion_control(&self) -> bool {
         self.flow == StreamFlow::Rates
     }
 
-    /// Sets the kind of windows for a set of `design`. Call this before the set has a stream.
+    /// Sets the kind of flow-control windows that the circuit set's `design` needs. Must be called
+    /// before the set has a stream.
     pub(crate) fn adopt(&mut self, design: Design) {
         if let StreamFlow::Windows(windows) = &mut self.flow {
             *windows = design.stream_windows();
         }
     }
 
-    /// Returns true if each stream has a window on each leg.
+    /// Returns true if each stream has a window on each leg (parallel circuit).
     pub(crate) fn have_leg_windows(&self) -> bool {
         self.flow == StreamFlow::Windows(StreamWindows::EachLeg)
     }
 
-    /// Sets the legs that can take data now.
+    /// Sets the legs (parallel circuits) on which data may be sent now.
     pub(crate) fn may_go_by(&mut self, legs: impl Iterator<Item = PathId>) {
         self.open.clear();
         self.open.extend(legs);
     }
 
-    /// Returns true if a stream may send data on `leg`.
+    /// Returns true if at least one stream may send data on `leg`.
     pub(crate) fn may_send_by(&mut self, now: Time, leg: PathId) -> bool {
         self.turns.wake(now);
         self.next_on(now, leg).is_some()
     }
 
-    /// Sets the leg on which the next messages arrived; `None` if that leg is closed.
+    /// Sets the leg (parallel circuit) on which the messages that are handled next arrived; `None`
+    /// if that leg is closed.
     pub(crate) fn set_arrival_leg(&mut self, leg: Option<PathId>) {
         self.arrival_leg = leg;
     }
 
-    /// Notes that `message` arrived on `leg` and waits for earlier messages. `much_waits` is true
-    /// if the queue of waiting messages is nearly full.
+    /// Notes that `message` arrived on `leg`, but waits for earlier messages. `much_waits` is true
+    /// if the queue of waiting messages is at least half full.
     ///
     /// # Errors
-    /// The peer sent more data than a window allows.
+    /// Returns [`Broken`] if the peer sent more data than a window allows.
     pub(crate) fn received_early(
         &mut self,
         now: Time,
@@ -191,7 +198,8 @@ impl Streams {
         stream.map_or(Ok(()), |stream| stream.received_early(now, came, much_waits, &mut self.say))
     }
 
-    /// Removes a lost leg, and the messages that must be sent on that leg.
+    /// Removes a lost leg (parallel circuit), and the messages that could only be sent on that
+    /// leg.
     pub(crate) fn lost(&mut self, leg: PathId) {
         self.say.retain(|say| say.by != Some(leg));
         self.streams.values_mut().for_each(|stream| stream.lost(leg));
@@ -200,12 +208,13 @@ impl Streams {
         }
     }
 
-    /// Sets the ID after which [`Streams::next_id`] looks for a free one.
+    /// Sets the ID after which [`Streams::next_id`] begins to look for a free ID.
     pub(crate) fn number_from(&mut self, last_id: u16) {
         self.last_id = last_id;
     }
 
-    /// Returns the next free ID for a stream that begins here; `None` if all are in use.
+    /// Returns the next free ID for a stream that is opened at this end; `None` if all IDs are in
+    /// use.
     pub(crate) fn next_id(&mut self) -> Option<u16> {
         let mut ids = (1..=u16::MAX).map(|step| self.last_id.wrapping_add(step));
         let id = ids.find(|id| *id != 0 && !self.streams.contains_key(id))?;
@@ -213,7 +222,8 @@ impl Streams {
         Some(id)
     }
 
-    /// Applies `act` to the stream with the ID `id`, if there is one, and returns the result.
+    /// Calls `act` with the stream that has the ID `id`, if there is one. Returns the result of
+    /// `act`.
     pub(crate) fn with<T>(&mut self, id: u16, act: impl FnOnce(&mut Stream) -> T) -> Option<T> {
         let stream = self.streams.get_mut(&id)?;
         let done = act(stream);
@@ -231,7 +241,7 @@ impl Streams {
         self.streams.len()
     }
 
-    /// Removes the stream `id` at once, and returns it.
+    /// Removes the stream `id` without sending anything, and returns it.
     pub(crate) fn remove(&mut self, id: u16) -> Option<Stream> {
         self.turns.note(id, None);
         self.streams.remove(&id)
@@ -243,12 +253,12 @@ impl Streams {
         std::mem::take(&mut self.streams).into_values()
     }
 
-    /// Queues a message that does not count as data.
+    /// Queues a message other than DATA.
     pub(crate) fn say(&mut self, command: RelayCommand, stream: u16, data: Vec<u8>) {
         self.say.push_back(ControlMessage { command, stream, data, by: None });
     }
 
-    /// Returns the next event of the streams.
+    /// Removes and returns the next event of the streams.
     pub(crate) fn happened(&mut self) -> Option<StreamEvent> {
         self.happened.pop_front()
     }
@@ -258,7 +268,7 @@ impl Streams {
         self.turns.is_wanting()
     }
 
-    /// Returns the time after `now` at which a stream limited to a rate may send again.
+    /// Returns the earliest time after `now` at which a stream with a limited rate may send again.
     pub(crate) fn wake_at(&mut self, now: Time) -> Option<Time> {
         self.turns.wake(now)
     }
@@ -271,7 +281,7 @@ impl Streams {
     }
 
     /// Handles a message that both ends may receive. Messages of a closed stream are ignored,
-    /// because they were in transit when it closed.
+    /// because the peer may have sent them before it knew of the closing.
     pub(crate) fn take(&mut self, now: Time, message: Message<'_>) -> Result<(), Broken> {
         let id = message.stream;
         if message.command == RelayCommand::END {
@@ -309,27 +319,27 @@ impl Streams {
         self.with(id, |stream| stream.set_rate(now, rate)).unwrap_or(Ok(()))
     }
 
-    /// Returns the number of pending data cells in this `format`; `u64::MAX` while a program has
-    /// more bytes than there is room for.
+    /// Returns the number of data cells to send in this `format`. Returns `u64::MAX` if a program
+    /// has more bytes to write than there is room for.
     pub(crate) fn waiting(&self, format: Format) -> u64 {
         let bytes = self.turns.unsent();
         bytes.map_or(u64::MAX, |bytes| bytes.div_ceil(format.data()) as u64)
     }
 
-    /// Asks the peer to pause sending on all streams if `rest` is true, or else to resume. Pause
-    /// while too many bytes wait for earlier messages on other legs.
+    /// Asks the peer to pause all streams if `rest` is true, or to resume them otherwise. Streams
+    /// pause while too many bytes wait for earlier messages on other legs (parallel circuits).
     pub(crate) fn rest(&mut self, now: Time, rest: bool) {
         for stream in self.streams.values_mut() {
             stream.rest(now, rest, &mut self.say);
         }
     }
 
-    /// Sets the maximum excess of a stream's data over a window, in bytes.
+    /// Sets the maximum excess of a stream's data over its window, in bytes.
     pub(crate) fn allow_burst(&mut self, bytes: usize) {
         self.burst = bytes;
     }
 
-    /// Returns the kind of message that [`Streams::fill`] would write now. DATA is considered only
+    /// Returns the kind of message that [`Streams::fill`] would write now. DATA is possible only
     /// if `data` is true.
     pub(crate) fn next(&mut self, now: Time, data: bool) -> Option<Next> {
         if let Some(ControlMessage { command, stream, by, .. }) = self.say.front() {
@@ -339,8 +349,8 @@ impl Streams {
         Some(if end.is_some() { Next::Control { counted: true, by: None } } else { Next::Data })
     }
 
-    /// Writes the next message into the body of a cell for this leg. Writes DATA only if the leg
-    /// has room.
+    /// Writes the next message into the body of a cell for this leg (parallel circuit). Writes
+    /// DATA only if the leg has room for data.
     pub(crate) fn fill(
         &mut self,
         now: Time,
@@ -374,9 +384,9 @@ impl Streams {
         Some(Filled::Data)
     }
 
-    /// Returns the stream whose turn it is, and the reason in its END message if END is due instead
-    /// of data. END messages are sent first: each stream has only one, and both ends keep state for
-    /// the stream until it is sent.
+    /// Returns the next stream that may send. The reason is given if the stream must send END, not
+    /// data. END messages are sent before data: each stream has only one, and both ends keep state
+    /// for the stream until it is sent.
     fn next_in_turn(&mut self, now: Time, data: bool) -> Option<(u16, Option<EndReason>)> {
         self.turns.wake(now);
         if let Some(id) = self.turns.next_ending() {
@@ -386,8 +396,8 @@ impl Streams {
         id.map(|id| (id, None))
     }
 
-    /// Returns the stream whose turn it is to send data. If streams have a window on each leg, this
-    /// is the next stream on the first leg of `open` on which any stream may send.
+    /// Returns the next stream that may send data. If streams have a window on each leg (parallel
+    /// circuit), it is taken from the first leg of `open` on which any stream may send.
     fn next_sending(&mut self, now: Time) -> Option<u16> {
         match self.have_leg_windows() {
             true => (0..self.open.len()).find_map(|place| self.next_on(now, self.open[place])),
@@ -395,8 +405,8 @@ impl Streams {
         }
     }
 
-    /// Returns the stream whose turn it is to send data on `leg`. Streams that may not send on this
-    /// leg are skipped until their state changes.
+    /// Returns the next stream that may send data on `leg`. Streams that may not send on this leg
+    /// (parallel circuit) are skipped until their state changes.
     fn next_on(&mut self, now: Time, leg: PathId) -> Option<u16> {
         let queue = self.queue_of(leg);
         let Streams { streams, turns, .. } = self;
@@ -410,14 +420,14 @@ impl Streams {
         None
     }
 
-    /// Returns the leg whose turns apply to a cell on `leg`: that leg itself if streams have a
-    /// window on each leg, else the same one for all legs.
+    /// Returns the leg (parallel circuit) whose queue of streams is used for a cell on `leg`. It
+    /// is `leg` itself if streams have a window on each leg, else one common leg.
     fn queue_of(&self, leg: PathId) -> PathId {
         if self.have_leg_windows() { leg } else { ONLY }
     }
 }
 
-/// Writes a message of a stream into the body of a cell. The message's data is `data`, in two
+/// Writes a message of a stream into the body of a cell. `data` has the message's data in two
 /// parts.
 pub(crate) fn write_pieces(
     format: Format,
@@ -477,7 +487,8 @@ mod tests {
         assert_eq!(end.happened(), Some(StreamEvent::Finished(StreamKey(2))));
     }
 
-    /// Fills what a stream's program has more of, always, and returns the streams of `count` cells.
+    /// Writes the streams in `busy` full before each cell. Returns the streams that sent `count`
+    /// cells, in order.
     fn streams_of(end: &mut Streams, busy: &[u16], count: usize) -> Vec<u16> {
         let cell = |_| {
             for id in busy {
@@ -574,7 +585,7 @@ mod tests {
         assert_eq!(end.happened(), None);
     }
 
-    /// An end with `idle` further streams that carry nothing.
+    /// Returns an end with `idle` additional streams that have no data.
     fn busy_end(idle: u16) -> Streams {
         let mut end = end(true);
         for id in 3..idle + 3 {
@@ -667,7 +678,8 @@ mod tests {
         assert_eq!([by(PathId(0), 600), by(PathId(1), 600)], [500, 500]);
     }
 
-    /// Sends `cells` by a leg, and returns their streams, fewer if the leg takes no more.
+    /// Sends at most `cells` cells on `leg`, and returns their streams. Stops if the leg (parallel
+    /// circuit) accepts no more.
     fn sent_by(end: &mut Streams, leg: PathId, cells: usize) -> Vec<u16> {
         let sent = |_| {
             let onto = OutLeg { by: leg, format: Format::V0, has_room: true, prefix: &[] };

@@ -1,5 +1,5 @@
-//! Tables of a core: circuits by reusable index, streams by keys that are never reused, and relays
-//! that are being dialled.
+//! Tables of a core: circuits by indexes that are reused, streams by keys that are never reused,
+//! and relays with the attempts to open links to them.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -9,7 +9,8 @@ use crate::stream::StreamKey;
 use crate::wire::extend::Target;
 use crate::wire::message::EndReason;
 
-/// A set's number in its core. It is used again after the set has ended.
+/// A circuit set's number in its core. After the set has ended, another set may get the same
+/// number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SetId(pub(crate) u32);
 
@@ -26,12 +27,13 @@ impl<T> Default for Slab<T> {
 }
 
 impl<T> Slab<T> {
-    /// Returns the number that the next inserted value gets.
+    /// Returns the index of the next value that is inserted.
     pub(crate) fn next_index(&self) -> u32 {
         self.free.last().copied().unwrap_or(self.values.len() as u32)
     }
 
-    /// Adds a value with the number [`Slab::next_index`], and returns that number.
+    /// Adds a value, and returns its index. [`Slab::next_index`] returns the same index before the
+    /// call.
     pub(crate) fn insert(&mut self, value: T) -> u32 {
         let index = self.next_index();
         match self.free.pop() {
@@ -55,7 +57,7 @@ impl<T> Slab<T> {
         Some(value)
     }
 
-    /// Iterates over all values with their numbers.
+    /// Iterates over all values with their indexes.
     pub(crate) fn numbered(&self) -> impl Iterator<Item = (u32, &T)> {
         self.values.iter().zip(0..).filter_map(|(value, index)| Some((index, value.as_ref()?)))
     }
@@ -66,7 +68,7 @@ impl<T> Slab<T> {
     }
 }
 
-/// The set and the ID of each stream, by the stream's key.
+/// The circuit set of each stream and the stream's ID there, by the stream's key.
 #[derive(Default)]
 pub(crate) struct StreamTable {
     places: BTreeMap<StreamKey, StreamState>,
@@ -75,14 +77,14 @@ pub(crate) struct StreamTable {
 
 /// State of a stream in the table.
 pub(crate) enum StreamState {
-    /// The stream is open and belongs to a set, with this ID.
+    /// The stream is open. It belongs to this circuit set and has this ID there.
     Live { set: SetId, id: u16 },
-    /// The peer has closed the stream, and the program has not read all bytes yet.
+    /// The peer has closed the stream, and the program has not read all of its bytes yet.
     Left { bytes: VecDeque<u8>, reason: EndReason },
 }
 
 impl StreamTable {
-    /// Adds the stream `id` of `set`, and returns its key.
+    /// Adds the stream that has the ID `id` in `set`, and returns its key.
     pub(crate) fn add(&mut self, set: SetId, id: u16) -> StreamKey {
         self.last += 1;
         let key = StreamKey(self.last);
@@ -90,7 +92,7 @@ impl StreamTable {
         key
     }
 
-    /// Returns the set and the ID of an open stream.
+    /// Returns the circuit set and the ID of the stream `key` if it is open.
     pub(crate) fn live(&self, key: StreamKey) -> Option<(SetId, u16)> {
         match self.places.get(&key)? {
             StreamState::Live { set, id } => Some((*set, *id)),
@@ -98,7 +100,7 @@ impl StreamTable {
         }
     }
 
-    /// Returns the unread bytes of a closed stream.
+    /// Returns the unread bytes of the stream `key`, if the peer has closed it.
     pub(crate) fn left(&self, key: StreamKey) -> Option<&VecDeque<u8>> {
         match self.places.get(&key)? {
             StreamState::Left { bytes, .. } => Some(bytes),
@@ -106,8 +108,8 @@ impl StreamTable {
         }
     }
 
-    /// Notes that the peer closed the stream `key`. Returns the reason if the program has nothing
-    /// left to read.
+    /// Notes that the peer closed the stream `key`. Returns the reason if the program has already
+    /// read all bytes.
     pub(crate) fn ended(
         &mut self,
         key: StreamKey,
@@ -122,8 +124,8 @@ impl StreamTable {
         None
     }
 
-    /// Removes bytes of a closed stream that the program has read. Returns the reason of the
-    /// closing if nothing is left.
+    /// Removes bytes of a closed stream that the program has read. Returns the reason for the
+    /// closing if no bytes are left.
     pub(crate) fn consumed(&mut self, key: StreamKey, bytes: usize) -> Option<EndReason> {
         let Some(StreamState::Left { bytes: left, reason }) = self.places.get_mut(&key) else {
             return None;
@@ -147,11 +149,11 @@ impl StreamTable {
     }
 }
 
-/// The relays that are being dialled, and the circuits that wait for each of them.
+/// The relays with attempts to open links to them, and the circuits that wait for each relay.
 #[derive(Default)]
 pub(crate) struct Dialling {
     targets: Vec<DialledRelay>,
-    /// Circuits that wait for a link with lossy cells.
+    /// Circuits that wait for a link that carries lossy cells.
     lossy: Vec<LossyWait>,
 }
 
@@ -162,7 +164,7 @@ struct LossyWait {
     until: Time,
 }
 
-/// A relay that is being dialled: links to it are being opened.
+/// A relay with attempts to open links to it.
 struct DialledRelay {
     target: Target,
     /// Circuits that wait for a link, in the order in which they began to wait.
@@ -188,8 +190,8 @@ impl Dialling {
     }
 
     /// Notes that an attempt to open a link to the relay `target` has succeeded or failed. Removes
-    /// and returns the attempt's share of the waiting circuits: their number divided by the number
-    /// of pending attempts, rounded up.
+    /// and returns some of the waiting circuits: their number divided by the number of attempts
+    /// that were pending before this outcome, rounded up.
     pub(crate) fn take(&mut self, target: &Target) -> Vec<u32> {
         let Some(place) = self.place(target) else { return Vec::new() };
         let DialledRelay { waiting, dials, .. } = &mut self.targets[place];
@@ -217,8 +219,8 @@ impl Dialling {
         self.lossy.iter().any(|wait| wait.target == *target)
     }
 
-    /// Removes and returns the circuits that wait for a link with lossy cells to a relay for which
-    /// `is_it` is true.
+    /// Removes and returns the circuits that wait for a link with lossy cells to certain relays:
+    /// those for which `is_it` returns true.
     pub(crate) fn take_lossy(&mut self, is_it: impl Fn(&Target) -> bool) -> Vec<u32> {
         let taken = self.lossy.extract_if(.., |wait| is_it(&wait.target));
         taken.map(|wait| wait.circuit).collect()

@@ -1,17 +1,17 @@
-//! Statistics of the connections below links, as the system reports them, for schedulers that use
-//! them.
+//! Statistics of the connections below links, as the operating system reports them, for
+//! schedulers.
 //!
-//! Statistics cost a system call, so they are requested only when a scheduler needs them, and at
-//! most once in [`FRESH`].
+//! Statistics cost a system call. So they are requested only when a scheduler needs them, and not
+//! again before they are older than [`FRESH`].
 
 use std::time::Duration;
 
 use anabranch_multipath::{LinkView, Time};
 
-/// Age below which statistics are fresh, and are not requested again.
+/// Age limit of statistics. Older statistics are requested again.
 const FRESH: Duration = Duration::from_millis(10);
-/// Binary logarithm of a span in nanoseconds: a span is 2^27 ns (134 ms). Recent cells are those of
-/// the last one to two spans.
+/// Binary logarithm of a period in nanoseconds: 2^27 ns (134 ms). Cells count as recent if they
+/// were sent in the present period or the previous one.
 const SPAN: u32 = 27;
 
 /// The last known statistics of the connection below a link.
@@ -22,14 +22,15 @@ pub(crate) struct Transport {
 }
 
 impl Transport {
-    /// Returns the statistics, with their age. Requests new ones if these are not fresh.
+    /// Returns the last known statistics, with their age. Requests new ones if they are older than
+    /// [`FRESH`].
     pub(crate) fn ask(&mut self, now: Time) -> Option<LinkView> {
         let seen = self.seen.map(|(at, view)| LinkView { age: now.since(at), ..view });
         self.asked |= seen.is_none_or(|view| view.age >= FRESH);
         seen
     }
 
-    /// Returns true if new statistics have been requested.
+    /// Returns true if new statistics are requested and have not arrived.
     pub(crate) fn is_asked(&self) -> bool {
         self.asked
     }
@@ -55,7 +56,7 @@ impl RecentCells {
         self.cells += 1;
     }
 
-    /// Returns the number of cells in the present span and the previous one.
+    /// Returns the number of cells sent in the present period and the previous one.
     pub(crate) fn cells(&self, now: Time) -> u32 {
         let RecentCells { cells, before, .. } = self.at(now);
         cells + before

@@ -9,49 +9,52 @@ use crate::wire::link::{self, Extensions};
 
 /// Link protocols of C tor that we support: 4 has wide circuit IDs, 5 has padding.
 const VERSIONS: [u16; 3] = [3, 4, 5];
-/// The versions of [`VERSIONS`] and this project's own version, offered on links that can use its
-/// extensions.
+/// The versions in [`VERSIONS`], and this project's version. They are offered on links that can
+/// use this project's extensions.
 const WITH_OURS: [u16; 4] = [3, 4, 5, WITH_CAPABILITIES];
-/// The only version offered on links with lanes, where no older version is in use.
+/// The only version offered on links with lanes (a separate order of cells for each circuit). On
+/// such links no older version is in use.
 const OVER_LANES: [u16; 1] = [WITH_PADDING];
-/// The link versions offered on links that have lanes (ordered streams that do not wait for each
-/// other) and can use this project's extensions.
+/// The link versions offered on links that have lanes (a separate order of cells for each circuit)
+/// and can use this project's extensions.
 const OVER_LANES_WITH_OURS: [u16; 2] = [WITH_PADDING, WITH_CAPABILITIES];
-/// Version 5 plus a CAPABILITIES cell from each end with the extensions it wants
-/// (`docs/spec/numbers.md`).
+/// Version 5 plus a CAPABILITIES cell from each end. The cell lists the extensions that its sender
+/// wants (`docs/spec/numbers.md`).
 const WITH_CAPABILITIES: u16 = 103;
 /// The first version with wide circuit IDs.
 const WITH_WIDE_IDS: u16 = 4;
 /// The first version with padding.
 const WITH_PADDING: u16 = 5;
 
-/// Capabilities of a link: properties of its carrier (TLS or QUIC), and the extensions that we
-/// want.
+/// Capabilities of a link: properties of the carrier (TLS or QUIC), and the extensions that we
+/// want to use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capabilities {
-    /// Each circuit has its own lane, such as a QUIC stream. The cells of a lane arrive in order,
-    /// independently of other lanes. Without lanes, all cells of the link have one order.
+    /// Each circuit has a separate lane, such as a QUIC stream. The cells of a lane arrive in
+    /// order, independently of other lanes. Without lanes, all cells of the link have one order.
     pub lanes: bool,
-    /// The carrier is reliable: all bytes of a lane arrive in the order in which they were sent, or
-    /// the link closes.
+    /// The carrier is reliable. All bytes that have a common order arrive in this order, or the
+    /// link closes.
     pub whole: bool,
     /// TLS records can be decrypted out of order, if the neighbour supports it too.
     pub early: bool,
-    /// A link with lanes may exist alongside this one, if the neighbour supports it too.
+    /// A QUIC link may run alongside this link, if the neighbour supports it too.
     pub beside: bool,
-    /// The link with lanes can also transfer cells that may be lost, if the neighbour supports it
-    /// too.
+    /// The link, which must have lanes, can also transfer cells that may be lost, if the neighbour
+    /// supports it too.
     pub lossy: bool,
 }
 
 impl Capabilities {
-    /// Capabilities of a link over a byte stream: all cells in one order, and no extension.
+    /// Capabilities of a link over a byte stream: all cells have one order, and there are no
+    /// extensions.
     pub const ORDERED: Capabilities =
         Capabilities { lanes: false, whole: true, early: false, beside: false, lossy: false };
-    /// Capabilities of a link with lanes.
+    /// Capabilities of a link with lanes (a separate order of cells for each circuit) and without
+    /// extensions.
     pub const LANES: Capabilities = Capabilities { lanes: true, ..Capabilities::ORDERED };
 
-    /// Returns the link protocols to name in VERSIONS.
+    /// Returns the link protocols to list in VERSIONS.
     pub(super) fn versions(self) -> &'static [u16] {
         match (self.lanes, self.wanted()) {
             (true, wanted) if wanted.any() => &OVER_LANES_WITH_OURS,
@@ -61,8 +64,8 @@ impl Capabilities {
         }
     }
 
-    /// Returns the extensions that VERSIONS and CAPABILITIES are to negotiate: lossy cells on links
-    /// with lanes, the others on links without.
+    /// Returns the extensions to negotiate by VERSIONS and CAPABILITIES. On links with lanes this
+    /// can be lossy cells, on other links the other extensions.
     fn wanted(self) -> Extensions {
         let is_stream = !self.lanes;
         Extensions {
@@ -76,11 +79,11 @@ impl Capabilities {
 /// State of the negotiation at one end of a link.
 pub(super) struct Negotiation {
     ours: Extensions,
-    /// Link protocols that we support (`versions`), and the agreed one, which is 0 before it is
-    /// known.
+    /// Link protocols that we support (`versions`), and the agreed protocol. The latter is 0 until
+    /// it is known.
     versions: &'static [u16],
     version: u16,
-    /// Extensions that the neighbour wants, once its CAPABILITIES cell has arrived.
+    /// Extensions that the neighbour wants; `None` until its CAPABILITIES cell has arrived.
     theirs: Option<Extensions>,
 }
 
@@ -95,13 +98,13 @@ impl Negotiation {
         self.versions = versions;
     }
 
-    /// Returns the link protocols that we speak.
+    /// Returns the link protocols that we support.
     pub(super) fn versions(&self) -> &'static [u16] {
         self.versions
     }
 
-    /// Returns the width of circuit IDs in the agreed protocol. Before the agreement it is two
-    /// bytes, as in VERSIONS.
+    /// Returns the number of bytes of circuit IDs in the agreed protocol. Before a protocol is
+    /// agreed, it is two, as in VERSIONS.
     pub(super) fn width(&self) -> Width {
         if self.version < WITH_WIDE_IDS { Width::Two } else { Width::Four }
     }
@@ -111,23 +114,23 @@ impl Negotiation {
         self.version >= WITH_PADDING
     }
 
-    /// Returns true if both ends send CAPABILITIES in the agreed protocol.
+    /// Returns true if both ends must send CAPABILITIES in the agreed protocol.
     pub(super) fn has_capabilities(&self) -> bool {
         self.version == WITH_CAPABILITIES
     }
 
-    /// Returns the body of our CAPABILITIES cell, if the agreed protocol has one.
+    /// Returns the body of our CAPABILITIES cell, if the agreed protocol has such a cell.
     pub(super) fn capabilities(&self) -> Option<[u8; 2]> {
         self.has_capabilities().then(|| link::put_capabilities(self.ours))
     }
 
-    /// Returns the extensions that both ends want; none before the neighbour's CAPABILITIES has
-    /// arrived.
+    /// Returns the extensions that both ends want. Before the neighbour's CAPABILITIES cell has
+    /// arrived, there are none.
     pub(super) fn agreed(&self) -> Extensions {
         self.theirs.map_or(Extensions::default(), |theirs| self.ours.and(theirs))
     }
 
-    /// Returns true once the neighbour has sent its part of the negotiation, so that NETINFO may
+    /// Returns true once the neighbour has sent all cells of the negotiation, so that NETINFO may
     /// follow.
     pub(super) fn is_done(&self) -> bool {
         !self.has_capabilities() || self.theirs.is_some()
@@ -142,7 +145,7 @@ impl Negotiation {
         Ok(())
     }
 
-    /// Takes the body of the neighbour's CAPABILITIES cell.
+    /// Handles the body of the neighbour's CAPABILITIES cell.
     ///
     /// # Errors
     /// [`Fault::OutOfPlace`] for a second cell, [`Fault::Malformed`] for a wrong length.
@@ -166,7 +169,8 @@ mod tests {
     use crate::wire::cell::{self, Cells};
     use crate::wire::link::Info;
 
-    /// The cells that a channel has to say, of link protocol 4 and later.
+    /// Returns the commands of the cells in the channel's outbox, in the format of link protocol 4
+    /// and later.
     fn said(channel: &mut Channel) -> Vec<Command> {
         let mut bytes = std::mem::take(&mut channel.outbox);
         let first = if channel.stage == Stage::Versions { Width::Two } else { channel.width() };
@@ -178,7 +182,7 @@ mod tests {
         commands
     }
 
-    /// A responder that wants all, and has heard VERSIONS of these.
+    /// Returns a responder that wants all extensions, after it received VERSIONS with `versions`.
     fn asked(versions: &[u16]) -> Channel {
         let mut responder = wanting_all(Role::Responder(credentials(2)));
         let body = link::put_versions(versions);
@@ -196,7 +200,7 @@ mod tests {
         Channel::new(role, Start { capabilities, ..start(None) })
     }
 
-    /// Gives a channel a fixed-length cell.
+    /// Passes a fixed-length cell to a channel.
     fn hears(channel: &mut Channel, command: Command, body: &[u8]) -> Result<CellOutcome, Fault> {
         let mut bytes = Vec::new();
         cell::put_fixed(&mut bytes, 0, command, body);

@@ -4,7 +4,7 @@ use digest::Digest;
 
 use crate::wire::crypto::Sha256;
 
-/// A running SHA-256 digest of cells, until it is closed.
+/// A SHA-256 digest over cells. Cells can be added until the digest is closed.
 #[derive(Clone, Default)]
 pub(super) struct Transcript {
     running: Sha256,
@@ -20,14 +20,14 @@ impl Transcript {
         }
     }
 
-    /// Closes the transcript: it ignores later cells.
+    /// Closes the transcript. Cells that are added later are ignored.
     pub(super) fn close(&mut self) {
         if self.closed.is_none() {
             self.closed = Some(self.running.clone().finalize().into());
         }
     }
 
-    /// Returns the digest of the cells up to `close`, or of all cells so far.
+    /// Returns the digest of the cells before `close`, or of all cells so far if it is not closed.
     pub(super) fn digest(&self) -> [u8; 32] {
         self.closed.unwrap_or_else(|| self.running.clone().finalize().into())
     }

@@ -1,6 +1,6 @@
 //! Moves the circuits of a broken QUIC link to the TLS link alongside it
 //! (`docs/spec/quic-links.md`). Copies of sent cells are kept until the neighbour acknowledges
-//! them. After the move the circuits' cells travel inside cells of the TLS link.
+//! them. After the move, cells of these circuits are sent inside cells of the TLS link.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,55 +13,59 @@ use crate::wire::cell::{CELL, Command};
 use crate::wire::link::{COUNTS_IN_CELL, CellCount, Identity, TlsLinkToken, put_counts, put_move};
 use crate::wire::message::DestroyReason;
 
-/// Maximum QUIC links alongside one TLS link, counting closed ones whose circuits moved to it.
+/// Maximum number of QUIC links alongside one TLS link. It includes closed QUIC links whose
+/// circuits moved to the TLS link.
 const MOST_BESIDE: usize = 8;
-/// Maximum number of copies of unacknowledged cells that one link keeps. Above it, the link sends
-/// its cells without the detour again. An honest neighbour acknowledges cells within a round trip,
-/// and so never causes this.
+/// Maximum number of copies of unacknowledged cells that one link keeps. If there are more, all of
+/// them are dropped, and the link's circuits cannot move any more. A correct neighbour
+/// acknowledges cells within a round trip, and so never causes this.
 const MOST_KEPT: usize = 16_384;
-/// Number of received cells after which the neighbour is sent an acknowledgement.
+/// Number of received cells after which an acknowledgement is sent to the neighbour.
 const SAY: usize = 48;
-/// Maximum number of counts in one MOVE cell.
+/// Maximum number of circuits with their counts in one MOVE cell.
 const COUNTS_IN_MOVE: usize = 1_000;
-/// Maximum number of circuits in a link's list of moving circuits: as many as a link may have.
+/// Maximum number of circuits in a link's list of moving circuits. This is also the maximum number
+/// of circuits on a link.
 const MOST_LISTED: usize = 1 << 16;
 
-/// Counts of a lane's received and acknowledged cells.
+/// Numbers of received cells and acknowledged cells of a lane (one circuit on a link).
 #[derive(Default)]
 pub(super) struct Delivery {
     /// Number of received cells.
     received: u32,
-    /// Number of sent cells that the neighbour has acknowledged. Copies of the later cells are in
-    /// `kept`.
+    /// Number of sent cells that the neighbour has acknowledged. Copies of the cells sent after
+    /// these are in `kept`.
     acknowledged: u32,
     pub(super) kept: Queue,
 }
 
-/// State for moving the circuits of a QUIC link if it breaks.
+/// State for moving the circuits of a QUIC link to the TLS link alongside it, in case the QUIC
+/// link breaks.
 pub(super) struct Detour {
     beside: LinkId,
     number: u32,
     stage: Stage,
-    /// Number of copies of sent cells, over all lanes. A copy is kept until its cell is
-    /// acknowledged.
+    /// Number of copies of sent cells on all lanes. A copy is kept until its cell is acknowledged.
     pub(super) kept: usize,
-    /// Lanes with received cells that we have not acknowledged yet (`unsaid`), and the number of
-    /// these cells (`came`).
+    /// Lanes (circuits on the link) with received cells that we have not acknowledged yet
+    /// (`unsaid`), and the number of these cells (`came`).
     unsaid: BTreeSet<u32>,
     came: usize,
     /// True if a timer for the next acknowledgement is set.
     timed: bool,
-    /// Counts of received cells by circuit, from the part of the neighbour's list that has arrived.
+    /// Numbers of received cells by circuit, from the parts of the neighbour's list that have
+    /// arrived.
     listed: BTreeMap<u32, u32>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    /// Cells of the circuits use the QUIC link.
+    /// The circuits use the QUIC link.
     Beside,
-    /// Cells of the circuits use neither link: our list is sent, and the neighbour's is incomplete.
+    /// The circuits are moving and use neither link. We have sent our list, and the neighbour's
+    /// list is incomplete.
     Moving,
-    /// Cells of the circuits use the link alongside.
+    /// The circuits have moved, and use the TLS link alongside the QUIC link.
     Moved,
 }
 
@@ -72,7 +76,8 @@ impl Detour {
     }
 }
 
-/// Error for invalid counts from a neighbour: of received cells, or of circuits that move.
+/// Error for invalid numbers in a neighbour's cell: numbers of received cells, of moving circuits,
+/// or of QUIC links.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BadCount;
 
@@ -82,24 +87,25 @@ impl Link {
         self.detour.as_ref().is_some_and(|detour| detour.stage != Stage::Beside)
     }
 
-    /// Returns the link that takes over the circuits, whether they have moved already or are
-    /// moving.
+    /// Returns the link that takes over the circuits, after or during their move; `None` if they
+    /// use the QUIC link.
     pub(super) fn carrier(&self) -> Option<LinkId> {
         self.detour.as_ref().filter(|detour| !detour.keeps()).map(|detour| detour.beside)
     }
 
-    /// Returns true if copies of sent cells are kept, so that circuits may move.
+    /// Returns true if copies of sent cells are kept, so that circuits can move to another link.
     pub(crate) fn keeps_copies(&self) -> bool {
         self.detour.as_ref().is_some_and(|detour| detour.keeps())
     }
 
-    /// Returns true if there are more than `MOST_KEPT` copies, so that the detour is to be given
-    /// up.
+    /// Returns true if there are more than `MOST_KEPT` copies. Then the caller must drop all
+    /// copies.
     pub(super) fn keeps_too_much(&self) -> bool {
         self.detour.as_ref().is_some_and(|detour| detour.kept > MOST_KEPT)
     }
 
-    /// Returns true if cells of the link's circuits may be sent over the link alongside it.
+    /// Returns true if the link's circuits have moved, so that their cells may be sent over the
+    /// link alongside.
     fn takes_turns(&self) -> bool {
         self.detour.as_ref().is_some_and(|detour| detour.stage == Stage::Moved)
     }
@@ -137,8 +143,8 @@ impl Channels {
     }
 
     /// Pairs `quic`, which we opened to a relay, with a TLS link to the same relay. Returns the
-    /// number of `quic` on the TLS link, and the token that names the TLS link. Returns zeros if no
-    /// link can take the circuits of `quic`.
+    /// number that `quic` has on the TLS link, and the token that identifies the TLS link. Returns
+    /// zeros if the circuits of `quic` cannot move to any link.
     pub(crate) fn pair_with_tls(&mut self, quic: LinkId, to: &Identity) -> (u32, TlsLinkToken) {
         let usable = |link: &Link| {
             let token = link.beside.map(|beside| beside.token).unwrap_or_default();
@@ -158,8 +164,9 @@ impl Channels {
         (number, beside.token)
     }
 
-    /// Pairs `quic` with the link that the neighbour names by `token`. Returns `number`, or 0 if
-    /// this core has no such link or the link cannot take the circuits of `quic`.
+    /// Pairs `quic` with the link that the neighbour identifies by `token`. Returns `number`.
+    /// Returns 0 instead if this core has no such link, or if the circuits of `quic` cannot move
+    /// to it.
     ///
     /// # Errors
     /// The number was already used for another QUIC link.
@@ -183,8 +190,7 @@ impl Channels {
         Ok(number)
     }
 
-    /// Handles the neighbour's answer to our request to pair the QUIC link with the link that we
-    /// named.
+    /// Handles the neighbour's answer to our request to pair the QUIC link with a TLS link.
     ///
     /// # Errors
     /// The answer has another number than our request.
@@ -218,7 +224,7 @@ impl Channels {
         }
     }
 
-    /// Unpairs the QUIC link `quic` from the link alongside it.
+    /// Ends the pairing of the QUIC link `quic` with the link alongside it.
     pub(super) fn forget_detour(&mut self, quic: LinkId, detour: Option<Box<Detour>>) {
         let Some(detour) = detour else { return };
         if let Some(link) = self.links.get_mut(&detour.beside) {
@@ -227,8 +233,8 @@ impl Channels {
         }
     }
 
-    /// Gives up the detour of a QUIC link: the copies of its cells are dropped, and its circuits
-    /// cannot move.
+    /// Drops the copies of cells of the link `quic`. After that, the circuits of this link cannot
+    /// move to another link.
     pub(crate) fn renounce(&mut self, quic: LinkId) {
         let Some(link) = self.links.get_mut(&quic) else { return };
         let detour = link.detour.take_if(|detour| detour.keeps());
@@ -238,7 +244,8 @@ impl Channels {
         self.forget_detour(quic, detour);
     }
 
-    /// Gives up the detour of the QUIC link with the most copies; returns false if none has any.
+    /// Drops the copies of cells of the QUIC link that has the most. After that, the circuits of
+    /// this link cannot move any more. Returns false if no link has any copies.
     pub(crate) fn renounce_most(&mut self) -> bool {
         let kept = |link: &Link| {
             let detour = link.detour.as_ref().filter(|detour| detour.keeps());
@@ -248,8 +255,8 @@ impl Channels {
         most.map(|(_, id)| self.renounce(id)).is_some()
     }
 
-    /// Counts a received cell of `lane`. Returns true if the caller must set a timer for the
-    /// acknowledgement.
+    /// Counts a received cell of `lane` (one circuit on a link). Returns true if the caller must
+    /// set a timer for the acknowledgement.
     pub(crate) fn count_received(&mut self, lane: Lane) -> bool {
         let Some(link) = self.links.get_mut(&lane.link) else { return false };
         let detour = link.detour.as_deref_mut().filter(|detour| detour.keeps());
@@ -294,7 +301,7 @@ impl Channels {
     /// Handles the neighbour's acknowledgement: drops the copies of the acknowledged cells.
     ///
     /// # Errors
-    /// More cells are acknowledged than were sent.
+    /// The neighbour acknowledged more cells than were sent.
     pub(crate) fn arrived(
         &mut self,
         id: LinkId,
@@ -315,8 +322,9 @@ impl Channels {
         Ok(())
     }
 
-    /// Starts to move the circuits of a QUIC link to the link alongside it, and sends the list of
-    /// these circuits with the counts of their received cells. Returns false if they cannot move.
+    /// Starts to move the circuits of a QUIC link to the link alongside it. Sends the list of
+    /// these circuits, with the number of cells received on each. Returns false if the circuits
+    /// cannot move.
     pub(crate) fn start_move(&mut self, quic: LinkId) -> bool {
         let Some(link) = self.links.get_mut(&quic) else { return false };
         let Some(detour) = link.detour.as_deref_mut().filter(|detour| detour.keeps()) else {
@@ -353,10 +361,10 @@ impl Channels {
     }
 
     /// Adds `counts` to the neighbour's list of moving circuits. If this part `ends` the list,
-    /// returns the owners of the circuits that are lost.
+    /// completes the move and returns the owners of the circuits that are lost.
     ///
     /// # Errors
-    /// The counts are invalid, or no list was expected.
+    /// The numbers are invalid, or no list was expected.
     pub(crate) fn listed(
         &mut self,
         quic: LinkId,
@@ -376,8 +384,8 @@ impl Channels {
         if ends { self.finish_move(quic) } else { Ok(Vec::new()) }
     }
 
-    /// Completes the move once the lists of both ends are known. Unacknowledged cells are sent
-    /// again over the other link, ahead of queued ones. Returns the owners of circuits that the
+    /// Completes the move, once each end has the other's list. Unacknowledged cells are sent again
+    /// over the other link, ahead of queued cells. Returns the owners of circuits that the
     /// neighbour has closed.
     fn finish_move(&mut self, quic: LinkId) -> Result<Vec<Owner>, BadCount> {
         let Some(link) = self.links.get_mut(&quic) else { return Ok(Vec::new()) };
@@ -428,7 +436,7 @@ impl Channels {
         Ok(lost)
     }
 
-    /// Reports to the neighbour that no circuit of the QUIC link `number` continues.
+    /// Reports to the neighbour that all circuits of the QUIC link `number` are closed.
     pub(crate) fn send_move_over(&mut self, id: LinkId, number: u32) {
         if let Some(link) = self.links.get_mut(&id) {
             link.channel.send_long(Command::MOVE_OVER, &number.to_be_bytes());
@@ -436,21 +444,21 @@ impl Channels {
         }
     }
 
-    /// Returns the link that takes over the circuits of `quic`, whether they have moved already or
-    /// are moving, and the number of `quic` on that link.
+    /// Returns the link that takes over the circuits of `quic`, after or during their move, and
+    /// the number that `quic` has on that link.
     pub(crate) fn moved_to(&self, quic: LinkId) -> Option<(LinkId, u32)> {
         let detour = self.links.get(&quic)?.detour.as_ref().filter(|detour| !detour.keeps())?;
         Some((detour.beside, detour.number))
     }
 
-    /// Returns true while the circuits of `quic` are moving, until the neighbour's list is
-    /// complete.
+    /// Returns true while the circuits of `quic` are moving. This lasts until the neighbour's list
+    /// is complete.
     pub(crate) fn is_moving(&self, quic: LinkId) -> bool {
         let detour = self.links.get(&quic).and_then(|link| link.detour.as_ref());
         detour.is_some_and(|detour| detour.stage == Stage::Moving)
     }
 
-    /// Closes each QUIC link whose circuits moved to the link `id` and have all been closed.
+    /// Closes each QUIC link whose circuits moved to the link `id` and are all closed now.
     pub(crate) fn tidy(&mut self, id: LinkId) {
         let Some(link) = self.links.get(&id).filter(|link| !link.moved.is_empty()) else { return };
         let is_over = |id: &LinkId| {
@@ -463,7 +471,8 @@ impl Channels {
         }
     }
 
-    /// Returns true if links whose circuits moved to this one have something to send.
+    /// Returns true if there is something to send for circuits that moved to the link `id` from
+    /// other links.
     pub(super) fn moved_have_cells(&mut self, id: LinkId) -> bool {
         let moved = self.links.get(&id).map(|link| link.moved.clone()).unwrap_or_default();
         moved.iter().any(|id| {
@@ -472,8 +481,8 @@ impl Channels {
         })
     }
 
-    /// Appends to `out` the next cell of the link `id`, or of a link whose circuits moved to it.
-    /// These links take turns.
+    /// Appends a cell to `out`: the next cell of the link `id`, or of a link whose circuits moved
+    /// to it. These links take turns.
     pub(super) fn pop_in_turn(&mut self, now: Time, id: LinkId, out: &mut Vec<u8>) -> Popped {
         let Some(link) = self.links.get(&id) else { return Popped::Nothing };
         let (moved, turn) = (link.moved.clone(), link.turn);
@@ -499,8 +508,8 @@ impl Channels {
         Popped::Nothing
     }
 
-    /// Appends to `out` the next cell of the link `quic`, whose circuits moved, inside a cell of
-    /// the other link.
+    /// Appends the next cell of the link `quic` to `out`, inside a cell of the link that has taken
+    /// over the circuits of `quic`.
     fn pop_moved(&mut self, now: Time, quic: LinkId, out: &mut Vec<u8>) -> Popped {
         let Some(link) = self.links.get_mut(&quic).filter(|link| link.takes_turns()) else {
             return Popped::Nothing;
@@ -522,8 +531,8 @@ impl Channels {
     }
 }
 
-/// Appends the header of a cell that travels over another link: circuit ID 0, DETOUR, the length,
-/// and the `number` of the cell's own link.
+/// Appends the header of a cell that is sent over another link. The header consists of circuit ID
+/// 0, the command DETOUR, the length, and the `number` of the cell's original link.
 fn put_head(out: &mut Vec<u8>, number: u32) {
     out.extend_from_slice(&[0; 4]);
     out.push(Command::DETOUR.0);
@@ -532,7 +541,8 @@ fn put_head(out: &mut Vec<u8>, number: u32) {
 }
 
 impl Delivery {
-    /// Returns the number of newly acknowledged cells; `None` if more than were sent.
+    /// Returns the number of cells that `count` newly acknowledges; `None` if more are
+    /// acknowledged than were sent.
     fn fresh(&self, count: u32) -> Option<usize> {
         let more = count.wrapping_sub(self.acknowledged);
         (more as usize <= self.kept.len()).then_some(more as usize)
@@ -553,7 +563,7 @@ mod tests {
     const LANE: Lane = Lane { link: QUIC, id: 0x8000_0007 };
     const OWNER: Owner = Owner { circuit: 3, outward: true };
 
-    /// Two links, the second beside the first, with a circuit on it.
+    /// Returns two links, the second alongside the first and with a circuit on it.
     fn links() -> Channels {
         let mut channels = Channels::new(circuitmux::Kind::Ewma);
         for (id, capabilities) in [(TLS, Capabilities::ORDERED), (QUIC, Capabilities::LANES)] {

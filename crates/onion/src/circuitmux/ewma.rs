@@ -1,4 +1,4 @@
-//! Schedules the circuit with the lowest recent traffic first, so that web pages overtake bulk
+//! Schedules the circuit with the least recent traffic first, so that web pages overtake bulk
 //! transfers (Tang and Goldberg, CCS 2010).
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -8,36 +8,37 @@ use anabranch_multipath::Time;
 
 use super::Policy;
 
-/// Half-life of counts: C tor's default of `CircuitPriorityHalflifeMsec`.
+/// Half-life of the counts of sent cells: C tor's default of `CircuitPriorityHalflifeMsec`.
 const HALF_LIFE: Duration = Duration::from_secs(30);
-/// Number of half-lives after which counts are scaled back to small numbers.
+/// Number of half-lives after which all counts and the weight are scaled down, so that they do not
+/// overflow.
 const REBASE: f64 = 500.0;
 
-/// Scheduler that prefers the circuit with the lowest count of sent cells, in which the weight of a
-/// cell halves every half-life.
+/// Scheduler that prefers the circuit with the lowest count of sent cells. In this count, the
+/// weight of a cell halves after each half-life.
 ///
-/// Only the order of the counts matters. So the weight of new cells grows, instead of all counts
-/// decaying.
+/// Only the order of the counts matters. So the weight of new cells grows over time, and the
+/// counts need not be reduced.
 ///
-/// A busy circuit sends many cells in a row. So the next circuit is kept in `front`, outside the
-/// ordered set, until another circuit comes before it.
+/// A busy circuit often sends many cells in a row. So the circuit that is next is kept in `front`,
+/// outside the ordered set, until another circuit precedes it.
 #[derive(Clone, Debug)]
 pub struct Ewma {
     half_life: Duration,
     base: Time,
-    /// Weight of a cell that is sent now, and the time at which the weight was computed.
+    /// Weight of a cell that is sent now, and the time for which this weight was computed.
     weight: (Time, f64),
-    /// Counts of all circuits that have sent cells. The count of `front` is out of date here; its
-    /// rank has the current one.
+    /// Counts of all circuits that have sent cells. The entry for `front` is not kept up to date;
+    /// the current count of that circuit is in its rank.
     counts: BTreeMap<u32, f64>,
-    /// The circuit whose cell is next, if known.
+    /// The circuit that sends the next cell, if it is known.
     front: Option<Rank>,
-    /// Circuits that have cells, other than `front`.
+    /// Circuits that have cells to send, except `front`.
     behind: BTreeSet<Rank>,
 }
 
-/// A circuit's rank: the bits of its count, and its ID. Non-negative floats have the same order as
-/// their bits.
+/// A circuit's rank: its count as the bits of a float, and its ID. Non-negative floats have the
+/// same order as their bits.
 type Rank = (u64, u32);
 
 impl Default for Ewma {
@@ -173,7 +174,7 @@ mod tests {
         assert_eq!(policy.next(), Some(2));
     }
 
-    /// The same order, computed anew for each cell.
+    /// The same order, computed from scratch for each cell.
     #[derive(Default)]
     struct Plain {
         counts: BTreeMap<u32, f64>,

@@ -1,4 +1,4 @@
-//! Schedules circuits at random, each with the same chance.
+//! Schedules circuits at random, all with the same probability.
 
 use anabranch_multipath::Time;
 use anabranch_multipath::seed::{self, Stream};
@@ -6,18 +6,18 @@ use rand_core::Rng;
 
 use super::Policy;
 
-/// Scheduler that draws among the circuits with cells, each with the same chance. It is fair only
-/// in the long run, and serves for comparison.
+/// Scheduler that draws the next circuit at random, all with the same probability. It is fair only
+/// in the long term, and is used for comparison.
 #[derive(Clone, Debug)]
 pub struct Random {
     dice: Stream,
     circuits: Vec<u32>,
-    /// Index of the next circuit, once it is drawn.
+    /// Index of the next circuit; `None` if it is not drawn yet.
     drawn: Option<usize>,
 }
 
 impl Random {
-    /// Returns a scheduler with the random stream of `link`.
+    /// Returns a scheduler with a separate sequence of random numbers for each `link`.
     #[must_use]
     pub fn new(link: u64) -> Random {
         Random { dice: seed::stream(0, link, "circuitmux"), circuits: Vec::new(), drawn: None }

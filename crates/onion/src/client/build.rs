@@ -87,7 +87,7 @@ impl Client {
         }
     }
 
-    /// Handles EXTENDED2 from a further relay.
+    /// Handles EXTENDED2: a relay after the first one has accepted the circuit.
     pub(super) fn extended(&mut self, now: Time, index: u32, data: &[u8]) {
         let Some(circuit) = self.circuits.get(index) else { return };
         let is_begun = !circuit.layers.is_empty() || circuit.trunk_of.is_some();

@@ -18,28 +18,29 @@ use crate::wire::message::{self, DestroyReason, Message, RelayCommand, RelayKind
 /// One circuit of a client.
 pub struct Circuit {
     pub(super) key: CircuitKey,
-    /// The circuit's lane on the link to the first relay; `None` before there is a link.
+    /// The circuit's lane (its ID on the link to the first relay); `None` before there is a link.
     pub(super) lane: Option<Lane>,
-    /// The set whose trunk this circuit is, if any. The legs of that set carry the trunk's cells.
+    /// The set for which this circuit is the trunk, if any. A trunk continues where the set's legs
+    /// join, and the legs carry its cells.
     pub(super) trunk_of: Option<SetId>,
     /// Hops that are not yet built, nearest first.
     pub(super) wanted: std::collections::VecDeque<Hop>,
-    /// The handshake in progress, if any.
+    /// The present handshake with the next hop, if any.
     pub(super) pending: Option<Pending>,
-    /// The layers of encryption of the built hops.
+    /// The layers of encryption, one for each hop built so far.
     pub(super) layers: Vec<Box<dyn ClientLayer>>,
-    /// Keys of lossy cells (`docs/spec/lossy-circuits.md`), if the circuit has them.
+    /// Keys of lossy cells (`docs/spec/lossy-circuits.md`), if the circuit carries such cells.
     pub(super) lossy: LossyLayers,
     /// The circuit's set, and its flow control as a leg; `None` until its last hop is built.
     pub(super) leg: Option<(SetId, Leg)>,
     /// The stream ID that was assigned last. The search for the next free ID begins after it.
     pub(super) last_id: u16,
-    /// Numbers of the circuit's cells received and sent on its link.
+    /// Number of the circuit's cells received on its link, and number sent.
     pub(super) cells: [u64; 2],
 }
 
 impl Circuit {
-    /// Returns true if the circuit has lossy cells, or will have.
+    /// Returns true if the circuit carries lossy cells, or will when it is complete.
     pub(super) fn wants_lossy(&self) -> bool {
         !matches!(self.lossy, LossyLayers::None)
     }
@@ -89,7 +90,7 @@ impl Client {
     /// Handles a cell of a circuit.
     ///
     /// # Errors
-    /// A violation that closes the link.
+    /// Returns a violation if the link must be closed.
     pub(super) fn take_circuit_cell(
         &mut self,
         now: Time,
@@ -121,7 +122,7 @@ impl Client {
         Ok(())
     }
 
-    /// Handles a RELAY cell that arrived on `lane`.
+    /// Handles a RELAY cell that arrived on `lane` (a circuit ID on a link).
     pub(super) fn take_relay_cell(&mut self, now: Time, lane: Lane, body: &mut Body) {
         let Some(owner) = self.channels.owner(lane) else { return };
         self.note_cell(now, owner.circuit, false);

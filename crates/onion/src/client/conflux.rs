@@ -16,31 +16,31 @@ use crate::wire::conflux::{ConfluxLink, DesiredUx, SetNonce};
 use crate::wire::message::{Message, RelayCommand};
 use crate::wire::resilient::ResilientLink;
 
-/// Desired UX in LINK messages, which asks the relay to send on all legs.
+/// Desired UX in LINK messages, which asks the relay to send on all legs (parallel circuits).
 const UX: DesiredUx = DesiredUx::HighThroughput;
 
-/// Reason why a circuit cannot be a leg of a set.
+/// Reason why a circuit cannot be a leg of a set of parallel circuits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoSet {
     /// The circuit is closed, or not complete.
     NotBuilt,
-    /// The set that the circuit should have joined has ended.
+    /// The set that the circuit was meant to join has ended.
     Gone,
     /// The circuit has or had streams, or already belongs to a set.
     Used,
-    /// The circuit's last relay did not grant congestion control.
+    /// The circuit's last relay did not accept congestion control.
     NoCongestionControl,
-    /// The circuit's last relay granted congestion control, and the design has none.
+    /// The circuit uses congestion control, but the set's design does not support it.
     CongestionControl,
-    /// The set has its maximum number of legs.
+    /// The circuit set has its maximum number of legs.
     Full,
-    /// Hops beyond the legs were given although the design does not join legs at a middle, or were
-    /// not given although it does.
+    /// Hops after the legs (parallel circuits) were given although the design does not join legs
+    /// at a middle relay. Or none were given although the design does.
     Beyond,
-    /// The circuit's cells have another format than the set's, so a message that was lost on
+    /// The circuit's cells have another format than those of the set. A message that was lost on
     /// another leg might not fit into them.
     OtherCells,
-    /// The scheduler does not support as many legs as a set of lossy circuits may have.
+    /// The scheduler does not support the number of legs that a set of lossy circuits may have.
     Schedule,
 }
 
@@ -73,8 +73,8 @@ impl std::error::Error for NoSet {}
 
 impl Client {
     /// Makes a complete, unused circuit a leg of the set of the circuit `with`, or of a new set if
-    /// `with` is `None`. Streams begun on any leg belong to the set; their cells are sent as soon
-    /// as one leg is linked.
+    /// `with` is `None`. Streams that are opened on any leg belong to the set. Their cells are
+    /// sent as soon as one leg is linked.
     ///
     /// # Errors
     /// Returns [`NoSet`] if the circuit cannot be a leg.
@@ -93,8 +93,8 @@ impl Client {
         self.link_leg(now, circuit, with)
     }
 
-    /// Links a leg as [`Client::link`] does, without checking whether the design needs hops beyond
-    /// the legs.
+    /// Links a leg (parallel circuit) by the rules of [`Client::link`], but does not check whether
+    /// the design needs hops after the legs.
     pub(super) fn link_leg(
         &mut self,
         now: Time,
@@ -144,7 +144,8 @@ impl Client {
         Ok(())
     }
 
-    /// Returns the data of the LINK message for `leg`: `link`, and what the design adds to it.
+    /// Returns the data of the LINK message for `leg`: `link`, followed by the fields that the
+    /// design adds.
     fn wish(&mut self, id: SetId, leg: PathId, link: &ConfluxLink) -> Vec<u8> {
         let told = self.role.dealing.as_ref().map(ToString::to_string);
         let dealing = told.filter(|text| text.len() <= DEALING).unwrap_or_default();
@@ -167,8 +168,8 @@ impl Client {
         said.expect("what is too long was left out")
     }
 
-    /// Returns the set in which the circuit `key` is a leg. If the set outlives its legs, also
-    /// finds it by a leg that has closed.
+    /// Returns the set that has the circuit `key` as a leg. If the set can continue without legs,
+    /// also finds it by a leg that has closed.
     pub(super) fn set_named(&self, key: CircuitKey) -> Option<SetId> {
         let living = self.place(key).map(|(_, id)| id);
         living.or_else(|| self.role.names.get(&key).copied())
@@ -180,7 +181,7 @@ impl Client {
         Some((index, self.circuits.get(index)?.set()?))
     }
 
-    /// Converts the circuit's set `id` so that it can have several legs.
+    /// Converts the set `id`, which has one circuit, so that it can have several legs.
     fn found_set(&mut self, id: SetId) -> SetId {
         let (nonce, seed) = (SetNonce::draw(&mut *self.rng), self.rng.next_u64());
         let design = self.role.design;
@@ -193,7 +194,7 @@ impl Client {
         id
     }
 
-    /// Handles `message`, which concerns sets.
+    /// Handles `message`, which is about linking or using sets.
     ///
     /// # Errors
     /// Returns the violation if the last relay broke the protocol.
@@ -233,7 +234,7 @@ impl Client {
     }
 }
 
-/// Parses a LINKED message for the leg with the number `serial` of a set of `design`.
+/// Parses a LINKED message for the leg with the number `serial` of a circuit set of `design`.
 ///
 /// # Errors
 /// The message is malformed, or belongs to another design or leg.

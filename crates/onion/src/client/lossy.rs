@@ -15,21 +15,22 @@ use crate::wire::conflux::SetNonce;
 use crate::wire::lossy::LossyLink;
 use crate::wire::message::RelayCommand;
 
-/// Relay crypto of the lossy cells of a circuit, at the client.
+/// A client's encryption of the lossy cells of one circuit.
 #[derive(Default)]
 pub(super) enum LossyLayers {
-    /// The circuit has no lossy cells.
+    /// The circuit carries no lossy cells.
     #[default]
     None,
-    /// The circuit is being built; these are the keys of the hops so far, nearest first.
+    /// The circuit is being built. The values are the keys of the hops built so far, nearest
+    /// first.
     Building(Vec<LossyKeys>),
     /// The circuit is complete.
     Complete(Box<LossyClient>),
 }
 
 impl LossyLayers {
-    /// Returns the state of a circuit that is to be built over `hops`, which either all request
-    /// lossy cells or none does.
+    /// Returns the state of a circuit that will be built over `hops`. Either all hops request
+    /// lossy cells, or none does.
     pub(super) fn of(hops: &[Hop]) -> LossyLayers {
         let is_lossy = |hop: &Hop| hop.key.wants_lossy();
         match hops.iter().all(is_lossy) && !hops.is_empty() {
@@ -38,8 +39,8 @@ impl LossyLayers {
         }
     }
 
-    /// Adds the keys of the next hop. Returns false if that hop did not grant lossy cells although
-    /// the circuit needs them.
+    /// Adds the keys of the next hop. Returns false if the circuit needs lossy cells and this hop
+    /// did not accept them.
     pub(super) fn add(&mut self, keys: Option<LossyKeys>, is_last: bool) -> bool {
         let LossyLayers::Building(hops) = self else { return true };
         let Some(keys) = keys else { return false };
@@ -50,7 +51,7 @@ impl LossyLayers {
         true
     }
 
-    /// Returns the layers; `None` if the circuit has no lossy cells, or is not complete.
+    /// Returns the layers; `None` if the circuit carries no lossy cells, or is not complete.
     pub(super) fn layers(&mut self) -> Option<&mut LossyClient> {
         match self {
             LossyLayers::Complete(client) => Some(client),
@@ -60,7 +61,7 @@ impl LossyLayers {
 }
 
 impl HopKey {
-    /// Returns true if the relay is asked for keys of lossy cells.
+    /// Returns true if the handshake asks the relay for keys of lossy cells.
     #[must_use]
     pub fn wants_lossy(&self) -> bool {
         matches!(self, HopKey::NtorV3 { wish: HopRequest::Lossy, .. })
@@ -68,7 +69,8 @@ impl HopKey {
 }
 
 impl Client {
-    /// Handles a lossy cell, given by its counter and its body, of the circuit of `owner`.
+    /// Handles a lossy cell of the circuit of `owner`. The cell is given by its counter and its
+    /// body.
     pub(super) fn take_lossy_cell(
         &mut self,
         now: Time,
@@ -87,7 +89,7 @@ impl Client {
     }
 
     /// Makes the complete, unused lossy `circuit` a leg of the set of the circuit `with`, or of a
-    /// new set. [`Output::Linked`] reports that the exit has linked it.
+    /// new set. [`Output::Linked`] later reports that the exit has linked it.
     ///
     /// # Errors
     /// Returns [`NoSet`] if the circuit cannot be a leg.
@@ -142,7 +144,7 @@ impl Client {
         Ok(())
     }
 
-    /// Closes the circuit `index`, whose next relay did not grant lossy cells.
+    /// Closes the circuit `index`, because its next relay did not accept lossy cells.
     pub(super) fn not_lossy(&mut self, index: u32) {
         self.tear_down(index, Cause::NoLossyCells);
     }

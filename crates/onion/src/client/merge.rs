@@ -1,6 +1,6 @@
-//! A client's sets whose legs join at a middle (`docs/spec/middle-merge.md`). The legs carry the
-//! cells of one circuit, the trunk, which continues from the middle to the exit. Streams belong to
-//! the trunk.
+//! A client's sets whose legs join at a middle relay (`docs/spec/middle-merge.md`). The legs carry
+//! the cells of one circuit, the trunk, which continues from this relay to the exit. Streams
+//! belong to the trunk.
 
 use anabranch_multipath::Time;
 
@@ -12,10 +12,10 @@ use crate::table::SetId;
 use crate::wire::cell::{Body, Command};
 
 impl Client {
-    /// Makes a complete, unused `circuit` the first leg of a set whose legs join at its last relay.
-    /// The set continues from that relay over the hops `beyond`, at least one hop. After
-    /// [`Output::Linked`] streams can be begun on `circuit`. Further legs end at the same relay,
-    /// and join the set by [`Client::link`].
+    /// Makes a complete, unused `circuit` the first leg of a set whose legs join at the last relay
+    /// of `circuit`. The set continues from that relay over the hops `beyond`, at least one hop.
+    /// After [`Output::Linked`], streams can be opened on `circuit`. Further legs end at the same
+    /// relay, and join the set by [`Client::link`].
     ///
     /// # Errors
     /// Returns [`NoSet`] if the circuit cannot begin such a set.
@@ -43,8 +43,9 @@ impl Client {
         Ok(())
     }
 
-    /// Returns the set that has the streams of the circuit `key`. If the circuit is or was a leg of
-    /// a set whose legs join at a middle, that is the set of the trunk.
+    /// Returns the set that has the streams of the circuit `key`. If the circuit is or was a leg
+    /// of a set whose legs join at a middle relay, this is the set of the circuit that continues
+    /// there, the trunk.
     pub(super) fn streams_of(&self, key: CircuitKey) -> Option<SetId> {
         let id = self.set_named(key)?;
         match self.sets.get(id.0)?.is_merged() {
@@ -53,39 +54,43 @@ impl Client {
         }
     }
 
-    /// Returns the set that has the circuit `index` as a leg, if its legs join at a middle.
+    /// Returns the circuit set of the leg `index`, if the set's legs join at a middle relay.
     pub(super) fn merged_set_of(&self, index: u32) -> Option<SetId> {
         let id = self.set_of(index)?;
         self.sets.get(id.0)?.is_merged().then_some(id)
     }
 
-    /// Returns the index of the trunk of the set that has the circuit `index` as a leg.
+    /// Returns the trunk (the circuit that continues where the set's legs join) of the set that
+    /// has the circuit `index` as a leg.
     pub(super) fn trunk_over(&self, index: u32) -> Option<u32> {
         self.trunk_of(self.merged_set_of(index)?)
     }
 
-    /// Returns true if the set `id` continues when it has no legs, because new legs can join it. A
-    /// set whose trunk is incomplete does not continue.
+    /// Returns true if the circuit set `id` continues when it has lost all legs, because new legs
+    /// can join it. A set does not continue if its trunk (the circuit after the joined legs) is
+    /// incomplete.
     pub(super) fn goes_on(&self, id: SetId) -> bool {
         let trunk = self.trunk_of(id).and_then(|trunk| self.circuits.get(trunk));
         trunk.is_none_or(|trunk| trunk.leg.is_some())
     }
 
-    /// Returns true if the circuit `key` began a set whose trunk is incomplete.
+    /// Returns true if the set `id` was begun with the circuit `key`, and its trunk (the circuit
+    /// after the joined legs) is incomplete.
     pub(super) fn lacks_trunk(&self, id: SetId, key: CircuitKey) -> bool {
         let trunk = self.trunk_of(id).and_then(|trunk| self.circuits.get(trunk));
         trunk.is_some_and(|trunk| trunk.key == key && trunk.leg.is_none())
     }
 
-    /// Notes that the trunk of the set that `circuit` began is complete.
+    /// Notes that the trunk (the circuit that continues where the set's legs join) is complete in
+    /// the set that was begun with `circuit`.
     pub(super) fn merged(&mut self, circuit: CircuitKey) {
         let several = self.set_named(circuit).and_then(|id| self.several(id));
         let rtt = several.map(|several| several.end.longest_rtt()).unwrap_or_default();
         self.put(Output::Linked { circuit, rtt });
     }
 
-    /// Handles a cell that no relay of the circuit `index` originated. It may be a cell of the
-    /// trunk.
+    /// Handles a cell on the circuit `index` that no relay of this circuit originated. It may be a
+    /// cell of the trunk (the circuit that continues where the set's legs join).
     pub(super) fn take_unrecognised(&mut self, now: Time, index: u32, body: &mut Body) {
         let set = self.merged_set_of(index).ok_or(CircuitFault::Unrecognised);
         let taken =
@@ -95,13 +100,15 @@ impl Client {
         }
     }
 
-    /// Ends the set `id` because of an event beyond its legs.
+    /// Ends the circuit set `id` because of an event on its trunk, the circuit that continues
+    /// where the set's legs join.
     pub(super) fn end_merged(&mut self, id: SetId, cause: Cause) {
         let circuits = self.forget_set(id);
         circuits.into_iter().for_each(|leg| self.tear_down(leg, cause));
     }
 
-    /// Drops the trunk of a set that has ended, and ends the trunk's streams.
+    /// Removes the trunk (the circuit that continues where the set's legs join) of a set that has
+    /// ended, and ends the trunk's streams.
     pub(super) fn leave_trunk(&mut self, id: SetId) {
         let passing = self.several(id).and_then(|several| several.passing.as_mut());
         if let Some(trunk) = passing.and_then(|passing| passing.trunk.take()) {

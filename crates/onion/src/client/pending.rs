@@ -1,4 +1,4 @@
-//! A handshake with the next relay of a circuit, from our message to the keys.
+//! A handshake with the next relay of a circuit, from our first message to the agreed keys.
 
 use rand_core::CryptoRng;
 
@@ -9,10 +9,10 @@ use crate::crypto::lossy::LossyKeys;
 use crate::handshake::extension::{self, Agreed, HopRequest};
 use crate::handshake::{Kind, Refused, fast, ntor, ntor_v3};
 
-/// Result of a handshake.
+/// Result of a completed handshake.
 pub(super) struct Agreement {
     pub(super) keys: Keys,
-    /// Secrets for lossy cells, if the relay granted them.
+    /// Secrets for lossy cells, if the relay accepted such cells.
     pub(super) lossy: Option<LossyKeys>,
     pub(super) agreed: Agreed,
 }
@@ -32,8 +32,8 @@ pub(super) enum Pending {
 }
 
 impl Pending {
-    /// Starts a handshake with `hop`. Returns the handshake, its type (none for CREATE_FAST) and
-    /// our first message. Returns `None` if the onion key is degenerate.
+    /// Starts a handshake with `hop`. Returns the handshake, its type (`None` for CREATE_FAST) and
+    /// our first message. Returns `None` if the relay's onion key is invalid.
     pub(super) fn start(
         rng: &mut dyn CryptoRng,
         hop: &Hop,

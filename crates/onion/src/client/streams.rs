@@ -13,16 +13,17 @@ use crate::wire::message::{
     Begin, Message, RelayCommand, is_connected, put_resolve, read_resolved,
 };
 
-/// Reason why a stream cannot be begun.
+/// Reason why a stream cannot be opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoStream {
     /// The circuit is closed, or not complete.
     NotBuilt,
-    /// The host is not a name that a BEGIN message can contain.
+    /// The host is not a valid name for a BEGIN message.
     BadName,
     /// All of the circuit's stream IDs are in use.
     Full,
-    /// The circuit is a leg of a set, and sets carry no directory requests.
+    /// The circuit is a leg of a set of parallel circuits, and such sets carry no directory
+    /// requests.
     Leg,
 }
 
@@ -43,7 +44,7 @@ impl Client {
     /// Opens a stream to a destination.
     ///
     /// # Errors
-    /// Returns [`NoStream`] if the stream cannot be begun.
+    /// Returns [`NoStream`] if the stream cannot be opened.
     pub fn begin(
         &mut self,
         now: Time,
@@ -53,12 +54,12 @@ impl Client {
         self.begin_with(now, circuit, begin, &[])
     }
 
-    /// Opens a stream to a destination, and writes `first`: bytes that the program has already
-    /// sent, at most 64 KiB. On a lossy circuit as many of them as fit leave with the stream's
-    /// first segment.
+    /// Opens a stream to a destination, and writes `first`: the bytes that the program has already
+    /// sent, at most 64 KiB. On a lossy circuit, the stream's first segment contains as many of
+    /// these bytes as fit.
     ///
     /// # Errors
-    /// Returns [`NoStream`] if the stream cannot be begun.
+    /// Returns [`NoStream`] if the stream cannot be opened.
     pub fn begin_with(
         &mut self,
         now: Time,
@@ -73,7 +74,7 @@ impl Client {
     /// Opens a stream to the directory of the circuit's last relay.
     ///
     /// # Errors
-    /// Returns [`NoStream`] if the stream cannot be begun.
+    /// Returns [`NoStream`] if the stream cannot be opened.
     pub fn begin_directory(
         &mut self,
         now: Time,
@@ -133,7 +134,7 @@ impl Client {
         Ok(stream)
     }
 
-    /// Handles a stream's message that is the next in the order of its set or circuit.
+    /// Handles a message of a stream, after all earlier messages of its set or circuit.
     ///
     /// # Errors
     /// Returns the violation if the last relay broke the protocol.

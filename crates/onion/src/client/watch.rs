@@ -1,4 +1,5 @@
-//! Records of cells as a client's guards see them, and the memory that queued cells take.
+//! Records of cells as a client's guards see them, and the memory that waiting cells and messages
+//! use.
 
 use anabranch_multipath::Time;
 
@@ -12,7 +13,7 @@ use crate::wire::cell::CELL;
 pub struct CellSeen {
     /// Time at which the cell was received, or passed to the link.
     pub time: Time,
-    /// The cell's circuit.
+    /// The circuit of the cell.
     pub circuit: CircuitKey,
     /// True if the cell was sent to the guard, false if it was received.
     pub outward: bool,
@@ -24,20 +25,22 @@ impl Client {
         self.role.seen.get_or_insert_default();
     }
 
-    /// Returns the cells since the last call, in order of time; none if cells are not recorded.
+    /// Returns the cells recorded since the last call, in the order of time. Returns none if cells
+    /// are not recorded.
     pub fn take_seen(&mut self) -> Vec<CellSeen> {
         self.role.seen.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
-    /// Returns the numbers of cells of `circuit` received and sent so far. They include cells of
-    /// all kinds, as its guard sees them.
+    /// Returns the number of cells of `circuit` received, and the number sent so far. They include
+    /// cells of all kinds, as the circuit's guard sees them.
     pub fn cells(&self, circuit: CircuitKey) -> [u64; 2] {
         let circuit = self.role.keys.get(&circuit).and_then(|&index| self.circuits.get(index));
         circuit.map(Ending::cells).unwrap_or_default()
     }
 
-    /// Returns three sizes in bytes: of all queued cells and messages; of the messages that wait
-    /// for earlier ones on other legs; and the largest size of such messages in any set so far.
+    /// Returns three sizes in bytes. The first is that of all queued cells and messages. The
+    /// second is that of messages that wait for earlier messages on other legs. The third is the
+    /// largest value of the second in any one circuit set so far.
     pub fn waiting(&self) -> [usize; 3] {
         let waiting = self.channels.used() * CELL + self.reordered;
         [waiting, self.reordered, self.most_reordered()]

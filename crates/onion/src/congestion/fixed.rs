@@ -6,24 +6,24 @@ use anabranch_multipath::{LegView, PathView};
 
 use super::{Control, Outlet};
 
-/// A fixed-size window that each SENDME reopens by one step.
+/// A window of fixed size. Each SENDME allows a fixed number of further cells.
 #[derive(Clone, Debug)]
 pub struct Fixed {
     room: u64,
     size: u64,
     step: u64,
-    /// Round-trip time of the last SENDME, and the minimum. The first is not smoothed, because the
-    /// scheduler of Conflux of 2013 uses it so.
+    /// Round-trip time of the last SENDME, and the minimum round-trip time. The first is not
+    /// smoothed, because the scheduler of Conflux of 2013 needs it unsmoothed.
     rtt: Option<(Duration, Duration)>,
 }
 
 impl Fixed {
-    /// Returns a circuit's window.
+    /// Returns the window of a circuit: 1,000 cells.
     pub fn circuit() -> Fixed {
         Fixed { room: 1000, size: 1000, step: 100, rtt: None }
     }
 
-    /// Returns a stream's window.
+    /// Returns the window of a stream: 500 cells.
     pub fn stream() -> Fixed {
         Fixed { room: 500, size: 500, step: 50, rtt: None }
     }

@@ -2,68 +2,75 @@
 
 use std::collections::BTreeMap;
 
-/// Parameters with the defaults and limits of proposal 324; in cells unless noted otherwise.
+/// Parameters with the defaults and limits of proposal 324. The unit is cells unless noted
+/// otherwise.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Params {
-    /// `cc_alg`: true if relays of this network grant congestion control.
+    /// `cc_alg`: true if relays of this network accept congestion control.
     pub enabled: bool,
-    /// `sendme_accept_min_version`: minimum accepted version of circuits' SENDMEs.
+    /// `sendme_accept_min_version`: minimum version of SENDMEs that is accepted on circuits.
     pub sendme_accept_min: u8,
-    /// `cc_sendme_inc`: cells that one SENDME acknowledges.
+    /// `cc_sendme_inc`: number of cells that one SENDME acknowledges.
     pub sendme_inc: u8,
-    /// `cc_cwnd_init`: initial window.
+    /// `cc_cwnd_init`: initial congestion window.
     pub cwnd_init: u64,
-    /// `cc_cwnd_min`: minimum window.
+    /// `cc_cwnd_min`: minimum congestion window.
     pub cwnd_min: u64,
-    /// `cc_cwnd_max`: maximum window.
+    /// `cc_cwnd_max`: maximum congestion window.
     pub cwnd_max: u64,
-    /// `cc_cwnd_inc`: step of window changes.
+    /// `cc_cwnd_inc`: amount of each change of the window.
     pub cwnd_inc: u64,
-    /// `cc_cwnd_inc_rate`: number of window changes per window of cells.
+    /// `cc_cwnd_inc_rate`: number of window changes in the time in which one window of cells is
+    /// acknowledged.
     pub cwnd_inc_rate: u64,
     /// `cc_cwnd_inc_pct_ss`: growth of the window in slow start, in percent of the acknowledged
     /// cells.
     pub cwnd_inc_pct_ss: u64,
-    /// `cc_cwnd_full_gap`: a window counts as full if at most this number of SENDMEs' worth of
-    /// cells is unused.
+    /// `cc_cwnd_full_gap`: maximum unused part of a window that still counts as full, in units of
+    /// the cells that one SENDME acknowledges.
     pub cwnd_full_gap: u64,
-    /// `cc_cwnd_full_minpct`: usage in percent below which a window does not count as full.
+    /// `cc_cwnd_full_minpct`: used part of a window, in percent, below which the window does not
+    /// count as full.
     pub cwnd_full_minpct: u64,
-    /// `cc_cwnd_full_per_cwnd`: true if a full window is forgotten once per window of cells, false
-    /// if at each change of the window.
+    /// `cc_cwnd_full_per_cwnd`: true if the record that the window was full is reset once per
+    /// window of cells, false if it is reset at each change of the window.
     pub cwnd_full_per_cwnd: bool,
-    /// `cc_ewma_cwnd_pct`: number of SENDMEs in the average of round-trip times, in percent of the
-    /// SENDMEs of one window.
+    /// `cc_ewma_cwnd_pct`: number of SENDMEs over which round-trip times are averaged, in percent
+    /// of the SENDMEs of one window.
     pub ewma_cwnd_pct: u64,
-    /// `cc_ewma_max`: maximum number of SENDMEs in the average.
+    /// `cc_ewma_max`: maximum number of SENDMEs over which round-trip times are averaged.
     pub ewma_max: u64,
-    /// `cc_ewma_ss`: number of SENDMEs in the average in slow start.
+    /// `cc_ewma_ss`: number of SENDMEs over which round-trip times are averaged in slow start.
     pub ewma_ss: u64,
-    /// `cc_rtt_reset_pct`: move of the minimum round-trip time towards the average while the window
-    /// is at its minimum, in percent of their difference.
+    /// `cc_rtt_reset_pct`: increase of the minimum round-trip time towards the average while the
+    /// window is at its minimum, in percent of their difference.
     pub rtt_reset_pct: u64,
-    /// `cc_ss_max`: window at which slow start ends.
+    /// `cc_ss_max`: size of the window at which slow start ends.
     pub ss_cwnd_max: u64,
-    /// `cc_sscap_exit`: window from which slow start is limited (RFC 3742).
+    /// `cc_sscap_exit`: size of the window from which its growth in slow start is limited (RFC
+    /// 3742).
     pub ss_cap: u64,
-    /// `cc_vegas_alpha_exit`: queued cells below which the window grows.
+    /// `cc_vegas_alpha_exit`: number of queued cells below which the window grows.
     pub alpha: u64,
-    /// `cc_vegas_beta_exit`: queued cells above which the window shrinks.
+    /// `cc_vegas_beta_exit`: number of queued cells above which the window shrinks.
     pub beta: u64,
-    /// `cc_vegas_gamma_exit`: queued cells that end slow start.
+    /// `cc_vegas_gamma_exit`: number of queued cells at which slow start ends.
     pub gamma: u64,
-    /// `cc_vegas_delta_exit`: queued cells above which the window is cut at once.
+    /// `cc_vegas_delta_exit`: number of queued cells above which the window is reduced at once.
     pub delta: u64,
     /// `cc_xoff_client`: number of cells waiting for a client's program above which the client
     /// sends XOFF.
     pub xoff_client: u64,
     /// `cc_xoff_exit`: number of cells waiting for a destination above which the exit sends XOFF.
     pub xoff_exit: u64,
-    /// `cc_xon_rate`: cells between two measurements of the rate at which a program reads data.
+    /// `cc_xon_rate`: number of cells between two measurements of the rate at which a program
+    /// reads data.
     pub xon_rate: u64,
-    /// `cc_xon_change_pct`: change of that rate, in percent, that is reported by XON.
+    /// `cc_xon_change_pct`: change in the rate at which a program reads, in percent, that is
+    /// reported by XON.
     pub xon_change_pct: u64,
-    /// `cc_xon_ewma_cnt`: number of measurements in the average of that rate.
+    /// `cc_xon_ewma_cnt`: number of measurements over which the rate at which a program reads is
+    /// averaged.
     pub xon_ewma_cnt: u64,
 }
 
@@ -131,7 +138,7 @@ const LIMITS: &[Limits] = &[
 ];
 
 impl Params {
-    /// Reads the parameters of a consensus; absent ones have their defaults.
+    /// Reads the parameters of a consensus. Absent parameters get their defaults.
     #[must_use]
     pub fn of(params: &BTreeMap<String, i32>) -> Params {
         let mut read = Params::default();
@@ -139,7 +146,7 @@ impl Params {
         read
     }
 
-    /// Sets one parameter of a consensus, clamped to its limits; other names are ignored.
+    /// Sets one parameter of a consensus, clamped to its limits. Unknown names are ignored.
     pub fn set(&mut self, name: &str, value: i32) {
         match name {
             "cc_alg" => self.enabled = value == 2,

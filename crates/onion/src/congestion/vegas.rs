@@ -1,6 +1,6 @@
-//! TOR_VEGAS (proposal 324, section 3.3): the window depends on the cells queued somewhere on the
-//! circuit. The number of queued cells is the window minus the cells that the path holds at the
-//! minimum round-trip time.
+//! The congestion control TOR_VEGAS (proposal 324, section 3.3): the window depends on the number
+//! of cells that are queued anywhere on the circuit. This number is estimated as the window, minus
+//! the cells that the path can hold at the minimum round-trip time.
 
 use std::time::Duration;
 
@@ -8,11 +8,11 @@ use anabranch_multipath::{LegView, PathView};
 
 use super::{Control, Outlet, Params};
 
-/// Ratio of a round-trip time to the average above which the measurement is discarded: a clock or
-/// the peer has stalled, which is no sign of congestion.
+/// Ratio of a round-trip time to the average above which the measurement is discarded. So large a
+/// ratio means that a clock or the peer has stalled, which is no sign of congestion.
 const JUMP: u64 = 5_000;
 
-/// A circuit's sender window.
+/// The congestion window of a circuit's sender.
 #[derive(Clone, Debug)]
 pub struct Vegas {
     params: Params,
@@ -20,11 +20,11 @@ pub struct Vegas {
     window: u64,
     inflight: u64,
     slow_start: bool,
-    /// True if the window was fully used recently. The window grows only then.
+    /// True if the window was used completely in the recent past. The window grows only then.
     full: bool,
     blocked: bool,
-    /// SENDMEs until the window may change again (`until_change`), and until a whole window of
-    /// cells is acknowledged (`until_window`).
+    /// Number of SENDMEs until the window may change again (`until_change`), and until a whole
+    /// window of cells has been acknowledged (`until_window`).
     until_change: u64,
     until_window: u64,
     rtt: Rtt,
@@ -56,7 +56,7 @@ impl Vegas {
         vegas
     }
 
-    /// Returns the number of SENDMEs for a window's worth of cells.
+    /// Returns the number of SENDMEs that acknowledge one window of cells.
     fn per_window(&self) -> u64 {
         ((self.window + self.sendme_inc / 2) / self.sendme_inc).max(1)
     }
@@ -99,7 +99,7 @@ impl Vegas {
         true
     }
 
-    /// Returns the number of SENDMEs in the average of round-trip times.
+    /// Returns the number of SENDMEs over which round-trip times are averaged.
     fn span(&self) -> u64 {
         let span = match self.slow_start {
             true => self.params.ewma_ss,
@@ -110,7 +110,8 @@ impl Vegas {
         span.max(2)
     }
 
-    /// Returns the number of cells that the path holds without queues: the bandwidth-delay product.
+    /// Returns the number of cells that the path can hold without queues: the bandwidth-delay
+    /// product.
     fn bdp(&self) -> u64 {
         match self.rtt.average {
             0 => self.window,
@@ -265,8 +266,8 @@ mod tests {
 
     use super::*;
 
-    /// A path that serves `rate` cells a second behind a delay, fed as the window allows, for some
-    /// seconds; the window then.
+    /// Simulates for `seconds` a path that serves `rate` cells a second after `delay`. Sends as
+    /// much as the window allows, and returns the final state.
     fn drive(rate: f64, delay: Duration, seconds: f64) -> Vegas {
         let mut vegas = Vegas::new(31, &Params::default());
         let mut arrivals: VecDeque<(Time, Time)> = VecDeque::new();

@@ -1,7 +1,7 @@
 //! QUIC links alongside TLS links (`docs/spec/quic-links.md`). The end that accepted a TLS link
-//! offers its QUIC port to the end that opened it. Circuits created from then on use the QUIC link;
-//! existing circuits stay on the TLS link. If a QUIC link breaks, its circuits move to the link
-//! alongside it (`detour`).
+//! offers its QUIC port to the end that opened the link. Circuits created after the QUIC link was
+//! opened use it; existing circuits stay on the TLS link. If a QUIC link breaks, its circuits move
+//! to the TLS link alongside it (`detour`).
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -14,8 +14,8 @@ use crate::io::LinkOutput;
 use crate::wire::extend::Target;
 use crate::wire::link::{Identity, TlsLinkToken};
 
-/// Delay after a failure before the next attempt. It doubles with each further failure, up to
-/// `LONGEST`.
+/// Delay after a failed attempt to open a QUIC link, before the next attempt. The delay doubles
+/// with each further failure, up to `LONGEST`.
 const PAUSE: Duration = Duration::from_secs(60);
 const LONGEST: Duration = Duration::from_secs(3_600);
 
@@ -54,8 +54,9 @@ impl<R: NodeRole> Node<R> {
     }
 
     /// Returns true if a QUIC link to the relay `rsa` is being opened. Only one is opened at a
-    /// time. With two, a QUIC link could name the TLS link for which the other was opened. That TLS
-    /// link may belong to another thread of the relay, and circuits could not move to it.
+    /// time. If two were opened, each could be paired with the TLS link for which the other was
+    /// meant. That TLS link may belong to another thread of the relay, and then the circuits could
+    /// not move to it.
     fn is_opening(&self, rsa: &[u8; 20]) -> bool {
         let mut links = self.channels.reaching(rsa);
         links.any(|(_, link)| link.beside.is_some_and(|beside| beside.is_opening))
@@ -88,8 +89,9 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// Makes the next attempt if the link `id`, or a QUIC link alongside it, has circuits.
-    /// Otherwise postpones the attempt, because an unused QUIC link would be closed again.
+    /// Attempts again to open a QUIC link alongside the link `id`, if that link or a QUIC link
+    /// alongside it has circuits. Otherwise postpones the attempt, because an unused QUIC link
+    /// would soon be closed.
     pub(super) fn offer_due(&mut self, now: Time, id: LinkId) {
         match self.channels.circuits_with_quic(id) {
             0 => self.try_again(id, now + PAUSE),
@@ -97,8 +99,8 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// Completes the opening of the QUIC link `id`: both ends now know which link is alongside it,
-    /// if any. Circuits may be created on it from now on.
+    /// Completes the opening of the QUIC link `id`: both ends now know which TLS link it runs
+    /// alongside, if any. Circuits may be created on the QUIC link from now on.
     pub(super) fn joined(&mut self, now: Time, id: LinkId) {
         let Some(link) = self.channels.link(id) else { return };
         link.is_joined = true;
@@ -117,8 +119,9 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// Handles the closing of a QUIC link to the relay `rsa`. If no other is open, schedules an
-    /// attempt to open one alongside each link on which the relay offered QUIC links.
+    /// Handles the closing of a QUIC link to the relay `rsa`. If no other QUIC link to this relay
+    /// is open, schedules an attempt to open one alongside each TLS link on which the relay
+    /// offered QUIC.
     pub(super) fn quic_gone(&mut self, now: Time, rsa: &[u8; 20]) {
         let offering = self.offering(rsa);
         offering.iter().for_each(|id| self.set_opening(*id, false));

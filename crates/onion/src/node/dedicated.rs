@@ -1,7 +1,7 @@
 //! Links that are opened for one circuit each (a TCP connection for each circuit: AlSabah and
-//! Goldberg, "PCTCP", CCS 2013). One relay alone can do so: to its neighbour these are ordinary
-//! links. Such a link closes when it carries neither the circuit for which it was opened, nor
-//! circuits that the neighbour placed on it.
+//! Goldberg, "PCTCP", CCS 2013). A relay can do so without support from its neighbour, which sees
+//! ordinary links. Such a link closes when the circuit for which it was opened is gone and the
+//! neighbour has no circuits on it.
 
 use std::time::Duration;
 
@@ -14,17 +14,18 @@ use crate::wire::extend::Target;
 /// Time for which a link stays open without circuits, so that cells in transit are not lost.
 pub(super) const REST: Duration = Duration::from_secs(1);
 
-/// Link over which a circuit reaches its next relay.
+/// The link on which a circuit continues to its next relay.
 pub(crate) enum NextLink {
-    /// An existing link, because the maximum number of links is open.
+    /// An existing link, which other circuits also use, because the maximum number of links to the
+    /// relay is open.
     Shared(LinkId),
-    /// A link that is being opened.
+    /// A new link, which is being opened.
     Dialled,
 }
 
 impl<R: NodeRole> Node<R> {
-    /// Requests a separate link for `circuit`. If there already are `most` links to the relay
-    /// `target`, returns the one with the fewest circuits instead.
+    /// Requests a separate link for `circuit` to the relay `target`. If there are already `most`
+    /// links to this relay, returns the link with the fewest circuits instead.
     pub(crate) fn dial_dedicated(
         &mut self,
         target: &Target,
@@ -43,8 +44,8 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// Schedules the closing of the link `id` after [`REST`], if the link is dedicated and has no
-    /// circuits.
+    /// Schedules the closing of the link `id` after [`REST`], if the link was opened for one
+    /// circuit and has no circuits any more.
     pub(super) fn let_go(&mut self, now: Time, id: LinkId) {
         let Some(link) = self.channels.link(id) else { return };
         let until = now + REST;

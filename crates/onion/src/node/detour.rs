@@ -1,4 +1,5 @@
-//! Moves circuits of a broken QUIC link to the link alongside it (`docs/spec/quic-links.md`).
+//! Moves the circuits of a broken QUIC link to the TLS link alongside it
+//! (`docs/spec/quic-links.md`).
 
 use std::time::Duration;
 
@@ -13,13 +14,15 @@ use crate::wire::cell::{CELL, Cell, Command, HEADER, Width, head};
 use crate::wire::crypto::random;
 use crate::wire::link::{Identity, put_beside, read_beside, read_counts, read_move};
 
-/// Maximum delay before received cells on a QUIC link are acknowledged.
+/// Maximum time before received cells on a QUIC link are acknowledged.
 const SAY: Duration = Duration::from_secs(1);
-/// Time limit for a neighbour's list of received cells, after which the circuits are lost.
+/// Time limit for the neighbour to send its list of received cells. If the list is late, the
+/// circuits are lost.
 const MOVING: Duration = Duration::from_secs(60);
 
 impl<R: NodeRole> Node<R> {
-    /// Offers QUIC links to the neighbour of the link `id`, with a token that names this link.
+    /// Offers QUIC links to the neighbour of the link `id`. The offer contains a token, which QUIC
+    /// links use to identify this link.
     pub(super) fn offer(&mut self, id: LinkId) {
         let Some(link) = self.channels.link(id) else { return };
         if link.channel.offers().is_some() {
@@ -28,8 +31,8 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// Handles the opening of the QUIC link `id`. If we opened it, names the link alongside it to
-    /// the neighbour.
+    /// Handles the opening of the QUIC link `id`. If we opened it, informs the neighbour of the
+    /// TLS link alongside it.
     pub(super) fn quic_opened(&mut self, id: LinkId, identity: Option<Identity>) {
         let initiated = self.channels.link(id).is_some_and(|link| link.channel.is_initiator());
         if let Some(identity) = identity.filter(|_| initiated) {
@@ -39,7 +42,7 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// Handles `cell`, which concerns a QUIC link and the link alongside it.
+    /// Handles `cell`, a message about a QUIC link and the TLS link alongside it.
     ///
     /// # Errors
     /// Returns a violation if the link must be closed.
@@ -98,7 +101,7 @@ impl<R: NodeRole> Node<R> {
     }
 
     /// Handles a violation of the TLS or QUIC protocol by the neighbour of the link `id`. The link
-    /// closes, and its circuits do not move.
+    /// is closed. Its circuits are closed too, and do not move to another link.
     pub(super) fn carrier_broke(&mut self, now: Time, id: LinkId, fault: CarrierFault) {
         if self.channels.link(id).is_some_and(|link| !link.has_moved()) {
             self.violated(id, LinkFault::Carrier(fault));
@@ -106,8 +109,8 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// Handles the loss of the connection below the link `id`. The link's circuits move to the link
-    /// alongside it if they can.
+    /// Handles the loss of the connection below the link `id`. The link's circuits move to the
+    /// link alongside it if they can, and are lost otherwise.
     pub(super) fn carrier_lost(&mut self, now: Time, id: LinkId) {
         let has_circuits = self.channels.link(id).is_some_and(|link| link.circuits() > 0);
         if !(has_circuits && self.start_move(now, id)) {
@@ -131,7 +134,8 @@ impl<R: NodeRole> Node<R> {
         true
     }
 
-    /// Closes a link whose neighbour has not completed its list of moving circuits in time.
+    /// Closes the link `id`, because the neighbour has not completed its list of moving circuits
+    /// in time.
     pub(super) fn moving_due(&mut self, now: Time, id: LinkId) {
         if self.channels.is_moving(id) {
             self.closed(now, id);
@@ -190,9 +194,10 @@ impl<R: NodeRole> Node<R> {
         Ok(())
     }
 
-    /// Ends all moves that involve the closing link `id`. QUIC links whose circuits moved to it
-    /// close. Other QUIC links alongside it stay open, but their circuits cannot move any more. If
-    /// the circuits of `id` itself had moved to another link, sends MOVE_OVER to the neighbour.
+    /// Ends all moves of circuits that involve the closing link `id`. QUIC links whose circuits
+    /// moved to it are closed. Other QUIC links alongside it stay open, but their circuits cannot
+    /// move any more. If the circuits of `id` itself had moved to another link, sends MOVE_OVER to
+    /// the neighbour.
     pub(super) fn close_detours(&mut self, now: Time, id: LinkId) {
         for quic in self.channels.paired_quic(id) {
             match self.channels.has_moved(quic) {

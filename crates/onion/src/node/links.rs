@@ -56,7 +56,7 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// Handles all complete cells that have arrived on the link `id`.
+    /// Handles all complete cells in the inbox of the link `id`.
     fn work(&mut self, now: Time, id: LinkId) {
         let Some(link) = self.channels.link(id) else { return };
         let mut inbox = std::mem::take(&mut link.inbox);
@@ -77,7 +77,7 @@ impl<R: NodeRole> Node<R> {
         self.let_go(now, id);
     }
 
-    /// Handles cells until no complete one is left, or the link `id` must wait.
+    /// Handles cells until no complete cell is left, or until the link `id` must wait.
     ///
     /// # Errors
     /// Returns a violation if the link must be closed.
@@ -106,8 +106,8 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// Handles the RELAY cells at the front of `cells`, nearly all cells of a busy link: an open
-    /// channel does nothing with them.
+    /// Handles the RELAY cells at the front of `cells`. Nearly all cells of a busy link are RELAY
+    /// cells, and an open channel does nothing with them.
     ///
     /// # Errors
     /// Returns a violation if the link must be closed.
@@ -135,7 +135,8 @@ impl<R: NodeRole> Node<R> {
         Ok(())
     }
 
-    /// Handles the cells of `circuit` on an unordered link that waited for the cell just handled.
+    /// Handles the stored cells of `circuit` that waited for the cell that was just handled. Such
+    /// cells exist only on an unordered link.
     ///
     /// # Errors
     /// Returns a violation if the link must be closed.
@@ -155,7 +156,8 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// Handles a cell of the link `id`. On an unordered link it is the next cell of its circuit.
+    /// Handles a cell of the link `id`. On an unordered link, all earlier cells of the cell's
+    /// circuit must have been handled.
     ///
     /// # Errors
     /// Returns a violation if the link must be closed.
@@ -194,15 +196,15 @@ impl<R: NodeRole> Node<R> {
         Ok(())
     }
 
-    /// Requests that all records of an unordered link have one size, once both NETINFO cells have
-    /// been exchanged.
+    /// Requests one fixed size for all TLS records of an unordered link, once both NETINFO cells
+    /// have been exchanged.
     pub(super) fn fix_records(&mut self, id: LinkId) {
         if self.channels.link(id).is_some_and(|link| link.channel.wants_fixed()) {
             self.put(LinkOutput::FixRecords { link: id, content: NUMBERED_CELL });
         }
     }
 
-    /// Notes that all records of the link `id` have one size from now on.
+    /// Notes that all TLS records of the link `id` have one fixed size from now on.
     pub(super) fn records_fixed(&mut self, id: LinkId) {
         if let Some(link) = self.channels.link(id) {
             link.channel.fixed();
@@ -213,7 +215,7 @@ impl<R: NodeRole> Node<R> {
     /// Notes that a link's handshake is complete.
     ///
     /// # Errors
-    /// The link leads to another relay than intended.
+    /// The link leads to another relay than the intended one.
     fn opened(&mut self, now: Time, id: LinkId) -> Result<(), LinkFault> {
         let Some(link) = self.channels.link(id) else { return Ok(()) };
         let (identity, wanted) = (link.channel.identity(), link.wanted.clone());
@@ -244,8 +246,8 @@ impl<R: NodeRole> Node<R> {
         waiting.into_iter().for_each(|circuit| R::reached(self, now, circuit, id));
     }
 
-    /// Initializes an open link: draws the time for which it stays open without circuits, and sends
-    /// our preference for padding.
+    /// Initialises an open link: draws the time for which it stays open without circuits, and
+    /// sends our preference for padding.
     fn settle(&mut self, now: Time, id: LinkId) {
         let Some(link) = self.channels.link(id) else { return };
         link.quiet.rest = self.rules.rest(link.channel.is_clients(), &mut *self.rng);
@@ -260,7 +262,7 @@ impl<R: NodeRole> Node<R> {
         self.rest_until(id, until);
     }
 
-    /// Closes the link `id` because of a violation, after the bytes in its outbox are sent.
+    /// Closes the link `id` because of a violation, after sending the bytes in its outbox.
     pub(super) fn fail(&mut self, now: Time, id: LinkId, fault: LinkFault) {
         self.violated(id, fault);
         let link = self.channels.link(id).filter(|link| !link.channel.has_lanes());
@@ -272,7 +274,7 @@ impl<R: NodeRole> Node<R> {
         self.put(LinkOutput::Close { link: id });
     }
 
-    /// Removes a closed link and its circuits.
+    /// Removes a closed link, and closes its circuits.
     pub(super) fn closed(&mut self, now: Time, id: LinkId) {
         self.disarm(id);
         self.close_detours(now, id);
@@ -293,19 +295,19 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// Gives up the circuits that wait for a relay which cannot be reached.
+    /// Closes the circuits that wait for the relay `target`, because it cannot be reached.
     pub(super) fn unreachable(&mut self, target: &Target, why: Why) {
         let waiting = self.dialling.take(target);
         waiting.into_iter().for_each(|circuit| R::give_up(self, circuit, why));
     }
 
-    /// Requests a link to a relay for `circuit`.
+    /// Requests a link to the relay `target` for `circuit`.
     pub(crate) fn dial(&mut self, target: Target, circuit: u32) {
         self.dial_up_to(target, circuit, 1);
     }
 
-    /// Requests a link to a relay for `circuit`. At most `most` links to the relay are being opened
-    /// at a time.
+    /// Requests a link to the relay `target` for `circuit`. At most `most` links to this relay are
+    /// opened at the same time.
     pub(super) fn dial_up_to(&mut self, target: Target, circuit: u32, most: usize) {
         if self.dialling.add(&target, circuit, most) {
             self.put(LinkOutput::Dial { target });

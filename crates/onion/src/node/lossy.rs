@@ -1,5 +1,5 @@
-//! Lossy circuits (`docs/spec/lossy-circuits.md`): cells that arrive in datagrams, streams whose
-//! segments they carry, and the links that they need.
+//! Lossy circuits (`docs/spec/lossy-circuits.md`): cells that arrive in datagrams, the streams
+//! that use such cells, and the links that lossy circuits need.
 
 use std::time::Duration;
 
@@ -19,33 +19,34 @@ use crate::table::SetId;
 use crate::wire::cell::{Body, Cells, Command, NUMBERED_CELL, Width};
 use crate::wire::extend::Target;
 
-/// Timeout for opening a link that carries lossy cells. The circuits that wait for the link are
-/// then closed.
+/// Time limit for opening a link that carries lossy cells. After it, the circuits that wait for
+/// the link are closed.
 const OPENING: Duration = Duration::from_secs(10);
 
 /// Counters of lossy cells.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LossyStats {
-    /// Number of cells sent on links: forwarded cells, and cells of streams that end here.
+    /// Number of cells sent on links. It includes forwarded cells, and cells of streams that end
+    /// at this node.
     pub sent: u64,
     /// Number of cells that have arrived.
     pub received: u64,
-    /// Number of arrived cells that were dropped because their counters had arrived before, were
-    /// too old to decide, or were too far ahead.
+    /// Number of arrived cells that were dropped because of their counter. The counter had arrived
+    /// before, was too far ahead, or was too old to determine whether it had arrived before.
     pub refused: u64,
-    /// Number of arrived cells that were dropped because their circuits are closed, or their link
-    /// does not carry lossy cells yet.
+    /// Number of arrived cells that were dropped because their circuit is closed, or because their
+    /// link does not carry lossy cells yet.
     pub unknown: u64,
-    /// Number of cells dropped because too many waited for a link, or their link no longer carries
-    /// lossy cells.
+    /// Number of cells to send that were dropped, because too many waited for their link, or
+    /// because their link no longer carries lossy cells.
     pub dropped: u64,
-    /// Number of circuits closed because a cell was garbage: an end or a relay of the circuit broke
-    /// the protocol.
+    /// Number of circuits closed because of an invalid cell, which an end or a relay of the
+    /// circuit must have changed or forged.
     pub garbage: u64,
 }
 
 impl LossyStats {
-    /// Returns the sums of two cores' counters.
+    /// Returns the sums of the counters of two cores.
     #[must_use]
     pub fn with(self, other: &LossyStats) -> LossyStats {
         LossyStats {
@@ -92,14 +93,16 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// Passes a lossy cell to its link. A cell for another shard is counted there.
+    /// Passes a lossy cell to its link. If the link leads to another shard (parallel core) of this
+    /// relay, that shard counts the cell.
     pub(crate) fn send_lossy(&mut self, now: Time, lane: Lane, (counter, body): (u32, &Body)) {
         let link = self.channels.link(lane.link);
         self.lossy.sent += u64::from(link.is_some_and(|link| !link.channel.is_sibling()));
         self.channels.push_lossy(now, lane, counter, body);
     }
 
-    /// Drops a lossy cell of the circuit `index` that was refused, or closes the circuit.
+    /// Handles a lossy cell of the circuit `index` that its layer of encryption refused. Drops the
+    /// cell or closes the circuit, depending on `refusal`.
     pub(crate) fn refuse_lossy(&mut self, index: u32, refusal: Refusal) {
         match refusal {
             Refusal::Replayed | Refusal::TooFarAhead => self.lossy.refused += 1,
@@ -110,8 +113,8 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// Handles a decrypted lossy cell for this end of the circuit `index`. At most `streams`
-    /// streams may exist on the circuit.
+    /// Handles a decrypted lossy cell that is addressed to this end of the circuit `index`. At
+    /// most `streams` streams may exist on the circuit.
     pub(crate) fn take_content(&mut self, now: Time, index: u32, body: &Body, streams: usize) {
         let Some(id) = self.set_of(index) else { return };
         let Some(set) = self.sets.get_mut(id.0) else { return };
@@ -124,8 +127,8 @@ impl<R: NodeRole> Node<R> {
         self.pump_lossy(now, id);
     }
 
-    /// Sends the due segments of the streams of the set `id` over lossy cells, and outputs their
-    /// events.
+    /// Sends the segments that are due on streams of the circuit set `id` over lossy cells, and
+    /// outputs the events of these streams.
     pub(crate) fn pump_lossy(&mut self, now: Time, id: SetId) {
         self.send_segments(now, id);
         let lossy = self.sets.get_mut(id.0).and_then(|set| set.lossy.as_mut());
@@ -134,13 +137,13 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// Returns the set whose streams over lossy cells have the most bytes in memory.
+    /// Returns the circuit set whose streams over lossy cells have the most bytes in memory.
     pub(super) fn fullest_lossy_set(&self) -> Option<SetId> {
         let held = |(id, set): (u32, &Set)| Some((set.lossy.as_ref()?.held(), id));
         self.sets.numbered().filter_map(held).max().map(|(_, id)| SetId(id))
     }
 
-    /// Closes all circuits of the set `id`, and thereby its streams.
+    /// Closes all circuits of the set `id`, and so all of its streams.
     pub(super) fn end_lossy_set(&mut self, id: SetId, why: Why) {
         while let Some(&Set { route: Route::One(circuit), .. }) = self.sets.get(id.0) {
             R::give_up(self, circuit, why);
@@ -195,8 +198,9 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// Turns the set of the circuit `index` into one with lossy legs, with this circuit as the
-    /// first leg. `asked` is the time of our request to the other end, if we are the client.
+    /// Turns the set of the circuit `index` into a set that may have several lossy circuits, with
+    /// this circuit as the first leg. At the client, `asked` is the time of our request to the
+    /// other end.
     pub(crate) fn found_lossy_set(&mut self, index: u32, legs: LossyLegs, asked: Option<Time>) {
         let Some(set) = self.set_of(index).and_then(|id| self.set_mut(id)) else { return };
         let legs = set.lossy_legs.insert(Box::new(legs));
@@ -206,7 +210,7 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// Notifies the streams of the set `id` of its legs.
+    /// Informs the streams of the circuit set `id` of the set's present legs.
     pub(crate) fn update_lossy_legs(&mut self, id: SetId) {
         if let Some(set) = self.set_mut(id)
             && let (Some(lossy), Some(legs)) = (&mut set.lossy, &set.lossy_legs)
@@ -215,8 +219,8 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// Makes the circuit `index` a leg of the set `id`. Returns false if that set has no room, or
-    /// no lossy legs.
+    /// Makes the circuit `index` a leg of the set `id`. Returns false if the set is full or cannot
+    /// have lossy legs.
     pub(crate) fn join_lossy_set(&mut self, index: u32, id: SetId, asked: Option<Time>) -> bool {
         let Some(own) = self.set_of(index) else { return false };
         let legs = self.set_mut(id).and_then(|set| set.lossy_legs.as_mut());
@@ -229,15 +233,15 @@ impl<R: NodeRole> Node<R> {
         is_added
     }
 
-    /// Closes the legs of the set `id` that the other end has not linked in time.
+    /// Closes the legs of the circuit set `id` that the other end has not linked in time.
     pub(super) fn lossy_legs_due(&mut self, now: Time, id: SetId) {
         let legs = self.set_mut(id).and_then(|set| set.lossy_legs.as_ref());
         let late = legs.map(|legs| legs.late(now)).unwrap_or_default();
         late.into_iter().for_each(|circuit| R::give_up(self, circuit, Why::Unlinked));
     }
 
-    /// Removes the circuit `circuit` from the set `id`. Returns false if the set has no other lossy
-    /// leg, and must be dissolved.
+    /// Removes the circuit `circuit` from the set `id`. Returns false if the set has no other
+    /// lossy leg. Then the caller must remove the set.
     pub(super) fn leave_lossy_set(&mut self, id: SetId, circuit: u32) -> bool {
         let Some(set) = self.set_mut(id) else { return false };
         if set.leave_lossy(circuit) {
@@ -250,7 +254,7 @@ impl<R: NodeRole> Node<R> {
         false
     }
 
-    /// Runs the timers of the streams of the set `id` over lossy cells.
+    /// Runs the timers of the streams of the circuit set `id` over lossy cells.
     pub(super) fn segments_due(&mut self, now: Time, id: SetId) {
         if let Some(lossy) = self.sets.get_mut(id.0).and_then(|set| set.lossy.as_mut()) {
             lossy.expired();
@@ -258,9 +262,9 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// Lets the circuit `circuit` wait for a link with lossy cells to the relay `target`, and
-    /// requests such a link. If a QUIC link to the relay exists, it carries no lossy cells, and the
-    /// circuit is closed.
+    /// Makes the circuit `circuit` wait for a link with lossy cells to the relay `target`, and
+    /// requests such a link. If a QUIC link to this relay exists but carries no lossy cells,
+    /// closes the circuit.
     pub(crate) fn reach_lossy(&mut self, now: Time, target: Target, circuit: u32) {
         let (mut has_quic, mut offered) = (false, None);
         for (id, link) in self.channels.reaching(&target.rsa) {
@@ -285,8 +289,8 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// Assigns the QUIC link `id`, which both ends now use, to the circuits that wait for lossy
-    /// cells to its relay. If it carries none, these circuits are closed.
+    /// Assigns the QUIC link `id`, which is now ready, to the circuits that wait for lossy cells
+    /// to its relay. If the link carries no lossy cells, these circuits are closed.
     pub(super) fn lossy_found(&mut self, now: Time, id: LinkId) {
         let Some(link) = self.channels.link(id) else { return };
         let (identity, takes_lossy) = (link.channel.identity(), link.takes_lossy());
@@ -299,8 +303,8 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// Closes the circuits that wait for lossy cells to the relay of the link `id`, because no QUIC
-    /// link to that relay can be opened.
+    /// Closes the circuits that wait for lossy cells to the relay at the other end of the link
+    /// `id`, because no QUIC link to this relay can be opened.
     pub(super) fn no_lossy_link(&mut self, id: LinkId) {
         let identity = self.channels.link(id).and_then(|link| link.channel.identity());
         let Some(identity) = identity else { return };
@@ -316,8 +320,8 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// Closes the lossy circuits on the QUIC link `id`. Its other circuits are about to move to the
-    /// link alongside it, which carries no lossy cells.
+    /// Closes the lossy circuits on the QUIC link `id`. Its other circuits are about to move to
+    /// the TLS link alongside it, which carries no lossy cells.
     pub(super) fn close_lossy(&mut self, id: LinkId) {
         for owner in self.channels.owners(id) {
             if self.circuits.get(owner.circuit).is_some_and(R::Circuit::is_lossy) {

@@ -1,4 +1,4 @@
-//! Timers for padding and closing links.
+//! Timers for sending padding and for closing unused links.
 
 use anabranch_multipath::Time;
 
@@ -12,14 +12,15 @@ impl<R: NodeRole> Node<R> {
         self.set_rules(Rules { params, ..self.rules });
     }
 
-    /// Sets the rules of padding. Sets timers on links that are padded according to the new rules.
+    /// Sets the rules for padding, and sets timers on links that need padding according to the new
+    /// rules.
     pub(crate) fn set_rules(&mut self, rules: Rules) {
         self.rules = rules;
         let links: Vec<LinkId> = self.channels.iter().map(|(id, _)| id).collect();
         links.into_iter().for_each(|id| self.watch(id));
     }
 
-    /// Raises the usage of a link to at least `usage`.
+    /// Records that the link `id` has had at least the use `usage`.
     pub(crate) fn mark_link(&mut self, id: LinkId, usage: Usage) {
         if let Some(link) = self.channels.link(id).filter(|link| link.quiet.usage < usage) {
             link.quiet.usage = usage;
@@ -34,7 +35,7 @@ impl<R: NodeRole> Node<R> {
         self.rules.silence(link.seen())
     }
 
-    /// Sets the timer of a padded link, unless it is already set.
+    /// Sets the padding timer of the link `id` if the link needs padding and the timer is not set.
     pub(crate) fn watch(&mut self, id: LinkId) {
         let Some(silence) = self.silence(id) else { return };
         let Some(link) = self.channels.link(id) else { return };
@@ -61,8 +62,8 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// Returns true if the link `id` has been without circuits for long enough that it can be
-    /// closed at `now`.
+    /// Returns true if the link `id` can be closed at `now`, because it has been without circuits
+    /// for long enough.
     pub(crate) fn is_spare(&mut self, now: Time, id: LinkId) -> bool {
         let circuits = self.channels.circuits_with_quic(id);
         let Some(link) = self.channels.link(id) else { return false };
@@ -81,15 +82,15 @@ impl<R: NodeRole> Node<R> {
         until <= now
     }
 
-    /// Sets the timer for the check whether the link `id` can be closed.
+    /// Sets the timer to `until`, when the node checks whether the link `id` can be closed.
     pub(crate) fn rest_until(&mut self, id: LinkId, until: Time) {
         let Some(link) = self.channels.link(id) else { return };
         link.quiet.resting = Some(until);
         self.timers.insert((until, Timer::Rest(id)));
     }
 
-    /// Removes the timers of a closing link, so that short-lived links leave no timers that stay
-    /// for an hour.
+    /// Removes the timers of a closing link. Otherwise timers of short-lived links would stay in
+    /// memory for an hour.
     pub(crate) fn disarm(&mut self, id: LinkId) {
         let Some(link) = self.channels.link(id) else { return };
         let watched = link.quiet.watched.take().map(|time| (time, Timer::Padding(id)));

@@ -1,10 +1,10 @@
-//! Sets whose legs join at a middle: distribution of the trunk's cells among the legs, and handling
-//! of cells received on them (`docs/spec/middle-merge.md`).
+//! Sets whose legs join at a middle relay: distribution of the trunk's cells among the legs, and
+//! handling of cells received on the legs (`docs/spec/middle-merge.md`).
 //!
-//! The *trunk* is the circuit that continues beyond the joining relay. At its two ends it is like
-//! any circuit, except that the legs of a set carry its cells. At the client, the trunk has the
-//! streams, and the layers of the hops beyond the joining relay. At the joining relay, it has the
-//! lane to the next hop.
+//! The *trunk* is the circuit that continues from the relay at which the legs join. At its two
+//! ends it is like any circuit, except that the legs of a set carry its cells. At the client, the
+//! trunk has the streams, and the layers of the hops after the joining relay. At the joining
+//! relay, it has the lane (the circuit ID on a link) to the next hop.
 
 use anabranch_multipath::{PathId, Time};
 
@@ -20,14 +20,16 @@ use crate::wire::cell::{Body, Command};
 use crate::wire::message::{DestroyReason, RelayCommand};
 
 impl<R: NodeRole> Node<R> {
-    /// Queues a cell of the trunk for the legs of the set `id`.
+    /// Queues a cell of the trunk (the circuit that continues where the set's legs join), to be
+    /// sent on a leg of the set `id`.
     pub(crate) fn pass(&mut self, now: Time, id: SetId, command: Command, body: &Body) {
         self.several(id).into_iter().for_each(|several| several.push_cell(command, body));
         self.deal_cells(now, id);
         self.await_leg_actions(id);
     }
 
-    /// Queues many cells of the trunk for the legs of the set `id`.
+    /// Queues several cells of the trunk (the circuit that continues where the set's legs join),
+    /// to be sent on legs of the set `id`.
     pub(super) fn pass_all(&mut self, now: Time, id: SetId, cells: &[Body]) {
         if let Some(several) = self.several(id) {
             cells.iter().for_each(|body| several.push_cell(Command::RELAY, body));
@@ -36,9 +38,9 @@ impl<R: NodeRole> Node<R> {
         self.await_leg_actions(id);
     }
 
-    /// Postpones the distribution of queued cells among the legs of the set `id` until all cells
-    /// received together are handled. Distribution after each cell would cost more than the cell
-    /// itself.
+    /// Postpones the distribution of queued cells among the legs of the circuit set `id` until all
+    /// cells that were received together have been handled. Distribution after each cell would
+    /// cost more than handling the cell.
     pub(crate) fn deal_later(&mut self, id: SetId) {
         let passing = self.several(id).and_then(|several| several.passing.as_mut());
         if passing.is_some_and(Passing::becomes_undealt) {
@@ -46,7 +48,7 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// Distributes the queued cells of all sets for which [`Node::deal_later`] was called.
+    /// Distributes the queued cells of all circuit sets for which [`Node::deal_later`] was called.
     pub(super) fn deal_undealt(&mut self, now: Time) {
         while let Some(id) = self.undealt.pop() {
             let passing = self.several(id).and_then(|several| several.passing.as_mut());
@@ -61,8 +63,8 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// Returns the number of queued cells of `circuit`, which wait for its link or for the legs
-    /// that carry it; `None` if there is no such circuit.
+    /// Returns the number of queued cells of `circuit`. They wait for the circuit's link, or for
+    /// the legs that carry the circuit. Returns `None` if there is no such circuit.
     pub(crate) fn waiting_of(&mut self, circuit: u32) -> Option<usize> {
         let (carrier, ..) = self.circuits.get_mut(circuit).and_then(R::Circuit::parts)?;
         match carrier {
@@ -73,13 +75,15 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// Returns the set of streams that the joined circuits of the set `id` carry. `None` if the set
-    /// joins no circuits, or if their streams do not end at this relay.
+    /// Returns the set with the streams that use the trunk of the set `id` (the circuit that
+    /// continues where its legs join). Returns `None` if the set has no trunk, or if these streams
+    /// do not end at this node.
     pub(crate) fn streams_set_over(&self, id: SetId) -> Option<SetId> {
         self.set_of(self.trunk_of(id)?)
     }
 
-    /// Returns the circuit that is the trunk of the set `id`, if it has one.
+    /// Returns the trunk of the set `id` (the circuit that continues where its legs join), if it
+    /// has one.
     pub(crate) fn trunk_of(&self, id: SetId) -> Option<u32> {
         match &self.sets.get(id.0)?.route {
             Route::One(_) => None,
@@ -87,20 +91,22 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// Returns the number of streams whose data the legs of the set `id` carry.
+    /// Returns the number of streams with data that the legs of the circuit set `id` carry.
     pub(super) fn streams_over(&self, id: SetId) -> usize {
         let of = self.streams_set_over(id).unwrap_or(id);
         self.sets.get(of.0).map_or(0, |set| set.streams.len())
     }
 
-    /// Returns the numbers of bytes of streams received and sent over the legs of the set `id`.
+    /// Returns the number of bytes of streams received over the legs of the circuit set `id`, and
+    /// the number sent.
     pub(super) fn carried_over(&self, id: SetId) -> [u64; 2] {
         let of = self.streams_set_over(id).unwrap_or(id);
         self.sets.get(of.0).map_or([0; 2], |set| set.streams.carried)
     }
 
-    /// Notes that the trunk of the set `id` is closed. The closing will be reported to the other
-    /// end on every leg. Destroying a leg would only report the closing of that leg.
+    /// Notes that the trunk of the set `id` (the circuit that continues where its legs join) is
+    /// closed. This will be reported to the other end on every leg. Destroying the legs would not
+    /// suffice, because DESTROY reports only the closing of one leg.
     pub(crate) fn cut_trunk(&mut self, id: SetId, reason: DestroyReason) {
         let passing = self.several(id).and_then(|several| several.passing.as_mut());
         passing.into_iter().for_each(|passing| passing.cut(reason));
@@ -108,7 +114,8 @@ impl<R: NodeRole> Node<R> {
         self.timers.insert((Time::ZERO, Timer::LegActions(id)));
     }
 
-    /// Reports the closing of the trunk to the other end on every leg, once.
+    /// Reports the closing of the trunk (the circuit that continues where the set's legs join) to
+    /// the other end on every leg, once.
     pub(super) fn report_cut(&mut self, now: Time, id: SetId) {
         let Some(several) = self.several(id) else { return };
         let circuits: Vec<u32> = several.circuits().collect();
@@ -119,7 +126,8 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// Sends queued cells of the trunk on the legs that the set's scheduler selects.
+    /// Sends queued cells of the trunk (the circuit that continues where the set's legs join) on
+    /// the legs that the scheduler of the set `id` chooses.
     pub(super) fn deal_cells(&mut self, now: Time, id: SetId) {
         let Some(several) = self.sets.get_mut(id.0).and_then(|set| set.several()) else { return };
         if !several.has_cells() {
@@ -159,7 +167,8 @@ impl<R: NodeRole> Node<R> {
         Ok(())
     }
 
-    /// Handles an acknowledgement of cells of the trunk that were sent on the leg `index`.
+    /// Handles an acknowledgement of cells that were sent on the leg `index` (a parallel circuit).
+    /// The cells belong to the trunk, the circuit that continues where the set's legs join.
     pub(super) fn cells_acknowledged(&mut self, id: SetId, index: u32, told: Acknowledged) {
         let Some(set) = self.sets.get_mut(id.0).filter(|set| set.is_merged()) else { return };
         let wanting = set.several().is_some_and(|several| several.held() > 0);
@@ -171,8 +180,9 @@ impl<R: NodeRole> Node<R> {
         leg.settled(told.messages, told.rtt, outlet);
     }
 
-    /// Handles a cell of the trunk that was received on a leg. If the cell is the next in order,
-    /// passes it on, followed by the cells that waited for it.
+    /// Handles a cell of the trunk (the circuit that continues where the set's legs join) that was
+    /// received on a leg. If it is the next one in order, forwards it and the stored cells that
+    /// follow it.
     ///
     /// # Errors
     /// Returns the violation if the other end broke the protocol.
@@ -228,8 +238,8 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// Handles waiting cells of the trunk, as long as they are the next in order and the set `id`
-    /// exists. Any cell may end the set.
+    /// Handles stored cells of the trunk (the circuit that continues where the set's legs join)
+    /// while the next one in order is present and the set `id` exists. Any cell may end the set.
     fn take_cells_that_waited(&mut self, now: Time, id: SetId) -> Result<(), CircuitFault> {
         while let Some(held) = self.several(id).and_then(|several| several.end.pop()) {
             if let Some((command, mut body)) = as_cell(held.command, &held.data) {

@@ -1,5 +1,5 @@
 //! Sets of several legs: distribution of messages among the legs, handling of received messages,
-//! and the end of sets.
+//! and the end of circuit sets.
 
 use std::cmp::Reverse;
 
@@ -22,7 +22,8 @@ use crate::wire::cell::{BODY, Body, Command};
 use crate::wire::message::{self, Format, Message, RelayCommand};
 use crate::wire::resilient::{Received, put_gone, read_gone};
 
-/// A leg's lane, flow control and layers, as needed for sending cells.
+/// The parts of a leg that are needed to send cells on it: its lane (circuit ID on a link), flow
+/// control and layers.
 pub(super) struct Port<'a> {
     lane: Lane,
     control: &'a mut Leg,
@@ -33,7 +34,7 @@ pub(super) struct Port<'a> {
 }
 
 impl<'a> Port<'a> {
-    /// Returns the port of a circuit that is a leg.
+    /// Returns the parts needed to send on a circuit that is a leg.
     pub(super) fn of<C: Ending>(
         circuits: &'a mut Slab<C>,
         channels: &'a mut Channels,
@@ -57,7 +58,8 @@ impl<'a> Port<'a> {
         self.push(now, body, false);
     }
 
-    /// Sends a cell of the trunk, which the other end of the leg passes on.
+    /// Sends a cell of the trunk (the circuit that continues where the set's legs join) on this
+    /// leg. The leg's other end forwards the cell.
     pub(super) fn pass(&mut self, now: Time, command: Command, body: &mut Body) {
         self.layers.wrap(command, body);
         self.control.passed();
@@ -75,7 +77,8 @@ impl<'a> Port<'a> {
 }
 
 impl<R: NodeRole> Node<R> {
-    /// Sends pending cells of the streams of the set `id` on the legs that its scheduler selects.
+    /// Sends pending cells of the streams of the circuit set `id` on the legs that the set's
+    /// scheduler chooses.
     pub(super) fn deal(&mut self, now: Time, id: SetId) {
         let Some(set) = self.sets.get_mut(id.0) else { return };
         if set.is_merged() {
@@ -110,7 +113,8 @@ impl<R: NodeRole> Node<R> {
         self.recount(id);
     }
 
-    /// Sends at most `cells` cells of one kind on `leg`. Returns the number of cells sent.
+    /// Sends at most `cells` consecutive cells of one kind on `leg`. Returns the number of cells
+    /// sent.
     fn send_run(
         &mut self,
         now: Time,
@@ -147,7 +151,8 @@ impl<R: NodeRole> Node<R> {
         Ok(sent)
     }
 
-    /// Retransmits on `leg` at most `cells` messages of legs that have failed or may have failed.
+    /// Sends at most `cells` messages again on `leg`. The messages were first sent on legs
+    /// (parallel circuits) that have failed or may have failed.
     fn send_again(
         &mut self,
         now: Time,
@@ -191,8 +196,8 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// Handles `message`, which was received on one leg of a set. If the message is the next in
-    /// order, also handles the messages that waited for it.
+    /// Handles `message`, which was received on one leg of a circuit set. If it is the next one in
+    /// order, also handles the stored messages that follow it.
     ///
     /// # Errors
     /// Returns the violation if the other end broke the protocol.
@@ -256,21 +261,21 @@ impl<R: NodeRole> Node<R> {
         Ok(())
     }
 
-    /// Updates the number of bytes buffered in the set `id` ([`Several::held`]), and the sum over
-    /// all sets.
+    /// Updates the number of bytes buffered in the circuit set `id` ([`Several::held`]), and the
+    /// sum over all sets.
     pub(super) fn recount(&mut self, id: SetId) {
         let Some([before, now]) = self.several(id).map(Several::recount) else { return };
         self.reordered = self.reordered + now - before;
     }
 
-    /// Returns the set with the most buffered bytes ([`Several::held`]).
+    /// Returns the circuit set with the most buffered bytes ([`Several::held`]).
     pub(super) fn fullest_set(&self) -> Option<SetId> {
         let waiting = self.all_several().map(|(id, several)| (several.held(), id));
         waiting.max().map(|(_, id)| SetId(id))
     }
 
-    /// Returns statistics of at most `most` sets that can have several legs, beginning with those
-    /// in which the most bytes wait.
+    /// Returns statistics of at most `most` sets that may have several legs (parallel circuits).
+    /// Sets with the most waiting bytes come first.
     pub fn fullest_sets(&self, most: usize) -> Vec<SetNumbers> {
         let waiting = self.all_several().map(|(id, several)| (Reverse(several.end.bytes()), id));
         let mut waiting: Vec<_> = waiting.collect();
@@ -285,20 +290,20 @@ impl<R: NodeRole> Node<R> {
         Some(SetNumbers { streams, carried, ..several.numbers(&self.circuits, &self.channels) })
     }
 
-    /// Iterates over all legs of sets.
+    /// Iterates over statistics of all legs in all circuit sets.
     pub(crate) fn legs_of_sets(&self) -> impl Iterator<Item = LegNumbers> {
         self.all_several().flat_map(|(_, several)| several.legs(&self.circuits, &self.channels))
     }
 
-    /// Returns the maximum number of bytes that ever waited in one set for earlier messages on
-    /// other legs.
+    /// Returns the largest number of bytes that ever waited in one circuit set for earlier
+    /// messages on other legs.
     pub(crate) fn most_reordered(&self) -> usize {
         let living = self.all_several().map(|(_, several)| several.end.waiting().most());
         living.max().unwrap_or_default().max(self.most_reordered)
     }
 
-    /// Iterates over the multi-leg state of all sets that can have several legs, each with its
-    /// number.
+    /// Iterates over all sets that may have several legs. Each item is the circuit set's number
+    /// and its state for several legs.
     fn all_several(&self) -> impl Iterator<Item = (u32, &Several)> {
         self.sets.numbered().filter_map(|(id, set)| match &set.route {
             Route::One(_) => None,
@@ -306,8 +311,8 @@ impl<R: NodeRole> Node<R> {
         })
     }
 
-    /// Handles waiting messages, as long as they are the next in order and the set `id` exists. Any
-    /// message may end the set.
+    /// Handles stored messages while the next one in order is present and the circuit set `id`
+    /// exists. Any message may end the set.
     fn take_waiting(&mut self, now: Time, id: SetId, index: u32) {
         while let Some(held) = self.several(id).and_then(|several| several.end.pop()) {
             let circuit = self.several(id).and_then(|several| several.circuit(held.leg));
@@ -322,8 +327,8 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// Pauses the streams of the set `id` while many bytes wait for missing messages, in this set
-    /// or in all sets together. Resumes the streams later.
+    /// Pauses the streams of the circuit set `id` while too many bytes wait for missing messages,
+    /// in this set or in all sets together. Otherwise resumes them if they were paused.
     fn rest_or_go_on(&mut self, now: Time, id: SetId) {
         let scarce = self.is_scarce();
         let Some(Set { streams, route: Route::Several(several), .. }) = self.sets.get_mut(id.0)
@@ -338,14 +343,15 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// Returns the multi-leg state of the set `id`; `None` if it can have only one leg.
+    /// Returns the state of the circuit set `id` for several legs; `None` if the set can have only
+    /// one leg.
     pub(crate) fn several(&mut self, id: SetId) -> Option<&mut Several> {
         self.set_mut(id).and_then(Set::several)
     }
 
-    /// Removes a closed circuit from its set. The set ends if data on the leg is lost, or if that
-    /// was the only leg of a set that is not resilient. `unacknowledged` is true if data was in
-    /// flight on the circuit.
+    /// Removes a closed circuit from its set. `unacknowledged` is true if data was in flight on
+    /// the circuit. The set ends if data is lost with the leg, or if it was the only leg of a set
+    /// that is not resilient.
     pub(crate) fn leave_set(&mut self, id: SetId, circuit: u32, unacknowledged: bool) {
         let Some(Set { streams, route: Route::Several(several), .. }) = self.sets.get_mut(id.0)
         else {
@@ -381,8 +387,8 @@ impl<R: NodeRole> Node<R> {
         circuits
     }
 
-    /// Closes the legs of the set `id` on which the other end has not answered LINK or LINKED in
-    /// time.
+    /// Closes the legs of the circuit set `id` on which the other end has not answered LINK or
+    /// LINKED in time.
     pub(super) fn look_for_late_legs(&mut self, now: Time, id: SetId) {
         let Some(several) = self.several(id) else { return };
         let late: Vec<PathId> = several.end.late(now).collect();
@@ -391,13 +397,15 @@ impl<R: NodeRole> Node<R> {
         self.await_links(id);
     }
 
-    /// Sets the timer for answers to the messages that link legs of the set `id`.
+    /// Sets the timer that limits the time for answers to LINK and LINKED on legs of the circuit
+    /// set `id`.
     pub(crate) fn await_links(&mut self, id: SetId) {
         let due = self.several(id).and_then(|several| several.end.next_timeout());
         self.timers.extend(due.map(|time| (time, Timer::Linking(id))));
     }
 
-    /// Performs the actions that are due on the legs of a resilient set.
+    /// Performs the actions that are due on the legs of a resilient circuit set, which survives
+    /// the loss of legs.
     pub(super) fn tend(&mut self, now: Time, id: SetId) {
         self.report_cut(now, id);
         let streams = self.streams_over(id) > 0;
@@ -436,8 +444,8 @@ impl<R: NodeRole> Node<R> {
         circuit.into_iter().for_each(|circuit| R::give_up(self, circuit, Why::Silent));
     }
 
-    /// Sends RECEIVED, which acknowledges the messages received on `leg`. `asked` is true if it
-    /// answers PROBE.
+    /// Sends RECEIVED, which acknowledges the messages that arrived on `leg`. `asked` is true if
+    /// this answers a PROBE message.
     pub(super) fn send_received(&mut self, now: Time, id: SetId, leg: PathId, asked: bool) {
         let retransmitter = self.several(id).and_then(|several| several.end.retransmitter_mut());
         let Some(received) =
@@ -466,7 +474,7 @@ impl<R: NodeRole> Node<R> {
         circuit.into_iter().for_each(|at| self.say(now, at, Command::RELAY, command, data));
     }
 
-    /// Sets the timer for the next actions on the legs of the set `id`.
+    /// Sets the timer for the next actions on the legs of the circuit set `id`.
     pub(crate) fn await_leg_actions(&mut self, id: SetId) {
         let streams = self.streams_over(id) > 0;
         let Some(several) = self.several(id) else { return };
@@ -474,7 +482,8 @@ impl<R: NodeRole> Node<R> {
         self.timers.extend(due.map(|time| (time, Timer::LegActions(id))));
     }
 
-    /// Handles `message` about the legs of a resilient set.
+    /// Handles `message`, which is about the legs of a resilient circuit set, which survives the
+    /// loss of legs. It is not about a stream.
     ///
     /// # Errors
     /// Returns the violation if the other end broke the protocol.

@@ -19,7 +19,7 @@ use crate::wire::cell::{BODY, Command};
 use crate::wire::message::{EndReason, Message, RelayCommand, put_sendme, read_sendme};
 
 impl<R: NodeRole> Node<R> {
-    /// Takes bytes from a stream's program. Returns the number of bytes taken.
+    /// Accepts bytes from a stream's program. Returns the number of bytes accepted.
     pub(crate) fn write_stream(&mut self, now: Time, stream: StreamKey, bytes: &[u8]) -> usize {
         let Some((set, id)) = self.streams.live(stream) else { return bytes.len() };
         if let Some(lossy) = self.lossy_of(set, id, stream) {
@@ -50,7 +50,8 @@ impl<R: NodeRole> Node<R> {
         self.streams.left(stream).map_or((&[], &[]), VecDeque::as_slices)
     }
 
-    /// Removes the first `bytes` of [`Node::read_stream`], which the program has consumed.
+    /// Removes the first `bytes` bytes that [`Node::read_stream`] returns, because the program has
+    /// consumed them.
     pub(crate) fn consume_stream(&mut self, now: Time, stream: StreamKey, bytes: usize) {
         let Some((key, id)) = self.streams.live(stream) else {
             if let Some(reason) = self.streams.consumed(stream, bytes) {
@@ -87,8 +88,7 @@ impl<R: NodeRole> Node<R> {
         self.pump(now, set);
     }
 
-    /// Returns the streams over lossy cells of `set`, if the stream `key` with the ID `id` is one
-    /// of them.
+    /// Returns the lossy streams of `set`, if the stream `key` with the ID `id` is one of them.
     pub(crate) fn lossy_of(
         &mut self,
         set: SetId,
@@ -104,14 +104,14 @@ impl<R: NodeRole> Node<R> {
         self.circuits.get(circuit).and_then(R::Circuit::set)
     }
 
-    /// Returns the set with the number `set`.
+    /// Returns the circuit set with the number `set`.
     pub(crate) fn set_mut(&mut self, set: SetId) -> Option<&mut Set> {
         self.sets.get_mut(set.0)
     }
 
     /// Sends pending cells of the set of `circuit`, because the circuit's queue has room again.
-    /// Does nothing if the legs carry a trunk and none of its cells wait: the senders of these
-    /// cells have already sent all that their windows allow.
+    /// Does nothing if the set's legs carry a trunk that has no waiting cells. The senders of
+    /// trunk cells have then sent everything that their windows allow.
     pub(super) fn pump_by(&mut self, now: Time, circuit: u32) {
         let Some(id) = self.set_of(circuit) else { return };
         let Some(set) = self.sets.get_mut(id.0).filter(|set| !set.is_idle()) else { return };
@@ -120,8 +120,8 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// Sends pending cells of the streams of the set `id`, as far as the windows and queues of the
-    /// legs allow.
+    /// Sends pending cells of the streams of the circuit set `id` until the windows or queues of
+    /// the legs are full.
     pub(crate) fn pump(&mut self, now: Time, id: SetId) {
         match self.sets.get_mut(id.0).map(|set| &set.route) {
             Some(&Route::One(leg)) => while self.send_by_one(now, id, leg) {},
@@ -140,9 +140,9 @@ impl<R: NodeRole> Node<R> {
         self.pump_lossy(now, id);
     }
 
-    /// Sends pending cells of the streams on `leg`, the set's only leg. Returns true if the caller
-    /// must call this again. This happens only on a trunk, whose cells the legs of another set
-    /// carry.
+    /// Sends pending cells of the streams on `leg`, the only leg of the circuit set `id`. Returns
+    /// true if the caller must call this function again. This happens only if `leg` is a trunk,
+    /// whose cells the legs of another set carry.
     fn send_by_one(&mut self, now: Time, id: SetId, leg: u32) -> bool {
         let Some(waiting) = self.waiting_of(leg) else { return false };
         let Some(set) = self.sets.get_mut(id.0) else { return false };
@@ -175,14 +175,14 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// Outputs the events of the streams of the set `id`.
+    /// Outputs the events of the streams of the circuit set `id`.
     fn tell(&mut self, id: SetId) {
         while let Some(happened) = self.set_mut(id).and_then(|set| set.streams.happened()) {
             self.report(happened);
         }
     }
 
-    /// Outputs the event of a stream, and removes the stream if it has ended.
+    /// Outputs the event `happened` of a stream, and removes the stream if it has ended.
     pub(super) fn report(&mut self, happened: StreamEvent) {
         let told = match happened {
             StreamEvent::Readable(stream) => Some(StreamOutput::Readable { stream }),
@@ -199,7 +199,7 @@ impl<R: NodeRole> Node<R> {
         self.outputs.extend(told.map(R::Output::from));
     }
 
-    /// Removes the set `id`, whose only leg is closed, and its streams.
+    /// Removes the circuit set `id`, whose only leg is closed, and its streams.
     pub(crate) fn dissolve(&mut self, id: SetId) {
         let Some(mut set) = self.sets.remove(id.0) else { return };
         let counted = set.lossy.as_mut().map_or(0, |lossy| lossy.recount()[0]);
@@ -213,7 +213,8 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// Handles a message of a stream, or a leg's SENDME, at either end of the circuit `index`.
+    /// Handles a message that arrived on the circuit `index` and ends here: either a message of a
+    /// stream, or a SENDME for a leg.
     ///
     /// # Errors
     /// Returns the violation if the other end broke the protocol.

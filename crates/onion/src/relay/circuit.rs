@@ -1,4 +1,4 @@
-//! A relay's circuits: creating them, passing cells, closing them.
+//! A relay's circuits: creating them, forwarding cells, closing them.
 
 use anabranch_multipath::Time;
 
@@ -27,34 +27,37 @@ const MAX_EARLY: u8 = 8;
 
 /// One circuit of a relay.
 pub struct Circuit {
-    /// The lane towards the client; `NOWHERE` for a trunk, which the legs of a set carry.
+    /// The lane (circuit ID on a link) towards the client. It is `NOWHERE` for a trunk, which the
+    /// legs of a set carry.
     pub(super) lane: Lane,
-    /// The set whose trunk this circuit is, if any. The legs of that set carry the trunk's cells.
+    /// The set from which this circuit continues as its trunk, if any. The legs of that set carry
+    /// the trunk's cells.
     pub(super) trunk_of: Option<SetId>,
     pub(super) next: Next,
-    /// True if the circuit's client has asked for an introduction, which it may do only once.
+    /// True if the client on this circuit has asked for an introduction. It may ask only once.
     pub(super) introduced: bool,
-    /// The relay's end of the circuit; `None` if the circuit ends at another shard and only
-    /// continues on a link of this one.
+    /// The relay's end of the circuit. `None` if another shard (parallel core) of the relay has
+    /// this end, and the circuit only continues on a link of this shard.
     own: Option<Own>,
-    /// True if a cell that may belong to a stream has been passed on.
+    /// True if a cell that may belong to a stream was forwarded.
     carried: bool,
-    /// True if the circuit's lossy cells pass to the shard that has taken over our end of it.
+    /// True if the circuit's lossy cells are forwarded to another parallel core (shard) of this
+    /// relay, which has taken over our end of the circuit.
     passes_lossy: bool,
-    /// The ticket with which another shard fetches our end of this circuit; `None` if no shard
-    /// does.
+    /// The number that another parallel core (shard) of this relay uses to fetch our end of this
+    /// circuit; `None` if no shard does.
     pub(super) ticket: Option<u64>,
 }
 
-/// A relay's end of a circuit: its layer of encryption, flow control and set.
+/// A relay's end of a circuit: the layer of encryption, the flow control and the set.
 pub(super) struct Own {
     layer: Box<dyn RelayLayer>,
-    /// The layers of lossy cells; `None` if the circuit has no such cells.
+    /// The layers of lossy cells; `None` if the circuit carries no lossy cells.
     lossy: Option<Box<LossyRelay>>,
     leg: Leg,
     pub(super) set: SetId,
-    /// For a circuit handed over by another shard: whether it reached that shard from a relay;
-    /// `None` for other circuits.
+    /// For a circuit that another parallel core (shard) of this relay handed over: true if the
+    /// circuit came to that shard from a relay, false if from a client. `None` for other circuits.
     pub(super) by_relay: Option<bool>,
     early: u8,
     /// Value from the circuit's handshake that binds messages to the circuit.
@@ -97,27 +100,30 @@ impl Ending for Circuit {
 /// State of a circuit that is an introduction or rendezvous point.
 pub(super) struct ServicePoint {
     pub(super) point: Point,
-    /// Rate limit of the INTRODUCE2 messages on this circuit, if the service has one.
+    /// Rate limit for INTRODUCE2 messages on this circuit, if the service has one.
     pub(super) limit: Option<Bucket>,
 }
 
-/// Continuation of a circuit beyond this relay.
+/// The way in which a circuit continues at this relay.
 pub(super) enum Next {
-    /// None: this relay is the last hop.
+    /// It does not continue: this relay is the last hop.
     Nothing,
-    /// A link to the next relay is being opened.
+    /// The circuit waits for a link to the next relay, which is being opened.
     Dialling(Box<Extend>),
-    /// CREATE2 has been sent.
+    /// The circuit waits for the answer to CREATE2, which was sent on this lane (a circuit on a
+    /// link).
     Creating(Lane),
-    /// The circuit continues to its next relay on this lane.
+    /// The circuit continues to its next relay on this lane (a circuit on a link).
     Open(Lane),
-    /// The circuit is a point at which services and clients meet.
+    /// The circuit is an introduction or rendezvous point of an onion service.
     Point(Box<ServicePoint>),
-    /// Another shard has been asked to introduce the client.
+    /// The circuit waits for another parallel core (shard) of this relay, which was asked on this
+    /// lane (a circuit on a link) to introduce the client.
     Introducing(Lane),
-    /// The circuit was joined to this circuit of the same shard, at a rendezvous point.
+    /// The circuit is joined, as a rendezvous point, to this circuit of the same shard.
     Joined(u32),
-    /// The circuit was joined to a circuit of another shard, over this lane.
+    /// The circuit is joined, as a rendezvous point, to a circuit of another parallel core (shard)
+    /// of this relay, over this lane (a circuit on a link).
     Across(Lane),
 }
 
@@ -129,37 +135,39 @@ impl Circuit {
         Circuit { lane, trunk_of, next, introduced, own, carried, passes_lossy, ticket }
     }
 
-    /// Returns the layers of lossy cells; `None` if the circuit has no such cells.
+    /// Returns the layers of lossy cells; `None` if the circuit carries no lossy cells.
     pub(super) fn lossy_layers(&mut self) -> Option<&mut LossyRelay> {
         self.own.as_mut()?.lossy.as_deref_mut()
     }
 
-    /// Returns the trunk of `set`: the circuit that continues from its legs.
+    /// Returns the trunk of `set`: the circuit that continues where the set's legs join.
     pub(super) fn trunk(set: SetId) -> Circuit {
         Circuit { trunk_of: Some(set), ..Circuit::new(Lane::NOWHERE, None) }
     }
 
-    /// Returns true if the circuit ends at this shard, and false if it belongs to another shard and
-    /// only continues on a link of this one.
+    /// Returns true if this shard has the relay's end of the circuit. Returns false if another
+    /// parallel core (shard) of this relay has it, and the circuit only continues on a link of
+    /// this shard.
     pub(super) fn is_ours(&self) -> bool {
         self.own.is_some() || self.trunk_of.is_some()
     }
 
-    /// Removes our end of the circuit and returns it, to hand it over to another shard. The circuit
-    /// continues to that shard on `lane`.
+    /// Removes and returns our end of the circuit, to hand it over to another parallel core
+    /// (shard) of this relay. The circuit continues to that shard on `lane` (a circuit on a link).
     pub(super) fn give_away(&mut self, lane: Lane) -> Option<Own> {
         self.next = Next::Open(lane);
         self.passes_lossy = self.is_lossy();
         self.own.take()
     }
 
-    /// Returns true if the circuit's lossy cells pass to another shard.
+    /// Returns true if the circuit's lossy cells are forwarded to another parallel core (shard) of
+    /// this relay.
     pub(super) fn passes_lossy(&self) -> bool {
         self.passes_lossy
     }
 
-    /// For a circuit handed over by another shard, returns true if it reached that shard from a
-    /// relay; `None` for other circuits.
+    /// For a circuit that another parallel core (shard) of this relay handed over, returns true if
+    /// the circuit came to that shard from a relay. Returns `None` for other circuits.
     pub(super) fn by_relay(&self) -> Option<bool> {
         self.own.as_ref().and_then(|own| own.by_relay)
     }
@@ -172,7 +180,9 @@ impl Circuit {
 }
 
 impl Next {
-    /// Returns true if services and clients meet on this circuit, or have met.
+    /// Returns true if the circuit is used for an onion service: it is an introduction or
+    /// rendezvous point, is joined to another circuit, or waits for another parallel core's
+    /// (shard's) introduction.
     pub(super) fn is_of_services(&self) -> bool {
         matches!(self, Next::Point(_) | Next::Introducing(_) | Next::Joined(_) | Next::Across(_))
     }
@@ -190,7 +200,7 @@ impl Next {
 
 /// Result of the handshake of a new circuit.
 struct Handshake {
-    /// Command and body of the answer.
+    /// Command and body of the cell that answers the handshake.
     answer: (Command, Vec<u8>),
     keys: Keys,
     lossy: Option<LossyKeys>,
@@ -284,7 +294,8 @@ impl Relay {
         }
     }
 
-    /// Continues a circuit of another shard on a link of this shard.
+    /// Continues a circuit that another parallel core (shard) of this relay has on a link of this
+    /// shard.
     fn bridge(&mut self, now: Time, lane: Lane, body: &Body) {
         let circuit = self.circuits.next_index();
         let Some(wish) = Extend::read(body) else {
@@ -332,7 +343,7 @@ impl Relay {
         Ok(Handshake { answer, keys, lossy, agreed, nonce })
     }
 
-    /// Handles a RELAY or RELAY_EARLY cell that arrived on `lane`.
+    /// Handles a RELAY or RELAY_EARLY cell that arrived on `lane` (a circuit on a link).
     pub(super) fn relay(&mut self, now: Time, lane: Lane, command: Command, body: &mut Body) {
         // The circuit of the cell is closed: the cell was in transit.
         let Some(owner) = self.channels.owner(lane) else { return };
@@ -362,7 +373,7 @@ impl Relay {
         }
     }
 
-    /// Passes on a cell that is not addressed to this relay.
+    /// Forwards a cell that is not addressed to this relay.
     pub(super) fn pass_on(&mut self, now: Time, index: u32, command: Command, body: &mut Body) {
         let Some(circuit) = self.circuits.get_mut(index) else { return };
         match circuit.next {
@@ -406,7 +417,7 @@ impl Relay {
         }
     }
 
-    /// Raises the usage of the links of the circuit `index` to at least `usage`.
+    /// Records that the links of the circuit `index` have had at least the use `usage`.
     pub(super) fn mark_circuit(&mut self, index: u32, usage: Usage) {
         let Some(circuit) = self.circuits.get(index) else { return };
         let lanes = [Some(circuit.lane), circuit.next.lane()];
@@ -424,8 +435,8 @@ impl Relay {
         self.left_by(now, owner, reason);
     }
 
-    /// Handles the loss of one of a circuit's lanes, and closes the circuit in the other direction
-    /// for the same `reason`.
+    /// Handles the closing of the circuit on one side. Closes the circuit on the other side for
+    /// the same `reason`.
     pub(super) fn left_by(&mut self, now: Time, owner: Owner, reason: DestroyReason) {
         if owner.outward {
             self.cut_off(now, owner.circuit, reason);
@@ -434,17 +445,17 @@ impl Relay {
         }
     }
 
-    /// Closes the circuit `index`, which has lost its continuation, unless the loss is another
-    /// shard's answer to an introduction. Sending TRUNCATED instead would leave the relays before
-    /// this one with queued cells, so C tor closes the circuit as well (since 0.4.7.11, its issue
-    /// 40623).
+    /// Closes the circuit `index`, whose continuation has closed. If this was another parallel
+    /// core's (shard's) answer to an introduction, the circuit stays open. C tor also closes the
+    /// circuit (since 0.4.7.11, its issue 40623). TRUNCATED would leave the relays before this one
+    /// with queued cells.
     fn cut_off(&mut self, now: Time, index: u32, reason: DestroyReason) {
         if !self.introduced_by_sibling(now, index, reason) {
             self.tear_down(index, reason);
         }
     }
 
-    /// Closes the circuit `index` on both sides.
+    /// Closes the circuit `index` towards the client and towards the next relay.
     pub(super) fn tear_down(&mut self, index: u32, reason: DestroyReason) {
         let Some(circuit) = self.circuits.get(index) else { return };
         if let Some(set) = circuit.trunk_of {
@@ -456,7 +467,8 @@ impl Relay {
         self.drop_circuit(index, reason);
     }
 
-    /// Removes the circuit `index`, whose lane to the client is lost, and closes its continuation.
+    /// Removes the circuit `index`, because it was closed towards the client, and closes its
+    /// continuation.
     pub(super) fn drop_circuit(&mut self, index: u32, reason: DestroyReason) {
         let Some(circuit) = self.circuits.remove(index) else { return };
         self.channels.leave(circuit.lane);
@@ -473,7 +485,8 @@ impl Relay {
         }
     }
 
-    /// Rejects a cell, and closes the circuit with the cell's ID, if there is one.
+    /// Rejects a cell because of `fault`, and closes the circuit with the cell's ID, if there is
+    /// one.
     pub(super) fn refuse(&mut self, lane: Lane, fault: CircuitFault) {
         self.violated(lane.link, fault);
         match self.channels.owner(lane) {

@@ -1,7 +1,8 @@
 //! Circuits that clients link to sets (proposal 329, and earlier designs): the exit's end.
 //!
-//! The whole set is in the shard of its first leg. A leg that arrives at another shard is handed
-//! over to that shard with its keys. The leg's cells continue on the link between the two shards.
+//! All legs of a set are in the shard (parallel core) that has the set's first leg. A leg that
+//! arrives at another shard is handed over to that shard with its keys. The leg's cells continue
+//! on the link between the two shards.
 
 use anabranch_multipath::Time;
 
@@ -22,27 +23,27 @@ use crate::wire::lossy::LossyLink;
 use crate::wire::message::{DestroyReason, Message, RelayCommand};
 use crate::wire::resilient::{self, ResilientLink};
 
-/// Desired UX sent to clients: they should send on all legs. C tor's clients send on one leg unless
-/// the exit asks for this.
+/// Desired UX sent to clients. It asks them to send on all legs (parallel circuits). C tor's
+/// clients send on one leg unless the exit asks for this.
 const UX: DesiredUx = DesiredUx::HighThroughput;
 
-/// A leg that is handed over to another shard.
+/// A leg that one parallel core (shard) hands over to another.
 struct HandedLeg {
     own: Own,
-    /// The leg's previous set, which has no other leg.
+    /// The circuit set that the leg had before; it has no other leg.
     set: Set,
     by_relay: bool,
     request: Request,
 }
 
-/// A client's request for a leg that is handed over.
+/// A client's link request for a leg (parallel circuit) that is handed over.
 pub(super) enum Request {
     Several(Linking),
-    /// The leg is a lossy circuit.
+    /// The request for a leg that is a lossy circuit.
     Lossy(LossyLink),
 }
 
-/// A client's request to make a circuit a leg.
+/// A client's request to make a circuit a leg of a set.
 pub(super) struct Linking {
     design: Design,
     link: ConfluxLink,
@@ -50,15 +51,16 @@ pub(super) struct Linking {
     dealing: Option<Dealing>,
     /// The leg's serial number, in designs with serial numbers.
     serial: u32,
-    /// True if the set must already exist at this relay.
+    /// True if the circuit set must already exist at this relay; false if the request may create
+    /// it.
     resumes: bool,
 }
 
 impl Linking {
-    /// Parses LINK of any design, for a set of at most `legs` legs.
+    /// Parses LINK of any design, for a circuit set of at most `legs` legs.
     ///
     /// # Errors
-    /// The message is malformed, or asks for a scheduler that does not exist.
+    /// The message is malformed, or asks for an unknown scheduler.
     fn read(
         message: Message<'_>,
         congestion_control: bool,
@@ -85,7 +87,8 @@ impl Linking {
         Ok(Linking { design, link, dealing, serial: 0, resumes: false })
     }
 
-    /// Returns the data of the LINKED message for `linked`, in the format of the set's design.
+    /// Returns the data of the LINKED message for `linked`, in the format of the circuit set's
+    /// design.
     fn answer(&self, linked: &ConfluxLink) -> Vec<u8> {
         let (nonce, dealing) = (linked.nonce, String::new());
         let said = match (self.design, self.design.ancestor()) {
@@ -101,11 +104,12 @@ impl Linking {
     }
 }
 
-/// Parses the scheduler that a client requests for our messages on at most `legs` legs. Returns
-/// `None` for an empty text, which leaves the choice to the design.
+/// Parses the scheduler that a client requests for our messages on at most `legs` legs (parallel
+/// circuits). Returns `None` for an empty text, because the design then determines the scheduler.
 ///
 /// # Errors
-/// No scheduler of this name supports `legs` legs, or the run length is invalid.
+/// No scheduler of this name supports `legs` legs, or the number of consecutive cells on one leg
+/// is invalid.
 fn read_dealing(text: &str, legs: usize) -> Result<Option<Dealing>, ConfluxFault> {
     if text.is_empty() {
         return Ok(None);
@@ -114,7 +118,7 @@ fn read_dealing(text: &str, legs: usize) -> Result<Option<Dealing>, ConfluxFault
 }
 
 impl Relay {
-    /// Handles `message`, which concerns sets.
+    /// Handles `message`, which is about linking or using sets.
     ///
     /// # Errors
     /// Returns the violation if the client broke the protocol.
@@ -167,8 +171,9 @@ impl Relay {
         self.join(now, index, linking)
     }
 
-    /// Makes the circuit `index` a leg of the set that the client names by its nonce. The set is
-    /// new, or belongs to this shard, or to another one.
+    /// Makes the circuit `index` a leg of the set that the client identifies by a nonce. If there
+    /// is no such set, creates it. If the set belongs to another parallel core (shard) of this
+    /// relay, hands the circuit over to that shard.
     fn join(&mut self, now: Time, index: u32, linking: Linking) -> Result<(), CircuitFault> {
         let own = self.set_of(index).ok_or(ConfluxFault::Gone)?;
         let here = SetLocation { shard: self.role.shard, set: own.0 };
@@ -226,7 +231,7 @@ impl Relay {
         Ok(())
     }
 
-    /// Turns the set `id`, which has one circuit so far, into one that other circuits can join.
+    /// Turns the set `id`, which has one circuit so far, into a set that other circuits can join.
     fn found_set(&mut self, id: SetId, linking: &Linking) {
         let (design, seed) = (linking.design, self.rng.next_u64());
         let dealing = self.role.config.dealing.clone().or_else(|| linking.dealing.clone());
@@ -251,8 +256,9 @@ impl Relay {
         self.take_by_leg(now, id, index, message)
     }
 
-    /// Returns true if the circuit `index` is a leg of a set that can have several legs. Such a leg
-    /// carries no directory requests, is not extended, and is no introduction or rendezvous point.
+    /// Returns true if the circuit `index` is a leg of a set that may have several legs. Such a
+    /// leg carries no directory requests, is not extended, and is no introduction or rendezvous
+    /// point.
     pub(super) fn is_leg(&mut self, index: u32) -> bool {
         self.set_of(index).is_some_and(|set| self.several(set).is_some())
     }
@@ -275,8 +281,8 @@ impl Relay {
         Ok(())
     }
 
-    /// Hands the leg `index` over to the shard that has its set. From now on the leg's cells pass
-    /// through this shard.
+    /// Hands the leg `index` over to the parallel core (shard) that has its set. From now on this
+    /// shard only forwards the leg's cells.
     pub(super) fn hand_over(
         &mut self,
         now: Time,
@@ -299,7 +305,8 @@ impl Relay {
         Ok(())
     }
 
-    /// Adopts a leg that arrived at another shard, for a set of this shard.
+    /// Takes over a leg that arrived at another parallel core (shard) of this relay, for a set of
+    /// this shard.
     pub(super) fn adopt(&mut self, now: Time, lane: Lane, body: &Body) {
         let number = body.first_chunk().map(|number| u64::from_be_bytes(*number));
         let orphan = number.and_then(|number| self.role.sets.take_over(number));

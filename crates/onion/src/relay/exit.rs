@@ -1,4 +1,5 @@
-//! Messages for this relay, and the streams that leave the network here.
+//! Messages for this relay, and the streams that connect to destinations outside the network from
+//! here.
 
 use std::net::IpAddr;
 
@@ -71,7 +72,7 @@ impl Relay {
         }
     }
 
-    /// Handles the next message, in order, of a stream.
+    /// Handles a message of a stream, after all earlier messages of its set or circuit.
     ///
     /// # Errors
     /// Returns the violation if the client broke the protocol.
@@ -134,7 +135,7 @@ impl Relay {
         Ok(())
     }
 
-    /// Returns the reason for which a stream must be refused; `None` if it is accepted.
+    /// Returns the reason for refusing a stream; `None` if the stream is accepted.
     pub(super) fn refusal(&mut self, index: u32, command: RelayCommand) -> Option<EndReason> {
         let by_relay = self.is_from_relay(index);
         let wants_directory = command == RelayCommand::BEGIN_DIR;
@@ -155,8 +156,8 @@ impl Relay {
         (!by_relay).then_some(EndReason::PROTOCOL)
     }
 
-    /// Returns true if the circuit `index` reaches this relay from a relay, and not directly from a
-    /// client.
+    /// Returns true if the circuit `index` comes to this relay from another relay, and false if it
+    /// comes directly from a client.
     pub(super) fn is_from_relay(&mut self, index: u32) -> bool {
         let Some(circuit) = self.circuits.get(index) else { return false };
         let link = self.channels.link(circuit.lane.link);
@@ -192,7 +193,7 @@ impl Relay {
         self.end_by(now, key, RelayCommand::RESOLVED, put_resolved(answers));
     }
 
-    /// Sends `command` with `data` as the only message of the stream `key`, and ends the stream.
+    /// Sends `command` with `data` as the only answer on the stream `key`, and ends the stream.
     fn end_by(&mut self, now: Time, key: StreamKey, command: RelayCommand, data: Vec<u8>) {
         let place = self.streams.live(key);
         self.streams.remove(key);

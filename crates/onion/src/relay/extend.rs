@@ -45,7 +45,8 @@ impl Relay {
         self.dial(target, index);
     }
 
-    /// Continues the lossy circuit `index` once a link to its next relay carries lossy cells.
+    /// Continues the lossy circuit `index` once a link that carries lossy cells to its next relay
+    /// is open.
     fn head_for_lossy(&mut self, now: Time, index: u32, wish: Extend) {
         if let Some(link) = self.channels.to_lossy(&wish.target) {
             return self.create_next(now, index, link, &wish);
@@ -56,8 +57,8 @@ impl Relay {
         self.reach_lossy(now, target, index);
     }
 
-    /// Continues the circuit `index` on a separate link, unless there are already `most` links to
-    /// its next relay.
+    /// Continues the circuit `index` on a separate link. If there are already `most` links to the
+    /// next relay, the circuit shares one of these.
     fn head_alone(&mut self, now: Time, index: u32, wish: Extend, most: usize) {
         if self.circuits.get(index).is_none() {
             return;
@@ -75,8 +76,8 @@ impl Relay {
         }
     }
 
-    /// Returns true if the circuit `index` may be extended to `target`: the circuit ends here, and
-    /// the target is neither this relay nor the previous one.
+    /// Returns true if the circuit `index` may be extended to `target`. The circuit must end here,
+    /// and the target must be neither this relay nor the circuit's previous one.
     pub(super) fn may_extend(&mut self, index: u32, target: &Target) -> bool {
         let Some(circuit) = self.circuits.get(index) else { return false };
         let previous =
@@ -91,7 +92,8 @@ impl Relay {
     }
 
     /// Returns true if circuits may be extended to the addresses of the relay `target`. A private
-    /// address is no violation: the client's consensus may contain one.
+    /// address is refused, but is not treated as a violation, because the client's consensus may
+    /// contain one.
     pub(super) fn is_allowed(&self, target: &Target) -> bool {
         let is_public = |address: &SocketAddr| is_public(address.ip());
         self.role.config.allow_private || target.addresses.iter().all(is_public)
@@ -123,12 +125,12 @@ impl Relay {
         }
     }
 
-    /// Returns true if `link` leads to another shard of this relay.
+    /// Returns true if `link` leads to another shard (parallel core) of this relay.
     pub(super) fn is_sibling(&mut self, link: LinkId) -> bool {
         self.channels.link(link).is_some_and(|link| link.channel.is_sibling())
     }
 
-    /// Continues the circuit `index` on the link for which it waited.
+    /// Continues the circuit `index` on `link`, for which it waited.
     pub(super) fn go_on(&mut self, now: Time, index: u32, link: LinkId) {
         let Some(circuit) = self.circuits.get_mut(index) else { return };
         if let Next::Dialling(wish) = std::mem::replace(&mut circuit.next, Next::Nothing) {
@@ -162,7 +164,7 @@ impl Relay {
         }
     }
 
-    /// Handles the client's request to close the circuit `index` beyond this relay.
+    /// Handles the client's request to close the part of the circuit `index` after this relay.
     pub(super) fn truncate(&mut self, now: Time, index: u32) {
         let Some(circuit) = self.circuits.get_mut(index) else { return };
         if circuit.next.is_of_services() {
@@ -178,7 +180,7 @@ impl Relay {
     }
 }
 
-/// Returns true if relays may extend circuits to `address`, because it is on the public Internet.
+/// Returns true if `address` is on the public Internet, so that relays may extend circuits to it.
 pub fn is_public(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(v4) => {

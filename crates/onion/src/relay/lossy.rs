@@ -1,5 +1,6 @@
 //! Lossy circuits at a relay (`docs/spec/lossy-circuits.md`): cells to forward, and streams that
-//! leave the network here. All legs of a set are in the shard of its first leg.
+//! connect to destinations from here. All legs of a set are in the shard (parallel core) that has
+//! the set's first leg.
 
 use std::net::IpAddr;
 
@@ -24,7 +25,8 @@ use crate::wire::message::{
 };
 
 impl Relay {
-    /// Handles a lossy cell, given by its counter and its body, of the circuit of `owner`.
+    /// Handles a lossy cell of the circuit of `owner`. The cell is given by its counter and its
+    /// body.
     pub(super) fn take_lossy_cell(
         &mut self,
         now: Time,
@@ -60,8 +62,8 @@ impl Relay {
         }
     }
 
-    /// Connects the stream `id` to the destination in `data`, the data of BEGIN. Ends the stream if
-    /// the exit refuses it.
+    /// Connects the stream `id` to the destination in `data`, which is the data of BEGIN. If the
+    /// exit refuses the stream, ends it.
     pub(super) fn begin_lossy(&mut self, now: Time, index: u32, id: u16, data: &[u8]) {
         let Some(begin) = Begin::read(data) else {
             return self.break_off(index, CircuitFault::Message);
@@ -85,7 +87,8 @@ impl Relay {
         }
     }
 
-    /// Handles a lossy cell from another shard, which has the link or the other end of the circuit.
+    /// Handles a lossy cell from another parallel core (shard) of this relay. That shard has
+    /// either the circuit's link or the relay's end of the circuit.
     pub(super) fn take_across(&mut self, now: Time, lane: Lane, content: &mut [u8]) {
         let Some(cell) = read_across(content) else {
             return self.refuse(lane, CircuitFault::Message);
@@ -96,9 +99,9 @@ impl Relay {
         }
     }
 
-    /// Makes the lossy circuit `index` a leg of the set that `data`, the data of LOSSY_LINK, names.
-    /// If no such set exists, creates it. If the set belongs to another shard, transfers the
-    /// circuit to that shard.
+    /// Makes the lossy circuit `index` a leg of the set that `data`, the data of LOSSY_LINK,
+    /// identifies. If no such set exists, creates it. If the set belongs to another parallel core
+    /// (shard) of this relay, transfers the circuit to that shard.
     ///
     /// # Errors
     /// The circuit cannot be a leg, or the set is full.
@@ -150,7 +153,7 @@ impl Relay {
     }
 
     /// Notifies the client that the stream `key` is connected to `reached`. Returns false if the
-    /// stream has no lossy cells.
+    /// stream does not use lossy cells.
     pub(super) fn lossy_connected(
         &mut self,
         now: Time,
@@ -160,8 +163,8 @@ impl Relay {
         self.answer_lossy(now, key, RelayCommand::CONNECTED, &put_connected(reached))
     }
 
-    /// Notifies the client that the exit policy refuses `address`, the destination of the stream
-    /// `key`. Returns false if the stream has no lossy cells.
+    /// Notifies the client that the exit policy does not allow `address`, the destination of the
+    /// stream `key`. Returns false if the stream does not use lossy cells.
     pub(super) fn lossy_refused(
         &mut self,
         now: Time,

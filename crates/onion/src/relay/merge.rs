@@ -1,5 +1,6 @@
-//! Sets whose legs join at this relay, from which one circuit continues, the *trunk*
-//! (`docs/spec/middle-merge.md`). To the relays beyond, the trunk is a circuit like any other.
+//! Sets whose legs join at this relay. From here one circuit continues, the *trunk*
+//! (`docs/spec/middle-merge.md`). To the relays after this one, the trunk is a circuit like any
+//! other.
 
 use anabranch_multipath::Time;
 
@@ -14,11 +15,11 @@ use crate::wire::extend::Extend;
 use crate::wire::message::{DestroyReason, RelayCommand};
 
 impl Relay {
-    /// Handles the client's request to extend a set beyond this relay.
+    /// Handles the client's request to extend a circuit set to a relay after this one.
     ///
     /// # Errors
-    /// The set's legs do not join here, the set is already extended, or it may not be extended to
-    /// the requested relay.
+    /// The set's legs (parallel circuits) do not join here, the set is already extended, or it may
+    /// not be extended to the requested relay.
     pub(super) fn extend_set(
         &mut self,
         now: Time,
@@ -43,7 +44,8 @@ impl Relay {
         Ok(())
     }
 
-    /// Makes the leg `index` carry cells of the trunk from now on, with a large initial window.
+    /// Makes the leg `index` carry cells of the trunk (the circuit that continues where the set's
+    /// legs join) from now on. The leg's window begins large.
     pub(super) fn pass_cells_by(&mut self, index: u32) {
         let parts = self.circuits.get_mut(index).and_then(Ending::parts);
         if let Some((_, Some(leg), _)) = parts {
@@ -51,20 +53,22 @@ impl Relay {
         }
     }
 
-    /// Returns the set that has the circuit `index` as a leg, if its legs join at this relay.
+    /// Returns the circuit set of the leg `index`, if the set's legs join at this relay.
     fn merged_set_of(&self, index: u32) -> Option<SetId> {
         let id = self.set_of(index)?;
         self.sets.get(id.0)?.is_merged().then_some(id)
     }
 
-    /// Sends EXTENDED2 for the trunk of the set `id` to the client, on any leg.
+    /// Sends EXTENDED2 for the trunk of the set `id` (the circuit that continues where its legs
+    /// join) to the client, on any one leg.
     pub(super) fn send_trunk_answer(&mut self, now: Time, id: SetId, data: &[u8]) {
         let leg = self.several(id).and_then(|several| several.preferred());
         self.send_control_by(now, id, leg, RelayCommand::EXTENDED2, data);
     }
 
-    /// Handles a cell that arrived on the leg `index` and is not addressed to this relay. It is a
-    /// cell of the trunk, or a violation.
+    /// Handles a cell that arrived on the leg `index` and is not addressed to this relay. The cell
+    /// must belong to the trunk (the circuit that continues where the set's legs join); otherwise
+    /// it is a violation.
     pub(super) fn pass_by_leg(&mut self, now: Time, index: u32, command: Command, body: &mut Body) {
         let set = self.merged_set_of(index).ok_or(CircuitFault::Unrecognised);
         let taken = set.and_then(|id| self.take_cell_by_leg(now, id, index, (command, body)));
@@ -73,7 +77,8 @@ impl Relay {
         }
     }
 
-    /// Queues a cell of the trunk of the set `id`, to be sent to the client.
+    /// Queues a cell of the trunk of the set `id` (the circuit that continues where its legs
+    /// join), to be sent to the client.
     pub(super) fn pass_back(&mut self, id: SetId, command: Command, body: &Body) {
         self.role.stats.relayed += 1;
         let most = self.role.config.max_queue;
@@ -85,7 +90,8 @@ impl Relay {
         self.deal_later(id);
     }
 
-    /// Closes the trunk of the set `id`, if there is one.
+    /// Closes the trunk of the set `id` (the circuit that continues where its legs join), if there
+    /// is one.
     pub(super) fn leave_trunk(&mut self, id: SetId, reason: DestroyReason) {
         let passing = self.several(id).and_then(|several| several.passing.as_mut());
         if let Some(trunk) = passing.and_then(|passing| passing.trunk.take()) {

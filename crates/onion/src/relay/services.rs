@@ -1,8 +1,9 @@
 //! Onion services: introduction points and rendezvous points (rend-spec-v3 3 and 4).
 //!
-//! A point is a circuit that ends at this relay. Two circuits that met at a rendezvous point are
-//! joined: cells of one that are not addressed to this relay continue on the other. If the two
-//! circuits belong to different shards, a lane of the link between the shards joins them.
+//! A point is a circuit that ends at this relay. At a rendezvous point, the circuits of a client
+//! and a service are joined: cells of one circuit that are not addressed to this relay continue on
+//! the other. If the two circuits belong to different shards (parallel cores of the relay), they
+//! are joined by a circuit on the link between the shards.
 
 use std::collections::BTreeMap;
 
@@ -26,8 +27,8 @@ use crate::wire::rend::{
 /// Consensus parameters of onion services (param-spec).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ServiceParams {
-    /// `HiddenServiceEnableIntroDoSDefense` with its rate and burst: the limit for services that
-    /// request no limit of their own.
+    /// `HiddenServiceEnableIntroDoSDefense` with its rate and burst: the limit on introductions
+    /// for services that request no other limit.
     pub intro_limit: IntroLimit,
     /// `DoSRefuseSingleHopClientRendezvous`: true if the relay ignores ESTABLISH_RENDEZVOUS from
     /// clients that are directly connected to it.
@@ -50,15 +51,15 @@ impl ServiceParams {
     }
 }
 
-/// Maximum number of INTRODUCE2 messages queued for a service's link. Above it, introductions are
-/// refused.
+/// Maximum number of INTRODUCE2 messages queued for a service's link. If more are queued,
+/// introductions are refused.
 const MOST_INTRODUCTIONS: usize = 256;
-/// Length in bytes of the field before the data in a cell from shard to shard. It contains the
-/// length of the data.
+/// Length in bytes of the length field, which precedes the data in a cell from one parallel core
+/// (shard) to another.
 const LENGTH: usize = 2;
 
 impl Relay {
-    /// Handles a message that a service or client sent to a point.
+    /// Handles a message that a service or client sent to an introduction or rendezvous point.
     pub(super) fn take_service_message(&mut self, now: Time, index: u32, message: Message<'_>) {
         let data = message.data;
         let taken = match message.command {
@@ -78,7 +79,7 @@ impl Relay {
     /// Makes the circuit `index` the introduction point of a service.
     ///
     /// # Errors
-    /// The circuit is already in other use, or the message is malformed, bound to another circuit,
+    /// The circuit already has another use. Or the message is malformed, bound to another circuit,
     /// or not signed with the key in it.
     fn establish_intro(&mut self, now: Time, index: u32, data: &[u8]) -> Result<(), CircuitFault> {
         let nonce = self.nonce_of_last(index)?;
@@ -102,8 +103,8 @@ impl Relay {
         Ok(())
     }
 
-    /// Closes the previous introduction point of a service, in whichever shard it is (rend-spec-v3
-    /// 3.1.1).
+    /// Closes the previous introduction point of a service, which may be in any parallel core
+    /// (shard) of this relay (rend-spec-v3 3.1.1).
     fn replace(&mut self, before: PointLocation, auth_key: &[u8; 32]) {
         if before.shard == self.role.shard {
             return self.tear_down(before.circuit, DestroyReason::FINISHED);
@@ -113,8 +114,9 @@ impl Relay {
         self.channels.say(Lane { link, id: 0 }, Command::REPLACED, &body);
     }
 
-    /// Handles another shard's report of a service's newer introduction point. The circuit of the
-    /// older point may have closed meanwhile, and its number may belong to another circuit.
+    /// Handles a report by another parallel core (shard) of this relay that a service has a new
+    /// introduction point, and closes the old one. The old point's circuit may be closed already,
+    /// and its number may belong to another circuit now.
     pub(super) fn replaced_by_sibling(&mut self, body: &Body) {
         let Some((circuit, rest)) = body.split_first_chunk() else { return };
         let Some(auth_key) = rest.first_chunk() else { return };
@@ -129,7 +131,7 @@ impl Relay {
     /// Makes the circuit `index` a rendezvous point, where a client waits for a service.
     ///
     /// # Errors
-    /// The circuit is already in other use, the message is malformed, or the cookie is in use.
+    /// The circuit already has another use, the message is malformed, or the cookie is in use.
     fn establish_rendezvous(
         &mut self,
         now: Time,
@@ -180,7 +182,7 @@ impl Relay {
         Ok(())
     }
 
-    /// Passes an introduction on to a service on the circuit `index`, if that circuit is the
+    /// Forwards an introduction to a service on the circuit `index`, if this circuit is the
     /// introduction point with the key `auth_key`.
     fn introduce2(
         &mut self,
@@ -214,10 +216,10 @@ impl Relay {
         self.originate(now, index, RelayCommand::INTRODUCE_ACK, &status.put());
     }
 
-    /// Joins the circuit of a service to the circuit of a waiting client.
+    /// Joins the circuit of a service to the circuit of the client that waits for it.
     ///
     /// # Errors
-    /// The circuit is already in other use, or the message is malformed.
+    /// The circuit already has another use, or the message is malformed.
     fn rendezvous1(&mut self, now: Time, index: u32, data: &[u8]) -> Result<(), CircuitFault> {
         self.nonce_of_last(index)?;
         let (cookie, rest) = read_rendezvous1(data).ok_or(CircuitFault::Message)?;
@@ -238,8 +240,8 @@ impl Relay {
         Ok(())
     }
 
-    /// Joins the client's circuit `index` to `service`, the continuation that leads to the service.
-    /// Returns false if no client waits on that circuit under `cookie`.
+    /// Joins the client's circuit `index` to `service`, the way on which cells continue to the
+    /// service. Returns false if no client waits on this circuit under `cookie`.
     fn meet(
         &mut self,
         now: Time,
@@ -259,7 +261,8 @@ impl Relay {
         true
     }
 
-    /// Sends a request to another shard, on a new lane of the link to that shard. Returns the lane.
+    /// Sends a request to another parallel core (shard) of this relay, on a new lane (circuit ID)
+    /// of the link to that shard. Returns the lane.
     fn cross(
         &mut self,
         now: Time,
@@ -278,8 +281,8 @@ impl Relay {
         Some(lane)
     }
 
-    /// Handles another shard's request to introduce a client to a service of this shard. DESTROY is
-    /// the answer, with the status as its reason.
+    /// Handles another parallel core's (shard's) request to introduce a client to a service of
+    /// this shard. The answer is DESTROY, with the outcome as its reason.
     pub(super) fn introduce_for_sibling(&mut self, now: Time, lane: Lane, body: &Body) {
         let data = crossed(body);
         let place = read_introduce1(data).and_then(|auth_key| {
@@ -293,8 +296,8 @@ impl Relay {
         self.channels.say(lane, Command::DESTROY, &[status.code()]);
     }
 
-    /// Handles another shard's request to join a service's circuit to that of a client of this
-    /// shard.
+    /// Handles another parallel core's (shard's) request to join a service's circuit to a client's
+    /// circuit in this shard.
     pub(super) fn meet_for_sibling(&mut self, now: Time, lane: Lane, body: &Body) {
         let refused = [DestroyReason::PROTOCOL.0];
         let place = read_rendezvous1(crossed(body)).and_then(|(cookie, rest)| {
@@ -312,7 +315,8 @@ impl Relay {
         }
     }
 
-    /// Handles another shard's answer to an introduction. Returns false if no answer was expected.
+    /// Handles another parallel core's (shard's) answer to an introduction. Returns false if no
+    /// answer was expected.
     pub(super) fn introduced_by_sibling(
         &mut self,
         now: Time,
@@ -328,8 +332,9 @@ impl Relay {
         true
     }
 
-    /// Cleans up after the closing of the circuit `index`. If it was a point, the point is removed.
-    /// If it was joined to another circuit, that circuit closes too.
+    /// Cleans up after the closing of the circuit `index`. If the circuit was an introduction or
+    /// rendezvous point, removes the point. If it was joined to another circuit, closes that
+    /// circuit too.
     pub(super) fn unjoin(&mut self, index: u32, next: &Next, reason: DestroyReason) {
         match next {
             Next::Point(meeting) => self.role.points.leave(&meeting.point, self.place(index)),
@@ -341,7 +346,7 @@ impl Relay {
     /// Returns the nonce of the circuit `index`, a value that binds messages to this circuit.
     ///
     /// # Errors
-    /// The circuit does not end here, is in other use, or is a leg of a set.
+    /// The circuit does not end here, has another use, or is a leg of a set.
     fn nonce_of_last(&mut self, index: u32) -> Result<[u8; 20], CircuitFault> {
         if self.is_leg(index) {
             return Err(CircuitFault::Message);
@@ -366,7 +371,7 @@ impl Relay {
     }
 }
 
-/// Returns the data in the body of a cell from another shard.
+/// Returns the data in the body of a cell from another parallel core (shard) of this relay.
 fn crossed(body: &Body) -> &[u8] {
     let length = usize::from(u16::from_be_bytes([body[0], body[1]]));
     body.get(LENGTH..LENGTH + length).unwrap_or_default()

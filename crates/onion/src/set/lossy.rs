@@ -1,5 +1,5 @@
-//! Streams over a lossy circuit (UDP-OR). Each is a TCP connection between client and exit, whose
-//! segments are the contents of lossy cells (`docs/spec/lossy-circuits.md#streams`).
+//! Streams over a lossy circuit (UDP-OR). Each stream is a TCP connection between client and exit.
+//! The TCP segments are the contents of lossy cells (`docs/spec/lossy-circuits.md#streams`).
 //!
 //! The bytes of each direction begin with one message: BEGIN from the client, and CONNECTED or END
 //! from the exit. The connection's ports are the stream's ID.
@@ -18,16 +18,17 @@ use crate::wire::cell::Body;
 use crate::wire::lossy::{HEAD, MSS, TooLong, put_head, put_segment, read_head, read_segment};
 use crate::wire::message::{EndReason, RelayCommand, is_connected, read_end};
 
-/// Size in bytes of a stream's receive buffer, and of its send buffer.
+/// Size in bytes of a stream's receive buffer. Its send buffer has the same size.
 const BUFFER: usize = 512 << 10;
-/// Number of closed streams whose IDs are not accepted again. A repeated SYN could arrive after its
-/// stream has ended, and would contact the destination twice.
+/// Number of closed streams whose IDs are not accepted again. A repeated SYN can arrive after its
+/// stream has ended. If it were accepted, the exit would connect to the destination twice.
 const RECENT: usize = 1_024;
-/// Initial window of BBR, in segments: 10 datagrams of two cells (RFC 6928 allows 10 packets, and
-/// 14,600 bytes).
+/// Initial window of BBR, in segments: 10 datagrams of two cells each (RFC 6928 allows 10 packets,
+/// and 14,600 bytes).
 const INITIAL: u32 = 20;
 
-/// Error for a cell's content, or a first message, that cannot be parsed.
+/// Error for input that cannot be parsed: the content of a cell, or the first message of the other
+/// end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Malformed;
 
@@ -40,31 +41,32 @@ impl From<TooLong> for Malformed {
 /// An event of a stream over a lossy circuit.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum LossyEvent {
-    /// At the exit: the client has begun the stream with this ID and data of BEGIN.
+    /// At the exit: the client has opened the stream with this ID. The bytes are the data of its
+    /// BEGIN message.
     Begun(u16, Vec<u8>),
     /// At the client: the stream is connected to its destination.
     Connected(StreamKey),
-    /// An event that streams on other circuits have too.
+    /// An event that streams over ordinary cells have too.
     StreamEvent(StreamEvent),
 }
 
 /// One end of a stream.
 struct LossyStream {
-    /// The program's name for the stream; `None` before the exit has named it, and once `left` is
-    /// true.
+    /// The program's key for the stream. `None` before the exit has assigned one, and once `left`
+    /// is true.
     key: Option<StreamKey>,
-    /// True once the program has closed the stream, or was notified of its end.
+    /// True once the program has closed the stream, or has been notified of the stream's end.
     left: bool,
     tcp: Connection,
-    /// True once the first message of the other end has arrived.
+    /// True once the first message of the other end has been received.
     has_head: bool,
-    /// True if the destination is connected: bytes may flow.
+    /// True if the destination is connected, so that the program's bytes may be sent.
     is_open: bool,
-    /// True while the program waits for room to write.
+    /// True while the program waits for room to write more bytes.
     starved: bool,
     /// Time of the stream's entry in the table of timers.
     timer: Option<Time>,
-    /// Bytes in memory at the last count.
+    /// Bytes that the stream had in memory when they were last counted.
     held: usize,
 }
 
@@ -75,27 +77,29 @@ pub(crate) struct LossyStreams {
     /// Streams that may have a segment to send.
     due: BTreeSet<u16>,
     timers: BTreeSet<(Time, u16)>,
-    /// Time for which the core has set a timer.
+    /// Expiry time of the core's timer; `None` if the core has set none.
     armed: Option<Time>,
-    /// Answers to segments of unknown streams.
+    /// Reset segments to send, as answers to segments of unknown streams.
     resets: VecDeque<Segment>,
     recent: VecDeque<u16>,
     events: VecDeque<LossyEvent>,
-    /// Bytes that wait in all streams for a program or for the other end.
+    /// Total bytes in all streams that wait for a program or for the other end.
     held: usize,
-    /// The part of `held` that the core has counted.
+    /// Value of `held` when the core last read it.
     counted: usize,
     congestion: Congestion,
-    /// The legs, if each connection has a window per leg; `None` if it has one window.
+    /// The legs (circuits of the set), if each connection has a separate window on each leg.
+    /// `None` if a connection has one window.
     legs: Option<Legs>,
 }
 
-/// The legs of a set whose connections have a window for each leg.
+/// The legs of a circuit set whose connections have a separate window on each leg.
 #[derive(Clone, Copy, Default)]
 struct Legs {
-    /// Bit set of the slots whose legs are linked.
+    /// Bit set of the slots that have linked legs (parallel circuits).
     open: u8,
-    /// Round-trip time of each leg, as a connection measured it last.
+    /// Round-trip time of each leg (parallel circuit), from the last measurement by any
+    /// connection.
     rtts: [Option<Duration>; MOST_LEGS],
 }
 
@@ -123,8 +127,8 @@ impl LossyStreams {
         self.congestion = congestion;
     }
 
-    /// Passes the legs to the connections, if each leg has a window of its own. Cells in flight on
-    /// a leg that is no longer there count as lost.
+    /// Passes the legs (parallel circuits) to all connections, if they have a separate window on
+    /// each leg. Cells in flight on a removed leg count as lost.
     pub(crate) fn set_legs(&mut self, legs: &LossyLegs) {
         if !legs.have_windows() {
             return;
@@ -159,8 +163,8 @@ impl LossyStreams {
         }
     }
 
-    /// Passes the legs to a new connection. It sends its first segments on `leg`, or else on the
-    /// leg with the lowest round-trip time.
+    /// Passes the legs (parallel circuits) to a new connection. The connection sends its first
+    /// segments on `leg`. If `leg` is `None`, it uses the leg with the lowest round-trip time.
     fn equip(&self, tcp: &mut Connection, leg: Option<usize>) {
         let Some(legs) = &self.legs else { return };
         tcp.set_legs(legs.open);
@@ -177,46 +181,47 @@ impl LossyStreams {
         tcp.answer_by(leg.or(quickest).or(first).unwrap_or(0));
     }
 
-    /// Returns the number of bytes that wait in all streams, for a program or for the other end.
+    /// Returns the number of bytes in all streams that wait for a program or for the other end.
     pub(crate) fn held(&self) -> usize {
         self.held
     }
 
-    /// Returns the result of [`held`](LossyStreams::held) at the last call of this function, and
-    /// now.
+    /// Returns the number of bytes that [`held`](LossyStreams::held) returns: first the number at
+    /// the previous call of `recount`, then the present one.
     pub(crate) fn recount(&mut self) -> [usize; 2] {
         [std::mem::replace(&mut self.counted, self.held), self.held]
     }
 
-    /// Updates `held` by the bytes that the stream `id` has in memory now.
+    /// Counts the bytes that the stream `id` has in memory now, and updates `held`.
     fn count(&mut self, id: u16) {
         let Some(stream) = self.streams.get_mut(&id) else { return };
         let now = stream.tcp.held();
         self.held = self.held + now - std::mem::replace(&mut stream.held, now);
     }
 
-    /// Returns true if there is or was a stream.
+    /// Returns true if there ever was a stream.
     pub(crate) fn were_used(&self) -> bool {
         !self.streams.is_empty() || !self.recent.is_empty()
     }
 
-    /// Returns the number of streams, including closed ones that still wait for the other end.
+    /// Returns the number of streams. It includes streams that are closed at this end and still
+    /// wait for the other end.
     pub(crate) fn len(&self) -> usize {
         self.streams.len()
     }
 
-    /// Returns true if the ID is in use, or was recently.
+    /// Returns true if a stream with this ID exists, or was closed recently.
     pub(crate) fn knows(&self, id: u16) -> bool {
         self.streams.contains_key(&id) || self.recent.contains(&id)
     }
 
-    /// Returns true if `key` names the stream `id` of this circuit.
+    /// Returns true if the stream `id` of this circuit has the key `key`.
     pub(crate) fn has(&self, id: u16, key: StreamKey) -> bool {
         self.streams.get(&id).is_some_and(|stream| stream.key == Some(key))
     }
 
-    /// Begins a stream at the client, with the data of BEGIN. Bytes that are written before the
-    /// next [`LossyStreams::poll`] travel in the same cell, as far as it has room.
+    /// Opens a stream at the client, with the data of BEGIN. Bytes that are written before the
+    /// next [`LossyStreams::poll`] are sent in the same cell, as far as there is room.
     pub(crate) fn connect(
         &mut self,
         now: Time,
@@ -241,14 +246,15 @@ impl LossyStreams {
         self.due.insert(id);
     }
 
-    /// Names the stream `id`, which the client has begun.
+    /// Assigns the key `key` to the stream `id`, which the client has opened.
     pub(crate) fn name(&mut self, id: u16, key: StreamKey) {
         if let Some(stream) = self.streams.get_mut(&id) {
             stream.key = Some(key);
         }
     }
 
-    /// Sends the exit's answer to BEGIN. With CONNECTED bytes may flow; END closes the stream.
+    /// Sends the exit's answer to BEGIN. After CONNECTED the streams' bytes may be sent; END
+    /// closes the stream.
     pub(crate) fn answer(&mut self, id: u16, command: RelayCommand, data: &[u8]) {
         let Some(stream) = self.streams.get_mut(&id) else { return };
         stream.tcp.write(&put_head(command, data));
@@ -262,7 +268,7 @@ impl LossyStreams {
     }
 
     /// Accepts as many of the program's `bytes` as there is room for. Returns the number of bytes
-    /// accepted. Bytes for an unknown stream are discarded and count as accepted.
+    /// accepted. If the stream is unknown, the bytes are discarded and count as accepted.
     pub(crate) fn write(&mut self, id: u16, bytes: &[u8]) -> usize {
         let Some(stream) = self.streams.get_mut(&id) else { return bytes.len() };
         let taken = stream.tcp.write(bytes);
@@ -278,7 +284,8 @@ impl LossyStreams {
         stream.map_or((&[], &[]), |stream| stream.tcp.peek())
     }
 
-    /// Removes the first `bytes` of [`LossyStreams::peek`], which the program has consumed.
+    /// Removes the first `bytes` bytes that [`LossyStreams::peek`] returns, because the program
+    /// has consumed them.
     pub(crate) fn consume(&mut self, id: u16, bytes: usize) {
         let Some(stream) = self.streams.get_mut(&id) else { return };
         stream.tcp.consume(bytes);
@@ -287,9 +294,9 @@ impl LossyStreams {
     }
 
     /// Closes the stream `id` on behalf of its program. Bytes that the program wrote before are
-    /// sent first. At the exit, a stream that is not open is answered with END. If the destination
-    /// of an open stream has failed, the stream is removed at once, and the reason is returned: the
-    /// exit must then send END on the reliable part of the circuit.
+    /// sent first. At the exit, END is sent on a stream that is not open yet. If the destination
+    /// of an open stream has failed, the stream is removed at once. Then the reason is returned,
+    /// and the exit must send END in ordinary cells of the circuit.
     pub(crate) fn end(&mut self, id: u16, reason: EndReason) -> Option<EndReason> {
         let stream = self.streams.get_mut(&id)?;
         if self.side == Side::Exit && !stream.is_open {
@@ -305,8 +312,8 @@ impl LossyStreams {
         None
     }
 
-    /// Handles END of the stream `id` from the reliable part of the circuit. Returns false if no
-    /// stream over lossy cells has or recently had this ID.
+    /// Handles END for the stream `id` that arrived in an ordinary cell of the circuit. Returns
+    /// false if no stream over lossy cells has this ID, or had it recently.
     pub(crate) fn ended(&mut self, id: u16, reason: EndReason) -> bool {
         let Some(stream) = self.streams.get_mut(&id) else { return self.recent.contains(&id) };
         if let Some(key) = stream.key.take() {
@@ -317,8 +324,8 @@ impl LossyStreams {
         true
     }
 
-    /// Handles the decrypted body of a cell that arrived by the leg in slot `leg`. `has_room` is
-    /// false if no further stream may begin.
+    /// Handles the decrypted body of a cell that arrived on the leg (parallel circuit) in slot
+    /// `leg`. `has_room` is false if no further stream may be opened.
     ///
     /// # Errors
     /// [`Malformed`]: the other end broke the protocol.
@@ -357,8 +364,8 @@ impl LossyStreams {
         }
     }
 
-    /// Processes what the stream `id` has received. `was_empty` is true if there were no bytes to
-    /// read before.
+    /// Processes the bytes that the stream `id` has received. `was_empty` is true if the program
+    /// had no bytes to read before.
     fn progress(&mut self, id: u16, was_empty: bool) -> Result<(), Malformed> {
         self.due.insert(id);
         // After the program has left, received bytes are discarded. The first message may then be
@@ -371,7 +378,7 @@ impl LossyStreams {
         Ok(())
     }
 
-    /// Parses and removes the first message of the other end, once it has arrived completely.
+    /// Parses and removes the first message of the other end, if it has arrived completely.
     fn take_head(&mut self, id: u16) -> Result<(), Malformed> {
         let Some(stream) = self.streams.get_mut(&id) else { return Ok(()) };
         let Some((command, data)) = read_head(stream.tcp.peek())? else { return Ok(()) };
@@ -404,7 +411,7 @@ impl LossyStreams {
         Ok(())
     }
 
-    /// Reports that the program can read, if it had nothing to read before.
+    /// Reports to the program that it can read, if it had nothing to read before.
     fn wake_reader(&mut self, id: u16, was_empty: bool) {
         let Some(stream) = self.streams.get(&id).filter(|stream| stream.is_open) else { return };
         let wakes = was_empty && stream.tcp.readable() > 0;
@@ -413,7 +420,8 @@ impl LossyStreams {
         }
     }
 
-    /// Reports room, and the end of the stream `id`; drops bytes that nobody reads.
+    /// Reports to the program of the stream `id` that there is room, or that the stream has ended.
+    /// Drops received bytes if the program has closed the stream.
     fn settle(&mut self, id: u16) {
         let Some(stream) = self.streams.get_mut(&id) else { return };
         if stream.left && stream.tcp.readable() > 0 {
@@ -456,9 +464,9 @@ impl LossyStreams {
         self.events.pop_front()
     }
 
-    /// Returns the body of the next cell to send now, with its content after the zeros, and the
-    /// slot of its leg. The slot is `None` if a connection has one window for all legs, and for a
-    /// reset. `legs` are those of the set, if there are any.
+    /// Returns the body of the next cell to send now, and the slot of the leg to use. The cell's
+    /// content is placed after the zeros. The slot is `None` for a reset, and if connections have
+    /// one window for all legs. `legs` are the legs of the circuit set, if there are any.
     pub(crate) fn poll(
         &mut self,
         now: Time,
@@ -488,8 +496,8 @@ impl LossyStreams {
         None
     }
 
-    /// Sets the timer of the stream `id`, which has nothing to send, or removes the stream if it
-    /// has ended.
+    /// Sets the timer of the stream `id`, which has nothing to send. If the stream has ended,
+    /// removes the stream instead.
     fn rest(&mut self, id: u16) {
         self.settle(id);
         let Some(stream) = self.streams.get_mut(&id) else { return };
@@ -516,8 +524,8 @@ impl LossyStreams {
         self.recent.push_back(id);
     }
 
-    /// Returns the time for which a timer is to be set; `None` if an earlier one is set already, or
-    /// none is needed.
+    /// Returns the expiry time for a timer that the core must set. Returns `None` if an earlier
+    /// timer is already set, or if no timer is needed.
     pub(crate) fn alarm(&mut self) -> Option<Time> {
         let (next, _) = *self.timers.first()?;
         let is_earlier = self.armed.is_none_or(|armed| next < armed);
@@ -529,8 +537,8 @@ impl LossyStreams {
         self.armed = None;
     }
 
-    /// Removes all streams, because the circuit is closed. Returns the streams known to
-    /// a program, with their unread bytes.
+    /// Removes all streams, because the circuit is closed. Returns the streams that a program
+    /// knows, with their unread bytes.
     pub(crate) fn take_all(&mut self) -> Vec<(StreamKey, VecDeque<u8>)> {
         self.held = 0;
         let streams = std::mem::take(&mut self.streams).into_values();
@@ -539,7 +547,7 @@ impl LossyStreams {
 }
 
 impl LossyStream {
-    /// Closes this end: bytes that were written before are sent first.
+    /// Closes this end of the stream. Bytes that were written before are sent first.
     fn leave(&mut self) {
         (self.key, self.left) = (None, true);
         self.tcp.close();
@@ -552,7 +560,7 @@ impl LossyStream {
     }
 }
 
-/// Returns the reason to report for a connection that has failed; `None` if it has ended in order.
+/// Returns the reason to report for a connection that has failed; `None` if it has ended normally.
 fn reason(ending: Ending) -> Option<EndReason> {
     match ending {
         Ending::Finished | Ending::Aborted => None,

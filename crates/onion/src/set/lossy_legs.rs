@@ -1,9 +1,9 @@
-//! The legs of a set whose lossy circuits lead to the same exit (mUDP-OR), and the scheduler that
-//! chooses the leg of each cell.
+//! The legs of a set whose lossy circuits all lead to the same exit (mUDP-OR), and the scheduler
+//! that chooses the leg of each cell.
 //!
-//! Schedulers without windows are those of the published mUDP-OR, in which each TCP connection has
-//! one window for all legs. With a scheduler that needs windows, each TCP connection has a window
-//! on each leg.
+//! Schedulers without windows are those of the published mUDP-OR. With them, each TCP connection
+//! has one window for all legs. With a scheduler that needs windows, each TCP connection has a
+//! separate window on each leg.
 
 use std::time::Duration;
 
@@ -12,35 +12,37 @@ use anabranch_multipath::{Assignment, PathView, Splitter, Time, seed};
 use crate::conflux::Dealing;
 use crate::wire::conflux::SetNonce;
 
-/// Maximum number of legs of a set.
+/// Maximum number of legs of a circuit set.
 pub(crate) const MOST_LEGS: usize = 8;
-/// Time limit for the exit's answer to a request to link a leg.
+/// Time limit for the exit's answer to a request to link a leg to a circuit set.
 pub(crate) const LINKING: Duration = Duration::from_secs(10);
 
-/// One leg.
+/// A leg: one circuit of the set.
 #[derive(Clone, Copy, Debug)]
 struct LossyLeg {
     circuit: u32,
-    /// Time of the request to link the leg, until the exit has answered it.
+    /// Time of the request to link the leg (parallel circuit); `None` after the exit has answered
+    /// it, and at the exit.
     asked: Option<Time>,
-    /// Time that the exit's answer took, at the client.
+    /// Time between our request to link the leg (parallel circuit) and the exit's answer. Known
+    /// only at the client.
     rtt: Option<Duration>,
 }
 
-/// The legs of one set, in slots that keep their numbers.
+/// The legs of one circuit set. Each leg keeps its slot number.
 pub(crate) struct LossyLegs {
     nonce: SetNonce,
     legs: [Option<LossyLeg>; MOST_LEGS],
     splitter: Splitter,
     has_windows: bool,
-    /// The slot of the present run, and the number of cells left of the run, if the legs have
-    /// windows.
+    /// If the legs (parallel circuits) have windows: the slot that the scheduler chose last, and
+    /// the number of cells that remain to be sent on it.
     run: Option<(usize, u64)>,
 }
 
 impl LossyLegs {
-    /// Returns a set without legs, whose cells are distributed by `dealing`. Returns `None` if the
-    /// scheduler does not support [`MOST_LEGS`] legs.
+    /// Returns a circuit set without legs. `dealing` configures the scheduler that distributes
+    /// cells. Returns `None` if this scheduler does not support [`MOST_LEGS`] legs.
     pub(crate) fn new(nonce: SetNonce, dealing: &Dealing, seed: u64) -> Option<LossyLegs> {
         let dice = move |purpose: &str| seed::stream(seed, 0, purpose);
         let Dealing { schedule, every, redraw } = dealing;
@@ -49,19 +51,20 @@ impl LossyLegs {
         Some(LossyLegs { nonce, legs: [None; MOST_LEGS], splitter, has_windows, run: None })
     }
 
-    /// Returns true if each TCP connection has a window on each leg.
+    /// Returns true if each TCP connection has a separate window on each leg (parallel circuit).
     pub(crate) fn have_windows(&self) -> bool {
         self.has_windows
     }
 
-    /// Returns the bit set of the slots whose legs are linked.
+    /// Returns the bit set of the slots that have linked legs (parallel circuits).
     pub(crate) fn linked(&self) -> u8 {
         let is_linked = |leg: &Option<LossyLeg>| leg.is_some_and(|leg| leg.asked.is_none());
         let legs = self.legs.iter().enumerate().filter(|(_, leg)| is_linked(leg));
         legs.fold(0, |bits, (slot, _)| bits | 1 << slot)
     }
 
-    /// Returns the round-trip time of each slot's leg, which was measured when the leg was linked.
+    /// Returns the round-trip time of the leg (parallel circuit) in each slot, as measured when
+    /// the leg was linked.
     pub(crate) fn rtts(&self) -> [Option<Duration>; MOST_LEGS] {
         self.legs.map(|leg| leg?.rtt)
     }
@@ -72,15 +75,17 @@ impl LossyLegs {
         self.legs.iter().position(is_it)
     }
 
-    /// Returns the circuit of the leg in `slot` if it is linked, or of another linked leg.
+    /// Returns the circuit of the leg in `slot` if it is linked. Otherwise returns the circuit of
+    /// another linked leg, if there is one.
     pub(crate) fn circuit_at(&self, slot: usize) -> Option<u32> {
         let linked = |leg: &Option<LossyLeg>| leg.filter(|leg| leg.asked.is_none());
         let wanted = self.legs.get(slot).and_then(linked);
         wanted.or_else(|| self.legs.iter().find_map(linked)).map(|leg| leg.circuit)
     }
 
-    /// Returns the slot for the next cell of a connection with a window on each leg. `views` are
-    /// its legs, and `waiting` is the number of cells that wait. Returns `None` to defer the cells.
+    /// Returns the slot of the leg (parallel circuit) for the next cell of a connection that has a
+    /// separate window on each leg. `views` describes the connection's legs. `waiting` is the
+    /// number of cells that wait. Returns `None` if the cells must wait.
     pub(crate) fn choose_by(
         &mut self,
         now: Time,
@@ -102,20 +107,20 @@ impl LossyLegs {
         }
     }
 
-    /// Returns the set's nonce.
+    /// Returns the circuit set's nonce, which identifies the set.
     pub(crate) fn nonce(&self) -> &SetNonce {
         &self.nonce
     }
 
-    /// Adds a leg. `asked` is the time of the request that the exit must answer before the leg is
-    /// used; `None` at the exit. Returns false if there is no room.
+    /// Adds a leg. At the client, `asked` is the time of the request that the exit must answer
+    /// before the leg is used; at the exit it is `None`. Returns false if the circuit set is full.
     pub(crate) fn add(&mut self, circuit: u32, asked: Option<Time>) -> bool {
         let free = self.legs.iter_mut().find(|leg| leg.is_none());
         free.map(|leg| *leg = Some(LossyLeg { circuit, asked, rtt: None })).is_some()
     }
 
-    /// Notes the exit's answer for the leg `circuit`. Returns the time that it took; `None` if none
-    /// was expected.
+    /// Notes that the exit has answered for the leg `circuit`. Returns the time between request
+    /// and answer, or `None` if no answer was expected.
     pub(crate) fn answered(&mut self, now: Time, circuit: u32) -> Option<Duration> {
         let mut legs = self.legs.iter_mut().flatten();
         let leg = legs.find(|leg| leg.circuit == circuit)?;
@@ -123,7 +128,7 @@ impl LossyLegs {
         leg.rtt
     }
 
-    /// Returns the legs whose requests were not answered in time.
+    /// Returns the legs (parallel circuits) for which the exit did not answer in time.
     pub(crate) fn late(&self, now: Time) -> Vec<u32> {
         let is_late = |leg: &&LossyLeg| leg.asked.is_some_and(|asked| now >= asked + LINKING);
         self.legs.iter().flatten().filter(is_late).map(|leg| leg.circuit).collect()
@@ -142,7 +147,7 @@ impl LossyLegs {
         }
     }
 
-    /// Returns true if a leg is linked.
+    /// Returns true if a leg (parallel circuit) is linked.
     pub(crate) fn is_linked(&self) -> bool {
         self.legs.iter().flatten().any(|leg| leg.asked.is_none())
     }
@@ -154,7 +159,8 @@ impl LossyLegs {
         }
     }
 
-    /// Returns the first leg, linked ones before others; `None` if there is no leg.
+    /// Returns the first linked leg (parallel circuit), or the first leg if none is linked.
+    /// Returns `None` if there is no leg.
     pub(crate) fn first(&self) -> Option<u32> {
         let legs = || self.legs.iter().flatten();
         let linked = legs().find(|leg| leg.asked.is_none());

@@ -1,58 +1,62 @@
-//! Statistics of sets and their legs for display: only numbers. Nonces and addresses are not
-//! included.
+//! Statistics of circuit sets and their legs for display. They contain only numbers, no nonces or
+//! addresses.
 
 use std::time::Duration;
 
-/// A set that can have several circuits, as seen from one of its ends.
+/// A set that may have several circuits (legs), as seen from one of its ends.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SetNumbers {
-    /// Name of the set's numbering ([`Numbering::name`](crate::conflux::Numbering::name)).
+    /// Name of the method that numbers the circuit set's messages
+    /// ([`Numbering::name`](crate::conflux::Numbering::name)).
     pub design: &'static str,
-    /// Scheduler of this end and the length of its runs (`--every`), in command-line syntax.
+    /// Scheduler of this end, and the number of consecutive cells that it sends on one leg
+    /// (`--every`), in command-line syntax.
     pub schedule: String,
-    /// Number of streams in the set.
+    /// Number of streams in the circuit set.
     pub streams: usize,
-    /// Numbers of bytes of streams received and sent so far.
+    /// Number of bytes of streams received, and number sent so far.
     pub carried: [u64; 2],
-    /// Bytes of messages that wait for earlier messages on other legs.
+    /// Bytes of messages that wait for earlier messages on other legs (parallel circuits).
     pub reordered: usize,
-    /// Maximum of `reordered` so far.
+    /// Largest value of `reordered` so far.
     pub most_reordered: usize,
     /// Bytes of sent messages that are stored until they are acknowledged; 0 if the design does not
     /// retransmit.
     pub kept: usize,
-    /// Present limit of the bytes that may wait for earlier messages.
+    /// Present limit on the bytes that may wait for earlier messages.
     pub budget: usize,
-    /// True if the set's streams are paused (XOFF), because too many bytes wait.
+    /// True if the circuit set's streams are paused (XOFF), because too many bytes wait for
+    /// earlier messages.
     pub resting: bool,
-    /// The set's legs, by slot.
+    /// The circuit set's legs, by slot.
     pub legs: Vec<LegNumbers>,
 }
 
-/// A leg of a set.
+/// A leg of a set (one of its circuits).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LegNumbers {
-    /// Number that a client's owner assigned to the leg's circuit; `None` at a relay.
+    /// Number that a client's caller assigned to the leg's circuit; `None` at a relay.
     pub circuit: Option<u64>,
-    /// True if both ends have linked the leg. Otherwise it carries no data.
+    /// True if both ends have linked the leg (parallel circuit). Otherwise it carries no data.
     pub is_linked: bool,
-    /// Numbers of cells received and sent so far. At a client they include all cells of the leg's
-    /// circuit, as its guard sees them; at a relay only cells with DATA.
+    /// Number of cells received, and number sent so far. A client counts all cells of the leg's
+    /// circuit, as the guard sees them; a relay counts only cells with DATA.
     pub cells: [u64; 2],
-    /// Smoothed round-trip time from SENDMEs, or from linking before the first SENDME.
+    /// Smoothed round-trip time, measured with SENDMEs. Before the first SENDME, the time that
+    /// linking took.
     pub rtt: Option<Duration>,
-    /// Minimum round-trip time from the same source.
+    /// Minimum round-trip time, measured in the same way.
     pub least_rtt: Option<Duration>,
-    /// Congestion window of this end, in cells.
+    /// Congestion window for cells that this end sends, in cells.
     pub window: u64,
-    /// Number of cells in flight on the leg.
+    /// Number of cells in flight on the leg (parallel circuit).
     pub inflight: u64,
     /// Number of cells queued for the leg's link.
     pub queued: u64,
 }
 
 impl LegNumbers {
-    /// Returns the number of cells in both directions together.
+    /// Returns the number of cells in both directions added together.
     #[must_use]
     pub fn total(&self) -> u64 {
         self.cells.iter().sum()
@@ -60,8 +64,8 @@ impl LegNumbers {
 }
 
 impl SetNumbers {
-    /// Returns each leg's share of the set's cells by direction, received and sent, in the order of
-    /// the legs. Shares are 0 if there were no cells.
+    /// Returns each leg's share of the circuit set's received cells and of its sent cells, in the
+    /// order of the legs. Shares are 0 if there were no cells.
     #[must_use]
     pub fn shares(&self) -> Vec<[f64; 2]> {
         let all = [0, 1].map(|way| self.legs.iter().map(|leg| leg.cells[way]).sum::<u64>());
@@ -71,21 +75,21 @@ impl SetNumbers {
     }
 }
 
-/// Summary of a number over many items, which can be combined for several cores.
+/// Summary of a number over many items. Summaries of several cores can be combined.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NumberSpread {
     /// Number of items.
     pub count: u64,
     /// Sum of the numbers.
     pub sum: u64,
-    /// Minimum; 0 if there are no items.
+    /// Smallest number; 0 if there are no items.
     pub least: u64,
-    /// Maximum; 0 if there are no items.
+    /// Largest number; 0 if there are no items.
     pub most: u64,
 }
 
 impl NumberSpread {
-    /// Returns the summary over the items of this summary and `other`.
+    /// Returns the summary over the items of both `self` and `other`.
     #[must_use]
     pub fn with(self, other: NumberSpread) -> NumberSpread {
         match (self.count, other.count) {

@@ -1,34 +1,38 @@
-//! Whole cells on the legs of a set: the legs join at a middle, and one circuit continues from
-//! there (`docs/spec/middle-merge.md`).
+//! Cells of one circuit that are carried whole on the legs of a set. The legs join at a middle
+//! relay, and the circuit continues from there (`docs/spec/middle-merge.md`).
 
 use std::collections::VecDeque;
 
 use crate::wire::cell::{BODY, Body, Command};
 use crate::wire::message::{DestroyReason, Message, RelayCommand};
 
-/// Maximum number of RELAY_EARLY cells that are passed on (tor-spec, "Relay cells"). It applies to
-/// the whole set and not to each leg.
+/// Maximum number of RELAY_EARLY cells that are forwarded (tor-spec, "Relay cells"). This limit is
+/// for the whole circuit set, not for each leg.
 const MOST_EARLY: u8 = 8;
 
-/// State of a set whose legs join at a middle.
+/// State of a circuit set whose legs join at a middle relay.
 #[derive(Debug, Default)]
 pub(crate) struct Passing {
-    /// The trunk: the circuit that continues beyond the joining relay. At a client it has the
-    /// layers of the hops beyond that relay; at the relay it is the continuing circuit. `None`
-    /// before it exists.
+    /// The trunk: the circuit that continues from the relay at which the legs join. At the client,
+    /// it has the layers of the hops after that relay. At that relay, it is the continuing
+    /// circuit. `None` before it exists.
     pub(crate) trunk: Option<u32>,
-    /// Cells of the trunk that wait for a leg with room, oldest first.
+    /// Cells of the trunk (the circuit that continues where the set's legs join) that wait until a
+    /// leg has room, oldest first.
     waiting: VecDeque<(Command, Vec<u8>)>,
     early: u8,
-    /// True if cells have arrived since queued cells were last distributed among the legs.
+    /// True if cells have arrived that were not yet distributed among the legs (parallel
+    /// circuits).
     undealt: bool,
-    /// Reason why the trunk was closed. `told` is true once the client knows it.
+    /// Reason for the closing of the trunk (the circuit that continues where the set's legs join).
+    /// `told` is true once the client has been notified.
     cut: Option<DestroyReason>,
     told: bool,
 }
 
 impl Passing {
-    /// Notes that the trunk is closed for `reason`: no more cells pass.
+    /// Notes that the trunk (the circuit that continues where the set's legs join) is closed for
+    /// `reason`, so that no further cells are forwarded.
     pub(crate) fn cut(&mut self, reason: DestroyReason) {
         self.cut.get_or_insert(reason);
         self.clear();
@@ -39,34 +43,36 @@ impl Passing {
         self.waiting.clear();
     }
 
-    /// Returns true if the trunk has closed.
+    /// Returns true if the trunk (the circuit that continues where the set's legs join) is closed.
     pub(crate) fn is_cut(&self) -> bool {
         self.cut.is_some()
     }
 
-    /// Returns the reason for the closing of the trunk; `None` if it is open, or the reason was
-    /// returned before.
+    /// Returns the reason for the closing of the trunk (the circuit that continues where the set's
+    /// legs join), once. Returns `None` if the trunk is open, or if the reason was returned
+    /// before.
     pub(crate) fn take_cut_reason(&mut self) -> Option<DestroyReason> {
         self.cut.filter(|_| !std::mem::replace(&mut self.told, true))
     }
 
-    /// Queues a cell of the trunk for the legs.
+    /// Queues a cell of the trunk (the circuit that continues where the set's legs join), to be
+    /// sent on a leg.
     pub(crate) fn push(&mut self, command: Command, body: Vec<u8>) {
         self.waiting.push_back((command, body));
     }
 
-    /// Notes that cells have arrived. Returns true if they are the first since queued cells were
-    /// last distributed among the legs.
+    /// Notes that cells have arrived. Returns true if they are the first ones since the queued
+    /// cells were last distributed among the legs (parallel circuits).
     pub(crate) fn becomes_undealt(&mut self) -> bool {
         !std::mem::replace(&mut self.undealt, true)
     }
 
-    /// Notes that queued cells are being distributed among the legs.
+    /// Notes that the queued cells are now being distributed among the legs (parallel circuits).
     pub(crate) fn sees_dealing(&mut self) {
         self.undealt = false;
     }
 
-    /// Removes the cell that has waited longest.
+    /// Removes and returns the cell that has waited longest.
     pub(crate) fn pop(&mut self) -> Option<(Command, Vec<u8>)> {
         self.waiting.pop_front()
     }
@@ -76,12 +82,12 @@ impl Passing {
         self.waiting.len()
     }
 
-    /// Returns the bytes of waiting cells.
+    /// Returns the total bytes of waiting cells.
     pub(crate) fn bytes(&self) -> usize {
         self.waiting.len() * BODY
     }
 
-    /// Returns true if a cell with `command` may be passed on. Counts the cell if it is
+    /// Returns true if a cell with `command` may be forwarded. Counts the cell if it is
     /// RELAY_EARLY.
     pub(crate) fn may_go_on(&mut self, command: Command) -> bool {
         self.early = self.early.saturating_add(u8::from(command == Command::RELAY_EARLY));
@@ -89,14 +95,15 @@ impl Passing {
     }
 }
 
-/// Returns a cell of the trunk as a message of its set. The cell's command takes the place of a
-/// relay command, and the whole body is the data. This form is never sent.
+/// Returns a cell of the trunk (the circuit that continues where the set's legs join) as a message
+/// of its set. The cell's command is stored as the message's command, and the whole body as its
+/// data. Such messages are never sent.
 pub(crate) fn as_message(command: Command, body: &[u8]) -> Message<'_> {
     Message { command: RelayCommand(command.0), stream: 0, data: body }
 }
 
-/// Returns the cell from which [`as_message`] made a message; `None` if the length of the data is
-/// wrong.
+/// Returns the cell from which [`as_message`] made a message. Returns `None` if the data has the
+/// wrong length.
 pub(crate) fn as_cell(command: RelayCommand, data: &[u8]) -> Option<(Command, Body)> {
     Some((Command(command.0), data.try_into().ok()?))
 }

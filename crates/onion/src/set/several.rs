@@ -1,5 +1,5 @@
-//! State of a set that can have several legs: the legs, the distribution of messages among them,
-//! and limits of waiting messages.
+//! State of a circuit set that may have several legs: the legs, the scheduler that distributes
+//! messages among them, and limits on waiting messages.
 
 use std::time::Duration;
 
@@ -21,57 +21,58 @@ use crate::wire::cell::{Body, Command};
 use crate::wire::conflux::DesiredUx;
 use crate::wire::message::{Format, Message, RelayCommand};
 
-/// Maximum advance of a leg's first SWITCH, in messages, before the client has acknowledged any.
-/// Arti closes a leg whose first SWITCH advances further before any message was delivered, although
-/// a larger advance may be correct.
+/// Maximum number of messages that a leg's first SWITCH may skip before the client has
+/// acknowledged any data. Arti closes a leg (parallel circuit) whose first SWITCH skips further
+/// before any message was delivered, although a larger number may be correct.
 const FIRST: u64 = 124;
-/// Minimum span over which arrived cells are counted. Round-trip times measured by linking are
-/// shorter than those under load, because they do not include queues on the path.
+/// Minimum period over which arrived cells are counted. Round-trip times measured by linking are
+/// too short for this, because they do not include the queues of a loaded path.
 const UNMEASURED: Duration = Duration::from_millis(200);
 
-/// The legs of a set, and the scheduler that distributes messages among them.
+/// The legs of a circuit set, and the scheduler that distributes messages among them.
 pub(crate) struct Several {
     pub(crate) end: ConfluxEnd,
     pub(crate) design: Design,
-    /// The trunk (the circuit beyond a relay at which the legs join) and its waiting cells; `None`
-    /// if the legs do not join at a middle.
+    /// The trunk, which is the circuit that continues from the relay at which the legs join, and
+    /// the trunk's waiting cells. `None` if the legs do not join at a middle relay.
     pub(crate) passing: Option<Passing>,
     /// The circuits that are the set's legs.
     circuits: Legs<u32>,
-    /// Cells that arrived recently on all legs.
+    /// Cells that arrived recently on any leg (parallel circuit).
     arrivals: Arrivals,
-    /// Scheduler that distributes messages; `None` for the one that the other end requests.
+    /// Scheduler that distributes messages; `None` if the other end's request determines it.
     dealing: Option<Dealing>,
     splitter: Option<(DesiredUx, Splitter)>,
     seed: u64,
     views: Vec<PathView>,
-    /// The scheduler's views of the legs, restricted to the legs on which one stream has room.
+    /// A copy of the scheduler's views of the legs (parallel circuits), with only the legs on
+    /// which some stream has room.
     narrowed: Vec<PathView>,
-    /// True if the other end has acknowledged data on any leg.
+    /// True if the other end has acknowledged data on any leg (parallel circuit).
     opened: bool,
-    /// True if the set's streams are paused.
+    /// True if the circuit set's streams are paused.
     resting: bool,
-    /// The leg on which the last numbered message arrived.
+    /// The leg (parallel circuit) on which the most recent numbered message arrived.
     lively: Option<PathId>,
-    /// Number of buffered bytes ([`Several::held`]) at the last recount.
+    /// Number of buffered bytes ([`Several::held`]) when they were last counted.
     counted: usize,
-    /// Format of messages in cells of the set's legs. All legs have the same format, so that any
-    /// leg can retransmit a message of another.
+    /// Format of messages in the cells of the circuit set's legs. It is the same for all legs, so
+    /// that a message that was sent on one leg can be sent again on any other.
     format: Option<Format>,
-    /// Time of the next timer for actions on the set's legs.
+    /// Expiry time of the timer for actions on the circuit set's legs.
     tends_at: Option<Time>,
 }
 
-/// A cell of the trunk that is to be sent on a leg.
+/// A cell of the trunk (the circuit that continues where the set's legs join) to send on a leg.
 pub(crate) struct PassingCell {
-    /// The cell's number in the set, if it is sent again.
+    /// The cell's number in the circuit set, if the cell is sent again; `None` if it is new.
     again: Option<u64>,
     pub(crate) command: Command,
     pub(crate) body: Vec<u8>,
 }
 
-/// Number of DATA cells that arrived since `since`, within the longest round-trip time of a leg.
-/// The peer's windows had room for these cells.
+/// Number of DATA cells that arrived since `since`, a period of about the longest round-trip time
+/// of a leg (parallel circuit). The peer's windows had room for these cells.
 #[derive(Clone, Copy, Debug, Default)]
 struct Arrivals {
     since: Time,
@@ -79,9 +80,9 @@ struct Arrivals {
 }
 
 impl Several {
-    /// Returns the state without legs. `seed` is the only source of randomness of the scheduler.
-    /// `dealing` is the scheduler that the user or the other end requests instead of the design's
-    /// own.
+    /// Returns the state without legs (parallel circuits). `seed` is the scheduler's only source
+    /// of randomness. `dealing` is the scheduler that the user or the other end requests; if
+    /// `None`, the design determines it.
     pub(crate) fn new(
         end: ConfluxEnd,
         design: Design,
@@ -109,47 +110,48 @@ impl Several {
         }
     }
 
-    /// Returns true if a circuit with this message format may join the set. If legs join at a
-    /// middle the format is irrelevant, because the legs carry whole cells.
+    /// Returns true if a circuit with this message format may join the set. The format is
+    /// irrelevant if legs join at a middle relay, because the legs then carry whole cells.
     pub(crate) fn takes_format(&mut self, format: Format) -> bool {
         !self.design.is_resilient()
             || self.passing.is_some()
             || *self.format.get_or_insert(format) == format
     }
 
-    /// Sets the timer for leg actions to the next action, if that is due before the time already
-    /// set. Returns the new time; `None` if the timer does not change.
+    /// Sets the timer for leg actions, if the next action is due before the timer expires. Returns
+    /// the new time, or `None` if the timer does not change.
     pub(crate) fn tends_sooner(&mut self, streams: bool) -> Option<Time> {
         let due = self.end.retransmitter()?.next_timeout(streams)?;
         let sooner = self.tends_at.is_none_or(|at| due < at);
         sooner.then(|| *self.tends_at.insert(due))
     }
 
-    /// Notes that the timer for leg actions has run.
+    /// Notes that the timer for leg actions has expired.
     pub(crate) fn tends(&mut self) {
         self.tends_at = None;
     }
 
-    /// Counts the buffered bytes again ([`Several::held`]). Returns the previous number and the new
-    /// one.
+    /// Counts the buffered bytes again ([`Several::held`]). Returns the previous number and the
+    /// new number.
     pub(crate) fn recount(&mut self) -> [usize; 2] {
         let now = self.held();
         [std::mem::replace(&mut self.counted, now), now]
     }
 
-    /// Returns the number of bytes that wait for earlier messages, for a leg, or for their
-    /// acknowledgement.
+    /// Returns the number of bytes that wait: for earlier messages, for a leg (parallel circuit),
+    /// or for an acknowledgement.
     pub(crate) fn held(&self) -> usize {
         self.end.held() + self.passing.as_ref().map_or(0, Passing::bytes)
     }
 
-    /// Ends the set: waiting messages and cells are dropped.
+    /// Marks the circuit set as ended, and drops all waiting messages and cells.
     pub(crate) fn die(&mut self) {
         self.end.die();
         self.passing.iter_mut().for_each(Passing::clear);
     }
 
-    /// Queues a cell of the trunk for any leg.
+    /// Queues a cell of the trunk (the circuit that continues where the set's legs join), to be
+    /// sent on any leg.
     pub(crate) fn push_cell(&mut self, command: Command, body: &Body) {
         let (Some(passing), Some(retransmitter)) =
             (&mut self.passing, self.end.retransmitter_mut())
@@ -159,14 +161,16 @@ impl Several {
         passing.push(command, retransmitter.copy_of(body));
     }
 
-    /// Returns true if cells of the trunk are waiting.
+    /// Returns true if cells of the trunk (the circuit that continues where the set's legs join)
+    /// are waiting.
     pub(crate) fn has_cells(&self) -> bool {
         let new = self.passing.as_ref().is_some_and(|passing| passing.len() > 0);
         new || self.passing.is_some() && self.to_send_again() > 0
     }
 
-    /// Returns the leg for the next cells of the trunk, and the number of cells that it takes.
-    /// Returns `None` if there are no cells, or no leg takes one.
+    /// Returns the leg for the next cells of the trunk (the circuit that continues where the set's
+    /// legs join), and how many cells to send on it. Returns `None` if there are no cells, or if
+    /// no leg has room.
     pub(crate) fn choose_cells(&mut self, now: Time) -> Option<(PathId, u64)> {
         let again = self.to_send_again();
         let new = self.passing.as_ref().map_or(0, |passing| passing.len() as u64);
@@ -174,7 +178,8 @@ impl Several {
         (again + new > 0).then(|| self.assign(now, again + new))?
     }
 
-    /// Returns the next cell of the trunk to send. Cells that are sent again come first.
+    /// Returns the next cell of the trunk (the circuit that continues where the set's legs join)
+    /// to send. Cells that must be sent again are returned first.
     pub(crate) fn next_cell(&mut self) -> Option<PassingCell> {
         let retransmitter = self.end.retransmitter_mut()?;
         if let Some(SentMessage { number, command, data, .. }) = retransmitter.take_again() {
@@ -191,8 +196,9 @@ impl Several {
         Some(PassingCell { again: None, command, body })
     }
 
-    /// Numbers a cell of the trunk that is sent on `leg`, and stores a copy. Returns the [`Mark`]
-    /// that conveys the number, to be sent before the cell.
+    /// Assigns a number to a cell of the trunk (the circuit that continues where the set's legs
+    /// join) that is sent on `leg`, and stores a copy. Returns the [`Mark`], which transfers the
+    /// number and must be sent before the cell.
     ///
     /// # Errors
     /// The leg is closed, or its set has ended.
@@ -222,7 +228,8 @@ impl Several {
         self.end.queue().saw_window(under_way);
     }
 
-    /// Removes the leg of `circuit`. Returns whether the set continues.
+    /// Removes the leg of `circuit`. `unacknowledged` is true if data was in flight on it. Returns
+    /// whether the set continues.
     pub(crate) fn lose(&mut self, circuit: u32, unacknowledged: bool) -> Fate {
         let Some(leg) = self.leg(circuit) else { return Fate::Lives };
         self.circuits.remove(leg);
@@ -246,12 +253,12 @@ impl Several {
         self.circuits.iter().map(|(_, circuit)| *circuit)
     }
 
-    /// Notes that the other end has acknowledged data.
+    /// Notes that the other end has acknowledged data on some leg (parallel circuit).
     pub(crate) fn opened(&mut self) {
         self.opened = true;
     }
 
-    /// Updates the scheduler's views of all legs.
+    /// Updates the scheduler's views of all legs (parallel circuits).
     pub(crate) fn look<C: Ending>(
         &mut self,
         now: Time,
@@ -282,8 +289,8 @@ impl Several {
         self.views[leg.index()] = view;
     }
 
-    /// Returns a scheduler's view of `leg`. Before the leg's first SENDME, its round-trip time is
-    /// the one that linking measured.
+    /// Returns a scheduler's view of `leg`. Before the leg's first SENDME, the view has the
+    /// round-trip time that was measured when the leg (parallel circuit) was linked.
     fn view<C: Ending>(
         &self,
         now: Time,
@@ -308,21 +315,21 @@ impl Several {
         PathView::leg(Some(rtt), room.min(self.first_room(leg)), known)
     }
 
-    /// Returns true if the set's scheduler wants statistics of the links.
+    /// Returns true if the circuit set's scheduler uses statistics of the links.
     pub(crate) fn sees_links(&self) -> bool {
         self.splitter.as_ref().is_some_and(|(_, of)| of.sees_links())
     }
 
-    /// Returns true if the window of any leg has room for data.
+    /// Returns true if the window of any leg (parallel circuit) has room for data.
     pub(crate) fn has_window<C: Ending>(&self, circuits: &Slab<C>) -> bool {
         let has_room =
             |circuit: &u32| circuits.get(*circuit).and_then(Ending::leg).is_some_and(Leg::has_room);
         self.circuits.iter().any(|(_, circuit)| has_room(circuit))
     }
 
-    /// Returns the number of cells that `leg` may carry before the other end's first
-    /// acknowledgement, so that no first SWITCH exceeds [`FIRST`]. Only exits in Conflux of
-    /// proposal 329 are limited.
+    /// Returns the number of cells that `leg` may carry now. Before the other end's first
+    /// acknowledgement it is limited so that no first SWITCH exceeds [`FIRST`]. Only the exit in
+    /// Conflux of proposal 329 has this limit.
     fn first_room(&self, leg: PathId) -> u64 {
         let is_stock = self.design == Design::Conflux && self.end.is_exit();
         if self.opened || !is_stock || self.end.measured_legs() < 2 {
@@ -338,15 +345,17 @@ impl Several {
         }
     }
 
-    /// Returns the leg for the next data cells, and how many of the pending `cells` it takes.
+    /// Returns the leg (parallel circuit) for the next data cells, and how many of the `cells`
+    /// pending cells to send on it.
     pub(crate) fn assign(&mut self, now: Time, cells: u64) -> Option<(PathId, u64)> {
         self.renew_splitter();
         let (_, splitter) = self.splitter.as_mut()?;
         assigned(splitter.assign(now, &self.views, cells.max(1)))
     }
 
-    /// Returns the leg for the next data cell, and 1, among the legs for which `has_room` returns
-    /// true. On these a stream with data has room in its window.
+    /// Returns the leg (parallel circuit) for the next data cell, and the number 1. Only legs for
+    /// which `has_room` returns true are considered: on these, a stream with data has room in its
+    /// window.
     pub(crate) fn assign_one(
         &mut self,
         now: Time,
@@ -363,14 +372,15 @@ impl Several {
         assigned(splitter.assign(now, &self.narrowed, 1))
     }
 
-    /// Returns whether the first message to send again is data; `None` if there is none.
+    /// Returns true if the first message to send again is data, and false if it is not. Returns
+    /// `None` if there is no such message.
     pub(crate) fn next_again(&self) -> Option<bool> {
         let next = self.end.retransmitter()?.next_again()?;
         Some(next.command == RelayCommand::DATA)
     }
 
-    /// Stores a copy of a message that was sent on `leg`, without the prefix that `mark` put before
-    /// its data. Does nothing if the design does not retransmit.
+    /// Stores a copy of a message that was sent on `leg`. The copy does not contain the prefix
+    /// that `mark` placed before the data. Does nothing if the design does not retransmit.
     pub(crate) fn keep(
         &mut self,
         now: Time,
@@ -387,7 +397,7 @@ impl Several {
         retransmitter.sent(now, leg, SentMessage { number, command, stream, data });
     }
 
-    /// Returns the leg of `circuit`, if we owe an acknowledgement on it.
+    /// Returns the leg of `circuit`, if we must send an acknowledgement on it.
     pub(crate) fn leg_that_owes(&self, circuit: u32) -> Option<PathId> {
         let leg = self.leg(circuit)?;
         self.end.retransmitter()?.owes(leg).then_some(leg)
@@ -398,13 +408,14 @@ impl Several {
         self.end.retransmitter().map_or(0, |retransmitter| retransmitter.to_send_again() as u64)
     }
 
-    /// Returns true if the stored bytes of unacknowledged messages have reached their limit, so
-    /// that no new messages may be sent.
+    /// Returns true if the stored copies of unacknowledged messages have reached their size limit.
+    /// Then no new messages may be sent.
     pub(crate) fn is_full(&self) -> bool {
         self.end.retransmitter().is_some_and(Retransmitter::is_full)
     }
 
-    /// Iterates over the legs that can take data now by their own windows and queues.
+    /// Iterates over the legs (parallel circuits) that can take data now: their windows and queues
+    /// have room.
     pub(crate) fn open(&self) -> impl Iterator<Item = PathId> + '_ {
         let is_open = |view: &&PathView| view.usable && view.window.is_none_or(|room| room > 0);
         let views = self.views.iter().enumerate();
@@ -418,8 +429,8 @@ impl Several {
         }
     }
 
-    /// Returns the scheduler and its runs: those configured for this end, or else those that the
-    /// other end requests.
+    /// Returns the scheduler and its settings. A configuration of this end has priority over a
+    /// request of the other end.
     fn dealing(&self, desired: DesiredUx) -> Dealing {
         self.dealing.clone().unwrap_or_else(|| Dealing::as_desired(desired))
     }
@@ -435,18 +446,20 @@ impl Several {
         drawn.expect("the usual scheduler takes no argument")
     }
 
-    /// Returns the leg for messages other than data: the leg of the last message, because no SWITCH
-    /// is needed on it. Before the first message it is the fastest leg, and before any leg is
-    /// measured any linked one. While streams are paused in a resilient design, it is the leg on
-    /// which messages arrive. The missing messages are on another leg, which may have failed
-    /// unnoticed and would lose XOFF.
+    /// Returns the leg (parallel circuit) for messages other than data. This is the leg of the
+    /// last sent message, because no SWITCH is needed on it. Before the first message it is the
+    /// leg with the shortest round-trip time, or any linked leg if none is measured.
+    ///
+    /// While streams are paused in a resilient design, it is the leg on which messages arrive. The
+    /// missing messages are on another leg, which may have failed unnoticed and would lose XOFF.
     pub(crate) fn control(&self) -> Option<PathId> {
         self.takes_control(self.preferred()?)
     }
 
-    /// Returns the leg for a numbered message other than data. A client uses the scheduler's leg,
-    /// unless that has no room or streams are paused. An exit uses the leg of its last message,
-    /// because the client has just sent on it or waits for it.
+    /// Returns the leg (parallel circuit) for a numbered message other than data. A client uses
+    /// the leg that the scheduler chooses, unless this leg has no room or the streams are paused.
+    /// An exit uses the leg of its last message, because the client has just sent on this leg or
+    /// waits for it.
     pub(crate) fn counted_control(&mut self, now: Time) -> Option<PathId> {
         let by_last = self.resting || self.end.is_exit();
         let assigned = if by_last { None } else { self.assign(now, 1) };
@@ -454,7 +467,8 @@ impl Several {
         leg.or_else(|| self.control())
     }
 
-    /// Returns the leg for messages other than data, even if its queue has no room.
+    /// Returns the leg (parallel circuit) for messages other than data, even if the leg's queue is
+    /// full.
     pub(crate) fn preferred(&self) -> Option<PathId> {
         let rests = self.resting && self.design.is_resilient();
         let lively = self.lively.filter(|leg| rests && self.end.may_send(*leg));
@@ -468,13 +482,13 @@ impl Several {
         lively.or(current).or(quickest).or_else(|| usable().next())
     }
 
-    /// Returns `leg`, if its queue has room.
+    /// Returns `leg` if its queue has room, else `None`.
     pub(crate) fn takes_control(&self, leg: PathId) -> Option<PathId> {
         let queued = self.views.get(leg.index()).map_or(0, |view| view.leg.queued);
         (queued < QUEUE_HIGH as u64).then_some(leg)
     }
 
-    /// Returns statistics of the set for display. The fields about its streams are not filled in.
+    /// Returns statistics of the circuit set for display. The fields about streams are left empty.
     pub(crate) fn numbers<C: Ending>(&self, circuits: &Slab<C>, channels: &Channels) -> SetNumbers {
         let Dealing { schedule, every, .. } = self.dealing(self.end.desired());
         let waiting = self.end.waiting();
@@ -492,7 +506,7 @@ impl Several {
         }
     }
 
-    /// Returns statistics of each leg of the set.
+    /// Returns statistics of each leg of the circuit set.
     pub(crate) fn legs<C: Ending>(
         &self,
         circuits: &Slab<C>,
@@ -523,9 +537,9 @@ impl Several {
         self.lively = Some(leg);
     }
 
-    /// Schedules unacknowledged messages of other legs for retransmission on the leg on which
-    /// messages arrive, because streams are being paused. The peer must receive these messages
-    /// before XOFF.
+    /// Schedules the unacknowledged messages of other legs (parallel circuits) to be sent again on
+    /// the leg on which messages arrive. This happens when streams are paused, because the peer
+    /// must receive these messages before XOFF.
     pub(crate) fn hurry(&mut self) {
         let (Some(leg), Some(retransmitter)) = (self.lively, self.end.retransmitter_mut()) else {
             return;
@@ -533,7 +547,7 @@ impl Several {
         retransmitter.repeat(leg);
     }
 
-    /// Counts a received DATA cell, and infers the peer's window from the count. Returns the
+    /// Counts a received DATA cell, and estimates the peer's window from the count. Returns the
     /// maximum number of bytes that may wait for earlier messages.
     pub(crate) fn count_received(&mut self, now: Time) -> usize {
         if now.since(self.arrivals.since) > self.end.longest_rtt().max(UNMEASURED) {
@@ -546,8 +560,9 @@ impl Several {
     }
 
     /// Returns true if the streams must be paused, false if they must be resumed, and `None` if
-    /// nothing changes. If memory is `scarce`, a set pauses as soon as any message waits, until the
-    /// missing message arrives or its loss ends the set.
+    /// nothing changes. If memory is `scarce`, the streams are paused as soon as any message waits
+    /// for an earlier one. They stay paused until the missing message arrives, or its loss ends
+    /// the circuit set.
     pub(crate) fn rest_changed(&mut self, scarce: bool) -> Option<bool> {
         let waits = scarce && self.end.bytes() > 0;
         let pressed = self.end.queue().is_pressed() || waits;
@@ -555,7 +570,8 @@ impl Several {
     }
 }
 
-/// Returns the assigned leg and the number of cells that it takes; `None` if no leg takes one.
+/// Returns the assigned leg (parallel circuit) and the number of cells to send on it; `None` if no
+/// leg can take a cell.
 fn assigned(assignment: Assignment) -> Option<(PathId, u64)> {
     match assignment {
         Assignment::Send { path, units, .. } => Some((path, units)),

@@ -1,4 +1,5 @@
-//! Fixed windows of a stream on each leg of its set, as in mTor, and their SENDMEs.
+//! Fixed flow-control windows of a stream on each leg (circuit) of its set, as in mTor, and the
+//! SENDMEs for these windows.
 
 use anabranch_multipath::{PathId, Time};
 
@@ -6,23 +7,25 @@ use super::windows::Windows;
 use super::{Arrived, Broken, Flow, Replies};
 use crate::conflux::legs::Legs;
 
-/// A window for each leg, as if the stream used only that leg. Each cell is acknowledged on its leg
-/// as soon as it arrives. If cells were acknowledged in order, they would wait for the slowest leg,
-/// and all legs would be as slow as that one.
+/// A separate window for each leg (parallel circuit), as if the stream used only that leg. Each
+/// cell is acknowledged on its leg as soon as it arrives. If acknowledgements waited for missing
+/// earlier cells, all legs would be as slow as the slowest one.
 #[derive(Default)]
 pub(super) struct LegWindows {
     legs: Legs<OnLeg>,
 }
 
-/// The windows of a stream on one leg.
+/// The windows of a stream on one leg (parallel circuit).
 struct OnLeg {
     windows: Windows,
-    /// Number of cells that were counted when they arrived before their turn.
+    /// Number of cells that arrived before an earlier cell. They were counted on arrival, and must
+    /// not be counted again later.
     early: u64,
 }
 
 impl LegWindows {
-    /// Returns the stream's windows on `leg`, which are fully open if the leg has carried nothing.
+    /// Returns the stream's windows on `leg`. They are fully open if the leg (parallel circuit)
+    /// has carried no data of the stream.
     fn on(&mut self, leg: PathId) -> Option<&mut OnLeg> {
         if self.legs.get(leg).is_err() {
             self.legs.set(leg, OnLeg { windows: Windows::new(), early: 0 });
@@ -30,8 +33,8 @@ impl LegWindows {
         self.legs.get_mut(leg).ok()
     }
 
-    /// Returns the windows on the leg of an arrived cell. Returns `None` for a cell of a closed
-    /// leg, which has no windows any more.
+    /// Returns the windows on the leg (parallel circuit) on which a cell arrived. Returns `None`
+    /// if this leg is closed, because it has no windows any more.
     fn of(&mut self, arrived: &Arrived) -> Result<Option<(PathId, &mut OnLeg)>, Broken> {
         let Some(leg) = arrived.by else { return Ok(None) };
         Ok(Some((leg, self.on(leg).ok_or(Broken::OutOfPlace)?)))
@@ -76,7 +79,7 @@ impl Flow for LegWindows {
         on.windows.received(now, arrived, &mut replies.by(leg))
     }
 
-    /// Does nothing, because the windows limit the data in any case.
+    /// Does nothing, because the windows always limit the data.
     fn rest(&mut self, _: Time, _: bool, _: usize, _: &mut Replies<'_>) {}
 
     fn consumed(&mut self, now: Time, bytes: usize, waiting: usize, replies: &mut Replies<'_>) {

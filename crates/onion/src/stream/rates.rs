@@ -1,5 +1,5 @@
 //! Flow control by XON and XOFF (proposal 324, section 4). If a program reads slowly, its end of
-//! the stream pauses the peer, and reports the program's reading rate.
+//! the stream asks the peer to pause, and later reports the rate at which the program reads.
 
 use std::sync::Arc;
 
@@ -10,26 +10,27 @@ use crate::bucket::Bucket;
 use crate::congestion::Params;
 use crate::wire::message::{DATA, RelayCommand, put_xon};
 
-/// Rate control of both directions of one stream.
+/// Flow control by rates for both directions of one stream.
 pub(super) struct Rates {
     params: Arc<Params>,
-    /// Thresholds for XOFF, in bytes. We send it if more than `limit` bytes wait for our program,
-    /// and the peer if more than `peers_limit` wait for its program.
+    /// Thresholds for XOFF, in bytes. We send XOFF if more than `limit` bytes wait for our
+    /// program. The peer sends it if more than `peers_limit` bytes wait for its program.
     limit: usize,
     peers_limit: u64,
     said_xoff: bool,
     /// True while the peer must pause because the stream's set is paused.
     resting: bool,
-    /// Bytes received in total (`came`), and number of times that we have paused the peer
-    /// (`stopped_peer`).
+    /// Total number of bytes received (`came`), and number of times that we have asked the peer to
+    /// pause (`stopped_peer`).
     came: u64,
     stopped_peer: u64,
     drain: Drain,
     /// True if the peer has sent XOFF, and no XON since.
     stopped: bool,
-    /// Limit of our sending by the rate that the peer sent; `None` if there is none.
+    /// Limit on our sending at the rate that the peer requested; `None` if there is no limit.
     bucket: Option<Bucket>,
-    /// Bytes sent in total (`sent`), and number of times that the peer has paused us (`stops`).
+    /// Total number of bytes sent (`sent`), and number of times that the peer has asked us to
+    /// pause (`stops`).
     sent: u64,
     stops: u64,
 }
@@ -39,8 +40,8 @@ pub(super) struct Rates {
 struct Drain {
     since: Option<Time>,
     bytes: u64,
-    /// Rates in kilobytes a second: the average, and the last one sent to the peer; 0 if there is
-    /// none.
+    /// Rates in kilobytes a second: the average reading rate, and the last rate sent to the peer;
+    /// 0 if there is none.
     average: u64,
     told: u64,
 }
@@ -67,13 +68,14 @@ impl Rates {
         }
     }
 
-    /// Returns true if more bytes wait than a peer may have had in flight when we sent XOFF.
+    /// Returns true if `waiting` is more than the peer can have had in flight when we sent XOFF.
     fn is_flooded(&self, waiting: usize, burst: usize) -> bool {
         waiting.saturating_sub(burst)
             > self.limit + self.params.ss_cwnd_max.min(self.params.cwnd_max) as usize * DATA
     }
 
-    /// Notes that `waiting` bytes wait for the program. Returns true if the peer must be paused.
+    /// Notes that `waiting` bytes wait for the program. Returns true if the peer must be asked to
+    /// pause.
     fn filled(&mut self, now: Time, waiting: usize) -> bool {
         if self.said_xoff {
             // The time for which the program pauses is no measure of its reading rate.
@@ -93,8 +95,8 @@ impl Rates {
         self.drain = Drain::default();
     }
 
-    /// Notes that the program has read `bytes` bytes, and `waiting` are left. Returns the rate for
-    /// an XON message, if one is due.
+    /// Notes that the program has read `bytes` bytes, and that `waiting` bytes are left. Returns
+    /// the rate for an XON message, if one must be sent.
     fn drained(&mut self, now: Time, bytes: usize, waiting: usize) -> Option<u32> {
         self.measure(now, bytes as u64);
         if waiting == 0 {
@@ -105,7 +107,7 @@ impl Rates {
         due.then(|| self.release())
     }
 
-    /// Resumes the peer, and returns the rate to send to it.
+    /// Ends the pause of the peer, and returns the rate to send to it in XON.
     fn release(&mut self) -> u32 {
         self.said_xoff = false;
         self.drain.told = self.drain.average;
@@ -129,8 +131,9 @@ impl Rates {
         (drain.since, drain.bytes) = (Some(now), 0);
     }
 
-    /// Doubles the average rate if the program has read at least `xon_rate` cells and left nothing.
-    /// It could then read faster than the rate sent to the peer (as in C tor).
+    /// Doubles the average rate if the program has read at least `xon_rate` cells and no bytes are
+    /// left. Then the program could read faster than the rate that we sent to the peer (as in C
+    /// tor).
     fn raise(&mut self) {
         let drain = &mut self.drain;
         if drain.told > 0 && drain.bytes >= self.params.xon_rate * DATA as u64 {
@@ -181,8 +184,9 @@ impl Flow for Rates {
         Ok(())
     }
 
-    /// Pauses the peer if `rest` is true, or resumes it. The peer accepts at most one XOFF for each
-    /// `limit` bytes that it has sent. So a stream that has carried little data is not paused.
+    /// Asks the peer to pause if `rest` is true, or to resume otherwise. The peer accepts at most
+    /// one XOFF for each `limit` bytes that it has sent. So a stream that has carried little data
+    /// is not paused.
     fn rest(&mut self, _now: Time, rest: bool, waiting: usize, replies: &mut Replies<'_>) {
         let may_stop = self.came >= self.limit as u64 * (self.stopped_peer + 1);
         if rest && !self.said_xoff && may_stop {
@@ -206,8 +210,8 @@ impl Flow for Rates {
         Err(Broken::OutOfPlace)
     }
 
-    /// Handles XOFF or XON. The peer may send at most one XOFF for each `peers_limit` bytes that we
-    /// have sent. With more it could imprint patterns on our traffic.
+    /// Handles XOFF or XON. The peer may send at most one XOFF for each `peers_limit` bytes that
+    /// we have sent. With more XOFFs it could imprint a recognisable pattern on our traffic.
     fn set_rate(&mut self, now: Time, rate: Option<u32>) -> Result<(), Broken> {
         let Some(rate) = rate else {
             self.stops += 1;

@@ -1,5 +1,5 @@
-//! Fixed windows of a stream, and their SENDMEs (tor-spec, "Stream-level flow control"), on
-//! circuits without congestion control.
+//! Fixed flow-control windows of a stream, and their SENDMEs (tor-spec, "Stream-level flow
+//! control"). They are used on circuits without congestion control.
 
 use std::time::Duration;
 
@@ -9,10 +9,10 @@ use super::{Arrived, Broken, Flow, Replies};
 use crate::congestion::{Control, Fixed, Outlet};
 use crate::wire::message::{DATA, RelayCommand};
 
-/// Number of bytes waiting for a program above which the peer's window is not opened further.
+/// Maximum number of bytes waiting for a program with which the peer's window is still reopened.
 const READ_SLOWLY: usize = 10 * DATA;
 
-/// Windows of both directions of one stream.
+/// Fixed windows for both directions of one stream.
 pub(super) struct Windows {
     send: Fixed,
     /// Number of DATA cells that the peer may still send.
@@ -24,8 +24,8 @@ impl Windows {
         Windows { send: Fixed::stream(), left: Fixed::stream().window() }
     }
 
-    /// Sends a SENDME for each `sendme_inc` received cells, but only while at most [`READ_SLOWLY`]
-    /// bytes wait for the program.
+    /// Reopens the peer's window: sends a SENDME for each `sendme_inc` received cells, but only
+    /// while at most [`READ_SLOWLY`] bytes wait for the program.
     fn open(&mut self, waiting: usize, replies: &mut Replies<'_>) {
         let (step, whole) = (self.send.sendme_inc(), self.send.window());
         while self.left + step <= whole && waiting <= READ_SLOWLY {
@@ -59,7 +59,7 @@ impl Flow for Windows {
         Ok(())
     }
 
-    /// Does nothing, because a fixed window limits the data in any case.
+    /// Does nothing, because a fixed window always limits the data.
     fn rest(&mut self, _: Time, _: bool, _: usize, _: &mut Replies<'_>) {}
 
     fn consumed(&mut self, _now: Time, _bytes: usize, waiting: usize, replies: &mut Replies<'_>) {

@@ -2,12 +2,12 @@
 //! cost of sending a cell does not depend on the number of streams.
 //!
 //! Streams take turns as flows do in FQ-CoDel (RFC 8290, section 4.2): a deficit round robin in
-//! which each stream sends up to [`RUN`] cells. Long turns spare both ends a system call for each
-//! cell of 498 bytes. A stream that had nothing to send takes one turn ahead of the others.
-//! Otherwise a request would wait for a turn of each download.
+//! which each stream sends up to [`RUN`] cells. With long turns, neither end needs a system call
+//! for each cell of 498 bytes. A stream that had nothing to send before takes one turn ahead of
+//! the others. Otherwise a short request would wait until each download has had a turn.
 //!
-//! If streams have a window on each leg, each leg has its own turns: a stream that cannot send on
-//! one leg is skipped only on that leg.
+//! If streams have a window on each leg (circuit of the set), each leg has separate queues. A
+//! stream that cannot send on one leg is then skipped only on that leg.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -16,37 +16,38 @@ use anabranch_multipath::{PathId, Time};
 use crate::stream::Stream;
 
 /// Maximum number of data cells that a stream sends in one turn: 31.9 kB, half of its send buffer.
-/// With 32 cells, a client with 500 streams used a twelfth more CPU time.
+/// With 32 cells, a client with 500 streams used one twelfth more CPU time.
 pub(super) const RUN: u16 = 64;
 
-/// Queues of the streams that may send data or END, and sums over all streams.
+/// Queues of the streams that may send data or END, and totals over all streams.
 #[derive(Default)]
 pub(super) struct Turns {
-    /// Turns on each leg. There is only one entry if flow control does not depend on the leg.
+    /// Queues for each leg (parallel circuit). There is only one entry if flow control does not
+    /// depend on the leg.
     legs: Vec<(PathId, LegTurns)>,
     /// Streams that must send END now.
     ending: BTreeSet<u16>,
-    /// Times at which streams limited to a rate may send again.
+    /// Times at which streams with a limited rate may send again.
     wakes: BTreeSet<(Time, u16)>,
-    /// Contribution of each stream to the sums below; idle streams have no entry.
+    /// Each stream's contribution to the totals below. Idle streams have no entry.
     noted: BTreeMap<u16, StreamShare>,
-    /// Total number of bytes that wait for cells, over all streams.
+    /// Total number of bytes in all streams that wait to be sent in cells.
     unsent: usize,
-    /// Number of streams with bytes to send (`wanting`), and of streams with a program that waits
-    /// for room in a full send buffer (`starved`).
+    /// Number of streams with bytes to send (`wanting`), and number of streams with a full send
+    /// buffer and a program that waits for room (`starved`).
     wanting: usize,
     starved: usize,
 }
 
-/// Turns of streams on one leg.
+/// Queues of the streams that take turns on one leg (parallel circuit).
 #[derive(Default)]
 struct LegTurns {
-    /// Streams that had nothing to send before this turn. Their turns come before those of `old`.
+    /// Streams that had nothing to send before. They are served before the streams in `old`.
     new: VecDeque<u16>,
-    /// Streams that have had a turn.
+    /// Streams that have had at least one turn.
     old: VecDeque<u16>,
-    /// The streams in the queues `new` and `old`. A stream that is no longer ready leaves its queue
-    /// when it reaches the front.
+    /// The streams in the queues `new` and `old`. A stream that has become unable to send stays in
+    /// its queue until it reaches the front.
     queued: BTreeMap<u16, Queued>,
 }
 
@@ -54,11 +55,11 @@ struct LegTurns {
 struct Queued {
     /// Number of cells that the stream may send before its turn ends.
     left: u16,
-    /// True if the stream has bytes to send, and flow control is not known to forbid that.
+    /// True if the stream has bytes to send, and is not known to be blocked by flow control.
     ready: bool,
 }
 
-/// The contribution of one stream to the sums in [`Turns`].
+/// The contribution of one stream to the totals in [`Turns`].
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 struct StreamShare {
     unsent: usize,
@@ -81,8 +82,8 @@ impl StreamShare {
 }
 
 impl Turns {
-    /// Updates the contribution of the stream `id`, which has changed. `stream` is `None` if it is
-    /// closed.
+    /// Updates the contribution of the stream `id`, which has changed. `stream` is `None` if the
+    /// stream is closed.
     pub(super) fn note(&mut self, id: u16, stream: Option<&Stream>) {
         let new = stream.map(StreamShare::of).unwrap_or_default();
         let is_idle = new == StreamShare::default();
@@ -100,7 +101,8 @@ impl Turns {
         }
     }
 
-    /// Returns the turns on `leg`. If the leg is new, they include all streams with bytes to send.
+    /// Returns the queues for `leg`. If the leg (parallel circuit) is new, all streams with bytes
+    /// to send are added first.
     fn on(&mut self, leg: PathId) -> &mut LegTurns {
         let place = self.legs.iter().position(|(other, _)| *other == leg);
         let place = place.unwrap_or_else(|| {
@@ -113,13 +115,13 @@ impl Turns {
         &mut self.legs[place].1
     }
 
-    /// Removes the turns on a lost leg.
+    /// Removes the queues of a lost leg (parallel circuit).
     pub(super) fn lost(&mut self, leg: PathId) {
         self.legs.retain(|(other, _)| *other != leg);
     }
 
-    /// Skips the stream `id`, which may not send on `leg`, until the stream changes or the time
-    /// `wake` is reached.
+    /// Skips the stream `id`, which may not send on `leg`, until the stream changes or until the
+    /// time `wake`.
     pub(super) fn park(&mut self, leg: PathId, id: u16, wake: Option<Time>) {
         self.on(leg).queued.entry(id).and_modify(|queued| queued.ready = false);
         if let (Some(wake), Some(noted)) = (wake, self.noted.get_mut(&id)) {
@@ -128,8 +130,8 @@ impl Turns {
         }
     }
 
-    /// Marks the rate-limited streams that may send again at `now` as ready. Returns the time at
-    /// which the next one may send.
+    /// Marks the streams with a limited rate that may send again at `now` as ready. Returns the
+    /// time at which the next such stream may send.
     pub(super) fn wake(&mut self, now: Time) -> Option<Time> {
         while let Some(&(wake, id)) = self.wakes.first() {
             if wake > now {
@@ -142,8 +144,8 @@ impl Turns {
         None
     }
 
-    /// Returns the stream whose turn it is on `leg`. Only streams that may have data to send take
-    /// turns.
+    /// Returns the next stream to send on `leg`. Streams that are known to have nothing to send
+    /// are skipped.
     pub(super) fn next_ready(&mut self, leg: PathId) -> Option<u16> {
         self.on(leg).next_ready()
     }
@@ -164,16 +166,16 @@ impl Turns {
         self.wanting > 0
     }
 
-    /// Returns the number of bytes that wait for cells; `None` if a program has more bytes than
-    /// there is room for.
+    /// Returns the number of bytes that wait to be sent in cells. Returns `None` if a program has
+    /// more bytes to write than there is room for.
     pub(super) fn unsent(&self) -> Option<usize> {
         (self.starved == 0).then_some(self.unsent)
     }
 }
 
 impl LegTurns {
-    /// Updates the entry of the stream `id`, which has changed. `wanting` is true if it has bytes
-    /// to send.
+    /// Updates the entry of the stream `id`, which has changed. `wanting` is true if the stream
+    /// has bytes to send.
     fn note(&mut self, id: u16, wanting: bool) {
         if let Some(queued) = self.queued.get_mut(&id) {
             queued.ready = wanting;
@@ -183,8 +185,8 @@ impl LegTurns {
         }
     }
 
-    /// Marks the stream `id`, which is limited to a rate, as ready. The stream has had a turn, so
-    /// it joins the queue `old`.
+    /// Marks the stream `id`, which has a limited rate, as ready. It joins the queue `old`,
+    /// because it has had a turn before.
     fn wake(&mut self, id: u16) {
         let LegTurns { queued, old, .. } = self;
         let queued = queued.entry(id).or_insert_with(|| {
@@ -194,7 +196,7 @@ impl LegTurns {
         queued.ready = true;
     }
 
-    /// Returns the stream whose turn it is.
+    /// Returns the next stream to send.
     fn next_ready(&mut self) -> Option<u16> {
         while let Some(&id) = self.new.front() {
             let queued = self.queued.get_mut(&id)?;
