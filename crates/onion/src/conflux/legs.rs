@@ -1,10 +1,10 @@
-//! Per-leg state of a set, by slot.
+//! State of each leg of a set of circuits, by the leg's slot.
 
 use anabranch_multipath::PathId;
 
 use super::fault::ConfluxFault;
 
-/// A table of legs. Slots are reused.
+/// A table of legs by slot. The slot of a removed leg is used again.
 #[derive(Debug)]
 pub(crate) struct Legs<T>(Vec<Option<T>>);
 

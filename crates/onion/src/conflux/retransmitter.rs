@@ -1,8 +1,9 @@
-//! Sent messages of one end of a set that the other end has not acknowledged. They are kept, and
-//! sent again on another leg if their leg fails (`docs/spec/resilient-legs.md#acknowledgements`).
+//! Storage for messages that one end of a set of circuits has sent and the other end has not
+//! acknowledged. If a circuit (leg) fails, its messages are sent again on another leg
+//! (`docs/spec/resilient-legs.md#acknowledgements`).
 //!
-//! The module is independent of circuits and of cell formats. The caller notifies it of sent,
-//! received and acknowledged messages by leg, and receives the actions that are due
+//! The module is independent of circuits and of cell formats. The caller notifies it of messages
+//! sent, received and acknowledged on each leg. It returns the actions that are due
 //! ([`LegAction`]).
 
 use std::collections::{BTreeMap, VecDeque};
@@ -15,36 +16,38 @@ use super::legs::Legs;
 use crate::wire::message::RelayCommand;
 use crate::wire::resilient::Received;
 
-/// Number of messages that one acknowledgement covers, as a SENDME covers cells.
+/// Number of messages that one acknowledgement acknowledges, like the cells of a SENDME.
 const EVERY: u32 = 31;
-/// Maximum delay of an acknowledgement while fewer than `EVERY` messages have arrived.
+/// Maximum delay of an acknowledgement while fewer than `EVERY` messages wait for it.
 const DELAY: Duration = Duration::from_millis(50);
-/// Time for which a leg may owe an acknowledgement before it counts as silent; three round trips,
-/// if longer.
+/// Time without an acknowledgement after which a leg counts as silent. Three round trips are used
+/// instead if that is longer.
 const SILENCE: Duration = Duration::from_secs(1);
-/// Timeout for the answer to LINK on a further leg, which then counts as silent; three of the set's
-/// longest round trips, if longer. The first leg has the 60 s of `Limits`, because nothing is lost
-/// with it.
+/// Timeout for the answer to LINK on a further leg, which then counts as silent. Three times the
+/// longest round-trip time of the set is used instead if that is longer. The first leg has the 60
+/// s of `Limits`, because nothing is lost with it.
 const LINKING: Duration = Duration::from_secs(2);
-/// Time without a received message after which a client sends PROBE; two round trips, if longer.
+/// Time without a received message after which a client sends PROBE. Two round trips are used
+/// instead if that is longer.
 const QUIET: Duration = Duration::from_secs(1);
-/// Time for which a client's set lives while no leg answers. An exit's set lives twice as long.
+/// Time for which a client keeps a set of circuits while no circuit answers. An exit keeps it
+/// twice as long.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Maximum unacknowledged bytes of a set, worth 1.3 s at 100 Mbit/s. Beyond it the set sends no new
-/// messages.
+/// Maximum unacknowledged bytes of a set of circuits, worth 1.3 s at 100 Mbit/s. Above this limit
+/// the set sends no new messages.
 const MOST: usize = 16 << 20;
-/// Bytes that a kept message costs in addition to its data.
+/// Memory in bytes that a stored message takes in addition to its data.
 const BESIDES: usize = 96;
-/// Maximum number of buffers of acknowledged messages that are kept for reuse: those of two
-/// acknowledgements.
+/// Maximum number of buffers of acknowledged messages that are kept for reuse. Two
+/// acknowledgements free this number of buffers.
 const SPARE: usize = 2 * EVERY as usize;
-/// Maximum number of failed legs that wait to be reported to the other end.
+/// Maximum number of failed legs that wait until they are reported to the other end.
 const MOST_GONE: usize = 64;
-/// Maximum number of unacknowledged messages of other legs that a working leg repeats before the
-/// other legs are known to have failed.
+/// Maximum number of messages that a working leg sends a second time while other legs have not
+/// acknowledged them. This happens before these legs are known to have failed.
 const MOST_REPEATED: usize = EVERY as usize;
 
-/// A sent message.
+/// A message that was sent and is stored until it is acknowledged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SentMessage {
     /// The message's number in the set.
@@ -53,7 +56,7 @@ pub struct SentMessage {
     pub command: RelayCommand,
     /// The message's stream.
     pub stream: u16,
-    /// The message's data, without a number.
+    /// The message's data, without its number.
     pub data: Vec<u8>,
 }
 
@@ -68,11 +71,11 @@ impl SentMessage {
 pub enum LegAction {
     /// Send RECEIVED on this leg. [`Retransmitter::take_received`] returns its content.
     Tell(PathId),
-    /// Send PROBE on this leg.
+    /// Send PROBE on this leg, which asks the other end for an acknowledgement.
     Probe(PathId),
-    /// This leg does not answer any more, nor does any other: build another leg.
+    /// The other end answers neither on this leg nor on any other: build another leg.
     Silent(PathId),
-    /// This leg does not answer any more, but another leg does: close this one.
+    /// The other end no longer answers on this leg, but it answers on another: close this leg.
     GiveUp(PathId),
     /// Report to the other end, on any leg, that the leg with this serial number is closed.
     Gone(u32),
@@ -80,21 +83,21 @@ pub enum LegAction {
     Over,
 }
 
-/// Result of a RECEIVED message.
+/// Result of handling a RECEIVED message, which acknowledges messages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Acknowledged {
     /// Number of newly acknowledged messages.
     pub messages: u64,
-    /// Time since the newest of them was sent. `None` if the acknowledgement was sent after a
-    /// delay, and not because `EVERY` messages had arrived.
+    /// Time since the newest acknowledged message was sent. `None` if the acknowledgement was
+    /// delayed, because fewer than `EVERY` messages had arrived.
     pub rtt: Option<Duration>,
 }
 
-/// State of a leg for retransmission.
+/// State that is kept for each leg in order to send its messages again.
 #[derive(Debug)]
 struct OnLeg {
     serial: u32,
-    /// True if both ends have linked the leg, so that messages may be sent on it.
+    /// True if both ends have linked the leg. Messages may then be sent on it.
     linked: bool,
     /// Time at which a client sent LINK on the leg.
     launched: Option<Time>,
@@ -103,12 +106,12 @@ struct OnLeg {
     kept: VecDeque<(Time, SentMessage)>,
     /// Number of messages sent on the leg that are acknowledged.
     acknowledged: u32,
-    /// Number of messages received on the leg, number of these that we have acknowledged, and the
+    /// Number of messages received on the leg, number of them that we have acknowledged, and the
     /// time at which the next acknowledgement is due.
     came: u32,
     told: u32,
     tell_at: Option<Time>,
-    /// Time at which the other end last acknowledged messages of ours on the leg.
+    /// Time at which the other end last acknowledged messages that we sent on the leg.
     progress: Time,
     /// Smoothed time from sending a message to its acknowledgement.
     rtt: Duration,
@@ -118,7 +121,7 @@ struct OnLeg {
 
 impl OnLeg {
     /// Returns the time at which the leg counts as silent, if the other end owes an answer on it.
-    /// `longest` is the longest round-trip time of the set's legs, or `None` while the set waits
+    /// `longest` is the longest round-trip time of all legs, or `None` while the set still waits
     /// for its first leg.
     fn silent_at(&self, longest: Option<Duration>) -> Option<Time> {
         if !self.linked {
@@ -136,7 +139,8 @@ impl OnLeg {
     }
 }
 
-/// Retransmission state of one end of a set.
+/// Storage for unacknowledged messages at one end of a set of circuits, and the state of each
+/// circuit (leg).
 #[derive(Debug)]
 pub struct Retransmitter {
     is_client: bool,
@@ -145,7 +149,7 @@ pub struct Retransmitter {
     /// Messages that must be sent again, by number.
     again: BTreeMap<u64, SentMessage>,
     bytes: usize,
-    /// Buffers that can be reused.
+    /// Empty buffers for reuse.
     spare: Vec<Vec<u8>>,
     /// Serial numbers of closed legs to report to the other end.
     gone: VecDeque<u32>,
@@ -153,14 +157,14 @@ pub struct Retransmitter {
     /// (`probing`).
     heard: Option<Time>,
     probing: bool,
-    /// True if a leg has ever been linked.
+    /// True if a leg was linked at any time.
     was_linked: bool,
     /// Time since which no leg has answered; `None` while a leg answers.
     alone: Option<Time>,
 }
 
 impl Retransmitter {
-    /// Returns a state without legs.
+    /// Returns an empty state without legs or messages.
     #[must_use]
     pub fn new(is_client: bool) -> Retransmitter {
         Retransmitter {
@@ -178,7 +182,8 @@ impl Retransmitter {
         }
     }
 
-    /// Adds the client's next leg and returns its serial number.
+    /// Adds the next leg of a client, which has sent LINK at `now`. Returns the leg's serial
+    /// number.
     pub fn launch(&mut self, now: Time, leg: PathId) -> u32 {
         let serial = self.last_serial.saturating_add(1);
         self.join(leg, serial);
@@ -219,7 +224,7 @@ impl Retransmitter {
         self.legs.get_mut(leg).into_iter().for_each(|on| on.rtt = rtt);
     }
 
-    /// Returns true if a leg has ever been linked.
+    /// Returns true if a leg was linked at any time.
     #[must_use]
     pub const fn was_linked(&self) -> bool {
         self.was_linked
@@ -237,11 +242,12 @@ impl Retransmitter {
         self.legs.iter().find(|(_, on)| on.serial == serial).map(|(leg, _)| leg)
     }
 
-    /// Handles the other end's report, received on the leg `by`, that the leg with the number
-    /// `serial` is closed. Returns the reported leg, or `None` if it is closed here too.
+    /// Handles a report of the other end that the leg with the serial number `serial` is closed.
+    /// The report arrived on the leg `by`. Returns the reported leg, or `None` if it is already
+    /// closed here.
     ///
     /// # Errors
-    /// There never was such a leg, or the report arrived on it.
+    /// There never was such a leg, or the report arrived on that leg itself.
     pub fn leg_reported_closed(
         &self,
         serial: u32,
@@ -260,7 +266,7 @@ impl Retransmitter {
         self.legs.get(leg).is_ok_and(|on| on.silent)
     }
 
-    /// Returns the number of bytes of messages that are kept until they are acknowledged.
+    /// Returns the total size in bytes of messages that are stored until they are acknowledged.
     #[must_use]
     pub const fn bytes(&self) -> usize {
         self.bytes
@@ -272,13 +278,13 @@ impl Retransmitter {
         self.bytes >= MOST
     }
 
-    /// Returns true if no message is kept, as the other end has received all of them.
+    /// Returns true if no message is stored, because the other end has acknowledged all of them.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.bytes == 0
     }
 
-    /// Returns a copy of `data`, in a buffer that is reused if there is one.
+    /// Returns a copy of `data`, in a reused buffer if one is free.
     #[must_use]
     pub fn copy_of(&mut self, data: &[u8]) -> Vec<u8> {
         let mut buffer = self.spare.pop().unwrap_or_default();
@@ -294,23 +300,24 @@ impl Retransmitter {
         }
     }
 
-    /// Returns the next message to send again.
+    /// Returns the next message that must be sent again.
     #[must_use]
     pub fn next_again(&self) -> Option<&SentMessage> {
         self.again.values().next()
     }
 
-    /// Removes the next message to send again. The caller sends it, and calls
-    /// [`Retransmitter::sent`].
+    /// Removes and returns the next message that must be sent again. The caller sends it, and
+    /// calls [`Retransmitter::sent`].
     pub fn take_again(&mut self) -> Option<SentMessage> {
         let (_, kept) = self.again.pop_first()?;
         self.bytes -= kept.cost();
         Some(kept)
     }
 
-    /// Repeats unacknowledged messages of other legs on the leg `lively`, if they are at most
-    /// `MOST_REPEATED`. The caller sends XOFF after them, which must not wait for a leg that may
-    /// have failed unnoticed. The originals stay queued; the other end drops duplicates.
+    /// Schedules unacknowledged messages of other legs for sending on the working leg `lively`, if
+    /// they are at most `MOST_REPEATED`. The caller then sends XOFF, which must not wait for a leg
+    /// that may have failed unnoticed. The originals stay stored, and the other end drops
+    /// duplicates.
     pub fn repeat(&mut self, lively: PathId) {
         let others = self.legs.iter().filter(|(leg, _)| *leg != lively);
         let owed = others.flat_map(|(_, on)| &on.kept).map(|(_, kept)| kept.clone());
@@ -326,7 +333,7 @@ impl Retransmitter {
         }
     }
 
-    /// Returns the number of messages to send again.
+    /// Returns the number of messages that must be sent again.
     #[must_use]
     pub fn to_send_again(&self) -> usize {
         self.again.len()
@@ -341,8 +348,8 @@ impl Retransmitter {
         }
     }
 
-    /// Returns true if at least `EVERY` messages received on `leg` are unacknowledged, so that
-    /// RECEIVED is due.
+    /// Returns true if at least `EVERY` messages received on `leg` are unacknowledged. A RECEIVED
+    /// message is then due.
     #[must_use]
     pub fn owes(&self, leg: PathId) -> bool {
         self.legs.get(leg).is_ok_and(|on| on.came.wrapping_sub(on.told) >= EVERY)
@@ -398,8 +405,8 @@ impl Retransmitter {
         Ok(Acknowledged { messages: fresh as u64, rtt })
     }
 
-    /// Removes a closed leg. Its unacknowledged messages will be sent again. Returns false if the
-    /// set cannot continue, because no leg was ever linked and this was the last one.
+    /// Removes a closed leg, and schedules its unacknowledged messages for sending again. Returns
+    /// false if the set cannot continue, because no leg was ever linked and this was the last one.
     pub fn lose(&mut self, leg: PathId) -> bool {
         if let Ok(on) = self.legs.get_mut(leg) {
             let (serial, linked) = (on.serial, on.linked);
@@ -444,8 +451,8 @@ impl Retransmitter {
         self.alone.map(|since| since + most)
     }
 
-    /// Returns the time of the next action if nothing happens before; [`Time::ZERO`] means now.
-    /// `streams` is true if the set has streams.
+    /// Returns the time of the next action if no message arrives or is sent before; [`Time::ZERO`]
+    /// means now. `streams` is true if the set has streams.
     #[must_use]
     pub fn next_timeout(&self, streams: bool) -> Option<Time> {
         let living = self.has_living();
@@ -460,13 +467,13 @@ impl Retransmitter {
         legs.chain([self.quiet_at(streams), self.over_at()]).flatten().min()
     }
 
-    /// Returns true if the set is unused and has no leg. An exit never considers its set unused: a
-    /// stream's first message may have been lost, and will be sent again.
+    /// Returns true if the set is unused and has no leg. An exit never considers its set unused,
+    /// because the first message of a stream may have been lost, and is then sent again.
     fn is_idle(&self, streams: bool) -> bool {
         self.is_client && !streams && self.is_empty() && self.legs.iter().next().is_none()
     }
 
-    /// Returns the actions that are due.
+    /// Returns the actions that are due at `now`. `streams` is true if the set has streams.
     pub fn actions(&mut self, now: Time, streams: bool) -> Vec<LegAction> {
         let mut actions = Vec::new();
         let quiet = self.quiet_at(streams).is_some_and(|at| at <= now);
@@ -516,7 +523,7 @@ mod tests {
         SentMessage { number, command: RelayCommand::DATA, stream: 1, data: vec![0; 400] }
     }
 
-    /// Two linked legs.
+    /// Returns a state with two linked legs.
     fn linked(is_client: bool) -> Retransmitter {
         let mut retransmitter = Retransmitter::new(is_client);
         for leg in [ONE, TWO] {

@@ -25,7 +25,8 @@ pub struct Description {
     pub address: Ipv4Addr,
     /// The OR port, at which the relay accepts links.
     pub orport: u16,
-    /// The port for unencrypted directory requests, which only authorities have; 0 for none.
+    /// The port for unencrypted directory requests, which only authorities have; 0 if there is
+    /// none.
     pub dir_port: u16,
     /// The relay's IPv6 address, if it has one.
     pub v6: Option<SocketAddrV6>,

@@ -26,7 +26,7 @@ pub struct Instances<I> {
 }
 
 impl<I: Name> Instances<I> {
-    /// Restores the samples of an earlier run.
+    /// Restores the samples that were stored before the client last stopped.
     #[must_use]
     pub fn restore(
         default: Vec<Sampled<I>>,
@@ -68,8 +68,8 @@ impl<I: Name> Instances<I> {
     }
 
     /// Selects the sample by the share of all guards that the user allows. The selection changes
-    /// only if the share is well beyond the bound, to prevent oscillation. Returns true, once, if
-    /// the user should be warned that too few guards are allowed.
+    /// only if the share passes the bound by a margin, to prevent oscillation. Returns true if the
+    /// user should be warned now that too few guards are allowed.
     pub fn select(
         &mut self,
         allowed: usize,

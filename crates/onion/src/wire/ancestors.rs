@@ -10,10 +10,10 @@ use super::conflux::SetNonce;
 
 /// The only version of LINK and LINKED.
 const VERSION: u8 = 1;
-/// Number of bytes of LINK and LINKED before the text: version, design, nonce, and length of the
-/// text.
+/// Length in bytes of the part of LINK and LINKED before the text: version, design, nonce, and
+/// length of the text.
 const FIXED: usize = 1 + 1 + 32 + 1;
-/// Maximum number of bytes of [`AncestorLink::dealing`].
+/// Maximum length in bytes of the text [`AncestorLink::dealing`].
 pub const DEALING: usize = 200;
 
 /// A design before proposal 329, with its number on the wire.
@@ -29,13 +29,14 @@ pub enum Ancestor {
 /// The data of LINK and LINKED.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AncestorLink {
-    /// The design of the set.
+    /// The design of the set of circuits.
     pub design: Ancestor,
-    /// The nonce of the set.
+    /// The nonce of the set of circuits.
     pub nonce: SetNonce,
-    /// The scheduler and run length that the sender of this message requests for the data that it
-    /// receives, such as `round-robin 1p`. A run is the cells on one leg between two changes of
-    /// leg. An empty text selects the design's own scheduler. At most [`DEALING`] bytes.
+    /// The scheduler that the sender of this message requests for the data that it receives, and
+    /// the length of its runs, such as `round-robin 1p`. A run is the cells sent on one leg
+    /// between two changes of leg. An empty text selects the design's own scheduler. At most
+    /// [`DEALING`] bytes.
     pub dealing: String,
 }
 
@@ -80,7 +81,7 @@ mod tests {
         AncestorLink { design: Ancestor::MTor, nonce, dealing: "pull 1p".to_owned() }
     }
 
-    /// As `docs/spec/ancestors.md` has it, written out by hand.
+    /// Returns LINK as defined by `docs/spec/ancestors.md`, written out by hand.
     fn bytes() -> Vec<u8> {
         [&[1, 2][..], &(0..32).collect::<Vec<u8>>(), &[7], b"pull 1p"].concat()
     }
