@@ -13,8 +13,8 @@ use rand::RngExt;
 pub struct LineSettings {
     /// Rate in bits per second.
     pub rate: NonZeroU64,
-    /// Maximum bytes that wait to be sent or are being sent. A packet that would exceed this is
-    /// dropped, unless the line is idle.
+    /// Maximum number of bytes that wait to be sent or are being sent. A packet that would exceed
+    /// this limit is dropped, unless the line is idle.
     pub queue: usize,
     /// Share of packets that are lost after they have been sent, in `0.0..=1.0`.
     pub loss: f64,
@@ -48,7 +48,7 @@ pub enum LineDrop {
 pub struct LineStats {
     /// Number of packets that the line carried.
     pub packets: u64,
-    /// Total bytes of those packets.
+    /// Total bytes of the packets that the line carried.
     pub bytes: u64,
     /// Number of packets for which the queue had no room.
     pub queue_full: u64,
@@ -62,7 +62,7 @@ pub struct LineStats {
 #[derive(Debug)]
 pub struct Line {
     settings: LineSettings,
-    /// Random numbers for losses; `None` if the line loses no packets.
+    /// Generator of random numbers for losses; `None` if the line loses no packets.
     dice: Option<Stream>,
     /// Time at which the last queued packet has been sent completely.
     free: Time,
@@ -183,8 +183,8 @@ mod tests {
         assert_eq!(line.backlog(Time::ZERO), 20_000_000);
     }
 
-    /// Sends random packets through a line and through a `netem::Link` with the same settings, and
-    /// compares the results.
+    /// Sends random packets through a [`Line`] and through a `netem::Link` with the same settings,
+    /// and compares the results.
     #[test]
     fn a_line_does_what_a_netem_link_does() {
         let mut dice = seed::stream(9, 0, "packets");

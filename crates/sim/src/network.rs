@@ -10,7 +10,7 @@ use crate::line::{Line, LineDrop, LineSettings, LineStats};
 use crate::queue::{EventQueue, HostId};
 use crate::trace::{Kind, TraceHash};
 
-/// The access line of a host, and its place in the core network.
+/// The access line of a host, and the place at which it joins the core network.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct HostSettings {
     /// Properties of the direction from the host to the core network.
@@ -39,7 +39,7 @@ pub enum Happening<P> {
         /// The packet that arrived.
         packet: P,
     },
-    /// A timer expired that [`Network::set_timer`] had set.
+    /// A timer expired that the host had set with [`Network::set_timer`].
     Timer {
         /// Number of the timer.
         timer: u32,
@@ -61,10 +61,10 @@ pub struct Network<P> {
 
 #[derive(Clone, Copy, Debug)]
 enum Event {
-    /// The packet with this number has crossed the core network, and reaches the line to its
-    /// destination.
+    /// The packet with this number has crossed the core network, and reaches the access line of
+    /// its destination.
     Reach(u32),
-    /// The first packet on the host's line has arrived at the host.
+    /// The first packet in transit on the host's line has arrived at the host.
     Deliver,
     Timer(u32),
 }
@@ -74,8 +74,8 @@ struct Access {
     up: Line,
     down: Line,
     place: usize,
-    /// Packets on the line to the host, each with its time of arrival. Only the first packet has
-    /// an event in the queue.
+    /// Packets in transit on the line to the host, each with its time of arrival. Only the first
+    /// packet has an event in the queue.
     incoming: VecDeque<(Time, u32)>,
 }
 
@@ -135,7 +135,7 @@ impl<P> Network<P> {
     /// Adds a host.
     ///
     /// # Panics
-    /// The latencies do not contain the host's place.
+    /// If the latencies do not contain the host's place.
     pub fn add_host(&mut self, settings: HostSettings) -> HostId {
         assert!(settings.place < self.latencies.places(), "place {} of the core", settings.place);
         let host = HostId(self.hosts.len() as u32);
@@ -149,8 +149,8 @@ impl<P> Network<P> {
         host
     }
 
-    /// Returns the current time: that of the last event, or the end of the last [`Network::next`]
-    /// if it returned none.
+    /// Returns the current time. It is the time of the last event, or the argument of the last
+    /// call of [`Network::next`] if that call returned no event.
     pub fn now(&self) -> Time {
         self.now
     }
@@ -186,8 +186,8 @@ impl<P> Network<P> {
         }
     }
 
-    /// Sets the timer number `timer` of a host to expire at `time`. A host may set the same number
-    /// several times; each setting then expires.
+    /// Sets the timer number `timer` of a host to expire at `time`. A host may set the same timer
+    /// several times; the timer then expires once for each setting.
     pub fn set_timer(&mut self, host: HostId, time: Time, timer: u32) {
         self.queue.push(time.max(self.now), host, Event::Timer(timer));
     }
@@ -273,7 +273,7 @@ mod tests {
         network
     }
 
-    /// Returns the arrivals: (time in microseconds, host, packet).
+    /// Returns the arrived packets: (time in microseconds, host, packet).
     fn arrivals(network: &mut Network<u32>) -> Vec<(u64, u32, u32)> {
         let mut seen = Vec::new();
         while let Some((host, happening)) = network.next(Time::MAX) {
