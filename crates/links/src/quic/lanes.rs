@@ -103,7 +103,7 @@ impl Lanes {
         Some(heir)
     }
 
-    /// Returns the number of lanes to which a stream is assigned.
+    /// Returns the number of lanes that have an assigned stream.
     pub(super) fn len(&self) -> usize {
         self.by_number.len()
     }

@@ -21,7 +21,7 @@ pub struct TrialBudget {
 impl TrialBudget {
     const BILLION: u64 = 1_000_000_000;
 
-    /// Returns limits of which nothing is used yet.
+    /// Returns unused limits.
     #[must_use]
     pub fn new(now: Time) -> TrialBudget {
         TrialBudget { left: PER_KEY, free: u64::from(PER_SECOND) * Self::BILLION, counted: now }

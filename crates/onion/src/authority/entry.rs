@@ -18,15 +18,16 @@ use crate::wire::text::signed_digest;
 /// tor's limit for a descriptor is 20,000).
 pub const LONGEST_UPLOAD: usize = 96 << 10;
 const LONGEST_DESCRIPTOR: usize = 20_000;
-/// Age in seconds up to which a descriptor is listed (C tor's `ROUTER_MAX_AGE_TO_PUBLISH`).
+/// Maximum age in seconds of a descriptor that the consensus lists (C tor's
+/// `ROUTER_MAX_AGE_TO_PUBLISH`).
 const MAX_AGE: u64 = 24 * 3600;
 /// Clock skew allowed between a relay and the authority, in seconds (C tor's `ROUTER_ALLOW_SKEW`).
 const SKEW: u64 = 12 * 3600;
 /// Age in seconds after which a descriptor gets the flag `StaleDesc`.
 const STALE: u64 = 18 * 3600;
-/// Factor by which a relay that is down is probed more often than a running relay (`MORE_OFTEN`).
-/// For a relay that has never answered, the pause between probes doubles `DOUBLED` times, up to
-/// the pause for a running relay.
+/// Ratio of the probing rate of a relay that is down to the rate of a running relay
+/// (`MORE_OFTEN`). For a relay that has never answered, the pause between probes doubles `DOUBLED`
+/// times, up to the pause for a running relay.
 const MORE_OFTEN: u64 = 4;
 const DOUBLED: u32 = 2;
 
@@ -190,8 +191,8 @@ impl Entry {
         self.counted(reach).map(|(address, _)| *address).collect()
     }
 
-    /// Returns the time since which the relay has answered at all probed addresses: the earliest
-    /// of its last answers there. Returns `None` if it has never answered at one of the addresses.
+    /// Returns the earliest of the relay's last answers at its probed addresses. Returns `None` if
+    /// the relay has never answered at one of these addresses.
     pub(super) fn answered(&self, reach: Reach) -> Option<u64> {
         // `None` is less than any time.
         self.counted(reach).map(|(_, answered)| *answered).min().flatten()

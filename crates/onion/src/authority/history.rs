@@ -21,7 +21,7 @@ pub struct History {
     reckoned: Option<u64>,
     /// The time at which the relay last started to answer; `None` if it is down.
     up_since: Option<u64>,
-    /// The time up to which `FADING` has been applied to the sums.
+    /// The time of the last application of `FADING` to the sums.
     faded: u64,
 }
 

@@ -1,7 +1,7 @@
 //! Shared random values (srv-spec). After every 24 consensuses there is a new value that nobody
 //! can predict. Clients and onion services derive from it which relays store an onion service's
-//! descriptor. With a single authority there is no other to which it could commit its value first,
-//! so it generates and reveals the value at once.
+//! descriptor. A single authority has no others that need its commitment to the value. It
+//! therefore generates and reveals the value at once.
 
 use base64ct::{Base64, Encoding};
 use digest::Digest;

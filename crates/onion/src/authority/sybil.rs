@@ -36,8 +36,8 @@ impl Origin {
         }))
     }
 
-    /// Returns the part of the Internet to which the origin belongs: the first 16 bits of an IPv4
-    /// address, or 32 bits of IPv6. Few operators own many such parts.
+    /// Returns the origin's part of the Internet: the first 16 bits of an IPv4 address, or 32 bits
+    /// of IPv6. Few operators own many such parts.
     fn part(self) -> Origin {
         Origin(self.0.map(|from| match from {
             IpAddr::V4(v4) => Ipv4Addr::from_bits(v4.to_bits() >> 16 << 16).into(),
@@ -50,8 +50,8 @@ impl Origin {
     }
 }
 
-/// A limit that is reached, with the relays of which one must be removed. Only relays that have
-/// never answered can be removed.
+/// A limit that is reached, with a choice of relays: one of them must be removed. Only relays that
+/// have never answered can be removed.
 pub(super) enum Full {
     /// One of these relays must be removed.
     These(BTreeSet<[u8; 20]>),

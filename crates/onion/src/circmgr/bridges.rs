@@ -109,7 +109,7 @@ impl CircuitManager {
         Some(&status.nickname)
     }
 
-    /// Returns a copy of the network to which the known bridges are added.
+    /// Returns a copy of the network that also contains the known bridges.
     pub(super) fn with_bridges(&self, network: &Arc<Network>) -> Arc<Network> {
         match self.entry.bridges() {
             None => Arc::clone(network),

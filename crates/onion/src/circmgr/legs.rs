@@ -112,8 +112,7 @@ pub(super) struct LeglessSet {
     since: Time,
     /// Earliest time at which the next circuit for the set may be begun.
     again: Time,
-    /// State of the set's last head (the circuit to which streams were attached), with its
-    /// streams.
+    /// State of the set's last head (the circuit with the set's streams), with these streams.
     head: Circuit,
 }
 
@@ -615,8 +614,8 @@ impl CircuitManager {
         linked.map(|circuit| circuit.begun + age).filter(|due| *due > self.looked).min()
     }
 
-    /// Begins circuits for each set that has lost all its circuits. The first one that is built
-    /// becomes the head of its set.
+    /// Begins circuits for each set that has lost all its circuits. The first built circuit of a
+    /// set becomes its head.
     pub(super) fn rescue(&mut self, network: &Network, at: Moment, rng: &mut impl Rng) {
         for place in (0..self.legless.len()).rev() {
             let LeglessSet { name, again, .. } = self.legless[place];
@@ -665,8 +664,7 @@ impl CircuitManager {
         self.heirs.retain(|_, heir| *heir != head);
     }
 
-    /// Returns the earliest time at which a circuit may be begun in place of one that a set has
-    /// lost.
+    /// Returns the earliest time at which a set may begin a circuit in place of a lost one.
     pub(super) fn leg_due(&self) -> Option<Time> {
         let due = self.circuits.values().map(|circuit| circuit.leg.again);
         due.filter(|again| *again > self.looked).min()

@@ -9,7 +9,7 @@ use anabranch_multipath::Time;
 use super::Circuit;
 use crate::client::CircuitKey;
 
-/// Criterion by which a stream's circuit is selected among those that fit the stream.
+/// Criterion for the selection of a stream's circuit if several circuits fit the stream.
 ///
 /// By age, a circuit in use is preferred to an unused one. By build time and by round-trip time,
 /// used and unused circuits are compared with each other.

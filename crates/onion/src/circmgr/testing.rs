@@ -1,4 +1,4 @@
-//! The circuit by which a relay tests itself: through other relays back to the relay.
+//! A relay's testing circuit, which leads through other relays back to the relay itself.
 
 use rand_core::Rng;
 
@@ -6,7 +6,7 @@ use super::hop;
 use crate::client::Hop;
 use crate::directory::network::{Network, Position, RelayRestrictions};
 
-/// Maximum number of other relays in the circuit by which a relay tests itself.
+/// Maximum number of other relays in a relay's testing circuit.
 const OTHERS: usize = 2;
 
 /// Returns a path to the relay `own` through two other relays. Uses one other relay if no two

@@ -29,7 +29,7 @@ pub(super) const SUSPICION: Duration = Duration::from_secs(60);
 #[derive(Clone, Debug)]
 pub(super) struct PendingDemand {
     pub(super) demand: Demand,
-    /// Number of circuits to which the demand was attached without an answer in time.
+    /// Number of circuits that carried the demand and gave no answer in time.
     pub(super) silences: u32,
 }
 

@@ -352,7 +352,8 @@ impl ConfluxEnd {
     }
 
     /// Removes the closed leg `leg`, and returns the consequence for the set. `unacknowledged` is
-    /// true if the cells in flight on the leg were at least as many as one SENDME acknowledges.
+    /// true if the number of cells in flight on the leg was at least the number that one SENDME
+    /// acknowledges.
     pub fn lose(&mut self, leg: PathId, unacknowledged: bool) -> Fate {
         let Ok(state) = self.state(leg) else { return self.fate() };
         let was_linked = !matches!(state, State::Launched(_));

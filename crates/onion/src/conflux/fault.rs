@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// What a violation closes.
+/// The part of a set of circuits that a violation closes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Closes {
     /// The leg on which the message arrived. [`Fate`](super::Fate) is the consequence for the set
@@ -49,7 +49,7 @@ pub enum ConfluxFault {
     Repeated,
     /// The queue of messages that wait for a missing one is full.
     Full,
-    /// An acknowledgement of messages that were never sent, or one that acknowledges nothing new.
+    /// An acknowledgement of messages that were never sent, or an acknowledgement of nothing new.
     Unsent,
 }
 

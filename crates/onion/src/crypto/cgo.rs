@@ -1,12 +1,12 @@
 //! Counter Galois Onion (proposal 359; Degabriele, Melloni, Münch and Stam, "Onion encryption
 //! revisited", 2025). A cell is encrypted as one wide block: if a bit is changed, every later
-//! relay decrypts the whole cell to noise. A hop's keys change with every cell that is addressed
-//! to it or sent by it.
+//! relay decrypts the whole cell to noise. A hop's keys change with every cell that the hop itself
+//! sends or receives, but not with cells that it forwards.
 //!
 //! The first 16 bytes of a cell are its tag, and the rest is its content. A relay always encrypts
 //! and a client always decrypts, in both directions. To send a cell, the client "decrypts" it with
-//! the nonce as tag. The relay's encryption restores that nonce, by which the relay recognizes
-//! that the cell is addressed to it.
+//! the nonce as tag. The relay's encryption restores that nonce. The relay thus recognizes that
+//! the cell is addressed to it.
 
 use aes::cipher::consts::U16;
 use aes::cipher::{BlockDecrypt, BlockEncrypt, KeyInit};
@@ -125,12 +125,14 @@ impl ClientLayer for CgoClient {
 /// One direction of a layer. `C` is AES-128, either for encryption or for decryption.
 struct Direction<C> {
     keys: Keys<C>,
-    /// Tag that the next cell must have if it is addressed to this hop.
+    /// Tag that the next cell must have if this hop is its sender or receiver, and does not only
+    /// forward it.
     nonce: Block,
     /// Tag of the last cell, in the form that it has between this hop and the next one away from
     /// the client.
     last: Block,
-    /// Keys and nonce that replace the present ones if the last cell was addressed to this hop.
+    /// Keys and nonce that replace the present ones if this hop was the sender or receiver of the
+    /// last cell, and did not only forward it.
     next: [u8; SEED],
 }
 
@@ -144,8 +146,8 @@ impl<C: KeyInit<KeySize = U16>> Direction<C> {
         body[..TAG].ct_eq(&self.nonce).into()
     }
 
-    /// Replaces the keys and the nonce after a cell that was addressed to this hop. The old values
-    /// cannot be computed from the new ones (the proposal's `Update`).
+    /// Replaces the keys and the nonce after a cell whose sender or receiver was this hop. The old
+    /// values cannot be computed from the new ones (the proposal's `Update`).
     fn renew(&mut self) {
         let (keys, nonce) = self.next.split_at(KEYS);
         self.keys = Keys::new(keys);

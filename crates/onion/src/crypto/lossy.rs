@@ -32,7 +32,7 @@ pub const KEY_BYTES: usize = 2 * SECRET;
 pub const ZEROS: usize = 16;
 /// Maximum number of cells that one key encrypts: half a gigabyte.
 pub const EPOCH: u32 = 1 << 20;
-/// Maximum amount by which a counter may exceed the greatest counter that arrived before.
+/// Maximum difference between a counter and the greatest counter that arrived before.
 pub const LEAP: u64 = 1 << 16;
 
 const SECRET: usize = 32;

@@ -15,7 +15,7 @@ use crate::wire::hsdesc::{HsDescError, HsDescOuter, read_blinded_key};
 
 /// Path from which clients request descriptors. The blinded key follows.
 const BY_KEY: &str = "/tor/hs/3/";
-/// Path to which services upload their descriptors.
+/// Path for services' uploads of their descriptors.
 const PUBLISH: &str = "/tor/hs/3/publish";
 /// Maximum total bytes of all descriptors in a directory.
 pub const MOST_BYTES: usize = 100 << 20;
@@ -217,8 +217,8 @@ impl HsDir {
     }
 
     /// Frees space if the limit is exceeded. The descriptors with the fewest fetches are removed
-    /// first; of descriptors with the same number, the one that expires first. The descriptor with
-    /// the key `newest` stays, as in C tor, because its publisher cannot know the limit.
+    /// first; of descriptors with equal numbers, the earliest to expire. The descriptor with the
+    /// key `newest` stays, as in C tor, because its publisher cannot know the limit.
     fn relieve(&mut self, newest: &[u8; 32]) {
         if self.bytes <= self.most {
             return;

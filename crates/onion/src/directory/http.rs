@@ -142,7 +142,7 @@ pub struct Request {
     pub get: bool,
     /// The requested path, such as `/tor/status-vote/current/consensus-microdesc`.
     pub path: String,
-    /// The encoding for the response that this cache prefers among those that the client accepts.
+    /// The encoding for the response: the best of the encodings that the client accepts.
     pub encoding: Encoding,
     /// The time in `If-Modified-Since`, in seconds since 1970; `None` without that header.
     pub since: Option<u64>,

@@ -68,7 +68,7 @@ pub(super) struct Guard<I> {
     pub(super) filtered: bool,
 }
 
-/// What is known about whether a guard is reachable.
+/// Present knowledge whether a guard is reachable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reach {
     /// The guard is reachable: the last circuit through it was built.

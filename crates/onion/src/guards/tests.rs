@@ -429,8 +429,8 @@ fn whatever_happens_the_bounds_hold() {
 }
 
 /// A guard is used for at most 120 days. It is used for at least 48 days: a confirmed guard has at
-/// least 60 days, less the 12 days by which its stored dates are shifted. A guard's successors
-/// were drawn at the same time as the guard.
+/// least 60 days, less a shift of its stored dates by 12 days. A guard's successors were drawn at
+/// the same time as the guard.
 #[test]
 fn clients_of_a_simulation_meet_few_relays_in_a_year() {
     let mut met = Vec::new();

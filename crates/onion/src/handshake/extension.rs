@@ -54,7 +54,7 @@ impl Agreed {
     }
 }
 
-/// Returns the ntor-v3 message by which a client requests `wish`.
+/// Returns a client's ntor-v3 message that requests `wish`.
 pub fn request(wish: HopRequest) -> Vec<u8> {
     let mut wanted = Vec::new();
     if matches!(wish, HopRequest::CongestionControl | HopRequest::Cgo) {

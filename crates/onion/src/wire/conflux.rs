@@ -136,9 +136,9 @@ impl ConfluxLink {
     }
 }
 
-/// Parses the data of SWITCH, which is the amount by which the circuit's message number grows. C
-/// tor before 0.4.9.3-alpha sends 498 bytes, with zeros after the number. Data shorter than 4
-/// bytes, which C tor reads as 0, is rejected.
+/// Parses the data of SWITCH: the increment of the circuit's message number. C tor before
+/// 0.4.9.3-alpha sends 498 bytes, with zeros after the number. Data shorter than 4 bytes, which C
+/// tor reads as 0, is rejected.
 #[must_use]
 pub fn read_switch(data: &[u8]) -> Option<u32> {
     data.first_chunk().map(|number| u32::from_be_bytes(*number))

@@ -98,7 +98,7 @@ pub fn read_capabilities(body: &[u8]) -> Option<Extensions> {
     })
 }
 
-/// A token by which a QUIC link names the TLS link that is parallel to it.
+/// A token with which a QUIC link names the TLS link parallel to it.
 pub type TlsLinkToken = [u8; 16];
 
 /// Returns the body of a QUIC cell: the UDP port for QUIC links, and the token of the TLS link that

@@ -134,7 +134,7 @@ pub struct Microdesc {
     ports: Ports,
 }
 
-/// The ports that an exit permits, over IPv4 or over IPv6.
+/// The ports that an exit permits over IPv4, and the ports that it permits over IPv6.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Ports {
     ipv4: PortPolicy,

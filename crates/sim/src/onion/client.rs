@@ -103,10 +103,10 @@ fn uniform(draws: &mut Stream, least: Duration, most: Duration) -> Duration {
 pub enum RequestTime {
     /// After the exit has connected to the server.
     Connected,
-    /// Downloads are numbered from 1 for each client; a second download ([`ClientLoad::second`])
-    /// has the number of its first. Requests of odd numbers are sent as for
-    /// [`RequestTime::Connected`]. Requests of even numbers are optimistic: they are sent directly
-    /// after BEGIN.
+    /// A repetition is a download together with the second download that follows it, if any
+    /// ([`ClientLoad::second`]). Repetitions are counted from 1. In odd repetitions, requests are
+    /// sent as for [`RequestTime::Connected`]. In even repetitions they are optimistic: they are
+    /// sent directly after BEGIN.
     Alternating,
 }
 

@@ -89,8 +89,8 @@ struct Link {
     target: Option<Target>,
     /// Whether the TCP connection simulates a QUIC link.
     lanes: bool,
-    /// TLS link to which this host has opened a parallel link for lossy cells; `None` for other
-    /// links.
+    /// TLS link that is parallel to this link for lossy cells, if this host opened it; `None` for
+    /// other links.
     alongside: Option<LinkId>,
     stage: Stage,
     /// Number of the link's session. It is the same at both ends, and differs from the numbers of

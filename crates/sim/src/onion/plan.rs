@@ -73,7 +73,7 @@ pub struct RelaySample {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PlanError {
-    /// There are too few relays. A circuit needs three relays, one of which is an exit. A set of
+    /// There are too few relays. A circuit needs three relays, including an exit. A set of
     /// circuits (Conflux) needs two more relays for each further circuit.
     TooFewRelays {
         /// Minimum number of relays that are not exits.
@@ -328,8 +328,8 @@ fn used(network: &OnionNetwork, lines: &[(HostId, u64)]) -> f64 {
 }
 
 /// Returns the quantiles of `times` at `shares`, which are in `0.0..=1.0`. Each quantile is the
-/// smallest time such that at least this share of `times` does not exceed it. Returns zero if
-/// `times` is empty.
+/// smallest time that at least this share of `times` does not exceed. Returns zero if `times` is
+/// empty.
 pub fn quantiles<const N: usize>(mut times: Vec<Duration>, shares: [f64; N]) -> [Duration; N] {
     times.sort_unstable();
     shares.map(|share| {

@@ -166,8 +166,8 @@ impl RelayHost {
         self.processor.busy
     }
 
-    /// Returns the number of protocol violations by the relays and clients to which the relay has
-    /// links.
+    /// Returns the number of protocol violations by the relays and clients that have links with
+    /// this relay.
     pub fn violations(&self) -> u64 {
         self.violations
     }

@@ -81,7 +81,7 @@ impl PublicRates {
     /// All variants.
     pub const ALL: [PublicRates; 2] = [PublicRates::Tor2018, PublicRates::Tor2018Spare];
 
-    /// Returns the name by which scenarios select these rates.
+    /// Returns the name of these rates in scenarios.
     pub fn name(self) -> &'static str {
         match self {
             PublicRates::Tor2018 => "tor-2018",

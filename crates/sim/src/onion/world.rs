@@ -51,7 +51,7 @@ pub struct Common {
     /// client and exit. This is UDP-OR, or mUDP-OR if there are several circuits per set. `None`
     /// selects ordinary streams as in Tor.
     pub udp_or: Option<LossyCongestion>,
-    /// Criterion by which clients select the circuit of a stream.
+    /// Criterion for clients' selection of the circuit of a stream.
     pub selection: Selection,
     /// Age at which a circuit of a set is replaced while the set has streams (dynamic attachment).
     /// `None` if streams stay on their circuits.

@@ -152,7 +152,7 @@ impl Part<'_> {
         drawn.or_else(|| self.weigh(suits, rng))
     }
 
-    /// Returns the index of the relay to which `point` belongs in the cumulative weights.
+    /// Returns the index of the relay whose range of the cumulative weights contains `point`.
     fn at(&self, mut point: u64) -> Option<usize> {
         for range in &self.ranges {
             let weight = self.table.weight(range);

@@ -85,7 +85,7 @@ pub(in crate::onion) struct Rings {
     rung: VecDeque<LinkId>,
 }
 
-/// A shard's access to the table of relays to which any shard (thread) has a link.
+/// A shard's access to the table of relays that are linked to any shard (thread).
 pub(in crate::onion) struct ShardClaims {
     shard: usize,
     claims: Arc<Mutex<Claims>>,
@@ -324,9 +324,9 @@ impl Carrier for Rings {
 }
 
 impl ShardClaims {
-    /// Claims the relay `neighbour`, to which this shard (thread) wants to open a link. If another
-    /// shard has a link to the relay or has claimed it, returns the link to that shard. Otherwise
-    /// returns `None`: the caller should dial the relay, and then call [`ShardClaims::count`] or
+    /// Claims the relay `neighbour` for a new link of this shard (thread). If another shard has a
+    /// link to the relay or has claimed it, returns the link to that shard. Otherwise returns
+    /// `None`: the caller should dial the relay, and then call [`ShardClaims::count`] or
     /// [`ShardClaims::failed`].
     pub(in crate::onion) fn claim(&self, neighbour: [u8; 20]) -> Option<LinkId> {
         let shard = self.claims().claim(neighbour, self.shard);

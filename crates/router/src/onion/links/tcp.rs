@@ -244,7 +244,7 @@ impl TcpLinks {
         Some(conn)
     }
 
-    /// Reads TCP segments from the tap (a capture), and notes the links to which they belong.
+    /// Reads TCP segments from the tap (a capture), and notes their links.
     fn look_ahead(&mut self, now: Time) {
         let (conns, tapped, shown) = (&mut self.conns, &self.tapped, &mut self.shown);
         self.tap.drain(|segment| {
@@ -325,8 +325,8 @@ impl TcpLinks {
     }
 
     /// Replaces `link`, which could not be opened, by a link to the relay's next address. Returns
-    /// the new link, of which the core is not notified yet. Returns `None` if `link` was open
-    /// before, or if there is no other address.
+    /// the new link; the core is not notified of it yet. Returns `None` if `link` was open before,
+    /// or if there is no other address.
     fn dial_again(&mut self, poller: &Poller, link: LinkId) -> Option<LinkId> {
         let conn = self.conns.get(&link).filter(|conn| !conn.told)?;
         let (target, next) = (conn.target.clone()?, conn.place + 1);

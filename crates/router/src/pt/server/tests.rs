@@ -42,7 +42,8 @@ fn until(station: &mut ServerStation, mut is_so: impl FnMut(&ServerStation) -> b
     panic!("it does not come to that");
 }
 
-/// Connects to the server as a stranger, with a request that only the site answers.
+/// Connects to the server like a peer that is not a client, with a request that only the site
+/// answers.
 fn visit(station: &ServerStation) -> TcpStream {
     let mut visitor = TcpStream::connect(station.bridge().address).unwrap();
     visitor.write_all(b"TRACE / HTTP/1.1\r\n\r\n").unwrap();
