@@ -88,7 +88,7 @@ pub struct PeerFault {
     pub what: String,
 }
 
-/// Kinds of faults. Each kind has its own counter or message.
+/// Kinds of faults. Each kind is counted or reported separately.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PeerFaultKind {
     /// The peer sent an alert because it received something invalid. Either this end sent that, or

@@ -26,9 +26,9 @@ pub struct Flows {
     pub apart: Duration,
     /// Rate of the access lines of both hosts, in bits per second.
     pub rate: NonZeroU64,
-    /// Size of each line's queue, in bytes.
+    /// Size in bytes of the queue of each access line.
     pub queue: usize,
-    /// Share of packets that are lost on the receiver's line, in `0.0..=1.0`.
+    /// Share of packets that are lost on the receiver's access line, in `0.0..=1.0`.
     pub loss: f64,
     /// One-way delay of the core network.
     pub delay: Duration,
@@ -39,8 +39,8 @@ pub struct Flows {
 }
 
 impl Default for Flows {
-    /// Returns four CUBIC connections over lines of 100 Mbit/s and a core network of 10 ms, for 20
-    /// s.
+    /// Returns four CUBIC connections over access lines of 100 Mbit/s and a core network with a
+    /// delay of 10 ms. They send for 20 s.
     fn default() -> Flows {
         Flows {
             count: 4,
@@ -60,8 +60,8 @@ impl Default for Flows {
 pub struct Outcome {
     /// Number of bytes that the receiver has read, by connection.
     pub received: Vec<u64>,
-    /// Number of packets, each counted once for each line that carried it and once for the core
-    /// network.
+    /// Number of packets. Each packet is counted once for each access line that carried it, and
+    /// once for the core network.
     pub packet_hops: u64,
     /// Hash of all events of the simulation.
     pub hash: u64,

@@ -8,7 +8,7 @@ use anabranch_multipath::Time;
 use anabranch_multipath::seed::{self, Stream};
 use rand::RngExt;
 
-/// Properties of one direction of a line.
+/// Properties of one direction of a host's access line.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LineSettings {
     /// Rate in bits per second.
@@ -21,8 +21,8 @@ pub struct LineSettings {
 }
 
 impl LineSettings {
-    /// Returns the settings of a line without random loss. Its queue holds the bytes that the line
-    /// sends in `delay`.
+    /// Returns the settings of an access line without random loss. Its queue has room for the
+    /// bytes that the line sends in `delay`.
     pub fn with_queue(rate: NonZeroU64, delay: Duration) -> LineSettings {
         let bytes = u128::from(rate.get()) * delay.as_nanos() / 8_000_000_000;
         LineSettings { rate, queue: usize::try_from(bytes).unwrap_or(usize::MAX), loss: 0.0 }
@@ -34,7 +34,7 @@ impl LineSettings {
     }
 }
 
-/// The reason why a line dropped a packet.
+/// The reason why an access line dropped a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LineDrop {
     /// The queue was full.
@@ -43,10 +43,10 @@ pub enum LineDrop {
     Lost,
 }
 
-/// Counters of a line.
+/// Counters of one direction of an access line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LineStats {
-    /// Number of packets that the line carried.
+    /// Number of packets that the access line carried.
     pub packets: u64,
     /// Total bytes of the packets that the line carried.
     pub bytes: u64,
@@ -56,8 +56,8 @@ pub struct LineStats {
     pub lost: u64,
 }
 
-/// One direction of a line: a rate with a drop-tail queue. It behaves like a `netem::Link` with
-/// rate, queue and loss. A line's properties never change, so the time at which a packet leaves is
+/// One direction of an access line: a rate with a drop-tail queue. It behaves like a `netem::Link`
+/// with rate, queue and loss. Its properties never change, so the time at which a packet leaves is
 /// known as soon as the packet is queued.
 #[derive(Debug)]
 pub struct Line {
@@ -73,8 +73,8 @@ pub struct Line {
 }
 
 impl Line {
-    /// Creates one direction of a line. The random numbers for its losses depend on `seed` and on
-    /// `entity`, the number of this direction.
+    /// Creates one direction of an access line. The random numbers for its losses depend on `seed`
+    /// and on `entity`, the number of this direction.
     pub fn new(settings: LineSettings, seed: u64, entity: u64) -> Line {
         Line {
             settings,

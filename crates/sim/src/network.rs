@@ -13,16 +13,17 @@ use crate::trace::{Kind, TraceHash};
 /// The access line of a host, and the place at which it joins the core network.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct HostSettings {
-    /// Properties of the direction from the host to the core network.
+    /// Properties of the access line in the direction from the host to the core network.
     pub up: LineSettings,
-    /// Properties of the direction from the core network to the host.
+    /// Properties of the access line in the direction from the core network to the host.
     pub down: LineSettings,
-    /// Place at which the line joins the core network: a row and column of the [`Latencies`].
+    /// Place at which the host's access line joins the core network: a row and column of the
+    /// [`Latencies`].
     pub place: usize,
 }
 
 impl HostSettings {
-    /// Returns the settings of a host at place 0 whose line has the same properties in both
+    /// Returns the settings of a host at place 0. Its access line has the same properties in both
     /// directions.
     pub fn symmetric(line: LineSettings) -> HostSettings {
         HostSettings { up: line, down: line, place: 0 }
@@ -46,8 +47,8 @@ pub enum Happening<P> {
     },
 }
 
-/// The hosts, their lines, the core network and future events. Packets may be of any type; the
-/// network uses only their length.
+/// The hosts, their access lines, the core network and future events. Packets may be of any type;
+/// the network uses only their length.
 #[derive(Debug)]
 pub struct Network<P> {
     now: Time,
@@ -160,7 +161,8 @@ impl<P> Network<P> {
         self.trace
     }
 
-    /// Returns the counters of a host's line: first from the host, then to the host.
+    /// Returns the counters of a host's access line: first for the direction from the host, then
+    /// for the direction to the host.
     pub fn stats(&self, host: HostId) -> [LineStats; 2] {
         let access = &self.hosts[host.index()];
         [access.up.stats(), access.down.stats()]
@@ -172,8 +174,8 @@ impl<P> Network<P> {
         self.latencies.between(place(from), place(to))
     }
 
-    /// Sends a packet of `bytes` bytes. It passes both hosts' lines and the core network, and
-    /// arrives unless a line drops it.
+    /// Sends a packet of `bytes` bytes. It passes the access lines of both hosts and the core
+    /// network, and arrives unless a line drops it.
     pub fn send(&mut self, from: HostId, to: HostId, bytes: u16, load: P) {
         let leaves = self.hosts[from.index()].up.push(self.now, bytes);
         match leaves {
@@ -215,7 +217,7 @@ impl<P> Network<P> {
         None
     }
 
-    /// Puts a packet that has crossed the core network on the line to its host.
+    /// Puts a packet that has crossed the core network on the access line of its destination.
     fn reach(&mut self, host: HostId, packet: u32) {
         let bytes = self.packets.bytes(packet);
         let access = &mut self.hosts[host.index()];

@@ -92,7 +92,7 @@ struct Host<P> {
     tcp: Stack,
     udp: UdpOutbox,
     program: P,
-    /// Time for which the program's timer is set; `None` if it is not set.
+    /// Time for which the timer of the program is set; `None` if it is not set.
     armed: Option<Time>,
 }
 
@@ -139,7 +139,8 @@ impl<P: HostProgram> Simulation<P> {
         self.hosts.iter().map(|host| &host.program)
     }
 
-    /// Returns the counters of a host's line: first from the host, then to the host.
+    /// Returns the counters of a host's access line: first for the direction from the host, then
+    /// for the direction to the host.
     pub fn stats(&self, host: HostId) -> [LineStats; 2] {
         self.network.stats(host)
     }

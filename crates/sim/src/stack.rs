@@ -185,8 +185,8 @@ impl Stack {
         self.with(conn, |tcp| tcp.read(into))
     }
 
-    /// Returns the next part of a connection's stream that arrived out of order, with its offset.
-    /// There are such parts only if [`Config::early`] is set.
+    /// Returns the next part of a connection's stream that arrived out of order, with its offset
+    /// in the stream. Such parts are kept only if [`Config::early`] is set.
     pub fn early(&mut self, conn: ConnId) -> Option<(u64, Vec<u8>)> {
         self.socket(conn)?.tcp.early()
     }
@@ -251,8 +251,8 @@ impl Stack {
         self.report(conn);
     }
 
-    /// Handles a segment that belongs to no connection. A SYN may open one; other segments are
-    /// refused.
+    /// Handles a segment that belongs to no connection. A SYN may open a new connection; other
+    /// segments are refused.
     fn handle_stranger(&mut self, now: Time, peer: HostId, segment: &Segment) {
         let listens = self.listening.contains(&segment.destination);
         if listens && segment.flags.has(Flags::SYN) {

@@ -71,7 +71,7 @@ pub enum EndpointOutput {
     /// A datagram for a peer that has no link, and its bytes.
     Answer(Packets, Vec<u8>),
     /// A link whose state may have changed. It may have opened or ended, have data to read or to
-    /// send, or accept more data. The driver services it, and then sends what
+    /// send, or accept more data. The driver first handles this link, and then sends what
     /// [`Endpoint::transmit`] returns.
     Touched(ConnId),
 }
@@ -210,8 +210,8 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Opens a link to the address `to`. If `begins` is given, the link goes to the socket at `to`
-    /// whose connection IDs begin with this byte.
+    /// Opens a link to the address `to`. If `begins` is given and several sockets share the
+    /// address `to`, the link goes to the socket whose connection IDs begin with this byte.
     ///
     /// # Errors
     /// [`SetupError`] if the address cannot be a destination.

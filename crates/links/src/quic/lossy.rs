@@ -26,9 +26,9 @@ pub(super) const RECEIVING: usize = 256 << 10;
 /// Counters of lossy units (cells that may be lost).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LossyCounts {
-    /// Number of units passed to the connection.
+    /// Number of units (cells) passed to the connection.
     pub sent: u64,
-    /// Number of units received.
+    /// Number of units (cells) received.
     pub came: u64,
     /// Number of units dropped because they waited too long for the congestion window, or because
     /// too many units waited.
@@ -44,7 +44,7 @@ pub struct LossyCounts {
 /// The lossy units (cells that may be lost) of one link.
 #[derive(Debug)]
 pub(super) struct Lossy {
-    /// Length of a unit in bytes; 0 if the link has no lossy units.
+    /// Length of a unit (a cell that may be lost) in bytes; 0 if the link has no lossy units.
     length: usize,
     waiting: FairQueue,
     counts: LossyCounts,

@@ -9,12 +9,12 @@ pub struct Head {
     /// Number of the unit's lane (the order domain of one circuit); lane 0 belongs to the link
     /// itself.
     pub lane: u32,
-    /// Length of the whole unit in bytes.
+    /// Length of the whole unit (cell) in bytes.
     pub length: usize,
     /// Whether the unit opens its lane. This is true exactly for the first unit of a lane.
     pub makes: bool,
-    /// Whether the unit ends its lane. Its sender sends nothing more on the lane, and reads nothing
-    /// more from it.
+    /// Whether the unit (cell) ends its lane. The unit's sender sends nothing more on the lane,
+    /// and reads nothing more from it.
     pub ends: bool,
 }
 

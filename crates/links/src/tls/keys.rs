@@ -52,7 +52,8 @@ impl RecordKeys {
         RecordKeys { key: LessSafeKey::new(key), iv }
     }
 
-    /// Encrypts `inner`, the bytes between header and tag, in place, and returns the tag.
+    /// Encrypts `inner`, the bytes between the record's header and its tag, in place. Returns the
+    /// tag.
     pub(super) fn seal(&self, number: u64, header: [u8; HEADER], inner: &mut [u8]) -> Tag {
         let sealed =
             self.key.seal_in_place_separate_tag(self.nonce(number), Aad::from(header), inner);

@@ -144,8 +144,8 @@ impl Opener {
         }
     }
 
-    /// Checks that the content of a data record has the agreed length or is empty. With another
-    /// length, records that are delivered early would split cells.
+    /// Checks that the content of a data record has the agreed length or is empty. Otherwise,
+    /// records that are delivered early could split cells.
     fn agreed(&self, (kind, length): (u8, usize)) -> Result<(u8, usize), Breach> {
         let agreed = self.early.as_ref().map(|early| early.content());
         match agreed {

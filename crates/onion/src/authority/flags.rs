@@ -92,7 +92,7 @@ pub struct Flags {
 }
 
 impl Flags {
-    /// Returns the words of an `s` line, in alphabetical order.
+    /// Returns the flags' names as in an `s` line of a consensus, in alphabetical order.
     #[must_use]
     pub fn words(&self) -> String {
         let named = [

@@ -29,7 +29,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 pub struct Probe {
     /// The relay, and the address at which to probe it.
     pub target: Target,
-    /// Whether the relay was running at the last probe.
+    /// Whether the relay answered the last probe.
     pub runs: bool,
 }
 

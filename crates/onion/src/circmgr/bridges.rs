@@ -17,8 +17,8 @@ pub(super) struct Bridges(Vec<NamedBridge>);
 
 #[derive(Debug)]
 struct NamedBridge {
-    /// Identity from the bridge line or from the bridge's descriptor; `None` before either is
-    /// known.
+    /// The bridge's identity, from the bridge line or from the bridge's descriptor; `None` before
+    /// either is known.
     id: Option<[u8; 20]>,
     known: Option<Arc<Bridge>>,
 }
@@ -75,8 +75,9 @@ impl Listing<[u8; 20]> for Nameable<'_> {
 }
 
 impl CircuitManager {
-    /// Enters the network only through these bridges, each given by RSA identity if its line has
-    /// one. Call this before any other method.
+    /// Makes the client enter the network only through these bridges. Each is given by its RSA
+    /// identity, or by `None` if its bridge line contains no identity. Call this before any other
+    /// method.
     pub fn set_bridges(&mut self, ids: Vec<Option<[u8; 20]>>) {
         self.entry.set_bridges(Bridges::new(ids));
         self.entry.set_legs(self.legs());

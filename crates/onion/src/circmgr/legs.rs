@@ -76,7 +76,7 @@ pub(super) struct LegState {
     pub(super) linking: bool,
     /// True if the circuit's last relay has linked it to a set.
     pub(super) linked: bool,
-    /// True if the circuit could not be linked, and is used alone.
+    /// True if the circuit could not be linked to a set, and is used as a single circuit.
     alone: bool,
     /// Number of further circuits begun for the set whose head is this circuit (`begun`), and the
     /// earliest time to begin the next one (`again`).
@@ -110,7 +110,7 @@ pub(super) struct LeglessSet {
     /// The name that the core uses for the set: the key of the circuit that began it.
     name: CircuitKey,
     since: Time,
-    /// Earliest time at which the next circuit for the set may be begun.
+    /// Earliest time at which the next circuit may be begun for the set.
     again: Time,
     /// State of the set's last head (the circuit with the set's streams), with these streams.
     head: Circuit,

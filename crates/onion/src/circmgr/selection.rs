@@ -1,4 +1,4 @@
-//! Selection of a stream's circuit among those that fit it.
+//! Selection of a stream's circuit if several circuits fit the stream.
 
 use std::fmt;
 use std::str::FromStr;

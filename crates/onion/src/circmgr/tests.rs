@@ -607,8 +607,9 @@ fn hops_of(order: &Order) -> Option<&Vec<Hop>> {
     }
 }
 
-/// Counter Galois Onion and sets need congestion control, so without it they are not requested: a
-/// relay would refuse the circuit.
+/// A network without congestion control gets plain, single circuits. Counter Galois Onion and sets
+/// of circuits need congestion control, and a relay would refuse a circuit that requests them
+/// without it.
 #[test]
 fn without_congestion_control_in_the_network_circuits_are_plain_and_single() {
     for (design, legs) in [("conflux", 1), ("mtor", 3)] {
@@ -764,7 +765,8 @@ fn where_no_exit_links_sets_of_the_design_the_user_hears_at_once_and_programs_ar
     assert_eq!(world.orders().iter().filter(told).count(), 1, "two legs, if nobody says");
 }
 
-/// Circuits that were built, and circuits that were linked, each with the set that it joined.
+/// Circuits that were built, and circuits that were linked. Each linked circuit comes with the set
+/// that it joined.
 type BuiltAndLinked = (Vec<CircuitKey>, Vec<(CircuitKey, Option<CircuitKey>)>);
 
 impl World {

@@ -17,14 +17,15 @@ const LONG: u64 = 124;
 /// Length of a message number in bytes.
 const NUMBER: usize = 4;
 
-/// Numbering in which each leg has one of two states, separately in each direction. Either its
-/// messages carry the low 32 bits of their numbers, as in [`Explicit`](super::Explicit), or they
-/// carry none and their numbers are consecutive. SWITCH changes the state, or sets the next of the
-/// consecutive numbers.
+/// Numbering in which each leg (circuit of the set) has one of two states, separately in each
+/// direction. In one state, its messages carry the low 32 bits of their numbers, as in
+/// [`Explicit`](super::Explicit). In the other state, messages carry no numbers, and the numbers
+/// are consecutive. SWITCH changes the state, or sets the next of the consecutive numbers.
 ///
-/// A sender cannot know how long a run will be, so it expects the length of the previous run. After
-/// a long run it begins with SWITCH. After a short run it writes numbers into messages, and sends
-/// SWITCH once they have cost as many bytes as a SWITCH.
+/// A sender cannot know how many consecutive messages it will send on one leg (the length of a
+/// run), so it expects the length of the previous run. After a long run it begins with SWITCH.
+/// After a short run it writes numbers into messages, and sends SWITCH once they have cost as many
+/// bytes as a SWITCH.
 #[derive(Debug, Default)]
 pub struct Adaptive {
     legs: Legs<Numbers>,
@@ -44,7 +45,7 @@ struct Numbers {
     receives: Option<u64>,
     /// True if a SWITCH message has arrived and no other message has followed it yet.
     switched: bool,
-    /// The highest number received on the leg.
+    /// The highest message number received on the leg (circuit of the set).
     highest: u64,
 }
 

@@ -40,7 +40,7 @@ impl Side {
     }
 }
 
-/// A message in transit on a leg.
+/// A message in transit on a leg (circuit of the set).
 #[derive(Clone, Debug)]
 enum LegMessage {
     Link(ConfluxLink),
@@ -96,7 +96,7 @@ impl Pair {
         self.wires.get(wire)?.places[side.index()]
     }
 
-    /// Returns the number of legs launched so far.
+    /// Returns the number of legs (circuits of the set) launched so far.
     #[must_use]
     pub fn legs(&self) -> usize {
         self.wires.len()
@@ -255,7 +255,7 @@ fn draw(stream: &mut seed::Stream, n: usize) -> usize {
     stream.next_u32() as usize % n
 }
 
-/// Delivers all messages in transit, leg by leg.
+/// Delivers all messages in transit, one leg (circuit of the set) after another.
 fn drain(pair: &mut Pair) {
     for wire in 0..pair.legs() {
         for to in [Side::Client, Side::Exit] {

@@ -8,7 +8,7 @@ use super::fault::ConfluxFault;
 use super::legs::Legs;
 use super::numbering::{AHEAD, Bases, Mark, Numbering};
 
-/// Counters of one leg.
+/// Counters of one leg (circuit of the set).
 #[derive(Clone, Copy, Debug)]
 struct Counters {
     bases: Bases,
@@ -29,7 +29,7 @@ pub struct Counted {
 }
 
 impl Counted {
-    /// Returns a numbering that has no legs yet.
+    /// Returns a numbering that has no legs (circuits of the set) yet.
     #[must_use]
     pub fn new() -> Counted {
         Counted::default()
@@ -41,7 +41,7 @@ impl Numbering for Counted {
         "conflux"
     }
 
-    /// Returns 1: a change of legs costs one SWITCH cell.
+    /// Returns 1: a change from one leg to another costs one SWITCH cell.
     fn turn(&self) -> u64 {
         1
     }

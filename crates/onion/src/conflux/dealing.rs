@@ -52,8 +52,8 @@ impl Dealing {
         known.then_some(Dealing { schedule, every, redraw: None })
     }
 
-    /// Returns the scheduler that C tor uses if the other end requests `desired`. It chooses a leg
-    /// for each cell separately.
+    /// Returns the scheduler that C tor uses if the other end requests `desired`. This scheduler
+    /// chooses a leg (circuit of the set) for each cell separately.
     #[must_use]
     pub fn as_desired(desired: DesiredUx) -> Dealing {
         let schedule = Spec::over_windows(desired.scheduler()).unwrap_or_else(|_| Dealing::usual());

@@ -32,7 +32,7 @@ impl Default for Limits {
 /// Consequence that the loss of a leg has for its set (C tor's `cfx_del_leg`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// The set continues on the other legs.
+    /// The set continues on its other legs (circuits).
     Lives,
     /// Messages on the lost leg cannot be recovered, so the set and all its streams end.
     Dies,
@@ -58,7 +58,8 @@ enum State {
     Launched(Time),
     /// The exit sent LINKED at this time; LINKED_ACK is expected.
     Linked(Time),
-    /// The leg may carry data. Contains the round-trip time measured by linking.
+    /// Both ends have linked the leg, and it may carry data. Contains the round-trip time measured
+    /// while it was linked.
     Ready(Duration),
 }
 
@@ -78,7 +79,7 @@ pub struct ConfluxEnd {
     numbering: Box<dyn Numbering>,
     queue: ReorderQueue,
     legs: Legs<State>,
-    /// The leg on which the last message was sent.
+    /// The leg (circuit of the set) on which the last message was sent.
     current: Option<PathId>,
     desired: DesiredUx,
     /// True if a linked leg was lost. Messages may be missing with it even if no gap in their
@@ -206,7 +207,8 @@ impl ConfluxEnd {
         }
     }
 
-    /// Handles LINKED on `leg`. The caller must send LINKED_ACK at once.
+    /// Handles LINKED, received on the leg `leg` (a circuit of the set). The caller must send
+    /// LINKED_ACK at once.
     ///
     /// # Errors
     /// LINKED is not expected, or belongs to another set.
@@ -236,7 +238,7 @@ impl ConfluxEnd {
         }
     }
 
-    /// Handles LINKED_ACK on `leg`.
+    /// Handles LINKED_ACK, received on the leg `leg` (a circuit of the set).
     ///
     /// # Errors
     /// LINKED_ACK is not expected.
@@ -318,7 +320,8 @@ impl ConfluxEnd {
         }
     }
 
-    /// Returns the next waiting message if all earlier ones have arrived and the set has not ended.
+    /// Returns the next message that waited for earlier messages, if all of these have arrived and
+    /// the set of circuits has not ended.
     pub fn pop(&mut self) -> Option<Held> {
         self.queue.pop()
     }
@@ -482,7 +485,7 @@ impl ConfluxEnd {
         self.numbering.behind(leg)
     }
 
-    /// Returns the leg on which the last message was sent.
+    /// Returns the leg (circuit of the set) on which the last message was sent.
     #[must_use]
     pub const fn current(&self) -> Option<PathId> {
         self.current
@@ -494,7 +497,7 @@ impl ConfluxEnd {
         self.numbering.overhead()
     }
 
-    /// Returns the number of linked legs.
+    /// Returns the number of legs (circuits of the set) that are linked.
     #[must_use]
     pub fn linked_legs(&self) -> usize {
         let launched = |state: &State| matches!(state, State::Launched(_));

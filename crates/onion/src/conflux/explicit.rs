@@ -26,7 +26,7 @@ struct Last {
 }
 
 impl Explicit {
-    /// Returns a numbering that has no legs yet.
+    /// Returns a numbering that has no legs (circuits of the set) yet.
     #[must_use]
     pub fn new() -> Explicit {
         Explicit::default()

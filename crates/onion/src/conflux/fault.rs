@@ -23,11 +23,11 @@ pub enum ConfluxFault {
     Twice,
     /// LINK on a circuit that has streams, or had some before.
     Streams,
-    /// LINKED with the nonce of another set.
+    /// LINKED with the nonce of another set of circuits.
     Nonce,
     /// A circuit whose design or kind of windows differs from that of its set.
     Design,
-    /// More legs than a set may have.
+    /// More legs (circuits) than a set may have.
     TooManyLegs,
     /// LINKED, LINKED_ACK or a numbered message on a circuit that is not a leg of a set.
     NotLinked,

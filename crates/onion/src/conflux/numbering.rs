@@ -83,7 +83,7 @@ pub trait Numbering: fmt::Debug + Send {
     /// Returns an error if the other end claims to have received messages that we never sent.
     fn join(&mut self, leg: PathId, bases: Bases) -> Result<(), ConfluxFault>;
 
-    /// Removes `leg`.
+    /// Removes the leg `leg` (a circuit of the set).
     fn leave(&mut self, leg: PathId);
 
     /// Returns the number of bytes that the number of a message takes from the message's data.
@@ -112,7 +112,7 @@ pub trait Numbering: fmt::Debug + Send {
         Err(ConfluxFault::Role)
     }
 
-    /// Handles this project's SWITCH message on a leg.
+    /// Handles this project's SWITCH message, received on a leg (circuit of the set).
     ///
     /// # Errors
     /// SWITCH is not allowed at this point.
@@ -125,8 +125,8 @@ pub trait Numbering: fmt::Debug + Send {
         Err(ConfluxFault::Role)
     }
 
-    /// Handles a message that arrived on `leg` with the data `data`. Returns the message's number,
-    /// and its data without the number.
+    /// Handles a message that arrived on the leg `leg` with the data `data`. Returns the message's
+    /// number, and the data without this number.
     ///
     /// # Errors
     /// The message has no number, or its number is too far ahead of `next`.

@@ -18,7 +18,7 @@ const CELL: usize = 498 + BESIDES;
 /// A message that waits for earlier ones.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Held {
-    /// The leg on which the message arrived.
+    /// The leg (circuit of the set) on which the message arrived.
     pub leg: PathId,
     /// The message's command.
     pub command: RelayCommand,

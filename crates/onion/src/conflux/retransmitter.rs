@@ -50,7 +50,7 @@ const MOST_REPEATED: usize = EVERY as usize;
 /// A message that was sent and is stored until it is acknowledged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SentMessage {
-    /// The message's number in the set.
+    /// The message's number, in the count of all messages of the set of circuits.
     pub number: u64,
     /// The message's command.
     pub command: RelayCommand,
@@ -66,10 +66,12 @@ impl SentMessage {
     }
 }
 
-/// An action that is due because time has passed, or because a leg was added or lost.
+/// An action that is due because time has passed, or because a leg (circuit of the set) was added
+/// or lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LegAction {
-    /// Send RECEIVED on this leg. [`Retransmitter::take_received`] returns its content.
+    /// Send RECEIVED on this leg (circuit of the set). [`Retransmitter::take_received`] returns
+    /// the content of the message.
     Tell(PathId),
     /// Send PROBE on this leg, which asks the other end for an acknowledgement.
     Probe(PathId),
@@ -77,9 +79,10 @@ pub enum LegAction {
     Silent(PathId),
     /// The other end no longer answers on this leg, but it answers on another: close this leg.
     GiveUp(PathId),
-    /// Report to the other end, on any leg, that the leg with this serial number is closed.
+    /// Report to the other end, on any leg, that the leg (circuit of the set) with this serial
+    /// number is closed.
     Gone(u32),
-    /// No leg has answered for too long: end the set.
+    /// The other end has not answered on any leg for too long: end the set of circuits.
     Over,
 }
 
@@ -99,7 +102,7 @@ struct OnLeg {
     serial: u32,
     /// True if both ends have linked the leg. Messages may then be sent on it.
     linked: bool,
-    /// Time at which a client sent LINK on the leg.
+    /// Time at which a client sent LINK on the leg (circuit of the set).
     launched: Option<Time>,
     /// Unacknowledged messages sent on the leg, oldest first, each with the time at which it was
     /// sent.
@@ -151,15 +154,16 @@ pub struct Retransmitter {
     bytes: usize,
     /// Empty buffers for reuse.
     spare: Vec<Vec<u8>>,
-    /// Serial numbers of closed legs to report to the other end.
+    /// Serial numbers of closed legs (circuits of the set) that must be reported to the other end.
     gone: VecDeque<u32>,
-    /// Time of the last received message (`heard`), and whether the legs have been probed since
-    /// (`probing`).
+    /// Time of the last received message (`heard`), and whether PROBE was sent on the legs
+    /// (circuits) since then (`probing`).
     heard: Option<Time>,
     probing: bool,
     /// True if a leg was linked at any time.
     was_linked: bool,
-    /// Time since which no leg has answered; `None` while a leg answers.
+    /// Time since which the other end has not answered on any leg (circuit); `None` while it
+    /// answers on one.
     alone: Option<Time>,
 }
 
@@ -191,7 +195,7 @@ impl Retransmitter {
         serial
     }
 
-    /// Adds `leg`, which has the serial number `serial`.
+    /// Adds the leg `leg` (a circuit of the set), which has the serial number `serial`.
     pub fn join(&mut self, leg: PathId, serial: u32) {
         self.last_serial = self.last_serial.max(serial);
         let joined = OnLeg {
@@ -211,7 +215,8 @@ impl Retransmitter {
         self.legs.set(leg, joined);
     }
 
-    /// Notes that `leg` is linked, so that messages may be sent on it.
+    /// Notes that the leg `leg` (a circuit of the set) is linked, so that messages may be sent on
+    /// it.
     pub fn linked(&mut self, leg: PathId) {
         self.was_linked = true;
         if let Ok(on) = self.legs.get_mut(leg) {
@@ -219,7 +224,8 @@ impl Retransmitter {
         }
     }
 
-    /// Stores the round-trip time of `leg` that linking measured.
+    /// Stores the round-trip time of the leg `leg` (a circuit of the set), which was measured
+    /// while it was linked.
     pub fn measured(&mut self, leg: PathId, rtt: Duration) {
         self.legs.get_mut(leg).into_iter().for_each(|on| on.rtt = rtt);
     }
@@ -230,13 +236,13 @@ impl Retransmitter {
         self.was_linked
     }
 
-    /// Returns the serial number of `leg`.
+    /// Returns the serial number of the leg `leg` (a circuit of the set).
     #[must_use]
     pub fn serial(&self, leg: PathId) -> Option<u32> {
         self.legs.get(leg).ok().map(|on| on.serial)
     }
 
-    /// Returns the leg with the serial number `serial`.
+    /// Returns the leg (circuit of the set) with the serial number `serial`.
     #[must_use]
     pub fn leg(&self, serial: u32) -> Option<PathId> {
         self.legs.iter().find(|(_, on)| on.serial == serial).map(|(leg, _)| leg)
@@ -260,7 +266,7 @@ impl Retransmitter {
         Ok(leg)
     }
 
-    /// Returns true if the other end has owed an answer on `leg` for too long.
+    /// Returns true if the other end has failed to answer on the leg `leg` for too long.
     #[must_use]
     pub fn is_silent(&self, leg: PathId) -> bool {
         self.legs.get(leg).is_ok_and(|on| on.silent)
@@ -292,7 +298,7 @@ impl Retransmitter {
         buffer
     }
 
-    /// Stores a message that was sent on `leg`.
+    /// Stores a message that was sent on the leg `leg` (a circuit of the set).
     pub fn sent(&mut self, now: Time, leg: PathId, kept: SentMessage) {
         self.bytes += kept.cost();
         if let Ok(on) = self.legs.get_mut(leg) {
@@ -339,7 +345,7 @@ impl Retransmitter {
         self.again.len()
     }
 
-    /// Notes that a numbered message was received on `leg`.
+    /// Notes that a message with a number was received on the leg `leg` (a circuit of the set).
     pub fn note_received(&mut self, now: Time, leg: PathId) {
         (self.heard, self.probing) = (Some(now), false);
         if let Ok(on) = self.legs.get_mut(leg) {
@@ -363,11 +369,11 @@ impl Retransmitter {
         Some(Received { asked, count: on.came })
     }
 
-    /// Handles `received`, a RECEIVED message that arrived on `leg`.
+    /// Handles `received`, a RECEIVED message that arrived on the leg `leg`.
     ///
     /// # Errors
-    /// The message acknowledges messages that were not sent. Or it acknowledges no new ones, and
-    /// does not answer a PROBE that we sent.
+    /// The message acknowledges messages that were not sent. Or it acknowledges no new messages,
+    /// and does not answer a PROBE that we sent.
     pub fn acknowledged(
         &mut self,
         now: Time,
@@ -425,7 +431,7 @@ impl Retransmitter {
         self.was_linked || self.legs.iter().next().is_some()
     }
 
-    /// Drops all legs and messages.
+    /// Drops all legs (circuits of the set) and all messages.
     pub fn clear(&mut self) {
         *self = Retransmitter { was_linked: self.was_linked, ..Retransmitter::new(self.is_client) };
     }
@@ -434,14 +440,15 @@ impl Retransmitter {
         self.legs.iter().any(|(_, on)| on.is_living())
     }
 
-    /// Returns the time at which a client probes its legs: after `QUIET` without a message while
-    /// streams are open. It does not probe again until a message arrives.
+    /// Returns the time at which a client sends PROBE on its legs (circuits): after `QUIET`
+    /// without a message while streams are open. It does not send PROBE again until a message
+    /// arrives.
     fn quiet_at(&self, streams: bool) -> Option<Time> {
         let asks = self.is_client && streams && !self.probing && self.has_living();
         self.heard.filter(|_| asks).map(|heard| heard + QUIET.max(2 * self.longest()))
     }
 
-    /// Returns the longest round-trip time of the set's legs.
+    /// Returns the longest round-trip time of all legs (circuits of the set).
     fn longest(&self) -> Duration {
         self.legs.iter().map(|(_, on)| on.rtt).max().unwrap_or_default()
     }

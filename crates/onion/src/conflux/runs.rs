@@ -17,7 +17,7 @@ pub struct Runs {
     sent: u64,
 }
 
-/// Numbers of a leg's next cells, sent and received.
+/// The numbers of the next cells to send and to receive on a leg (circuit of the set).
 #[derive(Clone, Copy, Debug)]
 struct Numbers {
     sends: u64,

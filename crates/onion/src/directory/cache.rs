@@ -111,8 +111,8 @@ impl Cache {
         self.edition += u64::from(server || extra);
     }
 
-    /// Stores a descriptor and its digest from another cache. A copy of our own descriptor counts
-    /// as old, because the stored one is at least as new.
+    /// Stores a descriptor and its digest from another cache. A copy of the descriptor of this
+    /// relay itself counts as old, because the stored descriptor is at least as new.
     pub fn server(&mut self, id: [u8; 20], server: (&str, [u8; 20])) {
         let put = if self.own == Some(id) { Shelf::put_old } else { Shelf::put };
         self.edition += u64::from(put(&mut self.servers, id, server));

@@ -89,7 +89,8 @@ impl Hunk {
     }
 }
 
-/// Returns all differences in line order, with at least one line between any two.
+/// Returns all differences in the order of lines. At least one equal line lies between any two
+/// differences.
 fn hunks(old: &[&str], new: &[&str]) -> Vec<Hunk> {
     let mut hunks: Vec<Hunk> = Vec::new();
     for pair in pairs(old, new) {

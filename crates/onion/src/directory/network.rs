@@ -161,8 +161,9 @@ impl Network {
         fresh
     }
 
-    /// Sets the bridges. Bridges are relays like others, except that no random draw chooses them. A
-    /// bridge's own descriptor takes precedence over its entry in the consensus.
+    /// Sets the bridges. Bridges can be used like other relays, except that random draws never
+    /// choose them. If the consensus lists a bridge, the descriptor of the bridge takes precedence
+    /// over that entry.
     #[must_use]
     pub fn with_bridges(mut self, bridges: Vec<Arc<Bridge>>) -> Network {
         self.bridges = bridges;

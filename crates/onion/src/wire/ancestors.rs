@@ -1,6 +1,5 @@
-//! Messages that link circuits to sets of the designs before proposal 329: Conflux of 2013, and
-//! mTor. The formats were defined by this project, because the papers only describe a cell with a
-//! nonce.
+//! Messages that link circuits to sets, in the designs before proposal 329: Conflux of 2013, and
+//! mTor. This project defined the formats, because the papers only describe a cell with a nonce.
 //!
 //! All three messages have no stream ID: they are addressed to the last hop, or sent by it. LINK
 //! and LINKED have the same layout; LINKED_ACK has no data. `docs/spec/ancestors.md` defines the

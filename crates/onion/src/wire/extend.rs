@@ -40,7 +40,7 @@ pub struct Target {
 pub struct Extend {
     /// The relay to extend to.
     pub target: Target,
-    /// The type of the handshake with that relay.
+    /// The type of the handshake with the relay to extend to.
     pub kind: Kind,
     /// The handshake data for CREATE2.
     pub handshake: Vec<u8>,

@@ -227,7 +227,8 @@ impl fmt::Display for BadCerts {
     }
 }
 
-/// Returns the body of a CERTS cell with these certificates by type.
+/// Returns the body of a CERTS cell with these certificates. Each certificate is given with its
+/// type.
 pub fn put_certs(certs: &[(u8, Vec<u8>)]) -> Vec<u8> {
     let mut body = vec![certs.len() as u8];
     for (kind, cert) in certs {

@@ -18,7 +18,7 @@ use super::tag::Tag;
 /// Maximum number of data bytes in a relay cell. For a stream's DATA see [`Format::data`].
 pub const DATA: usize = BODY - HEADER_V0;
 /// Maximum number of data bytes in a stream's message other than DATA, in any format. It leaves
-/// room for the number that the message has in some sets of circuits.
+/// room for the number that messages carry in some designs of sets of circuits.
 const CONTROL: usize = BODY - HEADER_V1 - 2 - 4;
 /// Length in bytes of the header of a message with a digest: command, recognised, stream, digest,
 /// length.

@@ -8,11 +8,11 @@ pub struct RelayCommand(pub u8);
 /// The part of the protocol that handles a relay command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RelayKind {
-    /// A stream. In tagged cells, messages of this kind have a stream ID.
+    /// A stream. In cells with a tag (proposal 359), messages for a stream have a stream ID.
     Stream,
     /// The circuit itself.
     Circuit,
-    /// A set of circuits (proposal 329, and this project's designs).
+    /// A set of circuits that carry the same streams (proposal 329, and this project's designs).
     Conflux,
     /// An onion service, its introduction points and its rendezvous points.
     Service,

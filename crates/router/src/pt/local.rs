@@ -23,8 +23,8 @@ pub(super) const LOCALS: u64 = 1 << 62;
 /// program.
 const PIECE: usize = 64 << 10;
 
-/// A stream that a client has opened, and the source address of the first connection that carried
-/// the stream.
+/// A stream that a client of our transport has opened, and the source address of the first
+/// connection that carried the stream.
 #[derive(Debug)]
 pub struct Arrival {
     pub(super) socket: TcpStream,
@@ -301,8 +301,8 @@ impl Leaving {
         }
     }
 
-    /// Resets connections whose programs have stopped reading. Otherwise these connections would
-    /// stay open forever.
+    /// Resets connections whose programs no longer read. Otherwise these connections would stay
+    /// open forever.
     pub(super) fn sweep(&mut self, now: Time) {
         for (_, local) in self.0.extract_if(.., |_, local| local.out.is_stuck(now)) {
             local.cut();

@@ -25,7 +25,7 @@ const KEY_FILE: &str = "anabranch-bridge.key";
 /// Name of the file with the bridge line for clients.
 const LINE_FILE: &str = "anabranch-bridgeline.txt";
 
-/// Options that a bridge's operator can set for our transport.
+/// Names of the options that a bridge's operator can set for our transport.
 const OPTIONS: [&str; 5] = ["profile", "site", "pictures", "covers", "shapes"];
 
 /// A client or server that the parent program has requested. The flag is true if it ends when its

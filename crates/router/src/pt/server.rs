@@ -88,8 +88,8 @@ pub struct ServerStation {
     site: Option<SocketAddr>,
     site_connections: SiteConnections,
     wires: Wires,
-    /// Source addresses of the clients of new links that [`ServerStation::open`] has not processed
-    /// yet, in the order of these links.
+    /// Source addresses of clients whose links are new, in the order of these links.
+    /// [`ServerStation::open`] has not processed these links yet.
     peers: VecDeque<SocketAddr>,
     addresses: BTreeMap<u64, SocketAddr>,
     /// The local connection of each link; `None` if the connection has failed or has ended.
@@ -99,7 +99,7 @@ pub struct ServerStation {
     events: Vec<PtEvent>,
 }
 
-/// This side's end of one link of the core.
+/// This side's end of one link.
 struct End<'a> {
     core: &'a mut Server<ChaCha20Rng>,
     link: LinkId,

@@ -196,8 +196,8 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Returns the server's address, key and profile, which clients need. Its text form is a
-    /// bridge line.
+    /// Returns the server's address, key and profile, which clients need. The text form of the
+    /// returned value is a bridge line.
     #[must_use]
     pub fn bridge(&self) -> &Bridge {
         &self.bridge

@@ -43,7 +43,7 @@ struct Running {
 }
 
 impl Running {
-    /// Waits until the station has reported an event for which `wanted` returns true.
+    /// Waits until the client or server has reported an event for which `wanted` returns true.
     fn tells(&self, wanted: impl Fn(&PtEvent) -> bool) {
         let deadline = Instant::now() + PATIENCE;
         while !self.events.lock().unwrap().iter().any(&wanted) {

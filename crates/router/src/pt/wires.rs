@@ -67,8 +67,8 @@ pub(super) struct WireNews {
     pub(super) ended: bool,
     /// Whether the connection is closed or could not be opened.
     pub(super) gone: bool,
-    /// Error of a connection that could not be opened, if bytes are queued for it; `None`
-    /// otherwise.
+    /// Error of a connection that could not be opened, if bytes were queued for it. Otherwise
+    /// `None`.
     pub(super) unreached: Option<io::Error>,
 }
 
@@ -97,7 +97,7 @@ impl Wires {
         self.wires.len()
     }
 
-    /// Opens a connection to `peer`. Returns the number of the new wire.
+    /// Opens a connection to `peer`. Returns the number of the new wire (TCP connection).
     ///
     /// # Errors
     /// A system call fails.
@@ -106,7 +106,7 @@ impl Wires {
         self.add(poller, (connecting_from(peer, from)?, false))
     }
 
-    /// Adds the incoming connection `socket`. Returns the number of the new wire.
+    /// Adds the incoming connection `socket`. Returns the number of the new wire (TCP connection).
     ///
     /// # Errors
     /// A system call fails.

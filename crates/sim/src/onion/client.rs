@@ -110,7 +110,7 @@ pub enum RequestTime {
     Alternating,
 }
 
-/// The record of a download. Times are those of the simulation.
+/// The record of a download. Its times are those of the simulated clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DownloadRecord {
     /// Time at which the program made its request. All durations are measured from this time
@@ -422,8 +422,8 @@ impl ClientHost {
         }
     }
 
-    /// Requests another circuit, because the stream could not be opened. After [`TRIES`] attempts,
-    /// the download fails.
+    /// Requests another circuit, because the stream could not be opened on this circuit. After
+    /// [`TRIES`] attempts, the download fails.
     fn again(&mut self, now: Time, circuit: CircuitKey, by_exit: bool) {
         let exit = self.circmgr.path(circuit).filter(|_| by_exit).map(|path| path[2]);
         self.circmgr.retire(circuit);

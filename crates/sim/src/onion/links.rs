@@ -99,7 +99,8 @@ struct Link {
     reader: Reader,
     /// Maximum bytes of content in the records that are sent.
     content: usize,
-    /// Whether the core has cells to send over this link.
+    /// Whether the core (the protocol state of the relay or client) has cells to send over this
+    /// link.
     wants: bool,
     /// Time at which the free room in the TCP connection was last determined (KIST).
     looked: Option<Time>,

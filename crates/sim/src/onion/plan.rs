@@ -43,7 +43,7 @@ pub struct NetworkPlan {
     pub network: u64,
     /// Rates of the hosts' lines.
     pub rates: LineRates,
-    /// Maximum time for which a packet waits in the queue of a line.
+    /// Maximum time for which a packet waits in the queue of an access line.
     pub queue: Duration,
     /// One-way delays between hosts, in nanoseconds.
     pub delays: QuantileTable,
@@ -184,7 +184,7 @@ impl NetworkPlan {
         Some((sample, sample.consensus.draw(self.relays + self.exits, self.network)))
     }
 
-    /// Returns the rate of each relay's line. Relays that are not exits come first.
+    /// Returns the rate of the access line of each relay. Relays that are not exits come first.
     fn relay_rates(&self) -> Vec<NonZeroU64> {
         let rates = &self.rates;
         if let Some((_, relays)) = self.sampled().filter(|(sample, _)| sample.lines_by_weight) {

@@ -203,7 +203,7 @@ impl RelayHost {
         }
     }
 
-    /// Executes the outputs of the relay's core until there are none.
+    /// Executes the outputs of the relay's core (its protocol state) until no output is left.
     fn execute(&mut self, io: &mut Io<'_>) {
         let RelayHost { core, links, exits, violations, .. } = self;
         while let Some(output) = core.poll(io.now) {

@@ -10,8 +10,8 @@ use anabranch_onion::wire::netdoc::Flags;
 use digest::Digest;
 use rand::RngExt;
 
-/// Minimum rate of a sampled relay's line, in bits per second. It is also the minimum in the rate
-/// tables.
+/// Minimum rate of a sampled relay's access line, in bits per second. It is also the minimum in
+/// the rate tables.
 const LEAST_RATE: u64 = 128_000;
 /// Number of classes of relays. The flags Exit and Guard, each present or absent, determine a
 /// relay's class.

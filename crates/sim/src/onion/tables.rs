@@ -31,8 +31,8 @@ impl QuantileTable {
         QuantileTable { values: Arc::new([value]) }
     }
 
-    /// Parses a text with one value per line, each multiplied by `unit`. Lines that begin with `#`
-    /// are comments.
+    /// Parses a text with one value in each line of text. Each value is multiplied by `unit`.
+    /// Lines that begin with `#` are comments.
     fn read(text: &str, unit: u64) -> QuantileTable {
         let lines = text.lines().filter(|line| !line.starts_with('#'));
         let values = lines.map(|line| line.parse::<u64>().expect("the crate's tables are numbers"));
@@ -110,7 +110,8 @@ pub fn planetlab_delays() -> QuantileTable {
     QuantileTable::read(include_str!("../../data/planetlab.txt"), 1_000)
 }
 
-/// Draws the rate of the line of host `entity`, in bits per second, with the seed `network`.
+/// Draws the rate of the access line of the host with the number `entity`, in bits per second,
+/// with the seed `network`.
 pub(super) fn rate(
     table: &QuantileTable,
     (network, entity): (u64, usize),

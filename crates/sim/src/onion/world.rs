@@ -117,7 +117,7 @@ pub struct Scenario {
     pub servers: Vec<HostSettings>,
     /// Settings of each client.
     pub clients: Vec<ClientHostSettings>,
-    /// Latencies of the core network between all lines.
+    /// Latencies of the core network, which connects all access lines.
     pub latencies: Latencies,
 }
 

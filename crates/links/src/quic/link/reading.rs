@@ -79,7 +79,7 @@ impl QuicLink {
     }
 }
 
-/// Result of passing bytes to a lane.
+/// Result of passing received bytes to a lane (the order domain of one circuit).
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Fed {
     /// The lane has consumed all bytes.

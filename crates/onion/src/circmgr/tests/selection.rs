@@ -32,7 +32,7 @@ impl World {
     }
 }
 
-/// Returns a client with two unused circuits, the older one first, that took these times to build.
+/// Returns a client with two unused circuits, the older one first. Building them took these times.
 fn with_two(selection: Selection, times: [Built; 2]) -> (World, [CircuitKey; 2]) {
     let mut world = World::new();
     world.circmgr.set_selection(selection);

@@ -202,7 +202,8 @@ fn the_window_has_the_edges_of_the_specification() {
     assert_eq!(arrivals.accept(50_000 + 65_536), Ok(()));
 }
 
-/// Sets the counters of the client and the replay windows of the relays to just before `counter`.
+/// Sets the counters of the client, and the replay windows of the relays, to the value just before
+/// `counter`.
 fn move_to(counter: u32, (client, relays): (&mut LossyClient, &mut [LossyRelay])) {
     client.sent.next = counter.into();
     for relay in relays {

@@ -125,7 +125,7 @@ pub(super) trait Carrier {
     /// there is none.
     fn next_news(&mut self, now: Time, give: &mut dyn FnMut(LinkId, &[u8])) -> Option<LinkEvent>;
 
-    /// Notes that the core has something to send on `link`.
+    /// Notes that the core (the protocol state of the client or relay) has data to send on `link`.
     fn wants(&mut self, link: LinkId);
 
     /// Sends the core's data on `link` as far as there is room. `fetch` takes the data from the
@@ -187,7 +187,7 @@ pub(super) trait Carrier {
     fn write_lossy(&mut self, _now: Time, _link: LinkId, _cells: &[u8]) {}
 }
 
-/// All carriers of one core.
+/// All carriers of the links of one core (the protocol state of a client or relay).
 pub(super) struct Carriers {
     pub(super) tcp: TcpLinks,
     /// Carrier of QUIC links; `None` if they are disabled.

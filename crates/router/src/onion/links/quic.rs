@@ -1,5 +1,5 @@
-//! QUIC links of one core (`docs/spec/quic-links.md`), and the UDP sockets for incoming and
-//! outgoing links.
+//! QUIC links of one core, the protocol state of a client or relay (`docs/spec/quic-links.md`).
+//! Also the UDP sockets for incoming and outgoing links.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -158,7 +158,7 @@ struct QuicConn {
     broken: bool,
     /// Whether the link has ended although neither end closed it.
     lost: bool,
-    /// Whether the core has something to send.
+    /// Whether the core (the protocol state of the client or relay) has data to send.
     wants: bool,
     /// Whether the link will be closed once the core's data is sent.
     closing: bool,
@@ -166,7 +166,7 @@ struct QuicConn {
     lossy_dropped: u64,
 }
 
-/// Carrier of a core's QUIC links.
+/// Carrier of the QUIC links of one core (the protocol state of a client or relay).
 pub(in crate::onion) struct QuicLinks {
     context: Context,
     linking: QuicLinking,

@@ -99,7 +99,7 @@ pub(in crate::onion) struct SiblingLink {
     /// Whether this shard is the first end of the link. The first end is the shard with the lower
     /// index.
     pub(in crate::onion) first: bool,
-    /// Index of the other shard.
+    /// Index of the other shard (thread of the relay).
     pub(in crate::onion) shard: usize,
 }
 
@@ -156,7 +156,7 @@ struct Other {
     into: RingEnd<Consumer<u8>>,
     /// Bytes that were fetched from the core and are not in the ring buffer yet.
     rest: Vec<u8>,
-    /// Whether the core has more to send.
+    /// Whether the core (the protocol state of the relay) has more data to send.
     wants: bool,
 }
 
@@ -205,28 +205,29 @@ fn way() -> (RingEnd<Producer<u8>>, RingEnd<Consumer<u8>>) {
     (RingEnd { ring: writer, full: Arc::clone(&full) }, RingEnd { ring: reader, full })
 }
 
-/// Returns the link to the shard `shard`.
+/// Returns the link to the shard (thread of the relay) with the index `shard`.
 fn sibling(shard: usize) -> LinkId {
     LinkId::new(CARRIER, shard as u64)
 }
 
 impl Siblings {
-    /// Returns the waker of this shard, which other shards signal.
+    /// Returns the waker of this shard (thread). Other shards use it to signal this shard.
     pub(in crate::onion) fn bell(&self) -> &Arc<Bell> {
         &self.rings.bell
     }
 
-    /// Returns the index of this shard.
+    /// Returns the index of this shard (thread of the relay).
     pub(in crate::onion) fn shard(&self) -> usize {
         self.rings.shard
     }
 
-    /// Returns the table of introduction and rendezvous points that all shards share.
+    /// Returns the table of introduction and rendezvous points that all shards (threads of the
+    /// relay) share.
     pub(in crate::onion) fn points(&self) -> Box<dyn PointTable> {
         Box::new(Shared(Arc::clone(&self.points)))
     }
 
-    /// Returns the table of sets of circuits that all shards share.
+    /// Returns the table of sets of circuits that all shards (threads of the relay) share.
     pub(in crate::onion) fn sets(&self) -> Box<dyn SetTable> {
         Box::new(Shared(Arc::clone(&self.sets)))
     }
@@ -245,12 +246,12 @@ impl Rings {
         self.others.insert(sibling(shard), other);
     }
 
-    /// Returns the waker of this shard, which other shards signal.
+    /// Returns the waker of this shard (thread). Other shards use it to signal this shard.
     pub(in crate::onion) fn bell(&self) -> &Bell {
         &self.bell
     }
 
-    /// Returns the links to the other shards.
+    /// Returns the links to the other shards (threads of the relay).
     pub(in crate::onion) fn links(&self) -> Vec<SiblingLink> {
         let own = sibling(self.shard);
         let link = |link: &LinkId| SiblingLink {
@@ -353,7 +354,7 @@ impl ShardClaims {
         }
     }
 
-    /// Records that the link `by` was opened in place of `link`.
+    /// Records in the table that the link `by` was opened in place of `link`.
     pub(in crate::onion) fn replaced(&mut self, link: LinkId, by: LinkId) {
         if let Some(neighbour) = self.counted.remove(&link) {
             self.counted.insert(by, neighbour);

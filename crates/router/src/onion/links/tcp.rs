@@ -152,7 +152,8 @@ impl TcpLinks {
         &self.context
     }
 
-    /// Sets whether cells wait in the core until the kernel has room.
+    /// Sets whether cells wait in the core (the protocol state of the client or relay) until the
+    /// kernel has room.
     pub(in crate::onion) fn wait_for_room(&mut self, by_room: bool) {
         self.by_room = by_room;
     }
