@@ -152,7 +152,7 @@ impl Stack {
         self.sockets.get_mut(conn.0 as usize)?.as_deref_mut()
     }
 
-    /// Marks a connection as one that may have something to send.
+    /// Marks a connection that may have something to send.
     fn mark(&mut self, conn: ConnId) {
         if let Some(socket) = self.socket(conn).filter(|socket| !socket.is_dirty) {
             socket.is_dirty = true;

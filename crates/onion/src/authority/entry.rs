@@ -52,6 +52,7 @@ pub(super) struct Entry {
     /// The relay's bandwidth in kilobytes per second, and whether it was measured.
     pub(super) weight: (u32, bool),
     /// The time since which the descriptor has been outdated, in seconds of a monotonic clock.
+    /// `None` if it is not outdated.
     pub(super) dated: Option<u64>,
 }
 

@@ -1,5 +1,6 @@
-//! The order in which relays are probed. Anybody can publish any number of relays that do not
-//! exist, and each costs a slow probe. Running relays are therefore probed before all others.
+//! The order in which relays are probed. Anybody can publish descriptors of any number of relays
+//! that do not exist. Each such relay costs a probe that takes long to fail. Running relays are
+//! therefore probed before all others.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -36,7 +36,7 @@ pub struct Probe {
 /// An action for the driver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Output {
-    /// An action on a link. The driver must limit the duration of connection attempts.
+    /// An action on a link. The driver must limit the time that connection attempts take.
     Link(LinkOutput),
     /// A probe has finished.
     Probed {

@@ -372,8 +372,8 @@ impl RouterList {
         }
     }
 
-    /// Updates the time of a relay's next probe. A relay that has answered no longer counts against
-    /// the limits for unknown ones.
+    /// Updates the time of a relay's next probe. Once a relay has answered, it no longer counts
+    /// against the limits for relays that have never answered.
     fn note(&mut self, now: u64, id: &[u8; 20]) {
         let Some(entry) = self.entries.get(id) else { return };
         self.probe_queue.put(*id, entry.probe_state(now, self.reach), entry.due(now, self.reach));

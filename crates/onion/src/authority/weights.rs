@@ -110,7 +110,7 @@ impl Weights {
     }
 }
 
-/// Computes the weights of case 1, in which neither guards nor exits are scarce.
+/// Computes the weights of case 1 in dir-spec 3.8.3, in which neither guards nor exits are scarce.
 fn neither_scarce(g: i64, m: i64, e: i64) -> Weights {
     let third = SCALE / 3;
     let ee = SCALE * (e + g + m) / (3 * e);
@@ -118,7 +118,7 @@ fn neither_scarce(g: i64, m: i64, e: i64) -> Weights {
     Weights { gd: third, ed: third, md: third, ee, me: SCALE - ee, mg, gg: SCALE - mg }
 }
 
-/// Computes the weights of case 2, in which guards and exits are both scarce.
+/// Computes the weights of case 2 in dir-spec 3.8.3, in which guards and exits are both scarce.
 fn both_scarce(g: i64, m: i64, e: i64, d: i64, third: i64) -> Weights {
     let full = Weights { gg: SCALE, ee: SCALE, ..Weights::default() };
     if g.min(e) + d < g.max(e) {
@@ -143,7 +143,7 @@ fn both_scarce(g: i64, m: i64, e: i64, d: i64, third: i64) -> Weights {
     Weights { ed, md, gd: SCALE - ed - md, ..full }
 }
 
-/// Computes the weights of case 3 in which guards are scarce.
+/// Computes the weights of case 3 in dir-spec 3.8.3, if guards are scarce.
 fn guards_scarce(g: i64, m: i64, e: i64, d: i64, third: i64) -> Weights {
     if g + d < third {
         let me = if e < m { 0 } else { SCALE * (e - m) / (2 * e) };
@@ -155,7 +155,7 @@ fn guards_scarce(g: i64, m: i64, e: i64, d: i64, third: i64) -> Weights {
     Weights { gg: SCALE, gd, mg: 0, ee, me: SCALE - ee, md: rest, ed: rest }
 }
 
-/// Computes the weights of case 3 in which exits are scarce.
+/// Computes the weights of case 3 in dir-spec 3.8.3, if exits are scarce.
 fn exits_scarce(g: i64, m: i64, e: i64, d: i64, third: i64) -> Weights {
     if e + d < third {
         let mg = if g < m { 0 } else { SCALE * (g - m) / (2 * g) };

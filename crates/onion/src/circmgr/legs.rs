@@ -308,8 +308,8 @@ impl CircuitManager {
     }
 
     /// Notes that the circuit `key` cannot be linked to a set. The circuit is dropped in three
-    /// cases: it was meant as a further leg, as the first leg of a set that joins at a middle
-    /// relay, or as the new circuit of a set that lost all its circuits.
+    /// cases. It was meant as a further leg; or it was meant as the first leg of a set that joins
+    /// at a middle relay; or it was the new circuit of a set that lost all its circuits.
     pub fn not_linked(&mut self, key: CircuitKey) {
         let Some(circuit) = self.circuits.get_mut(&key) else { return };
         (circuit.leg.linking, circuit.leg.alone) = (false, true);

@@ -67,8 +67,8 @@ impl Cache {
         self.certs = certs;
     }
 
-    /// Stores the certificates of the authority that runs this cache. The newest one is its current
-    /// certificate.
+    /// Stores the certificates of the authority that runs this cache. The newest certificate is
+    /// its current certificate.
     pub fn own_certs(&mut self, certs: Vec<AuthorityCert>) {
         let newest = certs.iter().max_by_key(|cert| cert.holds());
         self.own_cert = newest.map(AuthorityCert::keys);

@@ -199,7 +199,8 @@ pub struct Directory {
     bridges: Option<AskedBridges>,
     under_way: Vec<Job>,
     next_number: u64,
-    /// Number of consecutive failures, which determines the next pause and the source.
+    /// Number of consecutive failures. It determines the next pause and the source of the next
+    /// request.
     failures: u32,
     /// Number of consecutive failures to reach authorities over circuits.
     unlinked: u32,

@@ -108,7 +108,7 @@ struct Held {
     bytes: usize,
 }
 
-/// The state of a mirror: which documents it has, and which are missing.
+/// The state of a mirror: the documents that it has, and the documents that are missing.
 #[derive(Debug, Default)]
 pub struct Mirror {
     authorities: Vec<[u8; 20]>,

@@ -29,7 +29,8 @@ pub struct TimeoutParams {
     /// `cbtnummodes`: number of histogram bins, those with the most build times, from which the
     /// start of the distribution is estimated.
     pub modes: usize,
-    /// `cbtrecentcount`: number of recent circuits that are checked for a change of network.
+    /// `cbtrecentcount`: number of recent circuits that are checked in order to detect a change of
+    /// the client's network.
     pub recent: usize,
     /// `cbtmaxtimeouts`: number of timeouts among the recent circuits after which all learnt build
     /// times are discarded.

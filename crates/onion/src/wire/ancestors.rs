@@ -41,7 +41,8 @@ pub struct AncestorLink {
 
 impl AncestorLink {
     /// Parses the data of LINK or LINKED. Returns `None` if the data is truncated, has an unknown
-    /// version or design, or if the text is too long or not UTF-8. Further bytes are ignored.
+    /// version or design, or if its text is too long or not UTF-8. Bytes after the text are
+    /// ignored.
     #[must_use]
     pub fn read(data: &[u8]) -> Option<AncestorLink> {
         let (&[version, design], rest) = data.split_first_chunk()?;

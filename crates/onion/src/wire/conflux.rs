@@ -1,5 +1,5 @@
-//! Messages that link circuits to a set, and that announce a change of the circuit on which a
-//! sender sends (proposal 329, as in C tor and Arti).
+//! Messages that link circuits to a set, and messages that announce that a sender changes to
+//! another circuit of the set (proposal 329, as in C tor and Arti).
 //!
 //! All four messages have no stream ID: they are addressed to the last hop, or sent by it. LINK
 //! and LINKED have the same layout; LINKED_ACK has no data.
@@ -111,8 +111,8 @@ pub struct ConfluxLink {
 
 impl ConfluxLink {
     /// Parses the data of LINK or LINKED. Returns `None` if the data is truncated, or has an
-    /// unknown version or preference. C tor closes the circuit in each of these cases. Further
-    /// bytes are ignored.
+    /// unknown version or preference. C tor closes the circuit in each of these cases. Bytes after
+    /// the last field are ignored.
     #[must_use]
     pub fn read(data: &[u8]) -> Option<ConfluxLink> {
         let (&[version], rest) = data.split_first_chunk()?;

@@ -205,7 +205,7 @@ impl AuthorityCert {
 /// The reason why a document is rejected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DocumentError {
-    /// The document is longer than any valid one. Contains its length.
+    /// The document is longer than any valid document. Contains its length in bytes.
     TooLong(usize),
     /// The document's format is invalid, or the document is truncated. Contains the parser's
     /// message.

@@ -8,7 +8,8 @@ use super::*;
 type Built = (u64, u64);
 
 impl World {
-    /// Completes a circuit that was begun at `begun`, at the times `built`.
+    /// Completes a circuit that was begun at `begun`. `built` contains the times of its last two
+    /// steps, counted from then.
     fn complete(&mut self, begun: Time, key: CircuitKey, built: Built) {
         let after = |ms| begun + Duration::from_millis(ms);
         self.circmgr.extended(after(built.0), key, 2);

@@ -57,7 +57,7 @@ impl ServerStation {
     }
 
     /// Drops the wire (TCP connection) to the site that was opened for the peer with the wire
-    /// `wire`, because the peer is gone or is a client of ours.
+    /// `wire`. The caller calls this because the peer is gone or is a client of ours.
     pub(super) fn recall(&mut self, wire: u64) {
         if let Some(early) = self.site_connections.take_early(wire) {
             self.wires.drop_now(early.wire);
