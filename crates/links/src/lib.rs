@@ -1,22 +1,24 @@
 //! OR links, which carry cells between two neighbours. Each is a core: a state machine without I/O.
 //!
-//! A link turns plain bytes from the channel above it into bytes for the network below it, and
-//! received bytes into plain ones. The caller passes the time and asks when to call again.
+//! A link turns plain bytes from the channel above it into bytes for the network, and received
+//! bytes into plain bytes. The caller passes the time and asks when it must call again.
 //! [`Promises`] lists what a link guarantees for its cells. A channel refuses a link that may lose
 //! or reorder cells, unless both ends number their cells.
 //!
 //! [`Link`] is the interface that all kinds of links implement. A link over a byte stream is a
-//! [`StreamLink`]; [`StreamFamily`] describes a kind of these. Links over datagrams share an
-//! endpoint.
+//! [`StreamLink`], and [`StreamFamily`] describes a kind of such links. Links over datagrams share
+//! an endpoint.
 //!
 //! * [`tls`]: TLS 1.2 and 1.3 over a byte stream, as C tor speaks it. Cells arrive in order and
-//!   reliably.
-//! * [`quic`]: QUIC with one stream per lane. Cells are ordered within a lane, and no lane waits
-//!   for another.
-//! * [`utls`]: turns a TLS link into an unordered one, by opening records that arrive out of order.
+//! reliably.
+//! * [`quic`]: QUIC with one stream per lane. A lane is the order domain of one circuit in a link:
+//!   cells are ordered within a lane, and no lane waits for another.
+//! * [`utls`]: turns a TLS link into an unordered link, by decrypting records that arrive out of
+//!   order.
 //!
 //! Two rules of this project's cores do not apply to links, because the TLS library draws its own
-//! random numbers and reads a clock. A simulation replaces a link by a modelled pipe of records.
+//! random numbers and reads a clock. A simulation therefore uses a modelled pipe of records in
+//! place of a link.
 //!
 //! The design and its reasons: `docs/design/links.md`.
 
@@ -35,21 +37,21 @@ pub use utls::EarlyCounts;
 /// Guarantees of a link for the bytes that it transfers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Promises {
-    /// Whether all bytes arrive, until the link ends, in the order in which they were written.
-    /// Otherwise records of `record` bytes arrive whole, but in any order.
+    /// Whether all bytes arrive in the order in which they were written, as long as the link is
+    /// open. If false, records of `record` bytes arrive complete, but in any order.
     pub whole: bool,
-    /// Whether each lane has its own order, so that it does not wait for another lane. Otherwise
-    /// all bytes share one order.
+    /// Whether bytes are ordered only within each lane (the order domain of one circuit in a
+    /// link), so that no lane waits for another. If false, all bytes share one order.
     pub lanes: bool,
-    /// Maximum plain bytes in one record (or datagram). Writes of about this size are the
-    /// cheapest.
+    /// Maximum plain bytes in one record or datagram. Writes of about this size need the least
+    /// overhead.
     pub record: usize,
 }
 
 /// Life cycle state of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// The peers agree on keys. Bytes written meanwhile are queued.
+    /// The two ends agree on keys. Bytes that are written in the meantime are queued.
     Handshaking,
     /// Data can be sent and received.
     Open,
@@ -77,22 +79,22 @@ impl fmt::Display for Fault {
 
 impl std::error::Error for Fault {}
 
-/// A violation of the link's protocol by the peer, or an alert of the peer.
+/// A violation of the link's protocol by the peer, or an alert that the peer sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PeerFault {
     /// Kind of the fault.
     pub kind: PeerFaultKind,
-    /// Description by the code that detected the fault, usually the TLS or QUIC library.
+    /// Description by the code that detected the fault. This is usually the TLS or QUIC library.
     pub what: String,
 }
 
-/// Kinds of faults. Each kind has its own counter or message.
+/// Kinds of faults. Each kind is counted or reported separately.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PeerFaultKind {
-    /// The peer sent an alert: it received something invalid, which this end sent or somebody on
-    /// the path changed.
+    /// The peer sent an alert because it received something invalid. Either this end sent that, or
+    /// somebody on the path changed it.
     Alert,
-    /// A record failed to decrypt: a record was changed, duplicated or dropped on the path.
+    /// A record could not be decrypted: a record was changed, duplicated or dropped on the path.
     Unopened,
     /// A record's length differs from the agreed length.
     Length,
@@ -117,7 +119,7 @@ impl PeerFault {
     }
 }
 
-/// A link to one neighbour, with the operations of all kinds of links.
+/// A link to one neighbouring relay or client, with the operations that all types of links have.
 ///
 /// The owner obtains received bytes with [`Link::read`] and writes whole cells with
 /// [`Link::write`].
@@ -128,27 +130,27 @@ pub trait Link {
     /// Returns the link's life cycle state.
     fn state(&self) -> State;
 
-    /// Appends to `into` all plain bytes that have arrived, and returns how many these are.
+    /// Appends to `into` all plain bytes that have arrived, and returns the number of these bytes.
     ///
     /// # Errors
     /// [`Fault::Peer`]: the link is over. Some links report faults earlier
     /// ([`StreamLink::receive`]).
     fn read(&mut self, into: &mut Vec<u8>) -> Result<usize, Fault>;
 
-    /// Accepts plain bytes to send to the peer. Cells that are passed in one call may share a
-    /// record.
+    /// Accepts plain bytes to send to the peer. Cells that are passed in one call may be sent in
+    /// the same record.
     ///
     /// # Errors
-    /// [`Fault::Misuse`] after [`Link::close`], and for data that this link does not accept, or
-    /// does not accept yet.
+    /// [`Fault::Misuse`] after [`Link::close`], and for data that this link does not accept in its
+    /// present state.
     fn write(&mut self, plain: &[u8]) -> Result<(), Fault>;
 
     /// Returns the DER form of the peer's certificate, once the handshake is done. If the peer is
     /// a client, returns `None`: like C tor, we do not ask clients for a certificate.
     fn peer_certificate(&self) -> Option<&[u8]>;
 
-    /// Returns the DER form of the certificate that we present as a server: a type 5 certificate
-    /// in CERTS names its SHA-256 digest.
+    /// Returns the DER form of the certificate that we present as a server. The type 5 certificate
+    /// in a CERTS cell contains the SHA-256 digest of this certificate.
     fn own_certificate(&self) -> &[u8];
 
     /// Returns 32 bytes of keying material of this connection (RFC 5705). Both sides compute the
@@ -158,8 +160,8 @@ pub trait Link {
     /// [`Fault::Misuse`] before the handshake is done.
     fn export(&self, label: &[u8], context: &[u8]) -> Result<[u8; 32], Fault>;
 
-    /// Releases buffers that grew in a burst, and returns the number of bytes released. The owner
-    /// calls it when the link has recently transferred little.
+    /// Releases buffers that grew in a burst of traffic, and returns the number of bytes released.
+    /// The owner calls it when the link has recently transferred little.
     fn rest(&mut self) -> usize;
 
     /// Closes the link, and notifies the peer that no more data follows.
@@ -186,46 +188,48 @@ pub trait StreamLink: Link {
     /// `None` if no such call is needed.
     fn next_timeout(&self) -> Option<Time>;
 
-    /// Returns the link as [`EarlyRecords`]; `None` if it cannot open records before their turn.
+    /// Returns the link as [`EarlyRecords`]; `None` if it cannot decrypt records before earlier
+    /// ones have arrived.
     fn early_records(&self) -> Option<&dyn EarlyRecords> {
         None
     }
 
-    /// Returns the link as a mutable [`EarlyRecords`]; `None` if it cannot open records before
-    /// their turn.
+    /// Returns the link as a mutable [`EarlyRecords`]; `None` if it cannot decrypt records before
+    /// earlier ones have arrived.
     fn early_records_mut(&mut self) -> Option<&mut dyn EarlyRecords> {
         None
     }
 }
 
-/// A link that can be made unordered: its records are opened before their turn ([`utls`]).
+/// A link that can be made unordered: its records are then decrypted even before earlier records
+/// have arrived ([`utls`]).
 pub trait EarlyRecords: StreamLink {
     /// Returns whether [`EarlyRecords::unorder`] can be called once the link is open.
     fn can_be_unordered(&self) -> bool;
 
-    /// Makes the link unordered. Each later record, in both directions, has `content` bytes of
-    /// content. Records that [`EarlyRecords::receive_early`] completes are delivered before records
-    /// that were sent earlier but have not arrived.
+    /// Makes the link unordered. From now on every record, in both directions, has `content` bytes
+    /// of content. Records that [`EarlyRecords::receive_early`] completes are delivered at once,
+    /// even if earlier records have not arrived.
     ///
     /// # Errors
     /// [`Fault::Misuse`] if the link cannot be unordered.
     fn unorder(&mut self, now: Time, content: usize) -> Result<(), Fault>;
 
-    /// Processes bytes of the peer's stream that begin at `offset` in the stream, before the stream
-    /// delivers them. They come from a tap: a capture of the connection's TCP segments ([`utls`]).
-    /// They may be changed, forged or duplicated. The caller also passes the stream's own bytes to
-    /// [`StreamLink::receive`]. An ordered link ignores bytes from a tap.
+    /// Processes bytes of the peer's stream that begin at `offset` in the stream, before the
+    /// stream delivers them. The bytes come from a tap: a capture of the connection's TCP segments
+    /// ([`utls`]). The bytes may be changed, forged or duplicated. The caller also passes the
+    /// stream's own bytes to [`StreamLink::receive`]. An ordered link ignores bytes from a tap.
     fn receive_early(&mut self, now: Time, offset: u64, bytes: &[u8]);
 
-    /// Returns the counts of records that were opened before their turn; `None` if the link is
-    /// ordered.
+    /// Returns the counts of records that were decrypted before earlier records had arrived;
+    /// `None` if the link is ordered.
     fn early_counts(&self) -> Option<EarlyCounts>;
 }
 
 /// A new link, or the error that prevented it.
 pub type MadeLink = Result<Box<dyn StreamLink + Send>, tls::SetupError>;
 
-/// A kind of link over a byte stream, as users choose it.
+/// A type of link over a byte stream that users can choose by name.
 #[derive(Debug)]
 pub struct StreamFamily {
     /// Name that users enter.
@@ -251,13 +255,13 @@ impl Default for &StreamFamily {
 }
 
 impl StreamFamily {
-    /// All kinds of links over a byte stream; the first is the default.
+    /// All types of links over a byte stream; the first is the default.
     #[rustfmt::skip]
     pub const ALL: &[&StreamFamily] = &[
         &tls::FAMILY,
     ];
 
-    /// Returns the kind with the name `name`; `None` if there is none.
+    /// Returns the type of link with the name `name`; `None` if there is none.
     #[must_use]
     pub fn named(name: &str) -> Option<&'static StreamFamily> {
         StreamFamily::ALL.iter().find(|family| family.name == name).copied()

@@ -1,4 +1,4 @@
-//! Bulk transfers from one host to another, which are the simulator's own benchmark.
+//! Bulk transfers from one host to another. They are the benchmark of the simulator itself.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU64;
@@ -13,34 +13,34 @@ use crate::{
 
 /// Port of the receiving host.
 const PORT: u16 = 5001;
-/// Maximum unsent bytes that a sender keeps in a connection's send buffer.
+/// Maximum unsent bytes that a sender writes to the send buffer of a connection.
 const AHEAD: u32 = 64 << 10;
 
-/// A benchmark of several connections from one host to another. Both hosts have an access line of
-/// the same kind.
+/// A benchmark of several connections from one host to another. The access lines of both hosts
+/// have the same rate and queue.
 #[derive(Clone, Debug)]
 pub struct Flows {
     /// Number of connections, which begin one after another.
     pub count: u32,
     /// Time between the starts of consecutive connections.
     pub apart: Duration,
-    /// Rate of both hosts' lines, in bits per second.
+    /// Rate of the access lines of both hosts, in bits per second.
     pub rate: NonZeroU64,
-    /// Size of each line's queue, in bytes.
+    /// Size in bytes of the queue of each access line.
     pub queue: usize,
-    /// Share of packets that are lost on the receiver's line, in `0.0..=1.0`.
+    /// Share of packets that are lost on the receiver's access line, in `0.0..=1.0`.
     pub loss: f64,
     /// One-way delay of the core network.
     pub delay: Duration,
-    /// Duration of the run.
+    /// Simulated duration of the benchmark.
     pub span: Duration,
     /// The connections' settings.
     pub tcp: Config,
 }
 
 impl Default for Flows {
-    /// Returns four CUBIC connections over lines of 100 Mbit/s and a core network of 10 ms, for 20
-    /// s.
+    /// Returns four CUBIC connections over access lines of 100 Mbit/s and a core network with a
+    /// delay of 10 ms. They send for 20 s.
     fn default() -> Flows {
         Flows {
             count: 4,
@@ -55,15 +55,15 @@ impl Default for Flows {
     }
 }
 
-/// Result of a run of [`Flows`].
+/// Result of a simulation of [`Flows`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcome {
     /// Number of bytes that the receiver has read, by connection.
     pub received: Vec<u64>,
-    /// Number of packets, each counted once for each line that carried it and once for the core
-    /// network.
+    /// Number of packets. Each packet is counted once for each access line that carried it, and
+    /// once for the core network.
     pub packet_hops: u64,
-    /// Hash of all events of the run.
+    /// Hash of all events of the simulation.
     pub hash: u64,
     /// Counters of the sender's connections.
     pub stats: Vec<Stats>,
@@ -76,7 +76,7 @@ impl Outcome {
         self.received.iter().sum::<u64>() as f64 * 8.0 / span.as_secs_f64()
     }
 
-    /// Returns Jain's fairness index of the connections' shares: 1 if all shares are equal.
+    /// Returns Jain's fairness index of the connections' goodputs: 1 if all are equal.
     pub fn fairness(&self) -> f64 {
         let sum = self.received.iter().map(|&bytes| bytes as f64).sum::<f64>();
         let squares = self.received.iter().map(|&bytes| (bytes as f64).powi(2)).sum::<f64>();
@@ -85,7 +85,7 @@ impl Outcome {
 }
 
 impl Flows {
-    /// Runs the transfers, with random numbers from `seed`.
+    /// Simulates the transfers, with random numbers from `seed`.
     pub fn run(&self, seed: u64) -> Outcome {
         let mut simulation = Simulation::new(Latencies::uniform(self.delay), seed);
         let line = LineSettings { rate: self.rate, queue: self.queue, loss: 0.0 };
@@ -124,7 +124,7 @@ fn outcome(simulation: &Simulation<Peer>, hosts: [HostId; 2]) -> Outcome {
 #[derive(Debug)]
 enum Peer {
     Source(Source),
-    /// Receives bytes and counts those read, by connection.
+    /// Receives bytes and counts the bytes read, by connection.
     Sink(BTreeMap<ConnId, u64>),
 }
 

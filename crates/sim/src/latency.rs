@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-/// One-way delays of the core network between places, the points at which access lines join it.
-/// The core has no limit on its rate and loses nothing.
+/// One-way delays of the core network from place to place. A place is a point at which access
+/// lines join the core network. The core network has no limit on its rate and loses nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Latencies {
     places: usize,
-    /// Delays by row: row `a` has the delays from place `a` (a point at which access lines join the
-    /// core).
+    /// Delays by row. Row `a` contains the delays from place `a` (a point at which access lines
+    /// join the core network).
     delays: Vec<Duration>,
 }
 
@@ -17,7 +17,8 @@ pub struct Latencies {
 pub struct NotSquare;
 
 impl Latencies {
-    /// Returns the latencies of a core with one place: the delay between any two hosts is `delay`.
+    /// Returns the latencies of a core network with a single place: the delay between any two
+    /// hosts is `delay`.
     pub fn uniform(delay: Duration) -> Latencies {
         Latencies { places: 1, delays: vec![delay] }
     }

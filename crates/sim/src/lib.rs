@@ -7,15 +7,15 @@
 //!
 //! * [`EventQueue`]: future events, ordered by time, host and counter.
 //! * [`Line`]: one direction of an access line, with its drop-tail queue. [`Latencies`]: the core
-//!   network between the lines.
+//! network between the lines.
 //! * [`Network`]: hosts and packets. [`Stack`]: the TCP connections of a host.
 //! * [`Simulation`]: hosts, each with a [`HostProgram`]. [`TraceHash`]: the hash of all events.
 //! * [`onion`]: relays and clients of the onion network, and web servers.
 //! * [`flows`]: bulk transfers, for measurements of the simulator itself.
 //!
-//! A run depends only on the programs, the settings and the seed. Nothing reads a clock or iterates
-//! over a hash map. All random numbers are from seeded streams. Code draws one only if the settings
-//! need it: a line without random loss draws none.
+//! The events of a simulation depend only on the programs, the settings and the seed. Nothing
+//! reads a clock or iterates over a hash map. All random numbers are from seeded generators. Code
+//! draws a random number only if the settings need it: a line without random loss draws none.
 //!
 //! The design and its reasons: `docs/design/simulator.md`.
 

@@ -8,21 +8,21 @@ use anabranch_multipath::Time;
 use anabranch_multipath::seed::{self, Stream};
 use rand::RngExt;
 
-/// Properties of one direction of a line.
+/// Properties of one direction of a host's access line.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LineSettings {
     /// Rate in bits per second.
     pub rate: NonZeroU64,
-    /// Maximum bytes that wait to be sent or are being sent. A packet that would exceed this is
-    /// dropped, unless the line is idle.
+    /// Maximum number of bytes that wait to be sent or are being sent. A packet that would exceed
+    /// this limit is dropped, unless the line is idle.
     pub queue: usize,
     /// Share of packets that are lost after they have been sent, in `0.0..=1.0`.
     pub loss: f64,
 }
 
 impl LineSettings {
-    /// Returns the settings of a line without random loss. Its queue holds the bytes that the line
-    /// sends in `delay`.
+    /// Returns the settings of an access line without random loss. Its queue has room for the
+    /// bytes that the line sends in `delay`.
     pub fn with_queue(rate: NonZeroU64, delay: Duration) -> LineSettings {
         let bytes = u128::from(rate.get()) * delay.as_nanos() / 8_000_000_000;
         LineSettings { rate, queue: usize::try_from(bytes).unwrap_or(usize::MAX), loss: 0.0 }
@@ -34,7 +34,7 @@ impl LineSettings {
     }
 }
 
-/// The reason why a line dropped a packet.
+/// The reason why an access line dropped a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LineDrop {
     /// The queue was full.
@@ -43,12 +43,12 @@ pub enum LineDrop {
     Lost,
 }
 
-/// Counters of a line.
+/// Counters of one direction of an access line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LineStats {
-    /// Number of packets that the line carried.
+    /// Number of packets that the access line carried.
     pub packets: u64,
-    /// Total bytes of those packets.
+    /// Total bytes of the packets that the line carried.
     pub bytes: u64,
     /// Number of packets for which the queue had no room.
     pub queue_full: u64,
@@ -56,13 +56,13 @@ pub struct LineStats {
     pub lost: u64,
 }
 
-/// One direction of a line: a rate with a drop-tail queue. It behaves like a `netem::Link` with
-/// rate, queue and loss. A line's properties never change, so the time at which a packet leaves is
+/// One direction of an access line: a rate with a drop-tail queue. It behaves like a `netem::Link`
+/// with rate, queue and loss. Its properties never change, so the time at which a packet leaves is
 /// known as soon as the packet is queued.
 #[derive(Debug)]
 pub struct Line {
     settings: LineSettings,
-    /// Random numbers for losses; `None` if the line loses no packets.
+    /// Generator of random numbers for losses; `None` if the line loses no packets.
     dice: Option<Stream>,
     /// Time at which the last queued packet has been sent completely.
     free: Time,
@@ -73,8 +73,8 @@ pub struct Line {
 }
 
 impl Line {
-    /// Creates one direction of a line. The random numbers for its losses depend on `seed` and on
-    /// `entity`, the number of this direction.
+    /// Creates one direction of an access line. The random numbers for its losses depend on `seed`
+    /// and on `entity`, the number of this direction.
     pub fn new(settings: LineSettings, seed: u64, entity: u64) -> Line {
         Line {
             settings,
@@ -183,8 +183,8 @@ mod tests {
         assert_eq!(line.backlog(Time::ZERO), 20_000_000);
     }
 
-    /// Sends random packets through a line and through a `netem::Link` with the same settings, and
-    /// compares the results.
+    /// Sends random packets through a [`Line`] and through a `netem::Link` with the same settings,
+    /// and compares the results.
     #[test]
     fn a_line_does_what_a_netem_link_does() {
         let mut dice = seed::stream(9, 0, "packets");

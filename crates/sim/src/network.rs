@@ -10,19 +10,20 @@ use crate::line::{Line, LineDrop, LineSettings, LineStats};
 use crate::queue::{EventQueue, HostId};
 use crate::trace::{Kind, TraceHash};
 
-/// The access line of a host, and its place in the core network.
+/// The access line of a host, and the place at which it joins the core network.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct HostSettings {
-    /// Properties of the direction from the host to the core network.
+    /// Properties of the access line in the direction from the host to the core network.
     pub up: LineSettings,
-    /// Properties of the direction from the core network to the host.
+    /// Properties of the access line in the direction from the core network to the host.
     pub down: LineSettings,
-    /// Place at which the line joins the core network: a row and column of the [`Latencies`].
+    /// Place at which the host's access line joins the core network: a row and column of the
+    /// [`Latencies`].
     pub place: usize,
 }
 
 impl HostSettings {
-    /// Returns the settings of a host at place 0 whose line has the same properties in both
+    /// Returns the settings of a host at place 0. Its access line has the same properties in both
     /// directions.
     pub fn symmetric(line: LineSettings) -> HostSettings {
         HostSettings { up: line, down: line, place: 0 }
@@ -39,15 +40,15 @@ pub enum Happening<P> {
         /// The packet that arrived.
         packet: P,
     },
-    /// A timer expired that [`Network::set_timer`] had set.
+    /// A timer expired that the host had set with [`Network::set_timer`].
     Timer {
         /// Number of the timer.
         timer: u32,
     },
 }
 
-/// The hosts, their lines, the core network and future events. Packets may be of any type; the
-/// network uses only their length.
+/// The hosts, their access lines, the core network and future events. Packets may be of any type;
+/// the network uses only their length.
 #[derive(Debug)]
 pub struct Network<P> {
     now: Time,
@@ -61,10 +62,10 @@ pub struct Network<P> {
 
 #[derive(Clone, Copy, Debug)]
 enum Event {
-    /// The packet with this number has crossed the core network, and reaches the line to its
-    /// destination.
+    /// The packet with this number has crossed the core network, and reaches the access line of
+    /// its destination.
     Reach(u32),
-    /// The first packet on the host's line has arrived at the host.
+    /// The first packet in transit on the host's line has arrived at the host.
     Deliver,
     Timer(u32),
 }
@@ -74,8 +75,8 @@ struct Access {
     up: Line,
     down: Line,
     place: usize,
-    /// Packets on the line to the host, each with its time of arrival. Only the first packet has
-    /// an event in the queue.
+    /// Packets in transit on the line to the host, each with its time of arrival. Only the first
+    /// packet has an event in the queue.
     incoming: VecDeque<(Time, u32)>,
 }
 
@@ -135,7 +136,7 @@ impl<P> Network<P> {
     /// Adds a host.
     ///
     /// # Panics
-    /// The latencies do not contain the host's place.
+    /// If the latencies do not contain the host's place.
     pub fn add_host(&mut self, settings: HostSettings) -> HostId {
         assert!(settings.place < self.latencies.places(), "place {} of the core", settings.place);
         let host = HostId(self.hosts.len() as u32);
@@ -149,8 +150,8 @@ impl<P> Network<P> {
         host
     }
 
-    /// Returns the current time: that of the last event, or the end of the last [`Network::next`]
-    /// if it returned none.
+    /// Returns the current time. It is the time of the last event, or the argument of the last
+    /// call of [`Network::next`] if that call returned no event.
     pub fn now(&self) -> Time {
         self.now
     }
@@ -160,7 +161,8 @@ impl<P> Network<P> {
         self.trace
     }
 
-    /// Returns the counters of a host's line: first from the host, then to the host.
+    /// Returns the counters of a host's access line: first for the direction from the host, then
+    /// for the direction to the host.
     pub fn stats(&self, host: HostId) -> [LineStats; 2] {
         let access = &self.hosts[host.index()];
         [access.up.stats(), access.down.stats()]
@@ -172,8 +174,8 @@ impl<P> Network<P> {
         self.latencies.between(place(from), place(to))
     }
 
-    /// Sends a packet of `bytes` bytes. It passes both hosts' lines and the core network, and
-    /// arrives unless a line drops it.
+    /// Sends a packet of `bytes` bytes. It passes the access lines of both hosts and the core
+    /// network, and arrives unless a line drops it.
     pub fn send(&mut self, from: HostId, to: HostId, bytes: u16, load: P) {
         let leaves = self.hosts[from.index()].up.push(self.now, bytes);
         match leaves {
@@ -186,8 +188,8 @@ impl<P> Network<P> {
         }
     }
 
-    /// Sets the timer number `timer` of a host to expire at `time`. A host may set the same number
-    /// several times; each setting then expires.
+    /// Sets the timer number `timer` of a host to expire at `time`. A host may set the same timer
+    /// several times; the timer then expires once for each setting.
     pub fn set_timer(&mut self, host: HostId, time: Time, timer: u32) {
         self.queue.push(time.max(self.now), host, Event::Timer(timer));
     }
@@ -215,7 +217,7 @@ impl<P> Network<P> {
         None
     }
 
-    /// Puts a packet that has crossed the core network on the line to its host.
+    /// Puts a packet that has crossed the core network on the access line of its destination.
     fn reach(&mut self, host: HostId, packet: u32) {
         let bytes = self.packets.bytes(packet);
         let access = &mut self.hosts[host.index()];
@@ -273,7 +275,7 @@ mod tests {
         network
     }
 
-    /// Returns the arrivals: (time in microseconds, host, packet).
+    /// Returns the arrived packets: (time in microseconds, host, packet).
     fn arrivals(network: &mut Network<u32>) -> Vec<(u64, u32, u32)> {
         let mut seen = Vec::new();
         while let Some((host, happening)) = network.next(Time::MAX) {

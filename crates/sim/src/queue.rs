@@ -17,12 +17,12 @@ impl HostId {
 }
 
 /// A queue of future events, ordered by time, then by host, then by the order in which they were
-/// pushed for that host. The order of events at different hosts therefore does not depend on which
-/// was pushed first.
+/// added for that host. The order of events at different hosts therefore does not depend on which
+/// event was added first.
 #[derive(Debug)]
 pub struct EventQueue<E> {
     heap: BinaryHeap<Reverse<Entry<E>>>,
-    /// Number of events pushed so far, by host.
+    /// Number of events added so far, by host.
     pushed: Vec<u64>,
 }
 

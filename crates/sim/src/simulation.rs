@@ -12,7 +12,8 @@ use crate::trace::TraceHash;
 
 /// Length of an IPv4 header, in bytes.
 const IP_HEADER: usize = 20;
-/// Number of the timer of a host's program. All other numbers are timers of its connections.
+/// Number that identifies the timer of a host's program. All other timer numbers belong to
+/// connections of the host.
 const PROGRAM_TIMER: u32 = u32::MAX;
 
 /// Length of the headers of IPv4 and UDP, in bytes.
@@ -26,18 +27,18 @@ enum Packet {
     Datagram(Vec<u8>),
 }
 
-/// The UDP datagrams that a host sends.
+/// The UDP datagrams that a host's program has sent.
 #[derive(Debug, Default)]
 pub struct UdpOutbox {
     outgoing: Vec<(HostId, u16, Vec<u8>)>,
 }
 
 impl UdpOutbox {
-    /// Sends `content` to a host. For the simulated lines the datagram has a payload of `bytes`
-    /// bytes, which need not be the length of `content`.
+    /// Sends `content` to a host. The simulated lines treat the datagram as one with a payload of
+    /// `bytes` bytes, which need not be the length of `content`.
     ///
     /// # Panics
-    /// The datagram does not fit into an IP packet.
+    /// If the datagram does not fit into an IP packet.
     pub fn send(&mut self, to: HostId, bytes: usize, content: Vec<u8>) {
         let bytes = u16::try_from(bytes + UDP_HEADERS).expect("a datagram fits into a packet");
         self.outgoing.push((to, bytes, content));
@@ -56,7 +57,8 @@ pub trait HostProgram {
     /// Handles a UDP datagram that another host has sent. A program that expects none ignores it.
     fn datagram(&mut self, _io: &mut Io<'_>, _content: Vec<u8>) {}
 
-    /// Returns the time at which to call [`HostProgram::expire`]; `None` if it need not be called.
+    /// Returns the time at which [`HostProgram::expire`] must be called; `None` if it need not be
+    /// called.
     fn next_timeout(&self) -> Option<Time>;
 
     /// Handles the timeout that [`HostProgram::next_timeout`] has returned.
@@ -72,12 +74,12 @@ pub struct Io<'a> {
     pub host: HostId,
     /// Connections of the host.
     pub tcp: &'a mut Stack,
-    /// Datagrams of the host.
+    /// UDP datagrams that the host sends.
     pub udp: &'a mut UdpOutbox,
 }
 
-/// A simulation of hosts in virtual time, each with a program. A run depends only on the hosts,
-/// their programs, the latencies and the seed.
+/// A simulation of hosts in virtual time. Each host runs a program. The events depend only on the
+/// hosts, their programs, the latencies and the seed.
 #[derive(Debug)]
 pub struct Simulation<P> {
     network: Network<Packet>,
@@ -90,7 +92,7 @@ struct Host<P> {
     tcp: Stack,
     udp: UdpOutbox,
     program: P,
-    /// Time for which the program's timer is set; `None` if it is not set.
+    /// Time for which the timer of the program is set; `None` if it is not set.
     armed: Option<Time>,
 }
 
@@ -103,7 +105,7 @@ impl<P: HostProgram> Simulation<P> {
     /// Adds a host that runs `program`.
     ///
     /// # Panics
-    /// The latencies do not contain the host's place.
+    /// If the latencies do not contain the host's place.
     pub fn add_host(&mut self, settings: HostSettings, tcp: Config, program: P) -> HostId {
         let host = self.network.add_host(settings);
         let tcp = Stack::new(tcp, self.seed, host.0.into());
@@ -137,7 +139,8 @@ impl<P: HostProgram> Simulation<P> {
         self.hosts.iter().map(|host| &host.program)
     }
 
-    /// Returns the counters of a host's line: first from the host, then to the host.
+    /// Returns the counters of a host's access line: first for the direction from the host, then
+    /// for the direction to the host.
     pub fn stats(&self, host: HostId) -> [LineStats; 2] {
         self.network.stats(host)
     }
@@ -149,7 +152,7 @@ impl<P: HostProgram> Simulation<P> {
         done
     }
 
-    /// Runs the simulation until `until`.
+    /// Simulates the hosts until the time `until`.
     pub fn run_until(&mut self, until: Time) {
         while let Some((host, happening)) = self.network.next(until) {
             let now = self.network.now();
@@ -186,7 +189,8 @@ impl<P: HostProgram> Simulation<P> {
         }
     }
 
-    /// Passes events to a host's program, and segments to the network, until there are none.
+    /// Passes events to a host's program, and segments to the network, until no events or segments
+    /// are left.
     fn settle(&mut self, host: HostId) {
         let now = self.network.now();
         loop {

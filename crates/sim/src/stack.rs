@@ -61,12 +61,12 @@ pub struct Stack {
     resets: VecDeque<(HostId, Segment)>,
     /// Connections that may have something to send.
     dirty: VecDeque<ConnId>,
-    /// Timers that the owner has to set: their times and connections.
+    /// Timers that the owner must set, each with its time and connection.
     timers: Vec<(Time, ConnId)>,
     sequence_numbers: Stream,
 }
 
-/// The key of a connection at its host: a four-tuple without the host's own address.
+/// The key of a connection at its host: a TCP four-tuple without the host's address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct FourTuple {
     peer: HostId,
@@ -87,7 +87,8 @@ struct Socket {
     /// Whether [`TcpEvent::Opened`] or [`TcpEvent::Accepted`] has been reported.
     reported: bool,
     is_dirty: bool,
-    /// Time for which the timer is set. A later timeout does not change this.
+    /// Time for which the timer is set. If the timeout moves to a later time, this value does not
+    /// change.
     armed: Option<Time>,
 }
 
@@ -117,7 +118,7 @@ impl Stack {
     /// Opens a connection to `port` of `peer`.
     ///
     /// # Panics
-    /// All 16,384 dynamic ports are in use for connections to that port of the peer.
+    /// If all 16,384 dynamic ports are in use for connections to that port of the peer.
     pub fn connect(&mut self, now: Time, peer: HostId, port: u16) -> ConnId {
         let local = self.free_port(peer, port);
         let ports = Ports { local, remote: port };
@@ -151,7 +152,7 @@ impl Stack {
         self.sockets.get_mut(conn.0 as usize)?.as_deref_mut()
     }
 
-    /// Marks a connection as one that may have something to send.
+    /// Marks a connection that may have something to send.
     fn mark(&mut self, conn: ConnId) {
         if let Some(socket) = self.socket(conn).filter(|socket| !socket.is_dirty) {
             socket.is_dirty = true;
@@ -159,7 +160,8 @@ impl Stack {
         }
     }
 
-    /// Calls `act` on a connection, and marks it, because it may then have something to send.
+    /// Calls `act` with a connection. Then marks the connection, because it may have something to
+    /// send.
     fn with<T: Default>(&mut self, conn: ConnId, act: impl FnOnce(&mut Connection) -> T) -> T {
         let Some(socket) = self.socket(conn) else { return T::default() };
         let done = act(&mut socket.tcp);
@@ -167,8 +169,8 @@ impl Stack {
         done
     }
 
-    /// Appends bytes to the stream of a connection. Returns the number accepted, which is 0 if the
-    /// connection has ended.
+    /// Appends bytes to the stream of a connection. Returns the number of bytes accepted, which is
+    /// 0 if the connection has ended.
     pub fn write(&mut self, conn: ConnId, bytes: &[u8]) -> usize {
         self.with(conn, |tcp| tcp.write(bytes))
     }
@@ -178,13 +180,13 @@ impl Stack {
         self.with(conn, |tcp| tcp.read_all(into));
     }
 
-    /// Moves received bytes of a connection into `into`. Returns their number.
+    /// Moves received bytes of a connection into `into`. Returns the number of bytes moved.
     pub fn read(&mut self, conn: ConnId, into: &mut [u8]) -> usize {
         self.with(conn, |tcp| tcp.read(into))
     }
 
-    /// Returns the next part of a connection's stream that arrived out of order, with its offset.
-    /// There are such parts only if [`Config::early`] is set.
+    /// Returns the next part of a connection's stream that arrived out of order, with its offset
+    /// in the stream. Such parts are kept only if [`Config::early`] is set.
     pub fn early(&mut self, conn: ConnId) -> Option<(u64, Vec<u8>)> {
         self.socket(conn)?.tcp.early()
     }
@@ -249,8 +251,8 @@ impl Stack {
         self.report(conn);
     }
 
-    /// Handles a segment that belongs to no connection. A SYN may open one; other segments are
-    /// refused.
+    /// Handles a segment that belongs to no connection. A SYN may open a new connection; other
+    /// segments are refused.
     fn handle_stranger(&mut self, now: Time, peer: HostId, segment: &Segment) {
         let listens = self.listening.contains(&segment.destination);
         if listens && segment.flags.has(Flags::SYN) {
@@ -325,7 +327,7 @@ impl Stack {
         }
     }
 
-    /// Returns the next timer to set. The owner has to call [`Stack::expire`] at that time.
+    /// Returns the next timer to set. The owner must call [`Stack::expire`] at the returned time.
     pub fn poll_timer(&mut self) -> Option<(Time, ConnId)> {
         self.timers.pop()
     }

@@ -1,23 +1,23 @@
-//! The hash of all events of a run.
+//! The hash of all events of a simulation.
 
 use anabranch_multipath::Time;
 
 use crate::queue::HostId;
 
-/// A hash of a run's events: time, kind, hosts and lengths, but no payload. Runs with and without
-/// relay cryptography can therefore have the same hash.
+/// A hash of the events of a simulation: their times, kinds, hosts and lengths, but no payload.
+/// Simulations with and without encryption of cells can therefore have the same hash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TraceHash {
     hash: u64,
     events: u64,
 }
 
-/// The kind of an event.
+/// The type of an event in the hash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// A packet arrived at its host.
+    /// A packet arrived at its destination host.
     Arrival = 1,
-    /// A packet found no room in a queue.
+    /// A packet was dropped because a queue was full.
     QueueFull = 2,
     /// A packet was lost at random.
     Lost = 3,
@@ -33,7 +33,7 @@ impl Default for TraceHash {
 }
 
 impl TraceHash {
-    /// Adds an event to the hash: its time, kind and host, and two facts about it.
+    /// Adds an event to the hash: its time, kind and host, and two further values.
     pub fn note(&mut self, time: Time, kind: Kind, host: HostId, facts: [u64; 2]) {
         let [first, second] = facts;
         for word in [time.nanos(), u64::from(host.0) << 8 | kind as u64, first, second] {

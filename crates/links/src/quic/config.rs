@@ -18,13 +18,14 @@ use super::socket_index::{SocketIndex, SocketIndexIds};
 use crate::tls::Context;
 use crate::tls::setup::{SetupError, setup};
 
-/// Receive window in bytes, of a connection and of each of its streams. It limits the data that the
-/// library buffers when they overtake a lost datagram.
+/// Receive window in bytes, of a connection and of each of its streams. It limits the data that
+/// the library buffers while earlier data of a lost datagram is missing.
 const WINDOW: u32 = 4 << 20;
 /// Idle timeout of a connection, after which its circuits continue on another link. If UDP becomes
 /// blocked, streams stall for this time.
 const IDLE: Duration = Duration::from_secs(15);
-/// Interval of keep-alive packets on an idle connection: three are sent before `IDLE` ends it.
+/// Interval of keep-alive packets on an idle connection. Three of these packets are sent before
+/// `IDLE` ends the connection.
 const KEEP_ALIVE: Duration = Duration::from_secs(4);
 /// Lifetime of a Retry token.
 const RETRY: Duration = Duration::from_secs(15);
@@ -32,11 +33,11 @@ const RETRY: Duration = Duration::from_secs(15);
 /// Congestion control of a link.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Congestion {
-    /// CUBIC (RFC 9438): slows down at every loss.
+    /// CUBIC (RFC 9438), which reduces the rate at every loss.
     #[default]
     Cubic,
-    /// BBR in the library's version, which the library calls experimental: sends at the estimated
-    /// delivery rate.
+    /// BBR as implemented by the QUIC library, which calls it experimental. It sends at the
+    /// estimated delivery rate.
     Bbr,
 }
 

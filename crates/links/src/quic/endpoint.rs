@@ -22,15 +22,15 @@ use crate::tls::Context;
 use crate::tls::setup::{SetupError, setup};
 use crate::{Link as _, State};
 
-/// Minimum number of pending inbound handshakes at which a new peer must first prove its address
-/// with a Retry (RFC 9000, section 8.1.2).
+/// Number of pending inbound handshakes from which on a new peer must first prove its address by a
+/// Retry (RFC 9000, section 8.1.2).
 const RETRY_FROM: usize = 16;
-/// Maximum number of pending inbound handshakes; further ones are refused.
+/// Maximum number of pending inbound handshakes. Further handshakes are refused.
 const MOST_HALF_OPEN: usize = 1_024;
-/// Maximum number of queued datagrams that belong to no connection (such as Retry); further ones
-/// are dropped.
+/// Maximum number of queued datagrams that belong to no connection, such as Retry. Further
+/// datagrams are dropped.
 const MOST_ANSWERS: usize = 256;
-/// Maximum datagrams in one segmented send.
+/// Maximum number of datagrams in one segmented send.
 const SEGMENTS: usize = 32;
 
 /// Number of a link at its endpoint. Numbers are never reused.
@@ -55,7 +55,7 @@ pub struct EndpointInput<'a> {
     /// The datagram.
     pub arrival: Arrival<'a>,
     /// Decides whether the peer at an address may open a link. It is called once for each inbound
-    /// link. If the peer must prove its address, it is called after that.
+    /// link. If the peer must first prove its address, it is called only after the proof.
     pub admit: &'a mut dyn FnMut(ConnId, SocketAddr) -> bool,
 }
 
@@ -71,22 +71,23 @@ pub enum EndpointOutput {
     /// A datagram for a peer that has no link, and its bytes.
     Answer(Packets, Vec<u8>),
     /// A link whose state may have changed. It may have opened or ended, have data to read or to
-    /// send, or accept more data. The driver services it, and then sends what
+    /// send, or accept more data. The driver first handles this link, and then sends what
     /// [`Endpoint::transmit`] returns.
     Touched(ConnId),
 }
 
-/// Description of one or more datagrams to send; their bytes are in the buffer of the call that
-/// returned it.
+/// Description of one or more datagrams to send. The call that returned this description has put
+/// their bytes into its buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Packets {
-    /// Destination address.
+    /// Destination address of the datagrams.
     pub to: SocketAddr,
     /// Source address, if one is required.
     pub source: Option<IpAddr>,
     /// ECN bits.
     pub ecn: u8,
-    /// Bytes of each datagram; the last may be shorter. 0 means a single datagram.
+    /// Length of each datagram in bytes; the last datagram may be shorter. 0 means a single
+    /// datagram.
     pub stride: usize,
 }
 
@@ -133,7 +134,7 @@ pub struct Endpoint {
     touched: BTreeSet<ConnId>,
     answers: VecDeque<(Packets, Vec<u8>)>,
     last: u64,
-    /// Number of inbound handshakes that are not done.
+    /// Number of inbound handshakes that are not complete.
     half_open: usize,
     counts: EndpointCounts,
 }
@@ -144,14 +145,14 @@ struct Entry {
     due: Option<Time>,
     /// Whether the link's handshake is inbound and incomplete.
     is_half_open: bool,
-    /// Whether the owner has closed the link; only its closing packets are then still sent.
+    /// Whether the owner has closed the link. The endpoint then only sends its closing packets.
     left: bool,
 }
 
 impl Endpoint {
-    /// Returns an endpoint without links. If `takes` is given, peers may open links, and `takes` is
-    /// the index of this endpoint's socket among those of the address. All random choices are
-    /// derived from `seed`, except the TLS library's and the connection IDs.
+    /// Returns an endpoint without links. If `takes` is given, peers may open links, and `takes`
+    /// is the index of this endpoint's socket among the sockets at the same address. All random
+    /// choices are derived from `seed`, except those of the TLS library and the connection IDs.
     ///
     /// # Errors
     /// [`SetupError`] if the library refuses the settings.
@@ -193,7 +194,7 @@ impl Endpoint {
         })
     }
 
-    /// Presents another certificate on later links.
+    /// Sets the certificate that later links present.
     ///
     /// # Errors
     /// [`SetupError`] if the library refuses the settings. The previous certificate then stays in
@@ -209,8 +210,8 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Opens a link to the address `to`. If `begins` is given, the link goes to the socket at `to`
-    /// whose connection IDs begin with this byte.
+    /// Opens a link to the address `to`. If `begins` is given and several sockets share the
+    /// address `to`, the link goes to the socket whose connection IDs begin with this byte.
     ///
     /// # Errors
     /// [`SetupError`] if the address cannot be a destination.
@@ -282,7 +283,7 @@ impl Endpoint {
         }
     }
 
-    /// Services the links whose timers have expired at `now`.
+    /// Handles the expired timers of links at `now`.
     fn expire(&mut self, now: Time) {
         while let Some(&(at, id)) = self.due.first().filter(|(at, _)| *at <= now) {
             self.due.remove(&(at, id));
@@ -311,7 +312,8 @@ impl Endpoint {
         }
     }
 
-    /// Passes events between a connection and the library's endpoint.
+    /// Passes events from a connection to the library's endpoint, and the endpoint's events to the
+    /// connection.
     fn settle(&mut self, id: ConnId) {
         let Some(entry) = self.links.get_mut(&id) else { return };
         while let Some(event) = entry.link.connection.poll_endpoint_events() {
@@ -342,8 +344,8 @@ impl Endpoint {
         self.links.get_mut(&id).filter(|entry| !entry.left).map(|entry| &mut entry.link)
     }
 
-    /// Replaces the content of `into` by datagrams of a link. Returns their description, or `None`
-    /// if the link has none to send.
+    /// Replaces the content of `into` by datagrams that a link must send. Returns their
+    /// description, or `None` if the link has none to send.
     pub fn transmit(&mut self, now: Time, id: ConnId, into: &mut Vec<u8>) -> Option<Packets> {
         into.clear();
         let at = self.epoch.instant(now);
@@ -373,7 +375,7 @@ impl Endpoint {
         }
     }
 
-    /// Closes a link. The owner can no longer access it; its closing packets are still sent.
+    /// Closes a link. The owner can no longer access it, but its closing packets are still sent.
     pub fn close(&mut self, now: Time, id: ConnId) {
         let now = self.epoch.instant(now);
         let Some(entry) = self.links.get_mut(&id) else { return };
@@ -394,7 +396,7 @@ impl Endpoint {
         self.touched.remove(&id);
     }
 
-    /// Returns the number of links, including closing ones.
+    /// Returns the number of links, including links that are being closed.
     #[must_use]
     pub fn len(&self) -> usize {
         self.links.len()
@@ -406,7 +408,7 @@ impl Endpoint {
         self.links.is_empty()
     }
 
-    /// Returns the counters so far.
+    /// Returns the counters since the endpoint was created.
     #[must_use]
     pub fn counts(&self) -> EndpointCounts {
         self.counts

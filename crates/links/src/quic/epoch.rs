@@ -1,4 +1,4 @@
-//! Conversion between the caller's time and the QUIC library's.
+//! Conversion between the caller's time and the time type of the QUIC library.
 
 #![allow(clippy::disallowed_types, reason = "the library counts in `Instant`; ours is its offset")]
 
@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use anabranch_multipath::Time;
 
-/// The library's `Instant` that corresponds to [`Time::ZERO`]. Its value does not matter: only
+/// The library's `Instant` that corresponds to [`Time::ZERO`]. Any value is correct, because only
 /// differences are used.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Epoch(Instant);

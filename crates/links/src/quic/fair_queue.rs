@@ -1,5 +1,6 @@
-//! The lossy units that wait for a link's congestion window. Lanes take turns, and each has its own
-//! CoDel (as in FQ-CoDel, RFC 8290, without its quantum: all units have one length).
+//! The queue of lossy units (cells that may be lost) that wait for a link's congestion window.
+//! Lanes (one for each circuit) take turns, and each lane has a separate CoDel. This is FQ-CoDel
+//! (RFC 8290) without its quantum, as all units have the same length.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -7,25 +8,26 @@ use anabranch_multipath::Time;
 use anabranch_multipath::codel::{Codel, Law, Queue};
 use bytes::Bytes;
 
-/// Maximum number of queued units. It bounds bursts; CoDel keeps a standing queue far shorter.
+/// Maximum number of queued units (cells). It limits bursts; CoDel keeps a permanent queue far
+/// shorter.
 pub(super) const MOST_WAITING: usize = 256;
 
-/// Queued units of one lane.
+/// Queued units (cells) of one lane, which is the order domain of one circuit.
 #[derive(Debug, Default)]
 struct Lane {
     units: VecDeque<(Time, Bytes)>,
     law: Law,
 }
 
-/// The queue of one link.
+/// The queue of lossy units (cells that may be lost) of one link.
 #[derive(Debug, Default)]
 pub(super) struct FairQueue {
     lanes: BTreeMap<u32, Lane>,
-    /// Lanes with units, in the order of their turns.
+    /// Lanes that have queued units, in the order of their turns.
     turns: VecDeque<u32>,
-    /// Number of queued units.
+    /// Number of queued units (cells).
     len: usize,
-    /// Number of units dropped so far.
+    /// Number of units (cells) dropped so far.
     pub(super) dropped: u64,
 }
 
@@ -34,8 +36,9 @@ impl FairQueue {
         self.len == 0
     }
 
-    /// Queues a unit, which begins with the number of its lane (4 bytes). If the queue is full,
-    /// drops the oldest unit of the longest lane (RFC 8290, section 4.1.1).
+    /// Queues a unit (a cell), which begins with the number of its lane (4 bytes). If the queue is
+    /// full, drops the oldest unit of the lane with the most queued units (RFC 8290, section
+    /// 4.1.1).
     pub(super) fn push(&mut self, now: Time, unit: Bytes) {
         if self.len >= MOST_WAITING {
             self.drop_of_longest();
@@ -60,9 +63,9 @@ impl FairQueue {
         }
     }
 
-    /// Removes and returns the next unit, after CoDel has dropped units of its lane. Call this
-    /// function only when the unit can be sent. `together` is the number of units in a datagram:
-    /// CoDel drops nothing while no more units are queued.
+    /// Removes and returns the next unit (cell), after CoDel has dropped units of its lane. Call
+    /// this function only when the unit can be sent. `together` is the number of units that fit
+    /// into a datagram. CoDel drops nothing while at most this number is queued.
     pub(super) fn pop(&mut self, now: Time, together: usize) -> Option<Bytes> {
         let number = self.turns.pop_front()?;
         let lane = self.lanes.get_mut(&number)?;
@@ -80,7 +83,7 @@ impl FairQueue {
         unit
     }
 
-    /// Drops all units.
+    /// Drops all queued units (cells).
     pub(super) fn clear(&mut self) {
         self.dropped += self.len as u64;
         (self.len, self.lanes, self.turns) = <_>::default();

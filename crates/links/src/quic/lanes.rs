@@ -1,4 +1,4 @@
-//! Assignment of streams to lanes.
+//! Assignment of QUIC streams to lanes. A lane is the order domain of one circuit in a link.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -8,7 +8,7 @@ use quinn_proto::StreamId;
 use super::units::{UnitReader, fault};
 use crate::Fault;
 
-/// A stream that has a lane, or will have one.
+/// A QUIC stream that has a lane (the order domain of one circuit), or will have one.
 #[derive(Debug)]
 pub(super) struct Stream {
     pub(super) reader: UnitReader,
@@ -17,24 +17,26 @@ pub(super) struct Stream {
     pub(super) held: Option<Held>,
 }
 
-/// The unit that opens a lane, and the bytes received after it.
+/// The first unit (cell) of a lane, and the bytes received after it.
 #[derive(Debug)]
 pub(super) struct Held {
     pub(super) unit: Vec<u8>,
     pub(super) rest: Vec<u8>,
 }
 
-/// The streams of one link, except the stream of lane 0.
+/// The QUIC streams of one link by their lanes (order domains of circuits), except the stream of
+/// lane 0.
 #[derive(Debug, Default)]
 pub(super) struct Lanes {
     streams: BTreeMap<StreamId, Stream>,
     by_number: BTreeMap<u32, StreamId>,
-    /// Streams that wait for a lane number that another stream, which is being closed, still has.
+    /// Streams that wait for the number of a lane, because the stream that has this number is
+    /// still being closed.
     heirs: BTreeMap<u32, StreamId>,
 }
 
 impl Lanes {
-    /// Returns the stream of `lane`; `None` if it has none.
+    /// Returns the QUIC stream of `lane`; `None` if the lane has none.
     pub(super) fn of(&self, lane: u32) -> Option<StreamId> {
         self.by_number.get(&lane).copied()
     }
@@ -43,7 +45,7 @@ impl Lanes {
         self.streams.get_mut(&stream)
     }
 
-    /// Adds `stream` for a lane that we have opened.
+    /// Adds `stream`, which carries a lane that we have opened.
     pub(super) fn made(&mut self, lane: u32, stream: StreamId) {
         self.streams.insert(stream, Stream { reader: UnitReader::of(lane), held: None });
         self.by_number.insert(lane, stream);
@@ -54,11 +56,12 @@ impl Lanes {
         self.streams.insert(stream, Stream { reader: UnitReader::unnamed(), held: None });
     }
 
-    /// Assigns an inbound stream to `lane`. Returns false if another stream still has that number,
-    /// so that this one has to wait.
+    /// Assigns the inbound stream `stream` to `lane`. Returns false if another stream still has
+    /// this lane, so that `stream` must wait.
     ///
     /// # Errors
-    /// [`Fault::Peer`]: two other streams already have this number or wait for it.
+    /// [`Fault::Peer`]: another stream already has this lane, and a second one already waits for
+    /// it.
     pub(super) fn name(&mut self, lane: u32, stream: StreamId) -> Result<bool, Fault> {
         if let Entry::Vacant(free) = self.by_number.entry(lane) {
             free.insert(stream);
@@ -70,22 +73,21 @@ impl Lanes {
         }
     }
 
-    /// Stores the bytes of a stream whose lane has to wait.
+    /// Stores the bytes of a stream that must wait for its lane.
     pub(super) fn hold(&mut self, stream: StreamId, held: Held) {
         if let Some(lane) = self.streams.get_mut(&stream) {
             lane.held = Some(held);
         }
     }
 
-    /// Returns whether a stream has to wait for the number of its lane.
+    /// Returns whether a stream must wait for its lane.
     pub(super) fn waits(&self, stream: StreamId) -> bool {
         let held = self.streams.get(&stream).filter(|lane| lane.held.is_some());
         let lane = held.and_then(|lane| lane.reader.lane());
         lane.is_some_and(|lane| self.of(lane) != Some(stream))
     }
 
-    /// Removes a stream from its lane. Returns the stream that waited for the lane's number, if
-    /// any.
+    /// Removes a stream from its lane. Returns the stream that waited for this lane, if any.
     pub(super) fn gone(&mut self, stream: StreamId) -> Option<StreamId> {
         let lane = self.streams.remove(&stream)?.reader.lane()?;
         if self.heirs.get(&lane) == Some(&stream) {
@@ -101,7 +103,7 @@ impl Lanes {
         Some(heir)
     }
 
-    /// Returns the number of lanes that have a stream.
+    /// Returns the number of lanes that have an assigned stream.
     pub(super) fn len(&self) -> usize {
         self.by_number.len()
     }

@@ -1,4 +1,4 @@
-//! One QUIC connection as a link.
+//! One QUIC connection used as a link.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
@@ -18,22 +18,24 @@ use crate::{Fault, Link, Promises, State};
 
 mod reading;
 
-/// Initial maximum of lanes that the peer may open. The limit doubles when more than half of it is
-/// in use.
+/// Initial maximum number of lanes (one for each circuit) that the peer may open. The maximum
+/// doubles when more than half of it is in use.
 pub(super) const LANES: u32 = 256;
-/// Maximum of the limit that starts at [`LANES`].
+/// Largest value of the maximum that starts at [`LANES`].
 const MOST_LANES: u32 = 1 << 16;
 /// Bytes of stream data that the connection buffers beyond its congestion window, so that it can
 /// send at once when the next acknowledgements arrive.
 const SLACK: u64 = 32 << 10;
-/// Size in bytes of the buffer for units that the connection has not accepted ([`QuicLink::room`]).
+/// Size in bytes of the buffer for units (cells) that the connection has not accepted yet
+/// ([`QuicLink::room`]).
 const MOST_PENDING: usize = 16 << 10;
-/// Maximum number of our lanes that wait until the peer allows more streams.
+/// Maximum number of our lanes (one for each circuit) that wait until the peer allows more
+/// streams.
 const MOST_UNOPENED: usize = 1_024;
-/// Error code for stopping or resetting a stream: its lane has ended.
+/// Error code for stopping or resetting a stream whose lane (circuit) has ended.
 pub(super) const ENDED: VarInt = VarInt::from_u32(0);
 
-/// A QUIC link to one neighbour.
+/// A QUIC link to one neighbouring relay or client.
 pub struct QuicLink {
     pub(super) connection: Connection,
     units: Units,
@@ -44,7 +46,8 @@ pub struct QuicLink {
     /// Whether the owner has closed the link.
     closed: bool,
     fault: Option<Fault>,
-    /// The stream of lane 0, its reader, and whether we have written anything.
+    /// The stream of lane 0, which belongs to the link itself; the stream's reader; and whether we
+    /// have written anything to it.
     own_lane: Option<StreamId>,
     own_reader: UnitReader,
     said: bool,
@@ -54,11 +57,12 @@ pub struct QuicLink {
     lanes: Lanes,
     most_lanes: u32,
     readable: BTreeSet<StreamId>,
-    /// Bytes that the connection has not accepted, and streams to finish after them.
+    /// Bytes that the connection has not accepted yet, and streams to finish after these bytes.
     pending: BTreeMap<StreamId, Pending>,
     pending_bytes: usize,
-    /// Number and first unit of each lane that waits for a stream. `refused` has the units, for the
-    /// owner to read, that end the lanes in excess of [`MOST_UNOPENED`].
+    /// Number and first unit (cell) of each lane that waits for a stream. If more than
+    /// [`MOST_UNOPENED`] lanes wait, the excess lanes are ended: `refused` contains the units, to
+    /// be read by the owner, that report this.
     unopened: VecDeque<(u32, Bytes)>,
     refused: Vec<u8>,
     lossy: Lossy,
@@ -119,8 +123,9 @@ impl QuicLink {
         self.connection.remote_address()
     }
 
-    /// Starts reading lanes other than the link's own. The owner calls it once the peer's identity
-    /// has been checked; until then the data of these lanes stays unread.
+    /// Starts to read the lanes of circuits, in addition to lane 0, which belongs to the link
+    /// itself. The owner calls it once the peer's identity has been checked. Until then the data
+    /// of these lanes stays unread.
     pub fn admit_lanes(&mut self) {
         self.admits = true;
     }
@@ -140,15 +145,15 @@ impl QuicLink {
         self.connection.stats().path.lost_packets
     }
 
-    /// Returns the number of lanes.
+    /// Returns the number of lanes (one for each circuit) that are open.
     #[must_use]
     pub fn lanes(&self) -> usize {
         self.lanes.len()
     }
 
-    /// Returns the free bytes in the buffer of units that the connection has not accepted; 0 unless
-    /// the link is open. The connection accepts little more than its congestion window, so that
-    /// other cells stay with the caller, which can still reorder them.
+    /// Returns the number of free bytes in the buffer of units (cells) that the connection has not
+    /// accepted; 0 if the link is not open. The connection accepts little more than its congestion
+    /// window, so that other cells stay with the caller, which can still reorder them.
     #[must_use]
     pub fn room(&self) -> usize {
         match self.state {
@@ -157,17 +162,20 @@ impl QuicLink {
         }
     }
 
-    /// Returns whether lossy units may be written: the link is open, and the peer accepts them.
+    /// Returns whether lossy units (cells that may be lost) may be written: the link is open, and
+    /// the peer accepts them.
     #[must_use]
     pub fn takes_lossy(&mut self) -> bool {
         self.state == State::Open && !self.closed && self.lossy.is_granted(&mut self.connection)
     }
 
-    /// Queues whole lossy units, and sends them as far as congestion control permits. Lanes take
-    /// turns. Units that wait too long, or exceed 256 in the queue, are dropped and counted.
+    /// Queues complete lossy units (cells that may be lost), and sends them as far as congestion
+    /// control permits. Lanes take turns. Units are dropped and counted if they wait too long, or
+    /// if more than 256 are queued.
     ///
     /// # Errors
-    /// [`Fault::Misuse`] unless [`QuicLink::takes_lossy`], and if `units` are not whole.
+    /// [`Fault::Misuse`] if [`QuicLink::takes_lossy`] is false, or if the last unit in `units` is
+    /// incomplete.
     pub fn write_lossy(&mut self, now: Time, units: &[u8]) -> Result<(), Fault> {
         if !self.takes_lossy() {
             return Err(Fault::Misuse(
@@ -178,30 +186,31 @@ impl QuicLink {
         self.lossy.write(now, units)
     }
 
-    /// Appends the received lossy units to `into`, and returns their length in bytes. Units that
-    /// arrived before [`QuicLink::admit_lanes`] are dropped.
+    /// Appends the received lossy units (cells that may be lost) to `into`, and returns their
+    /// total length in bytes. Units that arrived before [`QuicLink::admit_lanes`] was called are
+    /// dropped.
     ///
     /// # Errors
-    /// [`Fault::Peer`] for a datagram that does not consist of one or two whole units: the caller
-    /// closes the link.
+    /// [`Fault::Peer`] for a datagram that does not consist of one or two complete units. The
+    /// caller must then close the link.
     pub fn read_lossy(&mut self, into: &mut Vec<u8>) -> Result<usize, Fault> {
         self.lossy.read(&mut self.connection, self.admits, into)
     }
 
-    /// Returns the numbers of lossy units so far.
+    /// Returns the counters of lossy units (cells that may be lost).
     #[must_use]
     pub fn lossy_counts(&self) -> LossyCounts {
         self.lossy.counts(&self.connection)
     }
 
-    /// Returns whether to close the connection because the owner has closed the link.
+    /// Returns whether the connection must be closed because the owner has closed the link.
     pub(super) fn is_to_close(&self) -> bool {
         self.closed && !self.connection.is_closed()
     }
 
-    /// Returns the total length in bytes of the unit `first` and of the units of its lane that
-    /// directly follow it in `plain`. They are written as one piece, because the connection
-    /// searches all unacknowledged pieces for each piece that it sends.
+    /// Returns the total length in bytes of the unit (cell) `first` and of the units of the same
+    /// lane that directly follow it in `plain`. They are written as one piece, because the
+    /// connection searches all unacknowledged pieces for each piece that it sends.
     fn run(&self, first: Head, plain: &[u8]) -> usize {
         let mut length = first.length;
         let follows = |head: &Head| head.lane == first.lane && !head.makes && !head.ends;
@@ -214,7 +223,8 @@ impl QuicLink {
         length
     }
 
-    /// Writes `unit`: one unit, or several of a lane that neither make nor end it.
+    /// Writes `unit`, which contains one unit (cell), or several units of a lane. In the latter
+    /// case, no unit opens or ends the lane.
     fn write_units(&mut self, head: Head, unit: Bytes) {
         if head.lane == 0 {
             return self.own_lane.into_iter().for_each(|own| self.send(own, unit.clone()));
@@ -232,7 +242,7 @@ impl QuicLink {
         }
     }
 
-    /// Makes a lane, or queues it until a stream is available.
+    /// Opens a lane with its first unit (cell), or queues it until a stream is available.
     fn make(&mut self, lane: u32, unit: Bytes) {
         if let Some(stream) = self.connection.streams().open(Dir::Bi) {
             self.lanes.made(lane, stream);
@@ -244,7 +254,7 @@ impl QuicLink {
         }
     }
 
-    /// Writes bytes to a stream, after the queued ones.
+    /// Writes bytes to a stream, after the bytes that are already queued for it.
     fn send(&mut self, stream: StreamId, unit: Bytes) {
         if self.pending.contains_key(&stream) {
             self.pending_bytes += unit.len();
@@ -370,8 +380,8 @@ impl QuicLink {
         }
     }
 
-    /// Doubles the peer's lane limit if more than half of it is in use. Called only after
-    /// [`QuicLink::admit_lanes`].
+    /// Doubles the number of lanes that the peer may open if more than half of it is in use.
+    /// Called only after [`QuicLink::admit_lanes`].
     fn grant(&mut self) {
         if self.lanes.len() > self.most_lanes as usize / 2 && self.most_lanes < MOST_LANES {
             self.most_lanes *= 2;
@@ -380,7 +390,8 @@ impl QuicLink {
     }
 }
 
-/// A QUIC link transfers *units*; each lane has its own order.
+/// A QUIC link transfers *units* (cells). Each lane, which belongs to one circuit, has a separate
+/// order.
 impl Link for QuicLink {
     fn promises(&self) -> Promises {
         let record = usize::from(self.connection.stats().path.current_mtu);
@@ -391,11 +402,11 @@ impl Link for QuicLink {
         self.state
     }
 
-    /// Appends to `into` the units that have arrived, in order within each lane, and returns their
-    /// total length in bytes.
+    /// Appends to `into` the units (cells) that have arrived, in order within each lane, and
+    /// returns their total length in bytes.
     ///
     /// # Errors
-    /// [`Fault::Peer`]: the peer broke the protocol, and the link is to be closed.
+    /// [`Fault::Peer`]: the peer broke the protocol, and the caller must close the link.
     fn read(&mut self, into: &mut Vec<u8>) -> Result<usize, Fault> {
         let before = into.len();
         into.append(&mut self.refused);
@@ -413,11 +424,11 @@ impl Link for QuicLink {
         Ok(into.len() - before)
     }
 
-    /// Accepts whole units for the peer. Units of a lane that was never made, or that has ended,
-    /// are dropped.
+    /// Accepts complete units (cells) for the peer. Units of a lane that was never opened, or that
+    /// has ended, are dropped.
     ///
     /// # Errors
-    /// [`Fault::Misuse`] unless the link is open, and for bytes that are not a whole unit.
+    /// [`Fault::Misuse`] if the link is not open, or if the last unit is incomplete.
     fn write(&mut self, plain: &[u8]) -> Result<(), Fault> {
         if self.state != State::Open || self.closed {
             return Err(Fault::Misuse("data can be sent only on an open link"));
@@ -453,7 +464,7 @@ impl Link for QuicLink {
         exported.map(|()| secret).map_err(|_| early)
     }
 
-    /// Shrinks `refused`; the connection's own buffers shrink by themselves.
+    /// Shrinks the buffer `refused`. The connection's buffers shrink by themselves.
     fn rest(&mut self) -> usize {
         let before = self.refused.capacity();
         self.refused.shrink_to_fit();
@@ -461,7 +472,7 @@ impl Link for QuicLink {
     }
 
     /// Marks the link as closed. [`Endpoint::transmit`](super::Endpoint::transmit) then sends the
-    /// closing packet, without waiting for units.
+    /// closing packet, and does not wait for queued units.
     fn close(&mut self) {
         self.closed = true;
     }

@@ -1,9 +1,9 @@
-//! Lossy units are sent in DATAGRAM frames (RFC 9221). Each arrives at most once, in any order,
-//! and is never sent again.
+//! Lossy units are cells that are sent in DATAGRAM frames (RFC 9221). Each unit arrives at most
+//! once, in any order, and is never sent again.
 //!
-//! The connection's congestion control limits their rate (RFC 8085, section 3.1, requires a limit).
-//! Further units wait in a queue, from which CoDel (RFC 8289) drops units so that their sender
-//! slows down.
+//! The connection's congestion control limits the rate of units (RFC 8085, section 3.1, requires a
+//! limit). Further units wait in a queue. CoDel (RFC 8289) drops units from this queue so that
+//! their sender slows down.
 
 use anabranch_multipath::Time;
 use bytes::{Bytes, BytesMut};
@@ -13,37 +13,38 @@ use super::fair_queue::FairQueue;
 use super::units::fault;
 use crate::Fault;
 
-/// Maximum number of units in a datagram. Two cells of 518 bytes fit at every MTU from 1,280 on;
-/// three do not fit below 1,583.
+/// Maximum number of units (cells) in a datagram. Two cells of 518 bytes fit at every MTU from
+/// 1,280 on; three do not fit below 1,583.
 const TOGETHER: usize = 2;
 /// Maximum unsent bytes in the connection's own queue: three datagrams of two cells. CoDel does not
 /// control that queue.
 pub(super) const SENDING: usize = 4 << 10;
-/// Maximum bytes of received datagrams that the connection buffers. It drops the oldest ones beyond
-/// that.
+/// Maximum bytes of received datagrams that the connection buffers. Above this limit it drops the
+/// oldest datagrams.
 pub(super) const RECEIVING: usize = 256 << 10;
 
-/// Counters of lossy units.
+/// Counters of lossy units (cells that may be lost).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LossyCounts {
-    /// Number of units passed to the connection.
+    /// Number of units (cells) passed to the connection.
     pub sent: u64,
-    /// Number of units received.
+    /// Number of units (cells) received.
     pub came: u64,
-    /// Number of units dropped because they waited too long for the congestion window, or too many
-    /// waited.
+    /// Number of units dropped because they waited too long for the congestion window, or because
+    /// too many units waited.
     pub dropped: u64,
     /// Number of received datagrams that were not read: the connection dropped them, or they wait
     /// for the next [`QuicLink::read_lossy`](super::QuicLink::read_lossy).
     pub unread: u64,
-    /// Number of datagrams dropped because they arrived before the link's lanes were admitted.
+    /// Number of datagrams dropped because they arrived before lanes were admitted, which requires
+    /// the peer's identity.
     pub early: u64,
 }
 
-/// The lossy units of one link.
+/// The lossy units (cells that may be lost) of one link.
 #[derive(Debug)]
 pub(super) struct Lossy {
-    /// Length of a unit in bytes; 0 if the link has no lossy units.
+    /// Length of a unit (a cell that may be lost) in bytes; 0 if the link has no lossy units.
     length: usize,
     waiting: FairQueue,
     counts: LossyCounts,
@@ -57,12 +58,13 @@ impl Lossy {
         Lossy { length, waiting, counts, taken: 0 }
     }
 
-    /// Returns whether the peer accepts datagrams that are long enough for a lossy unit.
+    /// Returns whether the peer accepts datagrams that are long enough for a lossy unit (one
+    /// cell).
     pub(super) fn is_granted(&self, connection: &mut Connection) -> bool {
         self.length > 0 && self.together(connection) > 0
     }
 
-    /// Returns the number of units that fit into a datagram now.
+    /// Returns the number of units (cells) that fit into a datagram at present.
     fn together(&self, connection: &mut Connection) -> usize {
         let room = connection.datagrams().max_size().unwrap_or(0);
         (room / self.length.max(1)).min(TOGETHER)
@@ -74,10 +76,10 @@ impl Lossy {
         LossyCounts { unread, dropped, ..self.counts }
     }
 
-    /// Queues units for the peer, each of the link's length.
+    /// Queues lossy units (cells) for the peer, each of the length configured for the link.
     ///
     /// # Errors
-    /// [`Fault::Misuse`] if `units` are not whole units.
+    /// [`Fault::Misuse`] if the last unit in `units` is incomplete.
     pub(super) fn write(&mut self, now: Time, units: &[u8]) -> Result<(), Fault> {
         if units.is_empty() || !units.len().is_multiple_of(self.length) {
             return Err(Fault::Misuse("only whole cells can be sent in a link's QUIC datagrams"));
@@ -88,7 +90,7 @@ impl Lossy {
         Ok(())
     }
 
-    /// Passes queued units to the connection, as far as it has room.
+    /// Passes queued units (cells) to the connection, as far as it has room.
     pub(super) fn flush(&mut self, now: Time, connection: &mut Connection) {
         while !self.waiting.is_empty() {
             let together = self.together(connection);
@@ -115,11 +117,11 @@ impl Lossy {
         }
     }
 
-    /// Appends the units that have arrived to `into` if `admits` is set, and returns their length
-    /// in bytes.
+    /// Appends the received units (cells) to `into` if `admits` is true, and returns their total
+    /// length in bytes.
     ///
     /// # Errors
-    /// [`Fault::Peer`] for a datagram that does not consist of one or two whole units.
+    /// [`Fault::Peer`] for a datagram that does not consist of one or two complete units.
     pub(super) fn read(
         &mut self,
         connection: &mut Connection,

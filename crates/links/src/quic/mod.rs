@@ -1,14 +1,14 @@
-//! QUIC links (RFC 9000) with one stream for each lane, so that a lost datagram delays only the
-//! lanes that have bytes in it.
+//! QUIC links (RFC 9000) with one stream for each lane, the order domain of one circuit. A lost
+//! datagram delays only the lanes that have bytes in it.
 //!
 //! A QUIC link transfers *units*: the cells of the layer above. Each unit names its lane: the
-//! circuit of the cell. Lane 0 belongs to the link itself and uses the first stream, which the side
-//! that opened the link opens. Each other lane has a bidirectional stream of its own, from the unit
-//! that makes it to the unit that ends it ([`Units`] recognises these). Units of a lane arrive in
-//! order; units of different lanes arrive in any order.
+//! circuit of the cell. Lane 0 belongs to the link itself and uses the first stream, which the
+//! side that opened the link opens. Each other lane uses a separate bidirectional stream, from the
+//! unit that opens the lane to the unit that ends it ([`Units`] recognises both). Units of a lane
+//! arrive in order; units of different lanes arrive in any order.
 //!
 //! If both ends configure it ([`Units::lossy`]), a link also transfers *lossy units*, in datagrams
-//! alongside the streams: each arrives at most once, and none is sent again.
+//! alongside the streams: each lossy unit arrives at most once, and none is sent again.
 //!
 //! * [`Endpoint`]: the links of one UDP socket. It receives and returns datagrams.
 //! * [`QuicLink`]: one link, which receives and returns units.
@@ -17,8 +17,8 @@
 //!
 //! Identities work as over TLS: any certificate is accepted, provided that the peer holds its key.
 //! The layer above binds the peer's identity to the connection by certificate and exporter. There
-//! is no 0-RTT, no resumption and no migration. Packets, loss recovery, congestion control and
-//! keys are `quinn-proto`'s.
+//! is no 0-RTT, no resumption and no migration. The library `quinn-proto` handles packets, loss
+//! recovery, congestion control and keys.
 
 mod config;
 mod endpoint;

@@ -1,5 +1,5 @@
-//! Selection of a connection's socket if several sockets, each with its own endpoint, share one
-//! address.
+//! Selection of the socket for a connection if several sockets, each with a separate endpoint,
+//! share one address.
 
 use std::time::Duration;
 
@@ -8,12 +8,12 @@ use quinn_proto::{
     RandomConnectionIdGenerator,
 };
 
-/// Length in bytes of a client's first destination connection ID, which no endpoint has issued. It
-/// is the maximum length.
+/// Length in bytes of the first destination connection ID of a client, which the client chooses
+/// itself. It is the maximum length.
 const FIRST: usize = 20;
 
-/// Index of a socket among several at one address. The first byte of a packet's destination
-/// connection ID determines the socket that receives the packet.
+/// Index of a socket among several sockets at one address. The first byte of a packet's
+/// destination connection ID determines which of them receives the packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SocketIndex {
     nth: u8,
@@ -21,10 +21,10 @@ pub struct SocketIndex {
 }
 
 impl SocketIndex {
-    /// Place of the only socket at an address.
+    /// Index of a socket that is the only one at its address.
     pub const ONLY: SocketIndex = SocketIndex { nth: 0, of: 1 };
 
-    /// Returns the place of the socket with index `nth` among `of` sockets. Returns
+    /// Returns the index of the socket number `nth` among `of` sockets. Returns
     /// [`SocketIndex::ONLY`] if one byte cannot distinguish `of` sockets.
     #[must_use]
     pub fn new(nth: usize, of: usize) -> SocketIndex {
@@ -34,21 +34,21 @@ impl SocketIndex {
         }
     }
 
-    /// Returns a first byte for connection IDs of this place, derived from the random byte
-    /// `chance`.
+    /// Returns a first byte for connection IDs that lead to this socket. It is derived from the
+    /// random byte `chance`.
     #[must_use]
     pub fn first(self, chance: u8) -> u8 {
         (chance - chance % self.of).checked_add(self.nth).unwrap_or(self.nth)
     }
 
-    /// Returns whether connection IDs whose first byte is `first` belong to this place.
+    /// Returns whether connection IDs whose first byte is `first` lead to this socket.
     #[must_use]
     pub fn has(self, first: u8) -> bool {
         first % self.of == self.nth
     }
 }
 
-/// Generator of connection IDs for a place. It draws IDs until one belongs to the place.
+/// Generator of connection IDs that lead to one socket. It draws random IDs until one does.
 pub(super) struct SocketIndexIds {
     place: SocketIndex,
     ids: HashedConnectionIdGenerator,
@@ -83,7 +83,7 @@ impl ConnectionIdGenerator for SocketIndexIds {
     }
 }
 
-/// Returns a client's first destination connection ID, whose first byte is `begins`.
+/// Returns a client's first destination connection ID. Its first byte is `begins`.
 pub(super) fn first_id(begins: u8) -> ConnectionId {
     let mut id = RandomConnectionIdGenerator::new(FIRST).generate_cid().to_vec();
     id.iter_mut().take(1).for_each(|first| *first = begins);

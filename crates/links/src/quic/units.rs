@@ -1,45 +1,47 @@
-//! Units: the pieces that a QUIC link delivers whole, and the reader that restores them from a
-//! stream.
+//! Units are the pieces (cells) that a QUIC link delivers complete. This module contains the
+//! reader that splits a stream into units.
 
 use crate::{Fault, PeerFault, PeerFaultKind};
 
-/// Fields read from the beginning of a unit.
+/// Fields read from the beginning of a unit (cell).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Head {
-    /// Lane of the unit; 0 is the link's own.
+    /// Number of the unit's lane (the order domain of one circuit); lane 0 belongs to the link
+    /// itself.
     pub lane: u32,
-    /// Length of the whole unit in bytes.
+    /// Length of the whole unit (cell) in bytes.
     pub length: usize,
-    /// Whether the unit opens its lane. Exactly the first unit of a lane does.
+    /// Whether the unit opens its lane. This is true exactly for the first unit of a lane.
     pub makes: bool,
-    /// Whether the unit ends its lane. Its sender sends nothing more on the lane, and reads nothing
-    /// more from it.
+    /// Whether the unit (cell) ends its lane. The unit's sender sends nothing more on the lane,
+    /// and reads nothing more from it.
     pub ends: bool,
 }
 
-/// Framing of units, as the layer above defines it.
+/// Format of units (cells), as the layer above the link defines it.
 #[derive(Clone, Copy, Debug)]
 pub struct Units {
-    /// Reads the beginning of a unit; returns `None` if there are too few bytes. The flag is true
-    /// for the first unit of lane 0 in its direction.
+    /// Function that reads the beginning of a unit. It returns `None` if there are too few bytes.
+    /// The flag is true for the first unit of lane 0 in a direction.
     pub head: fn(&[u8], bool) -> Option<Head>,
-    /// Returns the unit that ends a lane, for a lane whose stream broke off.
+    /// Function that returns the unit (cell) that ends a lane. It is used if the stream of a lane
+    /// broke off.
     pub end: fn(u32) -> Vec<u8>,
-    /// Maximum bytes of a unit of lane 0.
+    /// Maximum length in bytes of a unit (cell) of lane 0, which belongs to the link itself.
     pub longest: usize,
-    /// Maximum bytes of a unit of any other lane: a peer can make each of many lanes buffer an
-    /// incomplete unit of this length.
+    /// Maximum length in bytes of a unit (cell) of any other lane. It is limited because a peer
+    /// can open many lanes, and make each of them buffer an incomplete unit of this length.
     pub longest_of_lane: usize,
-    /// Length of a lossy unit in bytes; 0 if the link carries none and accepts no datagrams (RFC
-    /// 9221). A lossy unit begins with the number of its lane in 4 bytes, so that lanes can take
-    /// turns.
+    /// Length in bytes of a lossy unit (a cell that may be lost); 0 if the link carries none and
+    /// accepts no datagrams (RFC 9221). A lossy unit begins with the number of its lane in 4
+    /// bytes, so that lanes can take turns.
     pub lossy: usize,
 }
 
-/// Reader of the units of one stream, in one direction.
+/// Reader of the units (cells) of one stream, in one direction.
 #[derive(Debug)]
 pub struct UnitReader {
-    /// The beginning of an incomplete unit.
+    /// The received beginning of an incomplete unit (cell).
     rest: Vec<u8>,
     /// Whether nothing was read yet.
     first: bool,
@@ -47,42 +49,43 @@ pub struct UnitReader {
 }
 
 impl UnitReader {
-    /// Makes the reader of the link's own lane.
+    /// Creates the reader of lane 0, which belongs to the link itself.
     #[must_use]
     pub fn own() -> UnitReader {
         UnitReader { rest: Vec::new(), first: true, lane: Some(0) }
     }
 
-    /// Makes the reader of a stream that the peer opened; its first unit names the lane.
+    /// Creates the reader of a stream that the peer opened. The stream's first unit contains the
+    /// number of the lane.
     #[must_use]
     pub fn unnamed() -> UnitReader {
         UnitReader { rest: Vec::new(), first: false, lane: None }
     }
 
-    /// Makes the reader of `lane`, which a unit of ours has made.
+    /// Creates the reader of `lane`, which we have opened by a unit (cell).
     #[must_use]
     pub fn of(lane: u32) -> UnitReader {
         UnitReader { lane: Some(lane), ..UnitReader::unnamed() }
     }
 
-    /// Returns the lane, if it is known.
+    /// Returns the number of the lane, if it is known.
     #[must_use]
     pub fn lane(&self) -> Option<u32> {
         self.lane
     }
 
-    /// Returns whether the stream is within a unit.
+    /// Returns whether the bytes read so far end within a unit (cell).
     #[must_use]
     pub fn is_within(&self) -> bool {
         !self.rest.is_empty()
     }
 
-    /// Takes bytes from the front of `came` until a unit is whole, and appends the unit to `into`.
-    /// Returns `None` if more bytes are needed; `came` is empty then.
+    /// Takes bytes from the front of `came` until a unit (cell) is complete, and appends the unit
+    /// to `into`. Returns `None` if more bytes are needed; `came` is empty then.
     ///
     /// # Errors
-    /// [`Fault::Peer`]: the unit is too long, of another lane, or does not make the lane that it
-    /// begins.
+    /// [`Fault::Peer`]: the unit is too long, belongs to another lane, or is the first of its lane
+    /// and does not open it.
     pub fn next(
         &mut self,
         units: &Units,

@@ -1,4 +1,4 @@
-//! Links over connections whose handshake was made by another program.
+//! Links over connections for which another program has performed the TLS handshake.
 
 use rustls::SupportedCipherSuite;
 use rustls::pki_types::CertificateDer;
@@ -8,8 +8,8 @@ use super::records::{Handover, Records};
 use super::secrets::{Secret, TrafficSecrets};
 use super::{Phase, Tls};
 
-/// The secrets that a TLS 1.3 handshake yields (RFC 8446, section 7.1). Each is as long as the
-/// suite's hash: 32 or 48 bytes.
+/// The secrets that a TLS 1.3 handshake yields (RFC 8446, section 7.1). Each secret has the length
+/// of the cipher suite's hash: 32 or 48 bytes.
 #[derive(Clone, Copy)]
 pub struct AgreedSecrets<'a> {
     /// Cipher suite of the connection.
@@ -23,13 +23,13 @@ pub struct AgreedSecrets<'a> {
 }
 
 impl Tls {
-    /// Takes over a connection after another program's handshake, before any record was sealed
-    /// under these secrets. Secrets may be used for one connection only: a second one would repeat
+    /// Takes over a connection after another program's handshake, before any record was encrypted
+    /// with these secrets. Secrets may be used for one connection only: a second use would repeat
     /// nonces.
     ///
     /// The link has no certificates. It changes its keys after `limit` records, or after the
-    /// suite's maximum if that is lower (RFC 8446, section 5.5). Returns `None` if the suite is not
-    /// one of TLS 1.3, or if a secret has a wrong length.
+    /// cipher suite's maximum if that is lower (RFC 8446, section 5.5). Returns `None` if the
+    /// suite does not belong to TLS 1.3, or if a secret has a wrong length.
     #[must_use]
     pub fn after_handshake(
         agreed: &AgreedSecrets<'_>,

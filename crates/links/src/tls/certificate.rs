@@ -1,4 +1,5 @@
-//! The self-signed certificate of a link. It has the same form as C tor's, with random names.
+//! The self-signed certificate of a link. It has the same form as C tor's certificates, with
+//! random names.
 
 use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair, PKCS_ECDSA_P256_SHA256};
 use rustls::crypto::CryptoProvider;
@@ -7,7 +8,7 @@ use time::{Duration, OffsetDateTime};
 
 use super::setup::{SetupError, setup};
 
-/// Alphabet of a random host name. Like C tor, we draw 4 to 25 letters of base32.
+/// Alphabet of a random host name. Like C tor, this crate draws 4 to 25 letters of base32.
 const ALPHABET: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
 const SHORTEST: usize = 4;
 const LONGEST: usize = 25;

@@ -19,14 +19,15 @@ use super::secrets::SecretKeeper;
 use super::setup::{SetupError, setup};
 use super::verify::HolderOfKey;
 
-/// Length of a session ticket in bytes. The library's message has a nonce of 32 bytes, C tor's a
-/// nonce of 8 bytes and a ticket of 32. With this length both messages are equally long.
+/// Length of a session ticket in bytes. The TLS library's message has a nonce of 32 bytes; C tor's
+/// message has a nonce of 8 bytes and a ticket of 32. With this length both messages are equally
+/// long.
 const TICKET: usize = 8;
-/// Value of the library's `max_fragment_size` for records of at most [`SENT`] plain bytes: it
-/// includes the header.
+/// Value of the library's setting `max_fragment_size` for records of at most [`SENT`] plain bytes.
+/// The setting includes the header.
 const FRAGMENT: usize = SENT + HEADER;
 
-/// The settings of all links of one process. A clone shares them and is cheap.
+/// The settings of all links of one process. A clone shares the settings and needs little memory.
 #[derive(Clone)]
 pub struct Context {
     provider: Arc<CryptoProvider>,
@@ -46,8 +47,8 @@ pub(crate) struct QuicTls {
 
 impl Context {
     /// Creates a context with a new link key (P-256) and a self-signed certificate for it. The
-    /// certificate is valid for a year around `unix_now` (seconds since 1970). This suffices for a
-    /// client, which is never asked for a certificate.
+    /// certificate is valid for a year around `unix_now` (seconds since 1970). Such a context
+    /// suffices for a client, which is never asked for a certificate.
     ///
     /// # Errors
     /// [`SetupError`] if the library refuses the settings.
@@ -58,7 +59,7 @@ impl Context {
     }
 
     /// Creates a context that presents `certificate` (DER) with its `key` (PKCS#8 in DER). A relay
-    /// needs an RSA key here: C tor closes a link to a relay whose TLS key is of another kind.
+    /// needs an RSA key here, because C tor closes a link to a relay with another type of TLS key.
     ///
     /// # Errors
     /// [`SetupError`] if key and certificate do not belong together, or if the library refuses
@@ -162,8 +163,8 @@ impl fmt::Debug for Context {
 }
 
 /// Returns AWS-LC's cryptographic primitives. On processors with AVX-512 their AES-GCM takes half
-/// of ring's time. The post-quantum group is omitted, because OpenSSL 3.0, which Debian's tor uses,
-/// does not have it: an observer could distinguish our links from tor's by it.
+/// of ring's time. The post-quantum group is omitted, because OpenSSL 3.0, which Debian's tor
+/// uses, does not support it. With this group, an observer could distinguish our links from tor's.
 pub(super) fn provider() -> Arc<CryptoProvider> {
     let kx_groups = vec![kx_group::X25519, kx_group::SECP256R1, kx_group::SECP384R1];
     Arc::new(CryptoProvider { kx_groups, ..aws_lc_rs::default_provider() })
@@ -185,7 +186,7 @@ fn server_provider(provider: &Arc<CryptoProvider>) -> Arc<CryptoProvider> {
     Arc::new(CryptoProvider { kx_groups, cipher_suites, ..(**provider).clone() })
 }
 
-/// Generator of session tickets without content: [`TICKET`] random bytes. No link resumes a
+/// Generator of session tickets without meaning: [`TICKET`] random bytes. No link resumes a
 /// session.
 #[derive(Debug)]
 struct EmptyTickets(&'static dyn SecureRandom);

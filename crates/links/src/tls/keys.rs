@@ -1,5 +1,5 @@
-//! The keys of one direction between two KeyUpdates. The nonce of each record is derived from the
-//! record's number (RFC 8446, sections 5.2 and 5.3).
+//! The keys of one direction from one KeyUpdate to the next. The nonce of each record is derived
+//! from the record's number (RFC 8446, sections 5.2 and 5.3).
 
 use aws_lc_rs::aead::{
     AES_128_GCM, AES_256_GCM, Aad, Algorithm, CHACHA20_POLY1305, LessSafeKey, Nonce, Tag,
@@ -11,11 +11,11 @@ use super::secrets::Secret;
 
 /// Length of a record's header in bytes: type, version, length.
 pub(crate) const HEADER: usize = 5;
-/// Length in bytes of the authentication tag at the end of a record. All suites used here have the
-/// same.
+/// Length in bytes of the authentication tag at the end of a record. It is the same for all cipher
+/// suites used here.
 pub(crate) const TAG: usize = 16;
 
-/// The AEAD of a suite, and the number of records that one key may seal.
+/// The AEAD algorithm of a cipher suite, and the number of records that one key may encrypt.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Cipher {
     algorithm: &'static Algorithm,
@@ -24,7 +24,7 @@ pub(super) struct Cipher {
 }
 
 impl Cipher {
-    /// Returns the cipher of a TLS 1.3 suite, or `None` for an unknown one.
+    /// Returns the AEAD algorithm of a TLS 1.3 cipher suite, or `None` for an unknown suite.
     pub(super) fn of(suite: SupportedCipherSuite) -> Option<Cipher> {
         let limit = suite.tls13()?.common.confidentiality_limit;
         let algorithm = match suite.suite() {
@@ -52,16 +52,17 @@ impl RecordKeys {
         RecordKeys { key: LessSafeKey::new(key), iv }
     }
 
-    /// Encrypts `inner`, the bytes between header and tag, in place, and returns the tag.
+    /// Encrypts `inner`, the bytes between the record's header and its tag, in place. Returns the
+    /// tag.
     pub(super) fn seal(&self, number: u64, header: [u8; HEADER], inner: &mut [u8]) -> Tag {
         let sealed =
             self.key.seal_in_place_separate_tag(self.nonce(number), Aad::from(header), inner);
         sealed.expect("a record is far below what an AEAD can seal")
     }
 
-    /// Decrypts `sealed`, the bytes after the header, in place. Returns how many bytes at its front
-    /// are plain. Returns `None` if `sealed` was not sealed with this key and this number; its
-    /// content is then undefined.
+    /// Decrypts `sealed`, the bytes after the header, in place. Returns the number of plain bytes
+    /// at the front of `sealed`. Returns `None` if `sealed` was not encrypted with this key and
+    /// this number; its content is then undefined.
     pub(crate) fn open(
         &self,
         number: u64,
@@ -86,7 +87,8 @@ impl RecordKeys {
 mod tests {
     use super::*;
 
-    /// RFC 8448, section 3: the client's traffic secret, and its first record of data.
+    /// Test vector of RFC 8448, section 3: the client's traffic secret, and its first record of
+    /// data.
     const SECRET: &str = "9e40646ce79a7f9dc05af8889bce6552875afa0b06df0087f792ebb7c17504a5";
     const RECORD: &str = "1703030043a23f7054b62c94d0affafe8228ba55cbefacea42f914aa66bcab3f2b\
         9819a8a5b46b395bd54a9a20441e2b62974e1f5a6292a2977014bd1e3deae63aeebb21694915e4";

@@ -10,7 +10,7 @@ use super::keys::{Cipher, HEADER};
 use super::records::Handover;
 use super::secrets::SecretKeeper;
 
-/// A connection of the library, and the object that stores its secrets.
+/// A connection of the TLS library, and the object that stores the connection's secrets.
 pub(super) struct Library {
     connection: Connection,
     keeper: Arc<SecretKeeper>,
@@ -20,7 +20,7 @@ pub(super) struct Library {
 }
 
 impl Library {
-    /// Wraps `connection`. `keeper` is the key log of this connection only.
+    /// Wraps `connection`. `keeper` receives the secrets of this connection only.
     pub(super) fn new(mut connection: Connection, keeper: Arc<SecretKeeper>) -> Library {
         // The channel above bounds the bytes that it writes; a limit here would cut a batch in
         // two.
@@ -36,9 +36,9 @@ impl Library {
         self.connection.peer_certificates()?.first()
     }
 
-    /// Processes bytes from the network, and appends the decrypted ones to `plain`. Leaves in
-    /// `bytes` what follows the last record of the handshake. Returns true once the peer has
-    /// announced that nothing follows.
+    /// Processes bytes from the network, and appends the decrypted bytes to `plain`. Bytes after
+    /// the last record of the handshake stay in `bytes`. Returns true once the peer has announced
+    /// that it sends nothing more.
     ///
     /// # Errors
     /// An error of the library: the connection is over.
@@ -106,8 +106,8 @@ impl Library {
     }
 
     /// Ends the library's part of the connection. Returns `None` if the library has no secrets for
-    /// us, or if we do not support the suite. The settings of [`Context`](super::Context) exclude
-    /// the latter.
+    /// us, or if we do not support the cipher suite. Suites without support are excluded by the
+    /// settings of [`Context`](super::Context).
     pub(super) fn hand_over(mut self) -> Option<Handover> {
         let mut out = Vec::new();
         self.transmit(&mut out);
@@ -120,7 +120,7 @@ impl Library {
     }
 }
 
-/// A reader of record headers that finds the ends of records in a stream.
+/// A reader of record headers. It finds the end of each record in a stream.
 #[derive(Default)]
 struct Cutter {
     header: Vec<u8>,
@@ -128,8 +128,8 @@ struct Cutter {
 }
 
 impl Cutter {
-    /// Returns how many of `bytes` belong to the record at their front. `bytes` follow those of
-    /// the last call.
+    /// Returns the number of bytes at the front of `bytes` that belong to the same record. `bytes`
+    /// follow the bytes of the last call.
     fn within(&mut self, bytes: &[u8]) -> usize {
         let of_header = match self.missing {
             0 => (HEADER - self.header.len()).min(bytes.len()),

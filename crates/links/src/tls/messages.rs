@@ -27,10 +27,10 @@ pub(super) const KEY_UPDATE: u8 = 24;
 const PREFIX: usize = 4;
 /// Maximum bytes of a handshake message's body, as in the library.
 const LONGEST: usize = 0xffff;
-/// Maximum number of KeyUpdates with no data between them: the limit of the library and of
-/// BoringSSL.
+/// Maximum number of KeyUpdates with no data between them. The library and BoringSSL have the same
+/// limit.
 const UPDATES: u8 = 32;
-/// Maximum number of user_canceled alerts, which are ignored.
+/// Maximum number of user_canceled alerts from the peer. They are ignored up to this number.
 const WARNINGS: u8 = 4;
 
 /// A violation by the peer, and the alert that reports it to the peer. `alert` is `None` if the
@@ -41,7 +41,7 @@ pub(super) struct Breach {
     pub(super) fault: PeerFault,
 }
 
-/// Returns a violation that is reported to the peer by the alert `alert`.
+/// Returns a violation that is reported to the peer by the alert with the number `alert`.
 pub(super) fn refuse(alert: u8, error: impl Into<Error>) -> Breach {
     Breach { alert: Some(alert), fault: PeerFault::of(&error.into()) }
 }
@@ -51,8 +51,8 @@ pub(super) fn refuse(alert: u8, error: impl Into<Error>) -> Breach {
 pub(super) enum Note {
     /// No action.
     Nothing,
-    /// The peer's next record is sealed under new keys. `requested` is whether the peer asks us to
-    /// change our keys, too.
+    /// The peer's next record is encrypted with new keys. `requested` is true if the peer asks us
+    /// to change our keys, too.
     Update { requested: bool },
     /// The peer sent close_notify: it will send nothing more.
     Closed,
@@ -60,7 +60,7 @@ pub(super) enum Note {
 
 /// Reader of the peer's records that are not data. A handshake message may span several records.
 pub(super) struct Messages {
-    /// Whether the peer may send tickets: only servers do.
+    /// Whether the peer may send session tickets. Only servers may.
     tickets: bool,
     joined: Vec<u8>,
     updates: u8,
@@ -73,7 +73,7 @@ impl Messages {
         Messages { tickets: server, joined: Vec::new(), updates: UPDATES, warnings: WARNINGS }
     }
 
-    /// Records that data arrived.
+    /// Notes that data arrived.
     ///
     /// # Errors
     /// A handshake message is incomplete.

@@ -1,10 +1,11 @@
 //! TLS as Tor uses it (tor-spec, "Negotiating and initializing channels").
 //!
-//! Certificates prove nothing by themselves. Each side presents a self-signed one, and the CERTS
-//! cell, sent through the link, ties the certificate's digest to the relay's identity. So any
-//! certificate is accepted, provided that the peer holds its key. [`Link::peer_certificate`]
-//! returns it to the code that checks CERTS. [`Link::export`] returns the keying material that
-//! AUTHENTICATE signs (RFC 5705, RFC 8446 section 7.5).
+//! Certificates prove nothing by themselves. Each side presents a self-signed certificate. The
+//! CERTS cell, sent through the link, binds the certificate's digest to the relay's identity. Any
+//! certificate is therefore is accepted, provided that the peer holds its key.
+//! [`Link::peer_certificate`] returns the certificate to the code that checks CERTS.
+//! [`Link::export`] returns the keying material that AUTHENTICATE signs (RFC 5705, RFC 8446
+//! section 7.5).
 //!
 //! The library does the handshake (`library`), and all of TLS 1.2. After a TLS 1.3 handshake this
 //! crate has its own record layer. `secrets` receives the connection's secrets from the library
@@ -45,16 +46,17 @@ pub use agreed::AgreedSecrets;
 pub use context::Context;
 pub use setup::SetupError;
 
-/// TLS, a kind of link over a byte stream.
+/// TLS, a type of link over a byte stream.
 pub const FAMILY: StreamFamily = StreamFamily {
     name: "tls",
     connect: |context| Ok(Box::new(context.connect()?)),
     accept: |context| Ok(Box::new(context.accept()?)),
 };
 
-/// Minimum content of a record in bytes if all records have one size: that of a KeyUpdate.
+/// Minimum content of a record in bytes if all records have one size. It is the content of a
+/// KeyUpdate.
 const LEAST: usize = 5;
-/// Maximum bytes of buffer that a link keeps after [`Link::rest`].
+/// Maximum bytes of buffers that a link keeps after [`Link::rest`].
 const TRICKLE: usize = 4 << 10;
 
 /// A TLS link, as client or server.
@@ -67,7 +69,7 @@ pub struct Tls {
     arrived: Vec<u8>,
     ended: bool,
     closed: bool,
-    /// Bytes of content in each of our records; `None` if their sizes vary.
+    /// Bytes of content in each record that we send; `None` if their sizes vary.
     fixed: Option<usize>,
 }
 
@@ -75,12 +77,12 @@ pub struct Tls {
 enum Phase {
     Library(Box<Library>),
     Records(Box<Records>),
-    /// None, because the library did not release the secrets.
+    /// No code, because the library did not release the secrets. The connection cannot continue.
     Lost,
 }
 
 impl Tls {
-    /// Wraps `connection`. `keeper` is the key log of this connection only.
+    /// Wraps `connection`. `keeper` receives the secrets of this connection only.
     fn new(
         connection: impl Into<Connection>,
         keeper: Arc<SecretKeeper>,
@@ -102,8 +104,8 @@ impl Tls {
         }
     }
 
-    /// Changes our keys now, and asks the peer to change its own (RFC 8446, section 4.6.3). Keys
-    /// also change automatically before they have sealed their maximum number of records.
+    /// Changes our keys now, and asks the peer to change its keys (RFC 8446, section 4.6.3). Keys
+    /// also change automatically before they have encrypted their maximum number of records.
     ///
     /// # Errors
     /// [`Fault::Misuse`] unless the link is open, uses TLS 1.3, and was not closed by us.
@@ -120,8 +122,8 @@ impl Tls {
     }
 
     /// Sets the content of all records that we send from now on to `content` bytes (5 to 16,384),
-    /// whatever their type. The peer can then open them before their turn. Each write must then be
-    /// a multiple of `content` bytes.
+    /// whatever the type of the record. The peer can then decrypt a record even if earlier ones
+    /// have not arrived. The length of each write must then be a multiple of `content` bytes.
     ///
     /// # Errors
     /// [`Fault::Misuse`] under the conditions of [`Tls::refresh_keys`], and for other lengths.
@@ -133,9 +135,9 @@ impl Tls {
     }
 
     /// Expects `content` bytes of content in each of the peer's later records, as the peer has
-    /// agreed. Records that [`EarlyRecords::receive_early`] completes are opened before their
-    /// turn, and the link is no longer [whole](Promises::whole). All earlier records must have
-    /// been read.
+    /// agreed. Records that [`EarlyRecords::receive_early`] completes are then decrypted even if
+    /// earlier ones have not arrived, and the link is no longer [in order](Promises::whole). All
+    /// earlier records must have been read.
     ///
     /// # Errors
     /// [`Fault::Misuse`] under the conditions of [`Tls::send_fixed`].

@@ -1,5 +1,5 @@
-//! The receiving half of a TLS 1.3 connection. It splits the stream into records, and opens them
-//! in order (RFC 8446, section 5).
+//! The receiving half of a TLS 1.3 connection. It splits the stream into records, and decrypts
+//! them in order (RFC 8446, section 5).
 
 use anabranch_multipath::Time;
 use rustls::{Error, InvalidMessage, PeerMisbehaved};
@@ -13,41 +13,42 @@ use super::secrets::Secret;
 use crate::utls::{Anchor, RecordLayer};
 use crate::{PeerFault, PeerFaultKind};
 
-/// Maximum bytes of a record after its header (RFC 8446, section 5.2).
+/// Maximum length in bytes of a record after its header (RFC 8446, section 5.2).
 const LONGEST: usize = RECORD + 256;
 
-/// Opener of records under one direction's keys.
+/// Decryption of records with the keys of one direction.
 pub(super) struct Opener {
     secret: Secret,
     cipher: Cipher,
     keys: RecordKeys,
     /// The next record's number, and the offset in the stream at which it begins.
     next: Anchor,
-    /// The layer that opens records before their turn; `None` if records are opened only in order.
+    /// The layer that decrypts records before earlier ones have arrived; `None` if records are
+    /// decrypted only in order.
     early: Option<Box<RecordLayer>>,
     /// The received beginning of an incomplete record.
     partial: Vec<u8>,
 }
 
-/// The content of an opened record.
+/// The content of a decrypted record.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Content {
-    /// Data, which were appended to the plain bytes.
+    /// Data, which was appended to the plain bytes.
     Data,
-    /// Content of another type: the type and the bytes.
+    /// Content of another type: the type, and the bytes of the content.
     Other(u8, Vec<u8>),
 }
 
 impl Opener {
-    /// Returns an opener that continues after the records that the library has opened under this
+    /// Returns an opener that continues after the records that the library has decrypted with this
     /// secret.
     pub(super) fn new(secret: Secret, cipher: Cipher, next: Anchor) -> Opener {
         let keys = RecordKeys::of(&secret, cipher);
         Opener { secret, cipher, keys, next, early: None, partial: Vec::new() }
     }
 
-    /// Expects that all later records have one size, and allows `early` to open them before their
-    /// turn.
+    /// Expects that all later records have one size. From now on, `early` may decrypt records
+    /// before earlier ones have arrived.
     pub(super) fn open_early(&mut self, early: RecordLayer) {
         self.early = Some(Box::new(early));
     }
@@ -56,8 +57,8 @@ impl Opener {
         self.early.as_deref()
     }
 
-    /// Processes bytes from a tap that begin at `offset` in the stream. Appends the data of the
-    /// records that they complete.
+    /// Processes bytes from a tap (a capture of the connection's segments) that begin at `offset`
+    /// in the stream. Appends the data of the records that these bytes complete.
     pub(super) fn receive_early(
         &mut self,
         now: Time,
@@ -69,12 +70,12 @@ impl Opener {
         }
     }
 
-    /// Opens the next record, from stored bytes followed by `bytes`, and appends its data to
+    /// Decrypts the next record, from stored bytes followed by `bytes`, and appends its data to
     /// `plain`. Removes the record from the front of `bytes`. Returns `None` once all bytes are
     /// processed and no record is complete.
     ///
     /// # Errors
-    /// The bytes are not a record, the record is too long, or the peer did not seal it.
+    /// The bytes are not a record, the record is too long, or the peer did not encrypt it.
     pub(super) fn next(
         &mut self,
         bytes: &mut &[u8],
@@ -102,7 +103,7 @@ impl Opener {
         opened.map(Some)
     }
 
-    /// Moves bytes from `bytes` to the stored ones until `length` are stored.
+    /// Moves bytes from `bytes` to the stored bytes until `length` bytes are stored.
     fn complete(&mut self, length: usize, bytes: &mut &[u8]) {
         let missing = length.saturating_sub(self.partial.len()).min(bytes.len());
         let (taken, rest) = bytes.split_at(missing);
@@ -143,8 +144,8 @@ impl Opener {
         }
     }
 
-    /// Checks that the content of a data record has the agreed length or is empty. With another
-    /// length, records that are delivered early would split cells.
+    /// Checks that the content of a data record has the agreed length or is empty. Otherwise,
+    /// records that are delivered early could split cells.
     fn agreed(&self, (kind, length): (u8, usize)) -> Result<(u8, usize), Breach> {
         let agreed = self.early.as_ref().map(|early| early.content());
         match agreed {

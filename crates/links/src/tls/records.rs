@@ -1,9 +1,9 @@
 //! A TLS 1.3 connection after its handshake, with this crate's own record layer (RFC 8446, section
 //! 5).
 //!
-//! Each record is opened and sealed in place, with one copy between network bytes and plain bytes.
-//! The library's layer makes four copies on reception and two on transmission. It also opens
-//! records only in order, so it cannot serve an unordered link.
+//! Each record is encrypted and decrypted in place, and its bytes are copied once. The library's
+//! record layer copies them four times on reception and twice on transmission. It also decrypts
+//! records only in order, so an unordered link cannot use it.
 
 use anabranch_multipath::Time;
 
@@ -16,9 +16,9 @@ use super::secrets::{Secret, TrafficSecrets};
 use crate::PeerFault;
 use crate::utls::{Anchor, RecordLayer};
 
-/// Maximum distance in bytes from the stream's read position to a record that is opened early, and
-/// maximum bytes from a connection's tap that are buffered. It is the data in flight at 84 Mbit/s
-/// with a round-trip time of 100 ms.
+/// Maximum distance in bytes from the stream's read position to a record that is decrypted early.
+/// Also the maximum number of bytes from a tap (a capture of the connection's segments) that are
+/// buffered. The value is the data in flight at 84 Mbit/s with a round-trip time of 100 ms.
 const EARLY: usize = 1 << 20;
 
 /// Both directions of a connection.
@@ -27,22 +27,22 @@ pub(super) struct Records {
     opener: Opener,
     messages: Messages,
     exporter: Secret,
-    /// Whether the peer has asked for new keys and has not been answered yet.
+    /// Whether the peer has asked for new keys and has received no answer yet.
     owes_update: bool,
 }
 
-/// State of the connection where the library's own record layer stopped.
+/// State of the connection when the library's own record layer stopped.
 pub(super) struct Handover {
     pub(super) secrets: TrafficSecrets,
     pub(super) cipher: Cipher,
     pub(super) is_client: bool,
-    /// Number of records sealed with keys of our traffic secret, and of records opened with keys of
-    /// the peer's.
+    /// Number of records encrypted with our traffic secret, and number of records decrypted with
+    /// the peer's traffic secret.
     pub(super) sent: u64,
     pub(super) received: u64,
     /// Number of bytes of the peer's stream that the library has read.
     pub(super) read: u64,
-    /// Bytes that the library has yet to send.
+    /// Bytes that the library has encrypted but not sent yet.
     pub(super) out: Vec<u8>,
 }
 
@@ -60,8 +60,8 @@ impl Records {
         }
     }
 
-    /// Processes bytes from the network, and appends the plain ones. Returns true once the peer
-    /// has announced that nothing follows.
+    /// Processes bytes from the network, and appends the decrypted bytes. Returns true once the
+    /// peer has announced that it sends nothing more.
     ///
     /// # Errors
     /// A violation by the peer. An alert that reports it is ready to be sent.
@@ -99,20 +99,21 @@ impl Records {
         Ok(false)
     }
 
-    /// Begins to open records before their turn; each of the peer's records has `content` bytes of
-    /// content.
+    /// Begins to decrypt records before earlier ones have arrived. Each of the peer's records has
+    /// `content` bytes of content.
     pub(super) fn open_early(&mut self, now: Time, content: usize) {
         self.opener.open_early(RecordLayer::new(now, content, EARLY));
     }
 
-    /// Returns the layer that opens records before their turn; `None` if records are opened only
-    /// in order.
+    /// Returns the layer that decrypts records before earlier ones have arrived; `None` if records
+    /// are decrypted only in order.
     pub(super) fn early(&self) -> Option<&RecordLayer> {
         self.opener.early()
     }
 
-    /// Processes bytes from a tap, and appends the data of the records that they complete. `at` is
-    /// their offset in the stream and the bytes.
+    /// Processes bytes from a tap (a capture of the connection's segments), and appends the data
+    /// of the records that these bytes complete. `at` is the offset of the bytes in the stream,
+    /// and the bytes.
     pub(super) fn receive_early(&mut self, now: Time, at: (u64, &[u8]), plain: &mut Vec<u8>) {
         self.opener.receive_early(now, at, plain);
     }
@@ -122,24 +123,24 @@ impl Records {
         self.sealer.send_fixed(content);
     }
 
-    /// Seals data for the peer.
+    /// Encrypts data for the peer.
     pub(super) fn write(&mut self, plain: &[u8]) {
         self.answer_update();
         self.sealer.data(plain);
     }
 
-    /// Appends to `into` the bytes to send.
+    /// Appends to `into` the bytes to send to the peer.
     pub(super) fn transmit(&mut self, into: &mut Vec<u8>) {
         self.answer_update();
         self.sealer.transmit(into);
     }
 
-    /// Changes our keys, and asks the peer to change its own.
+    /// Changes our keys, and asks the peer to change its keys.
     pub(super) fn refresh(&mut self) {
         self.sealer.update(true);
     }
 
-    /// Notifies the peer that nothing follows.
+    /// Notifies the peer that we send nothing more.
     pub(super) fn close(&mut self) {
         self.sealer.close();
     }

@@ -1,4 +1,4 @@
-//! The sending half of a TLS 1.3 connection: seals records in order (RFC 8446, section 5).
+//! The sending half of a TLS 1.3 connection: it encrypts records in order (RFC 8446, section 5).
 
 use super::keys::{Cipher, HEADER, RecordKeys, TAG};
 use super::messages::{ALERT, CLOSE_NOTIFY, DATA, FATAL, HANDSHAKE, KEY_UPDATE, WARNING};
@@ -7,13 +7,13 @@ use super::secrets::Secret;
 /// Maximum plain bytes in a record (RFC 8446, section 5.1).
 pub(super) const RECORD: usize = 1 << 14;
 /// Maximum plain bytes in a record that we send, unless records have a fixed content. C tor's
-/// records are no longer, because it writes each chunk of its buffers separately (4,096 bytes, less
-/// a header). Longer records break some clients: torpy reads at most 4,094 bytes at a time, and
-/// loses the rest.
+/// records have at most the same length, because C tor writes each chunk of its buffers separately
+/// (4,096 bytes, less a header). Longer records break some clients: torpy reads at most 4,094
+/// bytes at a time, and loses the rest of a longer record.
 pub(super) const SENT: usize = 4_048;
 
-/// Sealer of records with one direction's keys. It changes the keys before they exceed their
-/// maximum number of records.
+/// Encryption of records with the keys of one direction. It changes the keys before they reach
+/// their maximum number of records.
 pub(super) struct Sealer {
     secret: Secret,
     cipher: Cipher,
@@ -22,15 +22,15 @@ pub(super) struct Sealer {
     /// Number of content bytes in every record; a record with less content is padded. `None` if
     /// records vary in size.
     content: Option<usize>,
-    /// Whether a close_notify or a fatal alert was sent, after which no record may follow.
+    /// Whether a close_notify or a fatal alert was sent. No record may follow.
     finished: bool,
-    /// Bytes to send.
+    /// Encrypted bytes to send.
     out: Vec<u8>,
 }
 
 impl Sealer {
-    /// Returns a sealer that continues after the `number` records that the library has sent under
-    /// this secret. `out` may still hold the last of them.
+    /// Returns a sealer that continues after the `number` records that the library has encrypted
+    /// with this secret. `out` may still contain the last of these records.
     pub(super) fn new(secret: Secret, cipher: Cipher, number: u64, out: Vec<u8>) -> Sealer {
         let keys = RecordKeys::of(&secret, cipher);
         Sealer { secret, cipher, keys, number, content: None, finished: false, out }
@@ -41,7 +41,7 @@ impl Sealer {
         self.content = Some(content);
     }
 
-    /// Seals data in as few records of at most [`SENT`] bytes as possible.
+    /// Encrypts data in as few records of at most [`SENT`] bytes as possible.
     pub(super) fn data(&mut self, plain: &[u8]) {
         let most = self.content.unwrap_or(SENT);
         let records = plain.len().div_ceil(most);
@@ -70,20 +70,20 @@ impl Sealer {
         self.finished = true;
     }
 
-    /// Notifies the peer that nothing follows.
+    /// Notifies the peer that we send nothing more.
     pub(super) fn close(&mut self) {
         self.record(ALERT, &[WARNING, CLOSE_NOTIFY]);
         self.finished = true;
     }
 
-    /// Seals one record of the type `kind`. `content` has at most [`RECORD`] bytes.
+    /// Encrypts one record of the type `kind`. `content` has at most [`RECORD`] bytes.
     fn record(&mut self, kind: u8, content: &[u8]) {
         let padding = self.content.map_or(0, |fixed| fixed.saturating_sub(content.len()));
         self.padded(kind, content, padding);
     }
 
-    /// Seals one record with `padding` zeros after the type (RFC 8446, section 5.4). Content and
-    /// padding together have at most [`RECORD`] bytes.
+    /// Encrypts one record with `padding` zeros after the type (RFC 8446, section 5.4). Content
+    /// and padding together have at most [`RECORD`] bytes.
     pub(super) fn padded(&mut self, kind: u8, content: &[u8], padding: usize) {
         if self.finished {
             return;
@@ -100,7 +100,7 @@ impl Sealer {
         self.number += 1;
     }
 
-    /// Appends to `into` all sealed bytes.
+    /// Appends to `into` all encrypted bytes.
     pub(super) fn transmit(&mut self, into: &mut Vec<u8>) {
         if into.is_empty() {
             std::mem::swap(into, &mut self.out);
@@ -109,7 +109,7 @@ impl Sealer {
         }
     }
 
-    /// Shrinks the buffer to `room` bytes, and returns the number of bytes released.
+    /// Shrinks the buffer to a capacity of `room` bytes, and returns the number of bytes released.
     pub(super) fn rest(&mut self, room: usize) -> usize {
         let before = self.out.capacity();
         self.out.shrink_to(room);

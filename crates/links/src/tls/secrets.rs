@@ -12,10 +12,12 @@ use rustls::KeyLog;
 
 /// Prefix of every TLS 1.3 label.
 const PREFIX: &[u8] = b"tls13 ";
-/// Maximum bytes of a label after the prefix: one byte holds the length of both together.
+/// Maximum length in bytes of a label after the prefix. One byte holds the length of prefix and
+/// label together.
 const LONGEST_LABEL: usize = 255 - PREFIX.len();
 
-/// One secret of a connection, stored in the library's form, which is wiped when it is dropped.
+/// One secret of a connection. It is stored in the library's form, which erases it from memory
+/// when it is dropped.
 pub(super) struct Secret {
     prk: Prk,
     hash: Hash,
@@ -29,8 +31,8 @@ enum Hash {
 }
 
 impl Hash {
-    /// Returns the hash whose output has the length of `secret`; `None` if there is none. All
-    /// secrets of a suite have this length.
+    /// Returns the hash function whose output has the length of `secret`; `None` if there is none.
+    /// All secrets of a suite have the same length.
     fn of(secret: &[u8]) -> Option<Hash> {
         match secret.len() {
             32 => Some(Hash::Sha256),
@@ -85,8 +87,8 @@ impl Secret {
         filled.expect("as many bytes as were asked for");
     }
 
-    /// Returns keying material (RFC 8446, section 7.5); this must be the exporter's secret.
-    /// Returns `None` if the label is longer than 249 bytes.
+    /// Returns exported keying material (RFC 8446, section 7.5). `self` must be the exporter's
+    /// secret. Returns `None` if the label is longer than 249 bytes.
     pub(super) fn export(&self, label: &[u8], context: &[u8]) -> Option<[u8; 32]> {
         if label.len() > LONGEST_LABEL {
             return None;
@@ -129,8 +131,8 @@ pub(super) struct TrafficSecrets {
     pub(super) exporter: Secret,
 }
 
-/// Store for the secrets of one connection. The library passes them to it, and they are kept only
-/// in memory.
+/// Store for the secrets of one connection. The library passes the secrets to this store, which
+/// keeps them only in memory.
 #[derive(Default)]
 pub(super) struct SecretKeeper(Mutex<Kept>);
 

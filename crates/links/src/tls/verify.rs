@@ -1,5 +1,5 @@
-//! A verifier that accepts any certificate whose key the peer holds. The CERTS cell identifies the
-//! peer.
+//! A verifier that accepts any certificate if the peer holds its key. The peer's identity is
+//! checked later, by the CERTS cell.
 
 use std::sync::Arc;
 
@@ -71,7 +71,8 @@ mod tests {
 
     const NOW: u64 = 1_800_000_000;
 
-    /// A server that presents one certificate and signs with another's key, if `honest` is false.
+    /// Returns a server. If `honest` is false, it presents one certificate but signs with the key
+    /// of another.
     fn server(honest: bool) -> Tls {
         let provider = provider();
         let (shown, own) = self_signed(&provider, NOW).unwrap();

@@ -1,4 +1,4 @@
-//! Conversion from TCP sequence numbers to offsets in the stream, and from offsets to record
+//! Conversion from TCP sequence numbers to offsets in the stream, and from offsets to TLS record
 //! numbers.
 
 use std::ops::RangeInclusive;
@@ -7,13 +7,13 @@ use std::ops::RangeInclusive;
 /// 64-bit offsets in its stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Origin {
-    /// Sequence number of the stream's first byte.
+    /// Sequence number of the first byte of the stream.
     first: u32,
 }
 
 impl Origin {
-    /// Returns the origin of a stream whose SYN segment has the sequence number `number`: the
-    /// first byte has the next number.
+    /// Returns the origin of a stream whose SYN segment has the sequence number `number`. The
+    /// stream's first byte has the next number.
     #[must_use]
     pub fn of_syn(number: u32) -> Origin {
         Origin { first: number.wrapping_add(1) }
@@ -25,9 +25,9 @@ impl Origin {
         self.first.wrapping_add(offset as u32)
     }
 
-    /// Returns the offset of the byte with sequence number `number`. Of the possible offsets, it
-    /// is the nearest to `head`, the stream's read position. Returns `None` if it would be before
-    /// the beginning of the stream.
+    /// Returns the offset of the byte with sequence number `number`. Several offsets are possible,
+    /// and the one nearest to `head`, the stream's read position, is returned. Returns `None` if
+    /// it would be before the beginning of the stream.
     #[must_use]
     pub fn offset(self, number: u32, head: u64) -> Option<u64> {
         // A sequence number contains only the low half of the offset.
@@ -36,7 +36,7 @@ impl Origin {
     }
 }
 
-/// A position in a stream of records: record `number` begins at `offset`.
+/// A position in a stream of TLS records: record `number` begins at `offset`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Anchor {
     /// Number of bytes of the stream before the position.
@@ -46,8 +46,8 @@ pub struct Anchor {
 }
 
 impl Anchor {
-    /// Returns the numbers of the records that have a byte in `from..to`, if each record from here
-    /// on has `size` bytes. Returns `None` if no record has one.
+    /// Returns the numbers of the records that have a byte in `from..to`, if each record from this
+    /// position on has `size` bytes. Returns `None` if there is no such record.
     #[must_use]
     pub fn numbers(self, from: u64, to: u64, size: usize) -> Option<RangeInclusive<u64>> {
         let size = size as u64;
@@ -59,8 +59,8 @@ impl Anchor {
         Some(at(from)?..=at(to - 1)?)
     }
 
-    /// Returns the offset at which record `number` begins; `None` if it is before the anchor or
-    /// beyond all offsets.
+    /// Returns the offset at which record `number` begins, if each record has `size` bytes.
+    /// Returns `None` if the record is before this position or the offset exceeds 64 bits.
     #[must_use]
     pub fn start(self, number: u64, size: usize) -> Option<u64> {
         let before = number.checked_sub(self.number)?.checked_mul(size as u64)?;

@@ -1,19 +1,19 @@
-//! Limits on records that fail to open before their turn.
+//! Limits on failed attempts to decrypt records before earlier ones have arrived.
 
 use anabranch_multipath::Time;
 
-/// Maximum failures per key: RFC 9147 (section 4.5.3) and RFC 9001 (section 6.6) allow 2^36 and
-/// more.
+/// Maximum number of failed decryptions per key. RFC 9147 (section 4.5.3) and RFC 9001 (section
+/// 6.6) allow 2^36 and more.
 const PER_KEY: u32 = 1 << 20;
-/// Maximum failures per second, which is also the maximum burst.
+/// Maximum number of failed decryptions per second, which is also the maximum burst.
 const PER_SECOND: u32 = 1 << 10;
 
-/// Limits on failed attempts to open a record, by key and by time. Records opened in order need no
-/// limit: such a failure ends the link.
+/// Limits on failed attempts to decrypt a record early, by key and by time. Records decrypted in
+/// order need no limit, because a failure there ends the link.
 #[derive(Clone, Debug)]
 pub struct TrialBudget {
     left: u32,
-    /// Number of failures that are allowed now, in billionths.
+    /// Number of failed attempts that are allowed now, in billionths.
     free: u64,
     counted: Time,
 }
@@ -21,13 +21,13 @@ pub struct TrialBudget {
 impl TrialBudget {
     const BILLION: u64 = 1_000_000_000;
 
-    /// Returns a full budget.
+    /// Returns unused limits.
     #[must_use]
     pub fn new(now: Time) -> TrialBudget {
         TrialBudget { left: PER_KEY, free: u64::from(PER_SECOND) * Self::BILLION, counted: now }
     }
 
-    /// Returns whether one more attempt may fail.
+    /// Returns whether one more failed attempt is allowed.
     pub fn allows(&mut self, now: Time) -> bool {
         let most = u64::from(PER_SECOND) * Self::BILLION;
         let since = now.nanos().saturating_sub(self.counted.nanos());
@@ -37,13 +37,13 @@ impl TrialBudget {
         self.left > 0 && self.free >= Self::BILLION
     }
 
-    /// Counts a failure.
+    /// Counts a failed attempt.
     pub fn failed(&mut self) {
         self.left = self.left.saturating_sub(1);
         self.free = self.free.saturating_sub(Self::BILLION);
     }
 
-    /// Restores the limit per key, after a key change.
+    /// Restores the limit per key after a key change.
     pub fn renew(&mut self) {
         self.left = PER_KEY;
     }
@@ -55,7 +55,7 @@ mod tests {
 
     use super::*;
 
-    /// Failures until no more are allowed.
+    /// Counts failed attempts until no more are allowed, and returns their number.
     fn spent(budget: &mut TrialBudget, now: Time) -> u32 {
         let mut count = 0;
         while budget.allows(now) {

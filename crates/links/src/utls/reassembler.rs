@@ -1,19 +1,20 @@
-//! Pieces of a TCP stream that arrived before their turn.
+//! Pieces of a TCP stream that arrived before earlier bytes of the stream.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// Maximum length in bytes of a run (stored bytes that are contiguous in the stream). It limits the
-/// bytes that are moved when a run is cut.
+/// Maximum length in bytes of a run (stored bytes that are contiguous in the stream). It limits
+/// the bytes that are moved in memory when a run is split.
 const LONGEST_RUN: usize = 64 << 10;
-/// Maximum number of runs, which bounds the cost of forged segments of one byte.
+/// Maximum number of runs (contiguous stored bytes). It limits the cost of forged segments of one
+/// byte.
 const RUNS: usize = 4 << 10;
 
-/// A store for bytes of a stream by offset, within a window after the read position. A stored byte
-/// is not overwritten by later copies; [`Reassembler::remove`] drops it.
+/// A store for bytes of a stream by offset, within a window after the read position. Later copies
+/// do not overwrite a stored byte; [`Reassembler::remove`] drops it.
 #[derive(Debug)]
 pub struct Reassembler {
-    /// Read position of the stream: no earlier byte is needed.
+    /// Read position of the stream. Earlier bytes are not needed.
     head: u64,
     window: u64,
     runs: BTreeMap<u64, Vec<u8>>,
@@ -42,8 +43,8 @@ impl Reassembler {
         }
     }
 
-    /// Stores `bytes`, which begin at `offset`. Returns the range of offsets of those within the
-    /// window.
+    /// Stores `bytes`, which begin at `offset`. Returns the range of offsets of the bytes that lie
+    /// within the window.
     pub fn insert(&mut self, offset: u64, bytes: &[u8]) -> Range<u64> {
         let end = offset.saturating_add(bytes.len() as u64);
         let from = offset.max(self.head);
@@ -104,7 +105,7 @@ impl Reassembler {
         })
     }
 
-    /// Drops the bytes of `range`, so that another copy of them is accepted.
+    /// Drops the bytes of `range`. Another copy of them is then accepted.
     pub fn remove(&mut self, range: Range<u64>) {
         if range.is_empty() {
             return;
@@ -142,7 +143,7 @@ mod tests {
 
     const WINDOW: usize = 300;
 
-    /// The same with a byte a place.
+    /// A simple model of the reassembler for comparison, which stores one byte per offset.
     struct Model {
         head: u64,
         bytes: BTreeMap<u64, u8>,

@@ -1,5 +1,5 @@
-//! Early opening of records that all have one size, so that a record's offset in the stream gives
-//! its number.
+//! Early decryption of records. All records have one size, so a record's offset in the stream
+//! determines its number.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -10,26 +10,28 @@ use super::{Anchor, Reassembler, TrialBudget};
 use crate::tls::keys::{HEADER, RecordKeys, TAG};
 use crate::tls::messages::DATA;
 
-/// Counts of attempts to open a record early.
+/// Counts of attempts to decrypt a record before earlier ones have arrived.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EarlyCounts {
-    /// Records opened before their turn.
+    /// Number of records decrypted before earlier ones had arrived.
     pub opened: u64,
-    /// Records that failed to open: changed, forged, or not at the expected offset.
+    /// Number of records that could not be decrypted: they were changed, forged, or not at the
+    /// expected offset.
     pub failed: u64,
 }
 
-/// A layer that opens a peer's records before their turn, if all have the same size.
+/// A layer that decrypts a peer's records before earlier ones have arrived. All records must have
+/// the same size.
 ///
 /// The caller passes an [`Anchor`], which advances with each record read in order. The layer
-/// remembers which numbers were opened, so that each is delivered once.
+/// remembers which numbers were decrypted, so that each record is delivered once.
 #[derive(Debug)]
 pub struct RecordLayer {
-    /// Number of bytes of content in a record. All of them are data.
+    /// Number of bytes of content in a record. All content is data.
     content: usize,
     held: Reassembler,
     opened: BTreeSet<u64>,
-    /// Numbers of records that were opened but are not data of the agreed length. They are
+    /// Numbers of records that were decrypted but are not data of the agreed length. They are
     /// processed in order instead.
     waiting: BTreeSet<u64>,
     budget: TrialBudget,
@@ -45,8 +47,8 @@ impl EarlyCounts {
 }
 
 impl RecordLayer {
-    /// Returns a layer for records with `content` bytes of content. It opens records within
-    /// `window` bytes of the anchor.
+    /// Returns a layer for records with `content` bytes of content. It decrypts records within
+    /// `window` bytes after the anchor.
     #[must_use]
     pub fn new(now: Time, content: usize, window: usize) -> RecordLayer {
         RecordLayer {
@@ -59,7 +61,7 @@ impl RecordLayer {
         }
     }
 
-    /// Returns the number of bytes of a record on the wire.
+    /// Returns the length of a record in bytes, including header and tag.
     #[must_use]
     pub fn size(&self) -> usize {
         HEADER + self.content + 1 + TAG
@@ -76,8 +78,8 @@ impl RecordLayer {
         self.counts
     }
 
-    /// Processes bytes from a tap. Appends to `plain` the data of the records that they complete,
-    /// in the order of their numbers.
+    /// Processes bytes from a tap (a capture of the connection's segments). Appends to `plain` the
+    /// data of the records that these bytes complete, in the order of their numbers.
     pub(crate) fn receive(
         &mut self,
         now: Time,
@@ -100,7 +102,7 @@ impl RecordLayer {
         }
     }
 
-    /// Tries to open one record. If it does not open, another copy of it is accepted later.
+    /// Tries to decrypt one record. If this fails, another copy of the record is accepted later.
     fn attempt(&mut self, number: u64, range: Range<u64>, keys: &RecordKeys, plain: &mut Vec<u8>) {
         let before = plain.len();
         let body = range.start + HEADER as u64;
@@ -143,8 +145,8 @@ impl RecordLayer {
         inner.len() == self.content + 1 && inner[self.content] == DATA
     }
 
-    /// Returns whether record `number`, whose turn it is, was opened before. Must be called once
-    /// for each record.
+    /// Returns whether record `number`, which is next in order, was decrypted before. Must be
+    /// called once for each record.
     pub(crate) fn is_done(&mut self, number: u64) -> bool {
         self.waiting.remove(&number);
         self.opened.remove(&number)

@@ -17,7 +17,8 @@ use crate::wire::text::{hex, line};
 /// Consensus method, in the numbering of C tor's authorities. With this method microdescriptors
 /// contain `family-ids`.
 const METHOD: u32 = 35;
-/// Placeholder for the publication time in a microdescriptor consensus, used since method 33.
+/// Placeholder for the publication time in a microdescriptor consensus, used since consensus
+/// method 33.
 const NEVER: &str = "2038-01-01 00:00:00";
 /// Subprotocol versions that the consensus requires and recommends for clients and relays (the
 /// values that C tor 0.4.9's authorities vote for).
@@ -37,7 +38,7 @@ const PROTOCOLS: [(&str, &str); 4] = [
     ),
 ];
 
-/// A relay in the consensus.
+/// A relay that is listed in the consensus.
 pub(super) struct Listed<'a> {
     pub(super) id: [u8; 20],
     pub(super) entry: &'a Entry,

@@ -1,4 +1,5 @@
-//! A relay that an authority knows: its checked descriptor, and how it answered probes.
+//! A relay that an authority knows: its checked descriptor, and its answers to probes of its
+//! addresses.
 
 use std::net::SocketAddr;
 
@@ -13,19 +14,20 @@ use crate::relay::is_public;
 use crate::wire::netdoc::{Described, DocumentError, check_descriptor};
 use crate::wire::text::signed_digest;
 
-/// Maximum upload in bytes: a descriptor and its extra-info document (C tor's limit for a
-/// descriptor is 20,000).
+/// Maximum length in bytes of an upload, which is a descriptor and its extra-info document (C
+/// tor's limit for a descriptor is 20,000).
 pub const LONGEST_UPLOAD: usize = 96 << 10;
 const LONGEST_DESCRIPTOR: usize = 20_000;
-/// Maximum age in seconds of a descriptor that is listed (C tor's `ROUTER_MAX_AGE_TO_PUBLISH`).
+/// Maximum age in seconds of a descriptor that the consensus lists (C tor's
+/// `ROUTER_MAX_AGE_TO_PUBLISH`).
 const MAX_AGE: u64 = 24 * 3600;
 /// Clock skew allowed between a relay and the authority, in seconds (C tor's `ROUTER_ALLOW_SKEW`).
 const SKEW: u64 = 12 * 3600;
 /// Age in seconds after which a descriptor gets the flag `StaleDesc`.
 const STALE: u64 = 18 * 3600;
-/// Ratio of the probing rate of a relay that is down to that of a running one (`MORE_OFTEN`). For a
-/// relay that has never answered, the pause between probes doubles `DOUBLED` times, up to that of a
-/// running relay.
+/// Ratio of the probing rate of a relay that is down to the rate of a running relay
+/// (`MORE_OFTEN`). For a relay that has never answered, the pause between probes doubles `DOUBLED`
+/// times, up to the pause for a running relay.
 const MORE_OFTEN: u64 = 4;
 const DOUBLED: u32 = 2;
 
@@ -39,21 +41,23 @@ pub(super) struct Entry {
     /// The extra-info document and its digest.
     pub(super) extra: Option<(String, [u8; 20])>,
     pub(super) history: History,
-    /// The addresses of the relay, each with the time of its last answer there.
+    /// The addresses of the relay, each with the time of the relay's last answer at this address.
     pub(super) reach: Vec<(SocketAddr, Option<u64>)>,
     /// The time of the last probe (`probed`), and the number of probes since the relay was new
     /// (`probes`).
     pub(super) probed: Option<u64>,
     pub(super) probes: u32,
-    /// The relay's turn among new relays that wait for a probe (`SybilLimits::turn`).
+    /// The relay's place in the order in which new relays are probed (`SybilLimits::turn`).
     pub(super) turn: u64,
     /// The relay's bandwidth in kilobytes per second, and whether it was measured.
     pub(super) weight: (u32, bool),
     /// The time since which the descriptor has been outdated, in seconds of a monotonic clock.
+    /// `None` if it is not outdated.
     pub(super) dated: Option<u64>,
 }
 
-/// Settings that decide when relays are probed, and for how long an answer counts.
+/// Settings that decide when relays are probed, and how long a relay counts as running after an
+/// answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Reach {
     /// Seconds after an answer during which the relay counts as running.
@@ -74,7 +78,7 @@ impl Entry {
         if entry.is_current(now) { Ok(entry) } else { Err(Refusal::Time) }
     }
 
-    /// Checks a stored `text`, whose publication time may be long ago.
+    /// Checks the stored upload `text`, which may have been published long ago.
     ///
     /// # Errors
     /// Returns a [`Refusal`] if the descriptor is invalid or not allowed by `rules`.
@@ -117,7 +121,8 @@ impl Entry {
         })
     }
 
-    /// Returns whether the descriptor is neither too old to be listed nor published in the future.
+    /// Returns whether the descriptor may be listed: it is not too old, and was not published in
+    /// the future.
     pub(super) fn is_current(&self, now: u64) -> bool {
         let published = self.described.published;
         published + MAX_AGE >= now && !self.is_of_the_future(now)
@@ -148,7 +153,7 @@ impl Entry {
         }
     }
 
-    /// Returns the relay's state in the probe queue.
+    /// Returns the state that determines the relay's place in the probe queue.
     pub(super) fn probe_state(&self, now: u64, reach: Reach) -> ProbeState {
         match (self.is_up(now, reach), self.is_known(), self.probed) {
             (true, ..) => ProbeState::Up,
@@ -158,8 +163,9 @@ impl Entry {
         }
     }
 
-    /// Returns the time of the next probe. The probe is due `now` if the last one is in the future,
-    /// because the clock was set back. For a new relay, returns its `turn` in place of a time.
+    /// Returns the time of the next probe. If the last probe is in the future, because the clock
+    /// was set back, the probe is due `now`. For a new relay, returns its `turn` in place of a
+    /// time.
     pub(super) fn due(&self, now: u64, reach: Reach) -> u64 {
         let short = (reach.every / MORE_OFTEN).max(1);
         let pause = match self.probe_state(now, reach) {
@@ -186,8 +192,8 @@ impl Entry {
         self.counted(reach).map(|(address, _)| *address).collect()
     }
 
-    /// Returns the earliest of the last answers at the probed addresses; `None` if one of them has
-    /// never answered.
+    /// Returns the earliest of the relay's last answers at its probed addresses. Returns `None` if
+    /// the relay has never answered at one of these addresses.
     pub(super) fn answered(&self, reach: Reach) -> Option<u64> {
         // `None` is less than any time.
         self.counted(reach).map(|(_, answered)| *answered).min().flatten()
@@ -197,13 +203,14 @@ impl Entry {
         self.answered(reach).is_some_and(|at| at <= now && now - at <= reach.holds)
     }
 
-    /// Restores the history and the time of the last answer that an earlier run stored.
+    /// Restores the history and the time of the last answer, which were stored when the authority
+    /// last stopped.
     pub(super) fn take_up(&mut self, history: History, answered: Option<u64>) {
         self.history = history;
         self.reach.iter_mut().for_each(|(_, at)| *at = answered);
     }
 
-    /// Carries over the relay's state from `before`, the entry of its previous descriptor.
+    /// Copies the relay's state from `before`, the entry with its previous descriptor.
     pub(super) fn follow(&mut self, before: &Entry) {
         (self.history, self.turn) = (before.history.clone(), before.turn);
         // At a new address the relay has yet to answer.
@@ -216,7 +223,8 @@ impl Entry {
         }
     }
 
-    /// Shifts all times by `by` seconds, the step of the machine's clock, and makes a probe due.
+    /// Shifts all times by `by` seconds, because the machine's clock was changed by this amount,
+    /// and makes a probe due.
     pub(super) fn shift(&mut self, by: i64) {
         self.history.shift(by);
         let answers = self.reach.iter_mut().flat_map(|(_, answered)| answered);

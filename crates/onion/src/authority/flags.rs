@@ -1,13 +1,13 @@
-//! Assignment of flags to relays (dir-spec 3.4.2): thresholds are computed from all active relays,
-//! then each relay is compared with them. Active relays are running and not hibernating.
+//! Assignment of flags to relays (dir-spec 3.4.2). Thresholds are computed from all active relays,
+//! then each relay is compared with the thresholds. Active relays are running and not hibernating.
 
 /// The properties of a relay on which its flags depend.
 #[derive(Clone, Debug)]
 pub(super) struct Merits {
-    /// Whether the relay recently answered at each of its addresses, and is not hibernating. Always
-    /// true for this authority.
+    /// Whether the relay recently answered at each of its addresses, and is not hibernating.
+    /// Always true for the authority itself.
     pub(super) running: bool,
-    /// Whether the relay asked not to be used at present.
+    /// Whether the relay's descriptor asks clients not to use the relay at present.
     pub(super) hibernating: bool,
     /// The relay's weight in the consensus, in kilobytes per second: measured or advertised.
     pub(super) bandwidth: u32,
@@ -17,11 +17,12 @@ pub(super) struct Merits {
     pub(super) uptime: f64,
     /// Weighted number of seconds since the relay became known.
     pub(super) known: f64,
-    /// Seconds since the relay came up; 0 if it is down.
+    /// Seconds since the relay last started to answer; 0 if it is down.
     pub(super) up_for: u64,
     /// Whether the relay answers directory requests, over its links or at a directory port.
     pub(super) directory: bool,
-    /// Whether the exit policy permits ports 80 and 443, each to at least one /8 network.
+    /// Whether the exit policy permits port 80 to at least one /8 network, and port 443 to at
+    /// least one.
     pub(super) exits: bool,
     /// Whether the relay stores descriptors of onion services.
     pub(super) onion_services: bool,
@@ -35,8 +36,8 @@ pub(super) struct Merits {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Judgement {
     /// Whether every running relay gets the flags `Fast` and `Stable`, and also `Guard` if it
-    /// answers directory requests. `HSDir` then requires no uptime. This is for networks that exist
-    /// for minutes only.
+    /// answers directory requests. The flag `HSDir` then requires no uptime. This setting is for
+    /// networks that exist for minutes only.
     pub young: bool,
     /// Bandwidth in kilobytes per second that always suffices for `Guard` (C tor's
     /// `AuthDirGuardBWGuarantee`).
@@ -59,12 +60,13 @@ impl Default for Judgement {
     }
 }
 
-/// Minimum bandwidth in kilobytes per second of the relays that thresholds are computed from.
+/// Minimum bandwidth in kilobytes per second that a relay must have to count in the computation of
+/// thresholds.
 const LEAST_BANDWIDTH: u32 = 4;
 /// Mean time between failures, in seconds, that always suffices for `Stable`.
 const STABLE: f64 = 7.0 * 86_400.0;
-/// Time known in seconds (`KNOWN`), and fraction of time up (`UP`), that always suffice for
-/// `Guard`.
+/// Values that always suffice for `Guard`: the seconds since the relay became known (`KNOWN`), and
+/// the fraction of time for which it was up (`UP`).
 const KNOWN: f64 = 8.0 * 86_400.0;
 const UP: f64 = 0.98;
 
@@ -90,7 +92,7 @@ pub struct Flags {
 }
 
 impl Flags {
-    /// Returns the words of an `s` line, in alphabetical order.
+    /// Returns the flags' names as in an `s` line of a consensus, in alphabetical order.
     #[must_use]
     pub fn words(&self) -> String {
         let named = [

@@ -1,26 +1,27 @@
-//! The reliability of a relay (dir-spec 3.4.2). Older observations weigh less than recent ones. A
-//! run is a period in which the relay was up without interruption.
+//! The reliability of a relay (dir-spec 3.4.2). Older observations weigh less than recent ones. In
+//! this module, a run is a period in which the relay was up without interruption.
 
-/// Interval in seconds (`INTERVAL`) after which all weights are multiplied by `FADING` (C tor's
-/// values).
+/// Interval in seconds (`INTERVAL`) after which all weights are multiplied by the factor `FADING`
+/// (C tor's values).
 const INTERVAL: u64 = 12 * 3600;
 const FADING: f64 = 0.95;
 
-/// A relay's record of the times at which it answered or did not, in seconds since 1970.
+/// A record of the times at which a relay answered probes and did not, in seconds since 1970.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct History {
-    /// Sums over completed runs: their weighted lengths in seconds (`runs`), and their weights
-    /// (`run_weight`).
+    /// Sums over all completed runs (periods without interruption): their weighted lengths in
+    /// seconds (`runs`), and their weights (`run_weight`).
     runs: f64,
     run_weight: f64,
-    /// Weighted seconds for which the relay was up (`up`), and for which it was known (`known`).
+    /// Weighted numbers of seconds: for which the relay was up (`up`), and for which it was known
+    /// (`known`).
     up: f64,
     known: f64,
-    /// The time of the last observation; `up` and `known` count until then.
+    /// The time of the last observation. The sums `up` and `known` extend to this time.
     reckoned: Option<u64>,
-    /// The time at which the present run began.
+    /// The time at which the relay last started to answer; `None` if it is down.
     up_since: Option<u64>,
-    /// The end of the time that `FADING` has been applied to.
+    /// The time of the last application of `FADING` to the sums.
     faded: u64,
 }
 
@@ -54,14 +55,15 @@ impl History {
         self.is_up() || self.run_weight > 0.0
     }
 
-    /// Returns the seconds since the present run began; 0 if the relay is down.
+    /// Returns the number of seconds for which the relay has been up without interruption; 0 if it
+    /// is down.
     #[must_use]
     pub fn up_for(&self, now: u64) -> u64 {
         self.up_since.map_or(0, |since| now.saturating_sub(since))
     }
 
-    /// Returns the weighted mean time between failures, in seconds. The present run counts as if it
-    /// ended `now`.
+    /// Returns the weighted mean time between failures, in seconds. If the relay is up, this
+    /// counts as a period that ends `now`.
     #[must_use]
     pub fn mtbf(&self, now: u64) -> f64 {
         let present = self.up_since.map_or(0.0, |since| now.saturating_sub(since) as f64);
@@ -98,7 +100,7 @@ impl History {
         sound.then_some(History { runs, run_weight, up, known, reckoned, up_since, faded })
     }
 
-    /// Shifts all times by `by` seconds, the step of the machine's clock.
+    /// Shifts all times by `by` seconds, because the machine's clock was changed by this amount.
     pub(super) fn shift(&mut self, by: i64) {
         let times = [&mut self.reckoned, &mut self.up_since].into_iter().flatten();
         let faded = (self.faded > 0).then_some(&mut self.faded);

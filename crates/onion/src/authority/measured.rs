@@ -1,5 +1,5 @@
-//! Measured bandwidths, from the files of bandwidth authorities (bandwidth-file-spec), in any
-//! version of the format.
+//! Bandwidths of relays as measured by bandwidth authorities, read from their files
+//! (bandwidth-file-spec). Any version of the format is accepted.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,7 +14,7 @@ const OLD: u64 = 15 * 86_400;
 pub enum MeasuredError {
     /// The first line of the file is not a time.
     NoTime,
-    /// The file was written too long ago, or its time is in the future by our clock.
+    /// The file was written too long ago, or its time is in the future compared with our clock.
     Time,
 }
 
@@ -33,8 +33,8 @@ impl fmt::Display for MeasuredError {
 
 impl std::error::Error for MeasuredError {}
 
-/// Parses a bandwidth file into kilobytes per second by RSA identity. Skips lines without a relay
-/// or a bandwidth.
+/// Parses a bandwidth file. Returns kilobytes per second by RSA identity. Skips lines without a
+/// relay or a bandwidth.
 ///
 /// # Errors
 /// Returns a [`MeasuredError`] if the first line is not a time, or the time is too long ago or in

@@ -1,12 +1,13 @@
-//! Pairs of RSA and Ed25519 identities (dir-spec 3.4, "key pinning"). The first pair received is
-//! kept, and is permanent once the relay has answered under both identities.
+//! Pairs of RSA and Ed25519 identities of relays (dir-spec 3.4, "key pinning"). The first pair
+//! that the authority receives for an identity is kept. It becomes permanent once the relay has
+//! answered under both identities.
 
 use std::collections::BTreeMap;
 
-/// Maximum number of pairs. Above it, no new pair is accepted.
+/// Maximum number of pairs of identities. Above this number, no new pair is accepted.
 const MOST: usize = 500_000;
 
-/// The known pairs.
+/// The known pairs of identities.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Pins {
     by_rsa: BTreeMap<[u8; 20], [u8; 32]>,
@@ -14,13 +15,13 @@ pub(super) struct Pins {
 }
 
 impl Pins {
-    /// Returns whether the pair contradicts no known pair.
+    /// Returns whether the pair of identities agrees with all known pairs.
     pub(super) fn agree(&self, rsa: &[u8; 20], edwards: &[u8; 32]) -> bool {
         self.by_rsa.get(rsa).is_none_or(|known| known == edwards)
             && self.by_edwards.get(edwards).is_none_or(|known| known == rsa)
     }
 
-    /// Records a pair. Returns false if it contradicts a known pair.
+    /// Records a pair of identities. Returns false if it contradicts a known pair.
     pub(super) fn pin(&mut self, rsa: [u8; 20], edwards: [u8; 32]) -> bool {
         let agree = self.agree(&rsa, &edwards);
         if agree {
@@ -30,20 +31,20 @@ impl Pins {
         agree
     }
 
-    /// Removes the pair of a relay that has never answered.
+    /// Removes the pair of identities of a relay that has never answered.
     pub(super) fn unpin(&mut self, rsa: &[u8; 20]) {
         if let Some(edwards) = self.by_rsa.remove(rsa) {
             self.by_edwards.remove(&edwards);
         }
     }
 
-    /// Returns whether a pair with `rsa` can be kept: it is known, or there is room for another
-    /// pair.
+    /// Returns whether a pair of identities with `rsa` can be kept: it is known, or there is room
+    /// for another pair.
     pub(super) fn has_place(&self, rsa: &[u8; 20]) -> bool {
         self.by_rsa.len() < MOST || self.by_rsa.contains_key(rsa)
     }
 
-    /// Returns all pairs, in the order of their RSA identities.
+    /// Returns all pairs of identities, in the order of their RSA identities.
     pub(super) fn iter(&self) -> impl Iterator<Item = (&[u8; 20], &[u8; 32])> {
         self.by_rsa.iter()
     }

@@ -1,15 +1,16 @@
-//! The order in which relays are probed. Anybody can publish any number of relays that do not
-//! exist, and each costs a slow probe. Running relays are therefore probed before all others.
+//! The order in which relays are probed. Anybody can publish descriptors of any number of relays
+//! that do not exist. Each such relay costs a probe that takes long to fail. Running relays are
+//! therefore probed before all others.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The number of additional probes that may start now.
+/// The numbers of additional probes that may start now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Room {
-    /// Number of probes that may start, whatever the states of their relays.
+    /// Number of probes that may start in total, whatever the states of their relays.
     pub running: usize,
-    /// Number of these probes that may go to relays which are not known to run. It is at most
-    /// `running`.
+    /// Number of these probes that may be used for relays which are not known to be running. It is
+    /// at most `running`.
     pub others: usize,
 }
 
@@ -26,13 +27,13 @@ pub(super) enum ProbeState {
     Silent,
 }
 
-/// The states other than [`ProbeState::Up`]: their relays get only the probes that running relays
-/// leave unused.
+/// The states other than [`ProbeState::Up`]. Relays in these states get only the probes that
+/// running relays leave unused.
 const OTHERS: [ProbeState; 3] = [ProbeState::Away, ProbeState::New, ProbeState::Silent];
 
-/// Relays by RSA identity, each with the time at which its probe is due. New relays are always due
-/// and have a turn number instead of a time. All operations take logarithmic time, except
-/// [`ProbeQueue::least_of`].
+/// Relays in the order of their probes, by RSA identity, each with the time at which its probe is
+/// due. New relays are always due and have a turn number instead of a time. All operations take
+/// logarithmic time, except [`ProbeQueue::least_of`].
 #[derive(Clone, Debug, Default)]
 pub(super) struct ProbeQueue {
     queues: [BTreeSet<(u64, [u8; 20])>; 4],
@@ -67,8 +68,8 @@ impl ProbeQueue {
         self.first(ProbeState::Up, now)
     }
 
-    /// Returns a due relay that is not running. The three states of such relays take turns, so that
-    /// none uses up the probes of another.
+    /// Returns a due relay that is not running. The three states of such relays are served in
+    /// turn, so that relays of one state cannot use up all probes.
     pub(super) fn next_other(&mut self, now: u64) -> Option<[u8; 20]> {
         let kinds = (0..OTHERS.len()).map(|step| (self.next + step) % OTHERS.len());
         let (kind, id) =
@@ -77,9 +78,9 @@ impl ProbeQueue {
         Some(id)
     }
 
-    /// Returns the relay to evict for a new one with the turn `due`, if any. The first choice is
-    /// the probed relay that never answered and is due first. The second is the unprobed relay
-    /// with the last turn, if that is after `due`.
+    /// Returns the known relay to remove in favour of a new relay with the turn `due`, if any. The
+    /// first choice is the probed relay that never answered and is due first. The second is the
+    /// unprobed relay with the last turn, if that is after `due`.
     pub(super) fn least(&self, due: u64) -> Option<[u8; 20]> {
         let [silent, new] =
             [ProbeState::Silent, ProbeState::New].map(|one| &self.queues[one as usize]);
@@ -87,7 +88,7 @@ impl ProbeQueue {
         silent.first().or_else(last).map(|(_, id)| *id)
     }
 
-    /// Returns the relay to evict among `these`, by the rule of [`ProbeQueue::least`].
+    /// Returns the relay to remove among `these`, by the rule of [`ProbeQueue::least`].
     pub(super) fn least_of(&self, these: &BTreeSet<[u8; 20]>, due: u64) -> Option<[u8; 20]> {
         let places = || these.iter().filter_map(|id| Some((self.place(id)?, *id)));
         let of = |wanted| places().filter(move |((probe_state, _), _)| *probe_state == wanted);

@@ -1,11 +1,11 @@
-//! Reachability tests: a core that opens links to relays' OR ports, verifies the relays'
+//! Reachability tests of relays: a core that opens links to relays' OR ports, verifies the relays'
 //! identities, and closes the links.
 //!
 //! [`Reachability`] takes [`Probe`]s, each with a relay's identities and one address, and returns
-//! the results. A relay answers if the link's whole handshake succeeds: CERTS for both
-//! identities, bound to the TLS certificate (tor-spec, "Negotiating and initializing channels").
-//! Half of the links are reserved for relays that were running at the last probe, because relays
-//! that do not exist take long to time out.
+//! the results. A relay counts as answering if the link's whole handshake succeeds: CERTS proves
+//! both identities, bound to the TLS certificate (tor-spec, "Negotiating and initializing
+//! channels"). Half of the links are reserved for relays that were running at the last probe,
+//! because a probe of a relay that does not exist takes long to time out.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -29,14 +29,14 @@ const PATIENCE: Duration = Duration::from_secs(20);
 pub struct Probe {
     /// The relay, and the address at which to probe it.
     pub target: Target,
-    /// Whether the relay was running at the last probe.
+    /// Whether the relay answered the last probe.
     pub runs: bool,
 }
 
 /// An action for the driver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Output {
-    /// An action on a link. The driver must limit the duration of connection attempts.
+    /// An action on a link. The driver must limit the time that connection attempts take.
     Link(LinkOutput),
     /// A probe has finished.
     Probed {
@@ -66,7 +66,7 @@ struct Attempt {
     channel: Channel,
     until: Time,
     inbox: Vec<u8>,
-    /// Whether the result has been reported already, and only the link is still open.
+    /// Whether the result has already been reported. Only the link is then still open.
     over: bool,
 }
 
@@ -139,7 +139,7 @@ impl Reachability {
         }
     }
 
-    /// Reports the result and closes the link after its last bytes.
+    /// Reports the result of a probe and closes its link after the last bytes are sent.
     fn finish(&mut self, link: LinkId, answers: bool) {
         let Some(attempt) = self.links.get_mut(&link) else { return };
         attempt.over = true;
@@ -164,8 +164,8 @@ impl Reachability {
 }
 
 impl Attempt {
-    /// Processes the complete cells in the inbox. Returns whether the relay has the target's
-    /// identities, once this is known.
+    /// Processes the complete cells that were received. Returns whether the relay has the target's
+    /// identities, or `None` while this is unknown.
     fn work(&mut self, rng: &mut dyn CryptoRng) -> Option<bool> {
         let Attempt { probe: Probe { target, .. }, channel, inbox, .. } = self;
         let mut cells = Cells::new(inbox, channel.width(), channel.longest());
@@ -303,8 +303,8 @@ mod tests {
             .collect()
     }
 
-    /// Speaks with a relay of these keys whose TLS certificate is as given, or its own, until
-    /// neither has more to say.
+    /// Exchanges the messages of a link with a relay of these keys, until neither side sends more.
+    /// The relay's TLS certificate is the given one, or else its own.
     fn converse(
         reachability: &mut Reachability,
         wanted: Target,

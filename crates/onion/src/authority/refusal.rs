@@ -10,25 +10,27 @@ use crate::wire::netdoc::DocumentError;
 pub enum Refusal {
     /// The upload is not a descriptor, or its signatures are invalid.
     Document(DocumentError),
-    /// The upload is not one descriptor, alone or with the extra-info document that belongs to it.
+    /// The upload is not a single descriptor, alone or followed by the extra-info document that
+    /// belongs to it.
     Beside,
     /// The descriptor was published too long ago, or too far in the future.
     Time,
     /// A later descriptor of the relay is known.
     Older,
-    /// One of the relay's two identities is already paired with a different one.
+    /// One of the relay's two identities is already paired with a different identity.
     Identity,
     /// The relay has this address, which is not public.
     Private(IpAddr),
     /// The operator has banned the relay.
     Banned,
-    /// Too many relays are known, in total or from this upload's origin, and none can be evicted.
+    /// Too many relays are known, in total or from the origin of this upload, and none can be
+    /// removed.
     Full,
 }
 
 impl Refusal {
-    /// Returns whether the relay can ignore the refusal: its upload is no newer than the known
-    /// descriptor.
+    /// Returns whether the relay can ignore the refusal, because the authority already has this
+    /// descriptor or a newer one.
     #[must_use]
     pub fn is_no_news(&self) -> bool {
         matches!(self, Refusal::Older)

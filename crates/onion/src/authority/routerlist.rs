@@ -1,4 +1,4 @@
-//! The relays that an authority knows: their accepted descriptors, and how they answered probes.
+//! The relays that an authority knows: their accepted descriptors, and their answers to probes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,15 +13,15 @@ use super::rules::Rules;
 use super::sybil::{Candidate, Full, Origin, SybilLimits, sybils};
 use crate::wire::extend::Target;
 
-/// Maximum number of relays. Above it, no unknown relay is accepted.
+/// Maximum number of relays. Above this number, no unknown relay is accepted.
 const MOST: usize = 50_000;
 /// Seconds for which an outdated descriptor is kept, because our own clock may be wrong.
 const GRACE: u64 = 24 * 3600;
 /// Maximum weight in kB/s of an unmeasured relay once any relay is measured (C tor's
 /// `maxunmeasuredbw`).
 const UNMEASURED: u32 = 20;
-/// Minimum weight in kB/s of an unmeasured relay. With 0 no client would ever try a relay that has
-/// not carried any traffic yet.
+/// Minimum weight in kB/s of an unmeasured relay. With 0, no client would ever use a relay that
+/// has not carried any traffic yet.
 const LEAST: u32 = 1;
 
 /// The result of an accepted upload.
@@ -33,13 +33,14 @@ pub enum UploadOutcome {
     Known,
 }
 
-/// State of a relay that is stored for the next run of the program, in addition to its descriptor.
+/// State of a relay that is stored until the next start of the program, in addition to its
+/// descriptor.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StoredRelay {
-    /// The Ed25519 identity that belongs to the relay's RSA identity. The pair is permanent once
-    /// the relay has answered under both.
+    /// The Ed25519 identity that belongs to the relay's RSA identity. The pair of identities is
+    /// permanent once the relay has answered under both of them.
     pub edwards: [u8; 32],
-    /// The relay's reliability.
+    /// The record of the relay's reliability.
     pub history: History,
     /// The time at which the relay last answered at all its addresses, in seconds since 1970;
     /// `None` if it never did.
@@ -89,15 +90,15 @@ impl RouterList {
         self.admit(now, entry, Some(origin))
     }
 
-    /// Accepts a descriptor that an earlier run stored.
+    /// Accepts a descriptor that was stored when the program last stopped.
     pub(super) fn restore(&mut self, now: u64, text: &str) -> Result<UploadOutcome, Refusal> {
         let entry = Entry::kept(text, &self.rules)?;
         self.admit(now, entry, None)
     }
 
-    /// Returns the relays to probe now except `own`, one target for each address, and marks them as
-    /// probed. Running relays are first. If a relay has two addresses, there may be one target more
-    /// than `room` allows.
+    /// Returns the relays to probe now except `own`, with one target for each address, and marks
+    /// them as probed. Running relays come first. If the last relay has two addresses, there may
+    /// be one target more than `room` allows.
     pub(super) fn probes(&mut self, now: u64, own: &[u8; 20], mut room: Room) -> Vec<Probe> {
         let mut probes = Vec::new();
         while room.running > 0 {
@@ -164,8 +165,8 @@ impl RouterList {
         }
     }
 
-    /// Removes descriptors that have been outdated for [`GRACE`] seconds of `steady`, a monotonic
-    /// clock.
+    /// Removes descriptors that have been outdated for [`GRACE`] seconds. `steady` is the time of
+    /// a monotonic clock, in seconds.
     pub(super) fn forget(&mut self, now: u64, steady: u64) {
         let mut over = Vec::new();
         for (id, entry) in &mut self.entries {
@@ -190,7 +191,8 @@ impl RouterList {
         self.entries.len()
     }
 
-    /// Shifts all times by `by` seconds, the step of the machine's clock, and schedules new probes.
+    /// Shifts all times by `by` seconds, because the machine's clock was changed by this amount,
+    /// and schedules new probes.
     pub(super) fn shift(&mut self, now: u64, by: i64) {
         self.entries.values_mut().for_each(|entry| entry.shift(by));
         for (history, answered) in self.gone.values_mut() {
@@ -219,8 +221,8 @@ impl RouterList {
         self.entries.iter().filter(|(id, entry)| *id != own && runs(entry)).count()
     }
 
-    /// Returns the state to store, for all relays that have ever answered. Other relays start as
-    /// new ones.
+    /// Returns the state to store, for all relays that have ever answered. Other relays are not
+    /// stored, and count as new after a restart.
     pub(super) fn stored_relays(&self) -> impl Iterator<Item = ([u8; 20], StoredRelay)> {
         let past = |(id, edwards): (&[u8; 20], &[u8; 32])| {
             let (history, answered) = match self.entries.get(id) {
@@ -313,7 +315,7 @@ impl RouterList {
         Ok(UploadOutcome::New(id))
     }
 
-    /// Returns the relays to evict so that `entry` fits. None of them has ever answered.
+    /// Returns the relays to remove so that `entry` fits. None of these relays has ever answered.
     fn room_for(
         &self,
         id: &[u8; 20],
@@ -370,8 +372,8 @@ impl RouterList {
         }
     }
 
-    /// Updates the time of a relay's next probe. A relay that has answered no longer counts against
-    /// the limits for unknown ones.
+    /// Updates the time of a relay's next probe. Once a relay has answered, it no longer counts
+    /// against the limits for relays that have never answered.
     fn note(&mut self, now: u64, id: &[u8; 20]) {
         let Some(entry) = self.entries.get(id) else { return };
         self.probe_queue.put(*id, entry.probe_state(now, self.reach), entry.due(now, self.reach));

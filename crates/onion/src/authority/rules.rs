@@ -8,7 +8,7 @@ pub struct Rules {
     /// RSA identities of relays that are refused.
     pub banned: Vec<[u8; 20]>,
     /// Maximum number of relays with the same address that the consensus lists (C tor's
-    /// `AuthDirMaxServersPerAddr`); 0 for no limit.
+    /// `AuthDirMaxServersPerAddr`); 0 means no limit.
     pub per_address: usize,
 }
 

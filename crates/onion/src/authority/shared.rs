@@ -1,7 +1,7 @@
-//! Shared random values (srv-spec). Every 24 consensuses there is a fresh value that nobody can
-//! predict. Clients and onion services derive from it which relays store an onion service's
-//! descriptor. A single authority has nobody to commit to, so it generates and reveals its value at
-//! once.
+//! Shared random values (srv-spec). After every 24 consensuses there is a new value that nobody
+//! can predict. Clients and onion services derive from it which relays store an onion service's
+//! descriptor. A single authority has no others that need its commitment to the value. It
+//! therefore generates and reveals the value at once.
 
 use base64ct::{Base64, Encoding};
 use digest::Digest;
@@ -9,29 +9,30 @@ use digest::Digest;
 use crate::wire::crypto::Sha3_256;
 use crate::wire::text::hex;
 
-/// Number of consensuses in a run of the protocol.
+/// Number of consensuses in one round of the shared random protocol, after which there is a new
+/// value.
 const ROUNDS: u64 = 24;
 /// The protocol's version.
 const VERSION: u32 = 1;
-/// Number of revealed values for each shared value: our own only.
+/// Number of random values that were revealed for each shared value. It is 1: only our own.
 const REVEALED: u64 = 1;
 const PREVIOUS: &str = "shared-rand-previous-value";
 const CURRENT: &str = "shared-rand-current-value";
 
-/// The shared random values of a run.
+/// The shared random values during one round (24 consensuses) of the protocol.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct SharedRandom {
-    /// The number of the run, counted from 1970.
+    /// The number of the protocol's round, counted from 1970.
     run: u64,
     current: [u8; 32],
-    /// The value of the previous run, if it is known.
+    /// The value of the previous round, if it is known.
     previous: Option<[u8; 32]>,
 }
 
 impl SharedRandom {
-    /// Returns the values for the consensus that is valid from `valid_after`. If `last`
-    /// is `None` or from an earlier run of the protocol, they include a fresh value derived from
-    /// `random`, if there is one. Otherwise they are those of `last`. Times are in seconds.
+    /// Returns the values for the consensus that is valid from `valid_after`. If `last` is `None`
+    /// or from an earlier round of the protocol, a fresh value is derived from `random`, if that
+    /// is given. Otherwise the values of `last` are returned. Times are in seconds.
     pub(super) fn of(
         last: Option<&SharedRandom>,
         [valid_after, interval]: [u64; 2],
@@ -69,13 +70,14 @@ impl SharedRandom {
     }
 }
 
-/// Returns the number of the run. Runs begin at consensus numbers divisible by 24: at midnight, if
-/// there is one consensus per hour.
+/// Returns the number of the protocol's round. Rounds begin at consensus numbers divisible by 24:
+/// at midnight, if there is one consensus per hour.
 fn run(valid_after: u64, interval: u64) -> u64 {
     valid_after / interval.max(1) / ROUNDS
 }
 
-/// Computes a value with the reveal of one authority (srv-spec 3.3.1 and 4.1.1).
+/// Computes a shared value from the random value that a single authority reveals (srv-spec 3.3.1
+/// and 4.1.1).
 fn value(time: u64, identity: &[u8; 20], random: [u8; 32], previous: [u8; 32]) -> [u8; 32] {
     let hash = |parts: &[&[u8]]| -> [u8; 32] {
         let mut hash = Sha3_256::new();

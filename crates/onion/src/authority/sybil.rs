@@ -1,6 +1,6 @@
 //! Limits against fake relays. Anybody can make any number of descriptors with any addresses. The
-//! relays of one address, and the relays that have never answered, are therefore limited in
-//! number. New relays from different parts of the Internet take turns.
+//! number of relays at one address, and the number of relays that have never answered, are
+//! therefore limited. New relays from different parts of the Internet take turns.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,11 +14,12 @@ use super::flags::Merits;
 const MOST: usize = 2_000;
 const MOST_OF_ONE: usize = 32;
 const MOST_BY_CIRCUITS: usize = 256;
-/// Number of relays kept for an address, as a multiple of the number that a consensus may list
-/// (`SPARE`), and its minimum (`LEAST`). The surplus can replace relays that are down.
+/// Number of relays kept for one address, as a multiple of the number that a consensus may list
+/// (`SPARE`), and the minimum number kept (`LEAST`). The surplus can replace relays that are down.
 const SPARE: usize = 4;
 const LEAST: usize = 8;
-/// Number of address blocks above which those whose relays have all been probed are forgotten.
+/// Maximum number of address blocks that are remembered. If there are more, blocks whose relays
+/// have all been probed are forgotten.
 const PARTS: usize = 4_096;
 
 /// The origin of a descriptor: an IPv4 address, the first 48 bits of an IPv6 address (one
@@ -27,7 +28,7 @@ const PARTS: usize = 4_096;
 pub(super) struct Origin(Option<IpAddr>);
 
 impl Origin {
-    /// Returns the origin of an uploader, whose address is `None` over a circuit.
+    /// Returns the origin of an upload from the address `visitor`, which is `None` over a circuit.
     pub(super) fn of(visitor: Option<IpAddr>) -> Origin {
         Origin(visitor.map(|visitor| match visitor.to_canonical() {
             IpAddr::V6(v6) => Ipv6Addr::from_bits(v6.to_bits() >> 80 << 80).into(),
@@ -35,8 +36,8 @@ impl Origin {
         }))
     }
 
-    /// Returns the origin's part of the Internet: the first 16 bits of an IPv4 address, or 32 of
-    /// IPv6. Few operators own many such parts.
+    /// Returns the origin's part of the Internet: the first 16 bits of an IPv4 address, or 32 bits
+    /// of IPv6. Few operators own many such parts.
     fn part(self) -> Origin {
         Origin(self.0.map(|from| match from {
             IpAddr::V4(v4) => Ipv4Addr::from_bits(v4.to_bits() >> 16 << 16).into(),
@@ -49,12 +50,12 @@ impl Origin {
     }
 }
 
-/// A limit that is reached, with the relays among which one must be evicted. Only relays that have
-/// never answered can be evicted.
+/// A limit that is reached, with a choice of relays: one of them must be removed. Only relays that
+/// have never answered can be removed.
 pub(super) enum Full {
-    /// One of these relays must be evicted.
+    /// One of these relays must be removed.
     These(BTreeSet<[u8; 20]>),
-    /// Any relay that has never answered may be evicted.
+    /// Any relay that has never answered may be removed.
     All,
 }
 
@@ -62,12 +63,12 @@ pub(super) enum Full {
 #[derive(Clone, Debug, Default)]
 pub(super) struct SybilLimits {
     at: BTreeMap<IpAddr, BTreeSet<[u8; 20]>>,
-    /// Relays that have never answered, and the origin of each.
+    /// Relays that have never answered, each with the origin of its descriptor.
     strangers: BTreeMap<[u8; 20], Origin>,
     of: BTreeMap<Origin, BTreeSet<[u8; 20]>>,
-    /// The last turn assigned to each part of the Internet.
+    /// The last turn (place in the order of probes) assigned to each part of the Internet.
     parts: BTreeMap<Origin, u64>,
-    /// The latest turn at which a relay was probed.
+    /// The latest turn (place in the order of probes) at which a relay was probed.
     now: u64,
 }
 
@@ -91,13 +92,13 @@ impl SybilLimits {
     }
 
     /// Returns the turn of a new relay from `origin`. New relays are probed in the order of their
-    /// turns, and each part of the Internet gets one relay per turn (start-time fair queueing).
+    /// turns. Each part of the Internet gets one relay per turn (start-time fair queueing).
     pub(super) fn turn(&self, origin: Origin) -> u64 {
         self.now.max(self.parts.get(&origin.part()).copied().unwrap_or(0)) + 1
     }
 
-    /// Records that `turn` is the latest one of a relay from the same part of the Internet as
-    /// `origin`.
+    /// Records that `turn` was assigned to a relay from the same part of the Internet as `origin`.
+    /// It is the latest turn for this part.
     pub(super) fn take_turn(&mut self, origin: Origin, turn: u64) {
         if self.parts.len() > PARTS {
             self.parts.retain(|_, last| *last > self.now);
@@ -110,7 +111,8 @@ impl SybilLimits {
         self.now = self.now.max(turn);
     }
 
-    /// Removes a relay from the never-answered ones, because it answered or was removed.
+    /// Removes a relay from the relays that never answered, because it answered or was removed
+    /// from the list.
     pub(super) fn know(&mut self, id: &[u8; 20]) {
         if let Some(origin) = self.strangers.remove(id) {
             take(&mut self.of, &origin, id);
@@ -118,8 +120,8 @@ impl SybilLimits {
     }
 
     /// Returns the limits that the relay `id` would exceed at `addresses`, if `most` relays per
-    /// address may be listed. With 0, only the total of relays that have never answered is limited.
-    /// `stranger` is the relay's origin if it has never answered.
+    /// address may be listed. If `most` is 0, only the total of relays that have never answered is
+    /// limited. `stranger` is the relay's origin if it has never answered.
     pub(super) fn full(
         &self,
         id: &[u8; 20],
@@ -162,8 +164,9 @@ pub(super) struct Candidate<'a> {
     pub(super) at: BTreeSet<IpAddr>,
 }
 
-/// Returns the relays to leave out because more than `most` share an address (dir-spec, "Sybil"; 0
-/// for no limit). Authorities are preferred, then running relays, then those with more bandwidth.
+/// Returns the relays to leave out because more than `most` relays share an address (dir-spec,
+/// "Sybil"). With 0 there is no limit. Authorities are preferred, then running relays, then relays
+/// with more bandwidth.
 pub(super) fn sybils(mut all: Vec<Candidate<'_>>, most: usize) -> BTreeSet<[u8; 20]> {
     if most == 0 {
         return BTreeSet::new();

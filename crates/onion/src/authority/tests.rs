@@ -13,7 +13,7 @@ use crate::wire::netdoc::{Unproven, parse_certs, parse_microdescs};
 
 const NOW: u64 = 1_800_000_000;
 
-/// Returns an identity key. It is generated once, because that is slow.
+/// Returns an identity key. It is generated only once, because this is slow.
 fn identity() -> &'static IdentityKey {
     static KEY: OnceLock<IdentityKey> = OnceLock::new();
     KEY.get_or_init(|| IdentityKey::generate(&mut stream(1, 0, "identity")).unwrap())
@@ -86,7 +86,8 @@ fn target(number: u64) -> Target {
     Target { addresses: vec![(address, orport).into()], rsa, ed25519: Some(ed) }
 }
 
-/// Returns an authority with the relays 0 (itself) to `count` - 1. All of them answer.
+/// Returns an authority that knows the relays 0 (the authority itself) to `count` - 1. All of them
+/// answer.
 fn authority(count: u64) -> Authority {
     let mut authority = Authority::new(about(), settings(), keys());
     for number in 0..count {
@@ -176,7 +177,8 @@ fn the_first_consensus_waits_for_relays_but_not_for_ever() {
     assert_eq!(authority.due(NOW + 6), NOW + 6);
 }
 
-/// A consensus made at once would list no relay, because none has answered yet.
+/// The consensus is not replaced at the start: a new one would list no relay, because none has
+/// answered yet.
 #[test]
 fn a_stale_consensus_of_an_earlier_run_is_replaced_once_relays_run_again() {
     let before = authority(2).publish(NOW).unwrap().clone();
@@ -419,7 +421,7 @@ impl Authority {
         self.probes(now, room).into_iter().map(|probe| probe.target).collect()
     }
 
-    /// Returns an authority with the same keys that knows no relays.
+    /// Returns a new authority with the same keys that knows no relays.
     fn clone_without_keys(&self) -> Authority {
         Authority::new(self.about.clone(), self.settings.clone(), keys())
     }

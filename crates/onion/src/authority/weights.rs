@@ -1,10 +1,10 @@
-//! The bandwidth weights of a consensus (dir-spec 3.8.3): factors on a relay's bandwidth, by kind
-//! of relay and position, so that no position runs short of bandwidth.
+//! The bandwidth weights of a consensus (dir-spec 3.8.3): factors for a relay's bandwidth, by type
+//! of relay and position in a path. They prevent that a position gets too little bandwidth.
 
-/// The weight that stands for 1 (`bwweightscale`).
+/// The weight that stands for a factor of 1 (`bwweightscale`).
 const SCALE: i64 = 10_000;
 
-/// Sums of bandwidth by kind of relay, in the units of a consensus.
+/// Sums of bandwidth by type of relay, in the units of a consensus.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Totals {
     guard: i64,
@@ -14,14 +14,14 @@ pub(super) struct Totals {
 }
 
 impl Default for Totals {
-    /// Returns 1 for each kind, so that the weights of a small network are defined too.
+    /// Returns 1 for each type, so that the weights of a small network are defined too.
     fn default() -> Totals {
         Totals { guard: 1, middle: 1, exit: 1, both: 1 }
     }
 }
 
 impl Totals {
-    /// Adds a relay. The caller passes `is_exit` as false for a bad exit.
+    /// Adds a relay's bandwidth. The caller passes `is_exit` as false for a bad exit.
     pub(super) fn add(&mut self, bandwidth: u32, is_guard: bool, is_exit: bool) {
         let kind = match (is_guard, is_exit) {
             (true, true) => &mut self.both,
@@ -33,8 +33,8 @@ impl Totals {
     }
 }
 
-/// Bandwidth weights. The first letter of a name is the position: guard, middle or exit. The second
-/// is the kind of relay: guard (g), exit (e) or both (d).
+/// Bandwidth weights. The first letter of a name is the position: guard, middle or exit. The
+/// second letter is the type of relay: guard (g), exit (e) or both (d).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Weights {
     gg: i64,
@@ -110,7 +110,7 @@ impl Weights {
     }
 }
 
-/// Computes the weights of case 1, in which neither guards nor exits are scarce.
+/// Computes the weights of case 1 in dir-spec 3.8.3, in which neither guards nor exits are scarce.
 fn neither_scarce(g: i64, m: i64, e: i64) -> Weights {
     let third = SCALE / 3;
     let ee = SCALE * (e + g + m) / (3 * e);
@@ -118,7 +118,7 @@ fn neither_scarce(g: i64, m: i64, e: i64) -> Weights {
     Weights { gd: third, ed: third, md: third, ee, me: SCALE - ee, mg, gg: SCALE - mg }
 }
 
-/// Computes the weights of case 2, in which guards and exits are both scarce.
+/// Computes the weights of case 2 in dir-spec 3.8.3, in which guards and exits are both scarce.
 fn both_scarce(g: i64, m: i64, e: i64, d: i64, third: i64) -> Weights {
     let full = Weights { gg: SCALE, ee: SCALE, ..Weights::default() };
     if g.min(e) + d < g.max(e) {
@@ -143,7 +143,7 @@ fn both_scarce(g: i64, m: i64, e: i64, d: i64, third: i64) -> Weights {
     Weights { ed, md, gd: SCALE - ed - md, ..full }
 }
 
-/// Computes the weights of case 3 in which guards are scarce.
+/// Computes the weights of case 3 in dir-spec 3.8.3, if guards are scarce.
 fn guards_scarce(g: i64, m: i64, e: i64, d: i64, third: i64) -> Weights {
     if g + d < third {
         let me = if e < m { 0 } else { SCALE * (e - m) / (2 * e) };
@@ -155,7 +155,7 @@ fn guards_scarce(g: i64, m: i64, e: i64, d: i64, third: i64) -> Weights {
     Weights { gg: SCALE, gd, mg: 0, ee, me: SCALE - ee, md: rest, ed: rest }
 }
 
-/// Computes the weights of case 3 in which exits are scarce.
+/// Computes the weights of case 3 in dir-spec 3.8.3, if exits are scarce.
 fn exits_scarce(g: i64, m: i64, e: i64, d: i64, third: i64) -> Weights {
     if e + d < third {
         let mg = if g < m { 0 } else { SCALE * (g - m) / (2 * g) };
@@ -175,7 +175,7 @@ mod tests {
         Weights::of(Totals { guard: g, middle: m, exit: e, both: d })
     }
 
-    /// The bandwidth of each position.
+    /// Returns the bandwidth that each position gets with the weights `weights`.
     fn positions(weights: Weights, g: i64, m: i64, e: i64, d: i64) -> [i64; 3] {
         let Weights { gg, gd, mg, me, md, ee, ed } = weights;
         [(gg * g + gd * d), (SCALE * m + md * d + me * e + mg * g), (ee * e + ed * d)]

@@ -1,5 +1,6 @@
-//! Bridges as first hops. All bridges that the user names make up the sample of guards, in their
-//! order (guard-spec, "Bridges"). Each can be used once its descriptor is known.
+//! Bridges as first hops. The client's sample of guards consists of all bridges that the user
+//! names, in the user's order (guard-spec, "Bridges"). A bridge can be used once its descriptor is
+//! known.
 
 use std::sync::Arc;
 
@@ -16,8 +17,8 @@ pub(super) struct Bridges(Vec<NamedBridge>);
 
 #[derive(Debug)]
 struct NamedBridge {
-    /// Identity from the bridge line or from the bridge's descriptor; `None` before either is
-    /// known.
+    /// The bridge's identity, from the bridge line or from the bridge's descriptor; `None` before
+    /// either is known.
     id: Option<[u8; 20]>,
     known: Option<Arc<Bridge>>,
 }
@@ -27,7 +28,7 @@ impl Bridges {
         Bridges(ids.into_iter().map(|id| NamedBridge { id, known: None }).collect())
     }
 
-    /// Returns the number of bridges, known or not.
+    /// Returns the number of bridges, whether or not their descriptors are known.
     pub(super) fn count(&self) -> usize {
         self.0.len()
     }
@@ -43,13 +44,13 @@ impl Bridges {
         self.0.iter().filter_map(|entry| entry.known.as_ref())
     }
 
-    /// Returns the descriptor of a bridge.
+    /// Returns the descriptor of the bridge with the RSA identity `id`, if it is known.
     pub(super) fn get(&self, id: &[u8; 20]) -> Option<&Bridge> {
         self.known().find(|bridge| bridge.status.rsa_identity == *id).map(|bridge| &**bridge)
     }
 }
 
-/// A client's bridges as a list from which guards are drawn.
+/// A client's bridges as the list from which it draws guards.
 pub(super) struct Nameable<'a> {
     pub(super) bridges: &'a Bridges,
     pub(super) restrictions: &'a RelayRestrictions,
@@ -74,14 +75,15 @@ impl Listing<[u8; 20]> for Nameable<'_> {
 }
 
 impl CircuitManager {
-    /// Enters the network only through these bridges, each given by RSA identity if its line has
-    /// one. Call this before any other method.
+    /// Makes the client enter the network only through these bridges. Each is given by its RSA
+    /// identity, or by `None` if its bridge line contains no identity. Call this before any other
+    /// method.
     pub fn set_bridges(&mut self, ids: Vec<Option<[u8; 20]>>) {
         self.entry.set_bridges(Bridges::new(ids));
         self.entry.set_legs(self.legs());
     }
 
-    /// Stores the descriptor of the bridge at index `place` of the list.
+    /// Stores the descriptor of the bridge at index `place` of the user's list.
     pub fn learn_bridge(&mut self, place: usize, bridge: Bridge) {
         let Some(bridges) = self.entry.bridges_mut() else { return };
         bridges.learn(place, bridge);
@@ -93,7 +95,7 @@ impl CircuitManager {
     }
 
     /// Retries all bridges and begins the next circuit at once, because the cause of earlier
-    /// failures may be over.
+    /// failures may no longer exist.
     pub fn retry_now(&mut self) {
         self.entry.guards().forgive();
         (self.failures, self.paused_until) = (0, anabranch_multipath::Time::ZERO);
@@ -108,7 +110,7 @@ impl CircuitManager {
         Some(&status.nickname)
     }
 
-    /// Returns the network with the known bridges added.
+    /// Returns a copy of the network that also contains the known bridges.
     pub(super) fn with_bridges(&self, network: &Arc<Network>) -> Arc<Network> {
         match self.entry.bridges() {
             None => Arc::clone(network),
@@ -119,7 +121,8 @@ impl CircuitManager {
         }
     }
 
-    /// Reports, once, that there are fewer bridges than the `wanted` legs of a set.
+    /// Reports once that the user names fewer bridges than `wanted`, the number of circuits (legs)
+    /// in a set.
     pub(super) fn report_few_bridges(&mut self, wanted: usize) {
         let Some(count) = self.entry.bridges().map(Bridges::count) else { return };
         if wanted > count && !std::mem::replace(&mut self.told_few_bridges, true) {
@@ -145,7 +148,7 @@ mod tests {
 
     const NOW: u64 = 1_800_000_000;
 
-    /// A bridge in a place of its own.
+    /// Returns a bridge whose address and identity depend on `number`.
     fn bridge(number: u8) -> Bridge {
         let keys = relay_keys(number.into(), "bridge");
         let at = SocketAddrV4::new([100 + number, 1, 1, 1].into(), 443);
@@ -165,7 +168,7 @@ mod tests {
     }
 
     impl World {
-        /// With bridges of these numbers.
+        /// Creates a client with bridges of these numbers.
         fn new(numbers: &[u8], kept: KeptGuards) -> World {
             let mut circmgr = CircuitManager::new(kept, &[], RelayRestrictions::default());
             circmgr.set_bridges(numbers.iter().map(|&number| Some(id(number))).collect());
@@ -178,7 +181,7 @@ mod tests {
             std::iter::from_fn(|| self.circmgr.poll()).collect()
         }
 
-        /// The first hops of circuits that are begun.
+        /// Returns the first hops of the circuits that are begun.
         fn entries(&mut self) -> Vec<[u8; 20]> {
             let first = |order| match order {
                 Order::Build(_, hops) => Some(hops[0].target.rsa),

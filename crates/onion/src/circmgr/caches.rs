@@ -1,5 +1,5 @@
-//! Directory caches: guards that are asked for documents over circuits of one hop. The owner of the
-//! [`CircuitManager`] builds and uses these circuits.
+//! Directory caches: guards from which the client fetches documents over circuits of one hop. The
+//! owner of the [`CircuitManager`] builds and uses these circuits.
 
 use rand_core::Rng;
 
@@ -10,16 +10,16 @@ use crate::wire::extend;
 use crate::wire::netdoc::Bridge;
 
 impl CircuitManager {
-    /// Returns a key for one of the owner's own circuits.
+    /// Returns a key for a circuit that the owner of this manager builds itself.
     pub fn key(&mut self) -> CircuitKey {
         self.last_key += 1;
         CircuitKey(self.last_key)
     }
 
-    /// Returns a guard to ask, and the key of the circuit that is to lead to it. The caller reports
-    /// the outcome by [`CircuitManager::cache_reached`] or [`CircuitManager::cache_failed`], and
-    /// the circuit's end by [`CircuitManager::cache_left`]. Returns `None` while no relay is known
-    /// or, if the client uses bridges, no bridge.
+    /// Returns a guard to ask for documents, and the key of the circuit to that guard. The caller
+    /// reports the outcome by [`CircuitManager::cache_reached`] or
+    /// [`CircuitManager::cache_failed`], and the circuit's end by [`CircuitManager::cache_left`].
+    /// Returns `None` while no relay is known or, if the client uses bridges, no bridge.
     pub fn cache(&mut self, unix_now: u64, rng: &mut impl Rng) -> Option<(CircuitKey, Hop)> {
         let network = self.network.clone();
         let network = network.as_deref();
@@ -32,25 +32,25 @@ impl CircuitManager {
         Some((key, hop.or_else(|| only_hop(network?, &id))?))
     }
 
-    /// Notes that a circuit to a cache is built.
+    /// Notes that the circuit `key` to a directory cache is built.
     pub fn cache_reached(&mut self, unix_now: u64, key: CircuitKey, rng: &mut impl Rng) {
         self.entry.guards().succeeded(unix_now, key.0, rng);
         self.orders.push_back(Order::Keep);
     }
 
-    /// Notes that a cache could not be reached.
+    /// Notes that the directory cache of the circuit `key` could not be reached.
     pub fn cache_failed(&mut self, unix_now: u64, key: CircuitKey) {
         self.entry.guards().failed(unix_now, key.0);
     }
 
-    /// Notes that a circuit to a cache is closed.
+    /// Notes that the circuit `key` to a directory cache is closed.
     pub fn cache_left(&mut self, key: CircuitKey) {
         self.entry.guards().closed(key.0);
     }
 }
 
-/// Returns the relay `id` as the only hop of a circuit. Without its microdescriptor the onion key
-/// is not known, and CREATE_FAST is used.
+/// Returns the relay `id` as the only hop of a circuit. If its microdescriptor is missing, its
+/// onion key is unknown, and the circuit is created by CREATE_FAST.
 fn only_hop(network: &Network, id: &[u8; 20]) -> Option<Hop> {
     if let Some(relay) = network.relay(id) {
         return Some(hop(&relay, false));

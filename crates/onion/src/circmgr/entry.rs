@@ -1,4 +1,4 @@
-//! A client's guards in the known network, chosen within the user's restrictions.
+//! A client's guards in the known network. They are chosen within the user's restrictions.
 
 use rand_core::Rng;
 
@@ -14,7 +14,7 @@ pub(super) struct Entry {
     /// The bridges, if the user enters the network only through bridges.
     bridges: Option<Bridges>,
     stale: bool,
-    /// Number of legs of a set. At least this number of guards is in use.
+    /// Number of circuits (legs) in a set. At least this number of guards is in use.
     legs: usize,
 }
 
@@ -23,7 +23,8 @@ pub(super) struct Entry {
 pub(super) struct Renewed {
     /// True if the state to save has changed.
     pub(super) changed: bool,
-    /// Number of relays allowed as guards, if the user should be warned that they are few.
+    /// Number of relays that are allowed as guards. `None` if there are enough, so that no warning
+    /// is needed.
     pub(super) few: Option<usize>,
 }
 
@@ -58,13 +59,14 @@ impl Entry {
         }
     }
 
-    /// Sets the number of legs of sets.
+    /// Sets the number of circuits (legs) that each set of circuits has.
     pub(super) fn set_legs(&mut self, legs: usize) {
         self.stale |= legs != self.legs;
         self.legs = legs;
     }
 
-    /// Returns the guards that the legs of sets use; none if sets have one leg.
+    /// Returns the guards that the circuits (legs) of sets use. Returns none if a set has only one
+    /// circuit.
     pub(super) fn in_use(&self) -> Vec<[u8; 20]> {
         let primary = self.current().primary().iter().copied();
         if self.legs < 2 { Vec::new() } else { primary.take(self.legs).collect() }
@@ -85,8 +87,8 @@ impl Entry {
         self.instances.guards()
     }
 
-    /// Updates the guards if the network has changed. Bridges can be updated without a known
-    /// network.
+    /// Updates the guards if the network has changed. Bridges can be updated even if the network
+    /// is not known.
     pub(super) fn renew(
         &mut self,
         unix_now: u64,
@@ -144,8 +146,8 @@ impl Entry {
         Some(choice?.id)
     }
 
-    /// Returns a guard for a further leg of a set that has the relays `beside`: one of the guards
-    /// in use that conflicts with none of them.
+    /// Returns a guard for another leg of a set whose relays are `beside`. It is one of the guards
+    /// in use, and conflicts with none of these relays.
     pub(super) fn choose_leg(
         &mut self,
         unix_now: u64,
@@ -191,7 +193,7 @@ impl Entry {
     }
 }
 
-/// Relays from which guards are drawn.
+/// The relays from which guards are drawn.
 struct Eligible<'a> {
     network: &'a Network,
     restrictions: &'a RelayRestrictions,

@@ -1,10 +1,10 @@
-//! Sets of several circuits, their legs, that carry the same streams (proposal 329, and other
-//! designs): links circuits, and begins further legs.
+//! Sets of several circuits, called legs, that carry the same streams (proposal 329, and other
+//! designs). This module links circuits to sets, and begins further legs.
 //!
 //! The first circuit of a set is its head, and streams are attached to it. It is linked as soon as
-//! it is built, before it has a stream. Circuits built for the set later join it, whether or not it
-//! is in use. A client that had no demand for an hour builds no further legs. C tor's clients built
-//! and dropped sets for as long as they ran (C tor's issue 40981).
+//! it is built, before it has a stream. Circuits built for the set later join it, whether or not
+//! the set is in use. A client that had no demand for an hour builds no further legs. C tor's
+//! clients built and dropped sets for as long as they ran (C tor's issue 40981).
 
 use std::time::Duration;
 
@@ -20,26 +20,28 @@ use crate::handshake::extension::HopRequest;
 use crate::moment::Moment;
 use crate::wire::netdoc::{Flags, RelayStatus, Speaks};
 
-/// Time after a demand during which further legs are built ahead (C tor's
+/// Time after a demand during which further circuits for sets are built ahead (C tor's
 /// PredictedPortsRelevanceTime).
 const RELEVANT: Duration = Duration::from_secs(3600);
-/// Delay after the loss of a leg before another is begun in its place.
+/// Delay after the loss of a circuit of a set (a leg) before another circuit is begun in its
+/// place.
 const AGAIN: Duration = Duration::from_secs(1);
-/// Time after which a set without circuits is closed (`docs/spec/resilient-legs.md#death`).
+/// Time after which a set that has no circuits is closed (`docs/spec/resilient-legs.md#death`).
 const LEGLESS: Duration = Duration::from_secs(10);
-/// Maximum number of circuits that are under construction for a set without circuits. They are
-/// begun a second apart.
+/// Maximum number of circuits under construction for a set that has lost all its circuits. They
+/// are begun a second apart.
 const MOST_ATTEMPTS: usize = 3;
-/// Number of legs of a set if the user gives no number and the design has no consensus parameter.
+/// Number of circuits (legs) in a set if the user gives no number and the design has no consensus
+/// parameter.
 const USUAL: usize = 2;
-/// Minimum number of relays where legs can join. With fewer the user is informed, because each such
-/// relay sees which guards a client has.
+/// Minimum number of relays where the circuits of a set can join. If there are fewer, the user is
+/// informed, because each such relay sees which guards a client has.
 const FEW_JOINING: usize = 8;
-/// A fingerprint that no relay has. It is the only exit or middle in the restrictions if no relay
-/// can link sets.
+/// A fingerprint that no relay has. If no relay can link sets of circuits, the restrictions permit
+/// only this fingerprint as exit or middle.
 const NOBODY: [u8; 20] = [0; 20];
 
-/// Position in the path of the relay where the legs of a set meet.
+/// Position in the path of the relay where the circuits (legs) of a set meet.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum SetEnd {
     Exit,
@@ -47,7 +49,7 @@ enum SetEnd {
 }
 
 impl SetEnd {
-    /// Returns the relays that the restrictions permit for this position.
+    /// Returns the list of relays that the restrictions permit for this position.
     fn wished(self, restrictions: &mut RelayRestrictions) -> &mut Vec<[u8; 20]> {
         match self {
             SetEnd::Exit => &mut restrictions.exit,
@@ -64,58 +66,59 @@ impl SetEnd {
     }
 }
 
-/// State of a circuit as a leg of a set.
+/// State of a circuit as a leg of a set of circuits.
 #[derive(Clone, Debug, Default)]
 pub(super) struct LegState {
-    /// The head of the circuit's set; `None` if the circuit is the head, or in no set.
+    /// The head (first circuit) of the circuit's set. `None` if this circuit is the head, or is in
+    /// no set.
     pub(super) head: Option<CircuitKey>,
-    /// True if an order to link the circuit was given.
+    /// True if the order to link this circuit to a set was given.
     pub(super) linking: bool,
-    /// True if the circuit's last relay has linked it.
+    /// True if the circuit's last relay has linked it to a set.
     pub(super) linked: bool,
-    /// True if the circuit could not be linked, and is used alone.
+    /// True if the circuit could not be linked to a set, and is used as a single circuit.
     alone: bool,
-    /// Number of further legs begun for the set that has this circuit as its head (`begun`), and
-    /// the earliest time of the next leg (`again`).
+    /// Number of further circuits begun for the set whose head is this circuit (`begun`), and the
+    /// earliest time to begin the next one (`again`).
     begun: usize,
     again: Time,
-    /// True if the circuit stopped answering, and no other leg of its set answers.
+    /// True if the circuit no longer answers, and no other circuit of its set answers either.
     silent: bool,
-    /// True if another leg replaces this leg because of its age. It is closed once the
-    /// set is complete without it.
+    /// True if another circuit replaces this one because of its age. This circuit is closed once
+    /// the set has enough circuits without it.
     aged: bool,
-    /// The core's name for the circuit's set: the key of its first circuit, if the set has outlived
-    /// that circuit.
+    /// The name that the core uses for the circuit's set, if the set no longer has its first
+    /// circuit. The name is the key of that first circuit.
     name: Option<CircuitKey>,
-    /// True if the circuit is the first leg of a set whose legs join at a middle. It is complete
-    /// once the set continues beyond its last relay.
+    /// True if the circuit is the first leg of a set whose legs join at a middle relay. The
+    /// circuit is complete once the set continues beyond that relay, the last one of the circuit.
     pub(super) merges: bool,
 }
 
 impl LegState {
-    /// Returns the state of a circuit that may begin a set; `merges` is true if legs join at a
-    /// middle.
+    /// Returns the state of a circuit that may become the first of a set. `merges` is true if the
+    /// circuits of the set join at a middle relay.
     pub(super) fn of_head(merges: bool) -> LegState {
         LegState { merges, ..LegState::default() }
     }
 }
 
-/// A set that has outlived all its circuits. It has had streams, and continues once a new circuit
-/// is built for it.
+/// A set that has lost all its circuits. It has had streams, and continues once a new circuit is
+/// built for it.
 #[derive(Clone, Debug)]
 pub(super) struct LeglessSet {
-    /// The core's name for the set: the key of the circuit that began it.
+    /// The name that the core uses for the set: the key of the circuit that began it.
     name: CircuitKey,
     since: Time,
-    /// Earliest time at which the next circuit for the set may be begun.
+    /// Earliest time at which the next circuit may be begun for the set.
     again: Time,
-    /// State of the set's last head, with its streams.
+    /// State of the set's last head (the circuit with the set's streams), with these streams.
     head: Circuit,
 }
 
 impl CircuitManager {
-    /// Sets the number of legs that the user wants. `None` leaves the number to the consensus; 1
-    /// means single circuits.
+    /// Sets the number of circuits (legs) in a set, as the user wants it. `None` leaves the number
+    /// to the consensus; 1 means single circuits.
     pub fn set_legs(&mut self, legs: Option<usize>) {
         self.wanted_legs = legs;
         self.entry.set_legs(self.legs());
@@ -126,36 +129,39 @@ impl CircuitManager {
         }
     }
 
-    /// Sets the design of the client's sets. Call this before any other method.
+    /// Sets the design of the client's sets of circuits. Call this before any other method.
     pub fn set_design(&mut self, design: Design) {
         self.design = design;
     }
 
-    /// Makes streams change their circuits while they live: a leg of a set with streams is replaced
-    /// once it is `age` old. This concerns designs in which a set continues without a lost leg.
+    /// Makes a set with streams replace each of its circuits (legs) once the circuit is `age` old,
+    /// so that long streams change their circuits. This applies to designs in which a set
+    /// continues after a circuit is lost.
     pub fn set_leg_age(&mut self, age: Option<Duration>) {
         self.leg_age = age;
     }
 
-    /// Makes circuits for streams lossy if `lossy` is true. They then have one leg, unless the user
-    /// wants more. Call this before any other method.
+    /// Sets whether circuits for streams are lossy. Lossy circuits are single, unless the user
+    /// wants sets of several circuits. Call this before any other method.
     pub fn set_lossy(&mut self, lossy: bool) {
         self.lossy = lossy;
     }
 
-    /// Returns true if circuits may end only at exits that link sets of a design other than Tor's.
+    /// Returns true if circuits may end only at exits that can link sets of a design other than
+    /// Tor's.
     #[must_use]
     pub fn needs_able_exits(&self) -> bool {
         self.design != Design::Conflux && !self.design.is_merged() && self.legs() >= 2
     }
 
-    /// Returns true if legs join at middles.
+    /// Returns true if the circuits (legs) of a set join at a middle relay.
     pub(super) fn is_merging(&self) -> bool {
         self.design.is_merged() && self.legs() >= 2
     }
 
     /// Returns the hops of a circuit over `relays` that are built for this circuit alone. Where
-    /// legs join at a middle, the hops beyond the middle belong to the whole set.
+    /// the circuits of a set join at a middle relay, the hops beyond that relay belong to the
+    /// whole set.
     pub(super) fn hops(&self, relays: &[Relay<'_>]) -> Vec<Hop> {
         if self.lossy {
             let hop = |relay| super::hop_with(relay, HopRequest::Lossy);
@@ -168,13 +174,14 @@ impl CircuitManager {
         hops.map(|(place, relay)| super::hop(relay, controlled && place == last)).collect()
     }
 
-    /// Returns true if the built circuit `key` must now begin a set whose legs join at a middle.
+    /// Returns true if the built circuit `key` must now begin a set whose circuits join at a
+    /// middle relay.
     pub(super) fn is_to_merge(&self, key: CircuitKey) -> bool {
         self.circuits.get(&key).is_some_and(|circuit| circuit.leg.merges && !circuit.leg.linking)
     }
 
-    /// Queues the order that the circuit `key` begins a set, whose legs join at the circuit's last
-    /// relay.
+    /// Queues the order to begin a set with the circuit `key`. The circuits of this set join at
+    /// the last relay of that circuit.
     pub(super) fn merge(&mut self, key: CircuitKey) {
         let Some(circuit) = self.circuits.get_mut(&key) else { return };
         circuit.leg.linking = true;
@@ -189,15 +196,15 @@ impl CircuitManager {
         }
     }
 
-    /// Returns the number of legs of a set. It is limited by the number of bridges, as each leg has
-    /// its own bridge.
+    /// Returns the number of circuits (legs) in a set. With bridges it is at most the number of
+    /// bridges, as each leg uses a different bridge.
     pub(super) fn legs(&self) -> usize {
         let most = self.entry.bridges().map_or(usize::MAX, Bridges::count);
         self.requested_legs().min(most.max(1))
     }
 
-    /// Returns the number of legs that the user wants, or else that of the consensus or the
-    /// default.
+    /// Returns the number of circuits (legs) that the user wants in a set. If the user gives no
+    /// number, returns the value of the consensus, or else the default.
     pub(super) fn requested_legs(&self) -> usize {
         if self.lossy {
             return self.wanted_legs.unwrap_or(1).max(1);
@@ -211,10 +218,10 @@ impl CircuitManager {
         self.wanted_legs.unwrap_or(usual).clamp(1, self.conflux.max_legs)
     }
 
-    /// Returns the user's restrictions, further restricted to relays that link sets of the design:
-    /// exits for designs other than Tor's, or middles where legs join there. A circuit to another
-    /// relay would stay single. Orders a report to the user if none of these exits or middles is
-    /// left, or only few of the middles.
+    /// Returns the user's restrictions, further restricted to relays that can link sets of the
+    /// client's design. These are exits for designs other than Tor's, and middles for designs
+    /// where circuits join at a middle. A circuit to another relay could not be linked. Orders a
+    /// report to the user if no such relay is left, or if few such middles are left.
     pub(super) fn allowed(&mut self) -> RelayRestrictions {
         let mut restrictions = self.wanted.clone();
         if self.lossy {
@@ -250,7 +257,7 @@ impl CircuitManager {
     }
 
     /// Returns the user's restrictions, further restricted to relays that grant lossy circuits.
-    /// Orders a report to the user if none is left for a position.
+    /// Orders a report to the user if no such relay is left for a position of the path.
     fn allowed_lossy(&mut self) -> RelayRestrictions {
         let mut restrictions = self.wanted.clone();
         let Some(network) = self.network.as_deref() else { return restrictions };
@@ -281,8 +288,8 @@ impl CircuitManager {
         restrictions
     }
 
-    /// Notes that a circuit's last relay has linked it. Where legs join at a middle, the first leg
-    /// now continues to the exit, and is complete.
+    /// Notes that the last relay of the circuit `key` has linked it to a set. Where circuits join
+    /// at a middle relay, the first of them now continues to the exit, and is complete.
     pub fn linked(&mut self, at: Moment, key: CircuitKey, rng: &mut impl Rng) {
         let Some(circuit) = self.circuits.get_mut(&key) else { return };
         circuit.leg.linked = true;
@@ -293,15 +300,16 @@ impl CircuitManager {
         }
     }
 
-    /// Returns the head of the set that has, or will have, the circuit `key` as a further leg.
+    /// Returns the head (first circuit) of the set that has, or will have, the circuit `key` as a
+    /// further leg.
     #[must_use]
     pub fn head(&self, key: CircuitKey) -> Option<CircuitKey> {
         self.circuits.get(&key)?.leg.head
     }
 
-    /// Notes that the circuit `key` cannot be linked. The circuit is dropped if it was meant as a
-    /// further leg, as the first leg of a merged set, or as the new circuit of a set without
-    /// circuits.
+    /// Notes that the circuit `key` cannot be linked to a set. The circuit is dropped in three
+    /// cases. It was meant as a further leg; or it was meant as the first leg of a set that joins
+    /// at a middle relay; or it was the new circuit of a set that lost all its circuits.
     pub fn not_linked(&mut self, key: CircuitKey) {
         let Some(circuit) = self.circuits.get_mut(&key) else { return };
         (circuit.leg.linking, circuit.leg.alone) = (false, true);
@@ -310,7 +318,7 @@ impl CircuitManager {
         }
     }
 
-    /// Orders the linking of circuits that are built and unused.
+    /// Queues orders to link circuits that are built and unused, which makes them sets.
     pub(super) fn link(&mut self, network: &Network) {
         if self.legs() < 2 {
             return;
@@ -346,7 +354,7 @@ impl CircuitManager {
         speaks && !circuit.leg.alone && !circuit.retired && !self.unlinkable.contains(&exit)
     }
 
-    /// Begins at most `most` further legs, for sets that have too few.
+    /// Begins at most `most` further circuits, for sets that have too few.
     pub(super) fn begin_legs(
         &mut self,
         network: &Network,
@@ -386,23 +394,24 @@ impl CircuitManager {
             && self.answering(key, head) < legs
     }
 
-    /// Returns the number of legs of the set of `head` that are not silent, including legs under
-    /// construction.
+    /// Returns the number of circuits in the set of `head` that still answer, including circuits
+    /// under construction.
     fn answering(&self, key: CircuitKey, head: &Circuit) -> usize {
         let further = self.further(key).filter(|(_, leg)| !leg.leg.silent).count();
         usize::from(!head.leg.silent) + further
     }
 
-    /// Iterates over the further legs of a set.
+    /// Iterates over all circuits (legs) of a set except its head.
     pub(super) fn further(&self, head: CircuitKey) -> impl Iterator<Item = (CircuitKey, &Circuit)> {
         let of = move |circuit: &&Circuit| circuit.leg.head == Some(head);
         self.circuits.iter().map(|(key, circuit)| (*key, circuit)).filter(move |(_, one)| of(one))
     }
 
-    /// Begins a leg that shares the head's exit, and the head's middle where legs join there. It
-    /// has no other relay, family or subnet in common with the set. Returns false if no relay was
-    /// found for the leg: then the set has fewer legs. Only guards in use are taken: more guards
-    /// would see the client in the long run.
+    /// Begins another circuit (leg) for a set. It has the same exit as the set's first circuit,
+    /// and also the same middle where circuits join at a middle. It has no other relay, family or
+    /// subnet in common with the set. Returns false if no relay was found for the circuit: then
+    /// the set has fewer circuits. Only guards in use are taken: more guards would see the client
+    /// in the long run.
     fn begin_leg(
         &mut self,
         network: &Network,
@@ -452,8 +461,9 @@ impl CircuitManager {
     }
 
     /// Removes the closed circuit `key`, whose state was `gone`, from its set. If the set may
-    /// continue without its head, another leg becomes the head. A set that lost a leg takes no new
-    /// streams: the exit, which may not have noticed the loss yet, would send on that leg.
+    /// continue without its head (the circuit with the streams), another circuit becomes the head.
+    /// A set that lost a circuit takes no new streams: the exit, which may not have noticed the
+    /// loss yet, would send data of these streams on the lost circuit.
     pub(super) fn left_set(&mut self, now: Time, key: CircuitKey, gone: &Circuit, cause: Cause) {
         if cause == Cause::Unlinked {
             self.unlinkable.insert(gone.path[if self.is_merging() { 1 } else { 2 }]);
@@ -487,8 +497,8 @@ impl CircuitManager {
         self.heirs.insert(key, heir);
     }
 
-    /// Removes the closed circuit `key` from its set if the design is resilient. Each lost leg is
-    /// replaced.
+    /// Removes the closed circuit `key` from its set, in designs that continue without loss of
+    /// data. Each lost circuit is replaced.
     fn left_resilient_set(&mut self, now: Time, key: CircuitKey, gone: &Circuit) {
         if let Some(head) = gone.leg.head {
             self.circuits.entry(head).and_modify(|circuit| match gone.leg.linked {
@@ -516,8 +526,8 @@ impl CircuitManager {
         }
     }
 
-    /// Makes the circuit `heir` the head of the set that the core knows by `name`. The circuit
-    /// `key`, whose state was `gone`, was its head before.
+    /// Makes the circuit `heir` the head of the set that the core knows by `name`. The previous
+    /// head was the circuit `key`, whose state was `gone`.
     fn inherit(&mut self, (key, name): (CircuitKey, CircuitKey), heir: CircuitKey, gone: &Circuit) {
         let rest: Vec<CircuitKey> = self.further(key).map(|(key, _)| key).collect();
         for leg in rest.into_iter().filter(|leg| *leg != heir) {
@@ -534,8 +544,8 @@ impl CircuitManager {
         self.known_as(name, heir);
     }
 
-    /// Records that `heir` is now the head of the set that `key` led, for later requests with
-    /// `key`.
+    /// Records that the circuit `heir` replaced `key` as the head of a set. Later requests with
+    /// `key` then refer to `heir`.
     fn known_as(&mut self, key: CircuitKey, heir: CircuitKey) {
         self.heirs.values_mut().filter(|of| **of == key).for_each(|of| *of = heir);
         if key != heir {
@@ -544,8 +554,8 @@ impl CircuitManager {
         self.heirs.remove(&heir);
     }
 
-    /// Notes that the circuit `key` stopped answering, and that no other leg of its set answers.
-    /// Another leg will be begun.
+    /// Notes that the circuit `key` no longer answers, and that no other circuit of its set
+    /// answers. Another circuit will be begun.
     pub fn silent(&mut self, key: CircuitKey) {
         let Some(circuit) = self.circuits.get_mut(&key) else { return };
         if !std::mem::replace(&mut circuit.leg.silent, true) {
@@ -555,13 +565,14 @@ impl CircuitManager {
         }
     }
 
-    /// Returns the age at which legs are replaced, if the design permits that.
+    /// Returns the age at which circuits of a set are replaced. Returns `None` if they never are,
+    /// or if the design does not permit it.
     fn leg_age(&self) -> Option<Duration> {
         self.leg_age.filter(|_| self.design.is_resilient() && self.legs() >= 2)
     }
 
-    /// Replaces legs of sets with streams because of their age, one at a time for each set. Another
-    /// leg is begun first.
+    /// Replaces old circuits of sets with streams, one at a time for each set. The new circuit is
+    /// begun before the old one is closed.
     pub(super) fn replace_aged(&mut self, now: Time) {
         let Some(age) = self.leg_age() else { return };
         let legs = self.legs();
@@ -596,15 +607,15 @@ impl CircuitManager {
         self.orders.push_back(Order::Destroy(key));
     }
 
-    /// Returns the next time at which a leg reaches the age at which it is replaced.
+    /// Returns the next time at which a circuit of a set reaches the age at which it is replaced.
     pub(super) fn age_due(&self) -> Option<Time> {
         let age = self.leg_age()?;
         let linked = self.circuits.values().filter(|circuit| circuit.leg.linked);
         linked.map(|circuit| circuit.begun + age).filter(|due| *due > self.looked).min()
     }
 
-    /// Serves sets that have no circuits: begins circuits for each, and makes the first built
-    /// circuit its head.
+    /// Begins circuits for each set that has lost all its circuits. The first built circuit of a
+    /// set becomes its head.
     pub(super) fn rescue(&mut self, network: &Network, at: Moment, rng: &mut impl Rng) {
         for place in (0..self.legless.len()).rev() {
             let LeglessSet { name, again, .. } = self.legless[place];
@@ -619,46 +630,49 @@ impl CircuitManager {
         }
     }
 
-    /// Removes sets for which no circuit was built in time. The core has already ended their
-    /// streams.
+    /// Removes sets that lost all their circuits and for which no circuit was built in time. The
+    /// core has already ended their streams.
     pub(super) fn end_legless(&mut self, now: Time) {
         let over = |set: &mut LeglessSet| now >= set.since + LEGLESS;
         let over: Vec<CircuitKey> = self.legless.extract_if(.., over).map(|set| set.name).collect();
         over.into_iter().for_each(|name| self.drop_further(name));
     }
 
-    /// Notes that a stream of a set without circuits has ended.
+    /// Notes that a stream has ended whose set has lost all its circuits. `name` is the core's
+    /// name for the set.
     pub(super) fn left_legless(&mut self, name: CircuitKey) {
         let set = self.legless.iter_mut().find(|set| set.name == name);
         set.into_iter().for_each(|set| set.head.streams = set.head.streams.saturating_sub(1));
     }
 
-    /// Returns the time at which a set without circuits needs a call of `work`.
+    /// Returns the next time at which `work` must be called for a set that has lost all its
+    /// circuits.
     pub(super) fn legless_due(&self) -> Option<Time> {
         let due = self.legless.iter().flat_map(|set| [set.again, set.since + LEGLESS]);
         due.filter(|due| *due > self.looked).min()
     }
 
-    /// Returns the present head of the set that has, or had, the circuit `key` as its head.
+    /// Returns the present head of a set. `key` is the set's present head, or a former one.
     pub(super) fn head_of(&self, key: CircuitKey) -> CircuitKey {
         self.heirs.get(&key).copied().unwrap_or(key)
     }
 
-    /// Drops the further legs of a set whose head is dropped.
+    /// Drops the further circuits of a set whose head `head` is dropped.
     pub(super) fn drop_further(&mut self, head: CircuitKey) {
         let legs: Vec<CircuitKey> = self.further(head).map(|(key, _)| key).collect();
         legs.into_iter().for_each(|leg| self.drop_circuit(leg));
         self.heirs.retain(|_, heir| *heir != head);
     }
 
-    /// Returns the earliest time at which a further leg may be begun in place of a lost one.
+    /// Returns the earliest time at which a set may begin a circuit in place of a lost one.
     pub(super) fn leg_due(&self) -> Option<Time> {
         let due = self.circuits.values().map(|circuit| circuit.leg.again);
         due.filter(|again| *again > self.looked).min()
     }
 }
 
-/// Returns true if a relay that supports `speaks` can link sets of `design`.
+/// Returns true if a relay that supports `speaks` can link sets of circuits of the design
+/// `design`.
 const fn links(design: Design, speaks: Speaks) -> bool {
     let able = match design {
         Design::Conflux => speaks.conflux,
@@ -669,8 +683,8 @@ const fn links(design: Design, speaks: Speaks) -> bool {
     able && (speaks.congestion_control || !design.has_congestion_control())
 }
 
-/// Returns true if at least `threshold` of 10,000 exits link circuits (`cfx_low_exit_threshold`).
-/// Otherwise clients keep no sets ready.
+/// Returns true if at least `threshold` of 10,000 exits can link circuits to sets
+/// (`cfx_low_exit_threshold`). Otherwise clients keep no sets ready.
 pub(super) fn many_link(network: &Network, threshold: u32) -> bool {
     let (mut exits, mut linking) = (0u64, 0u64);
     for relay in network.consensus().relays.iter().filter(|relay| relay.flags.exit) {

@@ -1,4 +1,4 @@
-//! Selection of a stream's circuit among those that fit it.
+//! Selection of a stream's circuit if several circuits fit the stream.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,7 +9,7 @@ use anabranch_multipath::Time;
 use super::Circuit;
 use crate::client::CircuitKey;
 
-/// Criterion for the selection of a stream's circuit among those that fit it.
+/// Criterion for the selection of a stream's circuit if several circuits fit the stream.
 ///
 /// By age, a circuit in use is preferred to an unused one. By build time and by round-trip time,
 /// used and unused circuits are compared with each other.
@@ -27,7 +27,7 @@ pub enum Selection {
     Rtt,
 }
 
-/// Error for an unknown [`Selection`]; contains its name.
+/// Error for an unknown name of a [`Selection`]; contains that name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownSelection(String);
 
@@ -56,7 +56,7 @@ impl Selection {
         }
     }
 
-    /// Returns the sort key of a circuit. The circuit with the smallest one is selected.
+    /// Returns the sort key of a circuit. The circuit with the smallest key is selected.
     pub(super) fn rank(self, key: CircuitKey, circuit: &Circuit) -> (Duration, bool, u64) {
         let is_unused = circuit.isolation.is_none();
         match self {
@@ -82,14 +82,15 @@ impl FromStr for Selection {
 pub(super) struct Timing {
     /// Time at which the extension to the last hop began.
     last: Time,
-    /// Time from the begin of the circuit until it was built.
+    /// Time from when the circuit was begun until it was built.
     build: Duration,
     /// Round-trip time to the last hop, including the handshake there.
     rtt: Duration,
 }
 
 impl Timing {
-    /// Notes that the circuit has a further hop, and that the extension to the next one begins.
+    /// Notes that another hop was added to the circuit at `now`, and that the extension to the
+    /// next hop begins.
     pub(super) fn extended(&mut self, now: Time) {
         self.last = now;
     }

@@ -1,4 +1,4 @@
-//! A relay's testing circuit: through other relays back to itself.
+//! A relay's testing circuit, which leads through other relays back to the relay itself.
 
 use rand_core::Rng;
 
@@ -6,12 +6,12 @@ use super::hop;
 use crate::client::Hop;
 use crate::directory::network::{Network, Position, RelayRestrictions};
 
-/// Maximum number of other relays in the circuit.
+/// Maximum number of other relays in a relay's testing circuit.
 const OTHERS: usize = 2;
 
-/// Returns a path to the relay `own` through two other relays, or through one if no compatible two
-/// are found; `None` if there is no other relay. `own` need not be in the consensus: a relay tests
-/// itself before it is listed.
+/// Returns a path to the relay `own` through two other relays. Uses one other relay if no two
+/// compatible relays are found. Returns `None` if there is no other relay. `own` need not be in
+/// the consensus: a relay tests itself before it is listed.
 pub fn testing_path(network: &Network, own: Hop, rng: &mut impl Rng) -> Option<Vec<Hop>> {
     let others =
         RelayRestrictions { exclude: vec![own.target.rsa], ..RelayRestrictions::default() };

@@ -24,8 +24,8 @@ impl World {
         World { circmgr, rng: stream(1, 0, "navigator"), now: Time::from_secs(1) }
     }
 
-    /// Returns the orders that follow, without those to save state and without reports of few
-    /// guards or legs.
+    /// Returns the next orders, without those to save state and without reports of few guards or
+    /// circuits.
     fn orders(&mut self) -> Vec<Order> {
         self.circmgr.work(Moment { now: self.now, unix: NOW }, &mut self.rng);
         let mut orders = Vec::new();
@@ -59,7 +59,7 @@ impl World {
         self.circmgr.demand(self.now, demand);
     }
 
-    /// Completes all circuits that are begun, until no order follows. Returns the other orders.
+    /// Completes all circuits that are begun, until no order is left. Returns the other orders.
     fn settle(&mut self) -> Vec<Order> {
         let mut others = Vec::new();
         loop {
@@ -125,7 +125,7 @@ fn a_demand_waits_for_its_circuit_and_is_refused_in_the_end() {
     assert!(world.orders().contains(&refused));
 }
 
-/// Returns the refusal of a demand for a port that no exit permits.
+/// Returns the refusal of a demand for `port`, which no exit permits.
 fn nobody_exits_to(port: u16) -> Refusal {
     Refusal::NoPath(NoRelay(Position::Exit(Target { port, v6: false })))
 }
@@ -336,7 +336,7 @@ fn what_was_learnt_is_kept() {
     assert_eq!(again.guards(), guards);
 }
 
-/// Returns a client whose sets have `legs` legs, in a network of many subnets.
+/// Returns a client whose sets have `legs` circuits each, in a network of many subnets.
 fn world_of_legs(legs: usize) -> World {
     let subnets: Vec<String> = (1..20).map(|n| format!("{n}.1")).collect();
     let sketch = |(place, net): (usize, &'static str)| match place % 3 {
@@ -373,20 +373,22 @@ impl World {
         self.circmgr.closed(Moment { now: self.now, unix: NOW }, key, cause);
     }
 
-    /// Returns the legs of a set, its head first.
+    /// Returns the circuits of a set, its head (first circuit) first.
     fn legs(&self, head: CircuitKey) -> Vec<CircuitKey> {
         let of = self.circmgr.overview().filter(|seen| seen.set == Some(head));
         of.map(|seen| seen.key).collect()
     }
 
-    /// Attaches a demand, which is answered. Returns its circuit, once the legs are linked.
+    /// Attaches a demand, and reports that the exit answered it. Returns the demand's circuit,
+    /// once the circuits of its set are linked.
     fn used(&mut self) -> CircuitKey {
         let circuit = self.asked();
         self.circmgr.answered(1);
         circuit
     }
 
-    /// Attaches a demand without an answer. Returns its circuit, once the legs are linked.
+    /// Attaches a demand that the exit does not answer. Returns the demand's circuit, once the
+    /// circuits of its set are linked.
     fn asked(&mut self) -> CircuitKey {
         let orders = self.settle();
         self.linked(&orders);
@@ -564,7 +566,8 @@ fn an_exit_that_does_not_answer_is_not_asked_to_link_again() {
     }
 }
 
-/// Returns a client in the same network, whose sets have this design.
+/// Returns a client in the same network, whose sets have the design `design` and `legs` circuits
+/// each.
 fn world_of(design: &str, legs: usize) -> World {
     let mut world = world_of_legs(legs);
     let network = world.circmgr.network.clone().unwrap();
@@ -604,8 +607,9 @@ fn hops_of(order: &Order) -> Option<&Vec<Hop>> {
     }
 }
 
-/// Counter Galois Onion and sets need congestion control, so without it they are not requested: a
-/// relay would refuse the circuit.
+/// A network without congestion control gets plain, single circuits. Counter Galois Onion and sets
+/// of circuits need congestion control, and a relay would refuse a circuit that requests them
+/// without it.
 #[test]
 fn without_congestion_control_in_the_network_circuits_are_plain_and_single() {
     for (design, legs) in [("conflux", 1), ("mtor", 3)] {
@@ -622,7 +626,7 @@ fn without_congestion_control_in_the_network_circuits_are_plain_and_single() {
     }
 }
 
-/// Returns a client whose sets have `legs` legs that join at middles.
+/// Returns a client whose sets have `legs` circuits that join at a middle relay.
 fn merged_world(legs: usize) -> World {
     let mut world = world_of("merged", legs);
     world.now += Duration::from_secs(1);
@@ -630,8 +634,9 @@ fn merged_world(legs: usize) -> World {
 }
 
 impl World {
-    /// Does what a core does for merged sets until no order follows. Returns the circuits that were
-    /// built, with their numbers of hops, those that began a set, and those that joined one.
+    /// Acts as a core for sets whose circuits join at middle relays, until no order is left.
+    /// Returns the circuits that were built with their numbers of hops, then the circuits that
+    /// began a set, then the circuits that joined one.
     fn merged(&mut self) -> (Vec<(CircuitKey, usize)>, Vec<CircuitKey>, Vec<CircuitKey>) {
         let (mut built, mut heads, mut joined) = (Vec::new(), Vec::new(), Vec::new());
         loop {
@@ -760,11 +765,12 @@ fn where_no_exit_links_sets_of_the_design_the_user_hears_at_once_and_programs_ar
     assert_eq!(world.orders().iter().filter(told).count(), 1, "two legs, if nobody says");
 }
 
-/// Circuits that were built, and circuits that were linked, each with the set that it joined.
+/// Circuits that were built, and circuits that were linked. Each linked circuit comes with the set
+/// that it joined.
 type BuiltAndLinked = (Vec<CircuitKey>, Vec<(CircuitKey, Option<CircuitKey>)>);
 
 impl World {
-    /// Carries out the orders to build and to link circuits, until none follows.
+    /// Carries out the orders to build and to link circuits, until no order is left.
     fn built_and_linked(&mut self) -> BuiltAndLinked {
         let (mut built, mut linked) = (Vec::new(), Vec::new());
         loop {
@@ -844,7 +850,7 @@ fn a_set_that_has_lost_all_circuits_goes_on_by_the_first_that_is_built() {
     assert_eq!(seen.streams, 0, "its streams ask by the old name");
 }
 
-/// Delay until a further circuit is begun for a set without circuits.
+/// Delay until another circuit is begun for a set that has lost all its circuits.
 const AGAIN_AT: Duration = Duration::from_secs(1);
 
 #[test]

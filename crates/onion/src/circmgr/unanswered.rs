@@ -1,11 +1,12 @@
-//! Streams whose exit has not answered (path-spec 2.3). After a timeout each such stream tries
-//! another circuit. The silent circuit takes no new streams, but keeps its open ones.
+//! Streams that the exit has not answered (path-spec 2.3). After a timeout each such stream tries
+//! another circuit. The circuit without an answer takes no new streams, but keeps its open ones.
 //!
-//! A relay of the silent circuit may be down. Each of its relays through which no answer arrived
+//! A relay of that circuit may be down. Each of its relays through which no answer arrived
 //! meanwhile is a suspect for a minute. Other circuits through a suspect take no new streams in
-//! that time, and new circuits avoid it while other relays are available. Without this rule, each
-//! stream on a circuit with a relay that is down would wait for 10 s. In a set of several legs,
-//! streams would wait whenever the scheduler changes to a leg with such a relay.
+//! that time, and new circuits avoid the suspect while other relays are available. Without this
+//! rule, each stream on a circuit with a relay that is down would wait for 10 s. In a set of
+//! several circuits, streams would wait whenever the scheduler changes to a circuit with such a
+//! relay.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -15,8 +16,8 @@ use anabranch_multipath::Time;
 use super::{Circuit, CircuitManager, Demand, Order};
 use crate::client::CircuitKey;
 
-/// Time to wait for an exit's answer: on a stream's first attempts (`FIRST_PATIENCE`), and on all
-/// later ones (`LATER_PATIENCE`; C tor's `compute_retry_timeout`).
+/// Timeout for an exit's answer, on a stream's first attempts (`FIRST_PATIENCE`) and on all later
+/// ones (`LATER_PATIENCE`; C tor's `compute_retry_timeout`).
 const FIRST_PATIENCE: Duration = Duration::from_secs(10);
 const LATER_PATIENCE: Duration = Duration::from_secs(15);
 /// Number of a stream's attempts that have the timeout [`FIRST_PATIENCE`].
@@ -28,7 +29,7 @@ pub(super) const SUSPICION: Duration = Duration::from_secs(60);
 #[derive(Clone, Debug)]
 pub(super) struct PendingDemand {
     pub(super) demand: Demand,
-    /// Number of circuits that were given the demand and did not answer in time.
+    /// Number of circuits that carried the demand and gave no answer in time.
     pub(super) silences: u32,
 }
 
@@ -41,8 +42,8 @@ struct Unanswered {
     deadline: Time,
 }
 
-/// Relays that may be down. Guards are not among them: all circuits share them, and whether they
-/// work is judged when circuits are built.
+/// Relays that may be down. Guards are never among them: all circuits share the guards, and a
+/// failed guard is detected when circuits are built.
 #[derive(Debug, Default)]
 pub(super) struct SuspectRelays {
     /// Time of the last answer through each relay; entries older than [`LATER_PATIENCE`] are
@@ -111,7 +112,8 @@ impl UnansweredDemands {
         self.deadlines.first().map(|(deadline, _)| *deadline)
     }
 
-    /// Removes and returns the demand that is due by `now` and has waited longest.
+    /// Removes and returns an unanswered demand that is due by `now`. Of several, takes the one
+    /// that has waited longest.
     fn pop_due(&mut self, now: Time) -> Option<Unanswered> {
         let &(deadline, number) = self.deadlines.first()?;
         if deadline > now {
@@ -130,15 +132,15 @@ impl PendingDemand {
 }
 
 impl CircuitManager {
-    /// Notes that the exit has answered the stream of a demand, positively or not, or that the
-    /// stream has ended.
+    /// Notes that the exit has accepted or refused the stream of a demand, or that the stream has
+    /// ended.
     pub fn answered(&mut self, number: u64) {
         self.unanswered.remove(number);
     }
 
-    /// Notes that an answer arrived on `circuit`, so its relays work. In a set of several legs it
-    /// is unknown which leg carried the answer. Only the relay where all legs end is then known to
-    /// work.
+    /// Notes that an answer arrived on `circuit`, so its relays work. In a set of several circuits
+    /// it is unknown which circuit carried the answer. Then only the relay where all circuits of
+    /// the set end is known to work.
     pub fn heard(&mut self, now: Time, circuit: CircuitKey) {
         let head = self.head_of(circuit);
         let is_alone = self.further(head).next().is_none();
@@ -146,14 +148,16 @@ impl CircuitManager {
         self.suspects.hear(now, if is_alone { &path[1..] } else { &path[2..] });
     }
 
-    /// Notes that the circuit `key` was built, or linked at its last relay, so all its relays work.
+    /// Notes that the circuit `key` was built, or was linked at its last relay. All its relays
+    /// therefore work.
     pub(super) fn note_all_answered(&mut self, now: Time, key: CircuitKey) {
         if let Some(circuit) = self.circuits.get(&key) {
             self.suspects.hear(now, &circuit.path[1..]);
         }
     }
 
-    /// Detaches streams from circuits that do not answer, and queues their demands again.
+    /// Detaches streams from circuits on which the exit did not answer, and queues their demands
+    /// again.
     pub(super) fn give_up_silent(&mut self, now: Time) {
         while let Some(Unanswered { mut pending, circuit, since, .. }) =
             self.unanswered.pop_due(now)
@@ -169,8 +173,8 @@ impl CircuitManager {
     }
 
     /// Stops using circuits that share a suspect middle or exit with the circuit `silent`, because
-    /// the next stream on them would wait as long. Unused circuits are dropped, and their
-    /// replacements show whether the relays answer. Circuits in use take no new streams.
+    /// the next stream on them would also wait for a timeout. Unused circuits are dropped, and
+    /// their replacements show whether the relays answer. Circuits in use take no new streams.
     fn leave_suspects(&mut self, (now, since): (Time, Time), silent: CircuitKey) {
         let head = self.head_of(silent);
         let of_silent: Vec<[u8; 20]> =
@@ -188,7 +192,7 @@ impl CircuitManager {
         used.into_iter().for_each(|(key, _)| self.retire(key));
     }
 
-    /// Iterates over the circuits of a set, its head first.
+    /// Iterates over the circuits of a set, its head (first circuit) first.
     fn legs_of(&self, head: CircuitKey) -> impl Iterator<Item = &Circuit> {
         let further = self.further(head).map(|(_, leg)| leg);
         self.circuits.get(&head).into_iter().chain(further)

@@ -1,7 +1,7 @@
-//! Numbering of [`Design::Resilient`](super::Design::Resilient)
-//! (`docs/spec/resilient-legs.md#numbers`). A *run* is a sequence of messages on one leg with no
-//! message on another leg in between. In short runs each message carries its number; in long runs
-//! SWITCH conveys the numbers.
+//! Numbering of the messages of a set of circuits in the design
+//! [`Design::Resilient`](super::Design::Resilient) (`docs/spec/resilient-legs.md#numbers`). The
+//! circuits of a set are its legs. A *run* is a sequence of consecutive messages on one leg. In
+//! short runs each message carries its number. In long runs SWITCH messages convey the numbers.
 
 use anabranch_multipath::PathId;
 
@@ -11,53 +11,54 @@ use super::legs::Legs;
 use super::numbering::{AHEAD, Bases, Mark, Numbering};
 use crate::wire::resilient::LegSwitch;
 
-/// Minimum length of a long run, in messages. The numbers of 124 messages, 4 bytes each, fill one
-/// cell, which is the cost of a SWITCH.
+/// Minimum length of a long run (consecutive messages on one leg), in messages. The numbers of 124
+/// messages, 4 bytes each, fill one cell, and a SWITCH message also costs one cell.
 const LONG: u64 = 124;
-/// Bytes of a number.
+/// Length of a message number in bytes.
 const NUMBER: usize = 4;
 
-/// Numbering in which each leg has one of two states, separately in each direction. Either its
-/// messages carry the low 32 bits of their numbers, as in [`Explicit`](super::Explicit), or they
-/// carry none and their numbers are consecutive. SWITCH changes the state, or sets the next of the
-/// consecutive numbers.
+/// Numbering in which each leg (circuit of the set) has one of two states, separately in each
+/// direction. In one state, its messages carry the low 32 bits of their numbers, as in
+/// [`Explicit`](super::Explicit). In the other state, messages carry no numbers, and the numbers
+/// are consecutive. SWITCH changes the state, or sets the next of the consecutive numbers.
 ///
-/// A sender cannot know how long a run will be, so it expects the length of the previous run. After
-/// a long run it begins with SWITCH. After a short run it writes numbers into messages, and sends
-/// SWITCH once they have cost as many bytes as a SWITCH.
+/// A sender cannot know how many consecutive messages it will send on one leg (the length of a
+/// run), so it expects the length of the previous run. After a long run it begins with SWITCH.
+/// After a short run it writes numbers into messages, and sends SWITCH once they have cost as many
+/// bytes as a SWITCH.
 #[derive(Debug, Default)]
 pub struct Adaptive {
     legs: Legs<Numbers>,
     sent: u64,
-    /// The leg of the present run (`current`), the number of its messages so far (`length`), and
-    /// the length of the run before (`previous`).
+    /// The leg of the present run of consecutive messages (`current`), the number of messages in
+    /// this run so far (`length`), and the length of the previous run (`previous`).
     current: Option<PathId>,
     length: u64,
     previous: u64,
 }
 
-/// Numbers of the next messages to send and to receive on a leg: `Some` while numbers are
-/// consecutive and messages carry none.
+/// Numbers of the next messages to send and to receive on a leg. A number is `Some` while the
+/// messages have consecutive numbers and do not carry them.
 #[derive(Clone, Copy, Debug, Default)]
 struct Numbers {
     sends: Option<u64>,
     receives: Option<u64>,
-    /// True if SWITCH has arrived, and no message since.
+    /// True if a SWITCH message has arrived and no other message has followed it yet.
     switched: bool,
-    /// The highest number received on the leg.
+    /// The highest message number received on the leg (circuit of the set).
     highest: u64,
 }
 
 impl Adaptive {
-    /// Returns a numbering that has no legs yet. Messages lost with
-    /// a leg may be sent again on another.
+    /// Returns a numbering without legs. With this numbering, messages lost with a leg may be sent
+    /// again on another leg.
     #[must_use]
     pub fn new() -> Adaptive {
         Adaptive::default()
     }
 
-    /// Notes that the next message is sent on `leg`. Returns true if the run counts as long, so
-    /// that SWITCH conveys its numbers.
+    /// Notes that the next message is sent on `leg`. Returns true if the present run of
+    /// consecutive messages on this leg counts as long, so that SWITCH conveys its numbers.
     fn is_in_long_run(&mut self, leg: PathId) -> bool {
         if self.current != Some(leg) {
             (self.previous, self.length) = (self.length, 0);
@@ -69,7 +70,8 @@ impl Adaptive {
 }
 
 impl Numbers {
-    /// Returns how the message `number` conveys its number. `by_switch` is true in a long run.
+    /// Returns how the other end learns the message's number `number`. `by_switch` is true in a
+    /// long run of consecutive messages on one leg.
     fn mark(&mut self, number: u64, by_switch: bool) -> Mark {
         let low = number as u32;
         let follows = self.sends == Some(number);

@@ -1,4 +1,5 @@
-//! Rules that every numbering must obey, and two ends of a set in memory to test it.
+//! Rules that every numbering of messages must obey. Two connected ends of a set of circuits, both
+//! in memory, test them.
 //!
 //! Call [`check`] from a test, or drive a [`Pair`] as the fuzz target `conflux` does.
 
@@ -12,15 +13,15 @@ use super::{Arrival, ConfluxEnd, Fate, Limits, Numbering};
 use crate::wire::conflux::{ConfluxLink, DesiredUx, SetNonce};
 use crate::wire::message::{Message, RelayCommand};
 
-/// A constructor of one end's numbering.
+/// A function that creates the numbering of messages for one end of a set of circuits.
 pub type Make = fn() -> Box<dyn Numbering>;
 
 /// One of the two ends of a [`Pair`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
-    /// The end that builds the circuits.
+    /// The end that builds the circuits of the set.
     Client,
-    /// The end that answers.
+    /// The end at the exit, which answers the client.
     Exit,
 }
 
@@ -39,7 +40,7 @@ impl Side {
     }
 }
 
-/// A message in transit on a leg.
+/// A message in transit on a leg (circuit of the set).
 #[derive(Clone, Debug)]
 enum LegMessage {
     Link(ConfluxLink),
@@ -48,15 +49,16 @@ enum LegMessage {
     Message(RelayCommand, u16, Vec<u8>),
 }
 
-/// A leg: its slot at each end, and the messages in transit to each.
+/// A leg: its slot at each end, and the messages in transit to each end.
 #[derive(Debug, Default)]
 struct Wire {
     places: [Option<PathId>; 2],
     to: [VecDeque<LegMessage>; 2],
 }
 
-/// A client's end and an exit's, with any number of legs between them. Each message carries its
-/// number in its data, so that the receiver can check the order.
+/// The client's end and the exit's end of a set of circuits, with any number of circuits (legs)
+/// between them. Each message carries its number in its data, so that the receiver can check the
+/// order.
 #[derive(Debug)]
 pub struct Pair {
     ends: [ConfluxEnd; 2],
@@ -67,7 +69,7 @@ pub struct Pair {
 }
 
 impl Pair {
-    /// Returns both ends of a new set.
+    /// Returns both ends of a new set of circuits, which has no legs yet.
     #[must_use]
     pub fn new(make: Make) -> Pair {
         let nonce = SetNonce::from([7; 32]);
@@ -77,41 +79,42 @@ impl Pair {
         Pair { ends, wires, sent: [0; 2], delivered: [0; 2], in_order: true }
     }
 
-    /// Stops checking the order: an end has accepted a message that no honest end sends.
+    /// Stops checking the order of messages, because an end has accepted a message that a correct
+    /// end never sends.
     pub fn distrust(&mut self) {
         self.in_order = false;
     }
 
-    /// Returns one end.
+    /// Returns the client's or the exit's end.
     pub fn end(&mut self, side: Side) -> &mut ConfluxEnd {
         &mut self.ends[side.index()]
     }
 
-    /// Returns the slot of a leg at an end, once it has one.
+    /// Returns the slot that a leg has at the given end, or `None` if it has none there yet.
     #[must_use]
     pub fn place(&self, side: Side, wire: usize) -> Option<PathId> {
         self.wires.get(wire)?.places[side.index()]
     }
 
-    /// Returns the number of legs launched so far.
+    /// Returns the number of legs (circuits of the set) launched so far.
     #[must_use]
     pub fn legs(&self) -> usize {
         self.wires.len()
     }
 
-    /// Returns the numbers of messages sent to an end and delivered there.
+    /// Returns two counts: the messages sent to the end `to`, and the messages delivered there.
     #[must_use]
     pub fn carried(&self, to: Side) -> (u64, u64) {
         (self.sent[to.other().index()], self.delivered[to.index()])
     }
 
-    /// Returns the number of messages in transit to an end on a leg.
+    /// Returns the number of messages in transit on a leg to the end `to`.
     #[must_use]
     pub fn under_way(&self, to: Side, wire: usize) -> usize {
         self.wires[wire].to[to.index()].len()
     }
 
-    /// Launches a further leg at the client.
+    /// Launches another leg at the client, and returns its index.
     ///
     /// # Errors
     /// See [`ConfluxEnd::launch`].
@@ -124,10 +127,10 @@ impl Pair {
         Ok(self.wires.len() - 1)
     }
 
-    /// Sends a message from an end on a leg.
+    /// Sends a message from the end `from` on a leg.
     ///
     /// # Errors
-    /// See [`ConfluxEnd::send`]; also if the end has no such leg.
+    /// See [`ConfluxEnd::send`]. Also fails if this end does not have the leg.
     pub fn send(&mut self, from: Side, wire: usize) -> Result<(), ConfluxFault> {
         let place = self.place(from, wire).ok_or(ConfluxFault::NotLinked)?;
         let mark = self.ends[from.index()].send(place)?;
@@ -142,13 +145,15 @@ impl Pair {
         Ok(())
     }
 
-    /// Adds a message that no honest end sends to a leg, after those in transit.
+    /// Adds a message that a correct end never sends. It arrives on a leg after the messages
+    /// already in transit.
     pub fn inject(&mut self, to: Side, wire: usize, command: RelayCommand, data: &[u8]) {
         let queue = &mut self.wires[wire].to[to.index()];
         queue.push_back(LegMessage::Message(command, 1, data.to_vec()));
     }
 
-    /// Delivers the next message in transit to an end on a leg; returns false if there is none.
+    /// Delivers the next message in transit on a leg to the end `to`. Returns false if there is
+    /// none.
     ///
     /// # Errors
     /// The errors of the receiving end.
@@ -187,7 +192,7 @@ impl Pair {
         self.wires[wire].to[from.other().index()].push_back(said);
     }
 
-    /// Delivers the next message in order, then the messages that waited for it.
+    /// Delivers a message that is next in order, then the later messages that were waiting for it.
     fn take(&mut self, to: Side, data: &[u8]) {
         self.count(to, data);
         while let Some(held) = self.ends[to.index()].pop() {
@@ -202,7 +207,8 @@ impl Pair {
         assert!(in_order || !self.in_order, "rule: messages are delivered in their order");
     }
 
-    /// Breaks a leg: messages in transit on it are lost. Returns the consequence for each end.
+    /// Breaks a leg, so that the messages in transit on it are lost. Returns the consequence for
+    /// each end.
     pub fn cut(&mut self, wire: usize, unacknowledged: [bool; 2]) -> [Fate; 2] {
         self.wires[wire].to.iter_mut().for_each(VecDeque::clear);
         let places = std::mem::take(&mut self.wires[wire].places);
@@ -215,10 +221,10 @@ impl Pair {
         })
     }
 
-    /// Links `legs` legs at once.
+    /// Launches `legs` legs at the same time, and links them.
     ///
     /// # Panics
-    /// If an end refuses a message of the other.
+    /// If an end refuses a message from the other end.
     pub fn link(&mut self, now: Time, legs: usize) {
         for _ in 0..legs {
             let wire = self.launch(now).expect("rule: a leg may join");
@@ -229,7 +235,7 @@ impl Pair {
     }
 }
 
-/// Checks every rule on a numbering.
+/// Checks that the numbering made by `make` obeys every rule.
 ///
 /// # Panics
 /// If a rule is broken.
@@ -244,12 +250,12 @@ pub fn check(make: Make) {
     refuses_legs_that_are_none(make);
 }
 
-/// Returns a number below `n`.
+/// Returns a random number below `n`.
 fn draw(stream: &mut seed::Stream, n: usize) -> usize {
     stream.next_u32() as usize % n
 }
 
-/// Delivers all messages in transit, leg by leg.
+/// Delivers all messages in transit, one leg (circuit of the set) after another.
 fn drain(pair: &mut Pair) {
     for wire in 0..pair.legs() {
         for to in [Side::Client, Side::Exit] {

@@ -1,5 +1,6 @@
-//! The numbering of proposal 329: each leg counts its messages, and SWITCH carries the leg's lag,
-//! which is the number of messages sent on other legs since the last one on this leg.
+//! The numbering of messages of proposal 329. Each leg counts its messages. SWITCH carries the
+//! number of messages sent on other legs since the last message on this leg, which is the lag of
+//! this leg.
 
 use anabranch_multipath::PathId;
 
@@ -7,20 +8,20 @@ use super::fault::ConfluxFault;
 use super::legs::Legs;
 use super::numbering::{AHEAD, Bases, Mark, Numbering};
 
-/// Counters of one leg.
+/// Counters of one leg (circuit of the set).
 #[derive(Clone, Copy, Debug)]
 struct Counters {
     bases: Bases,
-    /// True if SWITCH has arrived, and no message since.
+    /// True if a SWITCH message has arrived and no other message has followed it yet.
     switched: bool,
 }
 
 /// Numbering of proposal 329 (section 3; C tor's `last_seq_sent` and `last_seq_recv`).
 ///
-/// The leg used last always has the highest number sent. A sender that changes to another leg first
-/// sends SWITCH with that leg's lag on it, which brings the leg to the highest number. A message
-/// follows every SWITCH, and its value is never 0. Arti's receivers require both, although C tor's
-/// senders do not guarantee them.
+/// The leg used last always has the highest number sent. A sender that changes to another leg
+/// first sends SWITCH with that leg's lag, which raises the leg's number to the highest. A message
+/// follows every SWITCH, and the lag in it is never 0. Arti's receivers require both of these
+/// properties, although C tor's senders do not guarantee them.
 #[derive(Debug, Default)]
 pub struct Counted {
     legs: Legs<Counters>,
@@ -28,7 +29,7 @@ pub struct Counted {
 }
 
 impl Counted {
-    /// Returns a numbering that has no legs yet.
+    /// Returns a numbering that has no legs (circuits of the set) yet.
     #[must_use]
     pub fn new() -> Counted {
         Counted::default()
@@ -40,7 +41,7 @@ impl Numbering for Counted {
         "conflux"
     }
 
-    /// Returns 1: a change of legs costs one SWITCH cell.
+    /// Returns 1: a change from one leg to another costs one SWITCH cell.
     fn turn(&self) -> u64 {
         1
     }

@@ -1,4 +1,4 @@
-//! Distribution of a set's messages among its legs.
+//! Distribution of messages among the legs (circuits) of a set.
 
 use std::fmt;
 
@@ -7,28 +7,30 @@ use anabranch_multipath::{Every, Silence, seed};
 
 use crate::wire::conflux::DesiredUx;
 
-/// Run length of one cell: the scheduler chooses the leg of each cell separately.
+/// A run of one cell on a leg, after which the scheduler chooses again. It thus chooses the leg of
+/// each cell separately.
 const EACH: Every = Every::Packets { mean: 1, random: false };
 
-/// A scheduler, and the length of its runs in cells or in time.
+/// A scheduler, and how long it stays on one leg, in cells or in time.
 #[derive(Clone, Debug)]
 pub struct Dealing {
-    /// The scheduler that chooses the leg of each run.
+    /// The scheduler that chooses the leg for each run of consecutive cells.
     pub schedule: Spec,
-    /// Length of a run on one leg.
+    /// Length of a run of consecutive cells on one leg.
     pub every: Every,
-    /// Idle time after which the schedule is drawn again; `None` if it never is.
+    /// Idle time after which the random schedule is drawn again. `None` if it is never drawn
+    /// again.
     pub redraw: Option<Silence>,
 }
 
 impl Dealing {
-    /// Returns the scheduler that C tor uses if the other end requests no particular one.
+    /// Returns the scheduler that C tor uses if the other end does not request a particular one.
     #[must_use]
     pub fn usual() -> Spec {
         Spec::over_windows("lowrtt").expect("a scheduler of this name exists")
     }
 
-    /// Returns the scheduler `name` with its default length of runs.
+    /// Returns the scheduler `name`, which stays on one leg for its default length.
     ///
     /// # Panics
     /// If there is no scheduler of this name.
@@ -39,9 +41,9 @@ impl Dealing {
         Dealing { schedule, every: every.unwrap_or(EACH), redraw: None }
     }
 
-    /// Parses the scheduler and run length that the other end requests, such as `round-robin 1p`.
-    /// Returns `None` if no scheduler of this name supports `legs` legs, or the run length is
-    /// invalid.
+    /// Parses the other end's request for a scheduler and for the length of its runs of
+    /// consecutive cells on one leg, such as `round-robin 1p`. Returns `None` if no scheduler of
+    /// this name supports `legs` legs, or if the length is invalid.
     #[must_use]
     pub fn read(text: &str, legs: usize) -> Option<Dealing> {
         let (schedule, every) = text.split_once(' ')?;
@@ -50,8 +52,8 @@ impl Dealing {
         known.then_some(Dealing { schedule, every, redraw: None })
     }
 
-    /// Returns the scheduler that C tor uses if the other end requests `desired`. It chooses a leg
-    /// for each cell separately.
+    /// Returns the scheduler that C tor uses if the other end requests `desired`. This scheduler
+    /// chooses a leg (circuit of the set) for each cell separately.
     #[must_use]
     pub fn as_desired(desired: DesiredUx) -> Dealing {
         let schedule = Spec::over_windows(desired.scheduler()).unwrap_or_else(|_| Dealing::usual());

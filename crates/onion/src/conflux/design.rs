@@ -1,4 +1,4 @@
-//! The designs of sets, and all differences between them.
+//! The designs of sets of circuits, and all differences between the designs.
 
 use std::fmt;
 use std::str::FromStr;
@@ -16,46 +16,47 @@ use crate::wire::ancestors::Ancestor;
 use crate::wire::conflux::SetNonce;
 use crate::wire::message::RelayCommand;
 
-/// Run length in cells for a design in which each change of legs costs one cell, so that about 3 %
-/// of the cells are SWITCH.
+/// Number of consecutive cells on one leg, in designs where each change of legs costs one SWITCH
+/// cell. About 3 % of the cells are then SWITCH.
 const RUN: Every = Every::Packets { mean: 31, random: false };
 
-/// A design of sets of several circuits (`docs/spec/ancestors.md`).
+/// A design of sets of several circuits that carry the same streams (`docs/spec/ancestors.md`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Design {
     /// Proposal 329, as in C tor.
     #[default]
     Conflux,
-    /// A design older than proposal 329, and the windows of its circuits.
+    /// A design older than proposal 329, and the kind of windows that its circuits have.
     Ancestor(Ancestor, Over),
-    /// This project's design, in which legs may fail without loss of data
+    /// This project's design, in which circuits of the set may fail without loss of data
     /// (`docs/spec/resilient-legs.md`).
     Resilient,
-    /// Like [`Design::Resilient`], but the legs join at a middle. One circuit continues from the
-    /// middle to an exit, which does not know of the set (`docs/spec/middle-merge.md`).
+    /// Like [`Design::Resilient`], but the circuits of the set join at a middle relay. One circuit
+    /// continues from there to an exit, which knows nothing of the set
+    /// (`docs/spec/middle-merge.md`).
     Merged,
 }
 
-/// Mechanism that limits the cells in flight on a leg.
+/// Mechanism that limits the cells in flight on each circuit of a set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Over {
-    /// Fixed windows of 1,000 cells for a circuit and 500 for a stream, as on circuits without
-    /// congestion control.
+    /// Fixed windows of 1,000 cells for a circuit and 500 cells for a stream, as on circuits
+    /// without congestion control.
     Fixed,
     /// The congestion control of proposal 324.
     Vegas,
 }
 
-/// Fixed-size windows of streams, where they exist.
+/// Fixed-size windows of streams, in designs that have them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StreamWindows {
-    /// A stream has one window.
+    /// A stream has one window for the whole set of circuits.
     One,
-    /// A stream has one window on each leg.
+    /// A stream has a separate window on each leg (circuit of the set).
     EachLeg,
 }
 
-/// Error for an unknown design name; contains the name.
+/// Error for an unknown name of a design; contains that name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownDesign(String);
 
@@ -71,7 +72,7 @@ impl Design {
         Design::Ancestor(Ancestor::MTor, Over::Vegas),
     ];
 
-    /// Returns the name of the design in configuration and messages.
+    /// Returns the name of the design in the configuration and in messages.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -85,7 +86,8 @@ impl Design {
         }
     }
 
-    /// Returns the ancestor if this design is older than proposal 329, else `None`.
+    /// Returns the design's variant as an ancestor of proposal 329, or `None` if the design is not
+    /// older than the proposal.
     #[must_use]
     pub const fn ancestor(self) -> Option<Ancestor> {
         match self {
@@ -94,29 +96,29 @@ impl Design {
         }
     }
 
-    /// Returns the design `ancestor` on circuits with congestion control, or without.
+    /// Returns the design `ancestor` on circuits with or without congestion control.
     #[must_use]
     pub const fn ancestor_over(ancestor: Ancestor, congestion_control: bool) -> Design {
         let windows = if congestion_control { Over::Vegas } else { Over::Fixed };
         Design::Ancestor(ancestor, windows)
     }
 
-    /// Returns true if messages lost with a leg are sent again, so that the set can outlive its
-    /// legs.
+    /// Returns true if messages lost with a leg are sent again, so that the set of circuits can
+    /// continue without the leg.
     #[must_use]
     pub const fn is_resilient(self) -> bool {
         matches!(self, Design::Resilient | Design::Merged)
     }
 
-    /// Returns true if the legs of this design join at a middle, and carry whole cells of one
-    /// circuit.
+    /// Returns true if the legs of this design join at a middle relay. They then carry whole cells
+    /// of one circuit.
     #[must_use]
     pub const fn is_merged(self) -> bool {
         matches!(self, Design::Merged)
     }
 
-    /// Returns the version of the protocol `Anabranch` that a relay must list to link such sets;
-    /// `None` for Tor's own design.
+    /// Returns the version of the protocol `Anabranch` that a relay must advertise to link sets of
+    /// this design; `None` for Tor's own design.
     #[must_use]
     pub const fn protocol(self) -> Option<u8> {
         match self {
@@ -127,13 +129,13 @@ impl Design {
         }
     }
 
-    /// Returns the client's end of a set.
+    /// Returns the client's end of a new set of circuits.
     #[must_use]
     pub fn client_end(self, nonce: SetNonce, limits: Limits) -> ConfluxEnd {
         self.kept(ConfluxEnd::client(nonce, self.numbering(), limits))
     }
 
-    /// Returns the exit's end of a set.
+    /// Returns the exit's end of a new set of circuits.
     #[must_use]
     pub fn exit_end(self, nonce: SetNonce, limits: Limits) -> ConfluxEnd {
         self.kept(ConfluxEnd::exit(nonce, self.numbering(), limits))
@@ -160,8 +162,8 @@ impl Design {
         }
     }
 
-    /// Returns this design's scheduler and the number of consecutive cells on one leg; `None` if
-    /// the other end's request determines them.
+    /// Returns this design's scheduler and the number of consecutive cells that it sends on one
+    /// leg. Returns `None` if the other end requests both.
     #[must_use]
     pub fn dealing(self) -> Option<Dealing> {
         match self {
@@ -174,7 +176,7 @@ impl Design {
         }
     }
 
-    /// Returns which windows the streams of this design have.
+    /// Returns the kind of windows that the streams of this design have.
     pub(crate) const fn stream_windows(self) -> StreamWindows {
         match self {
             Design::Ancestor(Ancestor::MTor, Over::Fixed) => StreamWindows::EachLeg,
@@ -182,8 +184,8 @@ impl Design {
         }
     }
 
-    /// Returns the maximum number of cells of one stream in flight over `legs` legs if fixed
-    /// windows limit them; 0 with congestion control.
+    /// Returns the maximum number of cells of one stream in flight over `legs` legs, where fixed
+    /// windows limit them. Returns 0 with congestion control.
     pub(crate) const fn under_way(self, legs: usize) -> u64 {
         match (self.has_congestion_control(), self.stream_windows()) {
             (true, _) => 0,
@@ -192,7 +194,8 @@ impl Design {
         }
     }
 
-    /// Returns the commands that link legs of this design: LINK, LINKED, LINKED_ACK.
+    /// Returns the three commands that link legs in this design, in the roles of LINK, LINKED and
+    /// LINKED_ACK.
     #[must_use]
     pub const fn link_commands(self) -> [RelayCommand; 3] {
         match self {

@@ -1,4 +1,5 @@
-//! One end of a set of legs: joining of legs, received messages, and loss of legs.
+//! One end of a set of circuits (legs): it links legs, receives messages, and handles the loss of
+//! legs.
 
 use std::time::Duration;
 
@@ -13,12 +14,12 @@ use crate::wire::conflux::{ConfluxLink, DesiredUx, SetNonce, read_switch};
 use crate::wire::message::{Message, RelayCommand};
 use crate::wire::resilient::LegSwitch;
 
-/// Limits that apply to a set.
+/// Limits that apply to a set of circuits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Maximum number of legs of a set at a time (`cfx_max_legs_set`).
+    /// Maximum number of circuits (legs) that a set has at a time (`cfx_max_legs_set`).
     pub legs: usize,
-    /// Time limit for the answer to LINK, or to LINKED. C tor has a timer for neither.
+    /// Maximum time to wait for the answer to LINK, or to LINKED. C tor has a timer for neither.
     pub answer: Duration,
 }
 
@@ -28,46 +29,48 @@ impl Default for Limits {
     }
 }
 
-/// Consequence of a leg's loss for the set (C tor's `cfx_del_leg`).
+/// Consequence that the loss of a leg has for its set (C tor's `cfx_del_leg`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// The set continues on the other legs.
+    /// The set continues on its other legs (circuits).
     Lives,
-    /// Messages on the lost leg cannot be recovered: the set and all its streams end.
+    /// Messages on the lost leg cannot be recovered, so the set and all its streams end.
     Dies,
 }
 
 /// Outcome of the arrival of a message on a leg.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arrival<'d> {
-    /// The message must be handled now, with this data; then the messages that [`ConfluxEnd::pop`]
-    /// returns.
+    /// The caller must handle the message now, with this data. It then handles the messages that
+    /// [`ConfluxEnd::pop`] returns.
     Now(&'d [u8]),
-    /// Nothing can be handled now: the message waits for earlier ones, or it was SWITCH.
+    /// The caller has nothing to handle now: the message waits for earlier messages, or it was
+    /// SWITCH.
     Later,
-    /// The message was received before.
+    /// The message was received before, so the caller ignores it.
     Known,
 }
 
-/// State of a leg.
+/// State of a leg (circuit of a set).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     /// The client sent LINK at this time.
     Launched(Time),
     /// The exit sent LINKED at this time; LINKED_ACK is expected.
     Linked(Time),
-    /// The leg may carry data. Contains the round-trip time measured by linking.
+    /// Both ends have linked the leg, and it may carry data. Contains the round-trip time measured
+    /// while it was linked.
     Ready(Duration),
 }
 
-/// Whether this end is the client or the exit.
+/// The role of this end: client or exit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Role {
     Client,
     Exit,
 }
 
-/// One end of a set.
+/// One end of a set of circuits.
 #[derive(Debug)]
 pub struct ConfluxEnd {
     role: Role,
@@ -76,26 +79,26 @@ pub struct ConfluxEnd {
     numbering: Box<dyn Numbering>,
     queue: ReorderQueue,
     legs: Legs<State>,
-    /// The leg on which the last message was sent.
+    /// The leg (circuit of the set) on which the last message was sent.
     current: Option<PathId>,
     desired: DesiredUx,
-    /// True if a linked leg was lost. Messages may be lost with it although no gap has appeared
-    /// yet.
+    /// True if a linked leg was lost. Messages may be missing with it even if no gap in their
+    /// numbers has appeared yet.
     maimed: bool,
     gone: bool,
-    /// Retransmission state, in designs that send messages again when their leg fails.
+    /// State for sending messages again, in designs that do so when a leg fails.
     retransmitter: Option<Retransmitter>,
 }
 
 impl ConfluxEnd {
-    /// Returns a client's end without legs.
+    /// Returns a client's end that has no legs yet.
     #[must_use]
     pub fn client(nonce: SetNonce, numbering: Box<dyn Numbering>, limits: Limits) -> ConfluxEnd {
         ConfluxEnd::new(Role::Client, nonce, numbering, limits)
     }
 
-    /// Returns an exit's end without legs. Create one when a LINK message has an unknown nonce,
-    /// then pass that message to [`ConfluxEnd::link`].
+    /// Returns an exit's end that has no legs yet. Create an end when a LINK message has an
+    /// unknown nonce, then pass that message to [`ConfluxEnd::link`].
     #[must_use]
     pub fn exit(nonce: SetNonce, numbering: Box<dyn Numbering>, limits: Limits) -> ConfluxEnd {
         ConfluxEnd::new(Role::Exit, nonce, numbering, limits)
@@ -122,29 +125,30 @@ impl ConfluxEnd {
         }
     }
 
-    /// Returns this end with retransmission: messages lost with a leg are sent again, so that the
-    /// set can outlive its legs.
+    /// Returns this end with retransmission switched on: messages lost with a leg are sent again,
+    /// so that the set can continue without the leg.
     #[must_use]
     pub fn keeping(self) -> ConfluxEnd {
         let retransmitter = Some(Retransmitter::new(self.role == Role::Client));
         ConfluxEnd { retransmitter, ..self }
     }
 
-    /// Returns the state of retransmission; `None` if messages lost with a leg are not sent again.
+    /// Returns the retransmission state. Returns `None` if this end does not send lost messages
+    /// again.
     pub const fn retransmitter_mut(&mut self) -> Option<&mut Retransmitter> {
         self.retransmitter.as_mut()
     }
 
-    /// Returns the state of retransmission for reading; `None` if messages lost with a leg are not
-    /// sent again.
+    /// Returns the retransmission state for reading. Returns `None` if this end does not send lost
+    /// messages again.
     #[must_use]
     pub const fn retransmitter(&self) -> Option<&Retransmitter> {
         self.retransmitter.as_ref()
     }
 
     /// Adds one of the client's circuits as a leg. Returns the leg's slot and the LINK message to
-    /// send. LINK carries the numbers (0, 0), from which the leg counts, so that stock exits let it
-    /// join a set in use.
+    /// send. LINK carries the numbers (0, 0), from which the leg then counts its messages. Stock
+    /// exits therefore let the leg join a set in use.
     ///
     /// # Errors
     /// The set is full or has ended.
@@ -165,8 +169,8 @@ impl ConfluxEnd {
     /// circuit never had a stream or a lookup. The leg may receive data at once, and may send data
     /// once LINKED_ACK has arrived.
     ///
-    /// LINKED repeats the numbers of LINK, so that both ends count alike: with C tor, with Arti,
-    /// and on legs that join late.
+    /// LINKED repeats the numbers of LINK, so that both ends count from the same numbers. This
+    /// holds with C tor, with Arti, and on legs that join a set in use.
     ///
     /// # Errors
     /// The leg may not join.
@@ -195,7 +199,7 @@ impl ConfluxEnd {
         Ok((leg, ConfluxLink { nonce: self.nonce, sent, received, ux }))
     }
 
-    /// Sets the serial number of the linked leg `leg`, in designs whose legs have one.
+    /// Sets the serial number of the linked leg `leg`, in designs whose legs have serial numbers.
     pub fn name(&mut self, leg: PathId, serial: u32) {
         if let Some(retransmitter) = &mut self.retransmitter {
             retransmitter.join(leg, serial);
@@ -203,7 +207,8 @@ impl ConfluxEnd {
         }
     }
 
-    /// Handles LINKED on `leg`. The caller must send LINKED_ACK at once.
+    /// Handles LINKED, received on the leg `leg` (a circuit of the set). The caller must send
+    /// LINKED_ACK at once.
     ///
     /// # Errors
     /// LINKED is not expected, or belongs to another set.
@@ -233,7 +238,7 @@ impl ConfluxEnd {
         }
     }
 
-    /// Handles LINKED_ACK on `leg`.
+    /// Handles LINKED_ACK, received on the leg `leg` (a circuit of the set).
     ///
     /// # Errors
     /// LINKED_ACK is not expected.
@@ -251,11 +256,12 @@ impl ConfluxEnd {
         }
     }
 
-    /// Handles `message`, received on `leg`: SWITCH, or a message of a stream. Messages without a
-    /// number ([`is_counted`]) are not reordered.
+    /// Handles `message`, received on `leg`. The message is SWITCH or belongs to a stream.
+    /// Messages that have no number ([`is_counted`]) are passed on at once and are not reordered.
     ///
     /// # Errors
-    /// Returns the violation. [`ConfluxFault::closes`] returns whether to close the leg or the set.
+    /// Returns the violation. [`ConfluxFault::closes`] returns whether it closes the leg or the
+    /// whole set of circuits.
     pub fn receive<'d>(
         &mut self,
         leg: PathId,
@@ -281,8 +287,8 @@ impl ConfluxEnd {
         self.take(leg, message)
     }
 
-    /// Handles a cell of the trunk that arrived on `leg`, as a message whose data is the whole
-    /// cell.
+    /// Handles a cell of the circuit that continues beyond the relay where the legs join. The cell
+    /// arrived on `leg`, and is treated as a message whose data is the whole cell.
     ///
     /// # Errors
     /// See [`ConfluxEnd::receive`].
@@ -297,8 +303,8 @@ impl ConfluxEnd {
         self.take(leg, cell)
     }
 
-    /// Handles a numbered message that is the next in order, or keeps it until earlier ones have
-    /// arrived.
+    /// Handles a numbered message that is next in order, or keeps it until all earlier messages
+    /// have arrived.
     fn take<'d>(&mut self, leg: PathId, message: Message<'d>) -> Result<Arrival<'d>, ConfluxFault> {
         let Message { command, stream, data } = message;
         let next = self.queue.next_number();
@@ -314,12 +320,14 @@ impl ConfluxEnd {
         }
     }
 
-    /// Returns the next waiting message if all earlier ones have arrived and the set has not ended.
+    /// Returns the next message that waited for earlier messages, if all of these have arrived and
+    /// the set of circuits has not ended.
     pub fn pop(&mut self) -> Option<Held> {
         self.queue.pop()
     }
 
-    /// Assigns a number to a message on `leg`. The caller sends the returned mark with the message.
+    /// Assigns a number to a message to send on `leg`. The caller sends the returned [`Mark`]
+    /// together with the message.
     ///
     /// # Errors
     /// The set has ended, the leg is not linked, or the number cannot be conveyed.
@@ -333,8 +341,8 @@ impl ConfluxEnd {
         Ok(mark)
     }
 
-    /// Returns the mark of a message that was lost with another leg and is sent again on `leg`. The
-    /// message's data leaves `spare` bytes of the cell free.
+    /// Returns the mark that conveys the number of a message that was lost with another leg and is
+    /// sent again on `leg`. The message's data leaves `spare` bytes of the cell free.
     ///
     /// # Errors
     /// See [`ConfluxEnd::send`].
@@ -346,8 +354,9 @@ impl ConfluxEnd {
         self.numbering.again(leg, number, spare)
     }
 
-    /// Removes the closed leg `leg`. `unacknowledged` is true if at least one SENDME's worth of
-    /// cells was in flight on it.
+    /// Removes the closed leg `leg`, and returns the consequence for the set. `unacknowledged` is
+    /// true if the number of cells in flight on the leg was at least the number that one SENDME
+    /// acknowledges.
     pub fn lose(&mut self, leg: PathId, unacknowledged: bool) -> Fate {
         let Ok(state) = self.state(leg) else { return self.fate() };
         let was_linked = !matches!(state, State::Launched(_));
@@ -372,14 +381,14 @@ impl ConfluxEnd {
         self.fate()
     }
 
-    /// Returns true if the message for which later ones wait was sent on a lost leg. By C tor's
-    /// rules, a set continues if fewer cells are lost than one SENDME covers, and its streams then
-    /// wait forever.
+    /// Returns true if later messages wait for a message that was sent on a lost leg. By C tor's
+    /// rules, a set continues if fewer cells are lost than one SENDME acknowledges. Its streams
+    /// then wait forever.
     fn misses_what_is_lost(&self) -> bool {
         self.maimed && self.bytes() > 0 && self.numbering.passed(self.queue.next_number())
     }
 
-    /// Ends the set: drops waiting messages, and refuses later ones.
+    /// Ends the set of circuits: drops the waiting messages, and refuses later ones.
     pub fn die(&mut self) {
         self.gone = true;
         self.legs.clear();
@@ -387,14 +396,15 @@ impl ConfluxEnd {
         self.retransmitter.iter_mut().for_each(Retransmitter::clear);
     }
 
-    /// Iterates over the legs on which the other end has not answered in time. The caller must
-    /// close them.
+    /// Iterates over the legs on which the other end has not answered LINK or LINKED in time. The
+    /// caller must close these legs.
     pub fn late(&self, now: Time) -> impl Iterator<Item = PathId> + '_ {
         let due = move |state: &State| self.due(state).is_some_and(|due| due <= now);
         self.legs.iter().filter(move |(_, state)| due(state)).map(|(leg, _)| leg)
     }
 
-    /// Returns the time at which the first of the unanswered legs must be closed.
+    /// Returns the earliest time at which a leg must be closed because LINK or LINKED was not
+    /// answered.
     #[must_use]
     pub fn next_timeout(&self) -> Option<Time> {
         self.legs.iter().filter_map(|(_, state)| self.due(state)).min()
@@ -407,8 +417,8 @@ impl ConfluxEnd {
         }
     }
 
-    /// Returns the round-trip time of `leg` that linking measured; `None` before that, while the
-    /// leg carries no data.
+    /// Returns the round-trip time of `leg`, which was measured when the leg was linked. Returns
+    /// `None` until then; the leg carries no data in that time.
     #[must_use]
     pub fn rtt(&self, leg: PathId) -> Option<Duration> {
         match self.state(leg) {
@@ -417,33 +427,34 @@ impl ConfluxEnd {
         }
     }
 
-    /// Returns the longest round-trip time that linking measured on any leg.
+    /// Returns the longest of the round-trip times that were measured when the legs were linked.
     #[must_use]
     pub fn longest_rtt(&self) -> Duration {
         self.legs.iter().filter_map(|(leg, _)| self.rtt(leg)).max().unwrap_or_default()
     }
 
-    /// Returns the other end's preference for the data that it receives.
+    /// Returns the other end's preference for the scheduling of the data that it receives.
     #[must_use]
     pub const fn desired(&self) -> DesiredUx {
         self.desired
     }
 
-    /// Returns true if messages other than data may be sent on `leg`, because it is linked and not
-    /// silent.
+    /// Returns true if messages other than stream data may be sent on `leg`: the leg is linked,
+    /// and the other end answers on it.
     #[must_use]
     pub fn may_send(&self, leg: PathId) -> bool {
         let is_linked = matches!(self.state(leg), Ok(State::Linked(_) | State::Ready(_)));
         is_linked && !self.is_silent(leg)
     }
 
-    /// Returns the number of legs that may carry data: linking has measured their round-trip times.
+    /// Returns the number of legs that may carry data, because their round-trip times were
+    /// measured when they were linked.
     #[must_use]
     pub fn measured_legs(&self) -> usize {
         self.legs.iter().filter(|(_, state)| matches!(state, State::Ready(_))).count()
     }
 
-    /// Returns the maximum number of legs at a time.
+    /// Returns the maximum number of legs that the set has at a time.
     #[must_use]
     pub const fn most_legs(&self) -> usize {
         self.limits.legs
@@ -455,80 +466,81 @@ impl ConfluxEnd {
         self.role == Role::Exit
     }
 
-    /// Returns the nonce that the set's circuits share.
+    /// Returns the nonce that identifies the set. All its circuits carry the same nonce.
     #[must_use]
     pub const fn nonce(&self) -> &SetNonce {
         &self.nonce
     }
 
-    /// Returns the number of the last message that we sent.
+    /// Returns the number of the last message that this end sent.
     #[must_use]
     pub fn last_sent(&self) -> u64 {
         self.numbering.last_sent()
     }
 
-    /// Returns the lag of `leg` in messages, as SWITCH would convey it.
+    /// Returns the lag of `leg` in messages, as SWITCH conveys it: how far the leg's last number
+    /// is below the last number sent on any leg.
     #[must_use]
     pub fn behind(&self, leg: PathId) -> u64 {
         self.numbering.behind(leg)
     }
 
-    /// Returns the leg on which the last message was sent.
+    /// Returns the leg (circuit of the set) on which the last message was sent.
     #[must_use]
     pub const fn current(&self) -> Option<PathId> {
         self.current
     }
 
-    /// Returns the number of bytes of a cell's data that numbering uses.
+    /// Returns the number of bytes in each cell that the message's number uses.
     #[must_use]
     pub fn overhead(&self) -> usize {
         self.numbering.overhead()
     }
 
-    /// Returns the number of linked legs.
+    /// Returns the number of legs (circuits of the set) that are linked.
     #[must_use]
     pub fn linked_legs(&self) -> usize {
         let launched = |state: &State| matches!(state, State::Launched(_));
         self.legs.iter().filter(|(_, state)| !launched(state)).count()
     }
 
-    /// Returns the queue of messages that wait for earlier ones.
+    /// Returns the queue of received messages that wait for earlier ones.
     pub const fn queue(&mut self) -> &mut ReorderQueue {
         &mut self.queue
     }
 
-    /// Returns the queue of messages that wait for earlier ones, for reading.
+    /// Returns the queue of received messages that wait for earlier ones, for reading.
     #[must_use]
     pub const fn waiting(&self) -> &ReorderQueue {
         &self.queue
     }
 
-    /// Returns the name of the numbering.
+    /// Returns the name of the set's numbering of messages.
     #[must_use]
     pub fn design(&self) -> &'static str {
         self.numbering.name()
     }
 
-    /// Returns the number of cells that a change of legs costs.
+    /// Returns the number of extra cells that a change from one leg to another costs.
     #[must_use]
     pub fn turn(&self) -> u64 {
         self.numbering.turn()
     }
 
-    /// Returns the number of bytes of messages that wait for earlier ones.
+    /// Returns the total size in bytes of received messages that wait for earlier ones.
     #[must_use]
     pub const fn bytes(&self) -> usize {
         self.queue.bytes()
     }
 
-    /// Returns the number of bytes of messages that wait for earlier ones, or for their
-    /// acknowledgement.
+    /// Returns the total size in bytes of two kinds of messages: received messages that wait for
+    /// earlier ones, and sent messages that wait for their acknowledgement.
     #[must_use]
     pub fn held(&self) -> usize {
         self.queue.bytes() + self.retransmitter.as_ref().map_or(0, Retransmitter::bytes)
     }
 
-    /// Returns true if `leg` does not answer any more.
+    /// Returns true if the other end no longer answers on `leg`.
     #[must_use]
     pub fn is_silent(&self, leg: PathId) -> bool {
         self.retransmitter.as_ref().is_some_and(|retransmitter| retransmitter.is_silent(leg))
@@ -552,7 +564,7 @@ impl ConfluxEnd {
         self.legs.get(leg).copied()
     }
 
-    /// Adds a leg in the first free slot.
+    /// Adds a leg in the first free slot. The leg counts its messages from `bases`.
     fn add(&mut self, state: State, bases: Bases) -> Result<PathId, ConfluxFault> {
         if self.legs.iter().count() >= self.limits.legs {
             return Err(ConfluxFault::TooManyLegs);
@@ -564,9 +576,9 @@ impl ConfluxEnd {
     }
 }
 
-/// Returns true if a circuit that is a leg, or is being linked, may carry this message. A directory
-/// request is answered with END (reason 14, NOTDIRECTORY), and the circuit stays open. A request to
-/// extend such a circuit is a violation.
+/// Returns true if a circuit that is a leg of a set, or is being linked, may carry this message. A
+/// directory request is answered with END (reason 14, NOTDIRECTORY), and the circuit stays open. A
+/// request to extend such a circuit is a violation.
 #[must_use]
 pub const fn may_carry(command: RelayCommand) -> bool {
     !matches!(command, RelayCommand::BEGIN_DIR | RelayCommand::EXTEND | RelayCommand::EXTEND2)

@@ -1,4 +1,4 @@
-//! Explicit numbers in each message, between two ends that both run this project's software.
+//! Numbering in which each message carries its number. Both ends must run this project's software.
 
 use anabranch_multipath::PathId;
 
@@ -6,19 +6,19 @@ use super::fault::ConfluxFault;
 use super::legs::Legs;
 use super::numbering::{AHEAD, Bases, Mark, Numbering};
 
-/// Numbering in which the low 32 bits of a message's number precede its data. Numbers take 0.8 % of
-/// a cell, and a change of legs costs nothing. SWITCH costs the same if runs are about 124 cells
-/// long.
+/// Numbering in which the low 32 bits of a message's number precede its data. Numbers take 0.8 %
+/// of a cell, and a change of legs costs nothing. Numbering by SWITCH costs the same if about 124
+/// consecutive cells are sent on one leg before each change.
 ///
 /// Conflux of 2013 and mTor number their cells in this way. Such messages are sent only to ends
-/// that have agreed to them.
+/// that have agreed to receive them.
 #[derive(Debug, Default)]
 pub struct Explicit {
     legs: Legs<Last>,
     sent: u64,
 }
 
-/// Numbers of the last messages on a leg: sent and received.
+/// The numbers of the last messages sent and received on a leg.
 #[derive(Clone, Copy, Debug, Default)]
 struct Last {
     sent: u64,
@@ -26,7 +26,7 @@ struct Last {
 }
 
 impl Explicit {
-    /// Returns a numbering that has no legs yet.
+    /// Returns a numbering that has no legs (circuits of the set) yet.
     #[must_use]
     pub fn new() -> Explicit {
         Explicit::default()

@@ -1,60 +1,61 @@
-//! Faults of the other end of a set, and what they close.
+//! Violations by the other end of a set of circuits, and what each of them closes.
 
 use std::fmt;
 
-/// Scope of the closing that a fault causes.
+/// The part of a set of circuits that a violation closes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Closes {
-    /// The leg on which the message arrived. The consequence for the set is separate
-    /// ([`Fate`](super::Fate)).
+    /// The leg on which the message arrived. [`Fate`](super::Fate) is the consequence for the set
+    /// of circuits.
     Leg,
-    /// The whole set: all its legs, linked or not.
+    /// The whole set of circuits: all its legs, whether linked or not.
     Set,
 }
 
-/// A violation by the other end of a set (C tor's `conflux_pool.c` and `conflux.c`).
+/// A violation by the other end of a set of circuits (C tor's `conflux_pool.c` and `conflux.c`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConfluxFault {
-    /// A message that only the other role may send.
+    /// A message that only the other role, client or exit, may send.
     Role,
-    /// A malformed message.
+    /// A message that cannot be parsed.
     Unreadable,
-    /// A repeated LINK, LINKED or LINKED_ACK.
+    /// A second LINK, LINKED or LINKED_ACK on the same circuit.
     Twice,
-    /// LINK on a circuit that has or had streams.
+    /// LINK on a circuit that has streams, or had some before.
     Streams,
-    /// LINKED with the nonce of another set.
+    /// LINKED with the nonce of another set of circuits.
     Nonce,
-    /// A circuit of a design other than its set's, or with another kind of windows.
+    /// A circuit whose design or kind of windows differs from that of its set.
     Design,
-    /// More legs than a set may have.
+    /// More legs (circuits) than a set may have.
     TooManyLegs,
-    /// LINKED, LINKED_ACK or a numbered message on a circuit that is no leg.
+    /// LINKED, LINKED_ACK or a numbered message on a circuit that is not a leg of a set.
     NotLinked,
-    /// The set has ended.
+    /// The set of circuits has ended.
     Gone,
     /// The other end claims to have sent messages that we never received, or to have received
     /// messages that we never sent.
     DataLoss,
-    /// Our next message cannot be sent. Its leg lags the others by 2^32 - 1 messages or more, or no
-    /// cell could be filled after a number was assigned.
+    /// Our next message cannot be sent. Either its leg lags the other legs by 2^32 - 1 messages or
+    /// more, or no cell could be filled after a number was assigned.
     Incoherent,
-    /// SWITCH with the value 0, which does not change the leg's number.
+    /// SWITCH with the value 0. Such a message would not change the leg's number.
     SwitchZero,
     /// SWITCH directly after another SWITCH.
     SwitchTwice,
-    /// A number farther ahead than any window allows.
+    /// A message number farther ahead than any window allows.
     TooFar,
-    /// A repeated number.
+    /// A message number that was received before.
     Repeated,
     /// The queue of messages that wait for a missing one is full.
     Full,
-    /// An acknowledgement of messages that were never sent, or of nothing new.
+    /// An acknowledgement of messages that were never sent, or an acknowledgement of nothing new.
     Unsent,
 }
 
 impl ConfluxFault {
-    /// Returns the scope to close: the leg, or the set if its streams cannot continue without loss.
+    /// Returns what must be closed: the leg, or the set if its streams cannot continue without
+    /// loss.
     #[must_use]
     pub const fn closes(self) -> Closes {
         match self {

@@ -1,10 +1,10 @@
-//! Per-leg state of a set, by slot.
+//! State of each leg of a set of circuits, by the leg's slot.
 
 use anabranch_multipath::PathId;
 
 use super::fault::ConfluxFault;
 
-/// A table of legs. Slots are reused.
+/// A table of legs by slot. The slot of a removed leg is used again.
 #[derive(Debug)]
 pub(crate) struct Legs<T>(Vec<Option<T>>);
 
@@ -20,7 +20,8 @@ impl<T> Legs<T> {
         PathId::at(self.0.iter().position(Option::is_none).unwrap_or(self.0.len()))
     }
 
-    /// Sets the state of `leg` to `known`, and adds the leg if its slot is empty.
+    /// Sets the state of the leg `leg` (a circuit of the set) to `known`, and adds the leg if its
+    /// slot is empty.
     pub(crate) fn set(&mut self, leg: PathId, known: T) {
         if leg.index() >= self.0.len() {
             self.0.resize_with(leg.index() + 1, || None);
@@ -28,41 +29,41 @@ impl<T> Legs<T> {
         self.0[leg.index()] = Some(known);
     }
 
-    /// Removes `leg`.
+    /// Removes the state of the leg `leg` (a circuit of the set).
     pub(crate) fn remove(&mut self, leg: PathId) {
         self.0.get_mut(leg.index()).into_iter().for_each(|place| *place = None);
     }
 
-    /// Removes all legs.
+    /// Removes the states of all legs (circuits of the set).
     pub(crate) fn clear(&mut self) {
         self.0.clear();
     }
 
-    /// Returns a leg's state.
+    /// Returns the state of the leg `leg` (a circuit of the set).
     ///
     /// # Errors
-    /// The slot is empty.
+    /// The leg's slot is empty.
     pub(crate) fn get(&self, leg: PathId) -> Result<&T, ConfluxFault> {
         let known = self.0.get(leg.index()).and_then(Option::as_ref);
         known.ok_or(ConfluxFault::NotLinked)
     }
 
-    /// Returns a leg's state, mutable.
+    /// Returns the mutable state of the leg `leg` (a circuit of the set).
     ///
     /// # Errors
-    /// The slot is empty.
+    /// The leg's slot is empty.
     pub(crate) fn get_mut(&mut self, leg: PathId) -> Result<&mut T, ConfluxFault> {
         let known = self.0.get_mut(leg.index()).and_then(Option::as_mut);
         known.ok_or(ConfluxFault::NotLinked)
     }
 
-    /// Iterates over all legs, each with its slot and its mutable state.
+    /// Iterates over all legs (circuits of the set), each with its slot and its mutable state.
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (PathId, &mut T)> {
         let places = self.0.iter_mut().enumerate();
         places.filter_map(|(at, leg)| Some((PathId::at(at), leg.as_mut()?)))
     }
 
-    /// Iterates over all legs, each with its slot and its state.
+    /// Iterates over all legs (circuits of the set), each with its slot and its state.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (PathId, &T)> {
         let places = self.0.iter().enumerate();
         places.filter_map(|(at, leg)| Some((PathId::at(at), leg.as_ref()?)))

@@ -1,4 +1,4 @@
-//! Numbers of messages that are sent over several legs.
+//! Numbers of messages that are sent over several circuits (legs).
 
 use std::fmt;
 
@@ -9,35 +9,35 @@ use crate::wire::conflux::put_switch;
 use crate::wire::message::RelayCommand;
 use crate::wire::resilient::LegSwitch;
 
-/// Maximum distance of a received number from the next number that is expected. Eight circuits
-/// never have 2^24 cells (8 GB) in flight, so a larger number is an error, or an attack on the
-/// queue.
+/// Maximum distance of a received message number from the next expected number. Eight circuits
+/// never have 2^24 cells (8 GB) in flight. A larger distance is therefore an error, or an attack
+/// on the queue.
 pub const AHEAD: u64 = 1 << 24;
 
-/// Numbers from which a leg begins to count.
+/// The numbers from which a new leg begins to count its messages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Bases {
-    /// Number of the last message that we sent, as counted on this leg.
+    /// Number of the last message sent by this end, as counted on this leg.
     pub sent: u64,
-    /// Number of the last message that the other end sent, as counted on this leg.
+    /// Number of the last message sent by the other end, as counted on this leg.
     pub received: u64,
 }
 
-/// Encoding of a message's number for the other end.
+/// How a message's number is conveyed to the other end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mark {
-    /// Nothing: the number follows that of the previous message on the leg.
+    /// Nothing is sent: the number is one more than that of the previous message on the leg.
     Nothing,
-    /// A SWITCH message of proposal 329 is sent before the message, on the same leg. It advances
-    /// the leg's number by this value.
+    /// A SWITCH message of proposal 329 is sent first, on the same leg. It raises the leg's number
+    /// by this value.
     Switch(u32),
     /// Bytes that are put before the message's data.
     Prefix([u8; 4]),
-    /// A SWITCH message of this project is sent before the message. From this number on, the leg's
-    /// messages are consecutive and carry no numbers.
+    /// This project's SWITCH message is sent first. It contains the number of this message; from
+    /// here on, messages on the leg have consecutive numbers and do not carry them.
     Run(u32),
-    /// A SWITCH message of this project is sent before the message. From now on each message
-    /// carries its number, beginning with this one.
+    /// This project's SWITCH message is sent first. From this message on, each message carries its
+    /// own number.
     Singly([u8; 4]),
 }
 
@@ -66,52 +66,53 @@ impl Mark {
     }
 }
 
-/// Assignment of numbers to messages. Each direction counts separately, from 1.
+/// A way to assign numbers to messages and to convey them to the other end. Each direction counts
+/// separately, from 1.
 ///
 /// A call that fails changes nothing.
 pub trait Numbering: fmt::Debug + Send {
-    /// Returns the common name of the numbering.
+    /// Returns the name of the numbering.
     fn name(&self) -> &'static str;
 
-    /// Returns the number of cells that a change of legs costs.
+    /// Returns the number of extra cells that a change from one leg to another costs.
     fn turn(&self) -> u64;
 
-    /// Adds a leg in a free slot.
+    /// Adds a leg in the free slot `leg`. The leg counts its messages from `bases`.
     ///
     /// # Errors
     /// Returns an error if the other end claims to have received messages that we never sent.
     fn join(&mut self, leg: PathId, bases: Bases) -> Result<(), ConfluxFault>;
 
-    /// Removes `leg`.
+    /// Removes the leg `leg` (a circuit of the set).
     fn leave(&mut self, leg: PathId);
 
-    /// Returns the number of bytes of each message's data that numbering uses.
+    /// Returns the number of bytes that the number of a message takes from the message's data.
     fn overhead(&self) -> usize;
 
     /// Assigns a number to a message on `leg`. The caller sends the returned mark and then the
-    /// message, or neither.
+    /// message, or it sends neither.
     ///
     /// # Errors
     /// The number cannot be conveyed.
     fn send(&mut self, leg: PathId) -> Result<Mark, ConfluxFault>;
 
-    /// Handles SWITCH of proposal 329, which advances `leg` by `by`. `next` is the number of the
-    /// next message to deliver.
+    /// Handles SWITCH of proposal 329, which raises the number of `leg` by `by`. `next` is the
+    /// number of the next message to deliver.
     ///
     /// # Errors
     /// SWITCH is not allowed at this point.
     fn switched(&mut self, leg: PathId, by: u32, next: u64) -> Result<(), ConfluxFault>;
 
-    /// Returns the mark of a message that was lost with another leg and is sent again on this leg.
-    /// The message's data leaves `spare` bytes of the cell free.
+    /// Returns the mark that conveys the number of a message that was lost with another leg and is
+    /// sent again on this leg. The message's data leaves `spare` bytes of the cell free.
     ///
     /// # Errors
-    /// Messages are never sent again, or there is no such leg.
+    /// This numbering never sends messages again, or there is no such leg.
     fn again(&mut self, _leg: PathId, _number: u64, _spare: usize) -> Result<Mark, ConfluxFault> {
         Err(ConfluxFault::Role)
     }
 
-    /// Handles this project's SWITCH message on a leg.
+    /// Handles this project's SWITCH message, received on a leg (circuit of the set).
     ///
     /// # Errors
     /// SWITCH is not allowed at this point.
@@ -124,8 +125,8 @@ pub trait Numbering: fmt::Debug + Send {
         Err(ConfluxFault::Role)
     }
 
-    /// Handles a message that arrived on `leg` with the data `data`. Returns the message's number,
-    /// and its data without the number.
+    /// Handles a message that arrived on the leg `leg` with the data `data`. Returns the message's
+    /// number, and the data without this number.
     ///
     /// # Errors
     /// The message has no number, or its number is too far ahead of `next`.
@@ -136,28 +137,29 @@ pub trait Numbering: fmt::Debug + Send {
         next: u64,
     ) -> Result<(u64, &'d [u8]), ConfluxFault>;
 
-    /// Returns true if a number may be repeated, because messages can be sent again.
+    /// Returns true if the same number may arrive twice, because lost messages are sent again.
     fn resends(&self) -> bool;
 
-    /// Returns true if `leg` has sent or received a higher number than all other legs. Messages may
-    /// then be lost with it.
+    /// Returns true if a higher number was sent or received on `leg` than on all other legs.
+    /// Messages may be lost if this leg fails.
     fn leads(&self, leg: PathId) -> bool;
 
     /// Returns the lag of `leg`: the distance from the last number sent on it to the number of our
     /// last message on any leg. SWITCH conveys this distance.
     fn behind(&self, leg: PathId) -> u64;
 
-    /// Returns true if the number `number` or a later one has arrived on every leg. As numbers only
-    /// grow on each leg, a missing message with this number will then never arrive.
+    /// Returns true if `number` or a higher number has arrived on every leg. As numbers only grow
+    /// on each leg, a missing message with this number will then never arrive.
     fn passed(&self, number: u64) -> bool;
 
-    /// Returns the number of the last message that we sent.
+    /// Returns the number of the last message that this end sent.
     fn last_sent(&self) -> u64;
 }
 
 /// Returns true if a message with this command and stream has a number (proposal 329, section 3; C
 /// tor's `conflux_should_multiplex`). BEGIN, END, CONNECTED, RESOLVE and RESOLVED have none on
-/// stream 0, because C tor's `connection_edge_process_relay_cell` drops them before it counts.
+/// stream 0, because C tor's `connection_edge_process_relay_cell` drops such messages before it
+/// counts them.
 #[must_use]
 pub const fn is_counted(command: RelayCommand, stream: u16) -> bool {
     match command {

@@ -1,22 +1,22 @@
-//! Consensus parameters of sets (proposal 329, section 5; C tor's `conflux_params.c`).
+//! Consensus parameters of sets of circuits (proposal 329, section 5; C tor's `conflux_params.c`).
 
 use std::collections::BTreeMap;
 
-/// Parameters of sets. Absent values are replaced by their defaults, and present ones are clamped
-/// to their bounds.
+/// Consensus parameters of sets of circuits. Absent values are replaced by their defaults, and
+/// present values are clamped to their bounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConfluxParams {
     /// `cfx_enabled`: true if circuits may be linked at all.
     pub enabled: bool,
-    /// `cfx_num_legs_set`: number of circuits that a client launches for a set.
+    /// `cfx_num_legs_set`: number of circuits that a client launches for one set.
     pub legs: usize,
-    /// `cfx_max_legs_set`: maximum number of circuits of a set at a time.
+    /// `cfx_max_legs_set`: maximum number of circuits that a set has at a time.
     pub max_legs: usize,
     /// `cfx_max_unlinked_leg_retry`: number of circuits that a client launches to replace failed
     /// ones.
     pub retries: usize,
-    /// `cfx_low_exit_threshold`: share of exits with `Conflux=1`, in units of 1/10,000, below which
-    /// clients keep no set ready.
+    /// `cfx_low_exit_threshold`: share of exits with `Conflux=1`, in units of 1/10,000. If the
+    /// actual share is lower, clients keep no set of circuits ready.
     pub low_exits: u32,
 }
 

@@ -1,22 +1,24 @@
-//! Messages that wait for earlier messages, because they arrived on a faster leg.
+//! Messages that wait in a queue for earlier messages, because they arrived on a faster circuit
+//! (leg) of the set.
 
 use anabranch_multipath::{Insertion, PathId, Reorder};
 
 use crate::wire::message::RelayCommand;
 
-/// Minimum capacity of a queue in bytes.
+/// Minimum capacity of a reorder queue in bytes.
 const LEAST: usize = 1 << 20;
-/// Capacity of a queue in multiples of the largest window seen.
+/// Capacity of a reorder queue, in multiples of the largest window of a circuit so far.
 const WINDOWS: usize = 4;
-/// Bytes that a message costs in addition to its data: its node in the tree, and its metadata.
+/// Memory in bytes that a queued message takes in addition to its data: its node in the tree, and
+/// its metadata.
 const BESIDES: usize = 96;
-/// Cost in bytes of a queued message that fills a cell.
+/// Memory in bytes that a queued message takes if it fills a cell.
 const CELL: usize = 498 + BESIDES;
 
 /// A message that waits for earlier ones.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Held {
-    /// The leg on which the message arrived.
+    /// The leg (circuit of the set) on which the message arrived.
     pub leg: PathId,
     /// The message's command.
     pub command: RelayCommand,
@@ -40,14 +42,15 @@ pub enum Offer {
     Next,
     /// The message waits in the queue for earlier ones.
     Waits,
-    /// The message's number was received before.
+    /// A message with this number was received before.
     Repeated,
     /// The message would have to wait, and the queue is full.
     Full,
 }
 
-/// The reorder queue of a set, bounded in bytes: four times the largest window seen, at least 1
-/// MiB. C tor's default is 2 GiB, and Arti's queue is not bounded.
+/// The queue in which received messages of a set of circuits wait for earlier ones. Its size in
+/// bytes is limited to four times the largest window of a circuit so far, and to at least 1 MiB. C
+/// tor's default limit is 2 GiB, and Arti's queue has no limit.
 #[derive(Debug)]
 pub struct ReorderQueue {
     waiting: Reorder<Held>,
@@ -65,30 +68,31 @@ impl Default for ReorderQueue {
 }
 
 impl ReorderQueue {
-    /// Returns an empty queue; the first message has number 1.
+    /// Returns an empty queue. It expects message number 1 first.
     #[must_use]
     pub fn new() -> ReorderQueue {
         ReorderQueue::default()
     }
 
-    /// Notes that a leg has a window of `cells` cells.
+    /// Notes that a leg has a window of `cells` cells. The limit of the queue grows with the
+    /// largest window.
     pub fn saw_window(&mut self, cells: u64) {
         self.window = self.window.max(usize::try_from(cells).unwrap_or(usize::MAX));
     }
 
-    /// Returns the maximum number of bytes of waiting messages.
+    /// Returns the maximum total size of waiting messages in bytes.
     #[must_use]
     pub fn budget(&self) -> usize {
         self.window.saturating_mul(WINDOWS * CELL).max(LEAST)
     }
 
-    /// Returns the number of bytes of waiting messages.
+    /// Returns the total size of waiting messages in bytes.
     #[must_use]
     pub const fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Returns the maximum number of bytes that have ever waited.
+    /// Returns the largest total size in bytes that waiting messages have had so far.
     #[must_use]
     pub const fn most(&self) -> usize {
         self.most
@@ -100,7 +104,8 @@ impl ReorderQueue {
         self.waiting.next_number()
     }
 
-    /// Offers a received message with the number `number`.
+    /// Offers a received message with the number `number` to the queue. The queue keeps the
+    /// message if it must wait.
     pub fn offer(&mut self, number: u64, message: impl FnOnce() -> Held) -> Offer {
         if self.waiting.advance(number) {
             return Offer::Next;
@@ -122,7 +127,7 @@ impl ReorderQueue {
         }
     }
 
-    /// Returns the next message in order, if it is in the queue.
+    /// Returns the next message in order, if it is in the queue, and removes it.
     pub fn pop(&mut self) -> Option<Held> {
         let (_, held) = self.waiting.pop()?;
         self.bytes -= held.cost();

@@ -1,8 +1,9 @@
-//! Sent messages of one end of a set that the other end has not acknowledged. They are kept, and
-//! sent again on another leg if their leg fails (`docs/spec/resilient-legs.md#acknowledgements`).
+//! Storage for messages that one end of a set of circuits has sent and the other end has not
+//! acknowledged. If a circuit (leg) fails, its messages are sent again on another leg
+//! (`docs/spec/resilient-legs.md#acknowledgements`).
 //!
-//! The module is independent of circuits and of cell formats. The caller notifies it of sent,
-//! received and acknowledged messages by leg, and receives the actions that are due
+//! The module is independent of circuits and of cell formats. The caller notifies it of messages
+//! sent, received and acknowledged on each leg. It returns the actions that are due
 //! ([`LegAction`]).
 
 use std::collections::{BTreeMap, VecDeque};
@@ -15,45 +16,47 @@ use super::legs::Legs;
 use crate::wire::message::RelayCommand;
 use crate::wire::resilient::Received;
 
-/// Number of messages that one acknowledgement covers, as a SENDME covers cells.
+/// Number of messages that one acknowledgement acknowledges, like the cells of a SENDME.
 const EVERY: u32 = 31;
-/// Maximum delay of an acknowledgement while fewer than `EVERY` messages have arrived.
+/// Maximum delay of an acknowledgement while fewer than `EVERY` messages wait for it.
 const DELAY: Duration = Duration::from_millis(50);
-/// Time for which a leg may owe an acknowledgement before it counts as silent; three round trips,
-/// if longer.
+/// Time without an acknowledgement after which a leg counts as silent. Three round trips are used
+/// instead if that is longer.
 const SILENCE: Duration = Duration::from_secs(1);
-/// Timeout for the answer to LINK on a further leg, which then counts as silent; three of the set's
-/// longest round trips, if longer. The first leg has the 60 s of `Limits`, because nothing is lost
-/// with it.
+/// Timeout for the answer to LINK on a further leg, which then counts as silent. Three times the
+/// longest round-trip time of the set is used instead if that is longer. The first leg has the 60
+/// s of `Limits`, because nothing is lost with it.
 const LINKING: Duration = Duration::from_secs(2);
-/// Time without a received message after which a client sends PROBE; two round trips, if longer.
+/// Time without a received message after which a client sends PROBE. Two round trips are used
+/// instead if that is longer.
 const QUIET: Duration = Duration::from_secs(1);
-/// Time for which a client's set lives while no leg answers. An exit's set lives twice as long.
+/// Time for which a client keeps a set of circuits while no circuit answers. An exit keeps it
+/// twice as long.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Maximum unacknowledged bytes of a set, worth 1.3 s at 100 Mbit/s. Beyond it the set sends no new
-/// messages.
+/// Maximum unacknowledged bytes of a set of circuits, worth 1.3 s at 100 Mbit/s. Above this limit
+/// the set sends no new messages.
 const MOST: usize = 16 << 20;
-/// Bytes that a kept message costs in addition to its data.
+/// Memory in bytes that a stored message takes in addition to its data.
 const BESIDES: usize = 96;
-/// Maximum number of buffers of acknowledged messages that are kept for reuse: those of two
-/// acknowledgements.
+/// Maximum number of buffers of acknowledged messages that are kept for reuse. Two
+/// acknowledgements free this number of buffers.
 const SPARE: usize = 2 * EVERY as usize;
-/// Maximum number of failed legs that wait to be reported to the other end.
+/// Maximum number of failed legs that wait until they are reported to the other end.
 const MOST_GONE: usize = 64;
-/// Maximum number of unacknowledged messages of other legs that a working leg repeats before the
-/// other legs are known to have failed.
+/// Maximum number of messages that a working leg sends a second time while other legs have not
+/// acknowledged them. This happens before these legs are known to have failed.
 const MOST_REPEATED: usize = EVERY as usize;
 
-/// A sent message.
+/// A message that was sent and is stored until it is acknowledged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SentMessage {
-    /// The message's number in the set.
+    /// The message's number, in the count of all messages of the set of circuits.
     pub number: u64,
     /// The message's command.
     pub command: RelayCommand,
     /// The message's stream.
     pub stream: u16,
-    /// The message's data, without a number.
+    /// The message's data, without its number.
     pub data: Vec<u8>,
 }
 
@@ -63,52 +66,55 @@ impl SentMessage {
     }
 }
 
-/// An action that is due because time has passed, or because a leg was added or lost.
+/// An action that is due because time has passed, or because a leg (circuit of the set) was added
+/// or lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LegAction {
-    /// Send RECEIVED on this leg. [`Retransmitter::take_received`] returns its content.
+    /// Send RECEIVED on this leg (circuit of the set). [`Retransmitter::take_received`] returns
+    /// the content of the message.
     Tell(PathId),
-    /// Send PROBE on this leg.
+    /// Send PROBE on this leg, which asks the other end for an acknowledgement.
     Probe(PathId),
-    /// This leg does not answer any more, nor does any other: build another leg.
+    /// The other end answers neither on this leg nor on any other: build another leg.
     Silent(PathId),
-    /// This leg does not answer any more, but another leg does: close this one.
+    /// The other end no longer answers on this leg, but it answers on another: close this leg.
     GiveUp(PathId),
-    /// Report to the other end, on any leg, that the leg with this serial number is closed.
+    /// Report to the other end, on any leg, that the leg (circuit of the set) with this serial
+    /// number is closed.
     Gone(u32),
-    /// No leg has answered for too long: end the set.
+    /// The other end has not answered on any leg for too long: end the set of circuits.
     Over,
 }
 
-/// Result of a RECEIVED message.
+/// Result of handling a RECEIVED message, which acknowledges messages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Acknowledged {
     /// Number of newly acknowledged messages.
     pub messages: u64,
-    /// Time since the newest of them was sent. `None` if the acknowledgement was sent after a
-    /// delay, and not because `EVERY` messages had arrived.
+    /// Time since the newest acknowledged message was sent. `None` if the acknowledgement was
+    /// delayed, because fewer than `EVERY` messages had arrived.
     pub rtt: Option<Duration>,
 }
 
-/// State of a leg for retransmission.
+/// State that is kept for each leg in order to send its messages again.
 #[derive(Debug)]
 struct OnLeg {
     serial: u32,
-    /// True if both ends have linked the leg, so that messages may be sent on it.
+    /// True if both ends have linked the leg. Messages may then be sent on it.
     linked: bool,
-    /// Time at which a client sent LINK on the leg.
+    /// Time at which a client sent LINK on the leg (circuit of the set).
     launched: Option<Time>,
     /// Unacknowledged messages sent on the leg, oldest first, each with the time at which it was
     /// sent.
     kept: VecDeque<(Time, SentMessage)>,
     /// Number of messages sent on the leg that are acknowledged.
     acknowledged: u32,
-    /// Number of messages received on the leg, number of these that we have acknowledged, and the
+    /// Number of messages received on the leg, number of them that we have acknowledged, and the
     /// time at which the next acknowledgement is due.
     came: u32,
     told: u32,
     tell_at: Option<Time>,
-    /// Time at which the other end last acknowledged messages of ours on the leg.
+    /// Time at which the other end last acknowledged messages that we sent on the leg.
     progress: Time,
     /// Smoothed time from sending a message to its acknowledgement.
     rtt: Duration,
@@ -118,7 +124,7 @@ struct OnLeg {
 
 impl OnLeg {
     /// Returns the time at which the leg counts as silent, if the other end owes an answer on it.
-    /// `longest` is the longest round-trip time of the set's legs, or `None` while the set waits
+    /// `longest` is the longest round-trip time of all legs, or `None` while the set still waits
     /// for its first leg.
     fn silent_at(&self, longest: Option<Duration>) -> Option<Time> {
         if !self.linked {
@@ -136,7 +142,8 @@ impl OnLeg {
     }
 }
 
-/// Retransmission state of one end of a set.
+/// Storage for unacknowledged messages at one end of a set of circuits, and the state of each
+/// circuit (leg).
 #[derive(Debug)]
 pub struct Retransmitter {
     is_client: bool,
@@ -145,22 +152,23 @@ pub struct Retransmitter {
     /// Messages that must be sent again, by number.
     again: BTreeMap<u64, SentMessage>,
     bytes: usize,
-    /// Buffers that can be reused.
+    /// Empty buffers for reuse.
     spare: Vec<Vec<u8>>,
-    /// Serial numbers of closed legs to report to the other end.
+    /// Serial numbers of closed legs (circuits of the set) that must be reported to the other end.
     gone: VecDeque<u32>,
-    /// Time of the last received message (`heard`), and whether the legs have been probed since
-    /// (`probing`).
+    /// Time of the last received message (`heard`), and whether PROBE was sent on the legs
+    /// (circuits) since then (`probing`).
     heard: Option<Time>,
     probing: bool,
-    /// True if a leg has ever been linked.
+    /// True if a leg was linked at any time.
     was_linked: bool,
-    /// Time since which no leg has answered; `None` while a leg answers.
+    /// Time since which the other end has not answered on any leg (circuit); `None` while it
+    /// answers on one.
     alone: Option<Time>,
 }
 
 impl Retransmitter {
-    /// Returns a state without legs.
+    /// Returns an empty state without legs or messages.
     #[must_use]
     pub fn new(is_client: bool) -> Retransmitter {
         Retransmitter {
@@ -178,7 +186,8 @@ impl Retransmitter {
         }
     }
 
-    /// Adds the client's next leg and returns its serial number.
+    /// Adds the next leg of a client, which has sent LINK at `now`. Returns the leg's serial
+    /// number.
     pub fn launch(&mut self, now: Time, leg: PathId) -> u32 {
         let serial = self.last_serial.saturating_add(1);
         self.join(leg, serial);
@@ -186,7 +195,7 @@ impl Retransmitter {
         serial
     }
 
-    /// Adds `leg`, which has the serial number `serial`.
+    /// Adds the leg `leg` (a circuit of the set), which has the serial number `serial`.
     pub fn join(&mut self, leg: PathId, serial: u32) {
         self.last_serial = self.last_serial.max(serial);
         let joined = OnLeg {
@@ -206,7 +215,8 @@ impl Retransmitter {
         self.legs.set(leg, joined);
     }
 
-    /// Notes that `leg` is linked, so that messages may be sent on it.
+    /// Notes that the leg `leg` (a circuit of the set) is linked, so that messages may be sent on
+    /// it.
     pub fn linked(&mut self, leg: PathId) {
         self.was_linked = true;
         if let Ok(on) = self.legs.get_mut(leg) {
@@ -214,34 +224,36 @@ impl Retransmitter {
         }
     }
 
-    /// Stores the round-trip time of `leg` that linking measured.
+    /// Stores the round-trip time of the leg `leg` (a circuit of the set), which was measured
+    /// while it was linked.
     pub fn measured(&mut self, leg: PathId, rtt: Duration) {
         self.legs.get_mut(leg).into_iter().for_each(|on| on.rtt = rtt);
     }
 
-    /// Returns true if a leg has ever been linked.
+    /// Returns true if a leg was linked at any time.
     #[must_use]
     pub const fn was_linked(&self) -> bool {
         self.was_linked
     }
 
-    /// Returns the serial number of `leg`.
+    /// Returns the serial number of the leg `leg` (a circuit of the set).
     #[must_use]
     pub fn serial(&self, leg: PathId) -> Option<u32> {
         self.legs.get(leg).ok().map(|on| on.serial)
     }
 
-    /// Returns the leg with the serial number `serial`.
+    /// Returns the leg (circuit of the set) with the serial number `serial`.
     #[must_use]
     pub fn leg(&self, serial: u32) -> Option<PathId> {
         self.legs.iter().find(|(_, on)| on.serial == serial).map(|(leg, _)| leg)
     }
 
-    /// Handles the other end's report, received on the leg `by`, that the leg with the number
-    /// `serial` is closed. Returns the reported leg, or `None` if it is closed here too.
+    /// Handles a report of the other end that the leg with the serial number `serial` is closed.
+    /// The report arrived on the leg `by`. Returns the reported leg, or `None` if it is already
+    /// closed here.
     ///
     /// # Errors
-    /// There never was such a leg, or the report arrived on it.
+    /// There never was such a leg, or the report arrived on that leg itself.
     pub fn leg_reported_closed(
         &self,
         serial: u32,
@@ -254,13 +266,13 @@ impl Retransmitter {
         Ok(leg)
     }
 
-    /// Returns true if the other end has owed an answer on `leg` for too long.
+    /// Returns true if the other end has failed to answer on the leg `leg` for too long.
     #[must_use]
     pub fn is_silent(&self, leg: PathId) -> bool {
         self.legs.get(leg).is_ok_and(|on| on.silent)
     }
 
-    /// Returns the number of bytes of messages that are kept until they are acknowledged.
+    /// Returns the total size in bytes of messages that are stored until they are acknowledged.
     #[must_use]
     pub const fn bytes(&self) -> usize {
         self.bytes
@@ -272,13 +284,13 @@ impl Retransmitter {
         self.bytes >= MOST
     }
 
-    /// Returns true if no message is kept, as the other end has received all of them.
+    /// Returns true if no message is stored, because the other end has acknowledged all of them.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.bytes == 0
     }
 
-    /// Returns a copy of `data`, in a buffer that is reused if there is one.
+    /// Returns a copy of `data`, in a reused buffer if one is free.
     #[must_use]
     pub fn copy_of(&mut self, data: &[u8]) -> Vec<u8> {
         let mut buffer = self.spare.pop().unwrap_or_default();
@@ -286,7 +298,7 @@ impl Retransmitter {
         buffer
     }
 
-    /// Stores a message that was sent on `leg`.
+    /// Stores a message that was sent on the leg `leg` (a circuit of the set).
     pub fn sent(&mut self, now: Time, leg: PathId, kept: SentMessage) {
         self.bytes += kept.cost();
         if let Ok(on) = self.legs.get_mut(leg) {
@@ -294,23 +306,24 @@ impl Retransmitter {
         }
     }
 
-    /// Returns the next message to send again.
+    /// Returns the next message that must be sent again.
     #[must_use]
     pub fn next_again(&self) -> Option<&SentMessage> {
         self.again.values().next()
     }
 
-    /// Removes the next message to send again. The caller sends it, and calls
-    /// [`Retransmitter::sent`].
+    /// Removes and returns the next message that must be sent again. The caller sends it, and
+    /// calls [`Retransmitter::sent`].
     pub fn take_again(&mut self) -> Option<SentMessage> {
         let (_, kept) = self.again.pop_first()?;
         self.bytes -= kept.cost();
         Some(kept)
     }
 
-    /// Repeats unacknowledged messages of other legs on the leg `lively`, if they are at most
-    /// `MOST_REPEATED`. The caller sends XOFF after them, which must not wait for a leg that may
-    /// have failed unnoticed. The originals stay queued; the other end drops duplicates.
+    /// Schedules unacknowledged messages of other legs for sending on the working leg `lively`, if
+    /// they are at most `MOST_REPEATED`. The caller then sends XOFF, which must not wait for a leg
+    /// that may have failed unnoticed. The originals stay stored, and the other end drops
+    /// duplicates.
     pub fn repeat(&mut self, lively: PathId) {
         let others = self.legs.iter().filter(|(leg, _)| *leg != lively);
         let owed = others.flat_map(|(_, on)| &on.kept).map(|(_, kept)| kept.clone());
@@ -326,13 +339,13 @@ impl Retransmitter {
         }
     }
 
-    /// Returns the number of messages to send again.
+    /// Returns the number of messages that must be sent again.
     #[must_use]
     pub fn to_send_again(&self) -> usize {
         self.again.len()
     }
 
-    /// Notes that a numbered message was received on `leg`.
+    /// Notes that a message with a number was received on the leg `leg` (a circuit of the set).
     pub fn note_received(&mut self, now: Time, leg: PathId) {
         (self.heard, self.probing) = (Some(now), false);
         if let Ok(on) = self.legs.get_mut(leg) {
@@ -341,8 +354,8 @@ impl Retransmitter {
         }
     }
 
-    /// Returns true if at least `EVERY` messages received on `leg` are unacknowledged, so that
-    /// RECEIVED is due.
+    /// Returns true if at least `EVERY` messages received on `leg` are unacknowledged. A RECEIVED
+    /// message is then due.
     #[must_use]
     pub fn owes(&self, leg: PathId) -> bool {
         self.legs.get(leg).is_ok_and(|on| on.came.wrapping_sub(on.told) >= EVERY)
@@ -356,11 +369,11 @@ impl Retransmitter {
         Some(Received { asked, count: on.came })
     }
 
-    /// Handles `received`, a RECEIVED message that arrived on `leg`.
+    /// Handles `received`, a RECEIVED message that arrived on the leg `leg`.
     ///
     /// # Errors
-    /// The message acknowledges messages that were not sent. Or it acknowledges no new ones, and
-    /// does not answer a PROBE that we sent.
+    /// The message acknowledges messages that were not sent. Or it acknowledges no new messages,
+    /// and does not answer a PROBE that we sent.
     pub fn acknowledged(
         &mut self,
         now: Time,
@@ -398,8 +411,8 @@ impl Retransmitter {
         Ok(Acknowledged { messages: fresh as u64, rtt })
     }
 
-    /// Removes a closed leg. Its unacknowledged messages will be sent again. Returns false if the
-    /// set cannot continue, because no leg was ever linked and this was the last one.
+    /// Removes a closed leg, and schedules its unacknowledged messages for sending again. Returns
+    /// false if the set cannot continue, because no leg was ever linked and this was the last one.
     pub fn lose(&mut self, leg: PathId) -> bool {
         if let Ok(on) = self.legs.get_mut(leg) {
             let (serial, linked) = (on.serial, on.linked);
@@ -418,7 +431,7 @@ impl Retransmitter {
         self.was_linked || self.legs.iter().next().is_some()
     }
 
-    /// Drops all legs and messages.
+    /// Drops all legs (circuits of the set) and all messages.
     pub fn clear(&mut self) {
         *self = Retransmitter { was_linked: self.was_linked, ..Retransmitter::new(self.is_client) };
     }
@@ -427,14 +440,15 @@ impl Retransmitter {
         self.legs.iter().any(|(_, on)| on.is_living())
     }
 
-    /// Returns the time at which a client probes its legs: after `QUIET` without a message while
-    /// streams are open. It does not probe again until a message arrives.
+    /// Returns the time at which a client sends PROBE on its legs (circuits): after `QUIET`
+    /// without a message while streams are open. It does not send PROBE again until a message
+    /// arrives.
     fn quiet_at(&self, streams: bool) -> Option<Time> {
         let asks = self.is_client && streams && !self.probing && self.has_living();
         self.heard.filter(|_| asks).map(|heard| heard + QUIET.max(2 * self.longest()))
     }
 
-    /// Returns the longest round-trip time of the set's legs.
+    /// Returns the longest round-trip time of all legs (circuits of the set).
     fn longest(&self) -> Duration {
         self.legs.iter().map(|(_, on)| on.rtt).max().unwrap_or_default()
     }
@@ -444,8 +458,8 @@ impl Retransmitter {
         self.alone.map(|since| since + most)
     }
 
-    /// Returns the time of the next action if nothing happens before; [`Time::ZERO`] means now.
-    /// `streams` is true if the set has streams.
+    /// Returns the time of the next action if no message arrives or is sent before; [`Time::ZERO`]
+    /// means now. `streams` is true if the set has streams.
     #[must_use]
     pub fn next_timeout(&self, streams: bool) -> Option<Time> {
         let living = self.has_living();
@@ -460,13 +474,13 @@ impl Retransmitter {
         legs.chain([self.quiet_at(streams), self.over_at()]).flatten().min()
     }
 
-    /// Returns true if the set is unused and has no leg. An exit never considers its set unused: a
-    /// stream's first message may have been lost, and will be sent again.
+    /// Returns true if the set is unused and has no leg. An exit never considers its set unused,
+    /// because the first message of a stream may have been lost, and is then sent again.
     fn is_idle(&self, streams: bool) -> bool {
         self.is_client && !streams && self.is_empty() && self.legs.iter().next().is_none()
     }
 
-    /// Returns the actions that are due.
+    /// Returns the actions that are due at `now`. `streams` is true if the set has streams.
     pub fn actions(&mut self, now: Time, streams: bool) -> Vec<LegAction> {
         let mut actions = Vec::new();
         let quiet = self.quiet_at(streams).is_some_and(|at| at <= now);
@@ -516,7 +530,7 @@ mod tests {
         SentMessage { number, command: RelayCommand::DATA, stream: 1, data: vec![0; 400] }
     }
 
-    /// Two linked legs.
+    /// Returns a state with two linked legs.
     fn linked(is_client: bool) -> Retransmitter {
         let mut retransmitter = Retransmitter::new(is_client);
         for leg in [ONE, TWO] {

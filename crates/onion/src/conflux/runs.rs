@@ -1,4 +1,5 @@
-//! Numbers of cells that pass a relay where legs join (`docs/spec/middle-merge.md#numbers`).
+//! Numbers of cells that pass a relay where the circuits (legs) of a set join
+//! (`docs/spec/middle-merge.md#numbers`).
 
 use anabranch_multipath::PathId;
 
@@ -8,20 +9,20 @@ use super::legs::Legs;
 use super::numbering::{AHEAD, Bases, Mark, Numbering};
 use crate::wire::resilient::LegSwitch;
 
-/// Numbering for cells that have no room for a number. The cells of a leg are numbered
-/// consecutively from 1; SWITCH sets the number of the next cell.
+/// Numbering for cells that have no room for a number. The cells of each leg have consecutive
+/// numbers from 1. A SWITCH message sets a new number for the next cell.
 #[derive(Debug, Default)]
 pub struct Runs {
     legs: Legs<Numbers>,
     sent: u64,
 }
 
-/// Numbers of a leg's next cells, sent and received.
+/// The numbers of the next cells to send and to receive on a leg (circuit of the set).
 #[derive(Clone, Copy, Debug)]
 struct Numbers {
     sends: u64,
     receives: u64,
-    /// True if SWITCH has arrived, and no cell since.
+    /// True if a SWITCH message has arrived and no cell has followed it yet.
     switched: bool,
 }
 
@@ -32,7 +33,7 @@ impl Default for Numbers {
 }
 
 impl Numbers {
-    /// Returns how the cell `number` conveys its number.
+    /// Returns how the other end learns the cell's number `number`.
     fn mark(&mut self, number: u64) -> Mark {
         let follows = self.sends == number;
         self.sends = number + 1;
@@ -41,8 +42,8 @@ impl Numbers {
 }
 
 impl Runs {
-    /// Returns a numbering that has no legs yet. Cells lost with a
-    /// leg may be sent again on another.
+    /// Returns a numbering without legs. With this numbering, cells lost with a leg may be sent
+    /// again on another leg.
     #[must_use]
     pub fn new() -> Runs {
         Runs::default()

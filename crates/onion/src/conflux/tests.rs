@@ -1,5 +1,5 @@
-//! Tests of the rules of sets, and of the bugs that C tor had in these parts (`TROVE-` numbers and
-//! issues of C tor's tracker).
+//! Tests of the rules of sets of circuits, and of the bugs that C tor had in this code (`TROVE-`
+//! numbers and issues of C tor's tracker).
 
 use std::time::Duration;
 

@@ -1,10 +1,12 @@
 //! Counter Galois Onion (proposal 359; Degabriele, Melloni, Münch and Stam, "Onion encryption
-//! revisited", 2025). A cell is one wide block: a changed bit turns the whole cell into noise for
-//! every later relay. Keys change with every cell that ends at a hop.
+//! revisited", 2025). A cell is encrypted as one wide block: if a bit is changed, every later
+//! relay decrypts the whole cell to noise. A hop's keys change with every cell that the hop itself
+//! sends or receives, but not with cells that it forwards.
 //!
-//! The first 16 bytes of a cell are its tag, the rest is its content. A relay always encrypts and a
-//! client always decrypts, in both directions. The client "decrypts" with the nonce as tag; the
-//! relay encrypts the result back to that nonce, and so recognizes the cell as its own.
+//! The first 16 bytes of a cell are its tag, and the rest is its content. A relay always encrypts
+//! and a client always decrypts, in both directions. To send a cell, the client "decrypts" it with
+//! the nonce as tag. The relay's encryption restores that nonce. The relay thus recognizes that
+//! the cell is addressed to it.
 
 use aes::cipher::consts::U16;
 use aes::cipher::{BlockDecrypt, BlockEncrypt, KeyInit};
@@ -17,19 +19,20 @@ use super::{ClientLayer, RelayLayer, Tag, counter};
 use crate::wire::cell::{BODY, Body, Command};
 use crate::wire::message::Format;
 
-/// Bytes of a tag.
+/// Length of a cell's tag in bytes.
 pub const TAG: usize = 16;
-/// Bytes of key material for one direction of a layer: four keys and the first nonce.
+/// Bytes of key material for one direction of a hop's layer of encryption: four keys and the first
+/// nonce.
 pub const SEED: usize = KEYS + TAG;
-/// Bytes of key material for a layer: first those of the direction away from the client, then those
-/// of the direction towards the client.
+/// Bytes of key material for a hop's layer of encryption: first the bytes for the direction away
+/// from the client, then the bytes for the direction towards the client.
 pub const KEY_BYTES: usize = 2 * SEED;
 
 const KEYS: usize = 64;
-/// Bytes of a cell after its tag.
+/// Number of bytes in a cell after its tag.
 const CONTENT: usize = BODY - TAG;
-/// Index of the block in a tag's key stream at which the next keys begin, after the blocks that
-/// cover a cell.
+/// Index of the block in a tag's key stream at which the next keys begin. The blocks before it
+/// encrypt a cell.
 const NEXT_KEYS: usize = 31;
 const _: () = assert!(NEXT_KEYS * TAG >= CONTENT);
 /// Number of blocks of a tag's key stream, at most 64: the counter starts at a multiple of 64, and
@@ -39,20 +42,20 @@ const _: () = assert!(STREAM <= 64 && SEED.is_multiple_of(TAG));
 
 type Block = [u8; TAG];
 
-/// A relay's layer.
+/// A relay's layer of encryption.
 pub struct CgoRelay {
     out: Direction<Aes128Enc>,
     back: Direction<Aes128Enc>,
 }
 
-/// A client's layer for one hop.
+/// A client's layer of encryption for one hop.
 pub struct CgoClient {
     out: Direction<Aes128Dec>,
     back: Direction<Aes128Dec>,
 }
 
 impl CgoRelay {
-    /// Returns the layer with the key material `seed`, on which a handshake agreed.
+    /// Returns the layer with the key material `seed`, which is the result of a handshake.
     pub fn new(seed: &[u8; KEY_BYTES]) -> CgoRelay {
         let (out, back) = directions(seed);
         CgoRelay { out, back }
@@ -60,7 +63,7 @@ impl CgoRelay {
 }
 
 impl CgoClient {
-    /// Returns the layer with the key material `seed`, on which a handshake agreed.
+    /// Returns the layer with the key material `seed`, which is the result of a handshake.
     pub fn new(seed: &[u8; KEY_BYTES]) -> CgoClient {
         let (out, back) = directions(seed);
         CgoClient { out, back }
@@ -119,14 +122,17 @@ impl ClientLayer for CgoClient {
     }
 }
 
-/// One direction of a layer. `C` is AES-128, for encryption or for decryption as this end needs it.
+/// One direction of a layer. `C` is AES-128, either for encryption or for decryption.
 struct Direction<C> {
     keys: Keys<C>,
-    /// Tag that the next cell must have if it ends at this hop.
+    /// Tag that the next cell must have if this hop is its sender or receiver, and does not only
+    /// forward it.
     nonce: Block,
-    /// Tag of the last cell, as it is on the side that is farther from the client.
+    /// Tag of the last cell, in the form that it has between this hop and the next one away from
+    /// the client.
     last: Block,
-    /// Keys and nonce that replace the present ones if the last cell ended at this hop.
+    /// Keys and nonce that replace the present ones if this hop was the sender or receiver of the
+    /// last cell, and did not only forward it.
     next: [u8; SEED],
 }
 
@@ -140,8 +146,8 @@ impl<C: KeyInit<KeySize = U16>> Direction<C> {
         body[..TAG].ct_eq(&self.nonce).into()
     }
 
-    /// Replaces the keys and the nonce after a cell that ended at this hop. The old ones cannot be
-    /// computed from the new ones (the proposal's `Update`).
+    /// Replaces the keys and the nonce after a cell whose sender or receiver was this hop. The old
+    /// values cannot be computed from the new ones (the proposal's `Update`).
     fn renew(&mut self) {
         let (keys, nonce) = self.next.split_at(KEYS);
         self.keys = Keys::new(keys);
@@ -175,7 +181,7 @@ impl Direction<Aes128Dec> {
     }
 }
 
-/// The four keys of a direction: those of the tweakable block cipher (J), and those of the
+/// The four keys of a direction: two keys of the tweakable block cipher (J), and two keys of the
 /// pseudorandom stream (S).
 struct Keys<C> {
     wide: C,
@@ -250,10 +256,11 @@ fn xor(a: &Block, b: &Block) -> Block {
 mod tests {
     use super::*;
 
-    /// Of the specification's reference implementation: see the file's head.
+    /// Test vectors of the specification's reference implementation. The head of the file
+    /// describes them.
     const VECTORS: &str = include_str!("../../testdata/cgo.txt");
 
-    /// The lines of one kind, as fields.
+    /// Returns the lines of one type, each split into fields.
     fn vectors(kind: &str) -> Vec<Vec<&'static str>> {
         let fields = |line: &'static str| line.split_whitespace().collect::<Vec<_>>();
         let of_kind = VECTORS.lines().map(fields).filter(|line| line.first() == Some(&kind));
@@ -267,7 +274,7 @@ mod tests {
         std::array::from_fn(|i| u8::from_str_radix(&hex[2 * i..2 * i + 2], 16).unwrap())
     }
 
-    /// A direction in the state that three fields tell: keys, nonce, last tag.
+    /// Returns a direction with the state given by three fields: keys, nonce, last tag.
     fn direction<C: KeyInit<KeySize = U16>>(fields: &[&str]) -> Direction<C> {
         let seed: [u8; SEED] = bytes(&[fields[0], fields[1]].concat());
         Direction { last: bytes(fields[2]), ..Direction::new(&seed) }
@@ -277,8 +284,8 @@ mod tests {
         Command(bytes::<1>(hex)[0])
     }
 
-    /// Two directions are in one state if they agree about a cell, about what is theirs, and about
-    /// the keys that come after.
+    /// Checks that two directions have the same state: they produce the same cell, recognize the
+    /// same cells, and have the same keys afterwards.
     fn assert_same<C: KeyInit<KeySize = U16>>(
         mut one: Direction<C>,
         mut other: Direction<C>,
@@ -352,7 +359,7 @@ mod tests {
         }
     }
 
-    /// A circuit of three hops.
+    /// Returns both sides of a circuit of three hops.
     fn circuit() -> (Vec<CgoClient>, Vec<CgoRelay>) {
         let seed = |hop: u8| std::array::from_fn(|i| hop.wrapping_mul(67).wrapping_add(i as u8));
         let seeds: Vec<[u8; KEY_BYTES]> = (1..=3).map(seed).collect();

@@ -1,8 +1,9 @@
 //! AES-128 in counter mode, one cell at a time.
 //!
-//! The blocks of a cell are passed to the cipher together, which processes eight at a time. Other
-//! implementations of counter mode process more blocks at a time and the remainder one by one. They
-//! take twice as long for the 32 blocks of a cell (`docs/notes/relay-performance.md`).
+//! All blocks of a cell are passed to the cipher in one call, and the cipher processes eight at a
+//! time. Other implementations of counter mode process larger groups, and the remaining blocks one
+//! by one. They take twice as long for the 32 blocks of a cell
+//! (`docs/notes/relay-performance.md`).
 
 use aes::cipher::{BlockEncrypt, KeyInit};
 use aes::{Aes128Enc, Block};
@@ -10,27 +11,27 @@ use aes::{Aes128Enc, Block};
 use crate::wire::cell::BODY;
 
 const BLOCK: usize = 16;
-/// Maximum number of blocks computed together, which suffices for the body of a cell.
+/// Maximum number of blocks computed in one call. This number suffices for the body of a cell.
 const BATCH: usize = BODY.div_ceil(BLOCK);
 
-/// A key stream, read from its start.
+/// A key stream (AES-128 in counter mode), read from its start.
 pub struct KeyStream {
     cipher: Aes128Enc,
     /// Number of the next block.
     counter: u128,
-    /// The last block; its first `used` bytes are consumed.
+    /// The last computed block; its first `used` bytes are consumed.
     last: [u8; BLOCK],
     used: usize,
 }
 
 impl KeyStream {
-    /// Returns the stream of a key with the counter at 0.
+    /// Returns the key stream of `key` with the counter at 0.
     pub fn new(key: &[u8; 16]) -> KeyStream {
         let cipher = Aes128Enc::new(&(*key).into());
         KeyStream { cipher, counter: 0, last: [0; BLOCK], used: BLOCK }
     }
 
-    /// XORs `bytes` with the next bytes of the stream.
+    /// XORs `bytes` with the next bytes of the key stream.
     pub fn apply(&mut self, bytes: &mut [u8]) {
         let left = &self.last[self.used..];
         let (head, rest) = bytes.split_at_mut(left.len().min(bytes.len()));
@@ -39,7 +40,7 @@ impl KeyStream {
         rest.chunks_mut(BATCH * BLOCK).for_each(|chunk| self.apply_blocks(chunk));
     }
 
-    /// XORs `bytes` with the stream, given that no bytes of the last block are left.
+    /// XORs `bytes` with the key stream. No bytes of the last block may be left unused.
     fn apply_blocks(&mut self, bytes: &mut [u8]) {
         let mut blocks = [Block::default(); BATCH];
         let blocks = &mut blocks[..bytes.len().div_ceil(BLOCK)];

@@ -2,9 +2,9 @@
 //! Huckleberry and Biggers, "Length-preserving encryption with HCTR2", eprint 2021/1441).
 //!
 //! A change of any bit of the input or of the tweak changes the whole output, in both directions.
-//! Names of variables are those of the paper's figure 1.
+//! Variables have the names of the paper's figure 1.
 //!
-//! Why no library: `docs/design/libraries.md`.
+//! `docs/design/libraries.md` explains why no library is used.
 
 use aes::cipher::{BlockDecrypt, BlockEncrypt, KeyInit};
 use aes::{Aes128Dec, Aes128Enc};
@@ -13,15 +13,16 @@ use polyval::universal_hash::UniversalHash;
 
 use super::counter;
 
-/// Bytes of a key.
+/// Length of a key in bytes.
 pub const KEY: usize = 16;
-/// Maximum bytes of a message: 33 blocks. A cell has 32.
+/// Maximum length of a message: 33 blocks. A cell has 32 blocks.
 pub const LONGEST: usize = 33 * BLOCK;
 /// Maximum bytes of a tweak.
 pub const LONGEST_TWEAK: usize = 3 * BLOCK;
 
 const BLOCK: usize = 16;
-/// Number of blocks in the longest key stream, which covers all blocks of a message but the first.
+/// Number of blocks in the longest key stream. It encrypts all blocks of a message except the
+/// first.
 const STREAM: usize = LONGEST / BLOCK - 1;
 /// Maximum bytes that are hashed: a block with the tweak's length, the tweak, and the message.
 const HASHED: usize = BLOCK + LONGEST_TWEAK + STREAM * BLOCK;
@@ -75,7 +76,7 @@ impl Hctr2<Aes128Dec> {
     /// Decrypts `message` in place.
     ///
     /// # Panics
-    /// As [`Hctr2::encrypt`] does.
+    /// Under the same conditions as [`Hctr2::encrypt`].
     pub fn decrypt(&self, tweak: &[u8], message: &mut [u8]) {
         self.apply(tweak, message, |cipher, block| cipher.decrypt_block(block));
     }
@@ -129,7 +130,7 @@ impl<C> Hctr2<C> {
 mod tests {
     use super::*;
 
-    /// Published with the paper: see the file's head.
+    /// Test vectors published with the paper. The head of the file describes them.
     const VECTORS: &str = include_str!("../../testdata/hctr2.txt");
 
     fn bytes(hex: &str) -> Vec<u8> {

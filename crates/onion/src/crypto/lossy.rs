@@ -1,16 +1,17 @@
-//! Relay crypto of lossy circuits (`docs/spec/lossy-circuits.md`). Each cell is a wide block of
-//! its own, so a relay can open it even if earlier cells were lost or reordered. Experimental: no
-//! cryptographer has reviewed it.
+//! Relay crypto of lossy circuits (`docs/spec/lossy-circuits.md`). Each cell is encrypted
+//! separately, as one wide block. A relay can therefore decrypt a cell even if earlier cells were
+//! lost or reordered. Experimental: no cryptographer has reviewed it.
 //!
 //! A cell carries a counter. Each layer is [HCTR2](super::hctr2), with counter, command and
-//! direction in the tweak. The first 16 bytes of a cell are zeros at its recipient; a cell with
-//! other bytes is another hop's. The client encrypts outward cells and decrypts inward ones; a
-//! relay does the reverse.
+//! direction in the tweak. After decryption at its recipient, the first 16 bytes of a cell are
+//! zeros. A cell with other bytes is for another hop. The client encrypts outward cells and
+//! decrypts inward ones; a relay does the reverse.
 //!
 //! * [`LossyClient`] and [`LossyRelay`] are the states of a circuit at the client and at a relay:
-//!   layers, the next counter to send, and a replay window for each direction of arrival.
-//! * [`LossyRelayLayer`] and [`LossyClientLayer`] are one hop's layer, with the same traits as
-//!   those of the ordered constructions. A caller sets the counter of the cell first.
+//!   layers of encryption, the next counter to send, and a replay window for each direction in
+//!   which cells arrive.
+//! * [`LossyRelayLayer`] and [`LossyClientLayer`] are one hop's layer. They have the same traits
+//!   as the layers of ordered circuits. A caller sets the counter of the cell first.
 //!
 //! Only the circuit's last relay originates cells, so a direction has one sequence of counters.
 
@@ -25,18 +26,18 @@ use crate::wire::cell::{Body, Command};
 use crate::wire::crypto::Sha256;
 use crate::wire::message::Format;
 
-/// Number of bytes of key material for a hop: a secret for each direction.
+/// Number of bytes of key material for a hop: one secret for each direction.
 pub const KEY_BYTES: usize = 2 * SECRET;
-/// Number of bytes at the start of a cell that are zeros at its recipient.
+/// Number of bytes at the start of a cell that must be zeros after decryption at its recipient.
 pub const ZEROS: usize = 16;
 /// Maximum number of cells that one key encrypts: half a gigabyte.
 pub const EPOCH: u32 = 1 << 20;
-/// Maximum excess of a counter over the greatest that arrived before.
+/// Maximum difference between a counter and the greatest counter that arrived before.
 pub const LEAP: u64 = 1 << 16;
 
 const SECRET: usize = 32;
-/// Number of counters of an epoch after which the key of the previous epoch is dropped: the length
-/// of [`Replay`]'s window.
+/// Number of counters after the start of an epoch at which the key of the previous epoch is
+/// dropped. It is the length of the window of [`Replay`].
 const OVERLAP: u32 = 16_384;
 const _: () = assert!(LEAP < EPOCH as u64 && OVERLAP < EPOCH);
 
@@ -57,7 +58,8 @@ pub struct LossyKeys {
 }
 
 impl From<&[u8; KEY_BYTES]> for LossyKeys {
-    /// Splits key material: first the secret away from the client.
+    /// Splits key material into two secrets: first the secret for cells away from the client, then
+    /// the other.
     fn from(bytes: &[u8; KEY_BYTES]) -> LossyKeys {
         let mut keys = LossyKeys { out: [0; SECRET], back: [0; SECRET] };
         keys.out.copy_from_slice(&bytes[..SECRET]);
@@ -69,26 +71,27 @@ impl From<&[u8; KEY_BYTES]> for LossyKeys {
 /// Reason why a cell is not accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// The counter arrived before, or is too old to decide. The cell is dropped.
+    /// The counter arrived before, or is so old that this cannot be decided. The cell is dropped.
     Replayed,
-    /// The counter is more than [`LEAP`] ahead of all others. The cell is dropped.
+    /// The counter is more than [`LEAP`] ahead of all counters that arrived before. The cell is
+    /// dropped.
     TooFarAhead,
-    /// The circuit's other end did not send the cell: the last hop does not recognise it, or
-    /// another hop does. Links deliver cells unchanged, so an end or a relay of the circuit broke
-    /// the protocol. The circuit must be closed.
+    /// The circuit's other end did not send the cell: the last hop does not recognise it, or a hop
+    /// before the last does. Links deliver cells unchanged, so an end or a relay of the circuit
+    /// broke the protocol. The circuit must be closed.
     Garbage,
 }
 
 /// A relay's decision about a cell that goes away from the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outward {
-    /// The cell is for this relay. Its content follows the zeros.
+    /// The cell is for this relay. The cell's content follows the zeros at its start.
     Ours,
     /// The cell must be sent to the next relay, with the same counter.
     Onward,
 }
 
-/// A relay's state of a circuit.
+/// A relay's state of a lossy circuit.
 pub struct LossyRelay {
     layer: LossyRelayLayer,
     sent: Sent,
@@ -97,18 +100,18 @@ pub struct LossyRelay {
 }
 
 impl LossyRelay {
-    /// Returns the state for the keys of a handshake.
+    /// Returns the state with the keys that resulted from a handshake.
     #[must_use]
     pub fn new(keys: &LossyKeys) -> LossyRelay {
         let [outward, inward] = Default::default();
         LossyRelay { layer: LossyRelayLayer::new(keys), sent: Sent::default(), outward, inward }
     }
 
-    /// Processes a cell that arrived from the client's side. With `is_last` the circuit ends at
-    /// this relay.
+    /// Processes a cell that arrived from the client's side. If `is_last` is true, the circuit
+    /// ends at this relay.
     ///
     /// # Errors
-    /// The [`Refusal`]. The body is then unspecified.
+    /// Returns a [`Refusal`]. The body of the cell is then unspecified.
     pub fn outward(
         &mut self,
         (command, counter): (Command, u32),
@@ -124,7 +127,8 @@ impl LossyRelay {
         }
     }
 
-    /// Processes a cell that arrived from the next relay, and adds the layer.
+    /// Processes a cell that arrived from the next relay, and adds this relay's layer of
+    /// encryption.
     ///
     /// # Errors
     /// [`Refusal::Replayed`] and [`Refusal::TooFarAhead`].
@@ -148,7 +152,7 @@ impl LossyRelay {
     }
 }
 
-/// The client's state of a circuit.
+/// The client's state of a lossy circuit.
 pub struct LossyClient {
     hops: Vec<LossyClientLayer>,
     sent: Sent,
@@ -156,7 +160,7 @@ pub struct LossyClient {
 }
 
 impl LossyClient {
-    /// Returns the state for the keys of the circuit's hops, the nearest first.
+    /// Returns the state with the keys of the circuit's hops, the hop nearest to the client first.
     #[must_use]
     pub fn new(hops: &[LossyKeys]) -> LossyClient {
         let hops = hops.iter().map(LossyClientLayer::new).collect();
@@ -164,8 +168,8 @@ impl LossyClient {
     }
 
     /// Encrypts a cell for the last hop. The content starts at [`ZEROS`]. Returns the cell's
-    /// counter. Returns `None` once all counters are used, or without a hop; the circuit must then
-    /// be closed.
+    /// counter. Returns `None` once all counters are used, or if the circuit has no hop. The
+    /// circuit must then be closed.
     pub fn originate(&mut self, command: Command, body: &mut Body) -> Option<u32> {
         let (last, others) = self.hops.split_last_mut()?;
         let counter = self.sent.next()?;
@@ -174,10 +178,10 @@ impl LossyClient {
         Some(counter)
     }
 
-    /// Decrypts a cell that arrived. Only the last hop may have sent it.
+    /// Decrypts a cell that arrived. Only the circuit's last hop may have sent it.
     ///
     /// # Errors
-    /// The [`Refusal`]. The body is then unspecified.
+    /// Returns a [`Refusal`]. The body of the cell is then unspecified.
     pub fn inward(
         &mut self,
         (command, counter): (Command, u32),
@@ -195,8 +199,8 @@ impl LossyClient {
     }
 }
 
-/// A relay's layer. [`LossyRelayLayer::at`] sets the counter of the cell that the next call of
-/// [`RelayLayer`] processes.
+/// A relay's layer of encryption. [`LossyRelayLayer::at`] sets the counter of the cell that the
+/// next call of [`RelayLayer`] processes.
 pub struct LossyRelayLayer {
     out: Ratchet<Aes128Dec>,
     back: Ratchet<Aes128Enc>,
@@ -204,7 +208,7 @@ pub struct LossyRelayLayer {
 }
 
 impl LossyRelayLayer {
-    /// Returns the layer of these keys, at counter 0.
+    /// Returns the layer with these keys, at counter 0.
     #[must_use]
     pub fn new(keys: &LossyKeys) -> LossyRelayLayer {
         let (out, back) = (Ratchet::new(keys.out), Ratchet::new(keys.back));
@@ -242,8 +246,8 @@ impl RelayLayer for LossyRelayLayer {
     }
 }
 
-/// A client's layer for one hop. [`LossyClientLayer::at`] sets the counter of the cell that the
-/// next call of [`ClientLayer`] processes.
+/// A client's layer of encryption for one hop. [`LossyClientLayer::at`] sets the counter of the
+/// cell that the next call of [`ClientLayer`] processes.
 pub struct LossyClientLayer {
     out: Ratchet<Aes128Enc>,
     back: Ratchet<Aes128Dec>,
@@ -251,7 +255,7 @@ pub struct LossyClientLayer {
 }
 
 impl LossyClientLayer {
-    /// Returns the layer of these keys, at counter 0.
+    /// Returns the layer with these keys, at counter 0.
     #[must_use]
     pub fn new(keys: &LossyKeys) -> LossyClientLayer {
         let (out, back) = (Ratchet::new(keys.out), Ratchet::new(keys.back));
@@ -289,8 +293,8 @@ impl ClientLayer for LossyClientLayer {
     }
 }
 
-/// Keys of one hop and direction: those of the present epoch, and for a while those of the
-/// previous one.
+/// Keys of one hop for one direction: the keys of the present epoch, and for some time also the
+/// keys of the previous epoch.
 struct Ratchet<C> {
     /// The secret of the next epoch.
     secret: [u8; SECRET],
@@ -306,8 +310,8 @@ impl<C: From<Aes128Enc>> Ratchet<C> {
     }
 
     /// Returns the cipher for `counter`. If the counter is in a later epoch, advances to that
-    /// epoch. If the key of the counter was dropped, returns the cipher of another epoch, so that
-    /// the cell becomes garbage; no replay window accepts such a counter.
+    /// epoch. If the key for the counter was dropped, returns the cipher of another epoch, which
+    /// decrypts the cell to garbage. No replay window accepts such an old counter.
     fn of(&mut self, counter: u32) -> &Hctr2<C> {
         while self.epoch < counter / EPOCH {
             let (next, secret) = step(&self.secret);
@@ -360,14 +364,14 @@ fn tag(body: &Body) -> Tag {
     Tag::from(*body.first_chunk::<ZEROS>().expect("a cell is longer"))
 }
 
-/// Next counter to send in a direction.
+/// State of the counters sent in one direction.
 #[derive(Default)]
 struct Sent {
     next: u64,
 }
 
 impl Sent {
-    /// Returns the next counter, which was not used before; `None` once all are used.
+    /// Returns the next unused counter; `None` once all are used.
     fn next(&mut self) -> Option<u32> {
         let counter = u32::try_from(self.next).ok()?;
         self.next += 1;
@@ -375,8 +379,8 @@ impl Sent {
     }
 }
 
-/// Replay window of the counters received in a direction. It is created at the first cell, because
-/// most circuits receive none.
+/// Replay window of the counters received in one direction. It is created when the first cell
+/// arrives, because most circuits receive none.
 #[derive(Default)]
 struct Arrivals {
     window: Option<Replay>,

@@ -1,33 +1,37 @@
-//! Layers without cryptography, for simulations of large networks: they cost next to nothing, and
-//! the code that uses layers is the same as with cryptography.
+//! Layers of a circuit without encryption, for simulations of large networks. They need hardly any
+//! computing time, and the code that uses them is the same as with encryption.
 //!
 //! No handshake results in these layers. Only the simulator calls
-//! [`Node::elide_crypto`](crate::Node::elide_crypto), which uses them in place of the agreed ones.
+//! [`Node::elide_crypto`](crate::Node::elide_crypto), which replaces the layers that a handshake
+//! agreed on.
 //!
-//! A cell stays readable. The field that tor1 calls "recognised" counts the remaining layers. The
-//! digest field contains the cell's number among the cells of the same hop and direction.
+//! A cell stays readable. The field "recognised" of Tor's original relay encryption (tor1)
+//! contains the number of remaining layers. The digest field contains the cell's number among all
+//! cells for the same hop in the same direction.
 
 use super::{ClientLayer, RelayLayer, Tag};
 use crate::wire::cell::{Body, Command};
 use crate::wire::message::{DIGEST, Format, RECOGNISED};
 
-/// A relay's layer.
+/// A relay's layer without encryption.
 pub struct NullRelay(Layer);
 
-/// A client's layer for one hop.
+/// A client's layer without encryption, for one hop.
 pub struct NullClient(Layer);
 
-/// State of a layer, at either end.
+/// State of a layer without encryption, at the client or at the relay.
 struct Layer {
     cgo: bool,
-    /// Numbers of cells that this end has sent (`originated`) and received (`recognised`).
+    /// Number of cells that this end has sent (`originated`), and number of cells that it has
+    /// received (`recognised`).
     originated: u32,
     recognised: u32,
 }
 
 impl Layer {
-    /// Returns a layer in place of Counter Galois Onion if `cgo` is true, or else of tor1. Cells
-    /// have the replaced layer's format, and tags have its length.
+    /// Returns a layer that replaces Counter Galois Onion if `cgo` is true, or else Tor's original
+    /// relay encryption (tor1). Cells have the format of the replaced layer, and tags have the
+    /// same length as there.
     fn new(cgo: bool) -> Layer {
         Layer { cgo, originated: 0, recognised: 0 }
     }
@@ -57,8 +61,8 @@ impl Layer {
         body[RECOGNISED].copy_from_slice(&layers.to_be_bytes());
     }
 
-    /// Removes a layer from a cell. Returns the tag if that was the cell's last layer, and the cell
-    /// has the next number.
+    /// Removes a layer from a cell. Returns the cell's tag if this was its last layer and it has
+    /// the next number.
     fn open(&mut self, body: &mut Body) -> Option<Tag> {
         let layers = u16::from_be_bytes([body[1], body[2]]).wrapping_sub(1);
         body[RECOGNISED].copy_from_slice(&layers.to_be_bytes());
@@ -72,7 +76,8 @@ impl Layer {
 }
 
 impl NullRelay {
-    /// Returns the layer in place of Counter Galois Onion if `cgo` is true, or else of tor1.
+    /// Returns a relay's layer that replaces Counter Galois Onion if `cgo` is true, or else Tor's
+    /// original relay encryption (tor1).
     pub fn new(cgo: bool) -> NullRelay {
         NullRelay(Layer::new(cgo))
     }
@@ -128,13 +133,14 @@ mod tests {
 
     const RELAY: Command = Command::RELAY;
 
-    /// A circuit of three hops; the cells of the last have the newer format.
+    /// Returns both sides of a circuit of three hops. Cells of the last hop have the format of
+    /// Counter Galois Onion.
     fn circuit() -> ([NullClient; 3], [NullRelay; 3]) {
         let newer = [false, false, true];
         (newer.map(NullClient::new), newer.map(NullRelay::new))
     }
 
-    /// Sends a cell to `hop`. Returns the client's tag, and whether each relay on the way
+    /// Sends a cell to `hop`. Returns the client's tag, and for each relay on the way whether it
     /// recognised the cell.
     fn out(client: &mut [NullClient], relays: &mut [NullRelay], hop: usize) -> (Tag, Vec<bool>) {
         let mut body = [7; BODY];

@@ -1,5 +1,5 @@
-//! Relay encryption of tor-spec, "Routing relay cells": AES-128 in counter mode, and a running
-//! SHA-1 over all cells for a hop.
+//! Tor's original relay encryption (tor-spec, "Routing relay cells"): AES-128 in counter mode, and
+//! a running SHA-1 digest over all cells for a hop.
 
 use digest::Digest;
 use subtle::ConstantTimeEq;
@@ -10,20 +10,20 @@ use crate::wire::cell::{Body, Command};
 use crate::wire::crypto::Sha1;
 use crate::wire::message::{DIGEST, RECOGNISED};
 
-/// A relay's layer.
+/// A relay's layer of encryption.
 pub struct Tor1Relay {
     out: Direction,
     back: Direction,
 }
 
-/// A client's layer for one hop.
+/// A client's layer of encryption for one hop.
 pub struct Tor1Client {
     out: Direction,
     back: Direction,
 }
 
 impl Tor1Relay {
-    /// Returns the layer with the keys on which a handshake agreed.
+    /// Returns the layer with the keys that resulted from a handshake.
     pub fn new(keys: &KeyMaterial) -> Tor1Relay {
         let (out, back) = directions(keys);
         Tor1Relay { out, back }
@@ -31,7 +31,7 @@ impl Tor1Relay {
 }
 
 impl Tor1Client {
-    /// Returns the layer with the keys on which a handshake agreed.
+    /// Returns the layer with the keys that resulted from a handshake.
     pub fn new(keys: &KeyMaterial) -> Tor1Client {
         let (out, back) = directions(keys);
         Tor1Client { out, back }
@@ -72,7 +72,7 @@ impl ClientLayer for Tor1Client {
     }
 }
 
-/// Key and running digest of one direction.
+/// Key stream and running digest of one direction.
 struct Direction {
     cipher: KeyStream,
     digest: Sha1,
@@ -87,8 +87,8 @@ fn directions(keys: &KeyMaterial) -> (Direction, Direction) {
 }
 
 impl Direction {
-    /// Computes the digest of all cells so far and this one, with a zero digest field, and writes
-    /// it into that field.
+    /// Computes the digest of all cells so far including this one, whose digest field counts as
+    /// zero. Writes the digest into that field.
     fn authenticate(&mut self, body: &mut Body) -> Tag {
         body[DIGEST].fill(0);
         self.digest.update(&body[..]);
@@ -127,7 +127,8 @@ mod tests {
         KeyMaterial::from(&std::array::from_fn(|i| first.wrapping_add(i as u8)))
     }
 
-    /// A circuit of three hops: the client's layers, and those of its relays.
+    /// Returns both sides of a circuit of three hops: the client's layers, and the layers of the
+    /// relays.
     fn circuit() -> (Vec<Tor1Client>, Vec<Tor1Relay>) {
         let keys: Vec<KeyMaterial> = [1, 80, 160].into_iter().map(keys).collect();
         (keys.iter().map(Tor1Client::new).collect(), keys.iter().map(Tor1Relay::new).collect())

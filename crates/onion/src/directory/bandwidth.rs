@@ -10,17 +10,18 @@ use super::civil::utc;
 
 /// Length of a period of the history, in seconds (C tor's value).
 pub const PERIOD_S: u64 = 86_400;
-/// Number of complete periods whose history is kept.
+/// Number of complete periods for which the history is kept.
 const PERIODS: usize = 5;
-/// Time over which rates are measured, so that shorter bursts do not count.
+/// Time over which rates are measured. Shorter bursts do not count.
 const SPAN: Duration = Duration::from_secs(10);
-/// Time between two calls of `note` after which the rate is measured from the start again, because
-/// the machine stalled.
+/// If more than this time lies between two calls of `note`, the machine has stalled, and the
+/// measurement of the rate starts again.
 const STALL: Duration = Duration::from_secs(60);
-/// Granularity of published byte counts, in bytes: they are rounded down to a multiple of it.
+/// Granularity of published byte counts, in bytes. Counts are rounded down to a multiple of this
+/// value.
 const ROUNDED: u64 = 1024;
 
-/// A value for each direction: received, sent.
+/// One value for each direction: first received, then sent.
 pub type Ways = [u64; 2];
 
 /// A relay's traffic in one period of the history.
@@ -40,27 +41,27 @@ pub struct BandwidthHistory {
     present: Period,
     /// Past periods, oldest first.
     past: VecDeque<Period>,
-    /// Byte counters with their times over the last `SPAN`, oldest first.
+    /// Byte counters of the last `SPAN`, each with its time, oldest first.
     span: VecDeque<(Time, Ways)>,
 }
 
 impl BandwidthHistory {
-    /// Restores the history that an earlier run stored: the `present` period, which ends at `ends`,
-    /// and the periods before it, oldest first.
+    /// Restores a history that was stored when the relay last stopped: the `present` period, which
+    /// ends at `ends`, and the periods before it, oldest first.
     #[must_use]
     pub fn kept(ends: u64, present: Period, past: &[Period]) -> BandwidthHistory {
         let past = past[past.len().saturating_sub(PERIODS)..].iter().copied().collect();
         BandwidthHistory { ends, present, past, span: VecDeque::new() }
     }
 
-    /// Returns the values to store, for [`BandwidthHistory::kept`].
+    /// Returns the values to store; [`BandwidthHistory::kept`] restores the history from them.
     #[must_use]
     pub fn fields(&self) -> (u64, Period, Vec<Period>) {
         (self.ends, self.present, self.past.iter().copied().collect())
     }
 
-    /// Records `total`, the bytes carried since the start. The owner calls this about once per
-    /// second. `now` never goes back; `unix_now` may.
+    /// Records `total`, the bytes carried since the relay started. The owner calls this about once
+    /// per second. `now` never goes back; `unix_now` may.
     pub fn note(&mut self, now: Time, unix_now: u64, total: Ways) {
         self.go_on(unix_now);
         let Some(&(last, before)) = self.span.back() else {
@@ -78,7 +79,7 @@ impl BandwidthHistory {
 
     /// Returns the observed bandwidth in bytes per second (dir-spec, "bandwidth"). It is the
     /// smaller of the maximum receive rate and the maximum send rate in the history, because data
-    /// that only arrived or only left was not relayed.
+    /// that was only received or only sent was not relayed.
     #[must_use]
     pub fn observed(&self) -> u64 {
         let most = |way: usize| self.periods().map(|period| period.most[way]).max().unwrap_or(0);
@@ -157,7 +158,8 @@ mod tests {
     /// 2027-01-15 08:00:00.
     const NOW: u64 = 1_800_000_000;
 
-    /// Notes a rate each second for so many seconds: bytes a second received and sent.
+    /// Notes the same rates each second for a number of seconds: bytes per second received and
+    /// sent.
     struct Meter {
         history: BandwidthHistory,
         second: u64,

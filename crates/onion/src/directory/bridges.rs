@@ -1,5 +1,5 @@
-//! The bridges of a client. Each is asked for its descriptor on its own schedule, so that a bridge
-//! which is down does not delay the others.
+//! The bridges of a client. Each bridge has a separate schedule for requests of its descriptor, so
+//! that a bridge which is down does not delay the others.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -9,12 +9,12 @@ use anabranch_multipath::Time;
 use crate::wire::extend::{ANYBODY, Target};
 use crate::wire::netdoc::{Bridge, DocumentError, check_bridge};
 
-/// Path at which every relay serves its own descriptor.
+/// Path at which every relay serves its own descriptor to clients.
 pub(super) const PATH: &str = "/tor/server/authority.z";
 /// Time after which a descriptor is fetched again (C tor's bridge schedule).
 const RENEWAL: Duration = Duration::from_secs(3 * 3600);
-/// Pauses after failures: the first, which doubles with each further failure; the maximum for an
-/// unknown bridge; and the maximum for a known bridge.
+/// Pauses after failures: the first pause, which doubles with each further failure
+/// (`FIRST_PAUSE`); the maximum for an unknown bridge; and the maximum for a known bridge.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const LAST_PAUSE: Duration = Duration::from_secs(60);
 const LAST_PAUSE_KNOWN: Duration = Duration::from_secs(3600);
@@ -23,8 +23,8 @@ const MOST_DOUBLINGS: u32 = 13;
 /// A bridge as its user configures it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BridgeIdentity {
-    /// The bridge's addresses, tried in turn. The addresses in the bridge's descriptor are ignored,
-    /// because a pluggable transport may listen at other ones.
+    /// The bridge's addresses, tried in turn. The addresses in the bridge's descriptor are
+    /// ignored, because a pluggable transport may listen at different addresses.
     pub addresses: Vec<SocketAddr>,
     /// The bridge's RSA identity; `None` to accept any identity at these addresses.
     pub rsa: Option<[u8; 20]>,
@@ -56,7 +56,7 @@ impl BridgeIdentity {
     }
 }
 
-/// All bridges, in the order in which the user names them.
+/// All bridges of a client, in the order in which the user names them.
 #[derive(Debug)]
 pub(super) struct AskedBridges(Vec<AskedBridge>);
 
@@ -87,20 +87,20 @@ impl AskedBridges {
         self.0.iter().any(|entry| entry.known)
     }
 
-    /// Returns the index of the next bridge to ask, if one is due.
+    /// Returns the index of the next bridge to request a descriptor from, if one is due.
     pub(super) fn poll(&mut self, now: Time) -> Option<usize> {
         let place = self.0.iter().position(|entry| !entry.asked && entry.due <= now)?;
         self.0[place].asked = true;
         Some(place)
     }
 
-    /// Returns the time at which the next bridge is due.
+    /// Returns the time at which the next request to a bridge is due.
     pub(super) fn next_timeout(&self) -> Option<Time> {
         self.0.iter().filter(|entry| !entry.asked).map(|entry| entry.due).min()
     }
 
-    /// Makes all bridges without a known descriptor due at once: the network may be reachable
-    /// again.
+    /// Makes requests to all bridges without a known descriptor due at once, because the network
+    /// may be reachable again.
     pub(super) fn ask_now(&mut self) {
         for entry in self.0.iter_mut().filter(|entry| !entry.known) {
             (entry.failures, entry.due) = (0, Time::ZERO);

@@ -18,9 +18,10 @@ mod flavour;
 mod shelf;
 
 /// Path prefix of the consensus. In a request, the name of the flavour follows, and then a list of
-/// authorities. More than half of these must have signed the consensus.
+/// authorities. The cache answers only if more than half of the listed authorities signed the
+/// consensus.
 pub const CONSENSUS: &str = "/tor/status-vote/current/consensus";
-/// Maximum number of items in one request (the most that C tor's clients request at once).
+/// Maximum number of documents in one request (the most that C tor's clients request at once).
 const MOST_ITEMS: usize = 500;
 
 /// The documents that a directory cache serves.
@@ -29,7 +30,8 @@ pub struct Cache {
     microdesc: Flavour,
     ns: Flavour,
     certs: Vec<AuthorityCert>,
-    /// The identity and the signing key of our own certificate, if we are an authority.
+    /// The two key digests of our own certificate, identity key and signing key, if we are an
+    /// authority.
     own_cert: Option<([u8; 20], [u8; 20])>,
     microdescs: BTreeMap<[u8; 32], Arc<str>>,
     /// Our own RSA identity.
@@ -41,8 +43,8 @@ pub struct Cache {
 
 impl Cache {
     /// Stores a verified consensus of either flavour, and the authorities that signed it. Server
-    /// descriptors and extra-info documents that a relay has replaced are kept for three more
-    /// consensuses, for clients that have an older consensus.
+    /// descriptors and extra-info documents that a relay has replaced are kept until three more
+    /// consensuses were stored, for clients that have an older consensus.
     pub fn consensus(&mut self, text: &str, signers: Vec<[u8; 20]>) {
         let is_microdesc = text.starts_with("network-status-version 3 microdesc");
         if is_microdesc {
@@ -54,7 +56,7 @@ impl Cache {
         }
     }
 
-    /// Returns whether there is no consensus.
+    /// Returns whether no consensus is stored.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.microdesc.is_empty() && self.ns.is_empty()
@@ -65,8 +67,8 @@ impl Cache {
         self.certs = certs;
     }
 
-    /// Stores the certificates of the authority that runs this cache. The newest one is its current
-    /// certificate.
+    /// Stores the certificates of the authority that runs this cache. The newest certificate is
+    /// its current certificate.
     pub fn own_certs(&mut self, certs: Vec<AuthorityCert>) {
         let newest = certs.iter().max_by_key(|cert| cert.holds());
         self.own_cert = newest.map(AuthorityCert::keys);
@@ -83,7 +85,7 @@ impl Cache {
         self.microdescs.insert(digest, text.into());
     }
 
-    /// Removes the microdescriptors that are not in `named`.
+    /// Removes all stored microdescriptors whose digests are not in `named`.
     pub fn keep_microdescs(&mut self, named: &BTreeSet<[u8; 32]>) {
         self.microdescs.retain(|digest, _| named.contains(digest));
     }
@@ -109,8 +111,8 @@ impl Cache {
         self.edition += u64::from(server || extra);
     }
 
-    /// Stores a descriptor and its digest from another cache. A copy of our own descriptor counts
-    /// as old, because the stored one is at least as new.
+    /// Stores a descriptor and its digest from another cache. A copy of the descriptor of this
+    /// relay itself counts as old, because the stored descriptor is at least as new.
     pub fn server(&mut self, id: [u8; 20], server: (&str, [u8; 20])) {
         let put = if self.own == Some(id) { Shelf::put_old } else { Shelf::put };
         self.edition += u64::from(put(&mut self.servers, id, server));
@@ -202,7 +204,8 @@ impl Cache {
         Ok(found.into_iter().map(|text| &**text).collect())
     }
 
-    /// Returns the consensus, or a diff to it from a consensus that the client has.
+    /// Returns the consensus. If the client has an older consensus, returns a diff from that one
+    /// if possible.
     fn consensus_for(&self, rest: &str, request: &Request) -> Result<Reply, Refusal> {
         let (flavour, rest) = rest.split_once('/').unwrap_or((rest, ""));
         match flavour {
@@ -223,8 +226,8 @@ impl Cache {
         Ok(found.map(|text| &**text).collect())
     }
 
-    /// Returns certificates. With `since`, the time of `If-Modified-Since`, older ones are left
-    /// out.
+    /// Returns certificates. With `since`, the time of `If-Modified-Since`, certificates older
+    /// than that are left out.
     fn certs_of(&self, rest: &str, since: Option<u64>) -> Result<Vec<&str>, Refusal> {
         let found = match rest.split_once('/') {
             None if rest == "all" => self.certs.iter().collect(),

@@ -1,8 +1,9 @@
-//! Dates as directory documents write them, `2027-01-15 08:00:00`, and as HTTP does; always UTC.
+//! Dates in the format of directory documents, `2027-01-15 08:00:00`, and in the format of HTTP.
+//! Both are always UTC.
 
 use chrono::{DateTime, Datelike as _, NaiveDateTime, Utc};
 
-/// Returns the text of `unix`, in seconds since 1970.
+/// Returns the time `unix`, in seconds since 1970, in the format of directory documents.
 #[must_use]
 pub fn utc(unix: u64) -> String {
     moment(unix).format("%Y-%m-%d %H:%M:%S").to_string()
@@ -15,8 +16,8 @@ pub fn from_utc(text: &str) -> Option<u64> {
     parsed(text, "%Y-%m-%d %H:%M:%S")
 }
 
-/// Returns `unix`, in seconds since 1970, as HTTP writes it (RFC 9110, section 5.6.7):
-/// `Fri, 15 Jan 2027 08:00:00 GMT`.
+/// Returns the time `unix`, in seconds since 1970, in the format of HTTP (RFC 9110, section
+/// 5.6.7): `Fri, 15 Jan 2027 08:00:00 GMT`.
 #[must_use]
 pub fn http_date(unix: u64) -> String {
     moment(unix).format("%a, %d %b %Y %H:%M:%S GMT").to_string()

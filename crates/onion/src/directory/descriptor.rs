@@ -25,7 +25,8 @@ pub struct Description {
     pub address: Ipv4Addr,
     /// The OR port, at which the relay accepts links.
     pub orport: u16,
-    /// The port for unencrypted directory requests, which only authorities have; 0 for none.
+    /// The port for unencrypted directory requests, which only authorities have; 0 if there is
+    /// none.
     pub dir_port: u16,
     /// The relay's IPv6 address, if it has one.
     pub v6: Option<SocketAddrV6>,
@@ -39,7 +40,7 @@ pub struct Description {
     pub history: BandwidthHistory,
     /// Seconds since the relay started.
     pub uptime: u64,
-    /// The operator's contact information; one line.
+    /// The operator's contact information, in a single line.
     pub contact: Option<String>,
     /// Fingerprints of the other relays of the same operator, upper-case hex.
     pub family: Vec<String>,
@@ -68,7 +69,7 @@ pub enum DescriptionError {
     /// The nickname has a character that is not a letter or digit, or is not 1 to 19 characters
     /// long.
     Nickname(String),
-    /// The value of the named field is more than one line.
+    /// The value of the named field has more than one line.
     NotOneLine(&'static str),
     /// A signature could not be made.
     Keys(KeyError),

@@ -1,8 +1,8 @@
 //! Diffs between two consensuses of one flavour (dir-spec 4.5 and appendix E). A client that has
 //! the old consensus need not fetch the whole new one.
 //!
-//! Relays are sorted by identity, so both texts are read once, relay by relay. The diff replaces
-//! all lines from the first to the last difference in a relay's entry, in the head, or in the foot.
+//! Relays are sorted by identity, so both texts are read once, relay by relay. Within a relay's
+//! entry, the head or the foot, the diff replaces all lines from the first difference to the last.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -57,7 +57,8 @@ struct Hunk {
 }
 
 impl Hunk {
-    /// Returns the differing lines within the ranges `a` and `b`, if any.
+    /// Returns the differing lines within the ranges `a` of the old text and `b` of the new text,
+    /// if any.
     fn of(old: &[&str], new: &[&str], [mut a, mut b]: [Range<usize>; 2]) -> Option<Hunk> {
         while !a.is_empty() && !b.is_empty() && old[a.start] == new[b.start] {
             (a.start, b.start) = (a.start + 1, b.start + 1);
@@ -88,7 +89,8 @@ impl Hunk {
     }
 }
 
-/// Returns all differences in line order, with at least one line between any two.
+/// Returns all differences in the order of lines. At least one equal line lies between any two
+/// differences.
 fn hunks(old: &[&str], new: &[&str]) -> Vec<Hunk> {
     let mut hunks: Vec<Hunk> = Vec::new();
     for pair in pairs(old, new) {
@@ -101,7 +103,8 @@ fn hunks(old: &[&str], new: &[&str]) -> Vec<Hunk> {
     hunks
 }
 
-/// Returns matching ranges of both texts, in order. Together they cover both texts.
+/// Returns matching ranges of lines of the old and the new text, in order. Together the ranges
+/// contain every line of both texts.
 fn pairs(old: &[&str], new: &[&str]) -> Vec<[Range<usize>; 2]> {
     let (olds, news) = (parts(old), parts(new));
     let places: BTreeMap<&str, usize> =
@@ -124,7 +127,8 @@ fn pairs(old: &[&str], new: &[&str]) -> Vec<[Range<usize>; 2]> {
     pairs
 }
 
-/// The lines of a relay's entry, named by its identity; or the lines of the head or the foot.
+/// The lines of one part of a consensus: of a relay's entry, with the relay's identity as the
+/// name, or of the head or the foot.
 struct Part<'a> {
     name: &'a str,
     lines: Range<usize>,
@@ -153,7 +157,7 @@ mod tests {
 
     use super::*;
 
-    /// As appendix E has it, and no other way.
+    /// Applies `diff` to `old` by the rules of dir-spec, appendix E, and accepts nothing else.
     fn apply(old: &str, diff: &str) -> String {
         let mut lines: Vec<String> = old.lines().map(str::to_owned).collect();
         let mut commands = diff.lines();

@@ -76,7 +76,7 @@ impl ExtraDigests {
         Some(ExtraDigests { sha1, sha256 })
     }
 
-    /// Returns whether the digests match `document`.
+    /// Returns whether these digests are the digests of `document`.
     #[must_use]
     pub fn fit(&self, document: &str) -> bool {
         let own = ExtraDigests::of(document);

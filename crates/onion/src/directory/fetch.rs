@@ -26,20 +26,20 @@ use crate::wire::text::hex;
 
 /// Number of microdescriptors in one request, so that every server accepts the request line.
 const BATCH: usize = 90;
-/// Maximum number of concurrent jobs.
+/// Maximum number of downloads in progress at the same time.
 const AT_ONCE: usize = 3;
-/// Pauses after a failure in milliseconds (dir-spec, "retries"): the first, the maximum, and the
-/// maximum while there is no live consensus.
+/// Pauses after a failure in milliseconds (dir-spec, "retries"): the first pause, the maximum, and
+/// the maximum while there is no live consensus.
 const FIRST_PAUSE: u64 = 500;
 const LONGEST_PAUSE: u64 = 600_000;
 const LONGEST_FIRST_PAUSE: u64 = 8_000;
-/// Minimum and maximum interval, in seconds, of the check whether the consensus must be renewed.
-/// The check is repeated because the system clock may be changed.
+/// Minimum and maximum interval, in seconds, between two checks whether the consensus must be
+/// renewed. The check is repeated because the system clock may be changed.
 const LOOK: (u64, u64) = (1, 3_600);
-/// Number of consecutive failures after which authorities are asked alternately with caches.
+/// Number of consecutive failures after which requests alternate between authorities and caches.
 const CACHE_TRIES: u32 = 5;
 /// Number of consecutive failures over circuits after which the authorities' directory ports are
-/// also tried, while there is no consensus.
+/// also used. This applies only while there is no consensus.
 const LINK_TRIES: u32 = 2;
 
 /// An authority in the user's configuration.
@@ -57,7 +57,7 @@ pub struct AuthorityIdentity {
 pub enum Want {
     /// The descriptor of the bridge with this index.
     Bridge(usize),
-    /// Certificates of authorities whose signatures are to be verified.
+    /// Certificates of the authorities whose signatures must be verified.
     Certificates,
     /// The consensus.
     Consensus,
@@ -74,7 +74,8 @@ pub enum Source {
     Authority(usize),
     /// The authority with this index, over plain HTTP to its directory port.
     Plain(usize),
-    /// Any relay that is a directory cache, such as a guard; with bridges, any known bridge.
+    /// Any relay that is a directory cache, such as a guard. A client with bridges uses any known
+    /// bridge instead.
     Cache,
 }
 
@@ -98,7 +99,8 @@ pub struct Job {
 pub enum Failure {
     /// No server could be reached, or the stream closed too early.
     Unreachable,
-    /// The server was reached, but sent nothing. An authority does so until it has a consensus.
+    /// The server was reached, but sent nothing. An authority behaves in this way until it has a
+    /// consensus.
     Silent,
     /// The response is not valid HTTP.
     Http(HttpError),
@@ -138,7 +140,7 @@ impl std::fmt::Display for Failure {
     }
 }
 
-/// A document that is stored on disk from one run to the next.
+/// A document that is stored on disk until the next start of the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeptDocument {
     /// The authorities' certificates.
@@ -158,7 +160,7 @@ pub enum KeptDocument {
 /// The result of a job, or of restoring documents.
 #[derive(Clone, Debug)]
 pub enum Event {
-    /// A stored document is damaged. Contains the error. The valid parts of the document are used.
+    /// A stored document is damaged. Contains the error. The parts that are valid are still used.
     Damaged(KeptDocument, DocumentError),
     /// The descriptor of the bridge with this index was received, for the first time or again.
     Bridge(usize, Box<Bridge>),
@@ -169,9 +171,9 @@ pub enum Event {
     Certificates(String),
     /// A microdescriptor was received. Contains its digest and text.
     Microdesc([u8; 32], String),
-    /// The newest available consensus expired this many seconds ago. The flag is true if this
+    /// The newest available consensus expired this number of seconds ago. The flag is true if the
     /// consensus is used nevertheless ([`Consensus::is_reasonably_live`]). Otherwise its relays
-    /// only serve to fetch a newer one.
+    /// only serve to fetch a newer consensus.
     Late(u64, bool),
     /// Circuits can be built from now on.
     Ready,
@@ -191,13 +193,14 @@ pub struct Directory {
     waiting: Option<String>,
     network: Option<Network>,
     share_subnets: bool,
-    /// Whether the documents are also served to others, by a directory cache.
+    /// Whether a directory cache also serves the documents to others.
     for_a_cache: bool,
     /// The bridges through which all documents are fetched; `None` if bridges are not used.
     bridges: Option<AskedBridges>,
     under_way: Vec<Job>,
     next_number: u64,
-    /// Number of consecutive failures, which determines the next pause and the source.
+    /// Number of consecutive failures. It determines the next pause and the source of the next
+    /// request.
     failures: u32,
     /// Number of consecutive failures to reach authorities over circuits.
     unlinked: u32,
@@ -209,8 +212,8 @@ pub struct Directory {
 }
 
 impl Directory {
-    /// Creates a directory that knows only the authorities. `share_subnets` is the value of
-    /// [`Network::share_subnets`].
+    /// Creates a directory that knows the authorities and no documents. `share_subnets` is the
+    /// value of [`Network::share_subnets`].
     #[must_use]
     pub fn new(authorities: Vec<AuthorityIdentity>, share_subnets: bool) -> Directory {
         Directory {
@@ -243,8 +246,8 @@ impl Directory {
         self.bridges = Some(AskedBridges::new(identities));
     }
 
-    /// Makes all bridges without a known descriptor due at once, because the network may be
-    /// reachable again.
+    /// Makes requests to all bridges without a known descriptor due at once, because the network
+    /// may be reachable again.
     pub fn ask_bridges(&mut self) {
         self.bridges.iter_mut().for_each(AskedBridges::ask_now);
     }
@@ -282,9 +285,10 @@ impl Directory {
         &self.certs
     }
 
-    /// Restores documents that an earlier run stored; an empty text means none. Documents that
-    /// cannot be verified are skipped, and damaged ones are reported. A consensus that expired long
-    /// ago still provides relays from which a newer one can be fetched.
+    /// Restores documents that were stored before the program last stopped. An empty text means
+    /// that there is none. Documents that cannot be verified are skipped, and damaged documents
+    /// are reported. A consensus that expired long ago still provides relays from which a newer
+    /// consensus can be fetched.
     pub fn restore(
         &mut self,
         certs: &str,
@@ -353,8 +357,8 @@ impl Directory {
         self.under_way.iter().filter(counts).count() >= AT_ONCE
     }
 
-    /// Returns the time at which [`Directory::poll`] may return a job although no job has
-    /// finished.
+    /// Returns the time at which [`Directory::poll`] must be called again, even if no job finishes
+    /// before.
     #[must_use]
     pub fn next_timeout(&self, at: Moment) -> Time {
         let due = match self.next_want(at.unix) {
@@ -426,7 +430,8 @@ impl Directory {
         }
     }
 
-    /// Records whether authorities could be reached over circuits, by the outcome of a job.
+    /// Records whether an authority could be reached over a circuit, as the outcome of a job
+    /// shows.
     fn note_way(&mut self, source: Source, outcome: &Result<Response, Failure>) {
         self.unlinked = match (source, outcome) {
             (Source::Authority(_), Err(Failure::Silent)) => 0,
@@ -454,9 +459,9 @@ impl Directory {
         (!digests.is_empty()).then_some(Want::Microdescs(digests))
     }
 
-    /// Returns whether microdescriptors are fetched before a newer consensus, because circuits can
-    /// be built sooner that way. After a failure this is no longer done, because only a newer
-    /// consensus may help.
+    /// Returns whether microdescriptors are fetched before a newer consensus. This order is used
+    /// because circuits can be built sooner. It is not used after a failure, because only a newer
+    /// consensus may help then.
     fn precedes_consensus(&self, unix_now: u64) -> bool {
         let lacks = |network: &Network| !network.is_enough() && network.missing().next().is_some();
         self.failures == 0 && self.is_live(unix_now) && self.network.as_ref().is_some_and(lacks)
@@ -473,10 +478,11 @@ impl Directory {
         network.filter(|digest| !asked.contains(digest)).take(BATCH).collect()
     }
 
-    /// Chooses the source of the next request. Before the first consensus, authorities are asked. A
-    /// client with a consensus that cannot build circuits alternates between authorities and
-    /// caches, so that one dead authority cannot block it. Otherwise caches are preferred, to spare
-    /// the authorities; after [`CACHE_TRIES`] failures, authorities are asked alternately.
+    /// Chooses the source of the next request. Before the first consensus, authorities are asked.
+    /// A client with a consensus that cannot build circuits alternates between authorities and
+    /// caches, so that one dead authority cannot block it. Otherwise caches are asked first, to
+    /// reduce the load on the authorities. After [`CACHE_TRIES`] failures, requests alternate
+    /// between authorities and caches.
     fn source(&self, unix_now: u64, rng: &mut impl Rng) -> Source {
         if self.bridges.is_some() {
             return Source::Cache;
@@ -648,8 +654,8 @@ impl Directory {
         self.was_ready = ready;
     }
 
-    /// Begins a pause after a failure. Its length is random, up to a bound that triples with each
-    /// further failure.
+    /// Begins a pause after a failure. Its length is random, up to a maximum that triples with
+    /// each further failure.
     fn pause(&mut self, at: Moment, rng: &mut impl Rng) {
         let bound = FIRST_PAUSE.saturating_mul(3u64.saturating_pow(self.failures.min(10)));
         // Without a network there is nothing else to do, and a young network has no consensus yet.
@@ -667,8 +673,8 @@ pub(super) fn base64(digest: &[u8; 32]) -> String {
 }
 
 /// Returns a random time at which a client fetches the next consensus, so that not all clients
-/// fetch at once (dir-spec, "when to download"). It lies in the first half of the period from
-/// `fresh_until` to `valid_until`.
+/// fetch at once (dir-spec, "when to download"). The time lies in the first half of the period
+/// from `fresh_until` to `valid_until`.
 fn renewal(fresh_until: u64, valid_until: u64, unix_now: u64, rng: &mut impl Rng) -> u64 {
     let from = fresh_until.max(unix_now);
     let room = (valid_until.saturating_sub(from) / 2).max(1);

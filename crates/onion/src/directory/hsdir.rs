@@ -4,7 +4,7 @@
 //! Services and clients compute which directories are responsible from the time period, the shared
 //! random value and the replica. A directory accepts every descriptor, as C tor does, because a
 //! service and its directory may have different consensuses. It rejects descriptors of older time
-//! periods, because the certificate in a descriptor expires soon after its time period.
+//! periods, because the certificate in such a descriptor has expired or will expire soon.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,15 +15,17 @@ use crate::wire::hsdesc::{HsDescError, HsDescOuter, read_blinded_key};
 
 /// Path from which clients request descriptors. The blinded key follows.
 const BY_KEY: &str = "/tor/hs/3/";
-/// Path at which services publish their descriptors.
+/// Path for services' uploads of their descriptors.
 const PUBLISH: &str = "/tor/hs/3/publish";
 /// Maximum total bytes of all descriptors in a directory.
 pub const MOST_BYTES: usize = 100 << 20;
-/// Overhead per descriptor in bytes: its key and its table entry.
+/// Memory in bytes that each descriptor takes in addition to its content: its key and its table
+/// entry.
 const BESIDE: usize = 128;
-/// Divisor of [`MOST_BYTES`]: when the directory is full, an eighth of its space is freed at once.
+/// Divisor of [`MOST_BYTES`]. When the directory is full, this part of its space, an eighth, is
+/// freed at once.
 const SPARE: usize = 8;
-/// Interval in seconds at which expired descriptors are removed.
+/// Interval in seconds between removals of expired descriptors.
 const SWEEP: u64 = 60;
 const SIGNATURE: usize = 64;
 
@@ -71,14 +73,14 @@ struct Stored {
     fetched: u32,
 }
 
-/// A descriptor's content. It is stored as binary parts if possible, because their base64 would
-/// take a third more space.
+/// A descriptor's content. It is stored as binary parts if possible, because base64 text takes a
+/// third more space.
 #[derive(Debug)]
 enum Kept {
     /// Certificate, signature and encrypted part, concatenated; and the certificate's length in
     /// bytes.
     Parts(Box<[u8]>, u16),
-    /// The text itself, if it differs from the text rebuilt from its parts.
+    /// The descriptor's text, if the text rebuilt from its parts would differ from it.
     Text(Box<str>),
 }
 
@@ -128,15 +130,15 @@ impl HsDir {
         HsDir { stored: BTreeMap::new(), bytes: 0, most, swept: 0 }
     }
 
-    /// Returns whether a request is for a directory of onion services.
+    /// Returns whether a request concerns the descriptors of onion services.
     #[must_use]
     pub fn is_asked(request: &Request) -> bool {
         request.path.starts_with("/tor/hs/")
     }
 
     /// Answers a request for which [`HsDir::is_asked`] is true. `by_relay` is true if the request
-    /// arrived through a relay. A direct request is refused, as in C tor, because the directory
-    /// would learn which client requests which service.
+    /// arrived through a relay. A direct request is refused, as in C tor, because it would reveal
+    /// to the directory which client requests which service.
     pub fn answer(&mut self, request: &Request, by_relay: bool, unix_now: u64) -> Reply {
         if !by_relay {
             return Reply::new(503, "Requests about onion services need a circuit of several hops");
@@ -215,8 +217,8 @@ impl HsDir {
     }
 
     /// Frees space if the limit is exceeded. The descriptors with the fewest fetches are removed
-    /// first, and among these the ones that expire first. The descriptor with the key `newest`
-    /// stays, as in C tor, because its publisher cannot know the limit.
+    /// first; of descriptors with equal numbers, the earliest to expire. The descriptor with the
+    /// key `newest` stays, as in C tor, because its publisher cannot know the limit.
     fn relieve(&mut self, newest: &[u8; 32]) {
         if self.bytes <= self.most {
             return;

@@ -1,7 +1,8 @@
 //! HTTP/1.0 for directory documents (dir-spec, "HTTP"): one request and one response, both limited
 //! in size.
 //!
-//! The module works on bytes only. A stream of a circuit or a TCP connection carries these bytes.
+//! The module only parses and produces bytes. The caller carries them over a stream of a circuit
+//! or over a TCP connection.
 
 use std::fmt;
 use std::io::Read;
@@ -70,7 +71,7 @@ pub fn post(path: &str, host: &str, body: &[u8]) -> Vec<u8> {
 /// A decoded response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Response {
-    /// The status; 200 for success.
+    /// The HTTP status code; 200 for success.
     pub status: u16,
     /// The server's reason phrase.
     pub reason: String,
@@ -78,7 +79,7 @@ pub struct Response {
     pub body: Vec<u8>,
 }
 
-/// Incremental reader of a response.
+/// Parser of a response that arrives in parts.
 #[derive(Debug)]
 pub struct ResponseReader {
     bytes: Vec<u8>,
@@ -141,7 +142,7 @@ pub struct Request {
     pub get: bool,
     /// The requested path, such as `/tor/status-vote/current/consensus-microdesc`.
     pub path: String,
-    /// The best encoding that the client accepts for the response.
+    /// The encoding for the response: the best of the encodings that the client accepts.
     pub encoding: Encoding,
     /// The time in `If-Modified-Since`, in seconds since 1970; `None` without that header.
     pub since: Option<u64>,
@@ -152,7 +153,7 @@ pub struct Request {
     pub body: Vec<u8>,
 }
 
-/// Incremental reader of a request.
+/// Parser of a request that arrives in parts.
 #[derive(Debug)]
 pub struct RequestReader {
     bytes: Vec<u8>,
@@ -208,7 +209,7 @@ impl RequestReader {
     }
 }
 
-/// Returns the length of the head, after which the body begins.
+/// Returns the length in bytes of the message's head. The body begins after it.
 fn head_length(
     parsed: Result<httparse::Status<usize>, httparse::Error>,
     there: usize,
@@ -233,7 +234,7 @@ fn content_length(headers: &[httparse::Header<'_>]) -> Result<Option<usize>, Htt
     header(headers, "content-length").map(parse).transpose()
 }
 
-/// Decodes a body. Stops decompressing when more than `limit` bytes result.
+/// Decodes a body. Stops with an error when the result exceeds `limit` bytes.
 fn decode(encoding: &str, body: &[u8], limit: usize) -> Result<Vec<u8>, HttpError> {
     let decoded = match encoding {
         "identity" => body.to_vec(),

@@ -1,10 +1,11 @@
-//! The documents that a directory cache fetches in addition to those that clients fetch, so that it
-//! can answer every request in dir-spec. They are the consensus of the flavour `ns`, the server
-//! descriptors that this consensus lists, and the extra-info documents that the descriptors name.
+//! The documents that a directory cache fetches in addition to those that clients fetch, so that
+//! it can answer every request in dir-spec. The additional documents are the consensus of the
+//! flavour `ns`, the server descriptors that this consensus lists, and the extra-info documents
+//! that the descriptors name.
 //!
 //! The owner takes a request from [`Mirror::poll`], sends it to an authority, and passes the
-//! outcome to [`Mirror::done`]. A verified text is returned as a [`Document`]. The owner stores the
-//! texts; the mirror only records which ones it has.
+//! outcome to [`Mirror::done`]. A verified text is returned as a [`Document`]. The owner stores
+//! the texts; the mirror only records which documents were fetched.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,10 +25,10 @@ const BATCH: usize = 96;
 /// Maximum length of a descriptor and of an extra-info document that authorities accept, in bytes.
 const LONGEST_SERVER: usize = 20_000;
 const LONGEST_EXTRA: usize = 50_000;
-/// Bytes of descriptors above which no more descriptors are fetched. The same limit applies
-/// separately to extra-info documents.
+/// Maximum total bytes of descriptors. Above this limit no more descriptors are fetched. The same
+/// limit applies separately to extra-info documents.
 const MOST_BYTES: usize = 128 << 20;
-/// First and maximum pause after a failure, in milliseconds.
+/// First pause after a failure, and maximum pause, in milliseconds.
 const FIRST_PAUSE: u64 = 1_000;
 const LONGEST_PAUSE: u64 = 600_000;
 
@@ -43,7 +44,7 @@ pub enum MirrorRequest {
 }
 
 impl MirrorRequest {
-    /// Returns a short name of the request.
+    /// Returns a short name of the requested documents, for messages.
     #[must_use]
     pub fn name(&self) -> &'static str {
         match self {
@@ -96,10 +97,10 @@ pub enum Document {
     Extra([u8; 20], [u8; 20], String),
 }
 
-/// A document of an earlier run that is damaged, and the error.
+/// A stored document that is damaged, and the error.
 pub type Damage = (KeptDocument, DocumentError);
 
-/// A descriptor that was fetched.
+/// A server descriptor that the mirror has fetched.
 #[derive(Clone, Copy, Debug)]
 struct Held {
     relay: [u8; 20],
@@ -107,7 +108,7 @@ struct Held {
     bytes: usize,
 }
 
-/// The state of a mirror: which documents it has, and which are missing.
+/// The state of a mirror: the documents that it has, and the documents that are missing.
 #[derive(Debug, Default)]
 pub struct Mirror {
     authorities: Vec<[u8; 20]>,
@@ -124,16 +125,17 @@ pub struct Mirror {
 }
 
 impl Mirror {
-    /// Creates an empty mirror. It accepts documents that a majority of `authorities` (v3idents)
-    /// signs.
+    /// Creates an empty mirror. It accepts documents that are signed by a majority of the
+    /// authorities `authorities`, given by their v3 identities.
     #[must_use]
     pub fn new(authorities: Vec<[u8; 20]>) -> Mirror {
         Mirror { authorities, ..Mirror::default() }
     }
 
     /// Returns the next request to make; `None` if there is none now. `newest` is the time from
-    /// which the owner's consensus of the flavour `microdesc` is valid (0 for none). `now` is the
-    /// time of any monotonic clock in milliseconds. One request is in progress at a time.
+    /// which the owner's consensus of the flavour `microdesc` is valid (0 if there is none). `now`
+    /// is the time of any monotonic clock in milliseconds. Only one request may be in progress at
+    /// a time.
     pub fn poll(&mut self, now: u64, newest: u64) -> Option<MirrorRequest> {
         if self.asked.is_some() || now < self.paused_until {
             return None;
@@ -142,7 +144,7 @@ impl Mirror {
         self.asked.clone()
     }
 
-    /// Returns the time in milliseconds, from `now`, after which [`Mirror::poll`] may return a
+    /// Returns the number of milliseconds from `now` after which [`Mirror::poll`] may return a
     /// request. Returns `None` if nothing is missing until there is a newer consensus.
     #[must_use]
     pub fn wait(&self, now: u64, newest: u64) -> Option<u64> {
@@ -153,8 +155,8 @@ impl Mirror {
         soonest.map(|wait| wait.max(self.paused_until.saturating_sub(now)))
     }
 
-    /// Returns whether nothing is due to be requested. Documents that were not available are not
-    /// due before the next attempt.
+    /// Returns whether the mirror has no request to make at `now`. Documents that were not
+    /// available are requested again only after a pause, so they do not count before its end.
     #[must_use]
     pub fn is_whole(&self, now: u64, newest: u64) -> bool {
         self.wanted(now, newest).is_none()
@@ -193,10 +195,10 @@ impl Mirror {
         taken
     }
 
-    /// Restores documents that an earlier run stored; an empty text means none. Documents that
-    /// cannot be verified, or that no other document names any more, are skipped. Without a valid
-    /// consensus all are skipped; [`Mirror::take_up`] can add them once a valid consensus is known.
-    /// Damaged documents are reported.
+    /// Restores documents that were stored before the program last stopped. An empty text means
+    /// that there is none. Documents that cannot be verified, or that no other document names any
+    /// more, are skipped. Without a valid consensus all are skipped; [`Mirror::take_up`] can add
+    /// them once a valid consensus is known. Damaged documents are reported.
     pub fn restore(
         &mut self,
         [consensus, servers, extras]: [&str; 3],
@@ -309,8 +311,8 @@ impl Mirror {
         Ok(vec![Document::Consensus(text.to_owned(), signers)])
     }
 
-    /// Adds descriptors that the consensus lists. A descriptor's digest does not cover its last
-    /// signature, so this signature is verified as well.
+    /// Adds descriptors that the consensus lists. Each descriptor's digest leaves out the last
+    /// signature in it, so this signature is verified as well.
     fn take_servers(&mut self, text: &str) -> Vec<Document> {
         let mut documents = Vec::new();
         for text in divided(text, "router").filter(|text| text.len() <= LONGEST_SERVER) {
@@ -326,8 +328,9 @@ impl Mirror {
         documents
     }
 
-    /// Adds extra-info documents that descriptors name by both of their digests. The second digest
-    /// covers the whole text, including the signatures, so these need no verification.
+    /// Adds extra-info documents whose two digests both match a relay's descriptor. The second
+    /// digest is computed over the whole text, including the signatures. The signatures are
+    /// therefore not verified again.
     fn take_extras(&mut self, text: &str) -> Vec<Document> {
         let named = self.servers.values().filter_map(|held| Some((held.relay, held.extra?)));
         let named: BTreeMap<[u8; 20], ([u8; 20], ExtraDigests)> =
@@ -360,8 +363,8 @@ impl Mirror {
     }
 }
 
-/// Returns a random pause in milliseconds, between half of a bound and the bound. The bound triples
-/// with each failure, up to [`LONGEST_PAUSE`].
+/// Returns a random pause in milliseconds, between half of a maximum and that maximum. The maximum
+/// triples with each failure, up to [`LONGEST_PAUSE`].
 fn pause(failures: u32, rng: &mut impl Rng) -> u64 {
     let bound = FIRST_PAUSE.saturating_mul(3u64.saturating_pow(failures.min(10)));
     let bound = bound.min(LONGEST_PAUSE);

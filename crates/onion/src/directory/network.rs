@@ -1,5 +1,5 @@
-//! The relays of a consensus together with their microdescriptors, and the choice of paths
-//! (path-spec 2.2).
+//! The relays of a consensus together with their microdescriptors, and the selection of paths from
+//! them (path-spec 2.2).
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, OnceLock};
@@ -21,17 +21,20 @@ mod tests;
 /// list).
 const LONG_LIVED: [u16; 12] = [21, 22, 706, 1863, 5050, 5190, 5222, 5223, 6523, 6667, 6697, 8300];
 
-/// The known state of the network. A copy shares all documents with its original.
+/// The known relays of the network, with their documents. A copy shares all documents with its
+/// original.
 #[derive(Clone, Debug)]
 pub struct Network {
     listing: Arc<Listing>,
-    /// Microdescriptors, by the index of their relay in the consensus; `None` if one is not known.
+    /// Microdescriptors, by the index of their relay in the consensus. An entry is `None` if the
+    /// microdescriptor is not known.
     microdescs: Vec<Option<Arc<Microdesc>>>,
-    /// The sums of [`Listing::weight_of`] over the relays whose microdescriptors are known.
+    /// Three sums of bandwidth, as in [`Listing::weight_of`], over the relays whose
+    /// microdescriptors are known.
     known: [u64; 3],
-    /// Bridges. The consensus need not list them, and no random draw chooses them.
+    /// Bridges. The consensus need not list them, and random draws never choose them.
     bridges: Vec<Arc<Bridge>>,
-    /// Tables for draws, computed at the first draw.
+    /// Tables for random draws of relays. They are computed at the first draw.
     tables: OnceLock<Arc<Tables>>,
     /// Whether two relays of a path may share a /16 (IPv6: a /32). Only test networks permit it.
     pub share_subnets: bool,
@@ -76,7 +79,7 @@ impl Target {
     }
 }
 
-/// The RSA identities of a path's three hops, first hop first.
+/// The RSA identities of the three hops of a path, first hop first.
 pub type Path = [[u8; 20]; 3];
 
 /// Relays that a user permits for each position, by RSA identity. An empty list permits all.
@@ -134,7 +137,7 @@ impl std::fmt::Display for NoRelay {
 impl std::error::Error for NoRelay {}
 
 impl Network {
-    /// Creates a network in which no microdescriptors are known.
+    /// Creates a network from a consensus. No microdescriptors are known at first.
     #[must_use]
     pub fn new(consensus: Consensus) -> Network {
         Network {
@@ -147,7 +150,7 @@ impl Network {
         }
     }
 
-    /// Replaces the consensus. Keeps known microdescriptors that the new consensus lists.
+    /// Replaces the consensus. Known microdescriptors that the new consensus lists are kept.
     #[must_use]
     pub fn renewed(self, consensus: Consensus) -> Network {
         let mut fresh = Network::new(consensus).with_bridges(self.bridges);
@@ -158,8 +161,9 @@ impl Network {
         fresh
     }
 
-    /// Sets the bridges. Bridges are relays like others, except that no random draw chooses them. A
-    /// bridge's own descriptor takes precedence over its entry in the consensus.
+    /// Sets the bridges. Bridges can be used like other relays, except that random draws never
+    /// choose them. If the consensus lists a bridge, the descriptor of the bridge takes precedence
+    /// over that entry.
     #[must_use]
     pub fn with_bridges(mut self, bridges: Vec<Arc<Bridge>>) -> Network {
         self.bridges = bridges;
@@ -225,8 +229,8 @@ impl Network {
         self.consensus().relays.binary_search_by_key(id, |status| status.rsa_identity).ok()
     }
 
-    /// Returns the consensus entry of the relay with this RSA identity, or the equivalent for a
-    /// bridge.
+    /// Returns the consensus entry of the relay with this RSA identity. For a bridge, returns an
+    /// equivalent entry from its descriptor.
     #[must_use]
     pub fn status(&self, id: &[u8; 20]) -> Option<&RelayStatus> {
         if let Some(bridge) = self.bridge(id) {
@@ -245,8 +249,8 @@ impl Network {
     }
 
     /// Returns whether paths can be built. The usable relays must have three quarters of the
-    /// bandwidth of guards, of exits and of all relays. path-spec 2.1.1 instead requires 60 % of
-    /// all paths.
+    /// bandwidth of all guards, of all exits, and of all relays. path-spec 2.1.1 instead requires
+    /// 60 % of all paths.
     #[must_use]
     pub fn is_enough(&self) -> bool {
         let enough = |(known, all): (&u64, &u64)| known * 4 >= all * 3;
@@ -281,7 +285,7 @@ impl Network {
         drawn.ok_or(NoRelay(position))
     }
 
-    /// Returns the relays that fit `position`, as ranges of the tables.
+    /// Returns the relays that fit `position`, as ranges of the tables for random draws.
     fn part(&self, position: Position) -> Part<'_> {
         let tables = self.tables();
         match position {
@@ -292,7 +296,7 @@ impl Network {
         }
     }
 
-    /// Returns the indices of those relays of `wanted` that fit `position`, without duplicates.
+    /// Returns the indices of the relays in `wanted` that fit `position`, without duplicates.
     fn fitting(&self, wanted: &[[u8; 20]], position: Position) -> Vec<usize> {
         let fits = |&place: &usize| self.at(place).is_some_and(|one| self.fits(&one, position));
         let mut places: Vec<usize> =
@@ -343,8 +347,8 @@ impl Network {
         Ok([guard, middle.status.rsa_identity, exit])
     }
 
-    /// Returns whether the relays `one` and `other` may be in one path. Returns false if either is
-    /// unknown.
+    /// Returns whether the relays `one` and `other` may be in the same path. Returns false if
+    /// either of them is unknown.
     #[must_use]
     pub fn agree(&self, one: &[u8; 20], other: &[u8; 20]) -> bool {
         let pair = self.relay(one).zip(self.relay(other));
@@ -368,7 +372,8 @@ impl Network {
         self.status(id).is_some_and(is_guard)
     }
 
-    /// Draws a relay that could be a guard and that `wanted` accepts, by bandwidth weight.
+    /// Draws a guard by bandwidth weight, from the relays that could be guards and that `wanted`
+    /// accepts.
     pub fn draw_guard(
         &self,
         wanted: impl Fn(&[u8; 20]) -> bool,
@@ -392,8 +397,8 @@ impl Network {
         }
     }
 
-    /// Returns whether `one` and `other` may be in one path: they are different relays, without a
-    /// common family or subnet.
+    /// Returns whether `one` and `other` may be in the same path. They must be different relays,
+    /// without a common family or subnet.
     fn go_together(&self, one: &Relay<'_>, other: &Relay<'_>) -> bool {
         let (a, b) = (one.status, other.status);
         let lists = |of: &Relay<'_>, id: &[u8; 20]| of.microdesc.family.contains(id);
@@ -405,7 +410,7 @@ impl Network {
         !(same || related || one.microdesc.family_ids.iter().any(family) || near)
     }
 
-    /// Returns the relay's bandwidth multiplied by the weight of `position` for its kind of relay
+    /// Returns the relay's bandwidth multiplied by the weight of `position` for relays of its type
     /// (dir-spec 3.8.3).
     fn weight(&self, relay: &RelayStatus, position: Position) -> u64 {
         u64::from(relay.bandwidth) * self.listing.position_weight(relay, position)

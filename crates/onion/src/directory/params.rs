@@ -1,5 +1,5 @@
 //! The consensus parameters for circuits and guards, each with its default and bounds
-//! (param-spec). Absent values have the default, and values out of bounds are clamped.
+//! (param-spec). Absent values have the default, and values outside the bounds are clamped.
 
 use std::collections::BTreeMap;
 
@@ -24,15 +24,16 @@ pub struct Params {
 /// The `cbt…` parameters. Times are in milliseconds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TimeoutParams {
-    /// `cbtdisabled`: whether the initial timeout is always used.
+    /// `cbtdisabled`: whether the initial timeout is always used, so that no timeout is learnt.
     pub disabled: bool,
-    /// `cbtnummodes`: number of the fullest histogram bins from which the start of the distribution
-    /// is estimated.
+    /// `cbtnummodes`: number of histogram bins, those with the most build times, from which the
+    /// start of the distribution is estimated.
     pub modes: usize,
-    /// `cbtrecentcount`: number of recent circuits that are checked for a change of network.
+    /// `cbtrecentcount`: number of recent circuits that are checked in order to detect a change of
+    /// the client's network.
     pub recent: usize,
-    /// `cbtmaxtimeouts`: number of timeouts among these recent circuits after which all learnt
-    /// values are discarded.
+    /// `cbtmaxtimeouts`: number of timeouts among the recent circuits after which all learnt build
+    /// times are discarded.
     pub most_timeouts: usize,
     /// `cbtmincircs`: number of circuits that must be built before a timeout is computed.
     pub least_circuits: usize,

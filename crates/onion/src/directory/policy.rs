@@ -138,17 +138,17 @@ impl ExitPolicy {
     }
 
     /// Returns the ports that are open to nearly all of IPv4, as a microdescriptor lists them:
-    /// `accept 80,443`. A port is not open if a rule before the accepting one rejects it for a /7
-    /// or a larger network. Rejections of smaller networks are ignored. C tor instead adds up the
-    /// rejected addresses, and ignores up to a /7.
+    /// `accept 80,443`. A port is not open if a rule rejects it for a /7 or a larger network
+    /// before another rule accepts it. Rejections of smaller networks are ignored. C tor instead
+    /// adds up the rejected addresses, and ignores them if they are at most a /7 in total.
     #[must_use]
     pub fn summary(&self) -> String {
         self.summary_of(true)
     }
 
     /// Returns the ports that are open to nearly all of IPv6, as `ipv6-policy` lists them
-    /// (dir-spec). A port is not open if a rule before the accepting one rejects it for a network
-    /// of a /16 or larger. Private networks do not count.
+    /// (dir-spec). A port is not open if a rule rejects it for a /16 or a larger network before
+    /// another rule accepts it. Rejections of private networks do not count.
     #[must_use]
     pub fn summary_v6(&self) -> String {
         self.summary_of(false)

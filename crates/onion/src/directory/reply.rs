@@ -43,9 +43,9 @@ impl Encoding {
         }
     }
 
-    /// Returns the preferred encoding among those that `accepted`, the `Accept-Encoding` header,
-    /// names. A path that ends in `.z` (`suffixed`) also accepts [`Encoding::Deflate`], even if the
-    /// header does not (dir-spec, "Standard headers").
+    /// Returns the preferred encoding among those in `accepted`, the value of the
+    /// `Accept-Encoding` header. A path that ends in `.z` (`suffixed`) also accepts
+    /// [`Encoding::Deflate`], even if the header does not (dir-spec, "Standard headers").
     #[must_use]
     pub fn best_of(accepted: &str, suffixed: bool) -> Encoding {
         let named = |one: &Encoding| {
@@ -123,7 +123,7 @@ impl Reply {
         }
     }
 
-    /// Returns the status.
+    /// Returns the HTTP status code.
     #[must_use]
     pub fn status(&self) -> u16 {
         self.status
@@ -135,13 +135,14 @@ impl Reply {
         self.body.len()
     }
 
-    /// Returns whether this response and `other` share one body in memory.
+    /// Returns whether this response and `other` use the same body in memory.
     #[must_use]
     pub fn shares(&self, other: &Reply) -> bool {
         Arc::ptr_eq(&self.body, &other.body)
     }
 
-    /// Returns the address of the body in memory, which identifies the body as long as it exists.
+    /// Returns the address of the body in memory. This number identifies the body while the body
+    /// exists.
     #[must_use]
     pub fn body_number(&self) -> usize {
         self.body.as_ptr().addr()
@@ -153,8 +154,8 @@ impl Reply {
         [self.head().as_bytes(), &self.body].concat()
     }
 
-    /// Converts the response to a [`ResponseStream`], which is sent in parts. Copies of one
-    /// response share its body.
+    /// Converts the response to a [`ResponseStream`], which is sent in parts. Copies of a response
+    /// share the response's body.
     #[must_use]
     pub fn into_stream(self) -> ResponseStream {
         ResponseStream { head: self.head(), body: self.body, said: 0 }

@@ -21,7 +21,8 @@ use crate::wire::text::hex;
 const NOW: u64 = 1_800_000_000;
 const WEB: Target = Target { port: 443, v6: false };
 
-/// A relay's flags, bandwidth, first two bytes of its address, and further lines.
+/// Properties of a test relay: flags, bandwidth, first two bytes of its address, and further
+/// lines.
 pub(crate) type Sketch<'a> = (&'a str, u32, &'a str, &'a str);
 
 struct World {
@@ -59,18 +60,18 @@ fn world(sketches: &[Sketch<'_>]) -> World {
     world_at(sketches, NOW)
 }
 
-/// Creates a world like [`world`], whose consensus is valid from a minute before `now`.
+/// Creates a world like [`world`]. Its consensus is valid from one minute before `now`.
 fn world_at(sketches: &[Sketch<'_>], now: u64) -> World {
     world_at_for(sketches, now, 9000)
 }
 
-/// Creates the usual world, whose authority's certificate is valid for ten days.
+/// Creates the usual world. Its authority's certificate is valid for ten days.
 fn long_certified() -> World {
     world_at_for(&USUAL, NOW, 10 * 86_400)
 }
 
-/// Creates a world like [`world_at`], whose authority's certificate is valid for `certified`
-/// seconds after `NOW`.
+/// Creates a world like [`world_at`]. Its authority's certificate is valid for `certified` seconds
+/// after `NOW`.
 fn world_at_for(sketches: &[Sketch<'_>], now: u64, certified: u64) -> World {
     static AUTHORITY: OnceLock<[Authority; 1]> = OnceLock::new();
     let authorities =
@@ -108,8 +109,8 @@ fn world_at_for(sketches: &[Sketch<'_>], now: u64, certified: u64) -> World {
     World { network, consensus, cert, microdescs, authority }
 }
 
-/// Returns a relay's subprotocols by its address. Relays of 10.0.0.0 and above run our software;
-/// those of 20.0.0.0 and above also support lossy circuits.
+/// Returns a relay's subprotocols by its address. Relays in 10.0.0.0 and above run our software;
+/// relays in 20.0.0.0 and above also support lossy circuits.
 fn protocols(net: &str) -> &'static str {
     match net.split('.').next().and_then(|first| first.parse::<u8>().ok()) {
         Some(20..) => "Anabranch=1-4 Conflux=1 FlowCtrl=1-2 Link=4-5 Relay=2-4",
@@ -138,7 +139,7 @@ fn usual() -> World {
     world(&USUAL)
 }
 
-/// The one exit of the usual network that has IPv6.
+/// The only exit of the usual network that has IPv6.
 pub(crate) const DUAL_EXIT: [u8; 20] = [6; 20];
 
 const USUAL: [Sketch<'_>; 7] = [
@@ -421,7 +422,7 @@ fn filled(world: &World) -> Cache {
     cache
 }
 
-/// The moment `millis` milliseconds after the start.
+/// Returns the moment `millis` milliseconds after the start, with the Unix time `unix`.
 fn at(millis: u64, unix: u64) -> Moment {
     Moment { now: Time::from_millis(millis), unix }
 }
@@ -550,7 +551,7 @@ fn pauses_grow_and_end_with_the_first_success() {
     assert_eq!(pause(&directory, now, NOW), 0);
 }
 
-/// Returns the sources that a directory asks, one after another, while all requests fail.
+/// Returns the sources that a directory asks, one after another, while all its requests fail.
 fn asked_in_vain(directory: &mut Directory, now: u64, times: usize) -> Vec<Source> {
     let mut rng = stream(12, 0, "fetch");
     let mut millis = 0;
@@ -605,8 +606,8 @@ fn caches_are_asked_for_news_and_authorities_by_circuits_if_none_helps() {
     assert_eq!(asked[5..], [Source::Authority(0), Source::Cache, Source::Authority(0)]);
 }
 
-/// Restores a stored consensus `late` seconds after its valid-until. Returns the directory, its
-/// events, and the time.
+/// Restores a stored consensus `late` seconds after it expired (valid-until). Returns the
+/// directory, its events, and the time.
 fn restored(world: &World, late: u64) -> (Directory, Vec<Event>, u64) {
     let now = NOW + 120 + late;
     let (mut directory, mut rng) = (client(world), stream(13, 0, "fetch"));

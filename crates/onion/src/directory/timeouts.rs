@@ -22,7 +22,7 @@ pub struct BuildTimes {
 }
 
 impl BuildTimes {
-    /// Restores the build times `times` of an earlier run.
+    /// Restores the build times `times`, which were stored before the client last stopped.
     #[must_use]
     pub fn new(params: TimeoutParams, times: &[u32]) -> BuildTimes {
         let (timeout, close) = (params.initial, params.initial);
@@ -32,14 +32,15 @@ impl BuildTimes {
         learnt
     }
 
-    /// Returns the number of milliseconds after which a circuit under construction is given up.
+    /// Returns the timeout in milliseconds after which a circuit under construction is no longer
+    /// used.
     #[must_use]
     pub fn timeout(&self) -> u64 {
         self.timeout
     }
 
-    /// Returns the number of milliseconds after which a circuit under construction is closed. A
-    /// circuit that was given up stays until then, so that its build time is measured.
+    /// Returns the timeout in milliseconds after which a circuit under construction is closed. A
+    /// circuit that is no longer used stays open until then, so that its build time is measured.
     #[must_use]
     pub fn close_timeout(&self) -> u64 {
         self.close
@@ -101,7 +102,7 @@ impl BuildTimes {
     }
 
     /// Returns the start of the distribution (Xm): the weighted average of the centres of the
-    /// fullest bins.
+    /// histogram bins with the most build times.
     fn begin(&self) -> f64 {
         let mut bins: Vec<(u64, u64)> = Vec::new();
         let mut sorted: Vec<u64> = self.times.iter().map(|&time| u64::from(time) / BIN).collect();
@@ -141,7 +142,8 @@ mod tests {
         BuildTimes::new(Params::default().timeouts, &[])
     }
 
-    /// Draws build times from a Pareto distribution.
+    /// Draws `count` build times from a Pareto distribution with the start `begin` and the shape
+    /// `alpha`.
     fn draw(count: usize, begin: f64, alpha: f64) -> Vec<u32> {
         let mut dice = stream(1, 0, "build times");
         let one = |_| (begin / dice.random::<f64>().max(1e-9).powf(1.0 / alpha)) as u32;

@@ -1,18 +1,18 @@
-//! The state of circuits with regard to their guards (guard-spec 4.6 to 4.9).
+//! The state of circuits as far as it depends on their guards (guard-spec 4.6 to 4.9).
 
 use std::collections::BTreeMap;
 
 use super::sample::Rank;
 use super::{Choice, Name};
 
-/// Whether a circuit may be used.
+/// State that decides whether a circuit may be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Readiness {
     /// The circuit may be used as soon as it is built, because its guard is primary.
     OnCompletion,
-    /// The circuit may be used once it is built, if there is no better circuit.
+    /// The circuit may be used once it is built, if no better circuit exists.
     IfNoBetter,
-    /// The circuit is built, and waits because a better circuit may be built.
+    /// The circuit is built, but waits because a better circuit may be built soon.
     Waiting,
     /// The circuit may be used now.
     Complete,
@@ -28,9 +28,9 @@ pub(super) struct Circuits<I> {
 struct Circuit<I> {
     guard: I,
     readiness: Readiness,
-    /// The time at which the circuit reached its present state.
+    /// The time since which the circuit has been in its present state.
     since: u64,
-    /// Guards that the circuit may not use.
+    /// Guards that this circuit must not use.
     avoided: Vec<I>,
 }
 
@@ -72,7 +72,7 @@ impl<I: Name> Circuits<I> {
     }
 
     /// Releases the waiting circuits that no better circuit blocks, and returns their keys. A
-    /// circuit that is being built blocks others for `patience` seconds.
+    /// circuit under construction blocks other circuits for `patience` seconds.
     pub(super) fn upgrade(
         &mut self,
         now: u64,

@@ -1,20 +1,21 @@
-//! Separate samples for users who allow few relays, and for users of bridges (guard-spec 2). The
-//! guards chosen under a restriction must not affect the guards used without it, and vice versa.
+//! Separate samples of guards for users who allow few relays, and for users of bridges (guard-spec
+//! 2). The guards chosen under a restriction must not affect the guards used without it, and vice
+//! versa.
 
 use super::{GuardParams, Guards, Listing, Name, Sampled};
 
-/// The name of a sample.
+/// The name of a sample of guards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Instance {
-    /// The sample of a user who allows most guards and has no bridges.
+    /// The sample of guards of a user who allows most guards and has no bridges.
     Default,
-    /// The sample of a user who allows only a small part of the guards.
+    /// The sample of guards of a user who allows only a small part of the guards.
     Restricted,
-    /// The sample of a user of bridges: all bridges, in the user's order.
+    /// The sample of guards of a user of bridges. It contains all bridges, in the user's order.
     Bridges,
 }
 
-/// All samples of a client, and the current one.
+/// All samples of guards that a client has, and the current one.
 #[derive(Clone, Debug)]
 pub struct Instances<I> {
     default: Guards<I>,
@@ -26,7 +27,7 @@ pub struct Instances<I> {
 }
 
 impl<I: Name> Instances<I> {
-    /// Restores the samples of an earlier run.
+    /// Restores the samples that were stored before the client last stopped.
     #[must_use]
     pub fn restore(
         default: Vec<Sampled<I>>,
@@ -37,12 +38,13 @@ impl<I: Name> Instances<I> {
         Instances { default, restricted, bridges, current: None, warned: false }
     }
 
-    /// Selects the sample of bridges. [`Instances::select`] must not be called afterwards.
+    /// Selects the sample of guards that consists of bridges. [`Instances::select`] must not be
+    /// called afterwards.
     pub fn use_bridges(&mut self) {
         self.current = Some(Instance::Bridges);
     }
 
-    /// Returns the sample named `instance`.
+    /// Returns the sample of guards named `instance`.
     #[must_use]
     pub fn of(&self, instance: Instance) -> &Guards<I> {
         match instance {
@@ -52,13 +54,13 @@ impl<I: Name> Instances<I> {
         }
     }
 
-    /// Returns the name of the current sample.
+    /// Returns the name of the current sample of guards.
     #[must_use]
     pub fn current(&self) -> Instance {
         self.current.unwrap_or(Instance::Default)
     }
 
-    /// Returns the current sample.
+    /// Returns the current sample of guards.
     pub fn guards(&mut self) -> &mut Guards<I> {
         match self.current() {
             Instance::Default => &mut self.default,
@@ -67,9 +69,9 @@ impl<I: Name> Instances<I> {
         }
     }
 
-    /// Selects the sample by the share of all guards that the user allows. The selection changes
-    /// only if the share is well beyond the bound, to prevent oscillation. Returns true, once, if
-    /// the user should be warned that too few guards are allowed.
+    /// Selects the sample of guards by the share of all guards that the user allows. The selection
+    /// changes only if the share passes the bound by a margin, to prevent oscillation. Returns
+    /// true if the user should be warned now that too few guards are allowed.
     pub fn select(
         &mut self,
         allowed: usize,

@@ -11,7 +11,8 @@ pub struct GuardParams {
     pub primary: usize,
     /// `guard-n-primary-guards-to-use`: the number of primary guards among which one is chosen.
     pub primary_to_use: usize,
-    /// `guard-n-primary-dir-guards-to-use`: the same number for directory requests.
+    /// `guard-n-primary-dir-guards-to-use`: the number of primary guards among which one is chosen
+    /// for a directory request.
     pub primary_for_directory: usize,
     /// `guard-min-filtered-sample-size`: the target number of usable guards in the sample.
     pub min_filtered_sample: usize,
@@ -31,23 +32,23 @@ pub struct GuardParams {
     /// `guard-internet-likely-down-interval`: the time without a circuit after which failures are
     /// not blamed on guards.
     pub internet_likely_down: u64,
-    /// `guard-nonprimary-guard-connect-timeout`: the time that other circuits wait for a circuit
-    /// under construction.
+    /// `guard-nonprimary-guard-connect-timeout`: the maximum time for which a circuit under
+    /// construction makes other circuits wait.
     pub connect_timeout: u64,
-    /// `guard-nonprimary-guard-idle-timeout`: the time that a built circuit waits for circuits with
-    /// better guards.
+    /// `guard-nonprimary-guard-idle-timeout`: the maximum time for which a built circuit waits for
+    /// circuits with better guards.
     pub idle_timeout: u64,
-    /// `guard-meaningful-restriction-percent`: the share of guards in percent; a user who allows
-    /// fewer has a separate sample.
+    /// `guard-meaningful-restriction-percent`: a share of all guards in percent. A user who allows
+    /// a smaller share has a separate sample of guards.
     pub meaningful_restriction: u64,
-    /// `guard-extreme-restriction-percent`: the share of guards in percent; a user who allows fewer
-    /// is warned.
+    /// `guard-extreme-restriction-percent`: a share of all guards in percent. A user who allows a
+    /// smaller share is warned.
     pub extreme_restriction: u64,
 }
 
 impl GuardParams {
-    /// Parses the parameters of a consensus. Absent values have the default, and values out of
-    /// bounds are clamped.
+    /// Parses the parameters of a consensus. Absent values have the default, and values outside
+    /// the bounds are clamped.
     #[must_use]
     pub fn new(values: &BTreeMap<String, i32>) -> GuardParams {
         let read = |name: &str, default: i32, least: i32, most: i32| {
@@ -74,24 +75,25 @@ impl GuardParams {
         }
     }
 
-    /// Adapts the parameters to circuits with up to `legs` legs, where each leg has its own primary
-    /// guard. The number of guards in use is the larger of `guard-n-primary-guards-to-use` and
-    /// `legs`; there are at least as many primary guards.
+    /// Adapts the parameters to sets of up to `legs` circuits, where each circuit of a set has a
+    /// different primary guard. The number of guards in use is the larger of
+    /// `guard-n-primary-guards-to-use` and `legs`. The number of primary guards is at least that
+    /// number.
     #[must_use]
     pub fn for_legs(&self, legs: usize) -> GuardParams {
         let primary_to_use = self.primary_to_use.max(legs);
         GuardParams { primary_to_use, primary: self.primary.max(primary_to_use), ..self.clone() }
     }
 
-    /// Adapts the parameters to a client with bridges, whose sample contains all bridges in their
-    /// order.
+    /// Adapts the parameters to a client with bridges. The client's sample of guards contains all
+    /// bridges in the user's order.
     #[must_use]
     pub fn for_bridges(&self) -> GuardParams {
         // An unreachable target: the sample grows until there are no more bridges.
         GuardParams { min_filtered_sample: usize::MAX, ..self.clone() }
     }
 
-    /// Returns the maximum size of the sample if `count` relays could be guards.
+    /// Returns the maximum size of the sample of guards if `count` relays could be guards.
     #[must_use]
     pub fn most_sampled(&self, count: usize) -> usize {
         let share = count * self.max_sample_percent / 100;

@@ -1,4 +1,4 @@
-//! The schedule for retrying unreachable guards (guard-spec 4.5, A.1), with growing intervals.
+//! The schedule for retrying unreachable guards, at growing intervals (guard-spec 4.5, A.1).
 
 const MINUTE: u64 = 60;
 const HOUR: u64 = 60 * MINUTE;

@@ -6,8 +6,8 @@ use rand_core::Rng;
 
 use super::{GuardParams, before};
 
-/// The state of a guard that is stored from one run to the next (guard-spec 4.1). Times are
-/// seconds since 1970.
+/// The state of a guard that is stored until the next start of the program (guard-spec 4.1). Times
+/// are seconds since 1970.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sampled<I> {
     /// The relay that is the guard.
@@ -43,8 +43,8 @@ impl<I> Sampled<I> {
         now >= self.over_at(params)
     }
 
-    /// Returns the time at which the guard's lifetime ends, unless later consensuses change whether
-    /// they list it.
+    /// Returns the time at which the guard's lifetime ends. The time is different if a later
+    /// consensus changes whether the guard is listed.
     pub(super) fn over_at(&self, params: &GuardParams) -> u64 {
         let unlisted = self.unlisted_since.filter(|_| !self.listed);
         let long_gone = unlisted.map_or(u64::MAX, |since| since + params.unlisted_lifetime);
@@ -55,7 +55,7 @@ impl<I> Sampled<I> {
     }
 }
 
-/// A guard of the sample, with state that exists only in the present run.
+/// A guard of the sample, with additional state that is not stored on disk.
 #[derive(Clone, Debug)]
 pub(super) struct Guard<I> {
     pub(super) kept: Sampled<I>,
@@ -68,7 +68,7 @@ pub(super) struct Guard<I> {
     pub(super) filtered: bool,
 }
 
-/// Whether a guard is reachable.
+/// Present knowledge whether a guard is reachable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reach {
     /// The guard is reachable: the last circuit through it was built.
@@ -79,8 +79,8 @@ pub enum Reach {
     Maybe,
 }
 
-/// The order of preference (guard-spec 4.3), best first: confirmed guards, then guards that are
-/// being tried, the longest-running attempt first.
+/// The sort key of a guard by preference (guard-spec 4.3), best first: confirmed guards, then
+/// guards that are being tried. Of the latter, the guard whose attempt began first is preferred.
 pub(super) type Rank = (u32, Reverse<bool>, u64);
 
 impl<I> From<Sampled<I>> for Guard<I> {

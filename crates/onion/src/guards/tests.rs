@@ -5,7 +5,8 @@ use super::*;
 const DAY: u64 = 86_400;
 const NOW: u64 = 1_800_000_000;
 
-/// Relays from 0 to below `count`, all of one weight. Some are not listed (`gone`) or not allowed.
+/// Relays numbered from 0 to below `count`, with equal weights. Some are not listed (`gone`) or
+/// not allowed.
 #[derive(Clone)]
 struct Town {
     count: u32,
@@ -74,7 +75,8 @@ impl World {
         self.guards.succeeded(self.now, key, &mut self.rng)
     }
 
-    /// Builds a circuit through each primary guard, and closes it again.
+    /// Builds a circuit through each primary guard, which confirms the guard, and closes the
+    /// circuit again.
     fn confirm_primary(&mut self) -> Vec<u32> {
         let primary = self.guards.primary().to_vec();
         for place in 0..primary.len() {
@@ -86,8 +88,8 @@ impl World {
         primary
     }
 
-    /// Fails circuits until a guard is chosen that is not primary. Returns that circuit's key and
-    /// guard.
+    /// Makes circuits fail until a guard that is not primary is chosen. Returns the key and the
+    /// guard of the last circuit.
     fn beyond_primary(&mut self) -> (u64, Choice<u32>) {
         loop {
             let (key, choice) = self.begin();
@@ -385,7 +387,8 @@ fn samples_apart_change_only_well_beyond_the_bound() {
     assert_eq!(at(8), (Instance::Restricted, false), "warned once");
 }
 
-/// Checks the bounds after each step of random histories of builds, failures and consensuses.
+/// Checks the bounds after each step of random sequences of built circuits, failures and new
+/// consensuses.
 #[test]
 fn whatever_happens_the_bounds_hold() {
     for seed in 0..40 {
@@ -425,9 +428,9 @@ fn whatever_happens_the_bounds_hold() {
     }
 }
 
-/// A guard is used for at most 120 days and at least 48. Its successors were drawn at the same
-/// time, but a confirmed guard has at least 60 days, less the 12 days by which its stored dates are
-/// shifted.
+/// A guard is used for at most 120 days. It is used for at least 48 days: a confirmed guard has at
+/// least 60 days, less a shift of its stored dates by 12 days. A guard's successors were drawn at
+/// the same time as the guard.
 #[test]
 fn clients_of_a_simulation_meet_few_relays_in_a_year() {
     let mut met = Vec::new();

@@ -5,23 +5,23 @@ use super::Refused;
 use crate::wire::extend::{self, Extension};
 use crate::wire::message::Format;
 
-/// Counter Galois Onion as a subprotocol: the number of `Relay` in tor-spec ("Subprotocol
-/// versioning"), and its version.
+/// Counter Galois Onion as a subprotocol: the number that stands for `Relay` in tor-spec
+/// ("Subprotocol versioning"), and the version.
 const CGO: (u8, u8) = (2, 6);
 
-/// A client's request to a hop.
+/// The features that a client requests from a hop.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum HopRequest {
-    /// A circuit with fixed windows and tor1.
+    /// A circuit with fixed windows and Tor's original relay encryption (tor1).
     #[default]
     Plain,
-    /// A circuit with congestion control and tor1.
+    /// A circuit with congestion control and Tor's original relay encryption (tor1).
     CongestionControl,
     /// A circuit with congestion control and Counter Galois Onion (proposal 359). Counter Galois
-    /// Onion requires congestion control, because it has no stream-level SENDMEs.
+    /// Onion requires congestion control, because its cells do not support the SENDMEs of streams.
     Cgo,
-    /// A circuit with fixed windows and tor1, and keys for lossy cells
-    /// (`docs/spec/lossy-circuits.md`).
+    /// A circuit with fixed windows and Tor's original relay encryption (tor1), and also keys for
+    /// lossy cells (`docs/spec/lossy-circuits.md`).
     Lossy,
 }
 
@@ -38,23 +38,23 @@ pub struct Offered {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Agreed {
     /// Number of cells that one SENDME acknowledges, if congestion control is used (proposal 324);
-    /// `None` for fixed windows.
+    /// `None` if the circuit has fixed windows.
     pub sendme_inc: Option<u8>,
-    /// True if the relay crypto is Counter Galois Onion.
+    /// True if the circuit's encryption is Counter Galois Onion.
     pub cgo: bool,
     /// True if both ends have keys for lossy cells.
     pub lossy: bool,
 }
 
 impl Agreed {
-    /// Returns the format of messages in cells.
+    /// Returns the format that messages have in cells.
     #[must_use]
     pub fn format(self) -> Format {
         if self.cgo { Format::V1 } else { Format::V0 }
     }
 }
 
-/// Returns the client's ntor-v3 message that requests `wish`.
+/// Returns a client's ntor-v3 message that requests `wish`.
 pub fn request(wish: HopRequest) -> Vec<u8> {
     let mut wanted = Vec::new();
     if matches!(wish, HopRequest::CongestionControl | HopRequest::Cgo) {
@@ -97,8 +97,8 @@ pub fn answer(message: &[u8], offered: Offered) -> Result<(Vec<u8>, Agreed), Ref
 
 /// Parses a relay's answer to the request `wish`. `sendme_inc` is the consensus parameter. The
 /// relay's value must be at most twice and at least half of the parameter (proposal 324, section
-/// 10.3). By accepting the handshake the relay grants all subprotocols requested in it. In
-/// contrast, it grants lossy cells by an extension in its answer.
+/// 10.3). By accepting the handshake, the relay grants all subprotocols that the client requested.
+/// It grants lossy cells only by an extension in its answer.
 ///
 /// # Errors
 /// [`Refused::Malformed`] if the answer cannot be parsed, grants what was not requested, or does

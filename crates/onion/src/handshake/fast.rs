@@ -1,5 +1,5 @@
-//! CREATE_FAST: a handshake without public keys, which only the link protects (tor-spec,
-//! "CREATE_FAST/CREATED_FAST cells").
+//! CREATE_FAST: a handshake without public keys. Only the encryption of the link protects it
+//! (tor-spec, "CREATE_FAST/CREATED_FAST cells").
 
 use digest::Digest;
 use rand_core::CryptoRng;
@@ -9,7 +9,7 @@ use super::{Accepted, Refused};
 use crate::crypto::{KEY_BYTES, KeyMaterial};
 use crate::wire::crypto::{Sha1, random};
 
-/// Bytes of the random value of each side, and of the relay's proof.
+/// Length in bytes of the random value of each side, and of the relay's proof.
 const HALF: usize = 20;
 
 /// A client's side of the handshake while it waits for the answer.

@@ -1,5 +1,5 @@
-//! ntor (tor-spec, "The 'ntor' handshake"): one curve25519 exchange with a key for this circuit,
-//! and one with the relay's onion key.
+//! ntor (tor-spec, "The 'ntor' handshake"): the client combines a new curve25519 key for this
+//! circuit with two keys of the relay, a new key and the relay's onion key.
 
 use hmac::{Hmac, Mac};
 use rand_core::CryptoRng;
@@ -24,7 +24,7 @@ pub struct Client {
 }
 
 impl Client {
-    /// Starts a handshake with the relay of this RSA fingerprint and onion key. Returns the
+    /// Starts a handshake with the relay that has this RSA fingerprint and onion key. Returns the
     /// client's side, and the handshake data of its CREATE2.
     pub fn start(
         rng: &mut dyn CryptoRng,
@@ -55,8 +55,8 @@ impl Client {
     }
 }
 
-/// Performs the relay's side of the handshake; `onion_keys` are the present onion key and older
-/// ones that are still accepted.
+/// Performs the relay's side of the handshake. `onion_keys` are the present onion key and older
+/// keys that are still accepted.
 ///
 /// # Errors
 /// [`Refused`] if the client's message is truncated, for another relay or key, or degenerate.
@@ -88,11 +88,11 @@ fn accept_with(
     Ok(Accepted { reply: [*ours.public(), proof].concat(), keys, nonce })
 }
 
-/// A circuit's keys, and the value that binds messages to the circuit.
+/// A circuit's keys, and the value that binds messages to this circuit.
 type Derived = (KeyMaterial, [u8; NONCE]);
 
-/// Returns the relay's proof, and the derived values. `keys` are the onion key, the client's key
-/// and the relay's key.
+/// Returns the relay's proof, the circuit's keys, and the value that binds messages to the
+/// circuit. `keys` are the onion key, the client's key and the relay's key.
 fn derive(
     ephemeral: &[u8; 32],
     lasting: &[u8; 32],
@@ -107,7 +107,7 @@ fn derive(
     (proof, expand(&seed))
 }
 
-/// Expands the seed by HKDF's second step (RFC 5869) with ntor's label.
+/// Expands the seed by the second step of HKDF (RFC 5869), with ntor's label.
 fn expand(seed: &[u8; 32]) -> Derived {
     let mut stream = [0; 96];
     let mut last: [u8; 32] = hash(&[M_EXPAND, &[1]], seed);
@@ -135,8 +135,8 @@ mod tests {
         bytes.iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
-    /// Computed by another implementation, in Python upon RFC 7748 and RFC 5869: tor-spec gives no
-    /// vectors.
+    /// The vectors were computed by an implementation in Python, based on RFC 7748 and RFC 5869,
+    /// because tor-spec contains no vectors.
     #[test]
     fn the_vectors_of_another_implementation() {
         let keys = |byte: u8| CurveKeys::from([byte; 32]);

@@ -1,5 +1,5 @@
-//! ntor-v3 (proposal 332): ntor with SHA3 and Ed25519 identities, and with an encrypted message in
-//! each direction.
+//! ntor-v3 (proposal 332): the ntor handshake with SHA3 and Ed25519 identities. It carries an
+//! encrypted message in each direction.
 
 use cipher::{KeyIvInit, StreamCipher};
 use digest::{Digest, ExtendableOutput, Update, XofReader};
@@ -15,7 +15,7 @@ use crate::wire::crypto::{
 };
 use crate::wire::rend::NONCE;
 
-/// Verification string of a handshake that extends a circuit.
+/// Verification string in handshakes that create or extend a circuit.
 pub const CIRCUIT: &[u8] = b"circuit extend";
 
 const PROTOID: &[u8] = b"ntor3-curve25519-sha3_256-1";
@@ -32,8 +32,8 @@ pub struct Client {
 
 impl Client {
     /// Starts a handshake with the relay that has this Ed25519 identity and onion key. `message`
-    /// is sent to it. Returns the client's side, and the handshake data of its CREATE2; `None` if
-    /// the onion key is degenerate.
+    /// is sent to the relay. Returns the client's side, and the handshake data of its CREATE2;
+    /// `None` if the onion key is degenerate.
     pub fn start(
         rng: &mut dyn CryptoRng,
         relay: [u8; 32],
@@ -86,7 +86,7 @@ impl Client {
     }
 }
 
-/// A client's handshake that a relay has verified, and has not yet answered.
+/// A client's handshake that a relay has verified but not yet answered.
 pub struct Request<'a> {
     /// The client's message.
     pub message: Vec<u8>,
@@ -98,7 +98,7 @@ pub struct Request<'a> {
     verification: &'a [u8],
 }
 
-/// Parses and verifies a client's handshake. `onion_keys` are the present onion key and older ones
+/// Parses and verifies a client's handshake. `onion_keys` are the present onion key and older keys
 /// that are still accepted.
 ///
 /// # Errors
@@ -227,7 +227,7 @@ impl Second<'_> {
         (self.proof(&verify, mac, encrypted), KeyStream::new(&seed))
     }
 
-    /// Returns the seed of the key stream, and the key of the relay's proof.
+    /// Returns the seed of the key stream, and the key with which the relay proves its identity.
     fn seeds(&self, verification: &[u8]) -> ([u8; 32], [u8; 32]) {
         let length = length(verification);
         let input: [&[u8]; 9] = [
@@ -283,7 +283,7 @@ impl KeyStream {
         self.cipher.apply_keystream(message);
     }
 
-    /// Returns the circuit's keys, for the negotiated relay crypto.
+    /// Returns the circuit's keys, for the negotiated relay encryption.
     #[must_use]
     pub fn of(&mut self, agreed: Agreed) -> Keys {
         if agreed.cgo {
@@ -319,7 +319,7 @@ fn aes256(key: &[u8; 32]) -> Aes256Ctr {
     Aes256Ctr::new(&(*key).into(), &[0; 16].into())
 }
 
-/// Returns the length of `bytes` in the proposal's encoding: 8 bytes.
+/// Returns the length of `bytes` in the encoding of proposal 332: 8 bytes.
 fn length(bytes: &[u8]) -> [u8; 8] {
     (bytes.len() as u64).to_be_bytes()
 }
@@ -356,7 +356,7 @@ mod tests {
         hex(text).try_into().unwrap()
     }
 
-    /// Proposal 332, appendix X.2.
+    /// Checks the test vectors of proposal 332, appendix X.2.
     #[test]
     fn the_proposals_vectors() {
         let onion = CurveKeys::from(array(

@@ -1,6 +1,5 @@
-//! Messages that link circuits to sets of the designs before proposal 329: Conflux of 2013, and
-//! mTor. The formats were defined by this project, because the papers only describe a cell with a
-//! nonce.
+//! Messages that link circuits to sets, in the designs before proposal 329: Conflux of 2013, and
+//! mTor. This project defined the formats, because the papers only describe a cell with a nonce.
 //!
 //! All three messages have no stream ID: they are addressed to the last hop, or sent by it. LINK
 //! and LINKED have the same layout; LINKED_ACK has no data. `docs/spec/ancestors.md` defines the
@@ -10,10 +9,10 @@ use super::conflux::SetNonce;
 
 /// The only version of LINK and LINKED.
 const VERSION: u8 = 1;
-/// Number of bytes of LINK and LINKED before the text: version, design, nonce, and length of the
-/// text.
+/// Length in bytes of the part of LINK and LINKED before the text: version, design, nonce, and
+/// length of the text.
 const FIXED: usize = 1 + 1 + 32 + 1;
-/// Maximum number of bytes of [`AncestorLink::dealing`].
+/// Maximum length in bytes of the text [`AncestorLink::dealing`].
 pub const DEALING: usize = 200;
 
 /// A design before proposal 329, with its number on the wire.
@@ -29,19 +28,21 @@ pub enum Ancestor {
 /// The data of LINK and LINKED.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AncestorLink {
-    /// The design of the set.
+    /// The design of the set of circuits.
     pub design: Ancestor,
-    /// The nonce of the set.
+    /// The nonce of the set of circuits.
     pub nonce: SetNonce,
-    /// The scheduler and run length that the sender of this message requests for the data that it
-    /// receives, such as `round-robin 1p`. A run is the cells on one leg between two changes of
-    /// leg. An empty text selects the design's own scheduler. At most [`DEALING`] bytes.
+    /// The scheduler that the sender of this message requests for the data that it receives, and
+    /// the length of its runs, such as `round-robin 1p`. A run is the cells sent on one leg
+    /// between two changes of leg. An empty text selects the design's own scheduler. At most
+    /// [`DEALING`] bytes.
     pub dealing: String,
 }
 
 impl AncestorLink {
     /// Parses the data of LINK or LINKED. Returns `None` if the data is truncated, has an unknown
-    /// version or design, or if the text is too long or not UTF-8. Further bytes are ignored.
+    /// version or design, or if its text is too long or not UTF-8. Bytes after the text are
+    /// ignored.
     #[must_use]
     pub fn read(data: &[u8]) -> Option<AncestorLink> {
         let (&[version, design], rest) = data.split_first_chunk()?;
@@ -80,7 +81,7 @@ mod tests {
         AncestorLink { design: Ancestor::MTor, nonce, dealing: "pull 1p".to_owned() }
     }
 
-    /// As `docs/spec/ancestors.md` has it, written out by hand.
+    /// Returns LINK as defined by `docs/spec/ancestors.md`, written out by hand.
     fn bytes() -> Vec<u8> {
         [&[1, 2][..], &(0..32).collect::<Vec<u8>>(), &[7], b"pull 1p"].concat()
     }

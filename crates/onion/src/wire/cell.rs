@@ -1,7 +1,7 @@
 //! Cells on a link (tor-spec, "Cells (messages on channels)"): division of a byte stream into
 //! cells.
 //!
-//! Cells are not copied: [`Cells`] lends each one from the received bytes, and a relay cell is
+//! Cells are not copied: [`Cells`] lends each cell from the received bytes, and a relay cell is
 //! decrypted in place.
 
 /// Length in bytes of a fixed-length cell, in link protocol 4 and later.
@@ -44,7 +44,7 @@ impl Command {
     /// On circuit 0 of a TLS link on which QUIC links are agreed: announces the UDP port for them
     /// (`docs/spec/quic-links.md`).
     pub const QUIC: Command = Command(72);
-    /// On circuit 0 of a QUIC link: names the TLS link that is parallel to the QUIC link. The
+    /// On circuit 0 of a QUIC link: names the TLS link that is parallel to this QUIC link. The
     /// answer has the same command.
     pub const BESIDE: Command = Command(73);
     /// On circuit 0 of a QUIC link: acknowledges cells, by the number of received cells of each
@@ -57,32 +57,33 @@ impl Command {
     /// has the layout of a numbered cell, and its number is the originator's counter
     /// (`docs/spec/lossy-circuits.md`).
     pub const RELAY_LOSSY: Command = Command(76);
-    /// Between two shards (threads) of one relay, never on the wire: asks the receiving shard to
-    /// extend the circuit over one of its links. The body is that of EXTEND2.
+    /// Between two shards (threads) of one relay, never on the network: asks the receiving shard
+    /// to extend the circuit over one of that shard's links. The body is that of EXTEND2.
     pub const ONWARD: Command = Command(64);
-    /// Between two shards of one relay: asks the receiving shard to forward an INTRODUCE1 to one of
-    /// its services. The answer is DESTROY.
+    /// Between two shards (threads) of one relay: asks the receiving shard to forward an
+    /// INTRODUCE1 to an onion service connected to that shard. The answer is DESTROY.
     pub const INTRODUCE: Command = Command(65);
-    /// Between two shards of one relay: asks the receiving shard to join the circuit, on which a
-    /// RENDEZVOUS1 arrived, to a client that waits there.
+    /// Between two shards (threads) of one relay: asks the receiving shard to join the circuit, on
+    /// which a RENDEZVOUS1 arrived, to the circuit of a client that waits on that shard.
     pub const MEET: Command = Command(66);
-    /// Between two shards of one relay, on circuit 0: asks the receiving shard to close an
-    /// introduction point, because the service has a newer one.
+    /// Between two shards (threads) of one relay, on circuit 0: asks the receiving shard to close
+    /// an introduction point, because the service has a newer one.
     pub const REPLACED: Command = Command(67);
-    /// Between two shards of one relay: asks the receiving shard to take over a leg of one of its
-    /// sets. The leg's link stays with the sending shard, which passes the cells on. The body has
-    /// the number under which the leg's state is stored for the receiver.
+    /// Between two shards (threads) of one relay: asks the receiving shard to take over a leg
+    /// (circuit) of a set that this shard manages. The leg's link stays with the sending shard,
+    /// which passes the cells on. The body contains the number under which the leg's state is
+    /// stored for the receiving shard.
     pub const ADOPT: Command = Command(68);
-    /// Between two shards of one relay: a lossy cell of a leg that one of them has taken over. The
-    /// body is the cell's counter and body.
+    /// Between two shards (threads) of one relay: a lossy cell of a leg that was taken over from
+    /// the shard with the leg's link. The body contains the cell's counter and body.
     pub const ACROSS: Command = Command(195);
     pub const VPADDING: Command = Command(128);
     pub const CERTS: Command = Command(129);
     pub const AUTH_CHALLENGE: Command = Command(130);
     pub const AUTHENTICATE: Command = Command(131);
     pub const AUTHORIZE: Command = Command(132);
-    /// On a TLS link with a parallel QUIC link: circuits of the QUIC link continue on the TLS link.
-    /// Contains, for each circuit, the number of cells that arrived.
+    /// On a TLS link with a parallel QUIC link: circuits of the QUIC link continue on the TLS
+    /// link. Contains, for each circuit, the number of cells that arrived over QUIC.
     pub const MOVE: Command = Command(192);
     /// On a TLS link with a parallel QUIC link: a cell of a circuit that moved from the QUIC link.
     pub const DETOUR: Command = Command(193);
@@ -104,7 +105,7 @@ pub struct Cell<'a> {
     pub circuit: u32,
     /// The command.
     pub command: Command,
-    /// The cell's number among those with its circuit ID; `None` on an ordered link.
+    /// The cell's number among the cells with the same circuit ID; `None` on an ordered link.
     pub number: Option<u32>,
     /// The received bytes before the body.
     pub head: &'a [u8],
@@ -140,7 +141,7 @@ pub fn head(bytes: &[u8], width: Width) -> Option<(u32, Command, usize)> {
     Some((circuit, command, id + 3 + usize::from(length)))
 }
 
-/// Reader of the complete cells in a buffer of received bytes.
+/// Reader that returns the complete cells in a buffer of received bytes.
 #[derive(Debug)]
 pub struct Cells<'a> {
     rest: &'a mut [u8],
@@ -157,13 +158,13 @@ impl<'a> Cells<'a> {
         Cells { rest: bytes, width, longest, numbered: false, taken: 0 }
     }
 
-    /// Sets the width of circuit IDs from the next cell on.
+    /// Sets the width of circuit IDs for the cells that follow.
     pub fn set_width(&mut self, width: Width) {
         self.width = width;
     }
 
-    /// Expects numbered cells from the next cell on. All have [`NUMBERED_CELL`] bytes, whatever
-    /// their commands, and circuit IDs of 4 bytes.
+    /// Makes the reader expect numbered cells from now on. Every such cell has [`NUMBERED_CELL`]
+    /// bytes, whatever its command, and a circuit ID of 4 bytes.
     pub fn expect_numbers(&mut self) {
         (self.width, self.numbered) = (Width::Four, true);
     }
@@ -270,7 +271,7 @@ pub fn put_numbered(out: &mut Vec<u8>, circuit: u32, command: Command, number: u
     set_number(out, start, number);
 }
 
-/// Inserts `number` into the fixed-length cell that begins at `start` and is the last one in `out`.
+/// Inserts `number` into the last fixed-length cell in `out`, which begins at `start`.
 pub(crate) fn set_number(out: &mut Vec<u8>, start: usize, number: u32) {
     let end = out.len();
     out.extend_from_slice(&[0; NUMBER]);
@@ -291,7 +292,8 @@ pub fn put_variable(out: &mut Vec<u8>, width: Width, command: Command, body: &[u
     out.extend_from_slice(body);
 }
 
-/// Appends the lossy cell of `counter` and `body` as it travels between two shards of one relay.
+/// Appends a lossy cell, given by `counter` and `body`, in the form in which it is sent between
+/// two shards (threads) of one relay.
 pub(crate) fn put_across(out: &mut Vec<u8>, circuit: u32, counter: u32, body: &Body) {
     let start = out.len();
     let content = [&counter.to_be_bytes()[..], body].concat();

@@ -1,5 +1,5 @@
-//! Messages that link circuits to a set, and that switch a sender from one circuit to another
-//! (proposal 329, as in C tor and Arti).
+//! Messages that link circuits to a set, and messages that announce that a sender changes to
+//! another circuit of the set (proposal 329, as in C tor and Arti).
 //!
 //! All four messages have no stream ID: they are addressed to the last hop, or sent by it. LINK
 //! and LINKED have the same layout; LINKED_ACK has no data.
@@ -9,20 +9,20 @@ use std::fmt;
 use rand_core::CryptoRng;
 use subtle::ConstantTimeEq;
 
-/// The only version of LINK and LINKED in use.
+/// The only version of LINK and LINKED that is in use.
 const VERSION: u8 = 1;
 /// Length in bytes of a nonce.
 const NONCE: usize = 32;
 /// Length in bytes of LINK and LINKED: version, nonce, two numbers, desired UX.
 const LINK: usize = 1 + NONCE + 8 + 8 + 1;
 
-/// The secret that the circuits of a set share. Anybody who knows the nonce can add a circuit to
+/// The secret that all circuits of a set share. Anybody who knows the nonce can add a circuit to
 /// the set. It is therefore never printed, and is compared in constant time.
 #[derive(Clone, Copy)]
 pub struct SetNonce([u8; NONCE]);
 
 impl SetNonce {
-    /// Draws a random nonce for a new set.
+    /// Draws a random nonce for a new set of circuits.
     pub fn draw(rng: &mut dyn CryptoRng) -> SetNonce {
         let mut nonce = [0; NONCE];
         rng.fill_bytes(&mut nonce);
@@ -56,17 +56,17 @@ impl fmt::Debug for SetNonce {
     }
 }
 
-/// An end's preference for the data that it receives (proposal 329, section 2.2).
+/// Preference of one end for the data that it receives (proposal 329, section 2.2).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DesiredUx {
     /// No preference.
     #[default]
     None,
-    /// Lowest latency: the fastest leg only (C tor: MINRTT).
+    /// Lowest latency: only the fastest circuit of the set is used (C tor: MINRTT).
     MinLatency,
     /// Lowest latency with little memory (C tor: MINRTT).
     LowMemLatency,
-    /// Highest throughput: all legs (C tor: LOWRTT).
+    /// Highest throughput: all circuits of the set are used (C tor: LOWRTT).
     HighThroughput,
     /// Highest throughput with little memory (C tor: MINRTT).
     LowMemThroughput,
@@ -81,7 +81,7 @@ impl DesiredUx {
         DesiredUx::LowMemThroughput,
     ];
 
-    /// Returns the scheduler that C tor uses towards an end with this preference
+    /// Returns the scheduler that C tor uses for data to an end with this preference
     /// (`conflux_pool.c`).
     #[must_use]
     pub const fn scheduler(self) -> &'static str {
@@ -97,11 +97,13 @@ impl DesiredUx {
 /// The data of LINK and LINKED.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConfluxLink {
-    /// The nonce of the set.
+    /// The nonce of the set of circuits.
     pub nonce: SetNonce,
-    /// The number of the last message that the sender has sent on the set.
+    /// The number of the last message that the sender of LINK or LINKED has sent in the set of
+    /// circuits.
     pub sent: u64,
-    /// The number of the last message that the sender has received on the set.
+    /// The number of the last message that the sender of LINK or LINKED has received in the set of
+    /// circuits.
     pub received: u64,
     /// The sender's preference for the data that it receives.
     pub ux: DesiredUx,
@@ -109,8 +111,8 @@ pub struct ConfluxLink {
 
 impl ConfluxLink {
     /// Parses the data of LINK or LINKED. Returns `None` if the data is truncated, or has an
-    /// unknown version or preference. C tor closes the circuit in each of these cases. Further
-    /// bytes are ignored.
+    /// unknown version or preference. C tor closes the circuit in each of these cases. Bytes after
+    /// the last field are ignored.
     #[must_use]
     pub fn read(data: &[u8]) -> Option<ConfluxLink> {
         let (&[version], rest) = data.split_first_chunk()?;
@@ -134,7 +136,7 @@ impl ConfluxLink {
     }
 }
 
-/// Parses the data of SWITCH: the increment of this leg's sequence numbers. C tor before
+/// Parses the data of SWITCH: the increment of the circuit's message number. C tor before
 /// 0.4.9.3-alpha sends 498 bytes, with zeros after the number. Data shorter than 4 bytes, which C
 /// tor reads as 0, is rejected.
 #[must_use]
@@ -142,7 +144,7 @@ pub fn read_switch(data: &[u8]) -> Option<u32> {
     data.first_chunk().map(|number| u32::from_be_bytes(*number))
 }
 
-/// Returns the data of SWITCH.
+/// Returns the data of SWITCH, which raises the circuit's message number by `by`.
 #[must_use]
 pub const fn put_switch(by: u32) -> [u8; 4] {
     by.to_be_bytes()
@@ -164,7 +166,7 @@ mod tests {
         ConfluxLink { nonce, sent: 0x0102_0304_0506_0708, received: 9, ux: DesiredUx::MinLatency }
     }
 
-    /// Proposal 329, section 2.2, written out by hand.
+    /// Returns LINK as defined by proposal 329, section 2.2, written out by hand.
     fn bytes() -> Vec<u8> {
         let mut bytes = vec![1];
         bytes.extend(0..32);

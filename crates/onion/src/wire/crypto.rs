@@ -1,4 +1,4 @@
-//! The cryptographic primitives that Tor's constructions use, each under one name.
+//! The cryptographic primitives that Tor's protocols use. Each has one name here.
 
 use rand_core::CryptoRng;
 
@@ -36,8 +36,8 @@ impl CurveKeys {
         self.secret.as_bytes()
     }
 
-    /// Returns the secret that the two ends share, given the peer's public key. Returns `None` if
-    /// that key forces a degenerate result.
+    /// Returns the secret shared with the owner of the public key `peer`. Returns `None` if that
+    /// key leads to a degenerate secret.
     pub fn agree(&self, peer: &[u8; 32]) -> Option<[u8; 32]> {
         let shared = self.secret.diffie_hellman(&(*peer).into());
         shared.was_contributory().then(|| *shared.as_bytes())

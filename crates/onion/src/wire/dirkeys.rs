@@ -1,5 +1,5 @@
-//! A directory authority's keys: an identity key, which may be stored elsewhere, the signing key,
-//! and the certificate of the identity key for the signing key (dir-spec 3.1).
+//! A directory authority's keys: the identity key, which may be stored elsewhere, and the signing
+//! key. The identity key certifies the signing key (dir-spec 3.1).
 
 use std::fmt;
 
@@ -122,7 +122,7 @@ impl AuthorityKeys {
     /// `authority_certificate`.
     ///
     /// # Errors
-    /// Returns [`BadKeys`] if they are invalid or do not match.
+    /// Returns [`BadKeys`] if the contents are invalid or do not match.
     pub fn from_files(signing: &str, certificate: &str) -> Result<AuthorityKeys, BadKeys> {
         AuthorityKeys::of(from_pem(signing)?, certificate)
     }

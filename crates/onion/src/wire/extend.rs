@@ -8,7 +8,8 @@ use tor_cell::relaycell::extend::{CcRequest, CcResponse, CircRequestExt, CircRes
 use tor_cell::relaycell::msg::{Body as _, Extend2};
 use tor_linkspec::{EncodedLinkSpec, LinkSpec, LinkSpecType};
 
-/// Placeholder for the unknown RSA identity of a bridge: its bridge line has no fingerprint.
+/// Placeholder for a bridge's RSA identity, if the bridge line has no fingerprint and the identity
+/// is therefore unknown.
 pub const ANYBODY: [u8; 20] = [0; 20];
 
 /// The handshake type of CREATE2.
@@ -25,7 +26,7 @@ impl Kind {
 /// A relay's addresses and identities, as in EXTEND2 (tor-spec, "EXTEND and EXTENDED cells").
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Target {
-    /// The relay's OR ports, in the order received.
+    /// The relay's OR addresses and ports, in the order received.
     pub addresses: Vec<SocketAddr>,
     /// SHA-1 of the relay's RSA identity key; [`ANYBODY`] if a client accepts any relay at the
     /// address.
@@ -39,7 +40,7 @@ pub struct Target {
 pub struct Extend {
     /// The relay to extend to.
     pub target: Target,
-    /// The type of the handshake with that relay.
+    /// The type of the handshake with the relay to extend to.
     pub kind: Kind,
     /// The handshake data for CREATE2.
     pub handshake: Vec<u8>,
@@ -185,15 +186,15 @@ pub fn read_answers(message: &[u8]) -> Option<Vec<Extension>> {
     Some(known.chain(lossy(message)).collect())
 }
 
-/// Returns the subprotocols in an extension list that is already checked. The library does not
-/// expose them.
+/// Returns the subprotocols in an extension list that was already checked. They are parsed here
+/// because the library does not return them.
 fn pairs(message: &[u8]) -> Vec<(u8, u8)> {
     let body = body_of(message, 3).unwrap_or_default();
     body.chunks_exact(2).map(|pair| (pair[0], pair[1])).collect()
 }
 
-/// Returns [`Extension::Lossy`] if an extension list that is already checked contains it. Bytes of
-/// its body are for later versions, and ignored.
+/// Returns [`Extension::Lossy`] if an extension list that was already checked contains it. Bytes
+/// in the extension's body are ignored, as only later versions may define them.
 fn lossy(message: &[u8]) -> Option<Extension> {
     body_of(message, LOSSY).map(|_| Extension::Lossy)
 }

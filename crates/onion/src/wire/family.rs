@@ -1,5 +1,5 @@
 //! The key of a family of relays (proposal 321). Each relay of the family publishes a certificate
-//! that this key signed. Clients never put two such relays into one path.
+//! that this key signed. Clients never put two relays of one family into one path.
 
 use std::fmt;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! Onion services' descriptors, as far as directories can read them: the outer wrapper
-//! (rend-spec-v3 2.4). The content is encrypted for clients.
+//! Onion services' descriptors, as far as directories can read them. Directories can read the
+//! outer wrapper (rend-spec-v3 2.4); the content is encrypted for clients.
 
 use std::fmt;
 use std::time::{Duration, UNIX_EPOCH};
@@ -15,7 +15,7 @@ use super::text::{line, object};
 pub const LONGEST: usize = 50_000;
 /// Range of the lifetimes that a descriptor may request, in minutes.
 const LIFETIMES: std::ops::RangeInclusive<u16> = 30..=720;
-/// Prefix of the bytes that a descriptor's signature covers.
+/// Prefix of the signed bytes of a descriptor.
 const SIGNED_FOR: &[u8] = b"Tor onion service descriptor sig v3";
 const CERT: &str = "ED25519 CERT";
 const MESSAGE: &str = "MESSAGE";
@@ -23,7 +23,7 @@ const MESSAGE: &str = "MESSAGE";
 /// The reason why a descriptor is rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HsDescError {
-    /// The descriptor has this many bytes, more than [`LONGEST`].
+    /// The descriptor is longer than [`LONGEST`]. Contains its length in bytes.
     TooLong(usize),
     /// The descriptor's format is invalid. Contains the name of the invalid part.
     Malformed(&'static str),
@@ -71,12 +71,13 @@ pub struct HsDescOuter {
     pub cert: Vec<u8>,
     /// The content, encrypted for clients.
     pub encrypted: Vec<u8>,
-    /// The signature over the whole descriptor before it.
+    /// The signature over the part of the descriptor that precedes it.
     pub signature: [u8; 64],
 }
 
 impl HsDescOuter {
-    /// Parses a descriptor, and verifies as much as a directory can, at the time `unix_now`.
+    /// Parses a descriptor, and verifies the parts that a directory can read, at the time
+    /// `unix_now`.
     ///
     /// # Errors
     /// Returns an [`HsDescError`] if the descriptor is too long, malformed, expired or wrongly
@@ -110,7 +111,7 @@ impl HsDescOuter {
         })
     }
 
-    /// Returns the descriptor's text, in the format of standard services.
+    /// Returns the descriptor's text, in the format that C tor's services use.
     #[must_use]
     pub fn text(&self) -> String {
         let mut text = String::with_capacity(self.encrypted.len() * 3 / 2 + 1000);
@@ -144,7 +145,7 @@ fn decoded<const N: usize>(text: &str) -> Option<[u8; N]> {
     (length == N).then_some(bytes)
 }
 
-/// Returns the signer and the subject of the certificate, if it is valid.
+/// Returns the signer and the certified key of the certificate, if the certificate is valid.
 fn certified(cert: &[u8], unix_now: u64) -> Result<([u8; 32], [u8; 32]), HsDescError> {
     let bad = HsDescError::Malformed("its certificate");
     let cert = Ed25519Cert::decode(cert).map_err(|_| bad)?;
@@ -249,7 +250,8 @@ mod tests {
 
     use super::*;
 
-    /// Of a stock tor 0.4.9.11's service, and the time at which it was published.
+    /// A descriptor published by an onion service of an unmodified tor 0.4.9.11, and the time at
+    /// which it was published.
     const STOCK: &str = include_str!("../../testdata/hs-descriptor.txt");
     const THEN: u64 = 1_795_541_696;
 

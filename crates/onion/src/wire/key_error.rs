@@ -5,9 +5,9 @@ use std::fmt;
 /// The reason why keys cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum KeyError {
-    /// This file is missing, but other key files exist.
+    /// The key file with this name is missing, but other key files exist.
     Missing(&'static str),
-    /// This file is invalid. Contains the file's name and the error.
+    /// A key file is invalid. Contains the file's name and the error.
     Bad(&'static str, &'static str),
     /// A key or a certificate could not be made.
     Making(String),

@@ -1,8 +1,9 @@
 //! The long-term keys of a relay, in C tor's files, and the certificates made with them.
 //!
 //! An RSA identity (1024 bits by definition) and an Ed25519 master identity belong together
-//! permanently: authorities pin the pair. The master key certifies a signing key that is valid for
-//! a month. The signing key certifies keys that change more often (cert-spec).
+//! permanently: authorities remember the pair, and reject other combinations. The master key
+//! certifies a signing key that is valid for a month. The signing key certifies keys that change
+//! more often (cert-spec).
 
 use std::fmt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -26,7 +27,8 @@ use super::x509::{self, Draft};
 use crate::draw::below;
 
 const HOUR: u64 = 3600;
-/// Lifetimes in seconds of a signing key, and of a link's certificates (C tor's values).
+/// Lifetimes in seconds of a signing key (`SIGNING_SECONDS`), and of a link's certificates (C
+/// tor's values).
 const SIGNING_SECONDS: u64 = 30 * 24 * HOUR;
 const LINK_SECONDS: u64 = 2 * 24 * HOUR;
 /// Remaining lifetime in seconds below which a signing key is replaced.
@@ -54,7 +56,7 @@ const SIGNING_CERT: &str = "ed25519_signing_cert";
 /// The names of all files that [`RelayKeys::from_files`] reads.
 pub const FILES: [&str; 6] = [RSA_ID, TAP, NTOR, MASTER, SIGNING, SIGNING_CERT];
 
-/// The names of the files with onion keys: ntor first.
+/// The names of the files with onion keys. The first one is for ntor.
 pub const ONION_FILES: [&str; 2] = [NTOR, TAP];
 
 /// All long-term keys of a relay.
@@ -76,8 +78,8 @@ pub struct KeyFile {
     pub content: Vec<u8>,
 }
 
-/// The certificates and keys with which a relay proves its identity on its links. They belong to
-/// one TLS certificate.
+/// The certificates and keys with which a relay proves its identity on its links. All of them
+/// belong to one TLS certificate.
 pub struct Credentials {
     /// The relay's identity.
     pub identity: Identity,
@@ -101,7 +103,7 @@ impl RelayKeys {
     /// Generates all keys of a new relay.
     ///
     /// # Errors
-    /// Returns [`KeyError::Making`] if a library fails, which it does only for key sizes that are
+    /// Returns [`KeyError::Making`] if a library fails, which happens only for key sizes that are
     /// not used here.
     pub fn generate<R: CryptoRng>(rng: &mut R, unix_now: u64) -> Result<RelayKeys, KeyError> {
         let secret = StaticSecret::random_from_rng(&mut *rng);
@@ -168,8 +170,8 @@ impl RelayKeys {
     }
 
     /// Returns the certificates of a CERTS cell, each with its type: 2, 4 and 7 (tor-spec, "CERTS
-    /// cells"). For a responder they include type 5, for its TLS certificate. For an initiator they
-    /// include type 6, for the key that signs AUTHENTICATE.
+    /// cells"). For a responder they include type 5, which certifies its TLS certificate. For an
+    /// initiator they include type 6, which certifies the key that signs AUTHENTICATE.
     ///
     /// # Errors
     /// Returns [`KeyError::Making`] if a certificate cannot be made.
@@ -237,8 +239,8 @@ impl RelayKeys {
     }
 
     /// Makes the TLS certificate of a relay's links for `key` (PKCS#8 in DER). The certificate's
-    /// visible properties are those of C tor's, whose key has 2,048 bits. The key is an RSA key,
-    /// because C tor closes links to relays with other TLS keys (its issue 41226).
+    /// visible properties are the same as in C tor, where the key has 2,048 bits. The key is an
+    /// RSA key, because C tor closes links to relays with other TLS keys (C tor's issue 41226).
     ///
     /// # Errors
     /// Returns [`KeyError::Making`] if `key` is invalid, or the library cannot make a certificate.
@@ -295,7 +297,7 @@ impl RelayKeys {
     ///
     /// # Errors
     /// Returns an error with the name of the file that is missing or invalid. Keys that do not
-    /// match are invalid too.
+    /// match each other are invalid too.
     pub fn from_files(
         read: impl Fn(&'static str) -> Option<Vec<u8>>,
     ) -> Result<RelayKeys, KeyError> {
@@ -329,7 +331,7 @@ impl RelayKeys {
         &self.signing_cert
     }
 
-    /// Signs `SHA-256(prefix || text)` with the signing key.
+    /// Signs `SHA-256(prefix || text)` with the Ed25519 signing key.
     #[must_use]
     pub fn sign_digest(&self, prefix: &[u8], text: &[u8]) -> [u8; 64] {
         let digest = Sha256::new().chain_update(prefix).chain_update(text).finalize();
@@ -344,14 +346,14 @@ impl RelayKeys {
         self.identity.sign(&Sha1::digest(text)).map_err(making)
     }
 
-    /// Signs `text` itself, and not a digest of it, with the signing key, as in an AUTHENTICATE
-    /// cell.
+    /// Signs `text` itself, and not a digest of `text`, with the signing key, as in an
+    /// AUTHENTICATE cell.
     #[must_use]
     pub fn sign(&self, text: &[u8]) -> [u8; 64] {
         self.signing.sign(text).to_bytes()
     }
 
-    /// Returns the signature of the TAP key over both identities of the relay (dir-spec,
+    /// Returns a signature over both identities of the relay, made with the TAP key (dir-spec,
     /// `onion-key-crosscert`).
     pub(crate) fn tap_cross_cert(&self) -> Result<Vec<u8>, KeyError> {
         let both = [&self.rsa_identity()[..], &self.ed_identity()].concat();
@@ -378,7 +380,7 @@ impl fmt::Debug for RelayKeys {
     }
 }
 
-/// The side of a link for which certificates are made.
+/// The side of a link for which certificates are made, responder or initiator.
 #[derive(Clone, Copy, Debug)]
 pub enum LinkSide<'a> {
     /// The TLS server, with its TLS certificate in DER.
@@ -433,8 +435,8 @@ fn new_signing<R: CryptoRng>(
     Ok((key, cert, until))
 }
 
-/// Makes a certificate of cert-spec. If `by` is given, the certificate contains this identity of
-/// its signer.
+/// Makes a certificate in the format of cert-spec. If `by` is given, the certificate contains
+/// `by`, the identity of the signer.
 pub(super) fn certificate(
     kind: CertType,
     certified: CertifiedKey,
@@ -519,7 +521,8 @@ fn from_ntor(content: &[u8]) -> Result<StaticKeypair, KeyError> {
     Ok(StaticKeypair { secret, public: own })
 }
 
-/// Encodes a file in C tor's tagged format: `== type: tag ==` in 32 bytes, then the content.
+/// Encodes a file in C tor's tagged format: the line `== type: tag ==`, padded to 32 bytes, then
+/// the content.
 pub(super) fn tagged(kind: &str, tag: &str, content: &[u8]) -> Vec<u8> {
     let mut file = format!("== {kind}: {tag} ==").into_bytes();
     file.resize(32, 0);
@@ -546,17 +549,17 @@ fn hostname<R: CryptoRng>(rng: &mut R, domain: &str) -> String {
     format!("www.{letters}.{domain}")
 }
 
-/// Returns a random lifetime in seconds for a TLS certificate: whole days, or a second less in half
-/// of all cases.
+/// Returns a random lifetime in seconds for a TLS certificate. It is a number of whole days, or
+/// one second less in half of all cases.
 fn lifetime<R: CryptoRng>(rng: &mut R) -> u64 {
     let [least, most] = TLS_SECONDS;
     let life = least + below(most - least, rng);
     life - life % DAY - below(2, rng)
 }
 
-/// Returns the validity of a certificate with a lifetime of `life` seconds: start and end, in
-/// seconds since 1970. It starts at the beginning of a random past day and has at least a day left,
-/// so that it does not reveal when the certificate was made.
+/// Returns the start and the end of a certificate's validity, in seconds since 1970; it lasts
+/// `life` seconds. The start is the beginning of a random past day, so that it does not reveal
+/// when the certificate was made. At least a day of the validity is left.
 fn span<R: CryptoRng>(rng: &mut R, now: u64, life: u64) -> [u64; 2] {
     let earliest = (now + 2 * DAY).saturating_sub(life).min(now);
     let from = earliest + below((now - earliest).max(1), rng);

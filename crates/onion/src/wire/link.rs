@@ -1,5 +1,5 @@
-//! The cells of a link's handshake: VERSIONS, CERTS, AUTH_CHALLENGE, AUTHENTICATE and NETINFO, and
-//! their verification (tor-spec, "Negotiating and initializing channels").
+//! The cells of a link's handshake, and their verification. The cells are VERSIONS, CERTS,
+//! AUTH_CHALLENGE, AUTHENTICATE and NETINFO (tor-spec, "Negotiating and initializing channels").
 
 use std::fmt;
 use std::net::IpAddr;
@@ -25,12 +25,12 @@ const AUTH_TYPE: u16 = 3;
 /// Prefix of an AUTHENTICATE cell's content.
 const AUTH_MAGIC: &[u8; 8] = b"AUTH0003";
 /// Length in bytes of the signed part of an AUTHENTICATE cell (`AUTH_BODY`), and of the random
-/// bytes at its end.
+/// bytes at the end of that part.
 const AUTH_BODY: usize = 288;
 const AUTH_RANDOM: usize = 24;
 
-/// Parses a VERSIONS cell. Returns the highest version of `ours` that the other end supports too;
-/// `None` if there is none.
+/// Parses a VERSIONS cell. Returns the highest link protocol version in `ours` that the other end
+/// supports too; `None` if there is none.
 pub fn read_versions(body: &[u8], ours: &[u16]) -> Option<u16> {
     let versions = Versions::decode_from_reader(&mut Reader::from_slice(body)).ok()?;
     versions.best_shared_link_protocol(ours)
@@ -45,8 +45,8 @@ pub fn put_versions(versions: &[u16]) -> Vec<u8> {
 /// it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Extensions {
-    /// Cells have numbers and TLS records have one size, so that records can be decrypted out of
-    /// order (`docs/spec/unordered-links.md`).
+    /// Cells have numbers and all TLS records have the same size, so that records can be decrypted
+    /// out of order (`docs/spec/unordered-links.md`).
     pub early: bool,
     /// The responder may announce its port for QUIC links (`docs/spec/quic-links.md`).
     pub beside: bool,
@@ -55,7 +55,8 @@ pub struct Extensions {
 }
 
 impl Extensions {
-    /// Bits of the first capability byte in a CAPABILITIES cell.
+    /// Bits of the first capability byte in a CAPABILITIES cell: the extensions that the sender
+    /// requests.
     const EARLY: u8 = 1;
     const BESIDE: u8 = 2;
     const LOSSY: u8 = 4;
@@ -76,7 +77,7 @@ impl Extensions {
     }
 }
 
-/// Returns the body of a CAPABILITIES cell: the number of capability bytes, and these bytes.
+/// Returns the body of a CAPABILITIES cell: the number of capability bytes, and then these bytes.
 pub fn put_capabilities(wanted: Extensions) -> [u8; 2] {
     let early = if wanted.early { Extensions::EARLY } else { 0 };
     let beside = if wanted.beside { Extensions::BESIDE } else { 0 };
@@ -85,7 +86,7 @@ pub fn put_capabilities(wanted: Extensions) -> [u8; 2] {
 }
 
 /// Parses a CAPABILITIES cell; unknown bits and bytes are ignored. Returns `None` if the cell has
-/// no capability byte, or fewer than its length field requires.
+/// no capability byte, or has fewer of them than its length field requires.
 pub fn read_capabilities(body: &[u8]) -> Option<Extensions> {
     let (length, rest) = body.split_first()?;
     let bits = *rest.get(..usize::from(*length))?.first()?;
@@ -97,7 +98,7 @@ pub fn read_capabilities(body: &[u8]) -> Option<Extensions> {
     })
 }
 
-/// A token that identifies a TLS link on the QUIC link parallel to it.
+/// A token with which a QUIC link names the TLS link parallel to it.
 pub type TlsLinkToken = [u8; 16];
 
 /// Returns the body of a QUIC cell: the UDP port for QUIC links, and the token of the TLS link that
@@ -116,9 +117,9 @@ pub fn read_quic(body: &[u8]) -> Option<(u16, TlsLinkToken)> {
     Some((port, *rest.first_chunk()?))
 }
 
-/// Returns the body of a BESIDE cell: the number of the QUIC link among those parallel to the TLS
-/// link with this token. A token of zeros means no TLS link. The answer repeats the number, or
-/// contains 0.
+/// Returns the body of a BESIDE cell: the number of the QUIC link among all QUIC links that are
+/// parallel to the TLS link with this token. A token of zeros means that there is no TLS link. The
+/// answer repeats the number, or contains 0.
 pub fn put_beside(number: u32, token: &TlsLinkToken) -> [u8; 20] {
     let mut body = [0; 20];
     body[..4].copy_from_slice(&number.to_be_bytes());
@@ -132,15 +133,15 @@ pub fn read_beside(body: &[u8]) -> Option<(u32, TlsLinkToken)> {
     Some((u32::from_be_bytes(*number), *rest.first_chunk()?))
 }
 
-/// Length in bytes of one entry of a list of counts: a circuit ID and a number of cells.
+/// Length in bytes of one entry in a list of cell counts: a circuit ID and a number of cells.
 const COUNT: usize = 8;
-/// Maximum number of counts in a fixed-length cell.
+/// Maximum number of cell counts in a fixed-length cell.
 pub const COUNTS_IN_CELL: usize = BODY / COUNT;
 
-/// A circuit ID, and the number of the circuit's cells that arrived.
+/// A circuit ID, and the number of cells of that circuit that arrived.
 pub type CellCount = (u32, u32);
 
-/// Appends `counts` to `out`, 8 bytes for each.
+/// Appends the cell counts `counts` to `out`, 8 bytes for each.
 pub fn put_counts(out: &mut Vec<u8>, counts: impl Iterator<Item = CellCount>) {
     for (circuit, count) in counts {
         out.extend_from_slice(&circuit.to_be_bytes());
@@ -148,15 +149,15 @@ pub fn put_counts(out: &mut Vec<u8>, counts: impl Iterator<Item = CellCount>) {
     }
 }
 
-/// Parses the counts in `bytes`, up to the first with circuit ID 0.
+/// Parses the cell counts in `bytes`. Stops at the first entry with circuit ID 0.
 pub fn read_counts(bytes: &[u8]) -> impl Iterator<Item = CellCount> {
     let word = |bytes: &[u8]| bytes.iter().fold(0, |word, byte| word << 8 | u32::from(*byte));
     let pairs = bytes.chunks_exact(COUNT).map(move |pair| (word(&pair[..4]), word(&pair[4..])));
     pairs.take_while(|(circuit, _)| *circuit != 0)
 }
 
-/// Returns the body of a MOVE cell: the number of a QUIC link, whether the list ends with this
-/// cell, and the counts. Each count is the number of cells of one circuit that arrived on that
+/// Returns the body of a MOVE cell: the number of a QUIC link, whether this cell is the last of
+/// the list, and the counts. Each count is the number of cells of one circuit that arrived on that
 /// link.
 pub fn put_move(number: u32, ends: bool, counts: &[CellCount]) -> Vec<u8> {
     let mut body = number.to_be_bytes().to_vec();
@@ -165,8 +166,8 @@ pub fn put_move(number: u32, ends: bool, counts: &[CellCount]) -> Vec<u8> {
     body
 }
 
-/// Parses a MOVE cell. Returns the number of the QUIC link, whether the list ends with this cell,
-/// and the counts; `None` if the cell is malformed.
+/// Parses a MOVE cell. Returns the number of the QUIC link, whether this cell is the last of the
+/// list, and the cell counts. Returns `None` if the cell is malformed.
 pub fn read_move(body: &[u8]) -> Option<(u32, bool, Vec<CellCount>)> {
     let (number, rest) = body.split_first_chunk()?;
     let (&ends, pairs) = rest.split_first()?;
@@ -184,8 +185,8 @@ pub struct Identity {
     pub ed25519: [u8; 32],
 }
 
-/// An RSA identity key of 1,024 bits with exponent 65,537, in DER (PKCS#1). Comparing the bytes
-/// compares the moduli, as the choice of circuit IDs in link protocol 3 requires.
+/// An RSA identity key of 1,024 bits with exponent 65,537, in DER (PKCS#1). Link protocol 3
+/// chooses circuit IDs by comparing moduli; comparing these bytes gives the same result.
 pub type RsaKey = [u8; 140];
 
 /// The contents of a CERTS cell, after verification.
@@ -226,7 +227,8 @@ impl fmt::Display for BadCerts {
     }
 }
 
-/// Returns the body of a CERTS cell with these certificates by type.
+/// Returns the body of a CERTS cell with these certificates. Each certificate is given with its
+/// type.
 pub fn put_certs(certs: &[(u8, Vec<u8>)]) -> Vec<u8> {
     let mut body = vec![certs.len() as u8];
     for (kind, cert) in certs {
@@ -276,11 +278,11 @@ fn distinct(body: &[u8]) -> Result<Certs, BadCerts> {
     Certs::decode_from_reader(&mut Reader::from_slice(body)).map_err(|_| BadCerts::Malformed)
 }
 
-/// The signer and the subject of an Ed25519 certificate.
+/// The signer of an Ed25519 certificate, and the key that it certifies.
 type Signed = ([u8; 32], [u8; 32]);
 
-/// Verifies the Ed25519 certificate of type `kind`, if present, and returns its signer and
-/// subject. If `signer` is given, it must have signed the certificate.
+/// Verifies the Ed25519 certificate of type `kind`, if present, and returns its signer and the
+/// certified key. If `signer` is given, that key must have signed the certificate.
 fn edwards(
     certs: &Certs,
     kind: CertType,
@@ -307,8 +309,8 @@ fn edwards(
     Ok(Some((signer, subject)))
 }
 
-/// Returns the RSA identity key. It must have signed a certificate for the Ed25519 identity
-/// `identity`.
+/// Returns the RSA identity key, after checking that this key signed a certificate for the Ed25519
+/// identity `identity`.
 fn rsa_identity(
     certs: &Certs,
     identity: &[u8; 32],
@@ -344,7 +346,7 @@ pub fn read_challenge(body: &[u8]) -> Option<bool> {
     Some(challenge.methods().contains(&AUTH_TYPE))
 }
 
-/// Values that both sides of a link know, and over which an AUTHENTICATE cell is computed.
+/// Values that both ends of a link know. The AUTHENTICATE cell is computed from them.
 #[derive(Clone, Debug, Default)]
 pub struct Binding {
     /// SHA-256 of the RSA identity keys: the initiator's, then the responder's.
@@ -361,8 +363,8 @@ pub struct Binding {
     pub secret: [u8; 32],
 }
 
-/// Label for exporting the secret from the TLS session. The context is SHA-256 of the initiator's
-/// RSA identity key.
+/// Label for exporting the secret from the TLS session. The context of the export is the SHA-256
+/// of the initiator's RSA identity key.
 pub const EXPORT_LABEL: &[u8] = b"EXPORTER FOR TOR TLS CLIENT BINDING AUTH0003";
 
 impl Binding {
@@ -376,8 +378,8 @@ impl Binding {
         bytes
     }
 
-    /// Returns the body of the AUTHENTICATE cell, signed with `key`, which our certificate of type
-    /// 6 certifies.
+    /// Returns the body of the AUTHENTICATE cell, signed with `key`. Our certificate of type 6
+    /// certifies this key.
     pub fn sign(&self, key: &ed25519::Keypair, random: [u8; AUTH_RANDOM]) -> Vec<u8> {
         let mut signed = self.bytes();
         signed.extend(random);
@@ -406,9 +408,9 @@ impl Binding {
 pub struct Info {
     /// The sender's clock in seconds since 1970; `None` from clients.
     pub unix: Option<u64>,
-    /// The sender's view of our address.
+    /// Our address as the sender sees it.
     pub seen: Option<IpAddr>,
-    /// The addresses that the sender claims.
+    /// The addresses that the sender gives as its own.
     pub own: Vec<IpAddr>,
 }
 
@@ -433,7 +435,8 @@ pub fn put_netinfo(info: &Info) -> Vec<u8> {
     body
 }
 
-/// A neighbour's request in PADDING_NEGOTIATE (padding-spec, "Padding negotiation").
+/// A request of the relay or client at the other end of a link, in PADDING_NEGOTIATE
+/// (padding-spec, "Padding negotiation").
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Padding {
     /// No PADDING_NEGOTIATE cell was received.
@@ -441,7 +444,7 @@ pub enum Padding {
     Nothing,
     /// Do not send padding.
     Stop,
-    /// Send padding after an idle time between these two, in milliseconds.
+    /// Send padding after a random idle time between these two limits, in milliseconds.
     Start(u16, u16),
 }
 
@@ -457,7 +460,7 @@ pub fn read_padding(body: &[u8]) -> Option<Padding> {
     }
 }
 
-/// Returns the body of a PADDING_NEGOTIATE cell. [`Padding::Nothing`] requests the values of the
+/// Returns the body of a PADDING_NEGOTIATE cell. [`Padding::Nothing`] requests the limits in the
 /// consensus.
 pub fn put_padding(wanted: Padding) -> [u8; 6] {
     let (command, low, high) = match wanted {

@@ -1,5 +1,5 @@
-//! The content of lossy cells, and the first message of a stream over them
-//! (`docs/spec/lossy-circuits.md#streams`).
+//! The content of lossy cells, and the first message that each direction of a stream sends over
+//! them (`docs/spec/lossy-circuits.md#streams`).
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -10,29 +10,30 @@ use super::conflux::SetNonce;
 use super::message::{DATA, RelayCommand};
 use crate::crypto::lossy::ZEROS;
 
-/// Number of bytes of the length that precedes a segment in a cell.
+/// Size in bytes of the length field that precedes a segment in a cell.
 const LENGTH: usize = 2;
-/// Maximum bytes of a segment with its header.
+/// Maximum length in bytes of a segment, including its header.
 const SEGMENT: usize = BODY - ZEROS - LENGTH;
 /// Number of bytes of a TCP header without options (RFC 9293, section 3.1).
 const TCP_HEADER: usize = 20;
-/// Maximum segment size of UDP-OR's TCP, in bytes (RFC 9293, section 3.7.1): a segment has to fit
-/// into one lossy cell.
+/// Maximum segment size in bytes of TCP inside lossy cells, as in UDP-OR (RFC 9293, section
+/// 3.7.1): a segment has to fit into one lossy cell.
 pub const MSS: u16 = (SEGMENT - TCP_HEADER) as u16;
-/// Number of bytes before the data of a first message: command, length.
+/// Length in bytes of the header of a first message: command and length.
 pub const HEAD: usize = 3;
-/// Address for the checksum of segments, which carry no addresses inside a circuit.
+/// Address that is used to compute the checksum of segments, as segments carry no addresses inside
+/// a circuit.
 const NOWHERE: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
 
 /// Error for a first message that is longer than a relay message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooLong;
 
-/// Returns the body of a cell with `segment`, to be encrypted.
+/// Returns the body of a cell that contains `segment`. The caller encrypts it.
 ///
 /// # Panics
-/// If the segment with its header does not fit into a cell. Without options, up to [`MSS`] bytes of
-/// payload fit.
+/// If the segment with its header does not fit into a cell. Without options, up to [`MSS`] bytes
+/// of payload fit.
 #[must_use]
 pub fn put_segment(segment: &Segment) -> Body {
     let mut bytes = Vec::with_capacity(BODY);
@@ -44,8 +45,8 @@ pub fn put_segment(segment: &Segment) -> Body {
     body
 }
 
-/// Parses the segment in a decrypted cell. Returns `None` if there is none, or its ports are not
-/// the same stream ID.
+/// Parses the segment in a decrypted cell. Returns `None` if there is none, or if the segment's
+/// two ports are not both the same stream ID.
 #[must_use]
 pub fn read_segment(body: &Body) -> Option<Segment> {
     let (length, rest) = body[ZEROS..].split_first_chunk()?;
@@ -54,7 +55,7 @@ pub fn read_segment(body: &Body) -> Option<Segment> {
     (segment.source != 0 && segment.source == segment.destination).then_some(segment)
 }
 
-/// Returns the first message of a direction.
+/// Returns the first message that one direction of a stream sends.
 ///
 /// # Panics
 /// If `data` is longer than 65,535 bytes.
@@ -64,11 +65,11 @@ pub fn put_head(command: RelayCommand, data: &[u8]) -> Vec<u8> {
     [&[command.0][..], &length.to_be_bytes(), data].concat()
 }
 
-/// Parses the first message of a direction, whose bytes so far are `front` and then `back`. Returns
-/// `None` if it has not arrived completely.
+/// Parses the first message of one direction of a stream. The bytes received so far are `front`
+/// and then `back`. Returns `None` if the message has not arrived completely.
 ///
 /// # Errors
-/// [`TooLong`]
+/// Returns [`TooLong`] if the message is longer than a relay message.
 pub fn read_head(
     (front, back): (&[u8], &[u8]),
 ) -> Result<Option<(RelayCommand, Vec<u8>)>, TooLong> {
@@ -81,16 +82,16 @@ pub fn read_head(
     Ok(rest.get(..length).map(|data| (RelayCommand(command), data.to_vec())))
 }
 
-/// Maximum bytes of [`LossyLink::dealing`].
+/// Maximum length in bytes of the text [`LossyLink::dealing`].
 const DEALING: usize = 200;
 
-/// The data of LOSSY_LINK.
+/// The data of LOSSY_LINK, which makes a lossy circuit part of a set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LossyLink {
-    /// The nonce of the set.
+    /// The nonce of the set of circuits.
     pub nonce: SetNonce,
-    /// The scheduler and the length of runs that the client requests for the cells that it
-    /// receives, as in `round-robin 1p`.
+    /// The scheduler that the client requests for the cells that it receives, and the number of
+    /// consecutive cells on one circuit, as in `round-robin 1p`.
     pub dealing: String,
 }
 

@@ -1,6 +1,6 @@
 //! Directory documents as plain values: parsed, with verified signatures and checked times.
 //!
-//! Documents from peers are checked here before other modules read them; onion services'
+//! Documents from other computers are checked here before other modules read them. Onion services'
 //! descriptors are checked in [`hsdesc`](super::hsdesc). A consensus that is not verified stays
 //! inside [`Unproven`]. Only [`Unproven::prove`] and [`Unproven::prove_old`] return it.
 
@@ -46,8 +46,8 @@ pub struct Consensus {
 }
 
 impl Consensus {
-    /// Returns whether the consensus is valid, or expired so recently that it may be used if there
-    /// is no valid one.
+    /// Returns whether the consensus is valid. An expired consensus counts as well for one day,
+    /// because it may be used if there is no valid one.
     #[must_use]
     pub fn is_reasonably_live(&self, unix_now: u64) -> bool {
         unix_now <= self.valid_until.saturating_add(REASONABLY_LIVE)
@@ -73,7 +73,7 @@ pub struct RelayStatus {
     pub speaks: Speaks,
 }
 
-/// The flags of a relay that affect our behaviour.
+/// The flags of a relay that this software uses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[allow(clippy::struct_excessive_bools, reason = "dir-spec has them so")]
 pub struct Flags {
@@ -81,7 +81,7 @@ pub struct Flags {
     pub authority: bool,
     /// Whether the relay is a bad exit, which is never used as an exit.
     pub bad_exit: bool,
-    /// Whether the relay exits to some of the usual ports.
+    /// Whether the relay is an exit to some of the usual ports.
     pub exit: bool,
     /// Whether the relay is fast enough for general circuits.
     pub fast: bool,
@@ -95,7 +95,7 @@ pub struct Flags {
     pub v2dir: bool,
 }
 
-/// Subprotocols of a relay that change which features we may use.
+/// Subprotocols that a relay supports and that decide which features may be used with it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Speaks {
     /// ntor-v3 handshakes (`Relay=4`).
@@ -104,16 +104,17 @@ pub struct Speaks {
     pub congestion_control: bool,
     /// Counter Galois Onion, and its negotiation (`Relay=5` and `Relay=6`).
     pub cgo: bool,
-    /// Sets of the designs before proposal 329 (version 1 of this project's protocol,
-    /// `Anabranch=1`).
+    /// The relay can link sets of circuits of the designs before proposal 329 (version 1 of this
+    /// project's protocol, `Anabranch=1`).
     pub ancestors: bool,
-    /// This project's resilient sets, whose legs may fail (`Anabranch=2`).
+    /// The relay can link this project's resilient sets, which continue when a circuit fails
+    /// (`Anabranch=2`).
     pub resilient: bool,
-    /// This project's sets whose legs join at a middle hop (`Anabranch=3`).
+    /// The relay can link this project's sets whose circuits join at a middle hop (`Anabranch=3`).
     pub merged: bool,
-    /// This project's lossy circuits (`Anabranch=4`).
+    /// The relay supports this project's lossy circuits (`Anabranch=4`).
     pub lossy: bool,
-    /// Sets of proposal 329, Conflux (`Conflux=1`).
+    /// The relay can link sets of circuits of proposal 329, Conflux (`Conflux=1`).
     pub conflux: bool,
 }
 
@@ -133,7 +134,7 @@ pub struct Microdesc {
     ports: Ports,
 }
 
-/// The ports that an exit permits.
+/// The ports that an exit permits over IPv4, and the ports that it permits over IPv6.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Ports {
     ipv4: PortPolicy,
@@ -148,8 +149,8 @@ impl Ports {
 }
 
 impl Microdesc {
-    /// Returns whether the relay's policy permits (nearly) all destinations at `port`: over IPv6 if
-    /// `v6` is true, else over IPv4.
+    /// Returns whether the relay's policy permits streams to all or nearly all destinations at
+    /// `port`: over IPv6 if `v6` is true, else over IPv4.
     #[must_use]
     pub fn exits_to(&self, port: u16, v6: bool) -> bool {
         if v6 { &self.ports.ipv6 } else { &self.ports.ipv4 }.allows_port(port)
@@ -204,16 +205,17 @@ impl AuthorityCert {
 /// The reason why a document is rejected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DocumentError {
-    /// The document is longer than any valid one. Contains its length.
+    /// The document is longer than any valid document. Contains its length in bytes.
     TooLong(usize),
     /// The document's format is invalid, or the document is truncated. Contains the parser's
     /// message.
     Malformed(String),
     /// A signature in the document is wrong.
     BadSignature,
-    /// Too few known authorities signed the document. Contains how many did, and how many must.
+    /// Too few known authorities signed the document. Contains the number that signed it, and the
+    /// number required.
     TooFewSigners(usize, usize),
-    /// The document belongs to another relay or authority than requested.
+    /// The document belongs to a relay or an authority other than the requested one.
     Stranger,
     /// The document is not valid yet.
     TooEarly,
@@ -306,8 +308,8 @@ impl Unproven {
         Ok(Unproven { document: unchecked.dangerously_assume_timely() })
     }
 
-    /// Returns the claimed signers: for each the digests of the authority's identity key and of its
-    /// signing key.
+    /// Returns the claimed signers. Each is given by the digests of the authority's identity key
+    /// and of its signing key.
     #[must_use]
     pub fn signers(&self) -> Vec<([u8; 20], [u8; 20])> {
         let ids = self.document.signing_cert_ids();
@@ -334,8 +336,8 @@ impl Unproven {
         }
     }
 
-    /// Verifies the consensus as [`Unproven::prove`] does, however long ago it expired. A newer
-    /// consensus can be requested from the relays in an expired one.
+    /// Verifies the consensus as [`Unproven::prove`] does, but accepts it however long ago it
+    /// expired. The relays in an expired consensus can still serve a newer one.
     ///
     /// # Errors
     /// Returns a [`DocumentError`] for the same reasons as [`Unproven::prove`], except for expiry.
@@ -359,8 +361,8 @@ impl Unproven {
         Ok(plain(&document.dangerously_assume_wellsigned()))
     }
 
-    /// Returns how many of the authorities with certificates in `certs` the consensus names as
-    /// signers.
+    /// Returns the number of authorities that have certificates in `certs` and that the consensus
+    /// names as signers.
     fn signed_by(&self, certs: &[AuthCert]) -> usize {
         let claimed = self.signers();
         let has = |cert: &&AuthCert| {
@@ -628,7 +630,7 @@ mod tests {
         microdesc: String,
     }
 
-    /// Five authorities that list one relay.
+    /// Five authorities that list a single relay.
     fn world() -> World {
         static AUTHORITIES: OnceLock<Vec<Authority>> = OnceLock::new();
         let authorities = AUTHORITIES.get_or_init(|| five("world"));
@@ -654,7 +656,7 @@ mod tests {
             self.authorities.iter().map(Authority::identity).collect()
         }
 
-        /// The consensus, signed by these authorities.
+        /// Returns the consensus, signed by the authorities with the indices `by`.
         fn signed(&self, by: &[usize]) -> String {
             let signatures = by.iter().map(|&n| self.authorities[n].signature(&self.unsigned));
             self.unsigned.clone() + &signatures.collect::<String>()

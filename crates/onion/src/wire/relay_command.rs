@@ -1,5 +1,5 @@
-//! The commands of relay messages, each in one line: tor-spec, "Relay cells"; rend-spec-v3;
-//! proposals 324 and 329; and this project's (`docs/spec/numbers.md`).
+//! The commands of relay messages, one on each line. They are defined by tor-spec, "Relay cells";
+//! rend-spec-v3; proposals 324 and 329; and this project (`docs/spec/numbers.md`).
 
 /// The command of a relay message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -8,21 +8,23 @@ pub struct RelayCommand(pub u8);
 /// The part of the protocol that handles a relay command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RelayKind {
-    /// A stream. In tagged cells, messages of this kind have a stream ID.
+    /// A stream. In cells with a tag (proposal 359), messages for a stream have a stream ID.
     Stream,
     /// The circuit itself.
     Circuit,
-    /// A set of circuits (proposal 329, and this project's designs).
+    /// A set of circuits that carry the same streams (proposal 329, and this project's designs).
     Conflux,
     /// An onion service, its introduction points and its rendezvous points.
     Service,
     /// A set of lossy circuits (`docs/spec/lossy-circuits.md`).
     Lossy,
-    /// None: the command is not known here. A relay ignores it, as it may be of a later design.
+    /// No part: the command is unknown. A relay ignores it, because a later version of the
+    /// protocol may define it.
     Unknown,
 }
 
-/// Defines the commands of each kind: their constants, their kinds, and the list of all.
+/// Defines the commands for each part of the protocol: their constants, their kinds
+/// ([`RelayKind`]), and the list of all commands.
 macro_rules! relay_commands {
     ($($kind:ident { $($(#[$doc:meta])* $name:ident = $number:literal,)* })*) => {
         #[allow(missing_docs)]
@@ -75,14 +77,16 @@ relay_commands! {
         ANCESTOR_LINK = 160,
         ANCESTOR_LINKED = 161,
         ANCESTOR_LINKED_ACK = 162,
-        /// In this project's resilient sets: sets how the following messages on a leg are numbered.
-        /// `docs/spec/resilient-legs.md` defines the commands from 163 to 166.
+        /// In this project's resilient sets of circuits: determines how the following messages on
+        /// a circuit are numbered. `docs/spec/resilient-legs.md` defines the commands from 163 to
+        /// 166.
         RESILIENT_SWITCH = 163,
-        /// In resilient sets: acknowledges messages by the number received on a leg.
+        /// In resilient sets of circuits: acknowledges messages, by the number of messages
+        /// received on a circuit.
         RESILIENT_RECEIVED = 164,
-        /// In resilient sets: reports that the sender has closed a leg.
+        /// In resilient sets of circuits: reports that the sender has closed a circuit of the set.
         RESILIENT_GONE = 165,
-        /// In resilient sets: a request to send `RESILIENT_RECEIVED` at once.
+        /// In resilient sets of circuits: a request to send `RESILIENT_RECEIVED` at once.
         RESILIENT_PROBE = 166,
     }
     Service {
@@ -97,20 +101,21 @@ relay_commands! {
         INTRODUCE_ACK = 40,
     }
     Lossy {
-        /// On a lossy circuit: makes it a leg of a set (`docs/spec/lossy-circuits.md`).
+        /// On a lossy circuit: adds the circuit to a set (`docs/spec/lossy-circuits.md`).
         LOSSY_LINK = 167,
         /// The answer to `LOSSY_LINK`.
         LOSSY_LINKED = 168,
     }
 }
 
-/// Commands of proposal 339 (datagrams of UDP), which have a stream ID and are not known here.
+/// Commands of proposal 339 (UDP datagrams). They have a stream ID, but this software does not
+/// support them.
 const UDP: std::ops::RangeInclusive<u8> = 16..=18;
 
 impl RelayCommand {
     /// Returns whether messages with this command have a stream ID in tagged cells
-    /// ([`Format::V1`](super::message::Format::V1)). In that format there are no SENDMEs of
-    /// streams.
+    /// ([`Format::V1`](super::message::Format::V1)). In that format, SENDME messages never belong
+    /// to a stream.
     pub(crate) const fn has_stream(self) -> bool {
         let is_udp = *UDP.start() <= self.0 && self.0 <= *UDP.end();
         matches!(self.kind(), RelayKind::Stream) || is_udp

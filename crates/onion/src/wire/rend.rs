@@ -16,10 +16,10 @@ pub const COOKIE: usize = 20;
 pub const NONCE: usize = 20;
 /// The type of Ed25519 keys in ESTABLISH_INTRO and INTRODUCE1.
 const ED25519: u8 = 2;
-/// Prefix of the bytes that the signature of ESTABLISH_INTRO covers.
+/// Prefix of the signed bytes of ESTABLISH_INTRO.
 const SIGNED_FOR: &[u8] = b"Tor establish-intro cell v1";
-/// The type of the extension with a limit of INTRODUCE2 messages (`DOS_PARAMS`), and the types of
-/// its parameters.
+/// The type of the extension `DOS_PARAMS`, which limits INTRODUCE2 messages, and the types of its
+/// parameters.
 const DOS_PARAMS: u8 = 1;
 const DOS_RATE: u8 = 1;
 const DOS_BURST: u8 = 2;
@@ -108,8 +108,8 @@ fn read_limit(field: &[u8]) -> Option<IntroLimit> {
     Some(IntroLimit::new(rate, burst))
 }
 
-/// Returns the MAC of `message` with the key `nonce`: SHA3-256 over the key's length, the key and
-/// the message (rend-spec-v3 0.3).
+/// Returns the MAC of `message` with the key `nonce`: the SHA3-256 of the key's length, the key
+/// and the message (rend-spec-v3 0.3).
 fn authenticate(nonce: &[u8; NONCE], message: &[u8]) -> [u8; 32] {
     let length = (NONCE as u64).to_be_bytes();
     let hash = Sha3_256::new().chain_update(length).chain_update(nonce).chain_update(message);
@@ -153,14 +153,14 @@ pub fn read_rendezvous1(data: &[u8]) -> Option<(&[u8; COOKIE], &[u8])> {
 /// The result of INTRODUCE1 (rend-spec-v3 3.2.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IntroStatus {
-    /// The message was forwarded to the service.
+    /// The INTRODUCE1 message was forwarded to the service.
     Success,
     /// No service has an introduction point with this key at this relay, or the point's rate limit
     /// is exceeded.
     Unknown,
-    /// The message cannot be parsed.
+    /// The INTRODUCE1 message cannot be parsed.
     Malformed,
-    /// The message cannot be forwarded.
+    /// The INTRODUCE1 message cannot be forwarded.
     CannotRelay,
 }
 

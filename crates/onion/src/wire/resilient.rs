@@ -1,5 +1,5 @@
-//! Messages about this project's resilient sets, whose legs may fail
-//! (`docs/spec/resilient-legs.md`). The legs join at the exit or at a middle hop
+//! Messages about this project's resilient sets of circuits, which continue when a circuit (leg)
+//! fails (`docs/spec/resilient-legs.md`). The legs of a set join at the exit or at a middle hop
 //! (`docs/spec/middle-merge.md`).
 //!
 //! No message has a stream ID: they are addressed to the relay at which the legs join, or sent by
@@ -9,17 +9,18 @@
 use super::ancestors::DEALING;
 use super::conflux::SetNonce;
 
-/// The version of LINK and LINKED for sets that join at the exit.
+/// The version of LINK and LINKED for sets whose circuits join at the exit.
 pub const VERSION: u8 = 2;
-/// The version of LINK and LINKED for sets that join at a middle hop.
+/// The version of LINK and LINKED for sets whose circuits join at a middle hop.
 pub const MERGED: u8 = 3;
-/// Flag in LINK: a leg of the set was linked before, so the set must exist.
+/// Flag in LINK: a circuit was already linked to this set, so the relay must know the set.
 const RESUMES: u8 = 1;
-/// In SWITCH: numbers on the leg are consecutive from here on, and messages do not contain them.
+/// In SWITCH: numbers on this circuit are consecutive from here on, and messages do not contain
+/// them.
 const RUN: u8 = 0;
-/// In SWITCH: each message on the leg contains its number from here on.
+/// In SWITCH: each message on this circuit contains its number from here on.
 const SINGLY: u8 = 1;
-/// In RECEIVED: the message is sent unprompted.
+/// In RECEIVED: the message is sent without a request.
 const UNASKED: u8 = 0;
 /// In RECEIVED: the message answers PROBE.
 const ASKED: u8 = 1;
@@ -27,23 +28,24 @@ const ASKED: u8 = 1;
 /// The data of LINK and LINKED.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResilientLink {
-    /// Whether the legs join at a middle hop. If so, they carry whole cells.
+    /// Whether the circuits of the set join at a middle hop. If so, they carry whole cells.
     pub merged: bool,
-    /// Whether the set had a linked leg before. If so, a relay that does not know the set must not
-    /// create it.
+    /// Whether the set had a linked circuit before. If so, a relay that does not know the set must
+    /// not create it.
     pub resumes: bool,
-    /// The nonce of the set.
+    /// The nonce of the set of circuits.
     pub nonce: SetNonce,
-    /// The serial number of the leg in its set, which both ends use.
+    /// The serial number of the leg (circuit) in its set. Both ends use this number.
     pub serial: u32,
-    /// The scheduler and run length that the sender of this message requests for the data that it
-    /// receives, as in [`AncestorLink`](super::ancestors::AncestorLink).
+    /// The scheduler that the sender of this message requests for the data that it receives, and
+    /// the length of its runs of consecutive messages on one leg, as in
+    /// [`AncestorLink`](super::ancestors::AncestorLink).
     pub dealing: String,
 }
 
 impl ResilientLink {
-    /// Parses the data of LINK or LINKED. Returns `None` if the data is truncated, or has an
-    /// unknown version or flag. Further bytes are ignored.
+    /// Parses the data of LINK or LINKED. Returns `None` if the data is truncated, or if its
+    /// version or flag is unknown. Bytes after the known fields are ignored.
     #[must_use]
     pub fn read(data: &[u8]) -> Option<ResilientLink> {
         let (&[version, flags], rest) = data.split_first_chunk()?;
@@ -73,11 +75,11 @@ impl ResilientLink {
     }
 }
 
-/// The data of SWITCH: how the following messages on a leg are numbered.
+/// The data of SWITCH: how the following messages on a leg (circuit of a set) are numbered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LegSwitch {
-    /// Whether each message contains its number from now on. Otherwise numbers are consecutive, and
-    /// messages do not contain them.
+    /// Whether each message contains its number from now on. If false, numbers are consecutive,
+    /// and messages do not contain them.
     pub singly: bool,
     /// The low 32 bits of the next message's number.
     pub number: u32,
@@ -99,8 +101,8 @@ impl LegSwitch {
     }
 }
 
-/// The data of RECEIVED: the number of messages that were received on the leg which carries
-/// RECEIVED.
+/// The data of RECEIVED: the number of messages that were received on the same leg (circuit of a
+/// set) on which RECEIVED is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Received {
     /// Whether the message answers PROBE.
@@ -126,14 +128,14 @@ impl Received {
     }
 }
 
-/// Parses the data of GONE, and returns the leg's serial number. Returns `None` if the data is
-/// truncated.
+/// Parses the data of GONE, and returns the serial number of the closed leg. Returns `None` if the
+/// data is truncated.
 #[must_use]
 pub fn read_gone(data: &[u8]) -> Option<u32> {
     data.first_chunk().map(|serial| u32::from_be_bytes(*serial))
 }
 
-/// Returns the data of GONE.
+/// Returns the data of GONE, which reports the leg with the serial number `serial` as closed.
 #[must_use]
 pub const fn put_gone(serial: u32) -> [u8; 4] {
     serial.to_be_bytes()
@@ -158,7 +160,7 @@ mod tests {
         ResilientLink { merged: false, resumes: true, nonce, serial, dealing }
     }
 
-    /// As `docs/spec/resilient-legs.md#messages` has it, written out by hand.
+    /// Returns LINK as defined by `docs/spec/resilient-legs.md#messages`, written out by hand.
     fn bytes() -> Vec<u8> {
         let nonce: Vec<u8> = (0..32).collect();
         [&[2, 1][..], &nonce, &[1, 2, 3, 4], &[7], b"pull 1p"].concat()

@@ -1,9 +1,10 @@
-//! Tags of cells, which SENDMEs contain.
+//! Tags of cells, which SENDME messages contain.
 
 use subtle::ConstantTimeEq;
 
-/// The authentication tag of a cell for its receiver. A SENDME returns it to the cell's sender
-/// (proposals 289 and 359). It has 20 bytes, or 16 with Counter Galois Onion.
+/// The authentication tag that a cell has for its receiver. The receiver returns the tag to the
+/// cell's sender in a SENDME (proposals 289 and 359). It has 20 bytes, or 16 with Counter Galois
+/// Onion.
 #[derive(Clone, Copy, Debug)]
 pub struct Tag {
     bytes: [u8; 20],

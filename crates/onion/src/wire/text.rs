@@ -5,7 +5,7 @@ use digest::Digest;
 
 use super::crypto::Sha1;
 
-/// Prefix of the bytes that a descriptor's Ed25519 signature covers.
+/// Prefix of the bytes that are signed with Ed25519 in a descriptor.
 pub(crate) const SIGNATURE_PREFIX: &[u8] = b"Tor router descriptor signature v1";
 
 /// Appends `content` to `text` as a line.

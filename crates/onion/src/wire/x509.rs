@@ -1,4 +1,4 @@
-//! X.509 certificates, as far as Tor still uses them: the certificate with a relay's RSA identity
+//! X.509 certificates of the two types that Tor uses: the certificate of a relay's RSA identity
 //! key (tor-spec, "CERTS cells", type 2), and the certificate of the relay's TLS links. Both
 //! certificates have C tor's format.
 
@@ -92,7 +92,8 @@ pub(super) fn issuer(der: &[u8]) -> Option<String> {
     name.strip_prefix("CN=").map(str::to_owned)
 }
 
-/// Returns whether the DER certificate is signed by `key` itself, and is valid at `unix_now`.
+/// Returns whether a DER certificate is signed with the key that it certifies, `key`, and is valid
+/// at `unix_now`.
 pub(super) fn is_self_signed(der: &[u8], key: &PublicKey, unix_now: u64) -> bool {
     let Ok(certificate) = Certificate::from_der(der) else { return false };
     let validity = certificate.tbs_certificate.validity;
@@ -101,8 +102,8 @@ pub(super) fn is_self_signed(der: &[u8], key: &PublicKey, unix_now: u64) -> bool
     (from..=until).contains(&unix_now) && signed_by(&certificate, key).unwrap_or(false)
 }
 
-/// Returns whether `key` signed the certificate. Returns `None` if the signature has another format
-/// or algorithm than expected.
+/// Returns whether `key` signed the certificate. Returns `None` if the signature's format or
+/// algorithm is not the expected one.
 fn signed_by(certificate: &Certificate, key: &PublicKey) -> Option<bool> {
     let content = certificate.tbs_certificate.to_der().ok()?;
     let signature = Signature::try_from(certificate.signature.as_bytes()?).ok()?;

@@ -1,4 +1,4 @@
-//! Bytes that are queued in this program for a socket.
+//! Bytes that wait in this program until a socket accepts them.
 
 use std::io::{self, Write};
 use std::net::TcpStream;
@@ -9,7 +9,7 @@ use anabranch_multipath::Time;
 use crate::onion::is_passing;
 
 /// Time without progress after which a connection with queued bytes counts as stuck. Web servers
-/// use the same timeout.
+/// use the same time.
 const STUCK: Duration = Duration::from_secs(60);
 
 /// Bytes queued for a socket, in order.
@@ -19,8 +19,8 @@ pub(super) struct Backlog {
     start: usize,
     /// Total number of bytes that the socket has accepted.
     taken: u64,
-    /// Value of `taken` at the last check, and the time of the first check with the same value.
-    /// `None` before the first check.
+    /// Value of `taken` at the last check, and the time of the first check at which it had this
+    /// value. `None` before the first check.
     still: Option<(u64, Time)>,
 }
 
@@ -40,7 +40,8 @@ impl Backlog {
     }
 
     /// Returns whether the socket has accepted none of the queued bytes for [`STUCK`]. The time
-    /// counts from the first call without progress, so it should be called every few seconds.
+    /// counts from the first call without progress, so the caller should call this every few
+    /// seconds.
     pub(super) fn is_stuck(&mut self, now: Time) -> bool {
         let waits = !self.is_empty();
         let known = self.still.filter(|(then, _)| waits && *then == self.taken);
@@ -53,7 +54,7 @@ impl Backlog {
         self.len() == 0
     }
 
-    /// Writes as many bytes as the socket accepts.
+    /// Writes queued bytes, as many as the socket accepts.
     ///
     /// # Errors
     /// The socket reports an error.

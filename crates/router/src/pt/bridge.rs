@@ -1,4 +1,4 @@
-//! Bridge lines of our pluggable transport, and the file with a server's key.
+//! Bridge lines of our pluggable transport, and the file that stores a server's key.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -14,9 +14,9 @@ use crate::onion::store::{StoreError, replace};
 
 /// Name of our pluggable transport in bridge lines and torrc.
 pub const TRANSPORT: &str = "anabranch";
-/// Camouflage profile of a bridge line without `profile=`.
+/// Camouflage profile that is used if a bridge line has no `profile=`.
 pub const PROFILE: &str = "nosteg";
-/// Keys of the arguments in bridge lines of our transport.
+/// Keys that the arguments in bridge lines of our transport may have.
 const KEYS: [&str; 3] = ["key", "profile", "host"];
 
 /// A server of our transport, as a bridge line describes it to clients.
@@ -28,7 +28,7 @@ pub struct Bridge {
     pub key: BridgeKey,
     /// Camouflage profile of the server's connections.
     pub profile: Profile,
-    /// Host in HTTP requests, if the profile makes any. `None` to use the address.
+    /// Host name that HTTP requests contain, if the profile makes any. `None` to use the address.
     pub host: Option<String>,
 }
 
@@ -37,15 +37,15 @@ pub struct Bridge {
 pub enum BridgeFault {
     /// The line is malformed.
     Line(BridgeError),
-    /// The line has another transport, or none.
+    /// The line names another transport, or no transport.
     Transport(String),
-    /// The line has an unknown or duplicate key.
+    /// The line has an unknown key, or one key twice.
     Args(KeyFault),
     /// The key `key=` is missing.
     NoKey,
     /// The value of `key=` is not a bridge's public key.
     Key,
-    /// The line's profile does not exist.
+    /// The profile in the line does not exist.
     Profile(ProfileError),
     /// The value of `host=` is not a host name.
     Host(String),
@@ -76,13 +76,13 @@ impl fmt::Display for BridgeFault {
 
 impl std::error::Error for BridgeFault {}
 
-/// An unknown or duplicate key. It must not be ignored: a misspelt `profile` would silently select
-/// the profile that looks like random bytes.
+/// An unknown or duplicate key in a bridge line. It must not be ignored: a misspelt `profile`
+/// would silently select the profile that looks like random bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum KeyFault {
     /// An unknown key. The fields are the key, and the known keys.
     Unknown(String, &'static [&'static str]),
-    /// A key that is given twice.
+    /// A key that occurs twice.
     Twice(String),
 }
 
@@ -99,10 +99,10 @@ impl fmt::Display for KeyFault {
 
 impl std::error::Error for KeyFault {}
 
-/// Refuses keys that are not in `known`, and keys that are given twice.
+/// Refuses keys that are not in `known`, and keys that occur twice.
 ///
 /// # Errors
-/// [`KeyFault`]
+/// Returns a [`KeyFault`] for the first such key.
 pub(super) fn check_keys(args: &Args, known: &'static [&'static str]) -> Result<(), KeyFault> {
     for (place, (key, _)) in args.0.iter().enumerate() {
         if !known.contains(&&**key) {
@@ -119,7 +119,7 @@ impl Bridge {
     /// Creates a bridge from its address and the arguments of its bridge line.
     ///
     /// # Errors
-    /// [`BridgeFault`]
+    /// Returns a [`BridgeFault`] if an argument is invalid or missing.
     pub fn of(address: SocketAddr, args: &Args) -> Result<Bridge, BridgeFault> {
         check_keys(args, &KEYS).map_err(BridgeFault::Args)?;
         let key = args.get("key").ok_or(BridgeFault::NoKey)?;
@@ -147,7 +147,8 @@ impl Bridge {
     /// Parses a whole bridge line.
     ///
     /// # Errors
-    /// [`BridgeFault`]
+    /// Returns a [`BridgeFault`] if the line is malformed, or if it is not a line of our
+    /// transport.
     pub fn parse(line: &str) -> Result<Bridge, BridgeFault> {
         let line = BridgeLine::parse(line).map_err(BridgeFault::Line)?;
         match line.transport.as_deref() {
@@ -174,7 +175,8 @@ impl fmt::Display for Bridge {
     }
 }
 
-/// Reads the pictures in `folder` that can hide bytes. Also returns the number of other files.
+/// Reads the pictures in `folder` in which bytes can be hidden. Also returns the number of files
+/// that are not such pictures.
 ///
 /// # Errors
 /// The folder or a file cannot be read.
@@ -194,7 +196,7 @@ pub fn pictures(folder: &Path) -> Result<(Pictures, usize), StoreError> {
     Ok((pictures, refused))
 }
 
-/// Returns a message about `refused` files that are not usable pictures; `None` if there are none.
+/// Returns a message that `refused` files are not usable pictures; `None` if `refused` is 0.
 #[must_use]
 pub fn unusable_pictures(refused: usize) -> Option<String> {
     match refused {
@@ -206,8 +208,8 @@ pub fn unusable_pictures(refused: usize) -> Option<String> {
     }
 }
 
-/// Reads a file of connection shapes: sequences of message lengths and pauses that connections
-/// imitate (`docs/formats.md`).
+/// Reads a file of connection shapes. A shape is a sequence of message lengths and pauses that a
+/// connection imitates (`docs/formats.md`).
 ///
 /// # Errors
 /// The file cannot be read, or is malformed.

@@ -1,4 +1,4 @@
-//! Client of our pluggable transport. Each program that connects gets its own link to a bridge.
+//! Client of our pluggable transport. Each program that connects gets a separate link to a bridge.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -25,16 +25,16 @@ use super::wires::{WIRES, Wires};
 use super::{Ends, LISTENERS, PtEvent, Station, bind, carry, wall};
 use crate::onion::is_passing;
 
-/// Maximum number of programs at a time.
+/// Maximum number of connected programs at a time.
 const MOST: usize = 4096;
 /// Timeout for a bridge's answer, and for a program's SOCKS request.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Kind of a port at which programs connect.
+/// Type of a port at which programs connect.
 #[derive(Clone, Debug)]
 pub enum Entrance {
-    /// SOCKS5: the requested destination is the bridge's address. User name and password contain
-    /// the bridge's arguments.
+    /// SOCKS5: a program requests the bridge's address as its destination. User name and password
+    /// contain the bridge's arguments.
     Socks,
     /// All connections go to this bridge, without SOCKS.
     Bridge(Box<Bridge>),
@@ -47,11 +47,12 @@ pub struct ClientSettings {
     pub listen: Vec<(SocketAddr, Entrance)>,
     /// Scheduler that chooses the connection for each chunk of data.
     pub schedule: Spec,
-    /// Shapes: recorded sizes and times of connections, which some profiles imitate.
+    /// Shapes (recorded sizes and times of messages), which the connections of some profiles
+    /// imitate.
     pub shapes: Shapes,
 }
 
-/// State of a running client: programs, and the links that carry their data.
+/// State of a client of our transport: connected programs, and the links that carry their data.
 pub struct ClientStation {
     clock: Clock,
     poller: Poller,
@@ -60,7 +61,8 @@ pub struct ClientStation {
     listeners: Vec<(TcpListener, Entrance)>,
     spare: Spare,
     wires: Wires,
-    /// The program of each wire (a connection to a bridge), and the wire's identifier in the link.
+    /// The program of each wire (a TCP connection to a bridge), and the identifier that the wire
+    /// has in the program's link.
     owners: BTreeMap<u64, (u64, ConnId)>,
     asking: BTreeMap<u64, Asking>,
     links: BTreeMap<u64, Link>,
@@ -82,7 +84,7 @@ struct Link {
     core: Client<ChaCha20Rng>,
     bridge: SocketAddr,
     local: Option<Local>,
-    /// SOCKS dialogue that is to be answered once the link is open or has failed.
+    /// SOCKS dialogue that must be answered once the link is open or has failed.
     answer: Option<Dialogue>,
     up: bool,
     since: Time,
@@ -115,7 +117,7 @@ impl ClientStation {
     /// Creates a client that listens at the addresses in `settings`.
     ///
     /// # Errors
-    /// An address cannot be listened on (the error names it), or a system call fails.
+    /// An address cannot be listened on (the error contains the address), or a system call fails.
     pub fn new(settings: ClientSettings) -> io::Result<ClientStation> {
         let poller = Poller::new(1024)?;
         let mut listeners = Vec::new();
@@ -175,7 +177,7 @@ impl ClientStation {
         self.listeners.iter().map(|(listener, _)| listener.local_addr()).collect()
     }
 
-    /// Runs the client until a condition in `ends` is met. `watch` receives its events.
+    /// Runs the client until a condition in `ends` is met. Passes the client's events to `watch`.
     ///
     /// # Errors
     /// A system call fails.
@@ -210,7 +212,7 @@ impl ClientStation {
         }
     }
 
-    /// Opens the link of program `number` to `bridge`.
+    /// Opens the link of the program with the number `number` to `bridge`.
     fn open(
         &mut self,
         now: Time,
@@ -283,7 +285,7 @@ impl ClientStation {
         }
     }
 
-    /// Reads the SOCKS request of program `number`.
+    /// Reads the SOCKS request of the program with the number `number`.
     fn listen_to(&mut self, now: Time, number: u64, mut asking: Asking) {
         let (mut buffer, mut answer) = ([0; 4096], Vec::new());
         let count = match asking.socket.read(&mut buffer) {
@@ -401,8 +403,8 @@ impl ClientStation {
         None
     }
 
-    /// Removes the link of program `number`, which has ended for the reason `ending`. The program
-    /// receives the data that are queued, or its connection is reset.
+    /// Removes the link of the program with the number `number`. The link has ended for the reason
+    /// `ending`. The program receives the data that is still queued, or its connection is reset.
     fn over(&mut self, now: Time, number: u64, link: Link, ending: Ending) {
         for wire in link.wires.into_values() {
             self.owners.remove(&wire);
@@ -504,8 +506,10 @@ impl Link {
     }
 }
 
-/// Returns the bridge that a program requests by SOCKS. The error is the reason for refusing the
-/// request.
+/// Returns the bridge that a program requests by SOCKS.
+///
+/// # Errors
+/// The error is the reason for which the request is refused.
 fn bridge_of(request: &ProxyRequest, dialogue: &Dialogue) -> Result<Bridge, String> {
     let ProxyRequest::Connect { host, port } = request else {
         let why = "a program asked to resolve a name: this port only connects to bridges";
@@ -532,10 +536,10 @@ mod tests {
     use super::*;
     use crate::pt::SCHEDULE;
 
-    /// Longest wait of one turn of the loop.
+    /// Longest time for which one turn of the event loop waits.
     const TURN: Duration = Duration::from_millis(10);
 
-    /// A station for programs that name their bridge by SOCKS.
+    /// Returns a client for programs that name their bridge by SOCKS.
     fn station() -> ClientStation {
         let listen = vec![("127.0.0.1:0".parse().unwrap(), Entrance::Socks)];
         let settings = ClientSettings {
@@ -553,7 +557,8 @@ mod tests {
         station.work(now);
     }
 
-    /// A program's words that ask for a bridge, its key among them, or not.
+    /// Returns the bytes with which a program requests a bridge by SOCKS. `args` are the bridge's
+    /// arguments, with or without its key.
     fn request(bridge: SocketAddr, args: &str) -> Vec<u8> {
         let SocketAddr::V4(at) = bridge else { panic!("{bridge}") };
         let mut said = vec![5, 1, 2, 1, args.len() as u8];

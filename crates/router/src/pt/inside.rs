@@ -1,4 +1,5 @@
-//! Our pluggable transport on a thread of the program that uses it, without a process of its own.
+//! Our pluggable transport on a thread of the program that uses it, instead of in a separate
+//! process.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -14,13 +15,14 @@ use super::server::{ServerSettings, ServerStation};
 use super::{Ends, PtEvent, Shapes, Station, carry};
 use crate::onion::bridge_routes::Transports;
 
-/// A client or server of our transport on a thread, which ends when this is dropped.
+/// A client or server of our transport on a thread. The thread ends when this value is dropped.
 pub struct Inside {
     _thread: StationThread,
 }
 
 impl Inside {
-    /// Starts a client of our transport. `transports` receives its address and its messages.
+    /// Starts a client of our transport. The client's address and messages are stored in
+    /// `transports`.
     ///
     /// # Errors
     /// A system call fails.
@@ -41,7 +43,7 @@ impl Inside {
     /// line.
     ///
     /// # Errors
-    /// Those of [`ServerStation::new`].
+    /// The errors of [`ServerStation::new`].
     pub fn server(
         settings: ServerSettings,
         transports: Transports,
@@ -72,17 +74,17 @@ impl Inside {
     }
 }
 
-/// Thread of a client or server of our transport, which ends when this is dropped.
+/// Thread of a client or server of our transport. The thread ends when this value is dropped.
 pub(super) struct StationThread {
-    /// Socket whose closing ends the thread.
+    /// Socket that is closed in order to end the thread.
     stop: Option<UnixStream>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl StationThread {
-    /// Runs the station that `open` returns. `open` is called on the new thread, because a station
-    /// cannot move to another thread. `watch` receives the station's events, and `broken` the
-    /// error if it fails.
+    /// Runs the client or server that `open` returns. `open` is called on the new thread, because
+    /// a client or server cannot move to another thread. `watch` receives its events, and `broken`
+    /// receives the error if it fails.
     pub(super) fn start<S: Station, T: Send + 'static>(
         open: impl FnOnce() -> io::Result<(S, T)> + Send + 'static,
         mut watch: impl FnMut(PtEvent) + Send + 'static,

@@ -1,5 +1,5 @@
-//! Local connections, whose bytes links carry. At a client, they are connections of programs. At a
-//! server, they lead to a relay.
+//! Local connections, whose bytes links carry. At a client, they are connections from programs. At
+//! a server, they are connections to a relay or another server.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read};
@@ -16,22 +16,23 @@ use super::backlog::Backlog;
 use super::socket_watch::SocketWatch;
 use crate::onion::{connecting_from, is_passing};
 
-/// Smallest poller token of a local connection; the number of its link is added.
+/// Smallest poller token of a local connection. The number of the connection's link is added to
+/// it.
 pub(super) const LOCALS: u64 = 1 << 62;
-/// Number of bytes that are read at once, and maximum number of bytes that are queued for the
+/// Number of bytes that are read in one call, and maximum number of bytes that are queued for the
 /// program.
 const PIECE: usize = 64 << 10;
 
-/// A stream that a client has opened, and the source address of the first connection that carried
-/// the stream.
+/// A stream that a client of our transport has opened, and the source address of the first
+/// connection that carried the stream.
 #[derive(Debug)]
 pub struct Arrival {
     pub(super) socket: TcpStream,
     pub(super) from: Option<SocketAddr>,
 }
 
-/// Returns the two ends of a private TCP connection on this machine. With a pair of Unix sockets,
-/// the end of a stream and a reset would look the same.
+/// Returns the two ends of a private TCP connection on this machine. A pair of Unix sockets is not
+/// used, because the end of a stream and a reset would look the same there.
 pub(super) fn pair() -> io::Result<(TcpStream, TcpStream)> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
     let near = TcpStream::connect(listener.local_addr()?)?;
@@ -47,13 +48,13 @@ pub(super) fn pair() -> io::Result<(TcpStream, TcpStream)> {
     }
 }
 
-/// This side's end of a link, as the link's local connection uses it.
+/// This side's end of a link, as the local connection of the link uses it.
 pub(super) trait LinkEnd {
     /// Returns the number of bytes that the link accepts now.
     fn room(&self) -> usize;
     /// Writes `bytes` to the link. There must be room for all of them.
     fn write(&mut self, bytes: &[u8]);
-    /// Ends the outgoing stream of the link.
+    /// Ends the stream that this side sends on the link.
     fn finish(&mut self);
     /// Returns the next bytes from the other side; `None` if there are none now.
     fn read(&mut self, now: Time) -> Option<Vec<u8>>;
@@ -65,7 +66,8 @@ pub(super) trait LinkEnd {
 pub(super) struct Local {
     socket: TcpStream,
     connected: bool,
-    /// Dialogue with a relay's Extended ORPort; `None` without one, or once it is complete.
+    /// Dialogue with a relay's Extended ORPort. `None` if there is no such port, or once the
+    /// dialogue is complete.
     greeting: Option<ExtOrClient>,
     out: Backlog,
     /// Whether the socket may have input.
@@ -90,7 +92,7 @@ impl Local {
     }
 
     /// Opens a connection to the address `to`, from the local address `from` if one is given. The
-    /// connection begins with `greeting`, if there is one.
+    /// connection begins with the dialogue `greeting`, if there is one.
     ///
     /// # Errors
     /// A system call fails.
@@ -140,7 +142,7 @@ impl Local {
         Interest { read, write: !self.connected || !self.out.is_empty() }
     }
 
-    /// Queues `bytes` for the program, before any data of the link.
+    /// Queues `bytes` for the program. They are sent before any data of the link.
     pub(super) fn say(&mut self, bytes: &[u8]) {
         self.out.push(bytes);
     }
@@ -184,12 +186,13 @@ impl Local {
         Ok(self.out.is_empty())
     }
 
-    /// Returns whether the streams in both directions have ended.
+    /// Returns whether the streams in both directions of the connection have ended.
     pub(super) fn is_over(&self) -> bool {
         self.ended && self.shut && self.out.is_empty()
     }
 
-    /// Resets the connection. An orderly end would look as if all bytes had arrived.
+    /// Resets the connection. With an orderly end, the program would assume that all bytes had
+    /// arrived.
     pub(super) fn cut(self) {
         // If this fails, the connection ends in order.
         let _ = SockRef::from(&self.socket).set_linger(Some(Duration::ZERO));
@@ -215,8 +218,8 @@ impl Local {
         Ok(())
     }
 
-    /// Reads from the program, at most as much as `link` has room for. Returns whether any bytes
-    /// were read.
+    /// Reads from the program, up to the number of bytes for which `link` has room. Returns
+    /// whether any bytes were read.
     fn fill(&mut self, link: &mut dyn LinkEnd) -> io::Result<bool> {
         let room = link.room().min(PIECE);
         if !self.readable || self.ended || room == 0 {
@@ -266,7 +269,7 @@ impl Local {
     }
 }
 
-/// Local connections whose links have ended, while data are still queued for the program.
+/// Local connections whose links have ended, but for which data is still queued for the program.
 #[derive(Default)]
 pub(super) struct Leaving(BTreeMap<u64, Local>);
 
@@ -291,15 +294,15 @@ impl Leaving {
         self.0.is_empty()
     }
 
-    /// Services the connection of `link`, whose socket is ready.
+    /// Writes queued data to the local connection of `link`, whose socket is ready.
     pub(super) fn ready(&mut self, link: u64) {
         if self.0.get_mut(&link).is_some_and(|local| local.flush().unwrap_or(true)) {
             self.0.remove(&link);
         }
     }
 
-    /// Resets connections whose programs have stopped reading. Otherwise these connections would
-    /// stay open forever.
+    /// Resets connections whose programs no longer read. Otherwise these connections would stay
+    /// open forever.
     pub(super) fn sweep(&mut self, now: Time) {
         for (_, local) in self.0.extract_if(.., |_, local| local.out.is_stuck(now)) {
             local.cut();
@@ -319,7 +322,7 @@ mod tests {
 
     use super::*;
 
-    /// A link whose other end has ended, with room for so many bytes.
+    /// A link whose other side has ended its stream, with room for the given number of bytes.
     struct MuteLink {
         room: usize,
         finished: bool,

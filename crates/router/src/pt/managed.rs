@@ -1,5 +1,5 @@
-//! A transport that another program has started (Tor's pt-spec): reading its environment, and
-//! replying to that program, its parent.
+//! A transport that another program has started (Tor's pt-spec). This module reads the environment
+//! set by that program, its parent, and replies to it.
 
 use std::fmt;
 use std::fs::DirBuilder;
@@ -20,16 +20,16 @@ use super::server::{Onward, ServerSettings, ServerStation};
 use crate::crawl;
 use crate::onion::store::replace;
 
-/// Name of the file with a bridge's key, in the transport's state folder.
+/// Name of the file with a bridge's key. The file is in the transport's state folder.
 const KEY_FILE: &str = "anabranch-bridge.key";
 /// Name of the file with the bridge line for clients.
 const LINE_FILE: &str = "anabranch-bridgeline.txt";
 
-/// Options that a bridge's operator can set for our transport.
+/// Names of the options that a bridge's operator can set for our transport.
 const OPTIONS: [&str; 5] = ["profile", "site", "pictures", "covers", "shapes"];
 
-/// A station that the parent has requested. The flag is whether the station ends with its standard
-/// input.
+/// A client or server that the parent program has requested. The flag is true if it ends when its
+/// standard input ends.
 pub enum Managed {
     /// A client of our transport.
     Client(Box<ClientStation>, bool),
@@ -37,7 +37,7 @@ pub enum Managed {
     Server(Box<ServerStation>, bool),
 }
 
-/// Reason why no station was opened. The parent has already received it.
+/// Reason why no client or server was started. It has already been reported to the parent program.
 #[derive(Debug)]
 pub struct ManagedFailure(String);
 
@@ -49,10 +49,10 @@ impl fmt::Display for ManagedFailure {
 
 impl std::error::Error for ManagedFailure {}
 
-/// Limits of a bridge's links, with default values for a parent that sets none.
+/// Limits of a bridge's links. The default values apply if the parent program sets none.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Maximum number of bytes that all links queue, in both directions together.
+    /// Maximum number of bytes that are queued for all links and both directions together.
     pub memory: usize,
     /// Maximum number of links at a time.
     pub links: usize,
@@ -69,13 +69,14 @@ impl Default for Limits {
     }
 }
 
-/// Opens the station that the parent requests by pt-spec. `get` returns an environment variable.
-/// Replies to the parent are written to `out`. `at_client` is whether this command is for a client.
-/// A client uses `shapes`, and a server `limits`. The shapes of a server are among its options.
+/// Creates the client or server that the parent program requests by pt-spec. `get` returns an
+/// environment variable. Replies to the parent are written to `out`. `at_client` is true if this
+/// command is for a client. A client uses `shapes`, and a server uses `limits`. The shapes of a
+/// server are among its options.
 ///
 /// # Errors
 /// The environment is invalid, requests none of our transports or is for the other side, or the
-/// station cannot be opened.
+/// client or server cannot be created.
 pub fn managed(
     get: impl Fn(&str) -> Option<String>,
     (out, at_client): (&mut dyn Write, bool),
@@ -124,7 +125,7 @@ fn check_outbound(outbound: Outbound) -> Result<(), String> {
     Ok(())
 }
 
-/// Writes a line for the log of the parent's user.
+/// Writes a line for the log that the user of the parent program reads.
 ///
 /// # Errors
 /// The parent does not read the output.
@@ -205,7 +206,8 @@ fn server(
     })
 }
 
-/// Opens the server that the parent requests. `warnings` gets messages for the bridge's operator.
+/// Creates the server that the parent program requests. Messages for the bridge's operator are
+/// added to `warnings`.
 fn bridge(
     (wanted, method): (&pt::Server, &pt::ServerMethod),
     state: &Path,
@@ -235,11 +237,12 @@ fn bridge(
 }
 
 /// Creates the settings of a server from its operator's `options` (`profile`, `site`, `pictures`,
-/// `covers`, `shapes`). The server's key is in the folder `state`. Also returns a warning for the
-/// operator, if there is one.
+/// `covers`, `shapes`). The folder `state` contains the server's key. Also returns a warning for
+/// the operator, if there is one.
 ///
 /// # Errors
-/// An option is invalid, unknown or given twice, or a file cannot be read. The error is one line.
+/// An option is invalid, unknown or given twice, or a file cannot be read. The error text is a
+/// single line.
 pub fn server_settings(
     (listen, onward): (SocketAddr, Onward),
     options: &pt::Args,
@@ -268,8 +271,8 @@ pub fn server_settings(
     Ok((settings, unusable_pictures(refused)))
 }
 
-/// Returns the bridge line of `bridge` for clients. It has placeholders for the address and the
-/// fingerprint, which only the operator knows.
+/// Returns the bridge line of `bridge` for clients. The line has placeholders for the address and
+/// the fingerprint, because only the operator knows them.
 fn client_bridge_line(bridge: &Bridge) -> String {
     let address = match bridge.address.ip().is_unspecified() {
         true => format!("ADDRESS:{}", bridge.address.port()),
@@ -291,7 +294,7 @@ fn tell(out: &mut dyn Write, line: &Line) -> Result<(), ManagedFailure> {
     })
 }
 
-/// Reports `line` to the parent, and returns it as a failure.
+/// Reports `line` to the parent program, and returns it as a failure.
 fn refuse(out: &mut dyn Write, line: &Line) -> ManagedFailure {
     match tell(out, line) {
         Ok(()) => ManagedFailure(line.to_string()),

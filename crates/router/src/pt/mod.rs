@@ -1,12 +1,13 @@
 //! Our pluggable transport: sockets and a clock around the cores of [`anabranch_stego`]. Tor can
-//! start it (pt-spec), and it also runs on its own.
+//! start it (pt-spec), and it can also be started without Tor.
 //!
 //! * [`Bridge`]: parsed bridge lines. `managed`: the dialogue with the program that started us.
 //! * [`ClientStation`]: a link for each program that connects by SOCKS, or to a port for one
-//!   bridge.
-//! * [`ServerStation`]: the links of all clients, each connected to a relay or another server.
-//! * [`Plugin`]: an external program with transports, started and kept running; `inside`: our
-//!   transport on a thread; `stream`: streams for programs that use this library ([`dial`],
+//! bridge.
+//! * [`ServerStation`]: the links of all clients. Each link is connected to a relay or another
+//!   server.
+//! * [`Plugin`]: an external program with transports, which is started and kept running; `inside`:
+//!   our transport on a thread; `stream`: streams for programs that use this library ([`dial`],
 //!   [`listen`]).
 //! * `wires`: the connections that carry links. `local`: the connections that links carry.
 //!
@@ -56,13 +57,14 @@ pub use plugin::{Plugin, PluginFailure, PluginSettings, ServerPlugin};
 pub use server::{Onward, ServerSettings, ServerStation};
 pub use stream::{ListenSettings, Listener, Stream, dial, listen};
 
-/// Default scheduler of chunks of data: the connection with the most room takes the next chunk.
+/// Default scheduler for chunks of data. With it, the connection with the most room takes the next
+/// chunk.
 pub const SCHEDULE: &str = "pull";
-/// Poller tokens of files that exist only once, and of the first listener.
+/// Poller tokens of files that exist only once, and the token of the first listener.
 const STOP: u64 = 0;
 const PARENT: u64 = 1;
 const LISTENERS: u64 = 16;
-/// Interval of checks that no event triggers.
+/// Interval of periodic checks, which do not depend on events.
 const TICK: Duration = Duration::from_secs(1);
 
 /// Event of a client or server of our transport.
@@ -72,18 +74,18 @@ pub enum PtEvent {
     Up(Option<SocketAddr>),
     /// A link has ended. At a client, the first field is the bridge's address.
     Over(Option<SocketAddr>, Ending),
-    /// A connection was opened by a peer that is not a client of our transport.
+    /// A peer opened a connection and turned out not to be a client of our transport.
     Stranger,
-    /// A link could not be opened, or not be connected to its destination. The field is the
+    /// A link could not be opened, or could not be connected to its destination. The field is the
     /// reason.
     Trouble(String),
 }
 
-/// Conditions under which a run ends.
+/// Conditions under which a client or server stops running.
 pub struct Ends<'a, S> {
-    /// Socket that becomes readable when the program should end.
+    /// Socket that becomes readable when the client or server should stop.
     pub stop: &'a S,
-    /// Whether the end of standard input also ends the run.
+    /// Whether the client or server also stops at the end of standard input.
     pub with_input: bool,
 }
 
@@ -97,7 +99,7 @@ impl<S: AsFd> Ends<'_, S> {
         Ok(())
     }
 
-    /// Returns whether the event with the poller token `token` ends the run.
+    /// Returns whether an event with the poller token `token` is a reason to stop.
     fn is_told(&self, token: u64) -> bool {
         match token {
             STOP => true,
@@ -118,23 +120,23 @@ trait Station {
 
     fn poller(&mut self) -> &mut Poller;
 
-    /// Returns the time at which [`Station::work`] is to be called if there is no event before.
+    /// Returns the time at which [`Station::work`] must be called if there is no event before.
     fn next_timeout(&self) -> Option<Time>;
 
-    /// Services the file of the event `ready`.
+    /// Handles the event `ready` of a file.
     fn take(&mut self, now: Time, ready: Ready);
 
-    /// Runs checks that no event triggers. It is called each [`TICK`].
+    /// Runs periodic checks, which do not depend on events. It is called once in each [`TICK`].
     fn sweep(&mut self, now: Time);
 
-    /// Executes the core's outputs and moves bytes, until nothing is left to do for now.
+    /// Executes the core's outputs and moves bytes, until nothing more can be done for now.
     fn work(&mut self, now: Time);
 
     /// Returns the events since the last call.
     fn events(&mut self) -> Vec<PtEvent>;
 }
 
-/// Runs `station` until a condition in `ends` is met. `watch` receives the station's events.
+/// Runs `station` until a condition in `ends` is met. Passes the station's events to `watch`.
 ///
 /// # Errors
 /// A system call fails.
@@ -146,8 +148,8 @@ fn carry<S: AsFd>(
     carry_while(station, ends, watch, |_| true)
 }
 
-/// Runs `station` as [`carry`] does, but only while `goes_on` returns true. `goes_on` is called at
-/// least each [`TICK`].
+/// Runs `station` as [`carry`] does, but stops when `goes_on` returns false. `goes_on` is called
+/// at least once in each [`TICK`].
 fn carry_while<S: AsFd, T: Station>(
     station: &mut T,
     ends: &Ends<'_, S>,
@@ -180,9 +182,9 @@ fn carry_while<S: AsFd, T: Station>(
     }
 }
 
-/// Returns the time at which a station's clock started, in seconds since 1970. It is computed from
-/// the machine's current time each time, because that may have been set since, and the station's
-/// own clock stops during sleep.
+/// Returns the time at which a station's clock started, in seconds since 1970. It is computed
+/// again in each call from the machine's present time. The machine's time may have been changed
+/// since the last call, and the station's clock stops while the machine sleeps.
 fn wall(clock: Clock) -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     now.saturating_sub(clock.now().since(Time::ZERO)).as_secs()

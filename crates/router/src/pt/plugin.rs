@@ -22,17 +22,18 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::onion::bridge_routes::Transports;
 
-/// Prefix of the specification's environment variables.
+/// Prefix of the environment variables in Tor's specification of pluggable transports (pt-spec).
 const PREFIX: &str = "TOR_PT_";
-/// Subfolder of our data folder for the program's state, which has the same name in C tor.
+/// Subfolder of our data folder for the state of the program with transports. C tor uses the same
+/// name.
 const STATE: &str = "pt_state";
-/// Timeout for the program to report its transports.
+/// Maximum time that the program may take to report its transports.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Time for the program to end after its standard input is closed.
+/// Time that the program has to end after its standard input is closed.
 const PARTING: Duration = Duration::from_secs(2);
-/// Time for the program to end after SIGTERM.
+/// Time that the program has to end after SIGTERM.
 const TERM: Duration = Duration::from_secs(1);
-/// Maximum number of lines of the program's standard error that are forwarded per run.
+/// Maximum number of lines of standard error that are forwarded each time the program runs.
 const LINES: usize = 10;
 /// Maximum number of bytes of a forwarded line.
 const LONGEST: usize = 500;
@@ -40,21 +41,22 @@ const LONGEST: usize = 500;
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 /// Maximum pause before a restart.
 const LAST_PAUSE: Duration = Duration::from_secs(60);
-/// Length of a run after which the pause is [`FIRST_PAUSE`] again.
+/// If the program runs for this time before it ends, the pause before the restart is
+/// [`FIRST_PAUSE`] again.
 const LONG_RUN: Duration = Duration::from_secs(60);
 const LOOK: Duration = Duration::from_secs(1);
 const STOP: u64 = 0;
 const OUTPUT: u64 = 1;
 const ERRORS: u64 = 2;
 
-/// Settings of a program with transports.
+/// Settings of an external program with transports.
 #[derive(Clone, Debug)]
 pub struct PluginSettings {
     /// Path of the program, and its arguments.
     pub program: Vec<String>,
     /// Names of the transports to start.
     pub transports: Vec<String>,
-    /// Our data folder, in which the program may write to a subfolder.
+    /// Our data folder. The program may write to a subfolder of it.
     pub data: PathBuf,
     /// Further settings for the program of a bridge; `None` at a client.
     pub server: Option<ServerPlugin>,
@@ -67,7 +69,7 @@ pub struct ServerPlugin {
     pub listen: Vec<(String, SocketAddr)>,
     /// The operator's options for transports, by the transport's name.
     pub options: Vec<(String, Args)>,
-    /// Address of the relay's Extended ORPort, and path of the file with the port's cookie.
+    /// Address of the relay's Extended ORPort, and path of the file with the cookie for this port.
     pub extended: (SocketAddr, PathBuf),
     /// Address of the relay's ORPort for plain connections.
     pub relay: SocketAddr,
@@ -95,19 +97,20 @@ impl fmt::Display for PluginFailure {
 
 impl std::error::Error for PluginFailure {}
 
-/// A running program, which is stopped when this is dropped.
+/// A running external program with transports. It is stopped when this value is dropped.
 pub struct Plugin {
     stop: Option<UnixStream>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Plugin {
-    /// Starts a program and a thread that keeps it running. `transports` receives the addresses of
-    /// the program's transports, and messages. At a bridge these are the addresses at which the
-    /// transports listen for clients.
+    /// Starts a program and a thread that keeps it running. The addresses of the program's
+    /// transports, and its messages, are stored in `transports`. At a bridge these are the
+    /// addresses at which the transports listen for clients.
     ///
     /// # Errors
-    /// [`PluginFailure`], only for the first start. After later failures the program is restarted.
+    /// Returns a [`PluginFailure`] if the first start fails. After later failures the program is
+    /// restarted.
     pub fn start(
         settings: PluginSettings,
         transports: Transports,
@@ -144,9 +147,9 @@ struct Keeper {
     clock: Clock,
 }
 
-/// Reason why the program's output is no longer read.
+/// Reason why the output of the external program is no longer read.
 enum Over {
-    /// The thread should end.
+    /// The thread that keeps the program running should end.
     Wanted,
     /// The program has ended, or should be stopped because it has failed. The field is the reason,
     /// if it is known.
@@ -182,7 +185,7 @@ impl Keeper {
         }
     }
 
-    /// Reads the output of the program until the program or the thread ends.
+    /// Reads the output of the program until the program ends, or until this thread should end.
     fn listen(&self, child: &mut Child) -> Over {
         let broken = |error: io::Error| Over::Ended(Some(error.to_string()));
         let (Some(mut output), Some(errors)) = (child.stdout.take(), child.stderr.take()) else {
@@ -236,7 +239,7 @@ impl Keeper {
         Ok(poller)
     }
 
-    /// Forwards the errors and warnings that the program has reported by pt-spec's messages.
+    /// Forwards the errors and warnings that the program has reported in messages of pt-spec.
     fn pass_on(&self, manager: &mut Manager) {
         for (severity, text) in manager.said() {
             if matches!(severity, Severity::Error | Severity::Warning) {
@@ -245,7 +248,8 @@ impl Keeper {
         }
     }
 
-    /// Records the transports that the program reports as started. Logs the failures of the others.
+    /// Records the transports that the program reports as started, and logs the failures of its
+    /// other transports.
     fn up(&self, manager: &Manager) {
         for (name, why) in manager.refused() {
             self.say(&format!("this program cannot start the transport {name}: {why}"));
@@ -268,7 +272,7 @@ impl Keeper {
         }
     }
 
-    /// Waits for `pause`. Returns whether the thread should end.
+    /// Waits for `pause`. Returns true if the thread should end.
     fn must_stop(&self, pause: Duration) -> bool {
         let Ok(mut poller) = Poller::new(1) else { return true };
         let wait = poller.add(&self.end, STOP).and_then(|()| Ok(poller.wait(Some(pause))?.count()));
@@ -286,6 +290,9 @@ fn is_late(was_ready: bool, now: Time, deadline: Time) -> bool {
 }
 
 /// Reads the program's standard output once. Returns false at the end of the output.
+///
+/// # Errors
+/// The program has sent an invalid message.
 fn hear(output: &mut ChildStdout, manager: &mut Manager) -> Result<bool, Failure> {
     let mut buffer = [0; 4096];
     match output.read(&mut buffer) {
@@ -294,12 +301,12 @@ fn hear(output: &mut ChildStdout, manager: &mut Manager) -> Result<bool, Failure
     }
 }
 
-/// The program's standard error.
+/// Reader of the program's standard error.
 struct Errors {
     output: ChildStderr,
-    /// Bytes of the last line, which is not complete yet.
+    /// The beginning of a line that is not complete yet.
     line: Vec<u8>,
-    /// Number of lines that may still be forwarded.
+    /// Number of lines that may still be forwarded to the log.
     left: usize,
 }
 
@@ -326,8 +333,8 @@ impl Errors {
     }
 }
 
-/// Stops the program as pt-spec requires: closes its input, then sends SIGTERM, and finally
-/// SIGKILL.
+/// Stops the program as pt-spec requires: closes its standard input, then sends SIGTERM, and
+/// finally SIGKILL.
 fn part(mut child: Child, over: &Over) {
     drop(child.stdin.take());
     let patience = if matches!(over, Over::Wanted) { PARTING } else { PARTING / 4 };
@@ -406,7 +413,7 @@ mod tests {
 
     use super::*;
 
-    /// A transport that is a few lines of shell.
+    /// Starts a transport that consists of a few lines of shell.
     fn plugin(script: &str, data: &Path, transports: &Transports) -> Result<Plugin, PluginFailure> {
         let program = ["sh", "-c", script].map(str::to_owned).to_vec();
         let wanted = ["x", "y"].map(str::to_owned).to_vec();

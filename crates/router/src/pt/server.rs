@@ -1,5 +1,5 @@
-//! Server of our pluggable transport: a station with the links of all clients. Each link is
-//! connected to a relay or another server.
+//! Server of our pluggable transport, with the links of all clients. Each link is connected to a
+//! relay or another server.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
@@ -35,7 +35,7 @@ mod tests;
 
 use site_connections::SiteConnections;
 
-/// Maximum number of connections at a time, if the limit of file descriptors allows as many.
+/// Maximum number of connections at a time. The limit on file descriptors may reduce it.
 const MOST: u64 = 60_000;
 
 /// Destination to which links are connected.
@@ -45,7 +45,7 @@ pub enum Onward {
     Plain(SocketAddr),
     /// A relay's Extended ORPort: its address, and its cookie file.
     Extended(SocketAddr, PathBuf),
-    /// The program that runs the station, which receives the streams.
+    /// The program that uses the server as a library, which receives the streams.
     Program(Sender<Arrival>),
 }
 
@@ -65,15 +65,16 @@ pub struct ServerSettings {
     pub site: Option<SocketAddr>,
     /// Scheduler that chooses the connection for each chunk of data.
     pub schedule: Spec,
-    /// Maximum number of bytes that all links queue, in both directions together.
+    /// Maximum number of bytes that are queued for all links and both directions together.
     pub memory: usize,
     /// Maximum number of links at a time.
     pub links: usize,
-    /// Shapes of connections, and covers: web objects in which answers hide bytes.
+    /// Shapes (sizes and times of messages that connections imitate), and covers (web objects in
+    /// which answers hide bytes).
     pub covers: Covers,
 }
 
-/// State of a running server: clients, and the local connections of their links.
+/// State of a server of our transport: its clients, and the local connections of their links.
 pub struct ServerStation {
     clock: Clock,
     poller: Poller,
@@ -87,8 +88,8 @@ pub struct ServerStation {
     site: Option<SocketAddr>,
     site_connections: SiteConnections,
     wires: Wires,
-    /// Source addresses of the clients of new links that [`ServerStation::open`] has not processed
-    /// yet, in the order of these links.
+    /// Source addresses of clients whose links are new, in the order of these links.
+    /// [`ServerStation::open`] has not processed these links yet.
     peers: VecDeque<SocketAddr>,
     addresses: BTreeMap<u64, SocketAddr>,
     /// The local connection of each link; `None` if the connection has failed or has ended.
@@ -98,7 +99,7 @@ pub struct ServerStation {
     events: Vec<PtEvent>,
 }
 
-/// This side's end of one link of the core.
+/// This side's end of one link.
 struct End<'a> {
     core: &'a mut Server<ChaCha20Rng>,
     link: LinkId,
@@ -130,8 +131,8 @@ impl ServerStation {
     /// Creates a server that listens at the address in `settings`.
     ///
     /// # Errors
-    /// The address cannot be listened on (the error names it), the profile lacks something that it
-    /// needs, or a system call fails.
+    /// The address cannot be listened on (the error contains it), the profile lacks something that
+    /// it needs, or a system call fails.
     pub fn new(settings: ServerSettings) -> io::Result<ServerStation> {
         if settings.profile.family().wants_site && settings.site.is_none() {
             return Err(io::Error::other(format!(
@@ -203,7 +204,7 @@ impl ServerStation {
         &self.bridge
     }
 
-    /// Runs the server until a condition in `ends` is met. `watch` receives its events.
+    /// Runs the server until a condition in `ends` is met. Passes the server's events to `watch`.
     ///
     /// # Errors
     /// A system call fails.
@@ -227,8 +228,8 @@ impl ServerStation {
         }
     }
 
-    /// Makes room by closing the oldest connection on which nothing was sent to the peer. Returns
-    /// false if there is none.
+    /// Makes room for a new connection by closing the oldest connection on which nothing was sent
+    /// to the peer. Returns false if there is no such connection.
     fn make_place(&mut self, now: Time) -> bool {
         let Some(wire) = self.wires.oldest_unanswered() else { return false };
         self.dismiss(now, wire);

@@ -1,4 +1,4 @@
-//! Events for which the poller watches a socket of a station.
+//! Events for which the poller watches a socket of a client or server of our transport.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -20,7 +20,7 @@ impl SocketWatch {
     /// Watches the socket for the events in `wanted` from now on.
     ///
     /// # Errors
-    /// A system call fails. The events do not change then.
+    /// A system call fails. The previous events are then still watched.
     pub(super) fn set(
         &mut self,
         poller: &Poller,

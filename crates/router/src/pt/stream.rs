@@ -2,7 +2,7 @@
 //!
 //! [`dial`] and [`listen`] work like `anabranch pt client` and `anabranch pt server`, except that
 //! the calling program reads and writes the streams itself. Each dialled stream and each
-//! [`Listener`] has a thread; calls block, as in the standard library.
+//! [`Listener`] has a separate thread. Calls block, as in the standard library.
 //!
 //! ```
 //! use std::io::{Read, Write};
@@ -47,25 +47,27 @@ use super::managed::Limits;
 use super::server::{Onward, ServerSettings, ServerStation};
 use super::{Ends, PtEvent, SCHEDULE, Station, carry_while};
 
-/// Maximum time for sending the remaining data of a dropped stream.
+/// Maximum time during which the remaining data of a dropped stream is sent.
 const PARTING: Duration = Duration::from_secs(60);
 
 /// A stream of bytes through our transport. Reads and writes block.
 ///
-/// After this is dropped, written data is still sent for at most a minute while the program runs.
-/// Data from the other side that was not read, or that arrives later, resets the stream. To be sure
-/// that all written data has arrived, call [`Stream::finish`] and read until the other side has
-/// finished, too. Reads of a stream that was cut off fail with [`io::ErrorKind::ConnectionReset`].
+/// After the stream is dropped, data that was written before is still sent for at most a minute,
+/// while the program runs. Data from the other side that was not read, or that arrives later,
+/// resets the stream. To be sure that all written data has arrived, call [`Stream::finish`] and
+/// read until the other side has finished, too. Reads of a stream that was reset fail with
+/// [`io::ErrorKind::ConnectionReset`].
 #[derive(Debug)]
 pub struct Stream {
     socket: TcpStream,
-    /// Owner of the thread that moves the stream's data. Once this is dropped, the thread ends
-    /// after at most [`PARTING`]. `None` for a stream of a [`Listener`], whose thread it shares.
+    /// Owner of the thread that moves the stream's data. Once this value is dropped, the thread
+    /// ends after at most [`PARTING`]. `None` for a stream of a [`Listener`]; such streams use the
+    /// thread of the listener.
     _owned: Option<Arc<()>>,
 }
 
 impl Stream {
-    /// Ends the outgoing stream, so that the other side reads its end.
+    /// Ends the stream that this side sends. The other side then reads the end of the stream.
     ///
     /// # Errors
     /// A system call fails.
@@ -73,7 +75,7 @@ impl Stream {
         self.socket.shutdown(Shutdown::Write)
     }
 
-    /// Returns the underlying socket, on which timeouts and other options can be set. The socket's
+    /// Returns the underlying socket. Timeouts and other options can be set on it. The socket's
     /// addresses are local to this machine. Clones of the socket do not keep the stream open.
     #[must_use]
     pub fn socket(&self) -> &TcpStream {
@@ -113,8 +115,8 @@ impl Write for Stream {
     }
 }
 
-/// Opens a stream to the server `bridge`. If its profile uses connection shapes, the server must
-/// use the built-in ones, as this end does.
+/// Opens a stream to the server `bridge`. If the bridge's profile uses connection shapes, the
+/// server must use the built-in shapes, because this end uses them too.
 ///
 /// # Errors
 /// The server does not answer within 30 s, or a system call fails.
@@ -157,12 +159,12 @@ pub fn dial(bridge: &Bridge) -> io::Result<Stream> {
     Ok(Stream { socket: near, _owned: Some(owned) })
 }
 
-/// Settings of a server of our transport.
+/// Settings of a server of our transport that is used as a library.
 #[derive(Clone, Debug)]
 pub struct ListenSettings {
     /// Address at which clients connect.
     pub address: SocketAddr,
-    /// Key pair of the server; [`super::server_key`] stores one in a file.
+    /// Key pair of the server. [`super::server_key`] stores a key pair in a file.
     pub key: ServerKey,
     /// Camouflage profile of the server's connections.
     pub profile: Profile,
@@ -185,7 +187,8 @@ impl ListenSettings {
     }
 }
 
-/// A server of our transport. Dropping it resets all of its streams.
+/// A server of our transport that returns its streams to the program. Dropping it resets all of
+/// its streams.
 pub struct Listener {
     bridge: Bridge,
     taken: Receiver<Arrival>,
@@ -193,8 +196,8 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Returns the server's address, key and profile, which clients need. Its text form is a
-    /// bridge line.
+    /// Returns the server's address, key and profile, which clients need. The text form of the
+    /// returned value is a bridge line.
     #[must_use]
     pub fn bridge(&self) -> &Bridge {
         &self.bridge
@@ -211,8 +214,8 @@ impl Listener {
     }
 }
 
-/// Starts a server, which accepts streams of clients. `watch` receives its events, on another
-/// thread.
+/// Starts a server, which accepts streams of clients. Passes the server's events to `watch`, on
+/// another thread.
 ///
 /// # Errors
 /// The address cannot be listened on, the profile lacks something that it needs, or a system call

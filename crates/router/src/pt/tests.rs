@@ -1,4 +1,5 @@
-//! Clients and servers of our transport over loopback, and programs between and around them.
+//! Tests of clients and servers of our transport over loopback, with programs that use them and
+//! proxies between them.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -35,14 +36,14 @@ fn echo() -> SocketAddr {
     at
 }
 
-/// A station that runs on its own thread, which ends when this is dropped.
+/// A client or server that runs on a separate thread. The thread ends when this value is dropped.
 struct Running {
     stop: UnixStream,
     events: Arc<Mutex<Vec<PtEvent>>>,
 }
 
 impl Running {
-    /// Waits until the station has reported an event for which `wanted` returns true.
+    /// Waits until the client or server has reported an event for which `wanted` returns true.
     fn tells(&self, wanted: impl Fn(&PtEvent) -> bool) {
         let deadline = Instant::now() + PATIENCE;
         while !self.events.lock().unwrap().iter().any(&wanted) {
@@ -127,7 +128,7 @@ fn noise(length: usize) -> Vec<u8> {
     bytes
 }
 
-/// Sends `bytes` on `socket`, ends the stream, and returns all bytes that are received.
+/// Sends `bytes` on `socket`, ends the sent stream, and returns all bytes that are received.
 fn sent_and_read(socket: TcpStream, bytes: &[u8]) -> Vec<u8> {
     socket.set_read_timeout(Some(PATIENCE)).unwrap();
     let (mut writer, bytes) = (socket.try_clone().unwrap(), bytes.to_vec());
@@ -159,7 +160,8 @@ fn streams_of_any_length_come_back_whole_by_every_profile() {
     }
 }
 
-/// Sends bytes through a client and a server with this profile, and expects them to be echoed.
+/// Sends bytes of the given lengths through a client and a server with this profile, and checks
+/// that they are echoed.
 fn come_back((profile, covers): (&str, Covers), lengths: &[usize]) {
     let (_server, bridge) = server_with((profile, covers), Onward::Plain(echo()), echo());
     let (_client, at) = client(Entrance::Bridge(Box::new(bridge)));
@@ -197,8 +199,8 @@ fn streams_come_back_whole_by_the_objects_of_a_crawled_site() {
     come_back(("http-site", Covers { site, ..Covers::default() }), &[0, 1, 514, 2_000_000]);
 }
 
-/// Starts a proxy to `to` that closes each connection after it has returned `bytes` bytes. Returns
-/// its address.
+/// Starts a proxy to `to`. It closes each connection after `bytes` bytes were returned on it.
+/// Returns the proxy's address.
 fn killer(to: SocketAddr, bytes: usize) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let at = listener.local_addr().unwrap();
@@ -404,9 +406,9 @@ fn visitors_get_the_bytes_of_the_site_and_clients_a_link() {
     assert!(came == page);
 }
 
-/// Starts a web server that answers "early" to the first `\n` of a connection, and "late" once its
-/// timeout is over. The timeout of the first connection is `patience` after `length` bytes. Returns
-/// the server's address, and all bytes that it has received.
+/// Starts a web server that answers "early" to the first `\n` of a connection, and "late" once the
+/// connection's timeout is over. The timeout of the first connection is `patience` after `length`
+/// bytes. Returns the server's address, and all bytes that the server has received.
 fn impatient(patience: Duration, length: usize) -> (SocketAddr, Arc<Mutex<Vec<u8>>>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let (at, said) = (listener.local_addr().unwrap(), Arc::new(Mutex::new(Vec::new())));

@@ -1,4 +1,4 @@
-//! Wires: the TCP connections that carry links.
+//! Wires: the TCP connections over which links send their data.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Read};
@@ -14,18 +14,20 @@ use super::backlog::Backlog;
 use super::socket_watch::SocketWatch;
 use crate::onion::{connecting_from, is_passing};
 
-/// Smallest poller token of a wire; the wire's number is added.
+/// Smallest poller token of a wire (a TCP connection). The wire's number is added to it.
 pub(super) const WIRES: u64 = 1 << 61;
-/// Maximum number of bytes that are queued here for a socket. It is small, because these bytes are
-/// delayed if the connection is dead.
+/// Maximum number of bytes that are queued in this program for a socket. The limit is small,
+/// because these bytes are delayed if the connection fails.
 const BUFFER: usize = 32 << 10;
-/// Maximum number of unsent bytes in the kernel (`TCP_NOTSENT_LOWAT`), small for the same reason.
+/// Maximum number of unsent bytes in the kernel for each socket (`TCP_NOTSENT_LOWAT`). The limit
+/// is small, because these bytes are delayed if the connection fails.
 const UNSENT: u32 = 16 << 10;
-/// Minimum growth of a wire's room, in bytes, that is reported to the core.
+/// Minimum growth in bytes of a wire's free room before it is reported to the core. A wire is a
+/// TCP connection.
 const STEP: usize = 4 << 10;
-/// Number of bytes that are read at once.
+/// Number of bytes that are read in one call.
 const PIECE: usize = 64 << 10;
-/// Timeout for the other end to close a connection after we have closed it.
+/// Maximum time for the other end to close a connection after we have closed it.
 const LINGERS: Duration = Duration::from_secs(5);
 /// Time without traffic after which the kernel sends keepalive probes.
 const SILENT: Duration = Duration::from_secs(60);
@@ -35,18 +37,18 @@ struct Wire {
     socket: TcpStream,
     connected: bool,
     waits: Backlog,
-    /// Room in bytes that was last reported to the core, less the bytes queued since.
+    /// Free room in bytes that was last reported to the core, less the bytes queued since then.
     believed: usize,
     /// Whether we opened the connection.
     dialled: bool,
-    /// Whether bytes were ever queued for the connection.
+    /// Whether any bytes were queued for the connection so far.
     spoke: bool,
-    /// Whether the wire is not read, because the wire to which its bytes are forwarded has no
-    /// room.
+    /// Whether the wire (TCP connection) is not read at present, because its bytes are forwarded
+    /// to another wire that has no room.
     paused: bool,
     /// Whether the other end has ended its stream.
     ended: bool,
-    /// Whether our stream ends once the queue is sent.
+    /// Whether our stream will end once the queue is sent.
     finishing: bool,
     /// Time at which closing the wire was requested; `None` if it was not. The wire is closed once
     /// its queue is sent.
@@ -55,7 +57,7 @@ struct Wire {
     watched: SocketWatch,
 }
 
-/// Result of servicing the socket of a wire.
+/// Result of handling an event of a wire's socket.
 #[derive(Debug, Default)]
 pub(super) struct WireNews {
     /// Whether the connection has just opened.
@@ -65,24 +67,25 @@ pub(super) struct WireNews {
     pub(super) ended: bool,
     /// Whether the connection is closed or could not be opened.
     pub(super) gone: bool,
-    /// Error of a connection that could not be opened, if bytes are queued for it; `None`
-    /// otherwise.
+    /// Error of a connection that could not be opened, if bytes were queued for it. Otherwise
+    /// `None`.
     pub(super) unreached: Option<io::Error>,
 }
 
-/// All wires, by number. Numbers are not reused.
+/// All wires (TCP connections), by number. Numbers are not reused.
 pub(super) struct Wires {
     wires: BTreeMap<u64, Wire>,
     next: u64,
     /// Source addresses of outgoing connections.
     pub(super) outbound: Outbound,
     buffer: Vec<u8>,
-    /// Wires that may have more room than the core knows of, or may have to be closed.
+    /// Wires (TCP connections) that may have more room than was reported to the core, or may have
+    /// to be closed.
     changed: BTreeSet<u64>,
 }
 
 impl Wires {
-    /// Creates an empty table.
+    /// Creates an empty table of wires.
     pub(super) fn new() -> Wires {
         let (wires, changed) = (BTreeMap::new(), BTreeSet::new());
         let outbound = Outbound::default();
@@ -94,7 +97,7 @@ impl Wires {
         self.wires.len()
     }
 
-    /// Opens a connection to `peer`. Returns the number of the new wire.
+    /// Opens a connection to `peer`. Returns the number of the new wire (TCP connection).
     ///
     /// # Errors
     /// A system call fails.
@@ -103,7 +106,7 @@ impl Wires {
         self.add(poller, (connecting_from(peer, from)?, false))
     }
 
-    /// Adds the incoming connection `socket`. Returns the number of the new wire.
+    /// Adds the incoming connection `socket`. Returns the number of the new wire (TCP connection).
     ///
     /// # Errors
     /// A system call fails.
@@ -138,8 +141,8 @@ impl Wires {
         Ok(self.next)
     }
 
-    /// Services the wire `number`, whose socket is ready. Returns no news about a wire that we
-    /// have closed.
+    /// Handles an event of the wire `number`, whose socket is ready. Returns an empty result for a
+    /// wire that we have closed.
     pub(super) fn take(&mut self, poller: &Poller, number: u64, ready: Ready) -> WireNews {
         let Some(wire) = self.wires.get_mut(&number) else { return WireNews::default() };
         let news = wire.take(&mut self.buffer, ready).unwrap_or_else(|error| wire.gone(error));
@@ -153,7 +156,7 @@ impl Wires {
         if told { news } else { WireNews::default() }
     }
 
-    /// Queues `bytes` on the wire `number`.
+    /// Queues `bytes` for sending on the wire `number`.
     pub(super) fn send(&mut self, number: u64, bytes: &[u8]) {
         let Some(wire) = self.wires.get_mut(&number) else { return };
         wire.waits.push(bytes);
@@ -171,7 +174,8 @@ impl Wires {
     }
 
     /// Writes queued bytes. Returns the numbers of the wires whose room has grown, or on which our
-    /// stream has just ended, with the room in bytes. The room is `None` if the wire is gone.
+    /// stream has just ended. Each number comes with the wire's room in bytes, or with `None` if
+    /// the wire is gone.
     pub(super) fn settle(&mut self, poller: &Poller) -> Vec<(u64, Option<usize>)> {
         let mut told = Vec::new();
         for number in std::mem::take(&mut self.changed) {
@@ -196,20 +200,22 @@ impl Wires {
         told
     }
 
-    /// Drops wires that we have closed and that the other end has not closed in time.
+    /// Drops wires (TCP connections) that we have closed and that the other end has not closed in
+    /// time.
     pub(super) fn sweep(&mut self, now: Time) {
         let late = |wire: &Wire| wire.closing.is_some_and(|since| now.since(since) >= LINGERS);
         self.wires.retain(|_, wire| !late(wire));
     }
 
-    /// Returns the wires whose sockets have accepted none of their queued bytes for a minute. The
-    /// time counts from the first call without progress.
+    /// Returns the wires (TCP connections) whose sockets have accepted none of their queued bytes
+    /// for a minute. The time counts from the first call without progress.
     pub(super) fn stuck(&mut self, now: Time) -> Vec<u64> {
         let stuck = |(&number, wire): (&u64, &mut Wire)| wire.waits.is_stuck(now).then_some(number);
         self.wires.iter_mut().filter_map(stuck).collect()
     }
 
-    /// Returns the oldest incoming wire on which we have sent nothing; `None` if there is none.
+    /// Returns the oldest incoming wire (TCP connection) on which we have sent nothing; `None` if
+    /// there is none.
     pub(super) fn oldest_unanswered(&self) -> Option<u64> {
         let silent = |wire: &Wire| !wire.spoke && !wire.dialled;
         self.wires.iter().find(|(_, wire)| silent(wire)).map(|(&number, _)| number)
@@ -220,7 +226,7 @@ impl Wires {
         self.wires.get(&number).map_or(0, |wire| wire.waits.len())
     }
 
-    /// Stops reading from the wire `number`, or resumes it if not `paused`.
+    /// Stops reading from the wire `number` if `paused` is true; otherwise resumes it.
     pub(super) fn pause(&mut self, poller: &Poller, number: u64, paused: bool) {
         if let Some(wire) = self.wires.get_mut(&number) {
             wire.paused = paused;
@@ -300,8 +306,8 @@ impl Wire {
         Ok(())
     }
 
-    /// Returns the room of the wire if it has grown enough since it was last reported; `None`
-    /// otherwise.
+    /// Returns the room of the wire in bytes if it has grown enough since it was last reported;
+    /// `None` otherwise.
     fn grown(&mut self) -> Option<usize> {
         if !self.connected || self.closing.is_some() {
             return None;
@@ -319,7 +325,7 @@ mod tests {
 
     use super::*;
 
-    /// Two ends of a connection: ours by its number.
+    /// Returns the two ends of a connection: ours by its wire number, the other as a socket.
     fn joined() -> (Poller, Wires, u64, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let peer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();

@@ -1,4 +1,4 @@
-//! A host that runs an onion client, and a program that downloads through this client.
+//! A host that runs an onion client, and a program that downloads through that client.
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -32,11 +32,13 @@ pub struct ClientLoad {
     /// Number of bytes in a second download, which follows each download without a pause; `None`
     /// if there is no second one.
     pub second: Option<u64>,
-    /// Pauses before downloads. There is none before a second download ([`ClientLoad::second`]).
+    /// Distribution of the pauses before downloads. There is no pause before a second download
+    /// ([`ClientLoad::second`]).
     pub pause: Pause,
     /// Time at which requests are sent.
     pub request: RequestTime,
-    /// Time after its request at which an unfinished download is aborted and counts as failed.
+    /// Maximum time from the request to the end of a download. A download that takes longer is
+    /// aborted and counts as failed.
     pub timeout: Duration,
 }
 
@@ -71,7 +73,7 @@ pub enum Pause {
 
 impl Pause {
     /// Returns the distribution of the pause before the first download. The maximum of
-    /// [`Pause::UpTo`] is raised to at least `least`; other distributions are not changed.
+    /// [`Pause::UpTo`] is raised to at least `least`. Other distributions are returned unchanged.
     fn first(self, least: Duration) -> Pause {
         match self {
             Pause::UpTo(longest) => Pause::UpTo(longest.max(least)),
@@ -108,16 +110,17 @@ pub enum RequestTime {
     Alternating,
 }
 
-/// The record of a download. Times are those of the simulation.
+/// The record of a download. Its times are those of the simulated clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DownloadRecord {
-    /// Time of the program's request, from which all durations are measured (tgen's "command").
+    /// Time at which the program made its request. All durations are measured from this time
+    /// (tgen's "command").
     pub asked: Time,
     /// Time at which the exit had connected to the server; `None` if it did not.
     pub connected: Option<Time>,
     /// Time at which the download's first byte arrived; `None` if none arrived.
     pub first_byte: Option<Time>,
-    /// Time at which the download ended, complete or not.
+    /// Time at which the download ended, whether complete or not.
     pub ended: Time,
     /// Number of bytes that arrived.
     pub received: u64,
@@ -162,15 +165,15 @@ pub struct ClientHost {
     links: Links,
     /// Random numbers for the choice of paths and guards.
     rng: Stream,
-    /// Random numbers for pauses and the choice of servers. They are a stream of their own, so that
+    /// Random numbers for pauses and the choice of servers. Their generator is separate, so that
     /// the load does not depend on the network's behaviour.
     draws: Stream,
     load: ClientLoad,
-    /// Whether the current or next download is the load's second one.
+    /// Whether the current or next download is a second one ([`ClientLoad::second`]).
     is_second: bool,
     servers: Arc<Vec<Ipv4Addr>>,
     stage: Stage,
-    /// Whether the circuit manager has received input since it was last run.
+    /// Whether the circuit manager has received input since it was last called.
     stirred: bool,
     number: u64,
     downloads: Vec<DownloadRecord>,
@@ -275,8 +278,8 @@ impl ClientHost {
         self.load.second.filter(|_| self.is_second).unwrap_or(self.load.bytes)
     }
 
-    /// Ends the current download. The next one begins after a pause, or without one if it is the
-    /// load's second one.
+    /// Ends the current download. The next download begins after a pause. It begins at once if it
+    /// is a second one ([`ClientLoad::second`]).
     fn end(&mut self, now: Time, complete: bool) {
         self.is_second = self.load.second.is_some() && !self.is_second;
         let pause = match self.is_second {
@@ -311,7 +314,7 @@ impl ClientHost {
         }
     }
 
-    /// Begins or aborts a download if that is due.
+    /// Begins the next download or aborts the current one if that is due.
     fn advance(&mut self, now: Time) {
         if self.due() > now {
             return;
@@ -322,7 +325,7 @@ impl ClientHost {
         }
     }
 
-    /// Executes the outputs of the client and the circuit manager until there are none.
+    /// Executes the outputs of the client and the circuit manager until no output is left.
     fn execute(&mut self, io: &mut Io<'_>) {
         let at = Moment { now: io.now, unix: unix(io.now) };
         let is_due = self.circmgr.next_timeout().is_some_and(|due| due <= io.now);
@@ -403,7 +406,8 @@ impl ClientHost {
         }
     }
 
-    /// Returns whether the request of the download `number` is sent directly after BEGIN.
+    /// Returns whether the request of the download `number` is sent directly after BEGIN, without
+    /// waiting for the exit's answer.
     fn is_optimistic(&self, number: u64, circuit: CircuitKey) -> bool {
         let of_repetition = if self.load.second.is_some() { 2 } else { 1 };
         let is_second = (number - 1) / of_repetition % 2 == 1;
@@ -418,8 +422,8 @@ impl ClientHost {
         }
     }
 
-    /// Requests another circuit, because the stream could not be opened. After [`TRIES`] attempts,
-    /// the download fails.
+    /// Requests another circuit, because the stream could not be opened on this circuit. After
+    /// [`TRIES`] attempts, the download fails.
     fn again(&mut self, now: Time, circuit: CircuitKey, by_exit: bool) {
         let exit = self.circmgr.path(circuit).filter(|_| by_exit).map(|path| path[2]);
         self.circmgr.retire(circuit);

@@ -1,5 +1,5 @@
-//! The directory of a simulated network. Its keys, descriptors, votes and signatures are real, and
-//! created once.
+//! The directory documents of a simulated network. Their keys, descriptors, votes and signatures
+//! are real, and are created only once.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
@@ -19,18 +19,18 @@ use anabranch_onion::wire::netdoc::{Consensus, Unproven, parse_certs, parse_micr
 
 use super::sample::ListedRelay;
 
-/// Time at which a simulation and the validity of its consensus begin, in seconds since 1970.
+/// Time at which a simulation begins and its consensus becomes valid, in seconds since 1970.
 pub const START: u64 = 1_800_000_000;
-/// Port of all relays on which they accept links.
+/// Port on which all relays accept links.
 pub(super) const ORPORT: u16 = 9001;
-/// Port of the TCP connections that stand for QUIC links.
+/// Port of the TCP connections that simulate QUIC links.
 pub(super) const QUIC_PORT: u16 = 9002;
 /// Port of all web servers.
 pub(super) const WEB_PORT: u16 = 80;
 /// Time in seconds for which the consensus is valid.
 const VALID: u64 = 24 * 3600;
-/// Maximum number of relays. Each has its own /16 network, so that a path may contain any three of
-/// them.
+/// Maximum number of relays. Each relay has a separate /16 network, so that a path may contain any
+/// three of them.
 pub const MAX_RELAYS: usize = 100 * 250;
 
 /// Maximum number of web servers, whose addresses are in 192.88.0.0/16.
@@ -47,7 +47,7 @@ pub struct RelayDescription {
     pub lossy: bool,
 }
 
-/// A relay's keys and certificates.
+/// Keys and certificates of a relay.
 #[derive(Clone)]
 pub(super) struct Papers {
     pub(super) credentials: Arc<Credentials>,
@@ -70,8 +70,8 @@ impl Papers {
     }
 }
 
-/// Long-term keys of relays, by index. Creating them takes seconds. They are the same in all runs:
-/// a seed determines the events, but not the relays' identities.
+/// Long-term keys of relays, by index. Creating them takes seconds. They are the same in all
+/// simulations: the seed determines the events, but not the relays' identities.
 pub struct Keyring {
     keys: Vec<RelayKeys>,
 }
@@ -97,19 +97,19 @@ pub struct NetworkDocuments {
 }
 
 impl NetworkDocuments {
-    /// Creates keys and descriptors for `relays`, uploads them to an authority, and parses its
-    /// consensus as a client does. `params` are the consensus parameters.
+    /// Creates keys and descriptors for `relays`, uploads them to an authority, and parses the
+    /// authority's consensus as a client does. `params` are the consensus parameters.
     ///
     /// # Panics
-    /// There are more than [`MAX_RELAYS`] relays.
+    /// If there are more than [`MAX_RELAYS`] relays.
     pub fn new(relays: &[RelayDescription], params: &BTreeMap<String, i32>) -> NetworkDocuments {
         NetworkDocuments::with_keys(&Keyring::new(relays.len()), relays, params)
     }
 
-    /// Creates the documents as [`NetworkDocuments::new`] does, with existing keys.
+    /// Creates the documents as [`NetworkDocuments::new`] does, but with existing keys.
     ///
     /// # Panics
-    /// There are more than [`MAX_RELAYS`] relays, or more than in the keyring.
+    /// If there are more than [`MAX_RELAYS`] relays, or more than in the keyring.
     pub fn with_keys(
         keys: &Keyring,
         relays: &[RelayDescription],
@@ -127,7 +127,7 @@ impl NetworkDocuments {
     /// weights (`Wgg`, ...). If `lossy` is true, the relays grant lossy circuits (UDP-OR).
     ///
     /// # Panics
-    /// As [`NetworkDocuments::with_keys`].
+    /// Under the same conditions as [`NetworkDocuments::with_keys`].
     pub(super) fn of_sample(
         keys: &Keyring,
         relays: &[&ListedRelay],
@@ -153,8 +153,8 @@ impl NetworkDocuments {
         })
     }
 
-    /// Creates the documents of `relays`. `rules` returns the exit policy of a relay by its index.
-    /// `amend` changes the consensus after its signature was verified.
+    /// Creates the documents of `relays`. `rules` returns the exit policy of a relay, given its
+    /// index. `amend` changes the consensus after its signature was verified.
     fn made(
         keys: &Keyring,
         (relays, rules): (&[RelayDescription], &dyn Fn(usize) -> Vec<String>),
@@ -172,8 +172,8 @@ impl NetworkDocuments {
         }
     }
 
-    /// Returns the restrictions of a client that uses only the relays `pins`: the indexes of its
-    /// first, middle and last hops.
+    /// Returns the restrictions of a client that uses only the relays in `pins`, which contains
+    /// the indexes of the permitted first, middle and last hops.
     pub(super) fn restrictions(&self, pins: Option<&[Vec<usize>; 3]>) -> RelayRestrictions {
         let identities =
             |places: &Vec<usize>| places.iter().map(|&place| self.relays[place].identity).collect();

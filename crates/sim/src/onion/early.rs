@@ -1,5 +1,5 @@
-//! Records that arrive before earlier ones, on unordered links (uTLS). All of them have one size,
-//! so the boundaries of records are known in any part of the stream.
+//! Records that arrive before earlier records, on unordered links (uTLS). All records have the
+//! same size, so the boundaries of records are known in any part of the stream.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -7,14 +7,14 @@ use std::ops::Range;
 /// The records of equal size on one direction of a link.
 #[derive(Debug)]
 pub(super) struct EarlyRecords {
-    /// Offset in the stream at which the first of these records begins.
+    /// Offset in the stream at which the first record of equal size begins.
     start: u64,
-    /// Length of a record in bytes, and the position of the content in it.
+    /// Length of a record in bytes, and the position of the content within the record.
     size: usize,
     content: Range<usize>,
-    /// Parts of records that are not complete, by the record's number.
+    /// Received parts of incomplete records, by the record's number.
     parts: BTreeMap<u64, Part>,
-    /// Numbers of records that were opened before all earlier records had arrived, and have not
+    /// Numbers of records that were read before all earlier records had arrived, and that have not
     /// arrived in order yet.
     opened: BTreeSet<u64>,
 }
@@ -26,8 +26,8 @@ struct Part {
 }
 
 impl EarlyRecords {
-    /// Expects records from the offset `start` on, each with a header, content and a trailer of
-    /// these lengths.
+    /// Expects records from the offset `start` on. Each record has a header, content and a trailer
+    /// of the given lengths.
     pub(super) fn new(start: u64, [header, content, trailer]: [usize; 3]) -> EarlyRecords {
         EarlyRecords {
             start,
@@ -38,8 +38,8 @@ impl EarlyRecords {
         }
     }
 
-    /// Adds bytes of the stream, and appends the content of completed records to `plain`. The
-    /// caller must add each byte at most once.
+    /// Adds bytes of the stream, and appends the content of records that they complete to `plain`.
+    /// The caller must add each byte at most once.
     pub(super) fn insert(&mut self, offset: u64, mut bytes: &[u8], plain: &mut Vec<u8>) {
         let Some(mut at) = offset.checked_sub(self.start) else { return };
         while !bytes.is_empty() {
@@ -58,8 +58,8 @@ impl EarlyRecords {
         }
     }
 
-    /// Returns whether the record at `offset`, which has arrived in order, was opened before
-    /// earlier records had arrived. Discards the state of this record and of earlier ones.
+    /// Returns whether the record at `offset`, which has now arrived in order, was read before
+    /// earlier records had arrived. Discards the state of this record and of earlier records.
     pub(super) fn reached(&mut self, offset: u64) -> bool {
         let Some(at) = offset.checked_sub(self.start) else { return false };
         let number = at / self.size as u64;
@@ -78,7 +78,7 @@ mod tests {
     const LENGTHS: [usize; 3] = [5, CONTENT, 17];
     const SIZE: usize = 32;
 
-    /// Returns five records. The content of each is its number.
+    /// Returns a stream of five records. The content of each record is its number.
     fn stream() -> Vec<u8> {
         let record = |number| [vec![0xff; 5], vec![number; CONTENT], vec![0xff; 17]].concat();
         (0..5).flat_map(record).collect()

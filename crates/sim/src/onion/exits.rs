@@ -18,7 +18,7 @@ const BATCH: usize = 16 << 10;
 /// TTL of the address in CONNECTED, in seconds.
 const TTL: u32 = 60;
 
-/// The connections to destinations, by stream.
+/// The connections to destinations, by the stream of the circuit.
 #[derive(Debug)]
 pub(super) struct Exits {
     hosts: Arc<Hosts>,
@@ -30,7 +30,7 @@ pub(super) struct Exits {
 struct Destination {
     conn: ConnId,
     address: IpAddr,
-    /// Bytes received from the destination, for which the stream has no room.
+    /// Bytes received from the destination for which the circuit's stream has no room.
     held: Vec<u8>,
 }
 
@@ -87,7 +87,7 @@ impl Exits {
         }
     }
 
-    /// Executes an output of a stream that concerns its destination.
+    /// Executes an output of a stream, if the output concerns the stream's destination.
     pub(super) fn execute(&mut self, io: &mut Io<'_>, core: &mut Relay, output: StreamOutput) {
         match output {
             StreamOutput::Readable { stream } => self.send(io, core, stream),

@@ -19,19 +19,20 @@ use crate::queue::HostId;
 use crate::simulation::Io;
 use crate::stack::{ConnId, TcpEvent};
 
-/// Maximum unsent bytes in a TCP connection, for scheduling policies other than KIST. The router's
-/// `UNSENT` is the same.
+/// Maximum unsent bytes in a TCP connection, for scheduling policies other than KIST. The constant
+/// `UNSENT` of the router is the same.
 const UNSENT: usize = 32 << 10;
-/// Maximum bytes that are fetched from a core at once.
+/// Maximum bytes that are fetched in one call from a core (the protocol state of a relay or
+/// client).
 const BATCH: usize = 32 << 10;
 /// Maximum number of lossy cells in a datagram.
 const CELLS: usize = 2;
-/// Bytes that QUIC adds to each datagram. Together with [`FRAME`], the overhead is 29 bytes for one
-/// cell and 32 for two, as measured with the QUIC library.
+/// Bytes that QUIC adds to each datagram. With [`FRAME`], 29 bytes are added for one cell and 32
+/// for two cells, as measured with the QUIC library.
 const QUIC: usize = 26;
 /// Bytes that QUIC adds for each cell in a datagram.
 const FRAME: usize = 3;
-/// Length of a session's number, in bytes.
+/// Length in bytes of the number of a link's session.
 const SESSION: usize = 12;
 
 /// Links between relays, and between clients and relays.
@@ -40,8 +41,8 @@ pub enum LinkLayer {
     /// TLS over TCP. A cell waits for all earlier cells of the link.
     #[default]
     Tls,
-    /// TLS over TCP whose records are read as they arrive (uTLS). A cell waits for earlier cells of
-    /// its circuit only.
+    /// TLS over TCP with records that are read as soon as they arrive (uTLS). A cell waits only
+    /// for earlier cells of its circuit.
     Utls,
 }
 
@@ -72,9 +73,9 @@ impl Hosts {
 /// Stage of a link's handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    /// The link waits for the other side's first flight.
+    /// The link waits for the first handshake messages of the other side.
     Hello,
-    /// The responder waits for the other side's Finished.
+    /// The responder waits for the Finished message of the other side.
     Finished,
     /// The link is open for cells.
     Open,
@@ -84,44 +85,48 @@ enum Stage {
 struct Link {
     conn: ConnId,
     peer: HostId,
-    /// Target of the link; `None` if the peer opened the link.
+    /// Relay that this host dialled; `None` if the peer opened the link.
     target: Option<Target>,
-    /// Whether the link stands for a QUIC link.
+    /// Whether the TCP connection simulates a QUIC link.
     lanes: bool,
-    /// TLS link alongside which this host has opened the link; `None` for other links.
+    /// TLS link that is parallel to this link for lossy cells, if this host opened it; `None` for
+    /// other links.
     alongside: Option<LinkId>,
     stage: Stage,
-    /// Number of the session, which is the same at both ends and differs from those of all other
-    /// links.
+    /// Number of the link's session. It is the same at both ends, and differs from the numbers of
+    /// all other links.
     session: [u8; SESSION],
     reader: Reader,
     /// Maximum bytes of content in the records that are sent.
     content: usize,
-    /// Whether the core has cells to send over this link.
+    /// Whether the core (the protocol state of the relay or client) has cells to send over this
+    /// link.
     wants: bool,
-    /// Time at which the room in the TCP connection was last read (KIST).
+    /// Time at which the free room in the TCP connection was last determined (KIST).
     looked: Option<Time>,
-    /// Bytes that may still be sent until the room is read again.
+    /// Bytes that may still be sent until the free room in the connection is determined again.
     room: usize,
 }
 
-/// The links of a host, by number. In the simulation, this type replaces the router's carriers.
+/// The links of a host, by number. In the simulation, this type replaces the router's carriers of
+/// links.
 #[derive(Debug)]
 pub(super) struct Links {
     hosts: Arc<Hosts>,
-    /// Whether the room is computed from the state of the TCP connection (KIST).
+    /// Whether the room for cells is computed from the state of the TCP connection (KIST).
     by_room: bool,
     kind: LinkLayer,
-    /// Number of bytes of cells that were opened before earlier cells had arrived.
+    /// Number of bytes of cells that were read before earlier cells had arrived.
     early: u64,
-    /// Whether a link for lossy cells is opened alongside a TLS link on request.
+    /// Whether this host opens a parallel link for lossy cells to a TLS link when a core requests
+    /// it.
     lossy: bool,
-    /// Links that stand for QUIC links, by their sessions.
+    /// Links that simulate QUIC links, by their session numbers.
     sessions: BTreeMap<[u8; SESSION], LinkId>,
     links: BTreeMap<LinkId, Link>,
     numbers: BTreeMap<ConnId, LinkId>,
     last: u64,
-    /// Links without room, each with the time at which its room is read again.
+    /// Links without room for cells, each with the time at which the room is determined again.
     due: BTreeSet<(Time, LinkId)>,
     plain: Vec<u8>,
     sealed: Vec<u8>,
@@ -155,12 +160,12 @@ impl Links {
         self.links.len()
     }
 
-    /// Returns whether records of links may be opened before earlier ones.
+    /// Returns whether records of links may be read before earlier records have arrived.
     pub(super) fn are_unordered(&self) -> bool {
         self.kind == LinkLayer::Utls
     }
 
-    /// Returns the number of bytes of cells that were opened before earlier cells had arrived.
+    /// Returns the number of bytes of cells that were read before earlier cells had arrived.
     pub(super) fn early(&self) -> u64 {
         self.early
     }
@@ -169,7 +174,7 @@ impl Links {
         self.due.first().map(|(time, _)| *time)
     }
 
-    /// Sends the cells of links whose room is due to be read again.
+    /// Determines the room of links for which this is due, and sends their cells.
     pub(super) fn expire(&mut self, io: &mut Io<'_>, core: &mut dyn LinkCore) {
         while let Some(&(time, link)) = self.due.first().filter(|(time, _)| *time <= io.now) {
             self.due.remove(&(time, link));
@@ -218,8 +223,8 @@ impl Links {
         }
     }
 
-    /// Opens a link to `target`. With `alongside`, opens a link for lossy cells that belongs to
-    /// that TLS link.
+    /// Opens a link to `target`. If `alongside` is given, opens a link for lossy cells that is
+    /// parallel to that TLS link.
     fn dial(
         &mut self,
         io: &mut Io<'_>,
@@ -306,8 +311,8 @@ impl Links {
         cells.len()
     }
 
-    /// Handles an event of a link's connection, or of a new connection that is to become a link.
-    /// It does not read received bytes; [`Links::receive`] does.
+    /// Handles an event of a link's connection, or of a new connection that will be a link.
+    /// Received bytes are read later, by [`Links::receive`].
     pub(super) fn take(&mut self, io: &mut Io<'_>, core: &mut dyn LinkCore, event: TcpEvent) {
         match event {
             TcpEvent::Accepted { conn, peer, port } => {
@@ -342,8 +347,8 @@ impl Links {
         }
     }
 
-    /// Reads up to `limit` bytes of a link in order, and all bytes that arrived out of order.
-    /// Passes them to the core, and returns their number.
+    /// Reads up to `limit` bytes of a link in order, and also all bytes that arrived out of order.
+    /// Passes these bytes to the core, and returns their number.
     pub(super) fn receive(
         &mut self,
         io: &mut Io<'_>,
@@ -379,8 +384,8 @@ impl Links {
         taken + early
     }
 
-    /// Opens records that have arrived before earlier ones. Appends their content to `plain`, and
-    /// returns its length.
+    /// Reads records that have arrived before earlier records. Appends their content to `plain`,
+    /// and returns its length.
     fn open_early(
         &mut self,
         io: &mut Io<'_>,
@@ -398,7 +403,7 @@ impl Links {
         opened
     }
 
-    /// Handles a received flight of the handshake.
+    /// Handles received handshake messages.
     fn advance(
         &mut self,
         io: &mut Io<'_>,
@@ -499,8 +504,8 @@ impl Link {
     }
 }
 
-/// Returns the input that reports to the core that a link to `target` cannot be opened. With
-/// `alongside`, that is the TLS link for which it was requested.
+/// Returns the input that reports to the core that a link to `target` cannot be opened.
+/// `alongside` is the TLS link for which a parallel link was requested, if any.
 fn unreachable<'a>(target: Target, alongside: Option<LinkId>) -> LinkInput<'a> {
     match alongside {
         Some(link) => LinkInput::NoneBeside { link },

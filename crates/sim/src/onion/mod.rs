@@ -2,8 +2,8 @@
 //!
 //! [`NetworkDocuments`] has the relays' keys and the consensus. [`Scenario`] describes a network,
 //! and [`OnionNetwork`] runs it: relays and clients with their circuit managers, and web servers.
-//! The drivers of the cores correspond to those in the crate `router`. They use the simulator's TCP
-//! instead of sockets, and records without cryptography instead of TLS.
+//! The cores are driven in the same way as in the crate `router`, but with the simulator's TCP
+//! instead of sockets, and with unencrypted records instead of TLS.
 
 mod client;
 mod documents;

@@ -1,4 +1,4 @@
-//! Plans of networks: numbers of hosts, from which whole networks are drawn at random.
+//! Plans of networks: numbers of hosts. From a plan, a whole network is drawn at random.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU64;
@@ -18,52 +18,54 @@ use crate::network::HostSettings;
 use crate::queue::HostId;
 
 /// A network given by numbers of hosts. The rates of its lines and its delays are drawn from
-/// tables. `network` is the seed of these draws; a run's own seed determines its events.
+/// tables. `network` is the seed of these draws. Each simulation has a second seed, which
+/// determines its events.
 #[derive(Clone, Debug)]
 pub struct NetworkPlan {
-    /// Settings that all nodes share. Each run replaces the seed.
+    /// Settings that all nodes share. Each simulation replaces the seed in them.
     pub common: Common,
     /// Number of relays that are not exits.
     pub relays: usize,
     /// Number of exits.
     pub exits: usize,
-    /// Consensus from which the relays are sampled; [`NetworkPlan::network`] is the seed. The
-    /// numbers of relays then have to be those of [`ConsensusRelays::counts`]. If `None`, relays
-    /// that are not exits differ only in their rates, and so do exits.
+    /// Consensus from which the relays are sampled, with the seed [`NetworkPlan::network`]. The
+    /// numbers of relays must then be the result of [`ConsensusRelays::counts`]. If `None`, relays
+    /// that are not exits differ only in their rates, and exits differ only in their rates.
     pub sample: Option<RelaySample>,
     /// Number of web servers.
     pub servers: usize,
-    /// Number of clients with the load [`ClientLoad::web`]. They are the first clients.
+    /// Number of clients with the load [`ClientLoad::web`]. Their indexes precede those of bulk
+    /// clients.
     pub web: usize,
     /// Number of clients with the load [`ClientLoad::bulk`].
     pub bulk: usize,
-    /// Seed of the network's draws: relays, rates and delays.
+    /// Seed for the random properties of the network: relays, rates and delays.
     pub network: u64,
     /// Rates of the hosts' lines.
     pub rates: LineRates,
-    /// Maximum time for which a packet waits in the queue of a line.
+    /// Maximum time for which a packet waits in the queue of an access line.
     pub queue: Duration,
     /// One-way delays between hosts, in nanoseconds.
     pub delays: QuantileTable,
     /// Whether circuits have the congestion control of proposal 324 (`cc_alg` is 2, Vegas). If
-    /// false, they have fixed windows of 1,000 cells.
+    /// false, circuits have fixed windows of 1,000 cells.
     pub congestion_control: bool,
-    /// Simulated duration of a run.
+    /// Simulated duration of one simulation.
     pub duration: Duration,
-    /// Duration of the warm-up. Downloads that end in it do not count.
+    /// Duration of the warm-up. Downloads that end during the warm-up do not count.
     pub warm_up: Duration,
 }
 
 /// Maximum number of clients. Each has an address in 10.0.0.0/8.
 pub const MAX_CLIENTS: usize = 1_000_000;
 
-/// Relays sampled from a consensus. They have its flags, exit policies and weights.
+/// Relays sampled from a consensus, with the flags, exit policies and weights from there.
 #[derive(Clone, Debug)]
 pub struct RelaySample {
     /// The relays of the consensus.
     pub consensus: Arc<ConsensusRelays>,
-    /// Whether the rate of each relay's line is the relay's weight in the consensus, instead of a
-    /// draw from [`NetworkPlan::rates`].
+    /// Whether the rate of each relay's line is the relay's weight in the consensus. If false, the
+    /// rate is drawn from [`NetworkPlan::rates`].
     pub lines_by_weight: bool,
 }
 
@@ -71,7 +73,7 @@ pub struct RelaySample {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PlanError {
-    /// There are too few relays. A circuit needs three relays, one of them an exit. A set of
+    /// There are too few relays. A circuit needs three relays, including an exit. A set of
     /// circuits (Conflux) needs two more relays for each further circuit.
     TooFewRelays {
         /// Minimum number of relays that are not exits.
@@ -89,12 +91,12 @@ pub enum PlanError {
     TooManyServers,
     /// There are more than [`MAX_CLIENTS`] clients.
     TooManyClients,
-    /// The run has no duration.
+    /// The simulation has no duration.
     NoDuration,
-    /// The warm-up is not shorter than the run.
+    /// The warm-up is not shorter than the simulation.
     WarmUp,
-    /// The design of sets needs circuits with congestion control, because that measures the
-    /// round-trip times of the circuits.
+    /// This design of sets of circuits needs congestion control, which measures the round-trip
+    /// times of the circuits.
     NoCongestionControl(Design),
 }
 
@@ -134,14 +136,14 @@ impl std::fmt::Display for PlanError {
 
 impl std::error::Error for PlanError {}
 
-/// The network of a [`NetworkPlan`] after its run.
+/// The network of a [`NetworkPlan`] after its simulation.
 pub struct PlannedRun {
-    /// The network after the run.
+    /// The network at the end of the simulation.
     pub network: OnionNetwork,
     web: usize,
     warm_up: Time,
-    /// Relays that are not exits, and exits. Each has its host and the rate of its line in bits per
-    /// second.
+    /// Two lists: relays that are not exits, and exits. Each relay is given by its host and the
+    /// rate of its line in bits per second.
     relays: [Vec<(HostId, u64)>; 2],
 }
 
@@ -149,7 +151,7 @@ impl NetworkPlan {
     /// Checks that the plan is valid.
     ///
     /// # Errors
-    /// The [`PlanError`] of the first fault.
+    /// Returns the [`PlanError`] of the first fault found.
     pub fn check(&self) -> Result<(), PlanError> {
         // Each circuit of a set has its own guard and middle.
         let needed = 2 * self.common.legs.max(1);
@@ -182,7 +184,7 @@ impl NetworkPlan {
         Some((sample, sample.consensus.draw(self.relays + self.exits, self.network)))
     }
 
-    /// Returns the rate of each relay's line. Relays that are not exits come first.
+    /// Returns the rate of the access line of each relay. Relays that are not exits come first.
     fn relay_rates(&self) -> Vec<NonZeroU64> {
         let rates = &self.rates;
         if let Some((_, relays)) = self.sampled().filter(|(sample, _)| sample.lines_by_weight) {
@@ -198,12 +200,12 @@ impl NetworkPlan {
         Keyring::new(self.relays + self.exits)
     }
 
-    /// Creates the documents of the relays, which all runs of this network share. Clients weight a
-    /// relay by its weight in the consensus if relays are sampled, otherwise by the rate of its
-    /// line.
+    /// Creates the documents of the relays. All simulations of this network share them. Clients
+    /// weight a relay by its weight in the consensus if relays are sampled, otherwise by the rate
+    /// of its line.
     ///
     /// # Panics
-    /// `keys` has too few relays.
+    /// If `keys` has too few relays.
     pub fn documents(&self, keys: &Keyring) -> NetworkDocuments {
         // In `cc_alg`, 2 is Vegas and 0 means fixed windows (proposal 324).
         let algorithm = if self.congestion_control { 2 } else { 0 };
@@ -222,7 +224,7 @@ impl NetworkPlan {
         NetworkDocuments::with_keys(keys, &described, &params)
     }
 
-    /// Returns the scenario of a run of this network with `seed`.
+    /// Returns the scenario for a simulation of this network with the seed `seed`.
     pub fn scenario(&self, seed: u64, documents: &NetworkDocuments) -> Scenario {
         let clients = self.web + self.bulk;
         let relays = self.relays + self.exits;
@@ -255,8 +257,8 @@ impl NetworkPlan {
         }
     }
 
-    /// Runs the network to its end. Calls `progress` once for each simulated second, with the
-    /// time.
+    /// Simulates the network for the planned duration. Calls `progress` with the time after each
+    /// simulated second.
     pub fn run(
         &self,
         seed: u64,
@@ -270,8 +272,8 @@ impl NetworkPlan {
         run.expect("it is not stopped")
     }
 
-    /// Runs the network as [`NetworkPlan::run`] does. Calls `goes_on` once for each simulated
-    /// second, with the time. If `goes_on` returns false, stops the run and returns `None`.
+    /// Simulates the network as [`NetworkPlan::run`] does. Calls `goes_on` with the time after
+    /// each simulated second. If `goes_on` returns false, stops the simulation and returns `None`.
     pub fn run_while(
         &self,
         seed: u64,
@@ -299,7 +301,7 @@ impl NetworkPlan {
 
 impl PlannedRun {
     /// Returns the downloads that ended after the warm-up. Each has the index of its client, and
-    /// whether that is a bulk client.
+    /// whether the client is a bulk client.
     pub fn downloads(&self) -> impl Iterator<Item = (usize, bool, &DownloadRecord)> {
         let counted = |download: &&DownloadRecord| download.ended >= self.warm_up;
         self.network.clients().enumerate().flat_map(move |(client, host)| {
@@ -308,15 +310,15 @@ impl PlannedRun {
         })
     }
 
-    /// Returns the utilisation of the lines of relays that are not exits, and that of the lines of
-    /// exits: carried bytes divided by capacity, over the whole run. The busier direction of each
-    /// line counts.
+    /// Returns the utilisation of the lines of relays that are not exits, and then the utilisation
+    /// of the lines of exits. It is the number of carried bytes divided by the capacity, over the
+    /// whole simulation. Only the busier direction of each line counts.
     pub fn loads(&self) -> [f64; 2] {
         self.relays.each_ref().map(|lines| used(&self.network, lines))
     }
 }
 
-/// Returns the utilisation of `lines`, as described for [`PlannedRun::loads`].
+/// Returns the utilisation of `lines`, as defined for [`PlannedRun::loads`].
 fn used(network: &OnionNetwork, lines: &[(HostId, u64)]) -> f64 {
     let sent = |(host, _): &(HostId, u64)| {
         network.simulation().stats(*host).map(|line| line.bytes).into_iter().max().unwrap_or(0)
@@ -326,7 +328,8 @@ fn used(network: &OnionNetwork, lines: &[(HostId, u64)]) -> f64 {
 }
 
 /// Returns the quantiles of `times` at `shares`, which are in `0.0..=1.0`. Each quantile is the
-/// smallest time that is not below that share of `times`; zero if `times` is empty.
+/// smallest time that at least this share of `times` does not exceed. Returns zero if `times` is
+/// empty.
 pub fn quantiles<const N: usize>(mut times: Vec<Duration>, shares: [f64; N]) -> [Duration; N] {
     times.sort_unstable();
     shares.map(|share| {

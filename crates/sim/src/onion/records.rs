@@ -1,12 +1,12 @@
-//! The overhead of TLS on a link, without its cryptography: records have the same lengths, and the
-//! handshake takes one round trip (RFC 8446, sections 2 and 5).
+//! The overhead of TLS on a link, without encryption: records have the same lengths as in TLS, and
+//! the handshake takes one round trip (RFC 8446, sections 2 and 5).
 
 use super::early::EarlyRecords;
 
 /// Length of a record's header, in bytes.
 const HEADER: usize = 5;
-/// Number of bytes in a record in addition to header and content: the content's type, and the
-/// AEAD's tag.
+/// Number of bytes in a record in addition to its header and content: the content's type, and the
+/// AEAD tag.
 const OVERHEAD: usize = 17;
 /// Maximum bytes of a record's content (RFC 8446, section 5.1).
 pub(super) const MAX_CONTENT: usize = 1 << 14;
@@ -16,15 +16,17 @@ const HANDSHAKE: u8 = 22;
 /// Content type of a record with application data.
 const APPLICATION: u8 = 23;
 
-/// Length in bytes of a client's first flight: that of Firefox's hello, which links imitate.
+/// Length in bytes of a client's first handshake messages. It is the length of Firefox's
+/// ClientHello, which links imitate.
 pub(super) const CLIENT_HELLO: usize = 512;
-/// Length in bytes of a server's flight: hello, certificate of 2,048-bit RSA, signature, Finished.
+/// Length in bytes of a server's handshake messages: hello, certificate with a 2,048-bit RSA key,
+/// signature, Finished.
 pub(super) const SERVER_FLIGHT: usize = 1_400;
-/// Length in bytes of a client's Finished.
+/// Length in bytes of a client's Finished message.
 pub(super) const FINISHED: usize = 58;
 
-/// Returns the total length of the records that carry `content` bytes, with up to `most` bytes
-/// each.
+/// Returns the total length of the records that carry `content` bytes, with up to `most` bytes of
+/// content in each record.
 pub(super) fn sealed_length(content: usize, most: usize) -> usize {
     content + content.div_ceil(most) * (HEADER + OVERHEAD)
 }
@@ -56,11 +58,11 @@ pub(super) struct Reader {
     bytes: Vec<u8>,
     /// Number of bytes of complete records that were read.
     read: u64,
-    /// Records that may arrive before earlier ones; `None` on ordered links.
+    /// Records that may be read before earlier records; `None` on ordered links.
     early: Option<EarlyRecords>,
 }
 
-/// The records that one call has read.
+/// The records that were read in one call.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Read {
     /// A handshake record with its payload.
@@ -75,14 +77,14 @@ impl Reader {
         &mut self.bytes
     }
 
-    /// Expects records with `content` bytes of content from now on. They may be opened before
+    /// Expects records with `content` bytes of content from now on. They may be read before
     /// earlier records have arrived.
     pub(super) fn fix(&mut self, content: usize) {
         self.early = Some(EarlyRecords::new(self.read, [HEADER, content, OVERHEAD]));
     }
 
-    /// Opens the records of a part of the stream that arrived before earlier ones. Appends their
-    /// content to `plain`.
+    /// Reads the records in a part of the stream that arrived before earlier parts. Appends the
+    /// content of the records to `plain`.
     pub(super) fn open_early(&mut self, offset: u64, bytes: &[u8], plain: &mut Vec<u8>) {
         if let Some(early) = &mut self.early {
             early.insert(offset, bytes, plain);
@@ -90,8 +92,9 @@ impl Reader {
     }
 
     /// Removes complete records from the front of the buffer: one handshake record, or all
-    /// consecutive records of application data. Appends the content of the latter to `plain`,
-    /// except for records that were opened early. Returns `None` if no record is complete.
+    /// consecutive records of application data. Appends the content of application data to
+    /// `plain`, except for records that were already read early. Returns `None` if no record is
+    /// complete.
     pub(super) fn next(&mut self, plain: &mut Vec<u8>) -> Option<Read> {
         let (mut at, mut read) = (0, None);
         while let Some((kind, content)) = record(&self.bytes[at..]) {

@@ -20,37 +20,38 @@ use super::{Common, Crypto};
 use crate::simulation::{HostProgram, Io};
 use crate::stack::{ConnId, TcpEvent};
 
-/// Maximum bytes of a link that a relay processes before it continues with the next link.
+/// Maximum bytes that a relay processes from one link before it continues with the next link.
 const QUANTUM: usize = 16 << 10;
 /// Length of a cell, in bytes.
 const CELL: u64 = 514;
 
-/// CPU times of a relay, which has one core.
+/// Times that a relay's CPU, with a single core, takes for its work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cpu {
-    /// Time to process a cell of 514 bytes. Received bytes take time in proportion.
+    /// Time to process a cell of 514 bytes. For received bytes the time is proportional to their
+    /// number.
     pub cell: Duration,
     /// Time to create a circuit.
     pub circuit: Duration,
 }
 
 impl Default for Cpu {
-    /// Returns values measured on this project's relay. `cell` follows from 1.05 ms for a megabyte
-    /// of cells in a middle relay. `circuit` is one side's share of an ntor-v3 handshake: three
-    /// handshakes, with both sides, take 0.55 ms.
+    /// Returns values measured on this project's relay. `cell` is computed from the measured 1.05
+    /// ms for a megabyte of cells in a middle relay. `circuit` is one side's time for an ntor-v3
+    /// handshake: three handshakes, with both sides, take 0.55 ms.
     fn default() -> Cpu {
         Cpu { cell: Duration::from_nanos(520), circuit: Duration::from_micros(92) }
     }
 }
 
-/// Maximum bytes of datagrams that wait for a relay's CPU; further datagrams are dropped. The limit
-/// is that of the QUIC links in the crate `links`.
+/// Maximum total bytes of datagrams that wait for a relay's CPU; further datagrams are dropped.
+/// QUIC links in the crate `links` have the same limit.
 const MOST_DATAGRAMS: usize = 256 << 10;
 
 /// Work that waits for a host's CPU.
 #[derive(Debug)]
 enum Work {
-    /// The bytes of a connection.
+    /// Received bytes of this connection.
     Conn(ConnId),
     Datagram(Vec<u8>),
 }
@@ -63,7 +64,7 @@ struct Processor {
     free: Time,
     busy: Duration,
     waiting: VecDeque<Work>,
-    /// Bytes of the datagrams in `waiting`.
+    /// Total bytes of the datagrams in `waiting`.
     datagrams: usize,
 }
 
@@ -165,7 +166,8 @@ impl RelayHost {
         self.processor.busy
     }
 
-    /// Returns the number of protocol violations by the relay's neighbours.
+    /// Returns the number of protocol violations by the relays and clients that have links with
+    /// this relay.
     pub fn violations(&self) -> u64 {
         self.violations
     }
@@ -201,7 +203,7 @@ impl RelayHost {
         }
     }
 
-    /// Executes the outputs of the relay's core until there are none.
+    /// Executes the outputs of the relay's core (its protocol state) until no output is left.
     fn execute(&mut self, io: &mut Io<'_>) {
         let RelayHost { core, links, exits, violations, .. } = self;
         while let Some(output) = core.poll(io.now) {

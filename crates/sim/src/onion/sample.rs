@@ -10,10 +10,11 @@ use anabranch_onion::wire::netdoc::Flags;
 use digest::Digest;
 use rand::RngExt;
 
-/// Minimum rate of a sampled relay's line, in bits per second. It is also the minimum in the rate
-/// tables.
+/// Minimum rate of a sampled relay's access line, in bits per second. It is also the minimum in
+/// the rate tables.
 const LEAST_RATE: u64 = 128_000;
-/// Number of classes of relays: with and without the flag Exit, with and without the flag Guard.
+/// Number of classes of relays. The flags Exit and Guard, each present or absent, determine a
+/// relay's class.
 const CLASSES: usize = 4;
 
 /// A relay that a consensus lists.
@@ -39,12 +40,14 @@ impl ListedRelay {
         }
     }
 
-    /// Returns the relay's class. Classes of exits follow those of other relays.
+    /// Returns the index of the relay's class. Classes of exits come after the classes of other
+    /// relays.
     fn class(&self) -> usize {
         usize::from(self.flags.guard) + 2 * usize::from(self.is_exit())
     }
 
-    /// Returns whether the relay counts as an exit: it has the flag Exit, and not BadExit.
+    /// Returns whether the relay counts as an exit: it has the flag Exit, but not the flag
+    /// BadExit.
     fn is_exit(&self) -> bool {
         self.flags.exit && !self.flags.bad_exit
     }
@@ -54,7 +57,7 @@ impl ListedRelay {
         self.ports.is_some()
     }
 
-    /// Returns the rules of the exit policy in a descriptor.
+    /// Returns the rules of the relay's exit policy as a descriptor contains them.
     pub(super) fn rules(&self) -> Vec<String> {
         let Some((verb, ports)) = self.ports.as_deref().and_then(|ports| ports.split_once(' '))
         else {
@@ -69,19 +72,20 @@ impl ListedRelay {
     }
 
     /// Returns the rate of the relay's line in bits per second: its weight, or [`LEAST_RATE`] if
-    /// that is higher.
+    /// the weight is lower.
     pub(super) fn rate(&self) -> NonZeroU64 {
         let rate = (u64::from(self.weight) * 8000).max(LEAST_RATE);
         NonZeroU64::new(rate).unwrap_or(NonZeroU64::MIN)
     }
 }
 
-/// The relays of a consensus from which networks are sampled: those with a weight.
+/// The relays of a consensus from which networks are sampled. Relays without a weight are left
+/// out.
 ///
-/// A sample is stratified, as in "Once is Never Enough" (USENIX Security 2021): each class of flags
-/// has its share of the relays. A class is sorted by weight and divided into strata, one for each
-/// relay of the sample, and a relay is drawn from each stratum. So a sample has nearly the
-/// distribution of weights of the whole network.
+/// A sample is stratified, as in "Once is Never Enough" (USENIX Security 2021): each class of
+/// flags has its share of the relays. A class is sorted by weight and divided into strata, one for
+/// each relay of the sample, and a relay is drawn from each stratum. A sample therefore has nearly
+/// the same distribution of weights as the whole network.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConsensusRelays {
     /// Relays by class, each class sorted by weight.
@@ -107,8 +111,8 @@ impl ConsensusRelays {
         self.classes.iter().map(Vec::len).sum()
     }
 
-    /// Returns the numbers of relays that are not exits, and of exits, in a sample of `count`
-    /// relays. All samples of this size have the same numbers.
+    /// Returns two numbers for a sample of `count` relays: relays that are not exits, and exits.
+    /// All samples of this size have the same numbers.
     pub fn counts(&self, count: usize) -> [usize; 2] {
         let [plain, guards, exits, both] = self.quotas(count);
         [plain + guards, exits + both]
@@ -128,7 +132,8 @@ impl ConsensusRelays {
         quotas
     }
 
-    /// Draws a sample of `count` relays with the seed `network`. Exits come last.
+    /// Draws a sample of `count` relays with the seed `network`. In the result, exits come after
+    /// other relays.
     pub(super) fn draw(&self, count: usize, network: u64) -> Vec<&ListedRelay> {
         let quotas = self.quotas(count);
         let classes = self.classes.iter().zip(quotas).enumerate();
@@ -143,8 +148,8 @@ impl ConsensusRelays {
         relays.collect()
     }
 
-    /// Returns the SHA-256 digest of the relays and weights. It identifies the consensus in
-    /// results, so that those of two consensuses are not mixed.
+    /// Returns the SHA-256 digest of the relays and weights. The digest identifies the consensus
+    /// in results, so that results from different consensuses are not mixed.
     pub fn digest(&self) -> [u8; 32] {
         let mut hash = Sha256::new();
         for relay in self.classes.iter().flatten() {
@@ -159,7 +164,8 @@ impl ConsensusRelays {
 mod tests {
     use super::*;
 
-    /// Numbers of relays by class: some have few bytes per second, some many.
+    /// Returns the relays of a consensus, given the number of relays in each class. Some relays
+    /// have low weights, and some have high weights.
     fn listed(sizes: [usize; CLASSES]) -> ConsensusRelays {
         let class = |(class, size): (usize, usize)| {
             let relay = |place: usize| ListedRelay {

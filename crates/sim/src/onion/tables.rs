@@ -9,12 +9,12 @@ use rand::RngExt;
 
 use crate::latency::Latencies;
 
-/// Maximum number of places (points at which hosts join it) in a core network with random delays.
-/// Further hosts share places.
+/// Maximum number of places in a core network with random delays. A place is a point at which
+/// hosts join the core network. Further hosts share places.
 const MAX_PLACES: usize = 512;
 
-/// A table of values that are drawn with equal probabilities. The tables in the folder `data` have
-/// the quantiles of their data at 0.5 %, 1.5 %, ..., 99.5 %.
+/// A table of values that are drawn with equal probabilities. The tables in the folder `data`
+/// contain quantiles of measured data, at 0.5 %, 1.5 %, ..., 99.5 %.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QuantileTable {
     values: Arc<[u64]>,
@@ -26,13 +26,13 @@ impl QuantileTable {
         (!values.is_empty()).then(|| QuantileTable { values: values.into() })
     }
 
-    /// Returns a table with one value.
+    /// Returns a table with a single value.
     pub fn one(value: u64) -> QuantileTable {
         QuantileTable { values: Arc::new([value]) }
     }
 
-    /// Parses a text with one value per line, each multiplied by `unit`. Lines that begin with `#`
-    /// are comments.
+    /// Parses a text with one value in each line of text. Each value is multiplied by `unit`.
+    /// Lines that begin with `#` are comments.
     fn read(text: &str, unit: u64) -> QuantileTable {
         let lines = text.lines().filter(|line| !line.starts_with('#'));
         let values = lines.map(|line| line.parse::<u64>().expect("the crate's tables are numbers"));
@@ -45,7 +45,7 @@ impl QuantileTable {
         &self.values
     }
 
-    /// Returns the value, if there is only one: then all draws are the same.
+    /// Returns the value if the table has only one. All draws then give this value.
     fn only(&self) -> Option<u64> {
         (self.values.len() == 1).then(|| self.values[0])
     }
@@ -68,20 +68,20 @@ pub struct LineRates {
     pub clients: QuantileTable,
 }
 
-/// Rates of the relays in the public Tor network.
+/// Rates of the lines of relays in the public Tor network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PublicRates {
     /// The whole capacity of the lines.
     Tor2018,
-    /// The part of the lines that the load of the public network left free.
+    /// The part of the lines' capacity that the load of the public network left free.
     Tor2018Spare,
 }
 
 impl PublicRates {
-    /// Both sets of rates.
+    /// All variants.
     pub const ALL: [PublicRates; 2] = [PublicRates::Tor2018, PublicRates::Tor2018Spare];
 
-    /// Returns the name in scenarios.
+    /// Returns the name of these rates in scenarios.
     pub fn name(self) -> &'static str {
         match self {
             PublicRates::Tor2018 => "tor-2018",
@@ -110,7 +110,8 @@ pub fn planetlab_delays() -> QuantileTable {
     QuantileTable::read(include_str!("../../data/planetlab.txt"), 1_000)
 }
 
-/// Draws the rate of the line of host `entity`, in bits per second, with the seed `network`.
+/// Draws the rate of the access line of the host with the number `entity`, in bits per second,
+/// with the seed `network`.
 pub(super) fn rate(
     table: &QuantileTable,
     (network, entity): (u64, usize),
@@ -120,11 +121,12 @@ pub(super) fn rate(
     NonZeroU64::new(rate).unwrap_or(NonZeroU64::MIN)
 }
 
-/// Draws the core network between `hosts` hosts with the seed `network`. Returns its latencies, and
-/// the place of each host.
+/// Draws the core network between `hosts` hosts with the seed `network`. Returns its latencies,
+/// and the place at which each host joins it.
 ///
-/// Each pair of places has its own draw, which is the same in both directions. It depends only on
-/// the two places, so networks with more hosts have the same delays between the first ones.
+/// The delay of each pair of places is drawn separately, and is the same in both directions. It
+/// depends only on the two places. A network with more hosts therefore has the same delays between
+/// its first hosts.
 pub(super) fn core(table: &QuantileTable, network: u64, hosts: usize) -> (Latencies, Vec<usize>) {
     if let Some(delay) = table.only() {
         return (Latencies::uniform(Duration::from_nanos(delay)), vec![0; hosts]);

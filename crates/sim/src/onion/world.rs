@@ -21,13 +21,13 @@ use crate::simulation::{HostProgram, Io, Simulation};
 use crate::stack::TcpEvent;
 use crate::trace::TraceHash;
 
-/// Whether the layers of circuits encrypt.
+/// Whether the relays of a circuit encrypt its cells.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Crypto {
-    /// The layers encrypt, as in any relay.
+    /// Cells are encrypted, as in a real network.
     #[default]
     Full,
-    /// The layers do not encrypt. A run has the same events, but takes less real time.
+    /// Cells are not encrypted. A simulation has the same events, but takes less real time.
     Elided,
 }
 
@@ -42,31 +42,31 @@ pub struct Common {
     pub policy: circuitmux::Kind,
     /// Design of sets of several circuits (Conflux).
     pub design: Design,
-    /// Number of circuits per set; 1 for single circuits.
+    /// Number of circuits in each set; 1 for single circuits.
     pub legs: usize,
-    /// Scheduler that distributes messages among the circuits of a set; `None` for the design's
-    /// own.
+    /// Scheduler that distributes messages among the circuits of a set. `None` selects the
+    /// scheduler of the design.
     pub dealing: Option<Dealing>,
-    /// Congestion control of streams in UDP-OR, or in mUDP-OR if there are several legs: each
-    /// stream is a TCP connection between client and exit, over lossy circuits. `None` for streams
-    /// as in Tor.
+    /// Congestion control of streams over lossy circuits: each stream is a TCP connection between
+    /// client and exit. This is UDP-OR, or mUDP-OR if there are several circuits per set. `None`
+    /// selects ordinary streams as in Tor.
     pub udp_or: Option<LossyCongestion>,
-    /// Criterion for clients' selection of a stream's circuit.
+    /// Criterion for clients' selection of the circuit of a stream.
     pub selection: Selection,
     /// Age at which a circuit of a set is replaced while the set has streams (dynamic attachment).
     /// `None` if streams stay on their circuits.
     pub leg_age: Option<Duration>,
-    /// CPU time that relays take; `None` if they take no time.
+    /// CPU time that relays take for their work; `None` if they take no time.
     pub cpu: Option<Cpu>,
-    /// Whether the layers of circuits encrypt.
+    /// Whether the relays of a circuit encrypt its cells.
     pub crypto: Crypto,
-    /// Maximum of the random pause before a client's first download. The pause desynchronises
-    /// clients. The maximum of the load's [`Pause::UpTo`] applies if it is longer. For
-    /// other distributions, this setting has no effect.
+    /// Maximum of the random pause before a client's first download. The pause keeps clients from
+    /// starting at the same time. If the maximum of the load's [`Pause::UpTo`] is longer, that
+    /// maximum applies. For other distributions, this setting has no effect.
     ///
     /// [`Pause::UpTo`]: super::Pause::UpTo
     pub first_pause: Duration,
-    /// Maximum pause of web clients after a download.
+    /// Maximum length of the pause of web clients after a download.
     pub web_pause: Duration,
     /// TCP settings of all hosts.
     pub tcp: Config,
@@ -117,7 +117,7 @@ pub struct Scenario {
     pub servers: Vec<HostSettings>,
     /// Settings of each client.
     pub clients: Vec<ClientHostSettings>,
-    /// Latencies of the core network between all lines.
+    /// Latencies of the core network, which connects all access lines.
     pub latencies: Latencies,
 }
 
@@ -173,7 +173,8 @@ impl HostProgram for OnionHost {
     }
 }
 
-/// A running network. A run depends only on the scenario, which contains the seed.
+/// A network during its simulation. The events depend only on the scenario, which contains the
+/// seed.
 pub struct OnionNetwork {
     simulation: Simulation<OnionHost>,
 }
@@ -182,8 +183,8 @@ impl OnionNetwork {
     /// Creates a network at time zero.
     ///
     /// # Panics
-    /// The number of relays differs from that in the documents, there is no server, or the
-    /// latencies lack the place of some host.
+    /// If the number of relays differs from the number in the documents, if there is no server, or
+    /// if the latencies lack the place of some host.
     pub fn new(scenario: &Scenario) -> OnionNetwork {
         let Scenario { common, documents, relays, servers, clients, latencies } = scenario;
         assert_eq!(relays.len(), documents.relays.len(), "a line for each relay");
@@ -214,7 +215,7 @@ impl OnionNetwork {
         OnionNetwork { simulation }
     }
 
-    /// Runs the network until `until`.
+    /// Simulates the network until the time `until`.
     pub fn run_until(&mut self, until: Time) {
         self.simulation.run_until(until);
     }
@@ -250,7 +251,7 @@ impl OnionNetwork {
         })
     }
 
-    /// Returns the records of ended downloads of all clients.
+    /// Returns the records of all clients' downloads that have ended.
     pub fn downloads(&self) -> impl Iterator<Item = &DownloadRecord> {
         self.clients().flat_map(ClientHost::downloads)
     }

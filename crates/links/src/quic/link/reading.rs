@@ -1,4 +1,4 @@
-//! Reads a QUIC link's streams, lane by lane.
+//! Reading of a QUIC link's streams, one lane (circuit) after another.
 
 use quinn_proto::{Connection, ReadError, StreamId};
 
@@ -20,8 +20,8 @@ impl QuicLink {
         Ok(())
     }
 
-    /// Reads the lane of `stream`. If the lane has ended, returns the stream that waited for its
-    /// number, if any, which can be read next.
+    /// Reads the lane that `stream` carries. If the lane has ended, returns the stream that waited
+    /// for the lane's number, if any. That stream can be read next.
     pub(super) fn read_lane(
         &mut self,
         stream: StreamId,
@@ -54,8 +54,8 @@ impl QuicLink {
         }
     }
 
-    /// Handles a stream that ended without the unit that ends its lane: appends such a unit to
-    /// `into`.
+    /// Handles a stream that ended without the unit (cell) that ends its lane: appends such a unit
+    /// to `into`.
     fn broke_off(
         &mut self,
         stream: StreamId,
@@ -79,18 +79,18 @@ impl QuicLink {
     }
 }
 
-/// Result of passing bytes to a lane.
+/// Result of passing received bytes to a lane (the order domain of one circuit).
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Fed {
-    /// The lane has consumed the bytes.
+    /// The lane has consumed all bytes.
     All,
-    /// The bytes wait for the end of another lane.
+    /// The bytes wait, because the previous lane with the same number has not ended.
     Held,
-    /// The bytes contain the lane's last unit.
+    /// The bytes contain the last unit (cell) of the lane.
     Over,
 }
 
-/// Passes `came`, bytes received on a lane's stream, to the lane.
+/// Passes `came`, bytes received on a stream, to the stream's lane.
 ///
 /// # Errors
 /// [`Fault::Peer`]: the bytes break the rules of lanes.

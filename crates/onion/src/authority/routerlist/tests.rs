@@ -41,7 +41,8 @@ fn id(number: u32) -> [u8; 20] {
     entry(number, Ipv4Addr::LOCALHOST).described.rsa_identity
 }
 
-/// Returns a different address for each number; up to 65,535 they are in one part of the Internet.
+/// Returns a different address for each number. Numbers up to 65,535 have addresses in the same
+/// /16 network.
 fn apart(number: u32) -> Ipv4Addr {
     Ipv4Addr::from_bits(0x5000_0000 + number)
 }
@@ -55,7 +56,7 @@ fn answer(routerlist: &mut RouterList, now: u64, number: u32, at: Ipv4Addr) {
     routerlist.observe(now, &target, true);
 }
 
-/// Returns a list of `count` running relays, each at its own address.
+/// Returns a list of `count` running relays, each at a different address.
 fn of_running(count: u32) -> RouterList {
     let mut routerlist = routerlist(2);
     for number in 0..count {
@@ -65,8 +66,8 @@ fn of_running(count: u32) -> RouterList {
     routerlist
 }
 
-/// Links for probes, at most `most` at once. A probe of an absent relay occupies a link for a
-/// minute, a probe of a running relay for no time.
+/// Links for probes, at most `most` at the same time. A probe of an absent relay occupies a link
+/// for a minute; a probe of a running relay takes no time.
 struct Links {
     most: usize,
     busy: Vec<(u64, Target)>,

@@ -1,14 +1,15 @@
-//! The circuit of a stream among several that fit it, and legs that are replaced while streams
-//! live.
+//! Tests of the selection of a stream's circuit among several that fit it, and of circuits that
+//! are replaced while streams are open.
 
 use super::*;
 
-/// Time from the begin of a circuit until its last hop was asked for, and until it was built, in
-/// ms.
+/// Times in ms, both from when the circuit was begun: until the extension to its last hop began,
+/// and until it was built.
 type Built = (u64, u64);
 
 impl World {
-    /// Completes a circuit that was begun at `begun`, at the times `built`.
+    /// Completes a circuit that was begun at `begun`. `built` contains the times of its last two
+    /// steps, counted from then.
     fn complete(&mut self, begun: Time, key: CircuitKey, built: Built) {
         let after = |ms| begun + Duration::from_millis(ms);
         self.circmgr.extended(after(built.0), key, 2);
@@ -16,7 +17,8 @@ impl World {
         self.circmgr.built(at, key, &mut self.rng);
     }
 
-    /// Returns the circuit of the stream `number`, and the circuits that are begun then.
+    /// Returns the circuit that the stream `number` gets, and the circuits that are begun at that
+    /// time.
     fn circuit_of(&mut self, number: u64) -> (CircuitKey, Vec<CircuitKey>) {
         self.ask(number, "a");
         let (mut attached, mut begun) = (None, Vec::new());
@@ -31,7 +33,7 @@ impl World {
     }
 }
 
-/// Returns a client with two unused circuits, the older one first, that took these times to build.
+/// Returns a client with two unused circuits, the older one first. Building them took these times.
 fn with_two(selection: Selection, times: [Built; 2]) -> (World, [CircuitKey; 2]) {
     let mut world = World::new();
     world.circmgr.set_selection(selection);
@@ -96,10 +98,10 @@ fn circuits_with_equal_times_are_chosen_by_use_and_age() {
     }
 }
 
-/// Age at which legs are replaced.
+/// Age in seconds at which a circuit of a set is replaced.
 const AGE: u64 = 30;
 
-/// A circuit that was built, or one that was destroyed.
+/// A circuit that was built, or a circuit that was destroyed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Change {
     Built(CircuitKey),
@@ -107,7 +109,8 @@ enum Change {
 }
 
 impl World {
-    /// Carries out all orders, and returns the circuits that are built and destroyed, in order.
+    /// Carries out all orders, and returns the circuits that are built and destroyed, in the order
+    /// in which this happens.
     fn turnover(&mut self) -> Vec<Change> {
         let mut changes = Vec::new();
         loop {

@@ -1,4 +1,4 @@
-//! Streams that are attached and get no answer.
+//! Tests of streams that are attached to a circuit and get no answer from the exit.
 
 use super::super::unanswered::SUSPICION;
 use super::*;
@@ -13,7 +13,7 @@ fn attached(orders: &[Order], number: u64) -> Option<CircuitKey> {
 
 impl World {
     /// Waits for `seconds`. Returns the new circuit of the demand `number`, if the demand was
-    /// detached from its old one.
+    /// moved from its old circuit.
     fn moves_after(&mut self, seconds: u64, number: u64) -> Option<CircuitKey> {
         self.wait(seconds);
         let orders = self.settle();
@@ -116,8 +116,9 @@ fn a_set_of_several_legs_that_does_not_answer_takes_no_new_streams_either() {
     assert_eq!(attached(&world.settle(), 2), Some(other));
 }
 
-/// Returns a client with two users, and the heads of their sets of two legs. A leg of one set
-/// shares its middle with a leg of the other; returns `None` if that is not so with this `seed`.
+/// Returns a client with two users, and the heads (first circuits) of their two sets of two
+/// circuits. A circuit of one set has the same middle relay as a circuit of the other set. Returns
+/// `None` if this `seed` does not lead to such sets.
 fn two_users(seed: u64) -> Option<(World, [CircuitKey; 2])> {
     let mut world = world_of_legs(2);
     world.rng = stream(seed, 0, "suspects");

@@ -10,12 +10,12 @@ const CONTENT: usize = BODY - ZEROS;
 /// Test vectors, computed by an implementation in Python. The head of the file describes them.
 const VECTORS: &str = include_str!("../../../testdata/lossy.txt");
 
-/// The key material of a hop.
+/// Returns the key material of a hop.
 fn key_bytes(hop: u8) -> [u8; KEY_BYTES] {
     std::array::from_fn(|i| (67 * (hop + 1)).wrapping_add(i as u8))
 }
 
-/// A circuit of three hops.
+/// Returns both sides of a circuit of three hops.
 fn circuit() -> (LossyClient, Vec<LossyRelay>) {
     let keys: Vec<LossyKeys> = (0..3).map(|hop| LossyKeys::from(&key_bytes(hop))).collect();
     (LossyClient::new(&keys), keys.iter().map(LossyRelay::new).collect())
@@ -31,7 +31,7 @@ fn pass(relays: &mut [LossyRelay], counter: u32, body: &mut Body) -> Result<(), 
     Ok(())
 }
 
-/// Passes a cell of the last relay to the client.
+/// Passes a cell that the last relay sent to the client.
 fn pass_back(
     (client, relays): (&mut LossyClient, &mut [LossyRelay]),
     counter: u32,
@@ -56,8 +56,8 @@ fn body_of(number: u32) -> Body {
     body
 }
 
-/// Returns `cells` out of order by up to 500 places. Of the cells, a fifth is lost and a fifth is
-/// doubled.
+/// Returns `cells` in a random order, each moved by up to 500 places. A fifth of the cells is
+/// lost, and a fifth is duplicated.
 fn disturbed(cells: Vec<(u32, Body)>, seed: u64) -> Vec<(u32, Body)> {
     let mut rng = seed::stream(seed, 0, "disturbed cells");
     let mut placed: Vec<(u32, (u32, Body))> = Vec::new();
@@ -202,7 +202,8 @@ fn the_window_has_the_edges_of_the_specification() {
     assert_eq!(arrivals.accept(50_000 + 65_536), Ok(()));
 }
 
-/// Sets the counters of the client and the replay windows of the relays to just before `counter`.
+/// Sets the counters of the client, and the replay windows of the relays, to the value just before
+/// `counter`.
 fn move_to(counter: u32, (client, relays): (&mut LossyClient, &mut [LossyRelay])) {
     client.sent.next = counter.into();
     for relay in relays {

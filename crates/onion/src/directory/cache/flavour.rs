@@ -1,4 +1,4 @@
-//! One flavour of the consensus: the present one, and diffs to it from earlier ones.
+//! One flavour of the consensus: the present consensus, and diffs to it from earlier consensuses.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -10,8 +10,8 @@ use crate::directory::http::Request;
 use crate::directory::reply::{Encoding, Reply};
 use crate::wire::text::hex;
 
-/// Number of earlier consensuses from which diffs are offered. They cover half a day of the public
-/// network, where a client fetches about every two hours.
+/// Number of earlier consensuses from which diffs are offered. They go back half a day on the
+/// public network, where a client fetches about every two hours.
 const MOST_BEFORE: usize = 12;
 /// Maximum total bytes of the earlier consensuses.
 const MOST_BYTES: usize = 32 << 20;
@@ -32,11 +32,12 @@ struct Present {
     valid_after: u64,
     /// The digest that names this consensus in clients' requests.
     digest: Option<[u8; 32]>,
-    /// Diffs from earlier consensuses, by the digest of the earlier one's signed part.
+    /// Diffs from earlier consensuses to this one. The key is the digest of the earlier
+    /// consensus's signed part.
     diffs: BTreeMap<[u8; 32], Packed>,
 }
 
-/// A text in every encoding.
+/// A text in every encoding in which it may be sent.
 #[derive(Debug)]
 struct Packed {
     text: Arc<[u8]>,
@@ -44,7 +45,8 @@ struct Packed {
 }
 
 impl Flavour {
-    /// Stores a verified consensus as the present one, and the authorities that signed it.
+    /// Stores a verified consensus, with the authorities that signed it, as the present consensus
+    /// of this flavour.
     pub(super) fn put(&mut self, text: &str, signers: Vec<[u8; 20]>) {
         if let Some(last) = &self.present
             && *last.whole.text != *text.as_bytes()
@@ -64,7 +66,7 @@ impl Flavour {
         }));
     }
 
-    /// Returns whether there is no consensus.
+    /// Returns whether no consensus of this flavour is stored.
     pub(super) fn is_empty(&self) -> bool {
         self.present.is_none()
     }

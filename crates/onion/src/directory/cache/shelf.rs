@@ -1,6 +1,6 @@
-//! Storage for documents of one kind: server descriptors, or extra-info documents. A relay's
-//! present document is found by the relay's identity. Documents that older consensuses list, which
-//! clients may still have, are found by digest.
+//! Storage for documents of one type: server descriptors, or extra-info documents. A relay's
+//! present document is found by the relay's identity. Older documents are found by digest. Clients
+//! may request these, because older consensuses list them.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -8,20 +8,20 @@ use std::sync::Arc;
 use super::{NOT_FOUND, Refusal, items};
 use crate::wire::text::twenty;
 
-/// Number of consensuses for which a replaced document is kept. Consensuses that list the document
-/// are valid for that time.
+/// Number of new consensuses after which a replaced document is removed. Consensuses that list the
+/// document are valid for that time.
 const TURNS: u8 = 3;
 /// Maximum number of old documents of one relay.
 const MOST_OLD: usize = 4;
 
-/// All relays' documents of one kind.
+/// All relays' documents of one type.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Shelf {
     by_relay: BTreeMap<[u8; 20], RelayVersions>,
     by_digest: BTreeMap<[u8; 20], Arc<str>>,
 }
 
-/// A relay's documents, by digest.
+/// One relay's documents, by digest.
 #[derive(Clone, Debug, Default)]
 struct RelayVersions {
     present: Option<[u8; 20]>,
@@ -37,7 +37,8 @@ impl RelayVersions {
         }
     }
 
-    /// Removes the relay's old documents beyond `MOST_OLD`, and returns their digests.
+    /// Removes the oldest documents of the relay if it has more than `MOST_OLD` old ones. Returns
+    /// their digests.
     fn beyond(&mut self) -> Vec<[u8; 20]> {
         let kept = self.old.len().min(MOST_OLD);
         self.old.drain(kept..).map(|(digest, _)| digest).collect()
@@ -46,7 +47,7 @@ impl RelayVersions {
 
 impl Shelf {
     /// Replaces the present document of the relay `id`. Returns whether the new document differs
-    /// from it.
+    /// from the previous one.
     pub(super) fn put(&mut self, id: [u8; 20], (text, digest): (&str, [u8; 20])) -> bool {
         let pile = self.by_relay.entry(id).or_default();
         if pile.present == Some(digest) {

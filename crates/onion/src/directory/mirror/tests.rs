@@ -17,7 +17,7 @@ use crate::wire::text::signed_digest;
 const NOW: u64 = 1_800_000_000;
 const INTERVAL: u64 = 60;
 
-/// An authority, and a cache with the documents that it serves.
+/// An authority, and a cache that serves the authority's documents.
 struct World {
     authority: Authority,
     cache: Cache,
@@ -32,8 +32,8 @@ fn relay(number: u64) -> &'static RelayKeys {
     relay_keys(number, "relay")
 }
 
-/// The documents that the relay `number` publishes. They contain no statistics about clients, so
-/// the text depends on the arguments alone.
+/// Returns the documents that the relay `number` publishes. They contain no statistics about
+/// clients, so the text depends only on the arguments.
 fn published(number: u64, now: u64) -> RelayDocuments {
     let address = Ipv4Addr::new(192, 0, u8::try_from(number).unwrap(), 1);
     let at = std::net::SocketAddrV4::new(address, 9001);
@@ -91,7 +91,7 @@ fn answer(cache: &Cache, path: &str) -> Result<Response, Failure> {
     reader.finish().map_err(Failure::Http)
 }
 
-/// A relay with a mirror, and the cache from which it answers.
+/// A relay with a mirror, and the cache from which the relay answers requests.
 struct Relay {
     mirror: Mirror,
     cache: Cache,
@@ -125,7 +125,8 @@ impl Relay {
         }
     }
 
-    /// Makes requests until none is left. Returns their names, and the number of failures.
+    /// Makes requests until the mirror needs no more. Returns the requests' names, and the number
+    /// of failures.
     fn catch_up(&mut self, world: &World, now: u64) -> (Vec<&'static str>, usize) {
         let (mut rng, mut asked, mut failed) = (stream(1, 0, "mirror"), Vec::new(), 0);
         while let Some(wanted) = self.mirror.poll(self.millis, world.newest()) {

@@ -4,9 +4,10 @@ use super::Position;
 use crate::directory::params::Params;
 use crate::wire::netdoc::{Consensus, RelayStatus};
 
-/// The position weight that means a factor of 1 (default of `bwweightscale`).
+/// The position weight that stands for a factor of 1 (default of `bwweightscale`).
 const WHOLE: u64 = 10_000;
-/// The letters of positions and of kinds of relays in the names of `bandwidth-weights`.
+/// The letters that stand for positions and for types of relays in the names of
+/// `bandwidth-weights`.
 const POSITIONS: [char; 4] = ['g', 'm', 'e', 'b'];
 const KINDS: [char; 4] = ['g', 'm', 'e', 'd'];
 
@@ -21,7 +22,7 @@ pub(super) struct Listing {
     pub(super) weight: [u64; 3],
     /// Number of relays that could be guards.
     pub(super) guards: usize,
-    /// Position weights, by position and then by kind of relay.
+    /// Position weights, by position and then by type of relay.
     weights: [[u64; 4]; 4],
 }
 
@@ -46,23 +47,23 @@ impl Listing {
         Listing { params, digests, weight, guards, weights, consensus }
     }
 
-    /// Returns the relays whose microdescriptor has this digest. There is more than one such relay
-    /// only if relays copy another's microdescriptor.
+    /// Returns the relays whose microdescriptor has this digest. There is usually one. There are
+    /// more only if a relay copies the microdescriptor of another.
     pub(super) fn named(&self, digest: &[u8; 32]) -> &[([u8; 32], u32)] {
         let begin = self.digests.partition_point(|(other, _)| other < digest);
         let end = self.digests.partition_point(|(other, _)| other <= digest);
         &self.digests[begin..end]
     }
 
-    /// Returns the bandwidth that a relay adds to three sums: of guards, of exits, and of all
-    /// relays.
+    /// Returns the bandwidth that a relay adds to each of three sums: for guards, for exits, and
+    /// for all relays.
     pub(super) fn weight_of(relay: &RelayStatus) -> [u64; 3] {
         let bandwidth = u64::from(relay.bandwidth);
         let one = |is: bool| if is { bandwidth } else { 0 };
         [one(relay.flags.guard), one(relay.flags.exit), bandwidth]
     }
 
-    /// Returns the weight of `position` for relays of this relay's kind, in parts of 10,000
+    /// Returns the weight of `position` for relays of this relay's type, in parts of 10,000
     /// (dir-spec 3.8.3).
     pub(super) fn position_weight(&self, relay: &RelayStatus, position: Position) -> u64 {
         let kind = match (relay.flags.guard, relay.flags.exit && !relay.flags.bad_exit) {

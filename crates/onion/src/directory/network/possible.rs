@@ -3,7 +3,7 @@
 use super::{Network, NoRelay, Position, Relay, RelayRestrictions, Target};
 
 /// Maximum number of pairs of exit and guard that are examined. If there are more pairs, a path is
-/// assumed to exist: networks without one have few relays, or few that the user permits.
+/// assumed to exist: networks without a path have few relays, or the user permits few relays.
 const MOST_PAIRS: usize = 20_000;
 
 impl Network {

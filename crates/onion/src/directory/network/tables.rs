@@ -1,10 +1,10 @@
-//! Relays by position with cumulative weights, computed once for a state of the network, so that a
-//! draw examines a few relays instead of all.
+//! Relays by position with cumulative weights. The tables are computed once for each state of the
+//! network, so that a draw examines a few relays instead of all.
 //!
-//! A draw picks a relay by weight and rejects it if it is unsuitable. It is unsuitable if it shares
-//! a family or subnet with a relay of the path, or the user excludes it. The accepted relays are
-//! distributed as in a draw among the suitable relays alone. After [`TRIES`] rejections, the draw
-//! is made among the suitable relays alone.
+//! A draw picks a relay by weight and rejects it if it is unsuitable. A relay is unsuitable if it
+//! shares a family or subnet with a relay of the path, or if the user excludes it. The accepted
+//! relays have the same distribution as in a draw among the suitable relays alone. After [`TRIES`]
+//! rejections, the draw is made among the suitable relays alone.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::Range;
@@ -18,7 +18,7 @@ use crate::draw::below;
 /// up.
 const TRIES: usize = 64;
 
-/// The relays of each position.
+/// The relays of each position, prepared for random draws.
 #[derive(Debug)]
 pub(super) struct Tables {
     pub(super) guards: Table,
@@ -27,11 +27,13 @@ pub(super) struct Tables {
     pub(super) exits: Exits,
 }
 
-/// Relays by their index in the consensus, and the cumulative sums of their weights.
+/// Relays for one position, by their index in the consensus, and the cumulative sums of their
+/// weights.
 #[derive(Debug)]
 pub(super) struct Table {
     places: Vec<u32>,
-    /// The first sum is 0; the sum at index `n` is the weight of the first `n` relays.
+    /// The cumulative sums: the entry at index `n` is the weight of the first `n` relays, so the
+    /// first entry is 0.
     sums: Vec<u64>,
 }
 
@@ -64,7 +66,7 @@ impl Tables {
 }
 
 impl Table {
-    /// Creates a table of the relays at `places`, with their weights in `position`.
+    /// Creates a table of the relays at the indices `places`, with their weights in `position`.
     pub(super) fn of(network: &Network, position: Position, places: Vec<usize>) -> Table {
         let weight = |place: &usize| network.weight(&network.consensus().relays[*place], position);
         let running = places.iter().map(weight).scan(0, |sum, weight| {
@@ -138,8 +140,8 @@ fn hash(of: &impl Hash) -> u64 {
 }
 
 impl Part<'_> {
-    /// Draws the index of a suitable relay by weight. If all suitable relays have the weight 0,
-    /// each has the same chance.
+    /// Draws a suitable relay by weight and returns its index. If all suitable relays have the
+    /// weight 0, each has the same chance.
     pub(super) fn draw(&self, suits: impl Fn(usize) -> bool, rng: &mut impl Rng) -> Option<usize> {
         let total: u64 = self.ranges.iter().map(|range| self.table.weight(range)).sum();
         let tries = if total == 0 { 0 } else { TRIES };
@@ -150,7 +152,7 @@ impl Part<'_> {
         drawn.or_else(|| self.weigh(suits, rng))
     }
 
-    /// Returns the relay whose range of the cumulative weights contains `point`.
+    /// Returns the index of the relay whose range of the cumulative weights contains `point`.
     fn at(&self, mut point: u64) -> Option<usize> {
         for range in &self.ranges {
             let weight = self.table.weight(range);
@@ -165,7 +167,8 @@ impl Part<'_> {
         None
     }
 
-    /// Draws as [`Part::draw`] does, after adding up the weights of all suitable relays.
+    /// Draws a relay as [`Part::draw`] does, but first adds up the weights of all suitable relays
+    /// and draws among these.
     fn weigh(&self, suits: impl Fn(usize) -> bool, rng: &mut impl Rng) -> Option<usize> {
         let all = self.ranges.iter().flat_map(Range::clone);
         let suiting: Vec<usize> = all.filter(|&at| suits(self.table.places[at] as usize)).collect();

@@ -1,5 +1,5 @@
-//! The frequency with which each relay is drawn, compared with the weights of path-spec 2.2 and
-//! dir-spec 3.8.3.
+//! Tests that compare how often each relay is drawn with the weights of path-spec 2.2 and dir-spec
+//! 3.8.3.
 
 use std::collections::BTreeMap;
 
@@ -18,12 +18,12 @@ fn id(place: usize) -> [u8; 20] {
     [u8::try_from(place).unwrap() + 1; 20]
 }
 
-/// Indices of relays of one family, which are all middles.
+/// Indices of the relays of one family. All of them are middles.
 const KIN: [usize; 5] = [1, 6, 12, 35, 66];
 
-/// A network of 120 relays of all kinds. Five relays are a family; every fourth relay names a relay
-/// as family that does not name it. Several relays share each subnet. Relays 60 and 61 are the only
-/// ones that permit mail, and have little bandwidth.
+/// A network of 120 relays of all kinds. Five relays are a family. Every fourth relay names
+/// another relay as its family, which does not name it in return. Several relays share each
+/// subnet. Relays 60 and 61 are the only ones that permit mail, and have little bandwidth.
 fn town() -> Network {
     let rows: Vec<(String, u32, String, String)> = (0..120).map(row).collect();
     let sketches: Vec<Sketch<'_>> = rows
@@ -98,8 +98,8 @@ fn exact(
     network.relays().filter(suits).map(weight).filter(|(_, weight)| *weight > 0.0).collect()
 }
 
-/// Pearson's chi-squared statistic, in standard deviations from its mean. Relays for which fewer
-/// than eight draws are expected are one bin.
+/// Returns Pearson's chi-squared statistic, in standard deviations from its mean. Relays for which
+/// fewer than eight draws are expected are counted together, as one bin.
 fn deviation(counts: &BTreeMap<[u8; 20], usize>, exact: &BTreeMap<[u8; 20], f64>) -> f64 {
     let (total, draws) = (exact.values().sum::<f64>(), counts.values().sum::<usize>() as f64);
     let mut bins: Vec<(f64, f64)> = vec![(0.0, 0.0)];

@@ -67,8 +67,8 @@ pub fn prove_server_list(
     Ok(ServerList { valid_after, valid_until, signers, servers: servers.collect() })
 }
 
-/// Returns the authorities with certificates in `certs` that the consensus names as signers,
-/// without duplicates.
+/// Returns the authorities that have certificates in `certs` and that the consensus names as
+/// signers, without duplicates.
 fn signers(document: &UnvalidatedPlainConsensus, certs: &[AuthCert]) -> Vec<[u8; 20]> {
     let claimed: Vec<_> = document.signing_cert_ids().collect();
     let has = |cert: &&AuthCert| claimed.contains(&cert.key_ids());
@@ -105,8 +105,9 @@ pub fn check_server(text: &str) -> Result<Server, DocumentError> {
     })
 }
 
-/// Splits concatenated documents. Each document reaches from the line that begins with `keyword` to
-/// the end of its RSA signature. Text between documents and an incomplete document are skipped.
+/// Splits concatenated documents. Each document extends from the line that begins with `keyword`
+/// to the end of its RSA signature. Text between documents is skipped, and so is an incomplete
+/// document.
 pub fn divided<'a>(text: &'a str, keyword: &'a str) -> impl Iterator<Item = &'a str> {
     const END: &str = "\n-----END SIGNATURE-----\n";
     let mut rest = text;

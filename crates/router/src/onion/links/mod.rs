@@ -1,10 +1,10 @@
-//! Carriers of the links of one core (a client's or relay's protocol state). A [`Carrier`] owns
-//! sockets or shared-memory rings, and the links over them. The event loop (`station`) treats all
-//! carriers alike.
+//! Carriers of the links of one core (the protocol state of a client or relay). A [`Carrier`] owns
+//! sockets or shared-memory rings, and the links over them. The event loop (`station`) uses all
+//! carriers through the same interface.
 //!
-//! * [`tcp`]: TLS links, each with its own TCP connection.
+//! * [`tcp`]: TLS links, each over a separate TCP connection.
 //! * [`quic`]: QUIC links, which share UDP sockets.
-//! * [`ring`]: links to the other shards of a relay, through shared memory.
+//! * [`ring`]: links to the other shards (threads) of a relay, through shared memory.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -25,10 +25,10 @@ pub(in crate::onion) mod quic;
 pub(in crate::onion) mod ring;
 pub(in crate::onion) mod tcp;
 
-/// Smallest poller token of a carrier's file. A token contains the carrier's number, and the
-/// file's number in the lower bits.
+/// Smallest poller token of a file that a carrier owns. A token contains the number of the
+/// carrier, and the number of the file in the lower bits.
 pub(super) const CARRIERS: u64 = 1 << 60;
-/// Number of bits for a file's number in a token.
+/// Number of bits for the number of a file in a token.
 const FILE: u32 = 52;
 
 /// Returns the poller token of the file `file` of the carrier `carrier`.
@@ -42,8 +42,8 @@ pub(super) const fn file(token: u64) -> (u8, u64) {
     ((token >> FILE) as u8, token & ((1 << FILE) - 1))
 }
 
-/// Source of a core's cells. It appends cells to a vector up to the given length of the vector, and
-/// returns whether there are more.
+/// Function that takes cells from a core. It appends cells to a vector until the vector has the
+/// given length, and returns whether there are more cells.
 pub(super) type Fetch<'a> = dyn FnMut(&mut Vec<u8>, usize) -> bool + 'a;
 
 /// An event of a link.
@@ -53,86 +53,87 @@ pub(super) enum LinkEvent {
     Opened(LinkId, Opened),
     /// Data may have arrived on the link, or there may be room to send again.
     Served(LinkId),
-    /// The link has ended: the station has to call [`Carrier::end`].
+    /// The link has ended. The event loop must call [`Carrier::end`].
     Ended(LinkId),
 }
 
 /// A link whose handshake is complete.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Opened {
-    /// The neighbour's address.
+    /// The address of the relay or client at the other end.
     pub(super) peer: SocketAddr,
-    /// Relay that we dialled; `None` if the neighbour opened the link.
+    /// Relay that we dialled; `None` if the other end opened the link.
     pub(super) target: Option<Target>,
-    /// SHA-256 of the neighbour's certificate; `None` if the neighbour opened the link.
+    /// SHA-256 of the certificate of the other end; `None` if the other end opened the link.
     pub(super) certificate: Option<[u8; 32]>,
     /// SHA-256 of our certificate; `None` if we opened the link.
     pub(super) own: Option<[u8; 32]>,
-    /// Capabilities of the link. They allow a second link alongside only if no proxy is in between,
-    /// because otherwise `peer` is not the neighbour's own address.
+    /// Capabilities of the link. A second, parallel link is permitted only if no proxy is in
+    /// between, because `peer` would otherwise be the proxy's address.
     pub(super) capabilities: Capabilities,
 }
 
-/// Reason why a link has ended, as far as it matters to the core.
+/// Reason why a link has ended, reduced to what the core needs to know.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum LinkEnd {
-    /// The link was closed in an orderly way. The core knew of the link.
+    /// The link was closed in an orderly way. The core had been notified of the link.
     Closed,
-    /// The neighbour violated the carrier's protocol. The core knew of the link.
+    /// The other end violated the carrier's protocol. The core had been notified of the link.
     Broken(CarrierFault),
-    /// The connection was lost: neither end has closed it. The core knew of the link.
+    /// The connection was lost, and neither end has closed it. The core had been notified of the
+    /// link.
     Lost,
-    /// The link was never open. The field is a new link, which tries the relay's next address.
+    /// The link was never open. The field is a new link, over which the relay's next address is
+    /// tried.
     Replaced(LinkId),
     /// The link was never open, and the relay has no other address.
     Unreachable(Target),
-    /// A second link alongside the link in the field could not be opened.
+    /// A second link, parallel to the link in the field, could not be opened.
     NoneBeside(LinkId),
-    /// The core did not know of the link.
+    /// The core had not been notified of the link.
     Unknown,
 }
 
-/// A set of links over one kind of transport: TCP, QUIC or memory.
+/// All links of one core over one type of transport: TCP, QUIC or memory.
 pub(super) trait Carrier {
-    /// Returns whether the carrier has `link`.
+    /// Returns whether `link` belongs to this carrier.
     fn has(&self, link: LinkId) -> bool;
 
-    /// Returns the number of links, open or not yet open.
+    /// Returns the number of links, including links that are not open yet.
     fn len(&self) -> usize;
 
-    /// Returns the bytes on the wire since the start: received, sent.
+    /// Returns the numbers of bytes on the network since the start: received, then sent.
     fn transferred(&self) -> [u64; 2];
 
-    /// Returns the links whose handshake or shutdown has timed out. Must be called about once a
-    /// second.
+    /// Returns the links whose handshake or shutdown has timed out. The caller must call this
+    /// function about once a second.
     fn stale(&mut self, now: Time) -> Vec<LinkId>;
 
-    /// Returns the time at which [`Carrier::resume`] is to be called next; `None` if nothing is
+    /// Returns the time at which [`Carrier::resume`] must be called next; `None` if nothing is
     /// due.
     fn next_timeout(&self) -> Option<Time>;
 
-    /// Does the work that is due, and returns the links that may send. The caller then has to flush
+    /// Does the work that is due, and returns the links that may send. The caller must then flush
     /// these links and take the events with [`Carrier::next_news`].
     fn resume(&mut self, now: Time, poller: &Poller) -> Vec<LinkId>;
 
-    /// Services the file `file`, which is ready. The caller then has to take the events with
-    /// [`Carrier::next_news`].
+    /// Reads from or writes to the file `file`, which is ready. The caller must then take the
+    /// events with [`Carrier::next_news`].
     fn receive(&mut self, now: Time, poller: &Poller, file: u64, ready: Ready);
 
     /// Passes received data to `give`, in order, and returns the next event of any link; `None` if
     /// there is none.
     fn next_news(&mut self, now: Time, give: &mut dyn FnMut(LinkId, &[u8])) -> Option<LinkEvent>;
 
-    /// Notes that the core has something to send on `link`.
+    /// Notes that the core (the protocol state of the client or relay) has data to send on `link`.
     fn wants(&mut self, link: LinkId);
 
-    /// Sends as much of the core's data on `link` as there is room for. `fetch` is the source of
-    /// the data. Returns false once the link has ended: the caller then has to call
-    /// [`Carrier::end`].
+    /// Sends the core's data on `link` as far as there is room. `fetch` takes the data from the
+    /// core. Returns false once the link has ended: the caller must then call [`Carrier::end`].
     fn flush(&mut self, now: Time, poller: &Poller, link: LinkId, fetch: &mut Fetch<'_>) -> bool;
 
     /// Returns the secret that is exported from the TLS session of `_link` (RFC 5705) for
-    /// AUTHENTICATE cells. `None` if the link has none.
+    /// AUTHENTICATE cells. Returns `None` if there is no TLS session.
     fn export(&mut self, _link: LinkId, _context: &[u8; 32]) -> Option<[u8; 32]> {
         None
     }
@@ -149,7 +150,7 @@ pub(super) trait Carrier {
     /// Uses another certificate for new links.
     ///
     /// # Errors
-    /// The TLS library fails. The old certificate stays in use then.
+    /// The TLS library fails. New links then use the old certificate.
     fn set_context(&mut self, _context: &Context) -> io::Result<()> {
         Ok(())
     }
@@ -157,7 +158,7 @@ pub(super) trait Carrier {
     /// Closes `link` after one more [`Carrier::flush`], which sends the remaining data.
     fn close(&mut self, link: LinkId);
 
-    /// Removes `link`, and returns why it has ended.
+    /// Removes `link`, and returns the reason why it has ended.
     fn end(&mut self, now: Time, poller: &Poller, link: LinkId) -> LinkEnd;
 
     /// Releases the buffers of links that were idle since the last call. Returns these links.
@@ -165,40 +166,41 @@ pub(super) trait Carrier {
         Vec::new()
     }
 
-    /// Limits the content of each record on a link to `_content` bytes from now on, so that
-    /// records can be opened out of order. Returns false if the link does not support that.
+    /// Sets the content of each record on a link to at most `_content` bytes from now on, so that
+    /// records can be decrypted out of order. Returns false if the link does not support this.
     fn fix_records(&mut self, _now: Time, _link: LinkId, _content: usize) -> bool {
         false
     }
 
-    /// Accepts cells of circuits on a link from now on, because its neighbour is authenticated.
+    /// Accepts cells of circuits on a link from now on, because the identity of the other end has
+    /// been proved.
     fn admit_circuits(&mut self, _link: LinkId) {}
 
-    /// Appends the lossy cells that have arrived on `_link` to `_into`. Returns false if the
-    /// neighbour has violated the protocol: the caller then has to call [`Carrier::end`].
+    /// Appends the lossy cells that have arrived on `_link` to `_into`. Returns false if the other
+    /// end has violated the protocol: the caller must then call [`Carrier::end`].
     fn read_lossy(&mut self, _link: LinkId, _into: &mut Vec<u8>) -> bool {
         true
     }
 
-    /// Passes lossy cells to a link, which may drop them. The caller then has to call
+    /// Passes lossy cells to a link, which may drop them. The caller must then call
     /// [`Carrier::flush`].
     fn write_lossy(&mut self, _now: Time, _link: LinkId, _cells: &[u8]) {}
 }
 
-/// All carriers of one core.
+/// All carriers of the links of one core (the protocol state of a client or relay).
 pub(super) struct Carriers {
     pub(super) tcp: TcpLinks,
     /// Carrier of QUIC links; `None` if they are disabled.
     pub(super) quic: Option<QuicLinks>,
-    /// Carrier of links to the relay's other shards; `None` if there are none.
+    /// Carrier of links to the relay's other shards (threads); `None` if there are none.
     pub(super) rings: Option<Rings>,
 }
 
 impl Carriers {
-    /// Number of kinds of carriers: one more than the largest carrier number.
+    /// Number of types of carriers. It is one more than the largest carrier number.
     pub(super) const COUNT: u8 = 3;
 
-    /// Creates the carrier of TCP links, and no others.
+    /// Creates the carrier of TCP links, and no other carriers.
     pub(super) fn new(context: Context) -> Carriers {
         Carriers { tcp: TcpLinks::new(context), quic: None, rings: None }
     }
@@ -220,7 +222,7 @@ impl Carriers {
         tcp.chain(quic).chain(self.rings.iter().map(|rings| rings as &dyn Carrier))
     }
 
-    /// Returns whether any carrier has `link`.
+    /// Returns whether `link` belongs to any carrier.
     pub(super) fn has(&self, link: LinkId) -> bool {
         self.iter().any(|carrier| carrier.has(link))
     }
@@ -236,7 +238,8 @@ impl Carriers {
     /// Uses another certificate for new links.
     ///
     /// # Errors
-    /// The error of the first carrier that fails. The other carriers use the new certificate.
+    /// The error of the first carrier that fails. The carriers that did not fail use the new
+    /// certificate.
     pub(super) fn set_context(&mut self, context: &Context) -> io::Result<()> {
         let set =
             |carrier| self.get_mut(carrier).map_or(Ok(()), |links| links.set_context(context));
@@ -244,14 +247,14 @@ impl Carriers {
         shown.into_iter().collect()
     }
 
-    /// Returns our preferences for a second link over QUIC with the neighbour at `peer`; `None` if
-    /// QUIC is disabled.
+    /// Returns our preferences for a second link over QUIC to the relay at `peer`; `None` if QUIC
+    /// is disabled.
     pub(super) fn wish(&self, peer: IpAddr) -> Option<QuicPreferences> {
         self.quic.as_ref().map(|quic| quic.wish(peer))
     }
 
-    /// Opens a second link alongside `link`. Returns the number of the carrier that will report the
-    /// new link's events.
+    /// Opens a second link, parallel to `link`. Returns the number of the carrier that will report
+    /// the new link's events.
     ///
     /// # Errors
     /// A system call or the QUIC library fails, or QUIC is disabled.
@@ -267,12 +270,12 @@ impl Carriers {
     }
 }
 
-/// Pending events of one link, in the order in which they are returned.
+/// Events of one link that are not returned yet, in the order in which they will be returned.
 #[derive(Debug)]
 struct PendingEvents {
     link: LinkId,
     opened: Option<Opened>,
-    /// Whether received bytes have not been passed on yet.
+    /// Whether there are received bytes that have not been passed to the core yet.
     is_unread: bool,
     ended: bool,
 }

@@ -1,5 +1,5 @@
-//! QUIC links of one core (`docs/spec/quic-links.md`), and the UDP sockets for incoming and
-//! outgoing links.
+//! QUIC links of one core, the protocol state of a client or relay (`docs/spec/quic-links.md`).
+//! Also the UDP sockets for incoming and outgoing links.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -36,16 +36,17 @@ mod sockets;
 pub(in crate::onion) const CARRIER: u8 = 1;
 /// Timeout of a QUIC handshake. Until the QUIC link is open, circuits use the TLS link.
 const OPENING: Duration = Duration::from_secs(30);
-/// Number of bytes of cells to write to a link before its datagrams are sent: about one segmented
-/// send (UDP GSO).
+/// Number of bytes of cells that are written to a link before its datagrams are sent. It is about
+/// one segmented send (UDP GSO).
 const SEND: usize = 40 << 10;
 /// Maximum number of messages received per system call. Each may contain several datagrams (UDP
 /// GRO).
 const MESSAGES: usize = 16;
-/// Reason in DESTROY for a circuit whose stream was reset (tor-spec, "Tearing down circuits").
+/// Reason in DESTROY for a circuit whose QUIC stream was reset (tor-spec, "Tearing down
+/// circuits").
 const CHANNEL_CLOSED: u8 = 8;
-/// Framing of cells on QUIC links without lossy cells. `longest` is the longest cell that a channel
-/// accepts, including its header.
+/// Division of a stream into cells, on QUIC links without lossy cells. `longest` is the length of
+/// the longest cell that a channel accepts, including its header.
 const CELLS: Units = Units {
     head: unit,
     end: destroy,
@@ -68,22 +69,24 @@ fn destroy(circuit: u32) -> Vec<u8> {
     cell
 }
 
-/// Conditions under which QUIC links are opened alongside TLS links, and their congestion control.
+/// Conditions under which QUIC links are opened in parallel to TLS links, and the congestion
+/// control of these QUIC links.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QuicLinking {
-    /// Whether to open no QUIC link alongside an unordered TLS link.
+    /// Whether an unordered TLS link gets no parallel QUIC link.
     pub unless_unordered: bool,
     /// Congestion control of the links.
     pub congestion: Congestion,
-    /// Whether to send and accept lossy cells in datagrams, if the neighbour does too. The value is
-    /// the congestion control of the streams in these cells, at an end of a circuit.
+    /// Whether lossy cells are sent and accepted in datagrams, if the other end does this too. The
+    /// value is the congestion control that this process uses for streams in these cells if it is
+    /// an end of the circuit.
     pub lossy: Option<LossyCongestion>,
 }
 
 /// Counters of QUIC links.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QuicCounts {
-    /// Counters of the sockets' endpoints.
+    /// Counters of the endpoints, one for each socket.
     pub endpoints: EndpointCounts,
     /// Number of outgoing links that could not be opened, for example because UDP is blocked.
     pub failed: u64,
@@ -104,16 +107,17 @@ impl QuicCounts {
     }
 }
 
-/// A UDP socket, and the endpoint of its links.
+/// A UDP socket, and the QUIC endpoint with its links.
 struct Port {
     socket: UdpSocket,
     endpoint: Endpoint,
     at: SocketAddr,
-    /// Whether the socket is for incoming links.
+    /// Whether the socket accepts incoming links.
     takes: bool,
-    /// Packets for which the socket's send buffer had no room. They are sent before any others.
+    /// Packets for which the socket's send buffer had no room. They are sent before any other
+    /// packets.
     blocked: Option<(Packets, Vec<u8>)>,
-    /// Links that can send only after the packets in `blocked`.
+    /// Links that can send only after the packets in `blocked` are sent.
     waiting: BTreeSet<ConnId>,
 }
 
@@ -125,8 +129,8 @@ impl Port {
     }
 
     /// Sends datagrams, and returns the number of bytes sent. If the socket's buffer is full, the
-    /// rest waits in `blocked`. Datagrams that fail for another reason are lost, like packets in a
-    /// network.
+    /// remaining datagrams wait in `blocked`. Datagrams that fail for another reason are lost,
+    /// like packets in a network.
     fn send(&mut self, queue: &mut SendQueue, packets: Packets, bytes: &[u8]) -> u64 {
         let mut batch = queue.batch(&self.socket);
         batch.push(datagrams(&packets, bytes));
@@ -143,32 +147,33 @@ struct QuicConn {
     port: usize,
     conn: ConnId,
     peer: SocketAddr,
-    /// If we opened the link: the relay that we dialled, and the TLS link to it.
+    /// The relay that we dialled, and the TLS link to it. `None` if the other end opened the QUIC
+    /// link.
     target: Option<(Target, LinkId)>,
     admitted: Option<ConnectionSlot>,
     /// Time at which the link was created.
     begun: Time,
     told: bool,
-    /// Whether the neighbour violated the rules for streams.
+    /// Whether the other end violated the rules for streams.
     broken: bool,
-    /// Whether the link has ended without being closed by either end.
+    /// Whether the link has ended although neither end closed it.
     lost: bool,
-    /// Whether the core has something to send.
+    /// Whether the core (the protocol state of the client or relay) has data to send.
     wants: bool,
-    /// Whether the link is closed once the core's data is sent.
+    /// Whether the link will be closed once the core's data is sent.
     closing: bool,
-    /// Number of lossy cells that the link had dropped at the last count.
+    /// Number of lossy cells that the link had dropped when they were last counted.
     lossy_dropped: u64,
 }
 
-/// Carrier of a core's QUIC links.
+/// Carrier of the QUIC links of one core (the protocol state of a client or relay).
 pub(in crate::onion) struct QuicLinks {
     context: Context,
     linking: QuicLinking,
     /// Limits on incoming connections, shared with the TCP listeners. `None` if no links are
     /// accepted.
     entrance: Option<Entrance>,
-    /// Index of this shard among the shards.
+    /// Index of this shard (thread of the relay) among all shards.
     place: SocketIndex,
     ports: Vec<Port>,
     links: BTreeMap<LinkId, QuicConn>,
@@ -179,20 +184,20 @@ pub(in crate::onion) struct QuicLinks {
     queue: SendQueue,
     packets: Vec<u8>,
     plain: Vec<u8>,
-    /// Bytes received on the link of `fresh` that have not been passed on.
+    /// Bytes received on the link of `fresh` that have not been passed to the core.
     arrived: Vec<u8>,
     fresh: Option<PendingEvents>,
     limits: Option<[Meter; 2]>,
-    /// Whether the sockets are not read until the rate limit allows it. The next field has the
-    /// links that wait for the rate limit to send.
+    /// Whether the sockets are not read at present because of the rate limit. The next field
+    /// contains the links that wait for the rate limit before they send.
     paused: bool,
     held: BTreeSet<LinkId>,
-    /// Whether the poller's interest in the sockets has to be updated.
+    /// Whether the poller must be updated, because other events of the sockets are needed.
     unwatched: bool,
-    /// Bytes on the wire: received, sent.
+    /// Bytes on the network: received, then sent.
     transferred: [u64; 2],
     failed: u64,
-    /// Number of violations of the rules for streams.
+    /// Number of violations of the rules for streams by other ends.
     faults: u64,
     /// Number of lossy cells that all links have dropped.
     lossy_dropped: u64,
@@ -258,12 +263,12 @@ impl QuicLinks {
         Ok(place)
     }
 
-    /// Stops accepting links. Open links are not affected.
+    /// Stops accepting new links. Open links are not affected.
     pub(in crate::onion) fn refuse(&mut self) {
         self.entrance = None;
     }
 
-    /// Returns our preferences for a QUIC link alongside a TLS link with the neighbour at `peer`.
+    /// Returns our preferences for a QUIC link parallel to a TLS link to the relay at `peer`.
     pub(in crate::onion) fn wish(&self, peer: IpAddr) -> QuicPreferences {
         let takes = |port: &&Port| port.takes && self.entrance.is_some();
         let (v6, any) = (peer.to_canonical().is_ipv6(), IpAddr::V6(Ipv6Addr::UNSPECIFIED));
@@ -277,7 +282,8 @@ impl QuicLinks {
         }
     }
 
-    /// Returns a first byte for connection IDs whose packets the kernel passes to this shard.
+    /// Returns a first byte for connection IDs. The kernel passes packets with this byte to this
+    /// shard (thread of the relay).
     fn begins(&self) -> u8 {
         let mut chance = [0];
         // Any byte of this shard works; a random one reveals nothing to observers.
@@ -287,8 +293,9 @@ impl QuicLinks {
         self.place.first(chance[0])
     }
 
-    /// Opens a link to a relay alongside the link `beside`. If `begins` is given, it is the first
-    /// byte of the initial destination connection ID, and selects the relay's shard.
+    /// Opens a QUIC link to a relay in parallel to the TLS link `beside`. If `begins` is given, it
+    /// is the first byte of the initial destination connection ID, and selects the relay's shard
+    /// (thread).
     ///
     /// # Errors
     /// A system call or the QUIC library fails.
@@ -347,7 +354,7 @@ impl QuicLinks {
         id
     }
 
-    /// Returns whether links carry lossy cells, if their neighbours support that too.
+    /// Returns whether links carry lossy cells, provided that the other ends support them too.
     pub(in crate::onion) fn carries_lossy(&self) -> bool {
         self.linking.lossy.is_some()
     }
@@ -369,8 +376,8 @@ impl QuicLinks {
         }
     }
 
-    /// Sends the packets that wait for the socket of the port `place`. If none remain, marks the
-    /// links that wait for that as touched.
+    /// Sends the packets that wait for the socket of the port with the index `place`. If all are
+    /// sent, marks the links that waited for them as links that may send.
     fn unblock(&mut self, now: Time, poller: &Poller, place: usize) {
         let Some(port) = self.ports.get_mut(place).filter(|port| port.blocked.is_some()) else {
             return;
@@ -430,8 +437,8 @@ impl QuicLinks {
         self.ports[conn.port].endpoint.link(conn.conn)
     }
 
-    /// Writes about `SEND` bytes of the core's data to `link`, or less if there is less data or
-    /// room. Returns whether any were written.
+    /// Writes the core's data to `link`: about `SEND` bytes, or less if there is less data or
+    /// room. Returns whether any bytes were written.
     fn fill(&mut self, now: Time, link: LinkId, fetch: &mut Fetch<'_>) -> bool {
         let mut written = 0;
         while let Some(conn) = self.links.get_mut(&link).filter(|conn| conn.wants)
@@ -469,7 +476,7 @@ impl QuicLinks {
         self.count_sent(now, sent);
     }
 
-    /// Sends the endpoint's reply to a packet that belongs to no link.
+    /// Sends the reply of the QUIC endpoint to a packet that belongs to no link.
     fn answer(&mut self, now: Time, place: usize, packets: &Packets, bytes: &[u8]) {
         let mut batch = self.queue.batch(&self.ports[place].socket);
         batch.push(datagrams(packets, bytes));
@@ -478,7 +485,7 @@ impl QuicLinks {
         self.count_sent(now, sent);
     }
 
-    /// Reads from `link`, and stores its events in `fresh`.
+    /// Reads from `link`, and stores the resulting events in `fresh`.
     fn read(&mut self, link: LinkId) {
         self.arrived.clear();
         let Some(conn) = self.links.get_mut(&link) else { return };
@@ -595,7 +602,7 @@ impl Carrier for QuicLinks {
         }
     }
 
-    /// Sends as much of the core's data as the congestion window and the socket allow.
+    /// Sends the core's data as far as the congestion window and the socket have room.
     fn flush(&mut self, now: Time, _poller: &Poller, link: LinkId, fetch: &mut Fetch<'_>) -> bool {
         let Some(conn) = self.links.get(&link) else { return true };
         if conn.broken {
@@ -636,7 +643,7 @@ impl Carrier for QuicLinks {
         }
     }
 
-    /// Closes and removes `link`. Sends its closing packets if the socket has room.
+    /// Closes and removes `link`. Sends its closing packets only if the socket has room.
     fn end(&mut self, now: Time, _poller: &Poller, link: LinkId) -> LinkEnd {
         let Some(conn) = self.links.remove(&link) else { return LinkEnd::Unknown };
         self.by_conn.remove(&(conn.port, conn.conn));

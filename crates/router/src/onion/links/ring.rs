@@ -1,6 +1,7 @@
-//! A shard's links to the other shards of its relay. Each pair of shards has two lock-free rings,
-//! one for each direction. Each shard has a waker, with which the others signal it. Transferring a
-//! cell takes no lock: only the tables that all shards share have locks.
+//! A shard's links to the other shards of its relay; a shard is a thread. Each pair of shards has
+//! two lock-free rings, one for each direction. Each shard has a waker, with which the other
+//! shards signal it. Transferring a cell takes no lock: only the tables that all shards share have
+//! locks.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -21,21 +22,21 @@ use rustix::event::{EventfdFlags, eventfd};
 
 use super::{Carrier, Fetch, LinkEnd, LinkEvent, token};
 
-/// Carrier number of links to other shards. The number of a link within the carrier is the other
-/// shard's index.
+/// Carrier number of links to other shards (threads). The number of a link within the carrier is
+/// the other shard's index.
 pub(in crate::onion) const CARRIER: u8 = 2;
-/// Poller token of the waker with which other shards signal this one.
+/// Poller token of the waker with which other shards (threads) signal this shard.
 pub(in crate::onion) const BELL: u64 = token(CARRIER, 0);
-/// Capacity of a ring, in bytes.
+/// Capacity in bytes of a ring buffer between two shards (threads).
 const RING: usize = 256 * CELL;
-/// Number of bytes to fetch from the core at once.
+/// Number of bytes that are fetched from the core in one call.
 const BATCH: usize = 64 * CELL;
 
-/// Waker of a shard's event loop, which other threads signal (eventfd).
+/// Waker of the event loop of a shard (thread). Other threads signal it (eventfd).
 pub(in crate::onion) struct Bell {
     file: OwnedFd,
-    /// Whether the waker was signalled and has not been cleared since. If so, a further signal
-    /// needs no system call.
+    /// Whether the waker was signalled and not cleared since then. If so, another signal needs no
+    /// system call.
     rung: AtomicBool,
 }
 
@@ -53,7 +54,7 @@ impl Bell {
         }
     }
 
-    /// Clears the signal. Must be called before the thread looks for the signal's cause.
+    /// Clears the signal. The thread must call this before it looks for the reason of the signal.
     fn answer(&self) {
         let _ = rustix::io::read(&self.file, &mut [0u8; 8]);
         self.rung.swap(false, Ordering::AcqRel);
@@ -66,7 +67,8 @@ impl AsFd for Bell {
     }
 }
 
-/// A shard's access to the other shards of its relay: links, and tables that all shards share.
+/// A shard's access to the other shards (threads) of its relay: links, and tables that all shards
+/// share.
 pub(in crate::onion) struct Siblings {
     pub(in crate::onion) rings: Rings,
     pub(in crate::onion) claims: ShardClaims,
@@ -74,33 +76,34 @@ pub(in crate::onion) struct Siblings {
     sets: Arc<Mutex<Sets>>,
 }
 
-/// Carrier of a shard's links to the other shards.
+/// Carrier of the links from one shard (thread) to the other shards of its relay.
 pub(in crate::onion) struct Rings {
     shard: usize,
     bell: Arc<Bell>,
     others: BTreeMap<LinkId, Other>,
-    /// Links that may have received data, or may have room to send again.
+    /// Links that may have received data, or may have room again to send.
     rung: VecDeque<LinkId>,
 }
 
-/// A shard's access to the table of relays that any shard has a link to.
+/// A shard's access to the table of relays that are linked to any shard (thread).
 pub(in crate::onion) struct ShardClaims {
     shard: usize,
     claims: Arc<Mutex<Claims>>,
-    /// This shard's links that are counted in the table, each with its relay.
+    /// This shard's links that are recorded in the table, each with its relay.
     counted: BTreeMap<LinkId, [u8; 20]>,
 }
 
-/// A link to another shard.
+/// A link to another shard (thread) of the relay.
 pub(in crate::onion) struct SiblingLink {
     pub(in crate::onion) link: LinkId,
-    /// Whether this shard is the link's first end: that with the lower index.
+    /// Whether this shard is the first end of the link. The first end is the shard with the lower
+    /// index.
     pub(in crate::onion) first: bool,
-    /// Index of the other shard.
+    /// Index of the other shard (thread of the relay).
     pub(in crate::onion) shard: usize,
 }
 
-/// A table that all shards share. Each operation locks it separately.
+/// A table that all shards (threads) share. Each operation locks the table separately.
 struct Shared<T>(Arc<Mutex<T>>);
 
 impl<T> Shared<T> {
@@ -146,25 +149,26 @@ impl PointTable for Shared<Points> {
     }
 }
 
-/// Another shard: its waker, and the rings to it and from it.
+/// Another shard (thread): its waker, and the ring buffers to it and from it.
 struct Other {
     bell: Arc<Bell>,
     out: RingEnd<Producer<u8>>,
     into: RingEnd<Consumer<u8>>,
-    /// Bytes that were fetched from the core and are not in the ring yet.
+    /// Bytes that were fetched from the core and are not in the ring buffer yet.
     rest: Vec<u8>,
-    /// Whether the core has more to send.
+    /// Whether the core (the protocol state of the relay) has more data to send.
     wants: bool,
 }
 
-/// The writing or the reading end of a ring.
+/// The writing or the reading end of a ring buffer between two shards (threads).
 struct RingEnd<End> {
     ring: End,
-    /// Whether the writer waits for room.
+    /// Whether the writer waits until the ring buffer has room.
     full: Arc<AtomicBool>,
 }
 
-/// Creates the parts of `count` shards of one relay, with rings between all pairs.
+/// Creates the parts of `count` shards (threads) of one relay, with ring buffers between all pairs
+/// of shards.
 ///
 /// # Errors
 /// A system call fails, for example because file descriptors run out.
@@ -194,35 +198,36 @@ pub(in crate::onion) fn shards(count: usize) -> io::Result<Vec<Siblings>> {
     Ok(shards)
 }
 
-/// Creates a ring for one direction, and returns its two ends.
+/// Creates a ring buffer for one direction, and returns its two ends.
 fn way() -> (RingEnd<Producer<u8>>, RingEnd<Consumer<u8>>) {
     let (writer, reader) = RingBuffer::new(RING);
     let full = Arc::default();
     (RingEnd { ring: writer, full: Arc::clone(&full) }, RingEnd { ring: reader, full })
 }
 
-/// Returns the link to the shard `shard`.
+/// Returns the link to the shard (thread of the relay) with the index `shard`.
 fn sibling(shard: usize) -> LinkId {
     LinkId::new(CARRIER, shard as u64)
 }
 
 impl Siblings {
-    /// Returns the waker of this shard, which other shards signal.
+    /// Returns the waker of this shard (thread). Other shards use it to signal this shard.
     pub(in crate::onion) fn bell(&self) -> &Arc<Bell> {
         &self.rings.bell
     }
 
-    /// Returns the index of this shard.
+    /// Returns the index of this shard (thread of the relay).
     pub(in crate::onion) fn shard(&self) -> usize {
         self.rings.shard
     }
 
-    /// Returns the table of introduction and rendezvous points that all shards share.
+    /// Returns the table of introduction and rendezvous points that all shards (threads of the
+    /// relay) share.
     pub(in crate::onion) fn points(&self) -> Box<dyn PointTable> {
         Box::new(Shared(Arc::clone(&self.points)))
     }
 
-    /// Returns the table of sets of circuits that all shards share.
+    /// Returns the table of sets of circuits that all shards (threads of the relay) share.
     pub(in crate::onion) fn sets(&self) -> Box<dyn SetTable> {
         Box::new(Shared(Arc::clone(&self.sets)))
     }
@@ -241,12 +246,12 @@ impl Rings {
         self.others.insert(sibling(shard), other);
     }
 
-    /// Returns the waker of this shard, which other shards signal.
+    /// Returns the waker of this shard (thread). Other shards use it to signal this shard.
     pub(in crate::onion) fn bell(&self) -> &Bell {
         &self.bell
     }
 
-    /// Returns the links to the other shards.
+    /// Returns the links to the other shards (threads of the relay).
     pub(in crate::onion) fn links(&self) -> Vec<SiblingLink> {
         let own = sibling(self.shard);
         let link = |link: &LinkId| SiblingLink {
@@ -263,12 +268,13 @@ impl Carrier for Rings {
         self.others.contains_key(&link)
     }
 
-    /// Returns 0: links to other shards are not counted, because they lead to no neighbour.
+    /// Returns 0. Links to other shards are not counted, because they lead to the same relay.
     fn len(&self) -> usize {
         0
     }
 
-    /// Returns 0 for both directions, because memory is no wire.
+    /// Returns 0 for both directions, because the data is transferred in memory and not over the
+    /// network.
     fn transferred(&self) -> [u64; 2] {
         [0; 2]
     }
@@ -310,7 +316,7 @@ impl Carrier for Rings {
         true
     }
 
-    /// Does nothing: these links last as long as the shard.
+    /// Does nothing: links between shards exist for as long as the shards.
     fn close(&mut self, _link: LinkId) {}
 
     fn end(&mut self, _now: Time, _poller: &Poller, _link: LinkId) -> LinkEnd {
@@ -319,15 +325,17 @@ impl Carrier for Rings {
 }
 
 impl ShardClaims {
-    /// Claims the relay `neighbour` for a new link. If another shard has a link to the relay or a
-    /// claim on it, returns the link to that shard. Otherwise returns `None`: the caller should
-    /// dial the relay, and then call [`ShardClaims::count`] or [`ShardClaims::failed`].
+    /// Claims the relay `neighbour` for a new link of this shard (thread). If another shard has a
+    /// link to the relay or has claimed it, returns the link to that shard. Otherwise returns
+    /// `None`: the caller should dial the relay, and then call [`ShardClaims::count`] or
+    /// [`ShardClaims::failed`].
     pub(in crate::onion) fn claim(&self, neighbour: [u8; 20]) -> Option<LinkId> {
         let shard = self.claims().claim(neighbour, self.shard);
         (shard != self.shard).then_some(sibling(shard))
     }
 
-    /// Records that `link` is the link to the relay `neighbour`, which this shard has claimed.
+    /// Records in the table that `link` is the link to the relay `neighbour`, which this shard
+    /// (thread) has claimed.
     pub(in crate::onion) fn count(&mut self, link: LinkId, neighbour: [u8; 20]) {
         self.counted.insert(link, neighbour);
     }
@@ -337,8 +345,8 @@ impl ShardClaims {
         self.claims().gone(neighbour, self.shard);
     }
 
-    /// Enters the open link `link` to the relay `neighbour` in the table, unless
-    /// [`ShardClaims::count`] has recorded it.
+    /// Records the open link `link` to the relay `neighbour` in the table. Does nothing if
+    /// [`ShardClaims::count`] has already recorded it.
     pub(in crate::onion) fn opened(&mut self, link: LinkId, neighbour: [u8; 20]) {
         if !self.counted.contains_key(&link) {
             self.claims().link_opened(neighbour, self.shard);
@@ -346,7 +354,7 @@ impl ShardClaims {
         }
     }
 
-    /// Records that the link `by` was opened in place of `link`.
+    /// Records in the table that the link `by` was opened in place of `link`.
     pub(in crate::onion) fn replaced(&mut self, link: LinkId, by: LinkId) {
         if let Some(neighbour) = self.counted.remove(&link) {
             self.counted.insert(by, neighbour);
@@ -386,8 +394,8 @@ impl Other {
         }
     }
 
-    /// Moves bytes from `rest` into the ring. If not all have room, asks the reader for a signal
-    /// once there is room.
+    /// Moves bytes from `rest` into the ring buffer. If there is not enough room, asks the reader
+    /// for a signal once there is room.
     fn write(&mut self) {
         self.push();
         if !self.rest.is_empty() {
@@ -445,7 +453,7 @@ mod tests {
         shards(1).unwrap().pop().unwrap()
     }
 
-    /// Waits until the bell rings, and gives what was brought.
+    /// Waits until this shard is signalled, and passes the received bytes to `give`.
     fn hear(rings: &mut Rings, poller: &mut Poller, mut give: impl FnMut(&[u8])) {
         let ready: Vec<Ready> = poller.wait(None).unwrap().collect();
         for event in ready {
@@ -454,7 +462,8 @@ mod tests {
         while rings.next_news(Time::ZERO, &mut |_, bytes| give(bytes)).is_some() {}
     }
 
-    /// Sends so many bytes, more than a ring holds, and wakes when there is room.
+    /// Sends `bytes` bytes, which are more than the ring buffer holds. Continues at each signal
+    /// that there is room.
     fn send(shard: Siblings, bytes: u64) {
         let (mut rings, mut poller) = (shard.rings, Poller::new(4).unwrap());
         poller.add(&*rings.bell, BELL).unwrap();

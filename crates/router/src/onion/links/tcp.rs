@@ -1,4 +1,4 @@
-//! TLS links, each over its own TCP connection.
+//! TLS links, each over a separate TCP connection.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -34,21 +34,24 @@ const OPENING: Duration = Duration::from_secs(60);
 /// Carrier of links over TCP, which are stored by number.
 pub(in crate::onion) struct TcpLinks {
     context: Context,
-    /// Kind of link to create on a new connection, in either direction.
+    /// Type of link that is created on a new connection, in either direction.
     pub(in crate::onion) family: &'static StreamFamily,
     conns: BTreeMap<LinkId, Conn>,
-    /// Access to TCP segments that the kernel holds back after a loss.
+    /// Access to TCP segments that the kernel has received but does not deliver, because an
+    /// earlier segment was lost.
     tap: Tap,
-    /// Whether links may be unordered: they decrypt records from such segments early.
+    /// Whether links may be unordered: they then decrypt records of segments that arrived before a
+    /// lost segment.
     may_be_unordered: bool,
-    /// Links by the socket cookie of their connection, which `tap` reports.
+    /// Links by the socket cookies of their connections. `tap` reports these cookies.
     tapped: BTreeMap<Cookie, LinkId>,
-    /// Counts of records opened out of order, on links that are closed.
+    /// Counts of records that were decrypted out of order, on links that are now closed.
     early: EarlyCounts,
     last: u64,
     buffer: Vec<u8>,
     plain: Vec<u8>,
-    /// Events of the link that was read last, until [`Carrier::next_news`] returns them.
+    /// Events of the link that was read last. They stay here until [`Carrier::next_news`] returns
+    /// them.
     fresh: Option<PendingEvents>,
     /// Links for which the tap has delivered data.
     shown: BTreeSet<LinkId>,
@@ -58,18 +61,18 @@ pub(in crate::onion) struct TcpLinks {
     limits: Option<Limits>,
     /// Protocol (TCP or MPTCP) of the sockets of direct connections.
     pub(in crate::onion) tcp: TcpKind,
-    /// The bridges that are the only relays to dial, with the routes to them; `None` without
-    /// bridges.
+    /// The bridges, with the routes to them; only these relays are dialled. `None` if no bridges
+    /// are used.
     routes: Option<BridgeRoutes>,
     /// Whether cells wait in the core until the kernel has room for them.
     by_room: bool,
-    /// Bytes on the wire since the start: received, sent.
+    /// Bytes on the network since the start: received, then sent.
     transferred: [u64; 2],
     /// Timeout for opening a link, TCP and TLS together, and for closing a link.
     pub(in crate::onion) patience: Duration,
 }
 
-/// Rate limits for receiving and sending, and the links that wait for them.
+/// Rate limits for receiving and for sending, and the links that wait because of them.
 struct Limits {
     receive: Meter,
     send: Meter,
@@ -107,8 +110,9 @@ impl TcpLinks {
         }
     }
 
-    /// Allows new links to be unordered, if the neighbour agrees. `tap` delivers the segments that
-    /// their sockets hold back.
+    /// Allows new links to be unordered, if the other end agrees. `tap` delivers the segments that
+    /// the kernel has received but not delivered to the sockets, because an earlier segment was
+    /// lost.
     pub(in crate::onion) fn set_tap(&mut self, tap: Tap) {
         (self.tap, self.may_be_unordered) = (tap, true);
     }
@@ -118,12 +122,14 @@ impl TcpLinks {
         self.routes = Some(routes);
     }
 
-    /// Returns the kind of tap; `None` if links may not be unordered.
+    /// Returns the type of capture for undelivered TCP segments; `None` if links may not be
+    /// unordered.
     pub(in crate::onion) fn tap(&self) -> Option<TapKind> {
         self.may_be_unordered.then(|| self.tap.kind())
     }
 
-    /// Returns the number of links and of their subflows; `None` if MPTCP is disabled.
+    /// Returns the number of MPTCP links, and the number of their subflows; `None` if MPTCP is
+    /// disabled.
     pub(in crate::onion) fn mptcp(&self) -> Option<MptcpCounts> {
         let counts = || {
             let mut counts = MptcpCounts::default();
@@ -134,19 +140,20 @@ impl TcpLinks {
         (self.tcp == TcpKind::Multipath).then(counts)
     }
 
-    /// Returns the number of records opened out of order, and the number of those that could not
-    /// be opened.
+    /// Returns the number of records that were decrypted out of order, and the number of records
+    /// for which this failed.
     pub(in crate::onion) fn early(&self) -> EarlyCounts {
         let counts = self.conns.values().filter_map(|conn| conn.early_counts());
         counts.fold(self.early, EarlyCounts::with)
     }
 
-    /// Returns the TLS context of new links, with their certificate.
+    /// Returns the TLS context of new links, which contains their certificate.
     pub(in crate::onion) fn context(&self) -> &Context {
         &self.context
     }
 
-    /// Sets whether cells wait in the core until the kernel has room.
+    /// Sets whether cells wait in the core (the protocol state of the client or relay) until the
+    /// kernel has room.
     pub(in crate::onion) fn wait_for_room(&mut self, by_room: bool) {
         self.by_room = by_room;
     }
@@ -168,7 +175,7 @@ impl TcpLinks {
         held
     }
 
-    /// Adds a connection that a neighbour opened. `by_transport` is whether it came through a
+    /// Adds a connection that the other end opened. `by_transport` is true if it arrived through a
     /// pluggable transport.
     ///
     /// # Errors
@@ -188,8 +195,9 @@ impl TcpLinks {
         self.add(poller, conn, Interest::READ).map(drop)
     }
 
-    /// Opens a connection to the relay `target`, and returns the new link. The first address is
-    /// dialled now. If that fails later, the next addresses follow ([`TcpLinks::dial_again`]).
+    /// Opens a connection to the relay `target`, and returns the new link. Its first address is
+    /// dialled now. If that attempt fails, the next addresses are dialled later
+    /// ([`TcpLinks::dial_again`]).
     ///
     /// # Errors
     /// A system call or the TLS library fails. `NotFound` if the relay has no address.
@@ -197,8 +205,8 @@ impl TcpLinks {
         self.dial_from(poller, &target, 0)
     }
 
-    /// Opens a connection to the first address of `target` that can be dialled. The index `first`
-    /// is the first to try.
+    /// Opens a connection to an address of `target`, beginning with the address at the index
+    /// `first`. Addresses that cannot be dialled are skipped.
     fn dial_from(&mut self, poller: &Poller, target: &Target, first: usize) -> io::Result<LinkId> {
         let mut failed = io::ErrorKind::NotFound.into();
         for place in first..target.addresses.len() {
@@ -237,7 +245,7 @@ impl TcpLinks {
         Some(conn)
     }
 
-    /// Reads segments from the tap, and notes their links.
+    /// Reads TCP segments from the tap (a capture), and notes their links.
     fn look_ahead(&mut self, now: Time) {
         let (conns, tapped, shown) = (&mut self.conns, &self.tapped, &mut self.shown);
         self.tap.drain(|segment| {
@@ -252,8 +260,8 @@ impl TcpLinks {
         });
     }
 
-    /// Takes the next link with data from the tap, and passes the decrypted bytes to `give`.
-    /// Returns that link; `None` if there is none.
+    /// Takes the next link that has data from the tap (a capture of TCP segments), and passes the
+    /// decrypted bytes to `give`. Returns that link; `None` if there is none.
     fn take_early(&mut self, give: &mut dyn FnMut(LinkId, &[u8])) -> Option<LinkId> {
         while let Some(link) = self.shown.pop_first() {
             let Some(conn) = self.conns.get_mut(&link) else { continue };
@@ -268,7 +276,7 @@ impl TcpLinks {
         None
     }
 
-    /// Reads `link`, which is ready, and stores its events.
+    /// Reads from `link`, which is ready, and stores the resulting events.
     fn read(&mut self, now: Time, poller: &Poller, link: LinkId, ready: Ready) {
         self.plain.clear();
         let Some(conn) = self.conns.get_mut(&link) else { return };
@@ -317,8 +325,8 @@ impl TcpLinks {
         self.fresh = Some(PendingEvents::new(link, opened, ended));
     }
 
-    /// Replaces `link`, which has not opened, by a link to the relay's next address. Returns the
-    /// new link, of which the core does not know yet. Returns `None` if `link` has opened before,
+    /// Replaces `link`, which could not be opened, by a link to the relay's next address. Returns
+    /// the new link; the core is not notified of it yet. Returns `None` if `link` was open before,
     /// or if there is no other address.
     fn dial_again(&mut self, poller: &Poller, link: LinkId) -> Option<LinkId> {
         let conn = self.conns.get(&link).filter(|conn| !conn.told)?;
@@ -587,7 +595,8 @@ mod tests {
 
     #[test]
     fn cells_wait_for_room_in_the_kernel_if_they_are_told_to() {
-        /// Segments are short, so that a first window is.
+        /// Maximum segment size of the connections. It is small so that the first window is small
+        /// too.
         const SEGMENT: u32 = 536;
         for by_room in [false, true] {
             let poller = Poller::new(16).unwrap();

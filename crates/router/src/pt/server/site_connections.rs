@@ -1,9 +1,9 @@
 //! Strangers (peers that are not clients of our transport), and the web site that answers them.
 //!
-//! A prober could distinguish a bridge from its site by replies and by their timing. So each
-//! connection is proxied to the site from its first byte, and closed by the site's timeouts. Once
-//! a client of our transport is recognised, its connection to the site is dropped. If a client's
-//! first request arrives in one piece, it never reaches the site.
+//! An attacker who probes a bridge could distinguish it from a real web site by its replies and by
+//! their timing. Each connection is therefore proxied to the site from its first byte, and closed
+//! by the site's timeouts. Once a client of our transport is recognised, its connection to the
+//! site is dropped. If a client's first request arrives in one piece, it never reaches the site.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -15,19 +15,20 @@ use super::ServerStation;
 use crate::pt::PtEvent;
 use crate::pt::wires::WireNews;
 
-/// Maximum number of bytes queued for one of two joined wires. Above it, the other wire is not
-/// read. A wire is a TCP connection.
+/// Maximum number of bytes queued for one of two wires (TCP connections) that are joined to each
+/// other. Above this limit, the other wire is not read.
 const SPLICED: usize = 64 << 10;
 
 /// Wires (TCP connections) to the site.
 #[derive(Default)]
 pub(super) struct SiteConnections {
-    /// Pairs of joined wires: each stranger's wire is mapped to a wire to the site, and the other
-    /// way round.
+    /// Pairs of joined wires: maps the wire of each stranger (a peer that is not a client) to a
+    /// wire to the site, and the other way round.
     pairs: BTreeMap<u64, u64>,
-    /// Wires to the site for peers that are not recognised yet, by the peer's wire.
+    /// Wires (TCP connections) to the site that were opened for peers that are not recognised yet,
+    /// by the peer's wire.
     early: BTreeMap<u64, Early>,
-    /// The peer's wire for each wire to the site in `early`.
+    /// For each wire to the site in `early`, the wire of the peer for which it was opened.
     owners: BTreeMap<u64, u64>,
 }
 
@@ -46,8 +47,8 @@ impl SiteConnections {
 }
 
 impl ServerStation {
-    /// Opens a wire to the site for the new peer with the wire `wire`. A failure is only reported
-    /// if the peer turns out to be a stranger.
+    /// Opens a wire (TCP connection) to the site for the new peer with the wire `wire`. A failure
+    /// is only reported if the peer turns out to be a stranger (not a client).
     pub(super) fn announce(&mut self, wire: u64) {
         let Some(site) = self.site else { return };
         let Ok(to) = self.wires.dial(&self.poller, site) else { return };
@@ -55,16 +56,17 @@ impl ServerStation {
         self.site_connections.owners.insert(to, wire);
     }
 
-    /// Drops the wire to the site that was opened for the peer `wire`, because the peer is gone or
-    /// is a client of ours.
+    /// Drops the wire (TCP connection) to the site that was opened for the peer with the wire
+    /// `wire`. The caller calls this because the peer is gone or is a client of ours.
     pub(super) fn recall(&mut self, wire: u64) {
         if let Some(early) = self.site_connections.take_early(wire) {
             self.wires.drop_now(early.wire);
         }
     }
 
-    /// Forwards data of the peer `wire`, which the core has processed, to the site. If the core
-    /// has recognised a client, drops the wire to the site instead.
+    /// Forwards data of the peer with the wire `wire` (TCP connection) to the site. The core has
+    /// already processed this data. If the core has recognised a client, drops the wire to the
+    /// site instead.
     pub(super) fn pass_on(&mut self, wire: u64) {
         if self.core.is_ours(ConnId(wire)) {
             return self.recall(wire);
@@ -76,8 +78,9 @@ impl ServerStation {
         }
     }
 
-    /// Joins the wire of a peer with the site, because the peer has ended its stream without being
-    /// recognised. Ends the site's input. Returns false if there is no site.
+    /// Joins the wire (TCP connection) of a peer with a wire to the site, because the peer has
+    /// ended its stream without being recognised as a client. Ends the stream to the site, too.
+    /// Returns false if there is no site.
     pub(super) fn hand_over_ended(&mut self, now: Time, wire: u64) -> bool {
         if self.site.is_none() {
             return false;
@@ -89,9 +92,9 @@ impl ServerStation {
         other.is_some()
     }
 
-    /// Joins the wire of a stranger with the site, and sends the stranger's data `said` to the
-    /// site. Without a site, the stranger gets no answer, and its connection stays open until
-    /// [`ServerStation::make_place`] closes it.
+    /// Joins the wire (TCP connection) of a stranger, a peer that is not a client, with a wire to
+    /// the site. Sends `said`, the stranger's data, to the site. Without a site, the stranger gets
+    /// no answer, and its connection stays open until [`ServerStation::make_place`] closes it.
     pub(super) fn stranger(&mut self, now: Time, wire: u64, said: &[u8]) {
         if !said.is_empty() {
             self.events.push(PtEvent::Stranger);
@@ -121,18 +124,19 @@ impl ServerStation {
         Ok(Early { wire: self.wires.dial(&self.poller, site)?, told: 0 })
     }
 
-    /// Returns whether `wire` belongs to a stranger, or leads to the site (for a stranger or for a
-    /// peer that is not recognised yet).
+    /// Returns whether `wire` belongs to a stranger (a peer that is not a client), or leads to the
+    /// site. A wire to the site may be for a stranger or for a peer that is not recognised yet.
     pub(super) fn is_of_visit(&self, wire: u64) -> bool {
         self.is_strangers(wire) || self.site_connections.owners.contains_key(&wire)
     }
 
-    /// Returns whether `wire` belongs to a stranger, or leads to the site for a stranger.
+    /// Returns whether `wire` belongs to a stranger (a peer that is not a client), or leads to the
+    /// site for a stranger.
     pub(super) fn is_strangers(&self, wire: u64) -> bool {
         self.site_connections.pairs.contains_key(&wire)
     }
 
-    /// Drops `wire` at once, together with the wire with which it is joined.
+    /// Drops `wire` (a TCP connection) at once, together with the wire joined to it.
     pub(super) fn dismiss(&mut self, now: Time, wire: u64) {
         self.wires.drop_now(wire);
         let Some(&other) = self.site_connections.pairs.get(&wire) else {
@@ -142,7 +146,8 @@ impl ServerStation {
         self.part(now, wire, other);
     }
 
-    /// Processes data from `wire`, which belongs to a stranger or leads to the site.
+    /// Processes data from `wire`, which belongs to a stranger (a peer that is not a client) or
+    /// leads to the site.
     pub(super) fn visit(&mut self, now: Time, wire: u64, news: &WireNews) {
         if let Some(&owner) = self.site_connections.owners.get(&wire) {
             return self.site_spoke(now, owner, news);
@@ -152,9 +157,9 @@ impl ServerStation {
         }
     }
 
-    /// Processes data from the site, or its end, for the peer `owner`, which is not recognised
-    /// yet. The peer becomes a stranger. If the connection to the site has failed, nothing
-    /// changes.
+    /// Processes data from the site, or the end of the site's stream, for a peer that is not
+    /// recognised yet. `owner` is the peer's wire. The peer then counts as a stranger (not a
+    /// client). If the connection to the site has failed, nothing changes.
     fn site_spoke(&mut self, now: Time, owner: u64, news: &WireNews) {
         if news.gone {
             self.site_connections.take_early(owner);
@@ -170,7 +175,7 @@ impl ServerStation {
         }
     }
 
-    /// Forwards data from `wire` to `other`, the wire with which it is joined.
+    /// Forwards data from `wire` to `other`, the wire joined to it.
     fn splice(&mut self, now: Time, (wire, other): (u64, u64), news: &WireNews) {
         self.wires.send(other, &news.bytes);
         if news.ended {
@@ -192,7 +197,7 @@ impl ServerStation {
         }
     }
 
-    /// Separates the joined wires `wire` and `other`.
+    /// Ends the joint forwarding between the wires `wire` and `other`.
     fn part(&mut self, now: Time, wire: u64, other: u64) {
         for one in [wire, other] {
             self.site_connections.pairs.remove(&one);
@@ -200,8 +205,8 @@ impl ServerStation {
         }
     }
 
-    /// Handles progress on `wire`, which belongs to a stranger or leads to the site: its queue was
-    /// sent, or the wire is `gone`.
+    /// Handles progress on `wire`, which belongs to a stranger (a peer that is not a client) or
+    /// leads to the site. Either the wire's queue was sent, or the wire is `gone`.
     pub(super) fn visit_moved(&mut self, now: Time, wire: u64, gone: bool) {
         if let Some(&owner) = self.site_connections.owners.get(&wire) {
             if gone {

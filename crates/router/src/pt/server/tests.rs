@@ -31,7 +31,7 @@ fn turn(station: &mut impl Station) {
     station.work(now);
 }
 
-/// Runs the station until `is_so` returns true. Panics after 1,000 turns.
+/// Runs the server until `is_so` returns true. Panics after 1,000 turns of the event loop.
 fn until(station: &mut ServerStation, mut is_so: impl FnMut(&ServerStation) -> bool) {
     for _ in 0..1_000 {
         turn(station);
@@ -42,7 +42,8 @@ fn until(station: &mut ServerStation, mut is_so: impl FnMut(&ServerStation) -> b
     panic!("it does not come to that");
 }
 
-/// Connects to the server as a stranger, with a request that only the site answers.
+/// Connects to the server like a peer that is not a client, with a request that only the site
+/// answers.
 fn visit(station: &ServerStation) -> TcpStream {
     let mut visitor = TcpStream::connect(station.bridge().address).unwrap();
     visitor.write_all(b"TRACE / HTTP/1.1\r\n\r\n").unwrap();
@@ -115,7 +116,8 @@ fn a_stranger_who_takes_nothing_is_hung_up_on_after_a_minute() {
     assert_eq!((station.wires.len(), station.addresses.len()), (0, 0));
 }
 
-/// Returns whether a program's link opens within 100 turns, which take at most about 2 s.
+/// Returns whether a program's link opens within 100 turns of the event loops. These turns take at
+/// most about 2 s.
 fn comes_up(client: &mut ClientStation, server: &mut ServerStation) -> bool {
     let _program = TcpStream::connect(client.addresses().unwrap()[0]).unwrap();
     (0..100).any(|_| {
@@ -191,7 +193,8 @@ fn a_machine_whose_clock_is_set_while_it_runs_takes_clients() {
     assert!(comes_up(&mut client, &mut server));
 }
 
-/// Runs the station until it connects to `listener`, and returns its source address.
+/// Runs the client or server until it connects to `listener`. Returns the source address of that
+/// connection.
 fn comes_from(listener: &TcpListener, station: &mut impl Station) -> String {
     for _ in 0..1_000 {
         turn(station);

@@ -1,7 +1,7 @@
-//! UDP sockets for a relay's incoming QUIC links: one for each address and shard. The kernel
-//! distributes packets among the shards' sockets by destination connection ID. This leads a QUIC
-//! link to the shard of its TLS link, and keeps it there even if a NAT changes the neighbour's
-//! port.
+//! UDP sockets for a relay's incoming QUIC links: one for each address and each shard (thread of
+//! the relay). The kernel distributes packets among the shards' sockets by destination connection
+//! ID. A QUIC link therefore arrives at the shard of its TLS link, and stays there even if a NAT
+//! changes the other end's port.
 
 use std::io;
 use std::net::SocketAddr;
@@ -11,27 +11,28 @@ use libc::{BPF_ABS, BPF_ALU, BPF_B, BPF_JMP, BPF_JSET, BPF_K, BPF_LD, BPF_MOD, B
 
 use super::SocketIndex;
 
-/// BPF_A of `linux/bpf_common.h`: the filter's result is the value in the accumulator.
+/// BPF_A of `linux/bpf_common.h`: the result of the packet filter is the value in the accumulator.
 const A: u32 = 0x10;
 /// Bit of a packet's first byte that marks a long header (RFC 8999).
 const LONG: u32 = 0x80;
 /// Offset of the destination connection ID in a packet with a long header, after the version and
-/// the ID's length. The next constant is the offset in a packet with a short header.
+/// the length of the ID. The next constant is the offset in a packet with a short header.
 const ID_IN_LONG: u32 = 6;
 const ID_IN_SHORT: u32 = 1;
 
-/// One shard's sockets, one for each address, and the shard's index.
+/// The sockets of one shard (thread of the relay), one for each address, and the index of the
+/// shard.
 pub(in crate::onion) struct QuicSockets {
     pub(super) sockets: Vec<UdpSocket>,
     pub(super) place: SocketIndex,
 }
 
-/// Creates the sockets of `shards` shards at the addresses `at`. A kernel that cannot distribute
-/// packets by connection ID distributes them by address. A QUIC link may then arrive at another
-/// shard than its TLS link.
+/// Creates the sockets of `shards` shards (threads of the relay) at the addresses `at`. A kernel
+/// that cannot distribute packets by connection ID distributes them by address. A QUIC link may
+/// then arrive at a different shard than its TLS link.
 ///
 /// # Errors
-/// An address cannot be bound. The error names it.
+/// An address cannot be bound. The error contains the address.
 pub(in crate::onion) fn sockets(at: &[SocketAddr], shards: usize) -> io::Result<Vec<QuicSockets>> {
     let place = |nth| QuicSockets { sockets: Vec::new(), place: SocketIndex::new(nth, shards) };
     let mut all: Vec<QuicSockets> = (0..shards).map(place).collect();
@@ -45,7 +46,8 @@ pub(in crate::onion) fn sockets(at: &[SocketAddr], shards: usize) -> io::Result<
     Ok(all)
 }
 
-/// Creates one socket for each shard at the address `at`, in the order of shards.
+/// Creates one socket for each shard (thread of the relay) at the address `at`, in the order of
+/// the shards.
 fn group(mut at: SocketAddr, shards: usize) -> io::Result<Vec<UdpSocket>> {
     let options = UdpOptions { share_port: true, error_queue: false, ..UdpOptions::default() };
     let mut group = Vec::new();
@@ -61,9 +63,9 @@ fn group(mut at: SocketAddr, shards: usize) -> io::Result<Vec<UdpSocket>> {
     Ok(group)
 }
 
-/// Returns the packet filter that implements [`SocketIndex::has`]. It selects a socket by the first
-/// byte of the connection ID modulo `of`, the number of sockets. A packet without such a byte goes
-/// to the first socket.
+/// Returns the packet filter that implements [`SocketIndex::has`]. The filter selects a socket by
+/// the first byte of the connection ID modulo `of`, the number of sockets. A packet without a
+/// connection ID goes to the first socket.
 fn program(of: u8) -> [libc::sock_filter; 7] {
     let load = BPF_LD | BPF_B | BPF_ABS;
     [

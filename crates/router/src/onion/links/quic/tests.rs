@@ -1,4 +1,5 @@
-//! Tests of QUIC links: full socket buffers, distribution to shards, violations, and lossy cells.
+//! Tests of QUIC links: full socket buffers, distribution to shards (threads), protocol
+//! violations, and lossy cells.
 
 use std::process::Command as Program;
 
@@ -14,14 +15,14 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const LANE: u32 = 0x8000_0001;
 const CELLS_SENT: usize = 40_000;
 
-/// One end of a link, with the data that it has received.
+/// One end of a link, with the data that this end has received.
 struct End {
     poller: Poller,
     links: QuicLinks,
     link: Option<LinkId>,
     came: Vec<u8>,
-    /// Lossy cells that were received. The next field is whether the link carries lossy cells;
-    /// `None` until it is open.
+    /// Lossy cells that were received. The next field is whether the link carries lossy cells. It
+    /// is `None` until the link is open.
     lossy: Vec<u8>,
     carries_lossy: Option<bool>,
 }
@@ -37,7 +38,8 @@ impl End {
         End { poller, links, link: None, came, lossy, carries_lossy: None }
     }
 
-    /// Services the links once. Sends cells from the front of `rest`, as far as there is room.
+    /// Handles the events of the links once. Sends cells from the front of `rest`, as far as there
+    /// is room.
     fn turn(&mut self, clock: Clock, rest: &mut Vec<u8>) {
         let now = clock.now();
         let ready: Vec<Ready> = self.poller.wait(Some(Duration::from_millis(1))).unwrap().collect();
@@ -83,8 +85,8 @@ fn flush(
     });
 }
 
-/// Limits the loopback interface to 80 Mbit/s. Faster data waits, so the sockets' buffers fill as
-/// in front of a slow uplink.
+/// Limits the loopback interface to 80 Mbit/s. Data that is sent faster must wait, so that the
+/// sockets' buffers fill as they do with a slow uplink.
 fn slow_loopback() -> io::Result<()> {
     anabranch_os::netlink::configure::set_up(1, true)?;
     let words = "qdisc add dev lo root tbf rate 80mbit burst 64kb limit 20mb";
@@ -139,7 +141,8 @@ fn full_sockets() {
     assert_eq!(lost, 0, "datagrams that were taken for lost");
 }
 
-/// Returns `N` shards that accept links at the same address, and that address.
+/// Returns `N` shards (threads of a relay) that accept links at the same address, and that
+/// address.
 fn shards<const N: usize>() -> ([End; N], SocketAddr) {
     let any: SocketAddr = "127.0.0.1:0".parse().unwrap();
     let mut sockets = sockets(&[any], N).unwrap().into_iter();
