@@ -664,8 +664,9 @@ COLUMN = Stub(
         ),
         (
             "lab/src/anabranch/traces.py",
-            '_optional("counter", np.int64)\n',
-            '    stubs: NDArray[np.int32] | None = _optional("stub", np.int32)\n',
+            'metadata=_optional("counter", np.int64)\n    )\n',
+            '    stubs: NDArray[np.int32] | None = field(\n'
+            '        default=None, metadata=_optional("stub", np.int32)\n    )\n',
         ),
         (
             "docs/formats.md",

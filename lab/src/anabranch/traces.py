@@ -23,14 +23,14 @@ WHOLE = -1
 _COLUMN = "column"
 
 
-def _optional(column: str, dtype: type) -> Any:
-    """Returns the field of an optional column, None in traces without it.
+def _optional(column: str, dtype: type) -> dict[str, Any]:
+    """Returns the metadata of the field for an optional column; it is None in traces without it.
 
     Args:
         column: name of the column in files.
         dtype: type of its values, one for each packet.
     """
-    return field(default=None, metadata={_COLUMN: column, "dtype": dtype})
+    return {_COLUMN: column, "dtype": dtype}
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,9 @@ class Traces:
     times: Floats
     sizes: Sizes
     paths: NDArray[np.int16] | None = None
-    counters: NDArray[np.int64] | None = _optional("counter", np.int64)
+    counters: NDArray[np.int64] | None = field(
+        default=None, metadata=_optional("counter", np.int64)
+    )
     facts: Facts = field(default_factory=Facts)
 
     def __post_init__(self) -> None:

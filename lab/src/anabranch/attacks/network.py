@@ -29,8 +29,9 @@ Inputs = tuple[NDArray[Any], ...]
 
 
 class NetworkAttack(Attack):
-    """Base class of attacks by neural networks, each an ensemble of members. After 0 epochs they
-    are untrained.
+    """Base class of attacks by neural networks, each an ensemble of members.
+
+    After 0 epochs the members are untrained.
 
     Attributes:
         weights_: for each member, all its arrays: first the parameters, then running statistics.

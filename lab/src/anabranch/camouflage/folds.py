@@ -19,8 +19,7 @@ Parameters = dict[str, int | float]
 
 
 def folds_of(turns: Sequence[int]) -> list[NDArray[np.int32]]:
-    """Returns the turns (repetitions) that are tested in each fold: at most `FOLDS` int32
-    arrays."""
+    """Returns the turns (repetitions) tested in each fold: at most `FOLDS` int32 arrays."""
     known = np.unique(np.asarray(turns, np.int32))
     count = min(FOLDS, known.size)
     return [known[number::count] for number in range(count)]

@@ -113,8 +113,7 @@ def _contexts(flows: Sequence[Flow]) -> list[list[float]]:
 
 
 def _talk(flow: Flow) -> list[float]:
-    """Returns how often the client began to send, and features of cleartext HTTP if there is
-    any."""
+    """Returns how often the client began to send, and features of cleartext HTTP, if any."""
     sides = np.sign(flow.sizes)
     turns = int(((sides[1:] > 0) & (sides[:-1] < 0)).sum() + (sides[:1] > 0).sum())
     asked, got = http.requests(flow.up), http.answers(flow.down)

@@ -91,8 +91,7 @@ class Pair:
         self.sample = self._sample(self.of)
 
     def told(self, name: str) -> Iterator[Told]:
-        """Yields results for single connections, several connections of a server, whole
-        sessions."""
+        """Yields results for single connections, several of a server, and whole sessions."""
         for word, count in SETS.items():
             for apart, groups in (("site", self.site), ("session", self.number)):
                 scores = forest.scores(
