@@ -334,7 +334,7 @@ mod tests {
                 "\"hides\": 99",
                 "but the index says text content that can hide 99 bytes",
             ),
-            ("/a.json", "/a json", "no plain path"),
+            ("/a.json", "/a json", "a path of more than 200 bytes or with special characters"),
         ] {
             assert!(good.contains(from), "{from}");
             fs::write(&index, good.replace(from, to)).unwrap();

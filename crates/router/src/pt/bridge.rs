@@ -274,7 +274,7 @@ mod tests {
         assert_eq!(Bridge::parse(&bridge.to_string()), Ok(bridge));
         fs::write(&path, "no key\n").unwrap();
         assert!(
-            server_key(&path).unwrap_err().to_string().contains("does not hold a bridge's key")
+            server_key(&path).unwrap_err().to_string().contains("does not contain a bridge's key")
         );
     }
 

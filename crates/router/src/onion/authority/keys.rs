@@ -332,7 +332,7 @@ mod tests {
         fs::remove_file(folder.join(IDENTITY)).unwrap();
         let (mut key_store, _) = open(data).unwrap();
         let error = key_store.renew(&mut ChaCha20Rng::seed_from_u64(3), NOW).err().unwrap();
-        assert!(error.to_string().contains("this key is not here"), "{error}");
+        assert!(error.to_string().contains("the identity key is not in this folder"), "{error}");
         fs::write(folder.join(IDENTITY), &identity[..identity.len() / 2]).unwrap();
         let error = open(data).err().unwrap().to_string();
         assert!(error.contains(IDENTITY), "{error}");

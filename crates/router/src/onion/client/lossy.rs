@@ -64,7 +64,7 @@ mod tests {
             (0, Cause::NoLossyLink, Some("relay one has no QUIC link")),
             (0, Cause::NoLossyLink, None),
             (1, unreached, Some("relay two cannot be reached with datagrams from relay one")),
-            (2, Cause::NoLossyCells, Some("relay three grants no lossy circuits")),
+            (2, Cause::NoLossyCells, Some("relay three accepts no lossy circuits")),
             (0, unreached, None),
             (3, Cause::Wanted, None),
         ] {
