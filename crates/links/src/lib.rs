@@ -10,7 +10,7 @@
 //! an endpoint.
 //!
 //! * [`tls`]: TLS 1.2 and 1.3 over a byte stream, as C tor speaks it. Cells arrive in order and
-//! reliably.
+//!   reliably.
 //! * [`quic`]: QUIC with one stream per lane. A lane is the order domain of one circuit in a link:
 //!   cells are ordered within a lane, and no lane waits for another.
 //! * [`utls`]: turns a TLS link into an unordered link, by decrypting records that arrive out of

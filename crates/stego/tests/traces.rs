@@ -16,12 +16,12 @@ const RECORDED: [(&str, [u64; 2]); 10] = [
     ("nosteg", [0x796b_6ccf_125e_0b9a, 0xba2f_b0df_3668_84f0]),
     ("nosteg-short", [0x0914_f3ef_0088_6e2a, 0x8470_fa7b_5055_36d2]),
     ("nosteg-rr", [0x8337_cce7_69df_541c, 0x5eeb_17e5_7bb7_8f5d]),
-    ("embed", [0x1039_924e_9c57_9667, 0x62df_99c0_fddb_f2fe]),
+    ("embed", [0x1039_924e_9c57_9667, 0xf143_9fbd_bc4c_9355]),
     ("http-opaque", [0xa51b_f5ac_1c76_e336, 0x77cd_d72e_b28e_3fb7]),
     ("http-opaque-short", [0x6d75_e157_80f6_f2fb, 0xcb04_b52b_425e_0846]),
     ("http-image", [0x993e_5f6f_1bc8_17b9, 0xe8ed_ecbd_741e_999a]),
     ("http-site", [0xc5b7_e7bb_6fa0_105d, 0xa542_1878_bd61_f293]),
-    ("http-text", [0x6e4a_882c_279b_8c31, 0xa72b_a3a7_e714_f393]),
+    ("http-text", [0x6e4a_882c_279b_8c31, 0x4926_a46c_3ffa_cafd]),
     ("http-text-short", [0x7a43_601a_e498_869c, 0x41b1_f565_24fa_d0d6]),
 ];
 

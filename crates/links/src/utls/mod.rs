@@ -12,7 +12,7 @@
 //! * [`Anchor`]: maps offsets to record numbers.
 //! * [`Reassembler`]: stores pieces of the stream by offset, until a record is complete.
 //! * [`RecordLayer`]: decides which complete records to open early, and remembers which were
-//! opened.
+//!   opened.
 //! * [`TrialBudget`]: limits the number of records that fail to decrypt.
 //!
 //! A tap may lose, duplicate, change or forge bytes. At worst this delays data: a record can be

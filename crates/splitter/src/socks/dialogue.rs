@@ -123,7 +123,7 @@ mod tests {
             (&[b"\x05\0", b"\x05\x02\0\x01\0\0\0\0\0\0"], false, "not allowed by its rules"),
             (&[b"\x05\0", b"\x05\x2a\0\x01\0\0\0\0\0\0"], false, "unknown reason 0x2a"),
             (&[b"\x05\0", b"\x05\0\0\x01\xc0\0\x02\x09\0\0"], false, "without a port"),
-            (&[b"\x05\0", b"\x05\0\0\x03\x01x\0\x09"], false, "a name instead"),
+            (&[b"\x05\0", b"\x05\0\0\x03\x01x\0\x09"], false, "a host name where the address"),
             (&[b"\x05\0", b"\x05\0\0\x07"], false, "unknown type 0x07"),
         ];
         for (says, login, words) in cases {

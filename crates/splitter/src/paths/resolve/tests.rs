@@ -45,7 +45,7 @@ fn an_address_of_another_machine_is_refused() {
     assert_eq!(
         text,
         "path 'a': 192.0.2.7 is not an address of this machine: \
-                      'ip address' lists those that are"
+                      'ip address' lists this machine's addresses"
     );
 }
 
@@ -172,7 +172,8 @@ fn a_route_that_only_a_rule_for_the_interfaces_address_gives_is_found() {
         ip("route add default via 10.3.0.1 dev v0 table 100").unwrap();
         let ways = resolved(&["a=addr:10.3.0.2"], FAR).unwrap();
         assert_eq!(ways[0].device.as_deref(), Some("t0"), "Linux lets it out there");
-        assert!(ways[0].note.as_ref().unwrap().contains("an address of 'v0', leave by 't0'"));
+        let note = ways[0].note.as_ref().unwrap();
+        assert!(note.contains("of the interface 'v0', leave by the interface 't0'"), "{note}");
         ip("rule add from 10.3.0.2 lookup 100").unwrap();
         for path in ["a=addr:10.3.0.2", "a=if:v0"] {
             let ways = resolved(&[path], FAR).unwrap();
