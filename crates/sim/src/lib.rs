@@ -7,7 +7,7 @@
 //!
 //! * [`EventQueue`]: future events, ordered by time, host and counter.
 //! * [`Line`]: one direction of an access line, with its drop-tail queue. [`Latencies`]: the core
-//! network between the lines.
+//!   network between the lines.
 //! * [`Network`]: hosts and packets. [`Stack`]: the TCP connections of a host.
 //! * [`Simulation`]: hosts, each with a [`HostProgram`]. [`TraceHash`]: the hash of all events.
 //! * [`onion`]: relays and clients of the onion network, and web servers.

@@ -3,7 +3,7 @@
 //!
 //! * [`Bridge`]: parsed bridge lines. `managed`: the dialogue with the program that started us.
 //! * [`ClientStation`]: a link for each program that connects by SOCKS, or to a port for one
-//! bridge.
+//!   bridge.
 //! * [`ServerStation`]: the links of all clients. Each link is connected to a relay or another
 //!   server.
 //! * [`Plugin`]: an external program with transports, which is started and kept running; `inside`:
