@@ -2,10 +2,11 @@
 """Verifies ARCHITECTURE.md's table "To add ...".
 
 Adds a minimal scheduler, relay command, link, attack, defence, experiment, cover, impairment,
-command, congestion control and trace column to a copy of the repository, each only in the files of its row, and runs them. Fails if a
-stub has to touch another file, if a row names a file that its stub does not touch, if the copy does
-not compile, if a stub has no effect, or if a list for users lacks it: the help, messages and
-completions of the program, the lab's help, messages, reports and figures.
+command, congestion control and trace column to a copy of the repository, each only in the files of
+its row, and runs them. Fails if a stub has to touch another file, if a row names a file that its
+stub does not touch, if the copy does not compile, if a stub has no effect, or if a list for users
+lacks it: the help, messages and completions of the program, the lab's help, messages, reports and
+figures.
 
 Usage: scripts/to_add.py FOLDER (for the copy; kept between runs, so that a second one is quick).
 """
@@ -665,7 +666,7 @@ COLUMN = Stub(
         (
             "lab/src/anabranch/traces.py",
             'metadata=_optional("counter", np.int64)\n    )\n',
-            '    stubs: NDArray[np.int32] | None = field(\n'
+            "    stubs: NDArray[np.int32] | None = field(\n"
             '        default=None, metadata=_optional("stub", np.int32)\n    )\n',
         ),
         (
