@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -359,16 +360,17 @@ def merge(parts: Sequence[Traces]) -> Traces:
         name: [getattr(part, name) for part in parts if getattr(part, name) is not None]
         for name in OPTIONAL.values()
     }
+    joined: dict[str, Any] = {
+        name: np.concatenate(each)[order] if len(each) == len(parts) else None
+        for name, each in optional.items()
+    }
     return replace(
         first,
         offsets=np.sum([part.offsets for part in parts], axis=0, dtype=np.int64),
         times=times[order],
         sizes=np.concatenate([part.sizes for part in parts])[order],
         paths=np.concatenate(paths)[order] if len(paths) == len(parts) else None,
-        **{
-            name: np.concatenate(each)[order] if len(each) == len(parts) else None
-            for name, each in optional.items()
-        },
+        **joined,
     )
 
 

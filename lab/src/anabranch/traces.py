@@ -111,7 +111,7 @@ class Traces:
         """Names of the optional columns that these traces have."""
         return tuple(name for name, each in OPTIONAL.items() if getattr(self, each) is not None)
 
-    def optional(self, packets: NDArray[Any]) -> dict[str, NDArray[Any] | None]:
+    def optional(self, packets: NDArray[Any]) -> dict[str, Any]:
         """Returns the fields of all optional columns, for an index or a mask of packets."""
         values = {name: getattr(self, name) for name in OPTIONAL.values()}
         return {name: each if each is None else each[packets] for name, each in values.items()}
