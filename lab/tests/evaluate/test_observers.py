@@ -104,7 +104,9 @@ def test_half_split_traces_are_refused(pages: Traces) -> None:
     split = SPLIT.split(pages)
     assert split.paths is not None
     split.paths[5] = -1
-    with pytest.raises(TraceError, match="column 'path': only some"):
+    with pytest.raises(
+        TraceError, match="column 'path': some packets have a path and others have none"
+    ):
         Observer().see(split)
 
 
