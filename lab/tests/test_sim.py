@@ -105,7 +105,7 @@ def test_a_scenario_that_is_refused_is_told_with_its_line(tmp_path: Path) -> Non
 
 
 def test_a_missing_program_is_told(tmp_path: Path) -> None:
-    with pytest.raises(SimError, match="the program 'no-such' is not there"):
+    with pytest.raises(SimError, match="the program 'no-such' was not found"):
         sweep(Plan(tmp_path, (tmp_path / "s.toml",), program="no-such"))
 
 

@@ -93,7 +93,7 @@ def test_a_file_of_another_kind_is_refused(fitted: Attack, tmp_path: Path) -> No
     other = next(attack for attack in ATTACKS.values() if attack is not type(fitted))
     path = tmp_path / "attack"
     fitted.save(path)
-    with pytest.raises(AttackError, match="attack: holds"):
+    with pytest.raises(AttackError, match="attack: this file contains the attack"):
         other.load(path)
     path.write_bytes(b"no pickle")
     with pytest.raises(AttackError, match=str(path)):

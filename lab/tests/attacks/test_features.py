@@ -239,7 +239,11 @@ def test_slots_above_thresholds_are_those_of_the_convolved_rows(data: Data) -> N
 
 @pytest.mark.parametrize(
     ("change", "problem"),
-    [({"heavy": 9}, "a tap"), ({"dilations": 0}, "each dilation"), ({"of_channels": 3}, "channel")],
+    [
+        ({"heavy": 9}, "from 0 to 8"),
+        ({"dilations": 0}, "each dilation"),
+        ({"of_channels": 3}, "channel"),
+    ],
 )
 def test_a_kernel_that_cannot_be_is_refused(change: dict[str, int], problem: str) -> None:
     given = {name: np.full(3 if name == "heavy" else 1, change.get(name, 1), np.int64)
