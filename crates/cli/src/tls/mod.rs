@@ -324,7 +324,7 @@ mod tests {
         assert!(Near::by_ca(&folder.path().join("none")).unwrap_err().contains("cannot read"));
         let swapped = folder.path().join("far.key.tls.pem");
         let told = Far::read(&cert_file, &swapped).unwrap_err();
-        assert!(told.contains("do not belong together"), "{told}");
+        assert!(told.contains("does not belong to the certificate"), "{told}");
     }
 
     #[test]
