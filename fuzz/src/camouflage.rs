@@ -238,7 +238,7 @@ impl World {
         }
     }
 
-    /// Closes a connection, and reports it to the ends that have a bit in `told`.
+    /// Closes a connection, and notifies the ends whose bit in `told` is set.
     fn kill(&mut self, id: ConnId, told: usize) {
         self.conns.remove(&id);
         (0..2).filter(|end| told >> end & 1 == 1).for_each(|end| self.tell(end, Event::Closed(id)));

@@ -23,7 +23,7 @@ fn host(megabits: u64) -> HostSettings {
     HostSettings::symmetric(LineSettings::with_queue(rate, 50 * MS))
 }
 
-/// Returns the documents of six relays, of which two are exits.
+/// Returns the documents of six relays. Two of the relays are exits.
 fn documents() -> NetworkDocuments {
     static MADE: OnceLock<NetworkDocuments> = OnceLock::new();
     let describe =

@@ -63,8 +63,8 @@ impl Candidate {
 #[derive(Debug)]
 pub struct Recogniser {
     candidate: Option<Candidate>,
-    /// A protocol of which the client's first datagram has only a weak mark, and with which later
-    /// datagrams of the client agree. The server's first datagram can contradict it.
+    /// Protocol that the client's first datagram only resembles. The client's later datagrams agree
+    /// with it, but the server's first datagram can still contradict it.
     unanswered: Option<Candidate>,
     finding: Option<Finding>,
     left: u8,

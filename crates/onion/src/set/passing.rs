@@ -25,7 +25,7 @@ pub(crate) struct Passing {
     /// circuits).
     undealt: bool,
     /// Reason for the closing of the trunk (the circuit that continues where the set's legs join).
-    /// `told` is true once the client has been notified.
+    /// `told` is true after the client was notified.
     cut: Option<DestroyReason>,
     told: bool,
 }

@@ -186,9 +186,9 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Document, String> {
     }
 }
 
-/// Reads covers (web objects of a site, some of which can hide bytes) from `folder`. The returned
-/// [`Found`] has all objects; the body is empty if an object cannot hide bytes. The returned
-/// [`Judged`] has only the objects that can.
+/// Reads covers from `folder`. Covers are web objects of a site; only some of them can hide bytes.
+/// The returned [`Found`] has all objects, with an empty body for an object that cannot hide bytes.
+/// The returned [`Judged`] has only the objects that can.
 ///
 /// # Errors
 /// The covers cannot be read or are invalid, or an object cannot hide as much as the

@@ -52,7 +52,8 @@ pub(crate) struct CircuitsArgs {
     /// circuits). line has equal lines of 20 Mbit/s, loaded to --levels.
     #[arg(long, value_name = "PLACE,...", value_delimiter = ',')]
     places: Vec<Layout>,
-    /// Measure each design in N networks, each of which is started from scratch [default: 10].
+    /// Measure each design in N networks, one after the other, each with new keys and circuits
+    /// [default: 10].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: Option<u32>,
     /// Repeat each download N times in each network [default: 20]. Every second repetition uses

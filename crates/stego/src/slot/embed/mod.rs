@@ -361,7 +361,7 @@ mod tests {
         (near, ServerSlot::new(context(TEXT)))
     }
 
-    /// What a slot finds in bytes, and whether the other end has said its last.
+    /// Returns the hidden bytes that a slot finds, and whether the other end has finished.
     fn found(slot: &mut dyn Slot, now: Time, bytes: &[u8]) -> Result<(Vec<u8>, bool), NotCover> {
         let (mut hidden, mut over) = (Vec::new(), false);
         for piece in bytes.chunks(7) {

@@ -16,7 +16,7 @@ fn ends(tier: Tier, most: Option<usize>) -> (ClientSlot, ServerSlot) {
     (ClientSlot::new(context(), tier, most), ServerSlot::new(context(), tier, most))
 }
 
-/// What a slot finds in bytes that come in pieces, and how often something ended.
+/// Returns the hidden bytes that a slot finds if `bytes` arrive in pieces, and the number of ends.
 fn found(slot: &mut dyn Slot, bytes: &[u8], piece: usize) -> Result<(Vec<u8>, u32), NotCover> {
     let (mut hidden, mut ends) = (Vec::new(), 0);
     for piece in bytes.chunks(piece) {
@@ -153,7 +153,7 @@ fn small_requests_have_few_sizes_and_large_ones_are_posts() {
 #[test]
 fn a_request_with_little_to_say_is_no_longer_than_a_browsers() {
     for tier in [Tier::Opaque, Tier::Text, Tier::Image] {
-        // A token and a seat; the same, and an acknowledgement that tells of 16 connections.
+        // A token and a path; then the same with an acknowledgement for 16 connections.
         for hidden in [39, 100] {
             let ((mut near, _), mut request) = (ends(tier, None), Vec::new());
             let hidden = noise(near.fit(hidden));
@@ -163,7 +163,7 @@ fn a_request_with_little_to_say_is_no_longer_than_a_browsers() {
     }
 }
 
-/// The first answer's head, to a request with so many hidden bytes.
+/// Returns the head of the first answer to a request with `hidden` hidden bytes.
 fn answered(tier: Tier, hidden: usize) -> String {
     let ((mut near, mut far), mut request, mut answer) = (ends(tier, None), Vec::new(), Vec::new());
     near.send(NOW, &noise(hidden), &mut request);
