@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,19 @@ def lab(*arguments: object, code: str = "") -> subprocess.CompletedProcess[str]:
     return subprocess.run(call, capture_output=True, text=True, check=False)
 
 
+@pytest.fixture
+def no_kept_programs() -> Iterator[None]:
+    """Has JAX compile every time: what the trial wrote to its cache would save the run that."""
+    jax: Any = pytest.importorskip("jax")
+    cache: Any = pytest.importorskip("jax.experimental.compilation_cache.compilation_cache")
+    before = jax.config.jax_enable_compilation_cache
+    jax.config.update("jax_enable_compilation_cache", False)
+    cache.reset_cache()  # JAX decides only once whether it uses one
+    yield
+    jax.config.update("jax_enable_compilation_cache", before)
+    cache.reset_cache()
+
+
 @pytest.mark.parametrize(
     "settings",
     [
@@ -49,11 +63,13 @@ def lab(*arguments: object, code: str = "") -> subprocess.CompletedProcess[str]:
     ids=lambda settings: settings["attack"],
 )
 def test_a_real_run_takes_what_was_said_within_the_factor(
-    settings: dict[str, Any], many: Traces
+    settings: dict[str, Any], many: Traces, request: pytest.FixtureRequest
 ) -> None:
     """In CPU time, so that other processes do not count."""
-    if settings["attack"] == "p-fp" and missing_of_jax():
-        pytest.skip("needs JAX")
+    if settings["attack"] == "p-fp":
+        if missing_of_jax():
+            pytest.skip("needs JAX")
+        request.getfixturevalue("no_kept_programs")
     spec = Spec.of(**settings)
     measured = measure(spec, many, 1.0, time.process_time)
     work = work_of(spec, many)
