@@ -65,6 +65,9 @@ pub struct QuicLink {
     /// be read by the owner, that report this.
     unopened: VecDeque<(u32, Bytes)>,
     refused: Vec<u8>,
+    /// Units (cells) of lanes that [`Link::write`] has not passed to the connection yet; empty
+    /// between calls.
+    gathered: Vec<(u32, Vec<u8>)>,
     lossy: Lossy,
 }
 
@@ -101,6 +104,7 @@ impl QuicLink {
             pending_bytes: 0,
             unopened: VecDeque::new(),
             refused: Vec::new(),
+            gathered: Vec::new(),
             lossy: Lossy::new(units.lossy),
         }
     }
@@ -208,19 +212,31 @@ impl QuicLink {
         self.closed && !self.connection.is_closed()
     }
 
-    /// Returns the total length in bytes of the unit (cell) `first` and of the units of the same
-    /// lane that directly follow it in `plain`. They are written as one piece, because the
-    /// connection searches all unacknowledged pieces for each piece that it sends.
-    fn run(&self, first: Head, plain: &[u8]) -> usize {
-        let mut length = first.length;
-        let follows = |head: &Head| head.lane == first.lane && !head.makes && !head.ends;
-        while follows(&first)
-            && let Some(head) = (self.units.head)(&plain[length..], false).filter(follows)
-            && length + head.length <= plain.len()
-        {
-            length += head.length;
+    /// Adds a unit (cell) to the units of the same lane that [`QuicLink::write_gathered`] writes as
+    /// one piece. `most` is the number of bytes that may follow.
+    ///
+    /// The connection searches all unacknowledged pieces of a stream for each packet that it sends,
+    /// so pieces must not be single units.
+    fn gather(&mut self, lane: u32, unit: &[u8], most: usize) {
+        let at = self.gathered.iter().rposition(|(other, _)| *other == lane);
+        let at = at.unwrap_or_else(|| {
+            // Other lanes are likely to share the rest.
+            let length = unit.len() + most / (self.gathered.len() + 1);
+            self.gathered.push((lane, Vec::with_capacity(length)));
+            self.gathered.len() - 1
+        });
+        self.gathered[at].1.extend_from_slice(unit);
+    }
+
+    /// Writes the gathered units (cells), one piece for each lane.
+    fn write_gathered(&mut self) {
+        let mut gathered = std::mem::take(&mut self.gathered);
+        for (lane, mut units) in gathered.drain(..) {
+            units.shrink_to_fit();
+            let head = Head { lane, length: units.len(), makes: false, ends: false };
+            self.write_units(head, units.into());
         }
-        length
+        self.gathered = gathered;
     }
 
     /// Writes `unit`, which contains one unit (cell), or several units of a lane. In the latter
@@ -433,18 +449,26 @@ impl Link for QuicLink {
         if self.state != State::Open || self.closed {
             return Err(Fault::Misuse("data can be sent only on an open link"));
         }
-        let mut rest = Bytes::copy_from_slice(plain);
+        let mut rest = plain;
         while !rest.is_empty() {
-            let head = (self.units.head)(&rest, !self.said);
+            let head = (self.units.head)(rest, !self.said);
             let Some(head) = head.filter(|head| head.length <= rest.len()) else {
+                self.write_gathered();
                 return Err(Fault::Misuse(
                     "only whole cells (messages of the Tor protocol) can be sent on a link",
                 ));
             };
             self.said = true;
-            let units = rest.split_to(self.run(head, &rest));
-            self.write_units(head, units);
+            let (unit, behind) = rest.split_at(head.length);
+            rest = behind;
+            if head.lane != 0 && !head.makes && !head.ends {
+                self.gather(head.lane, unit, rest.len());
+            } else {
+                self.write_gathered();
+                self.write_units(head, Bytes::copy_from_slice(unit));
+            }
         }
+        self.write_gathered();
         Ok(())
     }
 

@@ -119,6 +119,18 @@ impl UnitReader {
         }
     }
 
+    /// Appends to `into` the complete units (cells) at the front of `came` that continue the lane,
+    /// all at once. Leaves a unit that opens or ends a lane, breaks a rule or is incomplete to
+    /// [`UnitReader::next`].
+    pub fn next_run(&mut self, units: &Units, came: &mut &[u8], into: &mut Vec<u8>) {
+        let Some(lane) = self.lane.filter(|lane| *lane != 0 && self.rest.is_empty()) else {
+            return;
+        };
+        let (run, behind) = came.split_at(run(units, lane, came));
+        into.extend_from_slice(run);
+        *came = behind;
+    }
+
     fn passed(&mut self, head: Head) -> Head {
         (self.first, self.lane) = (false, Some(head.lane));
         head
@@ -145,6 +157,19 @@ impl UnitReader {
             _ => Ok(head),
         }
     }
+}
+
+/// Returns the total length in bytes of the complete units (cells) at the front of `bytes` that
+/// continue `lane`: none of them opens or ends it.
+fn run(units: &Units, lane: u32, bytes: &[u8]) -> usize {
+    let mut length = 0;
+    while let Some(head) = (units.head)(&bytes[length..], false)
+        && (head.lane, head.makes, head.ends) == (lane, false, false)
+        && (1..=units.longest_of_lane.min(bytes.len() - length)).contains(&head.length)
+    {
+        length += head.length;
+    }
+    length
 }
 
 pub(super) fn fault(what: &str) -> Fault {

@@ -215,12 +215,41 @@ fn units_come_back_from_any_pieces() {
             let most = if round % 2 == 0 { 3 } else { 3 * UNIT };
             let (mut piece, behind) = rest.split_at(dice.random_range(0..=most.min(rest.len())));
             rest = behind;
-            while reader.next(&UNITS, &mut piece, &mut came).unwrap().is_some() {}
+            while reader.next(&UNITS, &mut piece, &mut came).unwrap().is_some() {
+                if round % 4 < 2 {
+                    reader.next_run(&UNITS, &mut piece, &mut came);
+                }
+            }
             assert!(piece.is_empty());
         }
         assert_eq!(came, said);
         assert!(!reader.is_within());
     }
+}
+
+#[test]
+fn a_run_ends_before_a_unit_that_does_not_continue_the_lane() {
+    let run = |reader: &mut UnitReader, last: &[u8]| {
+        let said = [&unit(3, DATA, 1)[..], &unit(3, DATA, 2), last].concat();
+        let (mut rest, mut came) = (&said[..], Vec::new());
+        reader.next_run(&UNITS, &mut rest, &mut came);
+        assert_eq!([&came[..], rest].concat(), said);
+        came.len()
+    };
+    let whole = unit(3, DATA, 3);
+    assert_eq!(run(&mut UnitReader::of(3), &whole), 3 * UNIT);
+    assert_eq!(run(&mut UnitReader::of(3), &whole[..UNIT - 1]), 2 * UNIT, "incomplete");
+    for (lane, command) in [(3, ENDS), (3, MAKES), (4, DATA)] {
+        assert_eq!(run(&mut UnitReader::of(3), &unit(lane, command, 3)), 2 * UNIT);
+    }
+    let too_long = [0, 0, 0, 3, 200, 2, 0];
+    let too_long = [&too_long[..], &[0; UNIT]].concat();
+    assert_eq!(run(&mut UnitReader::of(3), &too_long), 2 * UNIT);
+    assert_eq!(run(&mut UnitReader::own(), &whole), 0, "the link's own lane has no runs");
+    assert_eq!(run(&mut UnitReader::unnamed(), &whole), 0, "the lane is not known yet");
+    let (mut reader, mut part) = (UnitReader::of(3), &whole[..1]);
+    assert_eq!(reader.next(&UNITS, &mut part, &mut Vec::new()).unwrap(), None);
+    assert_eq!(run(&mut reader, &whole), 0, "within a unit");
 }
 
 #[test]

@@ -46,6 +46,35 @@ fn a_lost_datagram_delays_its_own_lane_alone() {
     assert_eq!(units_of(&world.came[1]).last(), Some(&(1, DATA, 1)), "sent again");
 }
 
+/// One call writes the units of three lanes in turn. One lane begins and one ends among them.
+#[test]
+fn units_of_many_lanes_written_at_once_keep_the_order_of_each() {
+    let mut world = World::open(&line(DELAY), 6);
+    let opened = [unit(1, MAKES, 0), unit(2, MAKES, 0)].concat();
+    world.write(0, &opened);
+    world.run(Duration::from_secs(1));
+    world.came[1].clear();
+    let mut units = unit(0, DATA, 0);
+    for number in 1..=9 {
+        units.extend(unit(1, DATA, number));
+        match number {
+            1..=4 => units.extend(unit(2, DATA, number)),
+            5 => units.extend([unit(2, ENDS, 5), unit(3, MAKES, 5)].concat()),
+            _ => units.extend([unit(3, DATA, number), unit(2, DATA, number)].concat()),
+        }
+    }
+    world.write(0, &units);
+    world.run(Duration::from_secs(1));
+    let came = units_of(&world.came[1]);
+    let of = |lane| {
+        let numbers = came.iter().filter(|unit| unit.0 == lane).map(|unit| unit.2);
+        numbers.collect::<Vec<u32>>()
+    };
+    assert_eq!([of(1), of(3)], [(1..=9).collect::<Vec<u32>>(), (5..=9).collect()]);
+    assert_eq!(of(2), (1..=5).collect::<Vec<u32>>(), "nothing follows the end of a lane");
+    assert_eq!(of(0), [0]);
+}
+
 /// In comparison, the nine units wait for the lost one over TLS.
 #[test]
 fn over_tls_all_lanes_wait_for_a_lost_segment() {

@@ -255,17 +255,17 @@ impl Channels {
         most.map(|(_, id)| self.renounce(id)).is_some()
     }
 
-    /// Counts a received cell of `lane` (one circuit on a link). Returns true if the caller must
-    /// set a timer for the acknowledgement.
-    pub(crate) fn count_received(&mut self, lane: Lane) -> bool {
+    /// Counts `cells` received cells of `lane` (one circuit on a link). Returns true if the caller
+    /// must set a timer for the acknowledgement.
+    pub(crate) fn count_received(&mut self, lane: Lane, cells: u32) -> bool {
         let Some(link) = self.links.get_mut(&lane.link) else { return false };
         let detour = link.detour.as_deref_mut().filter(|detour| detour.keeps());
         let (Some(detour), Some(queue)) = (detour, link.lanes.get_mut(&lane.id)) else {
             return false;
         };
-        queue.delivery.received = queue.delivery.received.wrapping_add(1);
+        queue.delivery.received = queue.delivery.received.wrapping_add(cells);
         detour.unsaid.insert(lane.id);
-        detour.came += 1;
+        detour.came += cells as usize;
         if detour.came >= SAY {
             self.send_arrived(lane.link);
             return false;
@@ -671,7 +671,7 @@ mod tests {
             let mut channels = links();
             send(&mut channels, 2);
             match heard {
-                true => drop(channels.count_received(LANE)),
+                true => drop(channels.count_received(LANE, 1)),
                 false => channels.arrived(QUIC, [(LANE.id, 1)].into_iter()).unwrap(),
             }
             assert!(channels.start_move(QUIC));
@@ -692,19 +692,19 @@ mod tests {
     #[test]
     fn the_neighbour_is_told_after_so_many_cells_or_a_while() {
         let mut channels = links();
-        assert!(channels.count_received(LANE), "somebody is to see to it");
-        assert!((2..SAY).all(|_| !channels.count_received(LANE)));
+        assert!(channels.count_received(LANE, 1), "somebody is to see to it");
+        assert!((2..SAY).all(|_| !channels.count_received(LANE, 1)));
         let said = |channels: &mut Channels| {
             let link = channels.link(QUIC).unwrap();
             std::mem::take(&mut link.channel.outbox)
         };
         assert!(said(&mut channels).is_empty());
-        assert!(!channels.count_received(LANE));
+        assert!(!channels.count_received(LANE, 1));
         let told = said(&mut channels);
         assert_eq!(told[..13], [0, 0, 0, 0, 74, 0x80, 0, 0, 7, 0, 0, 0, SAY as u8]);
         channels.arrived_due(QUIC);
         assert!(said(&mut channels).is_empty(), "nothing has come since");
-        assert!(channels.count_received(LANE));
+        assert!(channels.count_received(LANE, 1));
         channels.arrived_due(QUIC);
         assert_eq!(said(&mut channels)[9..13], [0, 0, 0, SAY as u8 + 1]);
     }

@@ -85,9 +85,9 @@ impl<R: NodeRole> Node<R> {
         Ok(())
     }
 
-    /// Notes that a cell of a circuit arrived on a QUIC link and must be acknowledged.
-    pub(super) fn note_arrival(&mut self, now: Time, lane: Lane) {
-        if self.channels.count_received(lane) {
+    /// Notes that `cells` cells of a circuit arrived on a QUIC link and must be acknowledged.
+    pub(super) fn note_arrivals(&mut self, now: Time, lane: Lane, cells: u32) {
+        if self.channels.count_received(lane, cells) {
             self.timers.insert((now + SAY, Timer::Arrived(lane.link)));
         }
     }

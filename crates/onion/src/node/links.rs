@@ -117,20 +117,31 @@ impl<R: NodeRole> Node<R> {
         id: LinkId,
         cells: &mut Cells<'_>,
     ) -> Result<(), LinkFault> {
-        let link = self.channels.link(id);
-        let Some(link) = link.filter(|link| link.channel.is_open() && !link.keeps_copies()) else {
+        let Some(link) = self.channels.link(id).filter(|link| link.channel.is_open()) else {
             return Ok(());
         };
         let mut next = cells.next_relay_cell();
         if next.is_some() {
             link.quiet.note(now, false);
         }
+        let is_counted = link.keeps_copies();
+        let (mut lane, mut taken) = (Lane { link: id, id: 0 }, 0);
         while let Some((circuit, body)) = next {
             if circuit == 0 {
                 return Err(LinkFault::NoCircuit);
             }
-            R::take_relay_cell(self, now, Lane { link: id, id: circuit }, body);
+            if circuit != lane.id {
+                if is_counted {
+                    self.note_arrivals(now, lane, taken);
+                }
+                (lane.id, taken) = (circuit, 0);
+            }
+            R::take_relay_cell(self, now, lane, body);
+            taken += 1;
             next = cells.next_relay_cell();
+        }
+        if is_counted {
+            self.note_arrivals(now, lane, taken);
         }
         Ok(())
     }
@@ -179,7 +190,7 @@ impl<R: NodeRole> Node<R> {
                 let is_counted = link.keeps_copies();
                 R::take_cell(self, now, id, cell)?;
                 if is_counted {
-                    self.note_arrival(now, Lane { link: id, id: circuit });
+                    self.note_arrivals(now, Lane { link: id, id: circuit }, 1);
                 }
             }
             CellOutcome::Opened => self.opened(now, id)?,

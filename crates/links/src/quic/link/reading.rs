@@ -103,6 +103,7 @@ fn feed(
 ) -> Result<Fed, Fault> {
     loop {
         let Some(lane) = lanes.get_mut(stream) else { return Ok(Fed::Held) };
+        lane.reader.next_run(units, &mut came, into);
         let is_named = lane.reader.lane().is_some();
         let start = into.len();
         let Some(head) = lane.reader.next(units, &mut came, into)? else { return Ok(Fed::All) };

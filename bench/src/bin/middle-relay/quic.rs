@@ -1,0 +1,300 @@
+//! QUIC links of the middle relay.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::time::Duration;
+
+use anabranch_links::quic::{
+    Arrival, Congestion, ConnId, Endpoint, EndpointInput, EndpointOutput, Head, QuicLink,
+    SocketIndex, Units,
+};
+use anabranch_links::{Context, Link as _, State};
+use anabranch_multipath::{Core, Time};
+use anabranch_onion::relay::{Output, Relay};
+use anabranch_onion::wire::cell::{self, BODY, CELL, Command, VAR_HEADER, Width, put_fixed};
+use anabranch_onion::wire::link::put_counts;
+use anabranch_onion::{LinkCore, LinkId, LinkInput, LinkOutput};
+use anabranch_os::poller::Poller;
+use anabranch_testkit::onion_world::UNIX;
+
+use super::Links;
+use super::datagrams::Line;
+
+/// Bytes of cells that a node writes to a link before it sends datagrams, as in `router`.
+const SEND: usize = 40 << 10;
+/// Number of received cells after which a neighbour acknowledges them, as in `onion`.
+const ACKNOWLEDGED: usize = 48;
+/// Indices of the ends of a link.
+const NEIGHBOUR: usize = 0;
+const RELAY: usize = 1;
+
+/// Division of a stream into cells, as in `router`.
+const CELLS: Units =
+    Units { head, end: destroy, longest: VAR_HEADER + 8192, longest_of_lane: CELL, lossy: 0 };
+
+fn head(bytes: &[u8], _first: bool) -> Option<Head> {
+    let (lane, command, length) = cell::head(bytes, Width::Four)?;
+    let makes = matches!(command, Command::CREATE | Command::CREATE2 | Command::CREATE_FAST);
+    Some(Head { lane, length, makes, ends: command == Command::DESTROY })
+}
+
+fn destroy(circuit: u32) -> Vec<u8> {
+    let mut cell = Vec::new();
+    put_fixed(&mut cell, circuit, Command::DESTROY, &[]);
+    cell
+}
+
+/// The relay's QUIC links. Index 0 is the side of the client.
+pub(super) struct QuicLinks {
+    sides: [Side; 2],
+    poller: Option<Poller>,
+    /// Bytes of cells that a neighbour sends at once.
+    piece: usize,
+    plain: Vec<u8>,
+    packets: Vec<u8>,
+}
+
+/// A link of the relay.
+struct Side {
+    id: LinkId,
+    /// The neighbour's end and the relay's end.
+    ends: [Endpoint; 2],
+    conns: [ConnId; 2],
+    line: Line,
+    /// Whether the core has data to send.
+    wants: bool,
+    /// Bytes of cells that the neighbour has received, and the numbers of cells by circuit.
+    came: Vec<u8>,
+    counts: BTreeMap<u32, u32>,
+    unsaid: usize,
+}
+
+impl QuicLinks {
+    pub(super) fn new(
+        now: Time,
+        ids: [LinkId; 2],
+        circuits: &[[u32; 2]],
+        piece: usize,
+        sockets: bool,
+    ) -> io::Result<QuicLinks> {
+        // The neighbour on the client's side has dialled the relay, which has dialled the other.
+        let side = |side: usize| {
+            let circuits: Vec<u32> = circuits.iter().map(|ids| ids[side]).collect();
+            Side::new(now, ids[side], if side == 0 { NEIGHBOUR } else { RELAY }, &circuits, sockets)
+        };
+        let sides = [side(0)?, side(1)?];
+        let poller = sockets.then(|| Poller::new(16)).transpose()?;
+        if let Some(poller) = &poller {
+            let ours = sides.iter().filter_map(|side| side.line.socket(RELAY));
+            ours.zip(0..).try_for_each(|(socket, token)| poller.add(socket, token))?;
+        }
+        let (plain, packets) = Default::default();
+        Ok(QuicLinks { sides, poller, piece: piece.max(CELL), plain, packets })
+    }
+
+    /// Returns whether datagrams wait on each of the relay's links.
+    fn ready(&mut self) -> io::Result<[bool; 2]> {
+        let Some(poller) = &mut self.poller else {
+            return Ok([0, 1].map(|side: usize| self.sides[side].line.holds(RELAY)));
+        };
+        let mut ready = [false; 2];
+        poller.wait(Some(Duration::ZERO))?.for_each(|file| ready[file.token as usize] = true);
+        Ok(ready)
+    }
+
+    /// Sends the core's cells on the link of a side, as far as there is room.
+    fn flush(&mut self, now: Time, side: usize, relay: &mut Relay) {
+        let QuicLinks { sides, plain, packets, .. } = self;
+        let side = &mut sides[side];
+        side.transmit(now, RELAY, packets);
+        loop {
+            let mut written = 0;
+            while side.wants && written < SEND {
+                let Some(quic) = side.ends[RELAY].link(side.conns[RELAY]) else { return };
+                let room = quic.room();
+                if room < CELL {
+                    break;
+                }
+                plain.clear();
+                side.wants = relay.transmit(now, side.id, plain, room);
+                let _ = quic.write(plain);
+                written += plain.len();
+            }
+            if written == 0 {
+                return;
+            }
+            side.transmit(now, RELAY, packets);
+        }
+    }
+}
+
+impl Links for QuicLinks {
+    fn send(&mut self, now: Time, from: usize, plain: &[u8]) -> io::Result<usize> {
+        let side = &mut self.sides[from];
+        let room = side.link(NEIGHBOUR)?.room();
+        let count = plain.len().min(self.piece).min(room) / CELL * CELL;
+        side.link(NEIGHBOUR)?.write(&plain[..count]).map_err(io::Error::other)?;
+        side.transmit(now, NEIGHBOUR, &mut self.packets);
+        Ok(count)
+    }
+
+    fn turn(&mut self, now: Time, relay: &mut Relay) -> io::Result<()> {
+        for (side, _) in self.ready()?.into_iter().enumerate().filter(|(_, ready)| *ready) {
+            self.sides[side].receive(now, RELAY);
+        }
+        for side in 0..2 {
+            while let Some(output) = self.sides[side].ends[RELAY].poll(now) {
+                if !matches!(output, EndpointOutput::Touched(_)) {
+                    continue;
+                }
+                self.plain.clear();
+                self.sides[side].link(RELAY)?.read(&mut self.plain).map_err(io::Error::other)?;
+                if !self.plain.is_empty() {
+                    let (link, bytes) = (self.sides[side].id, &self.plain[..]);
+                    relay.handle_link(now, LinkInput::Bytes { link, bytes });
+                }
+                self.flush(now, side, relay);
+            }
+        }
+        while let Some(output) = relay.poll(now) {
+            let Output::Link(LinkOutput::Transmit { link }) = output else { continue };
+            if let Some(side) = self.sides.iter().position(|side| side.id == link) {
+                self.sides[side].wants = true;
+                self.flush(now, side, relay);
+            }
+        }
+        Ok(())
+    }
+
+    fn settle(&mut self, now: Time) -> io::Result<usize> {
+        let mut passed = 0;
+        for side in &mut self.sides {
+            side.receive(now, NEIGHBOUR);
+            side.serve(now, NEIGHBOUR, &mut self.packets)?;
+            passed += side.count(now, &mut self.packets)?;
+        }
+        Ok(passed)
+    }
+}
+
+impl Side {
+    /// Opens a link that `dialler` dials, with a lane for each of `circuits`.
+    fn new(
+        now: Time,
+        id: LinkId,
+        dialler: usize,
+        circuits: &[u32],
+        sockets: bool,
+    ) -> io::Result<Side> {
+        let context = Context::new(UNIX).map_err(io::Error::other)?;
+        let endpoint = |end: usize| {
+            let takes = (end != dialler).then_some(SocketIndex::ONLY);
+            let seed = [1 + end as u8; 32];
+            let made = Endpoint::new(&context, CELLS, seed, takes, Congestion::default());
+            made.map_err(io::Error::other)
+        };
+        let mut ends = [endpoint(NEIGHBOUR)?, endpoint(RELAY)?];
+        let line = if sockets { Line::through_sockets()? } else { Line::in_memory() };
+        let to = line.address(1 - dialler)?;
+        let mut conns = [ConnId(0); 2];
+        conns[dialler] = ends[dialler].connect(now, to, None).map_err(io::Error::other)?;
+        let (came, counts) = Default::default();
+        let mut side = Side { id, ends, conns, line, wants: false, came, counts, unsaid: 0 };
+        side.open(now, dialler, circuits)?;
+        Ok(side)
+    }
+
+    fn open(&mut self, now: Time, dialler: usize, circuits: &[u32]) -> io::Result<()> {
+        let mut packets = Vec::new();
+        self.exchange(now, &mut packets)?;
+        let mut first = Vec::new();
+        put_fixed(&mut first, 0, Command::PADDING, &[]);
+        for circuit in circuits {
+            put_fixed(&mut first, *circuit, Command::CREATE2, &[]);
+        }
+        for end in [NEIGHBOUR, RELAY] {
+            if self.link(end)?.state() != State::Open {
+                return Err(io::Error::other("a QUIC link did not open"));
+            }
+            self.link(end)?.admit_lanes();
+        }
+        self.link(dialler)?.write(&first).map_err(io::Error::other)?;
+        self.transmit(now, dialler, &mut packets);
+        self.exchange(now, &mut packets)?;
+        self.came.clear();
+        Ok(())
+    }
+
+    /// Exchanges datagrams between the ends, during a few round trips.
+    fn exchange(&mut self, now: Time, packets: &mut Vec<u8>) -> io::Result<()> {
+        for _ in 0..20 {
+            for end in [NEIGHBOUR, RELAY] {
+                self.receive(now, end);
+                self.serve(now, end, packets)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn link(&mut self, end: usize) -> io::Result<&mut QuicLink> {
+        let link = self.ends[end].link(self.conns[end]);
+        link.ok_or_else(|| io::Error::other("a QUIC link has ended"))
+    }
+
+    /// Passes the datagrams that wait at an end to its endpoint.
+    fn receive(&mut self, now: Time, end: usize) {
+        let Side { ends, line, .. } = self;
+        line.receive(end, |arrival, stride| {
+            for bytes in arrival.bytes.chunks(stride.max(1)) {
+                let arrival = Arrival { bytes, ..arrival };
+                ends[end].handle(now, EndpointInput { arrival, admit: &mut |_, _| true });
+            }
+        });
+    }
+
+    /// Reads the cells that have arrived at an end, and sends what the end has to send.
+    fn serve(&mut self, now: Time, end: usize, packets: &mut Vec<u8>) -> io::Result<()> {
+        while let Some(output) = self.ends[end].poll(now) {
+            if let EndpointOutput::Touched(conn) = output {
+                self.conns[end] = conn;
+                let link = self.ends[end].link(conn);
+                let link = link.ok_or_else(|| io::Error::other("a QUIC link has ended"))?;
+                link.read(&mut self.came).map_err(io::Error::other)?;
+                self.transmit(now, end, packets);
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends the datagrams that an end has to send.
+    fn transmit(&mut self, now: Time, end: usize, packets: &mut Vec<u8>) {
+        while let Some(sent) = self.ends[end].transmit(now, self.conns[end], packets) {
+            self.line.send(end, sent, packets);
+        }
+    }
+
+    /// Counts and acknowledges the cells that the neighbour has received. Returns their length in
+    /// bytes.
+    fn count(&mut self, now: Time, packets: &mut Vec<u8>) -> io::Result<usize> {
+        let mut passed = 0;
+        for cell in self.came.chunks_exact(CELL) {
+            let circuit = cell.first_chunk().map_or(0, |id| u32::from_be_bytes(*id));
+            if circuit != 0 {
+                passed += CELL;
+                *self.counts.entry(circuit).or_default() += 1;
+            }
+        }
+        self.came.clear();
+        self.unsaid += passed / CELL;
+        if self.unsaid >= ACKNOWLEDGED {
+            self.unsaid = 0;
+            let mut counts = Vec::with_capacity(BODY);
+            put_counts(&mut counts, self.counts.iter().map(|(circuit, count)| (*circuit, *count)));
+            let mut cell = Vec::new();
+            put_fixed(&mut cell, 0, Command::ARRIVED, &counts);
+            self.link(NEIGHBOUR)?.write(&cell).map_err(io::Error::other)?;
+            self.transmit(now, NEIGHBOUR, packets);
+        }
+        Ok(passed)
+    }
+}
