@@ -189,8 +189,8 @@ fn ten_flows_cost_as_much_in_stars_of_61_and_301_links_as_in_one_of_11() {
     }
     let mut missed = Vec::new();
     for (at, links) in STARS.into_iter().enumerate() {
-        let ups = results.iter().map(|result| result[at].up).collect();
-        let up = median(&format!("{links} links, until they are up"), ups, "s");
+        let up = results.iter().map(|result| result[at].up).fold(0.0, f64::max);
+        println!("{links} links: up after {up:.2} s in the slowest round");
         if up > MOST_START {
             missed.push(format!("{links} links took {up:.1} s to start"));
         }
@@ -212,7 +212,7 @@ fn ten_flows_cost_as_much_in_stars_of_61_and_301_links_as_in_one_of_11() {
     assert!(missed.is_empty(), "{missed:?}");
 }
 
-/// Maximum median of the seconds that a star takes to start.
+/// Maximum seconds that a star takes to start, in any round.
 const MOST_START: f64 = 10.0;
 
 /// Measurements of one star.
