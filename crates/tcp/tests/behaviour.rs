@@ -601,6 +601,19 @@ fn both_sides_may_close_at_once() {
 }
 
 #[test]
+fn a_repeated_fin_may_be_the_acknowledgement_of_ours() {
+    let mut played = Played::modern();
+    played.tcp.close();
+    played.poll();
+    let fin = Segment { flags: Flags::FIN | Flags::ACK, ..played.segment(1, 1) };
+    played.take(fin);
+    let again = Segment { flags: Flags::FIN | Flags::ACK, ..played.segment(1, 2) };
+    played.take(again);
+    assert_eq!(played.tcp.state(), State::TimeWait);
+    assert_eq!(played.wait().0, TIME_WAIT);
+}
+
+#[test]
 fn the_side_that_closes_second_is_done_with_the_acknowledgement() {
     let mut played = Played::modern();
     let fin = Segment { flags: Flags::FIN | Flags::ACK, ..played.segment(1, 1) };

@@ -88,6 +88,7 @@ impl Connection {
             let end = start + segment.length();
             if end == self.receiver.nxt() || self.receiver.window() == 0 {
                 self.take_ack(now, start, segment);
+                self.settle(now);
             }
         }
         if segment.flags.has(Flags::SYN) {
