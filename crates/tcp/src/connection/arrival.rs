@@ -25,7 +25,7 @@ impl Connection {
         }
         if self.crosses(&segment, start) {
             self.receiver.ack_now = true;
-            return self.establish(now);
+            return self.establish(now, segment.options.timestamps);
         }
         let reset = segment.flags.has(Flags::RST);
         let stamps = segment.options.timestamps;
@@ -149,7 +149,7 @@ impl Connection {
                 self.outbox.extend(segment.reset());
                 return false;
             }
-            self.establish(now);
+            self.establish(now, segment.options.timestamps);
         }
         if ack > nxt || ack + self.sender.max_window() < una {
             // The segment acknowledges data that were never sent, or its sender has guessed its
