@@ -95,7 +95,9 @@ fn data_that_overtake_the_answer_to_the_syn_are_read_when_it_arrives() {
     let config = Config { fast_open: true, ..Config::default() };
     let (mut client, syn) = opened(&config, b"request");
     let answer = vec![3; 4_000];
-    let (_, mut sent) = answering(&config, &syn, &answer);
+    let (mut server, mut sent) = answering(&config, &syn, &answer);
+    server.close();
+    sent.extend(conformance::drain(&mut server, Time::from_secs(1) + RTT / 2));
     sent.rotate_left(1);
     let now = Time::from_secs(1) + RTT;
     for segment in sent {
@@ -105,7 +107,7 @@ fn data_that_overtake_the_answer_to_the_syn_are_read_when_it_arrives() {
     let mut heard = Vec::new();
     client.read_all(&mut heard);
     assert!(heard == answer, "{} of {} bytes", heard.len(), answer.len());
-    assert_eq!(client.held(), 0);
+    assert_eq!((client.held(), client.is_finished()), (0, true));
 }
 
 #[test]

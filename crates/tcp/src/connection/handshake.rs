@@ -109,7 +109,7 @@ impl Connection {
     /// Keeps a segment that has overtaken the peer's SYN-ACK until that arrives, if the peer may
     /// send data at once. Otherwise drops it (RFC 9293, section 3.10.7.3).
     fn hold(&mut self, segment: &Segment) {
-        let has_data = segment.flags.has(Flags::ACK) && !segment.payload.is_empty();
+        let has_data = segment.flags.has(Flags::ACK) && segment.length() > 0;
         if self.fast_open.enabled && has_data && self.ahead.len() < MAX_AHEAD {
             self.ahead.push(segment.clone());
         }
