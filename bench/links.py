@@ -1,4 +1,6 @@
-"""CPU cost of a middle relay with QUIC links and with unordered links, against TLS links.
+"""CPU cost of a middle relay by the kind of its links, and with lossy circuits.
+
+QUIC links and unordered links are compared with TLS links, lossy circuits with QUIC links.
 
 Our client downloads over a pinned path of relays of ours with one thread each. Guard and exit have
 `--link quic,utls`. The middle relay has TLS links only, or `--link quic`, or `--link utls` with
@@ -6,10 +8,11 @@ each kind of tap (how a relay reads the segments that arrive out of order) or wi
 without a tap is started without the capabilities for it, and shows the cost of numbered cells in
 records of one size. The relay whose tap captures packets is measured later, in a network of its own
 next to a relay without a tap: its tap receives all packets of the machine, which costs the senders
-CPU. No packets are lost. CPU is the run time of the middle relay's threads during a download,
-divided by the bytes of the file. Runs are interleaved; the result is the median of the ratios
-within a round. The MTU is Ethernet's: with loopback's own, TCP would have segments of 64 KiB, but
-QUIC datagrams of 1,452 bytes.
+CPU. The client of the relay with lossy cells uses `--design udp-or`: that relay passes on datagrams
+over its QUIC links. Guard and exit then have `--udp-or`, too. No packets are lost. CPU is the run
+time of the middle relay's threads during a download, divided by the bytes of the file. Runs are
+interleaved; the result is the median of the ratios within a round. The MTU is Ethernet's: with
+loopback's own, TCP would have segments of 64 KiB, but QUIC datagrams of 1,452 bytes.
 """
 
 from __future__ import annotations
@@ -32,13 +35,14 @@ from harness.torours import OurAuthority, OurClient, OurRelay
 from harness.webfiles import FileServer
 from tor import cpu_ms
 
-TLS, QUIC = "by TLS", "by QUIC"
+TLS, QUIC, LOSSY = "by TLS", "by QUIC", "lossy cells"
 NO_TAP, FILTER, PACKETS = "unordered, no tap", "unordered, socket filter", "unordered, packets"
 # Option `--link` of each middle relay, and the capabilities that it is started without. A tap is a
 # socket filter where BPF is granted; otherwise it captures packets, if that is granted.
 KINDS = {
     TLS: ("tls", ""),
     QUIC: ("quic", ""),
+    LOSSY: ("quic", ""),
     NO_TAP: ("utls", "bpf,sys_admin,net_raw"),
     FILTER: ("utls", ""),
     PACKETS: ("utls", "bpf,sys_admin"),
@@ -50,6 +54,7 @@ ENDS = ("guard", "exit")
 PASSES: dict[tuple[str, ...], dict[tuple[str, str], float | None]] = {
     (TLS, QUIC, NO_TAP, FILTER): {(QUIC, TLS): 1.6, (NO_TAP, TLS): None, (FILTER, NO_TAP): 1.02},
     (NO_TAP, PACKETS): {(PACKETS, NO_TAP): None},
+    (QUIC, LOSSY): {(LOSSY, QUIC): 1.3},
 }
 # Circuits to open before the measurement, more than a client builds in advance, as those may be
 # older than the relay's QUIC links.
@@ -88,7 +93,7 @@ def measure(
             TorNetwork(folder, authorities=0, relays=0, exits=0, others=[authority.line])
         )
         relays = {
-            name: stack.enter_context(relay(network, number, name))
+            name: stack.enter_context(relay(network, number, name, middles))
             for number, name in enumerate((*ENDS, *middles))
         }
         network.others = {one.name: one.fingerprint for one in relays.values()}
@@ -103,8 +108,9 @@ def measure(
                 for end in zip(("--entry", "--middle", "--exit"), path, strict=True)
                 for word in end
             ]
+            design = ["--design", "udp-or"] if middle == LOSSY else ["--legs", "1"]
             clients[middle] = stack.enter_context(
-                OurClient(network, folder / f"c{len(clients)}", "--legs", "1", *pins)
+                OurClient(network, folder / f"c{len(clients)}", *design, *pins)
             )
             clients[middle].wait_ready()
         for name in middles:
@@ -117,17 +123,21 @@ def measure(
         }
         found = rounds.interleaved(runs, cases)
         for name in middles:
-            circuits = relays[name].scrape().get("anabranch_relay_quic_circuits", 0)
-            assert (circuits > 0) == (name == QUIC), name
+            series = relays[name].scrape()
+            circuits = series.get("anabranch_relay_quic_circuits", 0)
+            assert (circuits > 0) == (name in (QUIC, LOSSY)), name
+            sent = series.get('anabranch_relay_lossy_cells_total{direction="sent"}', 0)
+            assert (sent > 0) == (name == LOSSY), name
         return found
 
 
-def relay(network: TorNetwork, number: int, name: str) -> OurRelay:
-    """Returns a relay of ours with one thread."""
+def relay(network: TorNetwork, number: int, name: str, middles: tuple[str, ...]) -> OurRelay:
+    """Returns a relay of ours with one thread, for a network with these middle relays."""
     folder = network.folder / f"r{number}"
     kind, without = KINDS.get(name, ("quic,utls", ""))
     options = ["--exit", "accept *:*"] if name == "exit" else []
     options += ["--threads", "1", "--link", kind]
+    options += ["--udp-or"] if name == LOSSY or (LOSSY in middles and name in ENDS) else []
     return OurRelay(network, folder, f"r{number}", *options, program=limited(folder, without))
 
 

@@ -59,6 +59,11 @@ const PARTS: [(&str, bool, Part); 12] = [
     ("TCP, in and out", true, tcp),
 ];
 
+/// Operations on lossy cells and the same with Counter Galois Onion, by their places in [`PARTS`].
+const COMPARED: [(usize, usize); 3] = [(5, 2), (6, 3), (7, 4)];
+/// Largest share of the time of Counter Galois Onion that lossy cells may take.
+const SHARE: f64 = 1.7;
+
 fn main() -> io::Result<()> {
     let Arguments { megabytes, runs } = Arguments::parse();
     let cells = megabytes * 1_000_000 / PAYLOAD;
@@ -67,6 +72,17 @@ fn main() -> io::Result<()> {
         for ((_, _, part), found) in PARTS.iter().zip(&mut found) {
             found.push(part(cells)? / megabytes as f64);
         }
+    }
+    for (lossy, cgo) in COMPARED {
+        let rounds = found[lossy].iter().zip(&found[cgo]);
+        let mut shares: Vec<f64> = rounds.map(|(lossy, cgo)| lossy / cgo).collect();
+        let median = median(&mut shares);
+        let verdict = if median <= SHARE { "ok" } else { "MISSED" };
+        let (least, most) = (shares[0], shares[shares.len() - 1]);
+        println!(
+            "{}: {median:.2} ({least:.2}-{most:.2}) of the time of {} (target {SHARE}) {verdict}",
+            PARTS[lossy].0, PARTS[cgo].0
+        );
     }
     let mut limit = 0.0;
     for ((name, is_needed, _), found) in PARTS.iter().zip(&mut found) {

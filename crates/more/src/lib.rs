@@ -12,7 +12,8 @@
 //! ```
 //!
 //! * [`Network`] lists the nodes, and draws paths by weight.
-//! * `sphinx` builds and unwraps packets, by the crate `sphinx-packet`.
+//! * `sphinx` builds and unwraps packets of the crate `sphinx-packet`. `header` makes headers.
+//!   `layer` removes a hop's layer from them, by the keys in `secrets`.
 //! * [`wire`] has the content of packets: a segment, and reply blocks for the exit.
 //! * [`tags`] has the expiry of packets, in ticks of 30 s, and the protection against replay.
 //! * `supply` keeps an exit's stock of reply blocks filled.
@@ -21,15 +22,18 @@
 //! The specification is `docs/spec/more.md`.
 //!
 //! Deliberately absent: mixing and delays, cover traffic, names (the exit connects to addresses),
-//! forward secrecy within the life of a node's key, clocks, sockets. `sphinx-packet` draws the
-//! padding of headers from the system; everything else comes from the node's own generator.
+//! forward secrecy within the life of a node's key, clocks, sockets. All random bytes are from the
+//! node's own generator.
 
 #![forbid(unsafe_code)]
 
 mod config;
 mod counters;
+mod header;
+mod layer;
 mod network;
 mod node;
+mod secrets;
 mod sphinx;
 mod stream;
 mod supply;

@@ -13,8 +13,10 @@ use rand_core::CryptoRng;
 
 use crate::config::{Config, MAX_HOPS, MIN_PAYLOAD};
 use crate::counters::{DropReason, NodeCounters};
+use crate::header::KeyTables;
 use crate::network::Network;
-use crate::sphinx::{Content, Data, IDENTIFIER, OVERHEAD, ReplyKeys, SecretKey, unwrap};
+use crate::secrets::IDENTIFIER;
+use crate::sphinx::{Content, Data, OVERHEAD, ReplyKeys, SecretKey, unwrap};
 use crate::stream::{Event, Stream, StreamId};
 use crate::tags::{Tags, Verdict, tick};
 use crate::wire::{Flow, ForwardContent, ReplyContent};
@@ -122,6 +124,8 @@ pub struct MoreNode {
     me: usize,
     rng: Box<dyn CryptoRng + Send>,
     tags: Tags,
+    /// Tables of the hops' public keys, for the headers that this node makes.
+    tables: KeyTables,
     /// This node's unused reply blocks, by identifier. `order` has their identifiers, oldest first.
     outstanding: BTreeMap<[u8; IDENTIFIER], Outstanding>,
     order: VecDeque<[u8; IDENTIFIER]>,
@@ -165,6 +169,7 @@ impl MoreNode {
         }
         Ok(MoreNode {
             tags: Tags::new(config.tags),
+            tables: KeyTables::default(),
             config,
             network,
             key,

@@ -1,42 +1,42 @@
-//! Sphinx packets, by the crate `sphinx-packet`: how nodes build, unwrap and answer them.
+//! Sphinx packets of the crate `sphinx-packet`: how nodes build, unwrap and answer them. Payloads
+//! and the keys of replies are that crate's work; headers are that of `header` and `layer`.
 //!
 //! A hop's name in a header is the hop's public key. The packet's last tick is in each hop's delay
 //! field. The last hop has no such field, and reads it from the first 8 bytes of the destination.
 //! The identifier is 0 in forward packets. In a reply it is that of the reply block.
 
+use std::sync::Arc;
+
 use rand_core::Rng;
+use sphinx_packet::SurbReplyRecovery;
 use sphinx_packet::constants::{DESTINATION_ADDRESS_LENGTH, PAYLOAD_KEY_SEED_SIZE};
 use sphinx_packet::crypto::{PrivateKey, PublicKey};
 use sphinx_packet::header::HEADER_SIZE;
-use sphinx_packet::header::delays::Delay;
+use sphinx_packet::payload::key::PayloadKeySeed;
 use sphinx_packet::payload::{PAYLOAD_OVERHEAD_SIZE, Payload};
-use sphinx_packet::route::{Destination, DestinationAddressBytes, Node, NodeAddressBytes};
-use sphinx_packet::version::CURRENT_VERSION;
-use sphinx_packet::{
-    ProcessedPacketData, SURB, SURBMaterial, SphinxPacket, SphinxPacketBuilder, SurbReplyRecovery,
-};
 
 use crate::counters::DropReason;
+use crate::header::{Header, KeyTables, Last};
+use crate::layer::{Hop, HopKeys, RoutingCommand};
 use crate::network::{KEY, PREFIX, Peer, prefix};
+use crate::secrets::IDENTIFIER;
 
 /// Length in bytes that a packet has in addition to its content.
 pub const OVERHEAD: usize = HEADER_SIZE + PAYLOAD_OVERHEAD_SIZE;
 /// Length of a reply block in a forward packet in bytes: header, first hop, key.
 pub const SURB_LENGTH: usize = HEADER_SIZE + PREFIX + PAYLOAD_KEY_SEED_SIZE;
-/// Length of a reply block's identifier in bytes. A client recognises a reply by it.
-pub(crate) const IDENTIFIER: usize = 16;
 /// Identifier of forward packets.
 const FORWARD: [u8; IDENTIFIER] = [0; IDENTIFIER];
 
 /// A node's private key.
 #[derive(Clone)]
-pub struct SecretKey(PrivateKey);
+pub struct SecretKey(Arc<Hop>);
 
 impl SecretKey {
     /// Returns the key with these bytes, which must be random.
     #[must_use]
     pub fn from_bytes(bytes: [u8; KEY]) -> SecretKey {
-        SecretKey(PrivateKey::from(bytes))
+        SecretKey(Arc::new(Hop::new(bytes)))
     }
 
     /// Returns the key's bytes, to store them.
@@ -48,7 +48,7 @@ impl SecretKey {
     /// Returns the public key.
     #[must_use]
     pub fn public(&self) -> [u8; KEY] {
-        PublicKey::from(&self.0).to_bytes()
+        PublicKey::from(&PrivateKey::from(self.0.to_bytes())).to_bytes()
     }
 }
 
@@ -93,24 +93,22 @@ pub(crate) fn unwrap(
     packet: &[u8],
     is_known: impl Fn(u64) -> bool,
 ) -> Result<Unwrapped, DropReason> {
-    let packet = SphinxPacket::from_bytes(packet).map_err(|_| DropReason::Malformed)?;
-    let secret = packet.header.compute_expanded_shared_secret(&key.0);
-    packet.header.ensure_header_integrity(&secret).map_err(|_| DropReason::Forged)?;
-    let tag = first_number(secret.replay_tag());
+    let (header, payload) =
+        packet.split_first_chunk::<HEADER_SIZE>().ok_or(DropReason::Malformed)?;
+    let keys = HopKeys::agree(&key.0, header).ok_or(DropReason::Forged)?;
+    let tag = keys.tag();
     if is_known(tag) {
         return Err(DropReason::Replayed);
     }
-    let packet = packet.process_with_expanded_secret(&secret).map_err(|_| DropReason::Malformed)?;
-    if packet.version != CURRENT_VERSION {
-        return Err(DropReason::Malformed);
-    }
-    let (expiry, data) = match packet.data {
-        ProcessedPacketData::ForwardHop { next_hop_packet, next_hop_address, delay } => (
-            delay.to_nanos(),
-            Data::Onward(next_hop_address.to_bytes(), next_hop_packet.to_bytes()),
-        ),
-        ProcessedPacketData::FinalHop { destination, identifier, payload } => {
-            (first_number(destination.as_bytes_ref()), Data::Here(open(identifier, payload)?))
+    let routing = keys.decrypt(header).ok_or(DropReason::Malformed)?;
+    let payload = keys.unwrap_payload(payload).ok_or(DropReason::Malformed)?;
+    let (expiry, data) = match routing {
+        RoutingCommand::Forward { next, expiry, rest } => {
+            let header = keys.blind(&rest).ok_or(DropReason::Malformed)?;
+            (expiry, Data::Onward(next, [&header[..], payload.as_bytes()].concat()))
+        }
+        RoutingCommand::Deliver { destination, identifier } => {
+            (first_number(&destination), Data::Here(open(identifier, payload)?))
         }
     };
     Ok(Unwrapped { expiry, tag, data })
@@ -134,57 +132,49 @@ pub(crate) struct Route<'p> {
 }
 
 impl Route<'_> {
-    fn nodes(&self) -> Vec<Node> {
-        let node = |peer: &&Peer| {
-            Node::new(NodeAddressBytes::from_bytes(peer.key), PublicKey::from(peer.key))
-        };
-        self.hops.iter().map(node).collect()
-    }
-
-    fn delays(&self) -> Vec<Delay> {
-        vec![Delay::new_from_nanos(self.expiry); self.hops.len()]
-    }
-
-    fn destination(&self, identifier: [u8; IDENTIFIER]) -> Destination {
-        let mut address = [0; DESTINATION_ADDRESS_LENGTH];
-        address[..8].copy_from_slice(&self.expiry.to_be_bytes());
-        Destination::new(DestinationAddressBytes::from_bytes(address), identifier)
+    /// Returns a header for this route. Returns `None` if the route has no hop or more than 5.
+    fn header(
+        &self,
+        tables: &mut KeyTables,
+        rng: &mut dyn Rng,
+        identifier: [u8; IDENTIFIER],
+    ) -> Option<Header> {
+        let mut destination = [0; DESTINATION_ADDRESS_LENGTH];
+        destination[..8].copy_from_slice(&self.expiry.to_be_bytes());
+        Header::build(tables, rng, (&self.hops, self.expiry), &Last { destination, identifier })
     }
 
     /// Returns a forward packet with `content`, in a payload with room for `size` bytes of it.
     /// Returns `None` if the content is longer, or the route has no hop or more than 5.
-    pub(crate) fn build(&self, rng: &mut dyn Rng, content: &[u8], size: usize) -> Option<Vec<u8>> {
-        let secret = draw_secret(rng);
-        let builder = SphinxPacketBuilder::new()
-            .with_payload_size(size + PAYLOAD_OVERHEAD_SIZE)
-            .with_initial_secret(&secret);
-        let destination = self.destination(FORWARD);
-        let packet = builder.build_packet(content, &self.nodes(), &destination, &self.delays());
-        packet.ok().map(|packet| packet.to_bytes())
+    pub(crate) fn build(
+        &self,
+        tables: &mut KeyTables,
+        rng: &mut dyn Rng,
+        (content, size): (&[u8], usize),
+    ) -> Option<Vec<u8>> {
+        let Header { bytes, seeds } = self.header(tables, rng, FORWARD)?;
+        let size = size + PAYLOAD_OVERHEAD_SIZE;
+        let payload = Payload::encapsulate_message(content, &seeds, size).ok()?;
+        Some([&bytes[..], payload.as_bytes()].concat())
     }
 
     /// Returns a reply block with a random identifier, and the keys that decrypt its reply. The
     /// last hop of the route must be this node. Returns `None` if the route has no hop or more than
     /// 5.
-    pub(crate) fn reply_block(&self, rng: &mut dyn Rng) -> Option<(ReplyBlock, ReplyKeys)> {
+    pub(crate) fn reply_block(
+        &self,
+        tables: &mut KeyTables,
+        rng: &mut dyn Rng,
+    ) -> Option<(ReplyBlock, ReplyKeys)> {
         let mut identifier = [0; IDENTIFIER];
         rng.fill_bytes(&mut identifier);
-        let destination = self.destination(identifier);
-        let (nodes, delays) = (self.nodes(), self.delays());
-        let material = SURBMaterial::new(nodes, delays, destination, CURRENT_VERSION);
-        let (surb, recovery) = SURB::new_recoverable(draw_secret(rng), material).ok()?;
-        let bytes = surb.to_bytes();
-        let (header, rest) = bytes.split_at_checked(HEADER_SIZE)?;
-        let (first, seed) = rest.split_first_chunk::<KEY>()?;
-        let packed = [header, &prefix(first), seed].concat();
+        let Header { bytes, seeds } = self.header(tables, rng, identifier)?;
+        let (first, seed) = (prefix(&self.hops.first()?.key), seeds.last()?);
+        let packed = [&bytes[..], &first, seed].concat();
+        let kept = [&identifier[..], &seeds.concat()].concat();
+        let recovery = SurbReplyRecovery::from_bytes(&kept).ok()?;
         Some((ReplyBlock(packed.into_boxed_slice()), ReplyKeys { identifier, recovery }))
     }
-}
-
-fn draw_secret(rng: &mut dyn Rng) -> PrivateKey {
-    let mut secret = [0; KEY];
-    rng.fill_bytes(&mut secret);
-    PrivateKey::from(secret)
 }
 
 /// A single-use reply block as it is in forward packets, where the first hop's key is shortened.
@@ -199,13 +189,14 @@ impl ReplyBlock {
         prefix
     }
 
-    /// Returns a reply with `content`, in a payload with room for `size` bytes of it. `first` is
-    /// the whole key of the first hop. Returns `None` if the content is longer.
-    pub(crate) fn seal(&self, first: &[u8; KEY], content: &[u8], size: usize) -> Option<Vec<u8>> {
-        let (header, seed) = (&self.0[..HEADER_SIZE], &self.0[HEADER_SIZE + PREFIX..]);
-        let surb = SURB::from_bytes(&[header, first, seed].concat()).ok()?;
-        let (packet, _) = surb.use_surb(content, size + PAYLOAD_OVERHEAD_SIZE).ok()?;
-        Some(packet.to_bytes())
+    /// Returns a reply with `content`, in a payload with room for `size` bytes of it. Returns
+    /// `None` if the content is longer.
+    pub(crate) fn seal(&self, content: &[u8], size: usize) -> Option<Vec<u8>> {
+        let (header, seed) = self.0.split_first_chunk::<HEADER_SIZE>()?;
+        let seed: &PayloadKeySeed = seed.last_chunk()?;
+        let size = size + PAYLOAD_OVERHEAD_SIZE;
+        let payload = Payload::encapsulate_message(content, &[seed], size).ok()?;
+        Some([&header[..], payload.as_bytes()].concat())
     }
 }
 
@@ -222,5 +213,51 @@ impl ReplyKeys {
     /// [`DropReason::Garbled`]: it was changed on its way.
     pub(crate) fn open(&self, payload: Payload) -> Result<Vec<u8>, DropReason> {
         self.recovery.recover_plaintext(payload).map_err(|_| DropReason::Garbled)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rand_chacha::ChaCha20Rng;
+    use rand_chacha::rand_core::SeedableRng;
+    use sphinx_packet::SURB;
+
+    use super::*;
+
+    #[test]
+    fn a_reply_is_that_of_the_librarys_reply_block() {
+        let mut rng = ChaCha20Rng::seed_from_u64(1);
+        let keys: Vec<_> = (1..=3).map(|number| SecretKey::from_bytes([number; KEY])).collect();
+        let peer = |key: &SecretKey| Peer {
+            key: key.public(),
+            address: ([10, 0, 0, 1], 9).into(),
+            weight: 1,
+            is_exit: false,
+        };
+        let peers: Vec<Peer> = keys.iter().map(peer).collect();
+        let route = Route { hops: peers.iter().collect(), expiry: 7 };
+        let (block, kept) = route.reply_block(&mut KeyTables::default(), &mut rng).expect("hops");
+        assert_eq!((block.0.len(), block.first_hop()), (SURB_LENGTH, prefix(&peers[0].key)));
+        let sealed = block.seal(b"an answer", 795).expect("it fits");
+
+        let (header, seed) = (&block.0[..HEADER_SIZE], &block.0[HEADER_SIZE + PREFIX..]);
+        let surb = SURB::from_bytes(&[header, &peers[0].key, seed].concat()).expect("a block");
+        let used = surb.use_surb(b"an answer", 795 + PAYLOAD_OVERHEAD_SIZE).expect("it fits");
+        assert!(used.0.to_bytes() == sealed);
+
+        let mut bytes = sealed;
+        for (place, key) in keys.iter().enumerate() {
+            match unwrap(key, &bytes, |_| false).expect("the packet is valid").data {
+                Data::Onward(next, onward) => {
+                    assert_eq!(next, peers[place + 1].key);
+                    bytes = onward;
+                }
+                Data::Here(Content::Reply(identifier, payload)) => {
+                    assert_eq!((place, identifier), (2, kept.identifier));
+                    assert_eq!(kept.open(payload).ok().as_deref(), Some(&b"an answer"[..]));
+                }
+                Data::Here(Content::Forward(_)) => panic!("a reply is no forward packet"),
+            }
+        }
     }
 }

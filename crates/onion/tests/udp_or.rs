@@ -481,7 +481,7 @@ fn legs_that_come_to_different_shards_of_the_exit_are_one_set() {
         let setting =
             Setting { shards, dealing, dropped: 5, jitter: MS, pieces: false, ..setting() };
         let (mut world, keys) = lossy_set(legs, setting);
-        for bytes in [1, 20_000, 2 << 20] {
+        for bytes in [1, 20_000, 3 << 20] {
             download(&mut world, keys[0], bytes);
         }
         let exits = |world: &World| -> Vec<anabranch_onion::relay::Stats> {
@@ -569,6 +569,30 @@ fn a_circuit_with_streams_or_of_another_kind_cannot_be_linked() {
     world.client.link(world.now, CircuitKey(2), None).unwrap();
     assert!(world.client.link(world.now, CircuitKey(2), None).is_err(), "twice");
     assert!(world.client.link(world.now, CircuitKey(3), Some(CircuitKey(9))).is_err());
+}
+
+#[test]
+fn answers_that_overtake_each_other_on_unlike_legs_wait_for_no_timeout() {
+    for dealing in ["round-robin 1p", "uniform 1p"] {
+        let lines = [(0, (50_000_000, 60 * MS)), (2, (50_000_000, 5 * MS))].into();
+        let setting = Setting { dealing: dealt(dealing), lines, pieces: false, ..setting() };
+        let (mut world, keys) = lossy_set(2, setting);
+        for _ in 0..20 {
+            let took = download(&mut world, keys[0], 400);
+            // A round trip on the slower leg takes 140 ms.
+            assert!(took < 300 * MS, "{dealing}: {took:?}");
+        }
+    }
+}
+
+#[test]
+fn the_loss_of_a_first_cell_costs_no_more_than_a_few_round_trips() {
+    let (mut world, circuit) = lossy(Setting { dropped: 20, pieces: false, ..setting() });
+    let mut took: Vec<Duration> = (0..100).map(|_| download(&mut world, circuit, 400)).collect();
+    took.sort_unstable();
+    // A round trip takes 30 ms, and a timeout at least 230. Without an expected round-trip time it
+    // would be 1 s.
+    assert!(took[80] < 100 * MS && took[99] < 900 * MS, "{took:?}");
 }
 
 /// Lines whose rates differ, by the relay at the client's end of each leg.

@@ -28,10 +28,12 @@ const STOP: u64 = 0;
 const UDP: u64 = 1;
 const LISTENER: u64 = 2;
 /// Maximum number of datagrams that are received in a row before the resulting datagrams are sent.
-const RECEIVED: usize = 4;
-/// Maximum number of datagrams that are sent in a row before the sockets are read again. A client
-/// needs 0.5 ms to make each datagram.
-const SENT: usize = 4;
+const RECEIVED: usize = 8;
+/// Maximum number of datagrams that one system call sends.
+const SENT: usize = 16;
+/// Time after which made datagrams are sent and the sockets are read again. A client needs longer
+/// to make a datagram, a relay's are ready.
+const MAKING: Duration = Duration::from_micros(200);
 
 /// Settings of a MORE node.
 pub struct Settings {
@@ -171,26 +173,30 @@ impl NodeLoop {
         }
     }
 
-    /// Executes the core's outputs, and records in `is_busy` whether more are pending.
+    /// Executes the core's outputs for [`MAKING`], and records in `is_busy` whether more may be
+    /// pending.
     fn flush(&mut self) {
-        let mut sent = 0;
-        while sent < SENT {
+        let until = self.now() + MAKING;
+        let mut packets = Vec::new();
+        self.is_busy = loop {
             let now = self.now();
+            if packets.len() == SENT || now >= until {
+                break true;
+            }
             match self.core.poll(now) {
-                None => break,
+                None => break false,
                 Some(Output::Event(event)) => {
                     self.programs.event(&mut self.core, &self.poller, event);
                 }
-                Some(Output::Send { to, bytes }) => {
-                    // A datagram for which the socket has no room is lost, as on a congested link.
-                    let mut batch = self.queue.batch(&self.socket);
-                    batch.push(Datagrams { to: Some(to), ..Datagrams::one(&bytes) });
-                    batch.send();
-                    sent += 1;
-                }
+                Some(Output::Send { to, bytes }) => packets.push((to, bytes)),
             }
+        };
+        // A datagram for which the socket has no room is lost, as on a congested link.
+        let mut batch = self.queue.batch(&self.socket);
+        for (to, bytes) in &packets {
+            batch.push(Datagrams { to: Some(*to), ..Datagrams::one(bytes) });
         }
-        self.is_busy = sent == SENT;
+        batch.send();
     }
 }
 

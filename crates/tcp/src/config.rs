@@ -36,6 +36,10 @@ pub struct Config {
     /// answered with data at once (RFC 7413, without its cookies). Both sides must agree on it
     /// beforehand, and the peer must be known by other means.
     pub fast_open: bool,
+    /// Whether the first SYN is sent twice if a round-trip time is expected
+    /// ([`expect_rtt`](crate::Connection::expect_rtt)): the loss of one of the two then costs no
+    /// timeout (Vulimiri et al., "Low latency via redundancy", CoNEXT 2013, section 3.1).
+    pub syn_copy: bool,
     /// Initial congestion window, in segments.
     pub initial_window: u32,
     /// Whether a segment with an old timestamp is dropped (PAWS, RFC 7323, section 5). PAWS also
@@ -65,6 +69,7 @@ impl Default for Config {
             timestamp_offset: 0,
             early: false,
             fast_open: false,
+            syn_copy: false,
             initial_window: INIT_CWND,
             paws: true,
             legs: 1,

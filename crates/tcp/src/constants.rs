@@ -26,6 +26,12 @@ pub const RTO_MAX: Duration = Duration::from_secs(120);
 /// Number of retransmissions of a SYN before the connection fails (RFC 9293, section 3.8.3; Linux,
 /// `tcp_syn_retries`).
 pub const SYN_RETRIES: u32 = 6;
+/// Divisor that gives the time between the first SYN and its copy from the expected round-trip time
+/// (this crate's choice). It exceeds most bursts of losses.
+pub const SYN_COPY_DIVISOR: u32 = 8;
+/// Maximum number of segments kept that have overtaken a SYN-ACK (this crate's choice: above the
+/// initial windows in use).
+pub const MAX_AHEAD: usize = 32;
 /// Number of consecutive timeouts before the connection fails, `R2` (RFC 9293, section 3.8.3;
 /// Linux, `tcp_retries2`).
 pub const DATA_RETRIES: u32 = 15;

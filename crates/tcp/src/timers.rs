@@ -16,6 +16,8 @@ pub(crate) enum Timer {
     Persist,
     /// Retransmission of a SYN.
     Handshake,
+    /// Copy of the first SYN.
+    SynCopy,
     /// Delayed acknowledgement of received data.
     Ack,
     /// End of the state TIME-WAIT.

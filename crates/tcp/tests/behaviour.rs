@@ -601,6 +601,19 @@ fn both_sides_may_close_at_once() {
 }
 
 #[test]
+fn a_repeated_fin_may_be_the_acknowledgement_of_ours() {
+    let mut played = Played::modern();
+    played.tcp.close();
+    played.poll();
+    let fin = Segment { flags: Flags::FIN | Flags::ACK, ..played.segment(1, 1) };
+    played.take(fin);
+    let again = Segment { flags: Flags::FIN | Flags::ACK, ..played.segment(1, 2) };
+    played.take(again);
+    assert_eq!(played.tcp.state(), State::TimeWait);
+    assert_eq!(played.wait().0, TIME_WAIT);
+}
+
+#[test]
 fn the_side_that_closes_second_is_done_with_the_acknowledgement() {
     let mut played = Played::modern();
     let fin = Segment { flags: Flags::FIN | Flags::ACK, ..played.segment(1, 1) };
@@ -722,73 +735,4 @@ fn the_view_is_that_of_tcp_info() {
     assert!((wanted * 9 / 10..=wanted * 11 / 10).contains(&rate), "{rate} of {wanted}");
     played.now += 30 * MS;
     assert_eq!(played.tcp.view(played.now).quiet, 30 * MS);
-}
-
-/// A client that has written `request`, and its SYN.
-fn opened(config: &Config, request: &[u8]) -> (Connection, Segment) {
-    let ports = Ports { local: 1, remote: 2 };
-    let mut client = Connection::connect(Time::from_secs(1), config, ports, OURS);
-    assert_eq!(client.write(request), request.len());
-    let syn = client.poll(Time::from_secs(1)).expect("a SYN");
-    assert_eq!(client.poll(Time::from_secs(1)), None, "the rest waits for the answer");
-    (client, syn)
-}
-
-#[test]
-fn a_request_in_the_syn_is_answered_within_one_round_trip() {
-    let config = Config { fast_open: true, ..Config::default() };
-    let request = vec![5; 3_000];
-    let (mut client, syn) = opened(&config, &request);
-    assert_eq!(syn.wire_length(), usize::from(config.mss) + 20, "a full segment");
-    let now = Time::from_secs(1) + RTT / 2;
-    let mut server = Connection::accept(now, &config, PEER, &syn).expect("a SYN");
-    assert_eq!(server.readable(), syn.payload.len());
-    server.write(b"answer");
-    let answers: Vec<Segment> = std::iter::from_fn(|| server.poll(now)).collect();
-    assert_eq!(answers[0].flags, Flags::SYN | Flags::ACK);
-    assert_eq!(answers[0].ack, OURS.at(1 + syn.payload.len() as u64));
-    assert_eq!(answers[1].payload, b"answer");
-    let now = now + RTT / 2;
-    answers.into_iter().for_each(|segment| client.handle(now, segment));
-    let mut heard = Vec::new();
-    client.read_all(&mut heard);
-    assert_eq!(heard, b"answer");
-    // The rest of the request follows, and the data of the SYN are not sent again.
-    let rest: Vec<u8> =
-        std::iter::from_fn(|| client.poll(now)).flat_map(|segment| segment.payload).collect();
-    assert_eq!([&syn.payload[..], &rest].concat(), request);
-    assert_eq!(client.stats().retransmitted, 0);
-}
-
-#[test]
-fn a_peer_that_does_not_take_data_in_the_syn_gets_them_again() {
-    let config = Config { fast_open: true, ..Config::default() };
-    let (mut client, syn) = opened(&config, b"request");
-    assert_eq!(syn.payload, b"request");
-    let now = Time::from_secs(1) + RTT;
-    let mut server = Connection::accept(now, &Config::default(), PEER, &syn).expect("a SYN");
-    assert_eq!(server.readable(), 0);
-    let answer = server.poll(now).expect("its answer");
-    assert_eq!(answer.ack, OURS + 1);
-    client.handle(now, answer);
-    let again = client.poll(now).expect("the data");
-    assert_eq!((again.seq, &again.payload[..]), (OURS + 1, &b"request"[..]));
-}
-
-#[test]
-fn an_acknowledgement_beyond_the_data_of_the_syn_is_refused() {
-    let config = Config { fast_open: true, ..Config::default() };
-    let (mut client, syn) = opened(&config, b"request");
-    let mut server = Connection::accept(Time::from_secs(1), &config, PEER, &syn).expect("a SYN");
-    let mut answer = server.poll(Time::from_secs(1)).expect("its answer");
-    answer.ack = answer.ack + 1;
-    client.handle(Time::from_secs(1), answer);
-    assert_eq!(client.state(), State::SynSent);
-    assert!(client.poll(Time::from_secs(1)).is_some_and(|reset| reset.flags.has(Flags::RST)));
-}
-
-#[test]
-fn without_the_setting_a_syn_has_no_data() {
-    let (_, syn) = opened(&Config::default(), b"request");
-    assert_eq!(syn.payload, b"");
 }

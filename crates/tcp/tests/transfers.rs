@@ -82,6 +82,7 @@ fn rough_with(seed: u64, fast_open: [bool; 2]) -> Pair {
         timestamp_offset: u32::MAX - 2_000,
         early: dice.random_bool(0.5),
         fast_open,
+        syn_copy: true,
         initial_window: dice.random_range(1..30),
         paws: dice.random_bool(0.8),
         legs: 1,

@@ -89,6 +89,9 @@ const MUDP_OR: &str = "mudp-or";
 /// Maximum number of circuits that carry the same streams together, as a set (`cfx_max_legs_set`
 /// allows no more).
 const MAX_LEGS: i64 = 8;
+/// Number of circuits of a set if the file does not have it. It is the default of Tor's consensus
+/// parameter `cfx_num_legs_set`, and that of `anabranch client`.
+const SET_LEGS: usize = 2;
 
 #[derive(Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -405,8 +408,9 @@ impl RawClients {
         switches::joining(self.merging.as_ref(), named, at)
     }
 
+    /// Returns the number of circuits that carry a stream together.
     fn legs(&self, at: &dyn Fn(Range<usize>, String) -> TomlError) -> Result<usize, TomlError> {
-        let Some(legs) = &self.legs else { return Ok(1 + usize::from(self.is(MUDP_OR))) };
+        let Some(legs) = &self.legs else { return Ok(self.usual_legs()) };
         let count = *legs.get_ref();
         if self.is(TOR) && count != 1 {
             let told = "with `tor` each stream uses one circuit; write `legs = 1`, or a design \
@@ -417,6 +421,14 @@ impl RawClients {
             Ok(fits) if (1..=MAX_LEGS).contains(&count) => Ok(fits),
             _ => Err(at(legs.span(), format!("`legs` is {count}; write 1 to {MAX_LEGS}"))),
         }
+    }
+
+    /// Returns the number of circuits of a file without `legs`: [`SET_LEGS`] if the file names a
+    /// design with several circuits, or where they join.
+    fn usual_legs(&self) -> usize {
+        let names_one = self.is(TOR) || self.is(UDP_OR);
+        let names_set = self.multipath.is_some() || self.merging.is_some();
+        if names_set && !names_one { SET_LEGS } else { 1 }
     }
 
     /// Returns whether the design is `name`.
@@ -553,6 +565,24 @@ mod tests {
         let fixed = text.replace("'30s'", "'fixed'").replace("'middle'", "'exit'");
         let common = ScenarioFile::parse(&fixed, "s.toml").unwrap().plan.common;
         assert_eq!((common.design, common.leg_age), (Design::Conflux, None));
+    }
+
+    #[test]
+    fn a_named_design_has_its_usual_number_of_circuits() {
+        let legs = |keys: &str| {
+            let file = ScenarioFile::parse(&format!("{GOOD}{keys}\n"), "s.toml");
+            file.map(|file| file.plan.common.legs).map_err(|error| error.to_string())
+        };
+        assert_eq!(legs(""), Ok(1), "no design is named");
+        for (design, wanted) in [(TOR, 1), (UDP_OR, 1), (MUDP_OR, SET_LEGS)] {
+            assert_eq!(legs(&format!("design = '{design}'")), Ok(wanted), "{design}");
+        }
+        for design in Design::ALL.map(Design::name) {
+            assert_eq!(legs(&format!("multipath = '{design}'")), Ok(SET_LEGS), "{design}");
+            assert_eq!(legs(&format!("multipath = '{design}'\nlegs = 3")), Ok(3), "{design}");
+        }
+        assert_eq!(legs("merging = 'middle'"), Ok(SET_LEGS));
+        assert_eq!(legs("schedule = 'eta'\nmultipath = 'conflux'"), Ok(SET_LEGS));
     }
 
     #[test]

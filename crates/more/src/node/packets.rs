@@ -50,7 +50,8 @@ impl MoreNode {
         path.push(exit);
         let route = route(&self.network, &path, now);
         let to = self.network.peers()[path[0]].address;
-        let bytes = route.build(&mut *self.rng, content, self.config.payload)?;
+        let bytes =
+            route.build(&mut self.tables, &mut *self.rng, (content, self.config.payload))?;
         Some(Output::Send { to, bytes })
     }
 
@@ -60,7 +61,7 @@ impl MoreNode {
         let mut path = self.network.draw_path(&mut *self.rng, self.config.hops - 1, &excluded)?;
         path.push(self.me);
         let route = route(&self.network, &path, now);
-        let (block, keys) = route.reply_block(&mut *self.rng)?;
+        let (block, keys) = route.reply_block(&mut self.tables, &mut *self.rng)?;
         let expiry = route.expiry;
         self.forget_old(tick(now));
         self.order.push_back(keys.identifier);
@@ -100,7 +101,7 @@ impl MoreNode {
     fn seal(&self, block: &ReplyBlock, reply: &ReplyContent) -> Option<Output> {
         let first = self.network.find_prefix(&block.first_hop())?;
         let peer = &self.network.peers()[first];
-        let bytes = block.seal(&peer.key, &reply.write(), self.config.payload)?;
+        let bytes = block.seal(&reply.write(), self.config.payload)?;
         Some(Output::Send { to: peer.address, bytes })
     }
 

@@ -31,6 +31,7 @@ impl Client {
             trunk_of: None,
             wanted: hops.into(),
             pending: None,
+            asked: now,
             layers: Vec::new(),
             lossy,
             leg: None,
@@ -59,7 +60,7 @@ impl Client {
             return self.tear_down(index, Cause::Violation(CircuitFault::CircuitId.into()));
         };
         circuit.lane = Some(lane);
-        circuit.pending = Some(pending);
+        (circuit.pending, circuit.asked) = (Some(pending), now);
         let (command, content) = match kind {
             Some(kind) => (Command::CREATE2, extend::put_create2(kind, &message)),
             None => (Command::CREATE_FAST, message),
@@ -117,6 +118,8 @@ impl Client {
             let mut set = Set::new(Side::Client, agreed, &self.role.params, index)
                 .with_congestion(self.lossy_congestion);
             set.streams.number_from(circuit.last_id);
+            let lossy = set.lossy.iter_mut();
+            lossy.for_each(|lossy| lossy.expect_rtt(now.since(circuit.asked)));
             let set = SetId(self.sets.insert(set));
             circuit.leg = Some((set, Leg::new(agreed, &self.role.params)));
         }
@@ -142,7 +145,7 @@ impl Client {
             return self.tear_down(index, Cause::Violation(CircuitFault::Extend.into()));
         };
         let data = Extend { target: hop.target.clone(), kind, handshake }.write();
-        circuit.pending = Some(pending);
+        (circuit.pending, circuit.asked) = (Some(pending), now);
         // A trunk's first EXTEND2 goes over a leg, to the relay where legs join.
         let trunk_of = circuit.trunk_of.filter(|_| circuit.layers.is_empty());
         let by = trunk_of.map_or(Some(index), |set| self.several(set)?.circuits().next());

@@ -27,6 +27,8 @@ pub struct Circuit {
     pub(super) wanted: std::collections::VecDeque<Hop>,
     /// The present handshake with the next hop, if any.
     pub(super) pending: Option<Pending>,
+    /// Time at which the last handshake with a hop began.
+    pub(super) asked: Time,
     /// The layers of encryption, one for each hop built so far.
     pub(super) layers: Vec<Box<dyn ClientLayer>>,
     /// Keys of lossy cells (`docs/spec/lossy-circuits.md`), if the circuit carries such cells.

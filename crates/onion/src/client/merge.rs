@@ -31,6 +31,7 @@ impl Client {
             trunk_of: Some(id),
             wanted: beyond.into(),
             pending: None,
+            asked: now,
             layers: Vec::new(),
             lossy: LossyLayers::None,
             leg: None,

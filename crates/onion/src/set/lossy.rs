@@ -91,6 +91,9 @@ pub(crate) struct LossyStreams {
     /// The legs (circuits of the set), if each connection has a separate window on each leg.
     /// `None` if a connection has one window.
     legs: Option<Legs>,
+    /// Round-trip time of connections with one window: that of the circuit, or the last measurement
+    /// by any of them.
+    rtt: Option<Duration>,
 }
 
 /// The legs of a circuit set whose connections have a separate window on each leg.
@@ -119,6 +122,7 @@ impl LossyStreams {
             counted: 0,
             congestion: Congestion::BBR,
             legs: None,
+            rtt: None,
         }
     }
 
@@ -127,10 +131,18 @@ impl LossyStreams {
         self.congestion = congestion;
     }
 
+    /// Sets the expected round-trip time of the next connections, that of the circuit. A
+    /// measurement by a connection replaces it.
+    pub(crate) fn expect_rtt(&mut self, rtt: Duration) {
+        self.rtt = Some(rtt);
+    }
+
     /// Passes the legs (parallel circuits) to all connections, if they have a separate window on
-    /// each leg. Cells in flight on a removed leg count as lost.
+    /// each leg. Cells in flight on a removed leg count as lost. Connections with one window expect
+    /// the round-trip time of the slowest leg.
     pub(crate) fn set_legs(&mut self, legs: &LossyLegs) {
         if !legs.have_windows() {
+            self.rtt = legs.rtts().into_iter().flatten().max().max(self.rtt);
             return;
         }
         let known = self.legs.get_or_insert_default();
@@ -155,6 +167,7 @@ impl LossyStreams {
             receive_buffer: BUFFER,
             send_buffer: BUFFER,
             fast_open: true,
+            syn_copy: true,
             timestamp_offset: rng.next_u32(),
             // The counters of cells stop old duplicates.
             paws: false,
@@ -166,7 +179,10 @@ impl LossyStreams {
     /// Passes the legs (parallel circuits) to a new connection. The connection sends its first
     /// segments on `leg`. If `leg` is `None`, it uses the leg with the lowest round-trip time.
     fn equip(&self, tcp: &mut Connection, leg: Option<usize>) {
-        let Some(legs) = &self.legs else { return };
+        let Some(legs) = &self.legs else {
+            self.rtt.into_iter().for_each(|rtt| tcp.expect_rtt(0, rtt));
+            return;
+        };
         tcp.set_legs(legs.open);
         let measured = legs.rtts.iter().enumerate();
         let measured = measured.filter_map(|(place, rtt)| Some((place, (*rtt)?)));
@@ -341,9 +357,13 @@ impl LossyStreams {
         if let Some(stream) = self.streams.get_mut(&id) {
             let was_empty = !stream.is_open || stream.tcp.readable() == 0;
             stream.tcp.handle_by(now, leg, segment);
-            if let Some(legs) = &mut self.legs {
-                let measured = stream.tcp.leg_rtt(leg);
-                legs.rtts.get_mut(leg).into_iter().for_each(|rtt| *rtt = measured.or(*rtt));
+            let measured = |leg| stream.tcp.leg_rtt(leg);
+            match &mut self.legs {
+                Some(legs) => {
+                    let known = legs.rtts.get_mut(leg);
+                    known.into_iter().for_each(|rtt| *rtt = measured(leg).or(*rtt));
+                }
+                None => self.rtt = measured(0).or(self.rtt),
             }
             return self.progress(id, was_empty);
         }

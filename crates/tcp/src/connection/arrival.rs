@@ -25,7 +25,7 @@ impl Connection {
         }
         if self.crosses(&segment, start) {
             self.receiver.ack_now = true;
-            return self.establish(now);
+            return self.establish(now, segment.options.timestamps);
         }
         let reset = segment.flags.has(Flags::RST);
         let stamps = segment.options.timestamps;
@@ -88,6 +88,7 @@ impl Connection {
             let end = start + segment.length();
             if end == self.receiver.nxt() || self.receiver.window() == 0 {
                 self.take_ack(now, start, segment);
+                self.settle(now);
             }
         }
         if segment.flags.has(Flags::SYN) {
@@ -148,7 +149,7 @@ impl Connection {
                 self.outbox.extend(segment.reset());
                 return false;
             }
-            self.establish(now);
+            self.establish(now, segment.options.timestamps);
         }
         if ack > nxt || ack + self.sender.max_window() < una {
             // The segment acknowledges data that were never sent, or its sender has guessed its

@@ -4,7 +4,10 @@ use anabranch_multipath::Time;
 
 use super::{Connection, Ending, Ports, State};
 use crate::config::Config;
-use crate::constants::{DEFAULT_MSS, MAX_WINDOW_SCALE, MIN_MSS, SYN_RETRIES};
+use crate::constants::{
+    DEFAULT_MSS, MAX_AHEAD, MAX_WINDOW_SCALE, MIN_MSS, SYN_COPY_DIVISOR, SYN_RETRIES,
+};
+use crate::options::Timestamps;
 use crate::receiver::Arrival;
 use crate::segment::{Flags, Segment};
 use crate::seq::Seq;
@@ -86,13 +89,15 @@ impl Connection {
             return;
         }
         if !flags.has(Flags::SYN) {
-            return;
+            return self.hold(segment);
         }
         self.take_syn(now, segment);
         if acknowledges {
             self.sender.take_syn_data(taken);
-            self.establish(now);
+            self.establish(now, segment.options.timestamps);
             self.receiver.ack_now = true;
+            let ahead = std::mem::take(&mut self.ahead);
+            ahead.into_iter().for_each(|segment| self.handle_synchronized(now, segment));
         } else {
             // Both sides have opened the connection at the same time.
             self.state = State::SynReceived;
@@ -101,18 +106,34 @@ impl Connection {
         }
     }
 
-    /// Establishes the connection, after the peer has acknowledged our SYN.
-    pub(super) fn establish(&mut self, now: Time) {
+    /// Keeps a segment that has overtaken the peer's SYN-ACK until that arrives, if the peer may
+    /// send data at once. Otherwise drops it (RFC 9293, section 3.10.7.3).
+    fn hold(&mut self, segment: &Segment) {
+        let has_data = segment.flags.has(Flags::ACK) && segment.length() > 0;
+        if self.fast_open.enabled && has_data && self.ahead.len() < MAX_AHEAD {
+            self.ahead.push(segment.clone());
+        }
+    }
+
+    /// Establishes the connection, after the peer has acknowledged our SYN in a segment with
+    /// `stamps`. They give the round-trip time if the SYN was sent several times (RFC 7323,
+    /// section 4).
+    pub(super) fn establish(&mut self, now: Time, stamps: Option<Timestamps>) {
         if self.state == State::SynSent || self.state == State::SynReceived {
             self.state = State::Established;
         }
         self.timers.stop(Timer::Handshake);
-        self.syn_due = false;
-        if self.syn_count == 1 {
-            self.sender.sample(now, self.leg, now.since(self.syn_sent));
-        } else if self.syn_count > 2 {
+        self.timers.stop(Timer::SynCopy);
+        (self.syn_due, self.copy_due) = (false, false);
+        let rtt = match self.syn_count {
+            1 => Some(now.since(self.syn_sent)),
+            _ => stamps.and_then(|stamps| self.stamps.age(now, stamps)),
+        };
+        rtt.into_iter().for_each(|rtt| self.sender.sample(now, self.leg, rtt));
+        if self.syn_count > 2 {
             self.sender.lost_syn();
         }
+        self.sender.handshake_over(now, &mut self.timers);
     }
 
     /// Repeats the SYN after its timer has expired. If the last attempt has failed, ends the
@@ -125,12 +146,25 @@ impl Connection {
         }
     }
 
-    /// Returns the SYN to send, with an acknowledgement if the peer's SYN was received.
+    /// Returns the SYN to send, with an acknowledgement if the peer's SYN was received. Sets the
+    /// time of its repetition.
     pub(super) fn syn(&mut self, now: Time) -> Segment {
         self.syn_due = false;
-        self.timers.set(Timer::Handshake, now + self.sender.rtt().doubled(self.syn_count));
+        let rtt = self.sender.rtt();
+        self.timers.set(Timer::Handshake, now + rtt.doubled(self.syn_count));
+        let copies = self.copies_syn && self.syn_count == 0 && self.state == State::SynSent;
+        if let Some(rtt) = rtt.expected().filter(|_| copies) {
+            self.timers.set(Timer::SynCopy, now + rtt / SYN_COPY_DIVISOR);
+        }
         self.syn_count += 1;
         self.syn_sent = now;
+        self.syn_segment(now)
+    }
+
+    /// Returns the SYN. A copy of the first SYN changes no timer, and does not count. If only the
+    /// copy arrives, the round-trip time seems longer by the time between the two.
+    pub(super) fn syn_segment(&mut self, now: Time) -> Segment {
+        self.copy_due = false;
         let answers = self.state != State::SynSent;
         let mut segment = self.segment(now, Flags::SYN, self.iss);
         segment.window = self.receiver.advertise_unscaled();

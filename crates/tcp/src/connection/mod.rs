@@ -93,7 +93,12 @@ pub struct Connection {
     syn_due: bool,
     syn_count: u32,
     syn_sent: Time,
+    /// Whether the first SYN is sent twice, and whether its copy must be sent now.
+    copies_syn: bool,
+    copy_due: bool,
     fast_open: FastOpen,
+    /// Segments with data that have overtaken the peer's SYN-ACK.
+    ahead: Vec<Segment>,
     last_heard: Time,
     last_poll: Time,
     last_challenge: Option<Time>,
@@ -150,7 +155,10 @@ impl Connection {
             syn_due: false,
             syn_count: 0,
             syn_sent: now,
+            copies_syn: config.syn_copy,
+            copy_due: false,
             fast_open: FastOpen { enabled: config.fast_open, ..FastOpen::default() },
+            ahead: Vec::new(),
             last_heard: now,
             last_poll: now,
             last_challenge: None,
@@ -228,7 +236,8 @@ impl Connection {
     /// Returns the number of bytes in memory, in both directions: written bytes that the peer has
     /// not acknowledged, and received bytes that were not read.
     pub fn held(&self) -> usize {
-        self.sender.held() + self.receiver.held()
+        let ahead: usize = self.ahead.iter().map(|segment| segment.payload.len()).sum();
+        self.sender.held() + self.receiver.held() + ahead
     }
 
     /// Returns a range of data that arrived before earlier data: its offset in the stream, from 0,
@@ -267,7 +276,8 @@ impl Connection {
         self.state = State::Closed;
         self.ending.get_or_insert(ending);
         self.timers.clear();
-        self.syn_due = false;
+        (self.syn_due, self.copy_due) = (false, false);
+        self.ahead.clear();
     }
 
     /// Returns the state of the connection.

@@ -28,6 +28,9 @@ impl Connection {
         if self.syn_due {
             return Some((self.leg, self.syn(now)));
         }
+        if self.copy_due {
+            return Some((self.leg, self.syn_segment(now)));
+        }
         let answers_at_once = self.state == State::SynReceived && self.fast_open.received;
         if !self.is_open() && !answers_at_once {
             return None;
@@ -55,6 +58,7 @@ impl Connection {
         if self.timers.expire(now, Timer::Handshake) {
             self.repeat_syn();
         }
+        self.copy_due |= self.timers.expire(now, Timer::SynCopy) && self.state == State::SynSent;
         if self.timers.expire(now, Timer::Ack) {
             self.receiver.ack_now = true;
         }

@@ -95,6 +95,15 @@ impl Sender {
         }
     }
 
+    /// Sets the timers of the data in flight after the handshake, which has measured the round-trip
+    /// time. Without one, these timers were too long (Linux, `tcp_rcv_synrecv_state_fastopen`).
+    pub(crate) fn handshake_over(&mut self, now: Time, timers: &mut Timers) {
+        if !self.board.is_empty() {
+            timers.set(Timer::Retransmit, now + self.rtt().rto());
+            self.schedule_probe(now, timers);
+        }
+    }
+
     /// Sets the timer of the tail loss probe (RFC 8985, section 7.2).
     pub(super) fn schedule_probe(&mut self, now: Time, timers: &mut Timers) {
         let allowed = self.sack && self.recovery.is_open() && self.tail_probe.is_none();

@@ -1,0 +1,93 @@
+//! The keys that a hop and a packet's sender derive from the secret that they share.
+
+use std::array;
+
+use aws_lc_rs::cipher::{AES_128, DecryptingKey, DecryptionContext, UnboundCipherKey};
+use aws_lc_rs::hkdf::{HKDF_SHA256, KeyType, Salt};
+use aws_lc_rs::hmac::{self, HMAC_SHA256};
+use aws_lc_rs::iv::FixedLength;
+use sphinx_packet::constants::{
+    BLINDING_FACTOR_SIZE, EXPANDED_SHARED_SECRET_HKDF_INFO, EXPANDED_SHARED_SECRET_HKDF_SALT,
+    EXPANDED_SHARED_SECRET_LENGTH, HEADER_INTEGRITY_MAC_SIZE, IDENTIFIER_LENGTH,
+    INTEGRITY_MAC_KEY_SIZE, PAYLOAD_KEY_SEED_SIZE, PAYLOAD_KEY_SIZE, REPLAY_TAG_SIZE,
+    STREAM_CIPHER_OUTPUT_LENGTH,
+};
+use sphinx_packet::crypto::STREAM_CIPHER_KEY_SIZE;
+use sphinx_packet::header::routing::ENCRYPTED_ROUTING_INFO_SIZE;
+use sphinx_packet::payload::key::PayloadKeySeed;
+
+/// Length of a reply block's identifier in bytes. A client recognises a reply by it.
+pub(crate) const IDENTIFIER: usize = IDENTIFIER_LENGTH;
+/// Length in bytes of encrypted routing information, which is the end of a header.
+pub(crate) const ROUTING: usize = ENCRYPTED_ROUTING_INFO_SIZE;
+/// Length in bytes of a header's MAC.
+pub(crate) const MAC: usize = HEADER_INTEGRITY_MAC_SIZE;
+/// Length in bytes of the key stream for a header. It covers [`ROUTING`] and the routing
+/// information of one more hop.
+pub(crate) const KEY_STREAM: usize = STREAM_CIPHER_OUTPUT_LENGTH;
+
+/// A hop's keys for one packet.
+pub(crate) struct Secrets([u8; EXPANDED_SHARED_SECRET_LENGTH]);
+
+/// Positions of the keys in [`Secrets`].
+const CIPHER_KEY: usize = 0;
+const MAC_KEY: usize = CIPHER_KEY + STREAM_CIPHER_KEY_SIZE;
+const PAYLOAD_KEY: usize = MAC_KEY + INTEGRITY_MAC_KEY_SIZE;
+const BLINDING_FACTOR: usize = PAYLOAD_KEY + PAYLOAD_KEY_SIZE;
+const TAG: usize = BLINDING_FACTOR + BLINDING_FACTOR_SIZE;
+const _: () = assert!(TAG + REPLAY_TAG_SIZE == EXPANDED_SHARED_SECRET_LENGTH);
+
+impl Secrets {
+    /// Derives the keys from the shared secret. Returns `None` if the library fails.
+    pub(crate) fn expand(shared: &[u8]) -> Option<Secrets> {
+        let mut expanded = [0; EXPANDED_SHARED_SECRET_LENGTH];
+        let key = Salt::new(HKDF_SHA256, EXPANDED_SHARED_SECRET_HKDF_SALT).extract(shared);
+        let info = [EXPANDED_SHARED_SECRET_HKDF_INFO];
+        key.expand(&info, Length(expanded.len())).ok()?.fill(&mut expanded).ok()?;
+        Some(Secrets(expanded))
+    }
+
+    fn part<const N: usize>(&self, from: usize) -> [u8; N] {
+        array::from_fn(|at| self.0[from + at])
+    }
+
+    /// Applies the key stream of the header to the beginning of `bytes`, at most [`KEY_STREAM`]
+    /// bytes. Returns `None` if the library fails.
+    pub(crate) fn apply(&self, bytes: &mut [u8]) -> Option<()> {
+        let key = self.part::<STREAM_CIPHER_KEY_SIZE>(CIPHER_KEY);
+        let key = DecryptingKey::ctr(UnboundCipherKey::new(&AES_128, &key).ok()?).ok()?;
+        let context = DecryptionContext::Iv128(FixedLength::from([0; 16]));
+        key.decrypt(bytes, context).ok().map(drop)
+    }
+
+    /// Returns the MAC of a header's routing information.
+    pub(crate) fn mac(&self, routing: &[u8; ROUTING]) -> [u8; MAC] {
+        let key = hmac::Key::new(HMAC_SHA256, &self.part::<INTEGRITY_MAC_KEY_SIZE>(MAC_KEY));
+        let mac = hmac::sign(&key, routing);
+        array::from_fn(|at| mac.as_ref()[at])
+    }
+
+    /// Returns the seed of the payload's key.
+    pub(crate) fn payload_seed(&self) -> PayloadKeySeed {
+        self.part::<PAYLOAD_KEY_SEED_SIZE>(PAYLOAD_KEY)
+    }
+
+    /// Returns the factor that turns the header's point into that of the next hop.
+    pub(crate) fn blinding_factor(&self) -> [u8; BLINDING_FACTOR_SIZE] {
+        self.part(BLINDING_FACTOR)
+    }
+
+    /// Returns the first 8 bytes of the packet's tag.
+    pub(crate) fn tag(&self) -> u64 {
+        u64::from_be_bytes(self.part(TAG))
+    }
+}
+
+/// Length of the output of HKDF.
+struct Length(usize);
+
+impl KeyType for Length {
+    fn len(&self) -> usize {
+        self.0
+    }
+}
