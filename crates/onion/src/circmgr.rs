@@ -42,7 +42,7 @@ mod selection;
 mod testing;
 mod unanswered;
 
-/// Time after a circuit's first stream during which the circuit takes new streams (C tor's
+/// Default time after a circuit's first stream during which the circuit takes new streams (C tor's
 /// `MaxCircuitDirtiness`).
 const DIRTY: Duration = Duration::from_secs(600);
 /// Maximum age of a demand (a request for a circuit). An older demand is refused if no circuit was
@@ -249,6 +249,8 @@ pub struct CircuitManager {
     design: Design,
     /// Criterion for selecting a circuit for a stream.
     selection: Selection,
+    /// Time after a circuit's first stream during which the circuit takes new streams.
+    dirtiness: Duration,
     /// Age at which a leg is replaced if its circuit set still has streams.
     leg_age: Option<Duration>,
     /// True if circuits for streams are lossy.
@@ -301,6 +303,7 @@ impl CircuitManager {
             wanted_legs: Some(1),
             design: Design::default(),
             selection: Selection::default(),
+            dirtiness: DIRTY,
             leg_age: None,
             lossy: false,
             many_link: false,
@@ -421,6 +424,12 @@ impl CircuitManager {
     /// Sets the criterion for selecting a circuit for a stream.
     pub fn set_selection(&mut self, selection: Selection) {
         self.selection = selection;
+    }
+
+    /// Sets the time after a circuit's first stream during which the circuit takes new streams (C
+    /// tor's `MaxCircuitDirtiness`; by default ten minutes).
+    pub fn set_dirtiness(&mut self, dirtiness: Duration) {
+        self.dirtiness = dirtiness;
     }
 
     /// Sets the number of hops that the circuit `key` has now.
@@ -598,7 +607,7 @@ impl CircuitManager {
             circuit.begun + Duration::from_millis(patience)
         });
         let used = self.circuits.values().filter(|circuit| circuit.is_idle());
-        let dirty = used.map(Circuit::ends_idle);
+        let dirty = used.map(|circuit| circuit.ends_idle(self.dirtiness));
         let since = self.demands.iter().map(|pending| pending.demand.since);
         let demands = since.flat_map(|since| [since + SLUGGISH, since + PATIENCE]);
         let demands = demands.filter(|&time| time > self.looked);
@@ -642,7 +651,7 @@ impl CircuitManager {
             |circuit: &Circuit, millis| now >= circuit.begun + Duration::from_millis(millis);
         let mut over = Vec::new();
         for (&key, circuit) in &mut self.circuits {
-            let over_idle = circuit.is_idle() && now >= circuit.ends_idle();
+            let over_idle = circuit.is_idle() && now >= circuit.ends_idle(self.dirtiness);
             if over_idle || (!circuit.built && after(circuit, end)) {
                 over.push(key);
             } else if !circuit.built && !circuit.late && after(circuit, patience) {
@@ -689,10 +698,10 @@ impl CircuitManager {
     /// one.
     fn attach(&mut self, now: Time) {
         let Some(network) = self.network.clone() else { return };
-        let (selection, mut waiting) = (self.selection, Vec::new());
+        let (selection, dirtiness, mut waiting) = (self.selection, self.dirtiness, Vec::new());
         for pending in std::mem::take(&mut self.demands) {
             let demand = &pending.demand;
-            let fits = |circuit: &&mut Circuit| circuit.takes(&network, demand, now);
+            let fits = |circuit: &&mut Circuit| circuit.takes(&network, demand, (now, dirtiness));
             let fitting = self.circuits.iter_mut().map(|(key, circuit)| (*key, circuit));
             let best = fitting
                 .filter(|(_, circuit)| fits(circuit))
@@ -841,8 +850,13 @@ impl Circuit {
         self.built && self.streams == 0 && self.leg.head.is_none()
     }
 
-    fn takes(&self, network: &Network, demand: &Demand, now: Time) -> bool {
-        let fresh = !self.retired && self.first_used.is_none_or(|used| now < used + DIRTY);
+    fn takes(
+        &self,
+        network: &Network,
+        demand: &Demand,
+        (now, dirtiness): (Time, Duration),
+    ) -> bool {
+        let fresh = !self.retired && self.first_used.is_none_or(|used| now < used + dirtiness);
         let same = self.isolation.as_ref().is_none_or(|isolation| *isolation == demand.isolation);
         let is_head = self.leg.head.is_none();
         self.is_ready() && is_head && fresh && same && self.serves(network, demand)
@@ -850,11 +864,11 @@ impl Circuit {
 
     /// Returns the time at which the circuit is closed if it still has no streams. For a circuit
     /// that takes no new streams, this is now.
-    fn ends_idle(&self) -> Time {
+    fn ends_idle(&self, dirtiness: Duration) -> Time {
         match self.first_used {
             _ if self.retired => Time::ZERO,
             None => self.begun + self.spare,
-            Some(used) => used + DIRTY,
+            Some(used) => used + dirtiness,
         }
     }
 

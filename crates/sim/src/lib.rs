@@ -7,7 +7,7 @@
 //!
 //! * [`EventQueue`]: future events, ordered by time, host and counter.
 //! * [`Line`]: one direction of an access line, with its drop-tail queue. [`Latencies`]: the core
-//!   network between the lines.
+//!   network between the lines. [`CoreImpairment`]: loss and varying delay in it.
 //! * [`Network`]: hosts and packets. [`Stack`]: the TCP connections of a host.
 //! * [`Simulation`]: hosts, each with a [`HostProgram`]. [`TraceHash`]: the hash of all events.
 //! * [`onion`]: relays and clients of the onion network, and web servers.
@@ -26,6 +26,7 @@ mod latency;
 mod line;
 mod network;
 pub mod onion;
+mod path;
 mod queue;
 mod simulation;
 mod stack;
@@ -35,6 +36,7 @@ pub use anabranch_tcp::{Config as TcpConfig, Congestion, UnknownCongestion};
 pub use latency::{Latencies, NotSquare};
 pub use line::{Line, LineDrop, LineSettings, LineStats};
 pub use network::{Happening, HostSettings, Network};
+pub use path::CoreImpairment;
 pub use queue::{EventQueue, HostId};
 pub use simulation::{HostProgram, Io, Simulation, UdpOutbox};
 pub use stack::{ConnId, Stack, TcpEvent};

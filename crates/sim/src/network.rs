@@ -1,12 +1,13 @@
 //! Hosts, each with an access line, and the core network between them.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use anabranch_multipath::Time;
 
 use crate::latency::Latencies;
 use crate::line::{Line, LineDrop, LineSettings, LineStats};
+use crate::path::{CoreImpairment, CorePath};
 use crate::queue::{EventQueue, HostId};
 use crate::trace::{Kind, TraceHash};
 
@@ -20,13 +21,19 @@ pub struct HostSettings {
     /// Place at which the host's access line joins the core network: a row and column of the
     /// [`Latencies`].
     pub place: usize,
+    /// Maximum length in bytes of an IPv4 packet on the access line. The host's TCP announces the
+    /// maximum segment size that follows from it.
+    pub mtu: u16,
 }
+
+/// MTU of Ethernet, in bytes.
+const ETHERNET: u16 = 1500;
 
 impl HostSettings {
     /// Returns the settings of a host at place 0. Its access line has the same properties in both
-    /// directions.
+    /// directions, and Ethernet's MTU.
     pub fn symmetric(line: LineSettings) -> HostSettings {
-        HostSettings { up: line, down: line, place: 0 }
+        HostSettings { up: line, down: line, place: 0, mtu: ETHERNET }
     }
 }
 
@@ -56,6 +63,8 @@ pub struct Network<P> {
     queue: EventQueue<Event>,
     hosts: Vec<Access>,
     latencies: Latencies,
+    /// Paths between two places that lose packets or have a varying delay.
+    paths: BTreeMap<[usize; 2], CorePath>,
     packets: Packets<P>,
     trace: TraceHash,
 }
@@ -128,9 +137,16 @@ impl<P> Network<P> {
             queue: EventQueue::default(),
             hosts: Vec::new(),
             latencies,
+            paths: BTreeMap::new(),
             packets: Packets { slots: Vec::new(), free: Vec::new() },
             trace: TraceHash::default(),
         }
+    }
+
+    /// Makes the core network lose packets, or delays vary, from the first to the second of two
+    /// places.
+    pub fn set_path(&mut self, places: [usize; 2], settings: CoreImpairment) {
+        self.paths.insert(places, CorePath::new(settings, self.seed, places));
     }
 
     /// Adds a host.
@@ -178,13 +194,29 @@ impl<P> Network<P> {
     /// network, and arrives unless a line drops it.
     pub fn send(&mut self, from: HostId, to: HostId, bytes: u16, load: P) {
         let leaves = self.hosts[from.index()].up.push(self.now, bytes);
-        match leaves {
-            Ok(leaves) => {
-                let reaches = leaves + self.latency(from, to);
+        match leaves.and_then(|leaves| self.cross(leaves, from, to)) {
+            Ok(reaches) => {
                 let packet = self.packets.add(Packet { from, bytes, load });
                 self.queue.push(reaches, to, Event::Reach(packet));
             }
             Err(dropped) => self.note_drop(dropped, from, bytes),
+        }
+    }
+
+    /// Returns the time at which a packet that left the line of `from` at `leaves` reaches the line
+    /// of `to`.
+    ///
+    /// # Errors
+    /// The core network loses the packet.
+    fn cross(&mut self, leaves: Time, from: HostId, to: HostId) -> Result<Time, LineDrop> {
+        let latency = self.latency(from, to);
+        if self.paths.is_empty() {
+            return Ok(leaves + latency);
+        }
+        let places = [from, to].map(|host| self.hosts[host.index()].place);
+        match self.paths.get_mut(&places) {
+            Some(path) => path.cross(leaves, latency).ok_or(LineDrop::Lost),
+            None => Ok(leaves + latency),
         }
     }
 

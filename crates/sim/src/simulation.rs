@@ -6,12 +6,15 @@ use anabranch_tcp::{Config, Segment};
 use crate::latency::Latencies;
 use crate::line::LineStats;
 use crate::network::{Happening, HostSettings, Network};
+use crate::path::CoreImpairment;
 use crate::queue::HostId;
 use crate::stack::{ConnId, Stack, TcpEvent};
 use crate::trace::TraceHash;
 
 /// Length of an IPv4 header, in bytes.
 const IP_HEADER: usize = 20;
+/// Length of a TCP header without options, in bytes.
+const TCP_HEADER: usize = 20;
 /// Number that identifies the timer of a host's program. All other timer numbers belong to
 /// connections of the host.
 const PROGRAM_TIMER: u32 = u32::MAX;
@@ -54,8 +57,9 @@ pub trait HostProgram {
     /// connections.
     fn handle(&mut self, io: &mut Io<'_>, event: TcpEvent);
 
-    /// Handles a UDP datagram that another host has sent. A program that expects none ignores it.
-    fn datagram(&mut self, _io: &mut Io<'_>, _content: Vec<u8>) {}
+    /// Handles a UDP datagram that the host `_from` has sent. A program that expects none ignores
+    /// it.
+    fn datagram(&mut self, _io: &mut Io<'_>, _from: HostId, _content: Vec<u8>) {}
 
     /// Returns the time at which [`HostProgram::expire`] must be called; `None` if it need not be
     /// called.
@@ -102,13 +106,21 @@ impl<P: HostProgram> Simulation<P> {
         Simulation { network: Network::new(latencies, seed), seed, hosts: Vec::new() }
     }
 
-    /// Adds a host that runs `program`.
+    /// Makes the core network lose packets, or delays vary, from the first to the second of two
+    /// places.
+    pub fn set_path(&mut self, places: [usize; 2], settings: CoreImpairment) {
+        self.network.set_path(places, settings);
+    }
+
+    /// Adds a host that runs `program`. The maximum segment size in `tcp` is replaced by the one of
+    /// the host's MTU.
     ///
     /// # Panics
     /// If the latencies do not contain the host's place.
     pub fn add_host(&mut self, settings: HostSettings, tcp: Config, program: P) -> HostId {
         let host = self.network.add_host(settings);
-        let tcp = Stack::new(tcp, self.seed, host.0.into());
+        let mss = settings.mtu.saturating_sub((IP_HEADER + TCP_HEADER) as u16);
+        let tcp = Stack::new(Config { mss, ..tcp }, self.seed, host.0.into());
         self.hosts.push(Host { tcp, udp: UdpOutbox::default(), program, armed: None });
         self.act(host, P::start);
         host
@@ -161,8 +173,8 @@ impl<P: HostProgram> Simulation<P> {
                 Happening::Arrival { from, packet: Packet::Segment(segment) } => {
                     at.tcp.handle(now, from, segment);
                 }
-                Happening::Arrival { packet: Packet::Datagram(content), .. } => {
-                    self.with(host, |program, io| program.datagram(io, content));
+                Happening::Arrival { from, packet: Packet::Datagram(content) } => {
+                    self.with(host, |program, io| program.datagram(io, from, content));
                 }
                 Happening::Timer { timer: PROGRAM_TIMER } => self.expire(host),
                 Happening::Timer { timer } => at.tcp.expire(now, ConnId(timer)),

@@ -46,7 +46,7 @@ fn the_paper_s_network_has_315_hosts_with_lines_of_their_own() {
     let rates: BTreeSet<u64> = scenario.relays.iter().map(|host| host.up.rate.get()).collect();
     // 73 draws from two tables of 100 values.
     assert!(rates.len() > 40, "{rates:?}");
-    let bulk = scenario.clients.iter().filter(|client| client.load.bytes == 1 << 20);
+    let bulk = scenario.clients.iter().filter(|client| client.loads[0].bytes == 1 << 20);
     assert_eq!(bulk.count(), 22);
     let listed = documents.network().consensus().relays.len();
     assert_eq!(listed, 73);

@@ -39,8 +39,11 @@ fn documents() -> NetworkDocuments {
 /// hosts; the others are 10 ms apart.
 fn scenario(common: Common, megabits: u64, loads: &[ClientLoad]) -> Scenario {
     let place = |relay: usize| usize::from(relay == EXITS[1]);
-    let client =
-        |load: &ClientLoad| ClientHostSettings { host: host(50, 0), load: *load, pins: None };
+    let client = |load: &ClientLoad| ClientHostSettings {
+        host: host(50, 0),
+        loads: vec![*load],
+        pins: None,
+    };
     let rows = [vec![10 * MS, 150 * MS], vec![150 * MS, 10 * MS]];
     Scenario {
         common: Common { crypto: Crypto::Elided, ..common },
@@ -49,6 +52,7 @@ fn scenario(common: Common, megabits: u64, loads: &[ClientLoad]) -> Scenario {
         servers: vec![host(1000, 0)],
         clients: loads.iter().map(client).collect(),
         latencies: Latencies::matrix(&rows).unwrap(),
+        paths: Vec::new(),
     }
 }
 

@@ -45,6 +45,7 @@ const KEYS: &[Section<'_>] = &[
             "consensus",
             "rate",
             "link",
+            "quic-congestion",
             "mapping",
             "circuitmux",
             "cell-time",
@@ -61,6 +62,7 @@ const KEYS: &[Section<'_>] = &[
             "rate",
             "selection",
             "attachment",
+            "dirtiness",
             "topology",
             "legs",
             "merging",
@@ -147,6 +149,7 @@ struct RawRelays {
     consensus: Option<Spanned<PathBuf>>,
     rate: Option<Rates>,
     link: Option<Spanned<String>>,
+    quic_congestion: Option<Spanned<String>>,
     mapping: Option<Spanned<String>>,
     circuitmux: Option<Spanned<String>>,
     cell_time: Option<Span>,
@@ -178,6 +181,7 @@ struct RawClients {
     rate: Spanned<Rates>,
     selection: Option<Spanned<String>>,
     attachment: Option<Spanned<String>>,
+    dirtiness: Option<Span>,
     topology: Option<Spanned<String>>,
     legs: Option<Spanned<i64>>,
     merging: Option<Spanned<String>>,
@@ -250,14 +254,17 @@ impl RawScenario {
             cell: relays.cell_time.map_or(usual.cell, |time| time.0),
             circuit: relays.circuit_time.map_or(usual.circuit, |time| time.0),
         };
+        let link = switches::link(relays.link.as_ref(), at)?;
         let common = Common {
-            link: switches::link(relays.link.as_ref(), at)?,
+            link,
+            quic_congestion: switches::quic_congestion(relays.quic_congestion.as_ref(), link, at)?,
             policy: relays.policy(at)?,
             design,
             legs,
             dealing: clients.dealing(at)?,
             udp_or: clients.udp_or(at)?,
             selection: switches::selection(clients.selection.as_ref(), at)?,
+            dirtiness: clients.dirtiness.map(|time| time.0),
             leg_age: switches::leg_age(clients.attachment.as_ref(), (design, legs), at)?,
             cpu: Some(cpu),
             crypto: match self.crypto {
@@ -518,6 +525,8 @@ impl RawClients {
 
 #[cfg(test)]
 mod tests {
+    use anabranch_sim::onion::{LinkLayer, QuicCongestion};
+
     use super::*;
 
     const GOOD: &str = "duration = '60s'\ndelay = '20ms'\nwarm-up = '10s'\n\
@@ -554,13 +563,14 @@ mod tests {
     #[test]
     fn switches_of_the_taxonomy_reach_the_plan() {
         let more = "legs = 2\nmerging = 'middle'\nattachment = '30s'\nselection = 'rtt'\n\
-                    pause = '60s'\ntopology = 'partial-mesh'\n";
+                    pause = '60s'\ntopology = 'partial-mesh'\ndirtiness = '30s'\n";
         let text = format!("tcp = 'reno'\n{GOOD}{more}");
         let common = ScenarioFile::parse(&text, "s.toml").unwrap().plan.common;
         assert_eq!((common.design, common.legs), (Design::Merged, 2));
         assert_eq!(common.leg_age, Some(Duration::from_secs(30)));
         assert_eq!(common.selection, anabranch_onion::circmgr::Selection::Rtt);
         assert_eq!(common.web_pause, Duration::from_secs(60));
+        assert_eq!(common.dirtiness, Some(Duration::from_secs(30)));
         assert_eq!(common.tcp.congestion, anabranch_sim::Congestion::RENO);
         let fixed = text.replace("'30s'", "'fixed'").replace("'middle'", "'exit'");
         let common = ScenarioFile::parse(&fixed, "s.toml").unwrap().plan.common;
@@ -583,6 +593,19 @@ mod tests {
         }
         assert_eq!(legs("merging = 'middle'"), Ok(SET_LEGS));
         assert_eq!(legs("schedule = 'eta'\nmultipath = 'conflux'"), Ok(SET_LEGS));
+    }
+
+    #[test]
+    fn quic_links_have_their_congestion_control() {
+        let of = |line: &str| {
+            let text = GOOD.replace("count = 6", &format!("count = 6\n{line}"));
+            let common = ScenarioFile::parse(&text, "s.toml").unwrap().plan.common;
+            (common.link, common.quic_congestion)
+        };
+        let (cubic, bbr) = (QuicCongestion::Cubic, QuicCongestion::Bbr);
+        assert_eq!(of("link = 'quic'"), (LinkLayer::Quic, cubic));
+        assert_eq!(of("link = 'quic'\nquic-congestion = 'bbr'"), (LinkLayer::Quic, bbr));
+        assert_eq!(of("link = 'utls'"), (LinkLayer::Utls, cubic));
     }
 
     #[test]
@@ -645,6 +668,7 @@ mod tests {
             "s.toml:10: no circuit selection is called 'bandwidth'; choose one of oldest, newe",
         ),
         ("web = 3", "web = 3\npause = '-1s'", "s.toml:10: "),
+        ("web = 3", "web = 3\ndirtiness = '-1s'", "s.toml:10: "),
         (
             "web = 3",
             "web = 3\ntopology = 'full-mesh'",
@@ -678,7 +702,17 @@ mod tests {
         ("exits = 2", "", "s.toml:5: `exits` is missing in [relays]; write the number"),
         ("count = 6", "count = 6\nconsensus = 'c'", "s.toml:7: `exits` and `consensus` cannot"),
         ("exits = 2", "consensus = 'none/c'", "s.toml:6: none/c: "),
-        ("count = 6", "count = 6\nlink = 'quic'", "s.toml:6: `quic` cannot be simulated: link"),
+        ("count = 6", "count = 6\nlink = 'dtls'", "s.toml:6: `dtls` cannot be simulated: the"),
+        (
+            "count = 6",
+            "count = 6\nquic-congestion = 'bbr'",
+            "s.toml:6: `quic-congestion` applies only to `link = \"quic\"`: remove it",
+        ),
+        (
+            "count = 6",
+            "count = 6\nlink = 'quic'\nquic-congestion = 'reno'",
+            "s.toml:7: QUIC links have no congestion control `reno`; write `cubic` or `bbr`",
+        ),
         (
             "duration",
             "congestion-control = 'fixed'\nduration",

@@ -8,7 +8,7 @@ use anabranch_emulator::Span;
 use anabranch_onion::circmgr::Selection;
 use anabranch_onion::conflux::Design;
 use anabranch_os::toml_keys::TomlError;
-use anabranch_sim::onion::LinkLayer;
+use anabranch_sim::onion::{LinkLayer, QuicCongestion};
 use anabranch_sim::{Congestion, UnknownCongestion};
 use serde::Deserialize;
 use serde::de::IntoDeserializer;
@@ -44,14 +44,33 @@ pub(super) fn link(written: Written<'_>, at: At<'_>) -> Result<LinkLayer, TomlEr
     match written.map(|written| (written, written.get_ref().as_str())) {
         None | Some((_, "tls")) => Ok(LinkLayer::Tls),
         Some((_, "utls")) => Ok(LinkLayer::Utls),
+        Some((_, "quic")) => Ok(LinkLayer::Quic),
         Some((written, other)) => Err(at(
             written.span(),
             format!(
-                "`{other}` cannot be simulated: links in the simulator use TLS over TCP; write \
-                 `link = \"tls\"`, or `link = \"utls\"` for records that are read out of order"
+                "`{other}` cannot be simulated: the simulator has no such link; write `link = \
+                 \"tls\"`, `\"utls\"` (records that are read out of order) or `\"quic\"`"
             ),
         )),
     }
+}
+
+/// Parses the congestion control of QUIC links, which only the link layer `quic` has.
+pub(super) fn quic_congestion(
+    written: Written<'_>,
+    link: LinkLayer,
+    at: At<'_>,
+) -> Result<QuicCongestion, TomlError> {
+    let Some(written) = written else { return Ok(QuicCongestion::default()) };
+    let problem = match written.get_ref().as_str() {
+        _ if link != LinkLayer::Quic => {
+            "`quic-congestion` applies only to `link = \"quic\"`: remove it".to_owned()
+        }
+        "cubic" => return Ok(QuicCongestion::Cubic),
+        "bbr" => return Ok(QuicCongestion::Bbr),
+        other => format!("QUIC links have no congestion control `{other}`; write `cubic` or `bbr`"),
+    };
+    Err(at(written.span(), problem))
 }
 
 /// Parses the congestion control of all TCP connections.

@@ -199,12 +199,12 @@ impl Network {
         let middles = guards.iter().map(|guard| GUARDS + guard).collect();
         let measuring = ClientHostSettings {
             host: line(UNLIMITED, 1),
-            load: ClientLoad { second, pause, request, ..page },
+            loads: vec![ClientLoad { second, pause, request, ..page }],
             pins: Some([guards.to_vec(), middles, vec![EXIT]]),
         };
         let loading = ClientHostSettings {
             host: core(),
-            load: ClientLoad { pause: Pause::Exponential(PAUSE), ..page },
+            loads: vec![ClientLoad { pause: Pause::Exponential(PAUSE), ..page }],
             pins: Some([(0..GUARDS).collect(), (GUARDS..EXIT).collect(), vec![EXIT]]),
         };
         Scenario {
@@ -218,6 +218,7 @@ impl Network {
                 .chain(std::iter::repeat_n(loading, CLIENTS))
                 .collect(),
             latencies: latencies(),
+            paths: Vec::new(),
         }
     }
 

@@ -13,6 +13,7 @@ use quinn_proto::{
 use rustls::crypto::aws_lc_rs::cipher_suite::TLS13_AES_128_GCM_SHA256;
 use rustls::quic::Suite;
 
+use super::epoch::TokenClock;
 use super::link::LANES;
 use super::lossy;
 use super::socket_index::{SocketIndex, SocketIndexIds};
@@ -99,10 +100,11 @@ pub(super) fn client(
     Ok(config)
 }
 
-/// Returns the settings for links that peers open.
+/// Returns the settings for links that peers open. `seed` is the secret of Retry tokens, and
+/// `clock` determines their age.
 pub(super) fn server(
     context: &Context,
-    seed: [u8; 32],
+    (seed, clock): ([u8; 32], Arc<TokenClock>),
     congestion: Congestion,
     datagrams: bool,
 ) -> Result<ServerConfig, SetupError> {
@@ -111,7 +113,7 @@ pub(super) fn server(
     let token = hkdf::Salt::new(hkdf::HKDF_SHA256, b"retry").extract(&seed);
     let mut config = ServerConfig::new(Arc::new(crypto), Arc::new(token));
     config.transport_config(transport(congestion, datagrams)?);
-    config.migration(false).retry_token_lifetime(RETRY);
+    config.migration(false).retry_token_lifetime(RETRY).time_source(clock);
     Ok(config)
 }
 

@@ -14,7 +14,7 @@ use quinn_proto::{
 use rustls::pki_types::CertificateDer;
 
 use super::config::{self, Congestion};
-use super::epoch::Epoch;
+use super::epoch::{Epoch, TokenClock};
 use super::link::{ENDED, QuicLink};
 use super::socket_index::{SocketIndex, first_id};
 use super::units::Units;
@@ -121,6 +121,7 @@ impl EndpointCounts {
 pub struct Endpoint {
     inner: quinn_proto::Endpoint,
     epoch: Epoch,
+    clock: Arc<TokenClock>,
     context: Context,
     client: ClientConfig,
     own: CertificateDer<'static>,
@@ -164,8 +165,10 @@ impl Endpoint {
         congestion: Congestion,
     ) -> Result<Endpoint, SetupError> {
         let datagrams = units.lossy > 0;
+        let clock = Arc::new(TokenClock::default());
+        let tokens = (seed, Arc::clone(&clock));
         let server =
-            takes.map(|_| config::server(context, seed, congestion, datagrams)).transpose()?;
+            takes.map(|_| config::server(context, tokens, congestion, datagrams)).transpose()?;
         let server = server.map(Arc::new);
         let inner = quinn_proto::Endpoint::new(
             config::endpoint(seed, takes.unwrap_or(SocketIndex::ONLY)),
@@ -176,6 +179,7 @@ impl Endpoint {
         Ok(Endpoint {
             inner,
             epoch: Epoch::new(),
+            clock,
             client: config::client(context, congestion, datagrams)?,
             own: context.quic().own,
             context: context.clone(),
@@ -202,7 +206,8 @@ impl Endpoint {
     pub fn set_context(&mut self, context: &Context) -> Result<(), SetupError> {
         let datagrams = self.units.lossy > 0;
         if self.takes {
-            let server = config::server(context, self.seed, self.congestion, datagrams)?;
+            let tokens = (self.seed, Arc::clone(&self.clock));
+            let server = config::server(context, tokens, self.congestion, datagrams)?;
             self.inner.set_server_config(Some(Arc::new(server)));
         }
         self.client = config::client(context, self.congestion, datagrams)?;
@@ -420,6 +425,7 @@ impl Core for Endpoint {
     type Out = EndpointOutput;
 
     fn handle(&mut self, now: Time, input: EndpointInput<'_>) {
+        self.clock.set(now);
         let at = self.epoch.instant(now);
         let EndpointInput { arrival: Arrival { from, to, ecn, bytes }, admit } = input;
         let (ecn, mut answer) = (EcnCodepoint::from_bits(ecn), Vec::new());

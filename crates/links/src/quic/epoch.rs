@@ -1,10 +1,12 @@
-//! Conversion between the caller's time and the time type of the QUIC library.
+//! Conversion between the caller's time and the time types of the QUIC library.
 
 #![allow(clippy::disallowed_types, reason = "the library counts in `Instant`; ours is its offset")]
 
-use std::time::Instant;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant, SystemTime};
 
 use anabranch_multipath::Time;
+use quinn_proto::TimeSource;
 
 /// The library's `Instant` that corresponds to [`Time::ZERO`]. Any value is correct, because only
 /// differences are used.
@@ -23,5 +25,21 @@ impl Epoch {
 
     pub(super) fn time(self, instant: Instant) -> Time {
         Time::ZERO + instant.saturating_duration_since(self.0)
+    }
+}
+
+/// The caller's time, for the age of Retry tokens. The library's own source is the system's clock.
+#[derive(Debug, Default)]
+pub(super) struct TokenClock(AtomicU64);
+
+impl TokenClock {
+    pub(super) fn set(&self, now: Time) {
+        self.0.store(now.nanos(), Ordering::Relaxed);
+    }
+}
+
+impl TimeSource for TokenClock {
+    fn now(&self) -> SystemTime {
+        SystemTime::UNIX_EPOCH + Duration::from_nanos(self.0.load(Ordering::Relaxed))
     }
 }

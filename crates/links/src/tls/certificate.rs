@@ -1,7 +1,9 @@
 //! The self-signed certificate of a link. It has the same form as C tor's certificates, with
 //! random names.
 
-use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair, PKCS_ECDSA_P256_SHA256};
+use rcgen::{
+    CertificateParams, DistinguishedName, DnType, KeyPair, PKCS_ECDSA_P256_SHA256, PKCS_ED25519,
+};
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use time::{Duration, OffsetDateTime};
@@ -12,6 +14,9 @@ use super::setup::{SetupError, setup};
 const ALPHABET: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
 const SHORTEST: usize = 4;
 const LONGEST: usize = 25;
+/// First bytes of an Ed25519 key in PKCS#8; 32 bytes of key follow (RFC 8410, section 7).
+const ED25519_PKCS8: [u8; 16] =
+    [0x30, 0x2e, 2, 1, 0, 0x30, 5, 6, 3, 0x2b, 0x65, 0x70, 4, 0x22, 4, 0x20];
 
 /// Returns a new certificate and its private key.
 pub(super) fn self_signed(
@@ -19,16 +24,35 @@ pub(super) fn self_signed(
     unix_now: u64,
 ) -> Result<(CertificateDer<'static>, PrivateKeyDer<'static>), SetupError> {
     let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).map_err(setup)?;
+    certificate(&key, hostname(provider)?, unix_now)
+}
+
+/// Returns a certificate and its private key (Ed25519), which depend only on the arguments.
+pub(super) fn from_seed(
+    seed: &[u8; 32],
+    unix_now: u64,
+) -> Result<(CertificateDer<'static>, PrivateKeyDer<'static>), SetupError> {
+    let secret = PrivatePkcs8KeyDer::from([&ED25519_PKCS8[..], seed].concat());
+    let key = KeyPair::from_pkcs8_der_and_sign_algo(&secret, &PKCS_ED25519).map_err(setup)?;
+    certificate(&key, "www.example.com".to_owned(), unix_now)
+}
+
+/// Returns a certificate of `key` with the name `name`, and the key.
+fn certificate(
+    key: &KeyPair,
+    name: String,
+    unix_now: u64,
+) -> Result<(CertificateDer<'static>, PrivateKeyDer<'static>), SetupError> {
     let mut params = CertificateParams::default();
     params.distinguished_name = DistinguishedName::new();
-    params.distinguished_name.push(DnType::CommonName, hostname(provider)?);
+    params.distinguished_name.push(DnType::CommonName, name);
     let now = i64::try_from(unix_now).map_err(setup)?;
     let now = OffsetDateTime::from_unix_timestamp(now).map_err(setup)?;
     // Midnight is used so that the certificate does not reveal when the process started.
     let today = now.replace_time(time::Time::MIDNIGHT);
     params.not_before = today - Duration::days(30);
     params.not_after = today + Duration::days(335);
-    let certificate = params.self_signed(&key).map_err(setup)?;
+    let certificate = params.self_signed(key).map_err(setup)?;
     let secret = PrivatePkcs8KeyDer::from(key.serialize_der());
     Ok((certificate.der().clone(), secret.into()))
 }

@@ -12,7 +12,7 @@ use rustls::server::{NoServerSessionStorage, ProducesTickets};
 use rustls::{ClientConfig, ClientConnection, ServerConfig, ServerConnection};
 
 use super::Tls;
-use super::certificate::{hostname, self_signed};
+use super::certificate::{from_seed, hostname, self_signed};
 use super::keys::HEADER;
 use super::sealer::SENT;
 use super::secrets::SecretKeeper;
@@ -56,6 +56,16 @@ impl Context {
         let provider = provider();
         let (own, key) = self_signed(&provider, unix_now)?;
         Context::of(provider, own, key)
+    }
+
+    /// Creates a context whose key (Ed25519) and certificate depend only on `seed` and `unix_now`.
+    /// All its handshakes have the same lengths, so simulations can be repeated exactly.
+    ///
+    /// # Errors
+    /// [`SetupError`] if the library refuses the settings.
+    pub fn from_seed(seed: &[u8; 32], unix_now: u64) -> Result<Context, SetupError> {
+        let (own, key) = from_seed(seed, unix_now)?;
+        Context::of(provider(), own, key)
     }
 
     /// Creates a context that presents `certificate` (DER) with its `key` (PKCS#8 in DER). A relay

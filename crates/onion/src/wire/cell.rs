@@ -141,6 +141,46 @@ pub fn head(bytes: &[u8], width: Width) -> Option<(u32, Command, usize)> {
     Some((circuit, command, id + 3 + usize::from(length)))
 }
 
+/// Fields from the beginning of a cell on a QUIC link (`docs/spec/quic-links.md`), where each
+/// circuit has a lane (QUIC stream) of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LaneHead {
+    /// Circuit ID; 0 for cells of the link itself.
+    pub circuit: u32,
+    /// Length of the whole cell in bytes.
+    pub length: usize,
+    /// Whether the cell is the first of its lane in the direction of the circuit.
+    pub makes: bool,
+    /// Whether the cell is the last of its lane: DESTROY.
+    pub ends: bool,
+}
+
+impl LaneHead {
+    /// Maximum length in bytes of a cell of the link itself, including its header.
+    pub const LONGEST: usize = VAR_HEADER + 8192;
+
+    /// Parses the beginning of a cell; `None` if there are too few bytes. `first` is true for the
+    /// first cell of the link itself in each direction. That cell is VERSIONS, which has a circuit
+    /// ID of 2 bytes because it precedes the agreement on the link version.
+    #[must_use]
+    pub fn parse(bytes: &[u8], first: bool) -> Option<LaneHead> {
+        let width = if first { Width::Two } else { Width::Four };
+        let (circuit, command, length) = head(bytes, width)?;
+        let makes = matches!(command, Command::CREATE | Command::CREATE2 | Command::CREATE_FAST);
+        Some(LaneHead { circuit, length, makes, ends: command == Command::DESTROY })
+    }
+
+    /// Returns the DESTROY cell that stands for the rest of a lane whose stream was reset
+    /// (tor-spec, "Tearing down circuits").
+    #[must_use]
+    pub fn broken_lane(circuit: u32) -> Vec<u8> {
+        const CHANNEL_CLOSED: u8 = 8;
+        let mut cell = Vec::with_capacity(CELL);
+        put_fixed(&mut cell, circuit, Command::DESTROY, &[CHANNEL_CLOSED]);
+        cell
+    }
+}
+
 /// Reader that returns the complete cells in a buffer of received bytes.
 #[derive(Debug)]
 pub struct Cells<'a> {

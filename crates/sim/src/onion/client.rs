@@ -15,9 +15,11 @@ use anabranch_onion::{LinkCore, Moment, StreamKey, StreamOutput};
 use rand::RngExt;
 
 use super::documents::WEB_PORT;
-use super::links::{Hosts, Links, unix};
+use super::hosts::{Hosts, Side, unix};
+use super::links::Links;
 use super::relay::congestion;
 use super::{Common, Crypto, web};
+use crate::queue::HostId;
 use crate::simulation::{HostProgram, Io};
 use crate::stack::TcpEvent;
 
@@ -40,6 +42,9 @@ pub struct ClientLoad {
     /// Maximum time from the request to the end of a download. A download that takes longer is
     /// aborted and counts as failed.
     pub timeout: Duration,
+    /// Number of first downloads that have only one byte. They build circuits and links for the
+    /// other downloads.
+    pub warm_ups: u64,
 }
 
 impl ClientLoad {
@@ -48,7 +53,7 @@ impl ClientLoad {
     pub fn web() -> ClientLoad {
         let [pause, timeout] = [20, 60].map(Duration::from_secs);
         let (pause, request) = (Pause::UpTo(pause), RequestTime::Connected);
-        ClientLoad { bytes: 320 << 10, second: None, pause, request, timeout }
+        ClientLoad { bytes: 320 << 10, second: None, pause, request, timeout, warm_ups: 0 }
     }
 
     /// Returns the load of a bulk client (paper 001, section 5): downloads of 1 MiB without
@@ -56,11 +61,11 @@ impl ClientLoad {
     pub fn bulk() -> ClientLoad {
         let timeout = Duration::from_secs(120);
         let (pause, request) = (Pause::UpTo(Duration::ZERO), RequestTime::Connected);
-        ClientLoad { bytes: 1 << 20, second: None, pause, request, timeout }
+        ClientLoad { bytes: 1 << 20, second: None, pause, request, timeout, warm_ups: 0 }
     }
 }
 
-/// Distribution of the pauses of a client's program.
+/// Distribution of the pauses of a client's program, or the times of its downloads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pause {
     /// Uniformly distributed, from zero to a maximum.
@@ -69,7 +74,13 @@ pub enum Pause {
     Between(Duration, Duration),
     /// Exponentially distributed, with a mean.
     Exponential(Duration),
+    /// Each download begins at one of these times after the start of the simulation. No download
+    /// begins after the last time.
+    At(&'static [Duration]),
 }
+
+/// Time at which no download begins.
+const NEVER: Time = Time::MAX;
 
 impl Pause {
     /// Returns the distribution of the pause before the first download. The maximum of
@@ -81,11 +92,16 @@ impl Pause {
         }
     }
 
-    fn draw(self, draws: &mut Stream) -> Duration {
+    /// Returns the time of the next download.
+    fn next(self, now: Time, draws: &mut Stream) -> Time {
         match self {
-            Pause::UpTo(longest) => uniform(draws, Duration::ZERO, longest),
-            Pause::Between(least, most) => uniform(draws, least, most),
-            Pause::Exponential(mean) => mean.mul_f64(-(1.0 - draws.random::<f64>()).ln()),
+            Pause::UpTo(longest) => now + uniform(draws, Duration::ZERO, longest),
+            Pause::Between(least, most) => now + uniform(draws, least, most),
+            Pause::Exponential(mean) => now + mean.mul_f64(-(1.0 - draws.random::<f64>()).ln()),
+            Pause::At(times) => {
+                let mut later = times.iter().map(|time| Time::ZERO + *time);
+                later.find(|time| *time > now).unwrap_or(NEVER)
+            }
         }
     }
 }
@@ -149,6 +165,7 @@ enum Stage {
 
 #[derive(Debug)]
 struct Running {
+    /// Number of the demand, which is different for each download of the host.
     number: u64,
     download: DownloadRecord,
     tries: u32,
@@ -158,6 +175,75 @@ struct Running {
     server: Ipv4Addr,
 }
 
+/// A program that downloads through the client.
+#[derive(Debug)]
+struct Program {
+    load: ClientLoad,
+    /// Key of the streams. Streams of different programs use different circuits.
+    isolation: Isolation,
+    /// Random numbers for pauses and the choice of servers. Their generator is separate, so that
+    /// the load does not depend on the network's behaviour.
+    draws: Stream,
+    /// Whether the current or next download is a second one ([`ClientLoad::second`]).
+    is_second: bool,
+    stage: Stage,
+    /// Number of downloads that the program has begun.
+    begun: u64,
+}
+
+impl Program {
+    fn new(common: &Common, (place, index, of): (usize, usize, usize), load: ClientLoad) -> Self {
+        let purpose = match index {
+            0 => "client's load".to_owned(),
+            _ => format!("client's load {index}"),
+        };
+        let mut draws = stream(common.seed, place as u64, &purpose);
+        let first = load.pause.first(common.first_pause).next(Time::ZERO, &mut draws);
+        let name = if of > 1 { index.to_be_bytes().to_vec() } else { Vec::new() };
+        let isolation = Isolation(name);
+        Program { load, isolation, draws, is_second: false, stage: Stage::Paused(first), begun: 0 }
+    }
+
+    /// Returns the number of bytes in the current download.
+    fn wanted(&self) -> u64 {
+        match self.load.second.filter(|_| self.is_second) {
+            Some(second) => second,
+            None if self.begun <= self.load.warm_ups => 1,
+            None => self.load.bytes,
+        }
+    }
+
+    fn due(&self) -> Time {
+        match &self.stage {
+            Stage::Paused(until) => *until,
+            Stage::Busy(running) => running.download.asked + self.load.timeout,
+        }
+    }
+
+    fn running(&mut self) -> Option<&mut Running> {
+        match &mut self.stage {
+            Stage::Busy(running) => Some(running),
+            Stage::Paused(_) => None,
+        }
+    }
+
+    /// Ends the current download. The next download begins after a pause. It begins at once if it
+    /// is a second one ([`ClientLoad::second`]).
+    fn end(&mut self, now: Time, complete: bool) -> Option<DownloadRecord> {
+        self.is_second = self.load.second.is_some() && !self.is_second;
+        let next = match self.is_second {
+            true => now,
+            false => self.load.pause.next(now, &mut self.draws),
+        };
+        match std::mem::replace(&mut self.stage, Stage::Paused(next)) {
+            Stage::Busy(running) => {
+                Some(DownloadRecord { ended: now, complete, ..running.download })
+            }
+            Stage::Paused(_) => None,
+        }
+    }
+}
+
 /// A host that runs a client.
 pub struct ClientHost {
     core: Client,
@@ -165,14 +251,8 @@ pub struct ClientHost {
     links: Links,
     /// Random numbers for the choice of paths and guards.
     rng: Stream,
-    /// Random numbers for pauses and the choice of servers. Their generator is separate, so that
-    /// the load does not depend on the network's behaviour.
-    draws: Stream,
-    load: ClientLoad,
-    /// Whether the current or next download is a second one ([`ClientLoad::second`]).
-    is_second: bool,
     servers: Arc<Vec<Ipv4Addr>>,
-    stage: Stage,
+    programs: Vec<Program>,
     /// Whether the circuit manager has received input since it was last called.
     stirred: bool,
     number: u64,
@@ -182,7 +262,7 @@ pub struct ClientHost {
 impl ClientHost {
     pub(super) fn new(
         common: &Common,
-        (place, load): (usize, ClientLoad),
+        (place, loads): (usize, &[ClientLoad]),
         (network, restrictions): (&Arc<Network>, RelayRestrictions),
         (hosts, servers): (&Arc<Hosts>, &Arc<Vec<Ipv4Addr>>),
     ) -> ClientHost {
@@ -208,24 +288,18 @@ impl ClientHost {
         common.udp_or.into_iter().for_each(|control| core.set_lossy_congestion(control));
         circmgr.set_selection(common.selection);
         circmgr.set_leg_age(common.leg_age);
+        common.dirtiness.into_iter().for_each(|dirtiness| circmgr.set_dirtiness(dirtiness));
         circmgr.set_network(Arc::clone(network));
-        let mut draws = of("client's load");
-        let first = load.pause.first(common.first_pause).draw(&mut draws);
+        let program = |(index, load): (usize, &ClientLoad)| {
+            Program::new(common, (place, index, loads.len()), *load)
+        };
         ClientHost {
             core,
             circmgr,
-            links: Links::new(
-                Arc::clone(hosts),
-                common.policy.waits_for_room(),
-                common.link,
-                common.udp_or.is_some(),
-            ),
+            links: Links::new(hosts, common, Side::Client(place)),
             rng: of("client's paths"),
-            draws,
-            load,
-            is_second: false,
             servers: Arc::clone(servers),
-            stage: Stage::Paused(Time::ZERO + first),
+            programs: loads.iter().enumerate().map(program).collect(),
             stirred: true,
             number: 0,
             downloads: Vec::new(),
@@ -241,8 +315,9 @@ impl ClientHost {
     pub fn links(&self) -> usize {
         self.links.len()
     }
-    /// Begins the next download.
-    fn begin(&mut self, now: Time) {
+
+    /// Begins the next download of the program `place`.
+    fn begin(&mut self, now: Time, place: usize) {
         self.number += 1;
         let download = DownloadRecord {
             asked: now,
@@ -252,76 +327,64 @@ impl ClientHost {
             received: 0,
             complete: false,
         };
-        let number = self.number;
-        let server = self.servers[self.draws.random_range(0..self.servers.len())];
+        let (number, program) = (self.number, &mut self.programs[place]);
+        program.begun += 1;
+        let server = self.servers[program.draws.random_range(0..self.servers.len())];
         let shun = Vec::new();
         let running = Running { number, download, tries: 0, stream: None, shun, server };
-        self.demand(now, running);
+        self.demand(now, place, running);
     }
 
-    fn demand(&mut self, now: Time, running: Running) {
+    fn demand(&mut self, now: Time, place: usize, running: Running) {
+        let program = &mut self.programs[place];
         let demand = Demand {
             number: running.number,
             target: Target { port: WEB_PORT, v6: false },
-            isolation: Isolation::default(),
+            isolation: program.isolation.clone(),
             since: running.download.asked,
             avoid: Vec::new(),
             shun: running.shun.clone(),
         };
+        program.stage = Stage::Busy(running);
         self.circmgr.demand(now, demand);
         self.stirred = true;
-        self.stage = Stage::Busy(running);
     }
 
-    /// Returns the number of bytes in the current or next download.
-    fn wanted(&self) -> u64 {
-        self.load.second.filter(|_| self.is_second).unwrap_or(self.load.bytes)
+    /// Ends the current download of the program `place`.
+    fn end(&mut self, now: Time, place: usize, complete: bool) {
+        self.downloads.extend(self.programs[place].end(now, complete));
     }
 
-    /// Ends the current download. The next download begins after a pause. It begins at once if it
-    /// is a second one ([`ClientLoad::second`]).
-    fn end(&mut self, now: Time, complete: bool) {
-        self.is_second = self.load.second.is_some() && !self.is_second;
-        let pause = match self.is_second {
-            true => Duration::ZERO,
-            false => self.load.pause.draw(&mut self.draws),
-        };
-        let Stage::Busy(running) = std::mem::replace(&mut self.stage, Stage::Paused(now + pause))
-        else {
-            return;
-        };
-        self.downloads.push(DownloadRecord { ended: now, complete, ..running.download });
-    }
-
-    /// Aborts the current download, because its timeout has passed.
-    fn give_up(&mut self, now: Time) {
-        let Stage::Busy(running) = &self.stage else { return };
-        self.circmgr.withdraw(running.number);
-        self.circmgr.answered(running.number);
-        if let Some((stream, circuit)) = running.stream {
+    /// Aborts the current download of the program `place`, because its timeout has passed.
+    fn give_up(&mut self, now: Time, place: usize) {
+        let Some(running) = self.programs[place].running() else { return };
+        let (number, stream) = (running.number, running.stream);
+        self.circmgr.withdraw(number);
+        self.circmgr.answered(number);
+        if let Some((stream, circuit)) = stream {
             self.circmgr.stream_ended(circuit);
             self.circmgr.retire(circuit);
             self.core.handle(now, Input::Ended { stream });
         }
         self.stirred = true;
-        self.end(now, false);
+        self.end(now, place, false);
     }
 
+    /// Returns the time at which the next download begins or a current one is aborted.
     fn due(&self) -> Time {
-        match &self.stage {
-            Stage::Paused(until) => *until,
-            Stage::Busy(running) => running.download.asked + self.load.timeout,
-        }
+        self.programs.iter().map(Program::due).min().unwrap_or(NEVER)
     }
 
-    /// Begins the next download or aborts the current one if that is due.
+    /// Begins downloads and aborts current ones if that is due.
     fn advance(&mut self, now: Time) {
-        if self.due() > now {
-            return;
-        }
-        match self.stage {
-            Stage::Paused(_) => self.begin(now),
-            Stage::Busy(_) => self.give_up(now),
+        for place in 0..self.programs.len() {
+            if self.programs[place].due() > now {
+                continue;
+            }
+            match self.programs[place].stage {
+                Stage::Paused(_) => self.begin(now, place),
+                Stage::Busy(_) => self.give_up(now, place),
+            }
         }
     }
 
@@ -367,8 +430,8 @@ impl ClientHost {
             Order::Attach(number, circuit) => self.attach(now, number, circuit),
             Order::Detach(number) => self.detach(now, number),
             Order::Refuse(number, _) => {
-                if self.running(number).is_some() {
-                    self.end(now, false);
+                if let Some(place) = self.place(number) {
+                    self.end(now, place, false);
                 }
             }
             // A simulation stores no guards, and the other orders are messages for a user.
@@ -382,36 +445,42 @@ impl ClientHost {
         }
     }
 
+    /// Returns the program whose current download has the number `number`.
+    fn place(&self, number: u64) -> Option<usize> {
+        self.programs.iter().position(
+            |program| matches!(&program.stage, Stage::Busy(running) if running.number == number),
+        )
+    }
+
     fn running(&mut self, number: u64) -> Option<&mut Running> {
-        match &mut self.stage {
-            Stage::Busy(running) if running.number == number => Some(running),
-            _ => None,
-        }
+        let place = self.place(number)?;
+        self.programs[place].running()
     }
 
     fn attach(&mut self, now: Time, number: u64, circuit: CircuitKey) {
         let flags = self.circmgr.begin_flags(circuit, WEB_PORT);
-        let Some(server) = self.running(number).map(|running| running.server) else {
-            return self.circmgr.stream_ended(circuit);
-        };
+        let Some(place) = self.place(number) else { return self.circmgr.stream_ended(circuit) };
+        let Some(server) = self.running(number).map(|running| running.server) else { return };
         let begin = Begin { host: server.to_string(), port: WEB_PORT, flags };
         // An optimistic request is sent directly after BEGIN.
-        let is_optimistic = self.is_optimistic(number, circuit);
-        let first = if is_optimistic { web::request(self.wanted()) } else { Vec::new() };
+        let is_optimistic = self.is_optimistic(place, circuit);
+        let wanted = self.programs[place].wanted();
+        let first = if is_optimistic { web::request(wanted) } else { Vec::new() };
         match self.core.begin_with(now, circuit, &begin, &first) {
             Ok(stream) => {
                 self.running(number).into_iter().for_each(|it| it.stream = Some((stream, circuit)));
             }
-            Err(_) => self.again(now, circuit, false),
+            Err(_) => self.again(now, place, (circuit, false)),
         }
     }
 
-    /// Returns whether the request of the download `number` is sent directly after BEGIN, without
-    /// waiting for the exit's answer.
-    fn is_optimistic(&self, number: u64, circuit: CircuitKey) -> bool {
-        let of_repetition = if self.load.second.is_some() { 2 } else { 1 };
-        let is_second = (number - 1) / of_repetition % 2 == 1;
-        let alternates = self.load.request == RequestTime::Alternating;
+    /// Returns whether the request of the current download of the program `place` is sent directly
+    /// after BEGIN, without waiting for the exit's answer.
+    fn is_optimistic(&self, place: usize, circuit: CircuitKey) -> bool {
+        let Program { load, begun, .. } = &self.programs[place];
+        let of_repetition = if load.second.is_some() { 2 } else { 1 };
+        let is_second = begun.saturating_sub(1) / of_repetition % 2 == 1;
+        let alternates = load.request == RequestTime::Alternating;
         (alternates && is_second) || self.core.is_lossy(circuit)
     }
 
@@ -422,23 +491,23 @@ impl ClientHost {
         }
     }
 
-    /// Requests another circuit, because the stream could not be opened on this circuit. After
-    /// [`TRIES`] attempts, the download fails.
-    fn again(&mut self, now: Time, circuit: CircuitKey, by_exit: bool) {
+    /// Requests another circuit for the program `place`, because the stream could not be opened on
+    /// this circuit. After [`TRIES`] attempts, the download fails.
+    fn again(&mut self, now: Time, place: usize, (circuit, by_exit): (CircuitKey, bool)) {
         let exit = self.circmgr.path(circuit).filter(|_| by_exit).map(|path| path[2]);
         self.circmgr.retire(circuit);
         self.circmgr.stream_ended(circuit);
         self.stirred = true;
-        let paused = Stage::Paused(now);
-        let Stage::Busy(mut running) = std::mem::replace(&mut self.stage, paused) else { return };
+        let stage = &mut self.programs[place].stage;
+        let Stage::Busy(mut running) = std::mem::replace(stage, Stage::Paused(now)) else { return };
         self.circmgr.answered(running.number);
         running.shun.extend(exit);
         (running.stream, running.tries) = (None, running.tries + 1);
         if running.tries < TRIES {
-            return self.demand(now, running);
+            return self.demand(now, place, running);
         }
-        self.stage = Stage::Busy(running);
-        self.end(now, false);
+        self.programs[place].stage = Stage::Busy(running);
+        self.end(now, place, false);
     }
 
     fn carry_out(&mut self, io: &mut Io<'_>, at: Moment, output: Output) {
@@ -462,22 +531,22 @@ impl ClientHost {
         self.stirred = true;
     }
 
-    fn on(&mut self, stream: StreamKey) -> Option<&mut Running> {
-        match &mut self.stage {
-            Stage::Busy(running) if running.stream.is_some_and(|(key, _)| key == stream) => {
-                Some(running)
-            }
-            _ => None,
-        }
+    /// Returns the program whose current download uses `stream`.
+    fn place_of(&self, stream: StreamKey) -> Option<usize> {
+        let uses = |running: &Running| running.stream.is_some_and(|(key, _)| key == stream);
+        self.programs
+            .iter()
+            .position(|program| matches!(&program.stage, Stage::Busy(running) if uses(running)))
     }
 
     fn connected(&mut self, now: Time, stream: StreamKey) {
-        let Some(running) = self.on(stream) else { return };
+        let Some(place) = self.place_of(stream) else { return };
+        let Some(running) = self.programs[place].running() else { return };
         running.download.connected = Some(now);
         let (number, circuit) = (running.number, running.stream.map(|(_, circuit)| circuit));
         self.circmgr.answered(number);
-        if !circuit.is_some_and(|circuit| self.is_optimistic(number, circuit)) {
-            self.core.write(now, stream, &web::request(self.wanted()));
+        if !circuit.is_some_and(|circuit| self.is_optimistic(place, circuit)) {
+            self.core.write(now, stream, &web::request(self.programs[place].wanted()));
         }
     }
 
@@ -485,22 +554,24 @@ impl ClientHost {
         let (first, second) = self.core.read(stream);
         let bytes = first.len() + second.len();
         self.core.consume(now, stream, bytes);
-        if let Some(running) = self.on(stream).filter(|_| bytes > 0) {
+        let Some(place) = self.place_of(stream).filter(|_| bytes > 0) else { return };
+        if let Some(running) = self.programs[place].running() {
             running.download.first_byte.get_or_insert(now);
             running.download.received += bytes as u64;
         }
     }
 
     fn ended(&mut self, now: Time, stream: StreamKey, reason: EndReason) {
-        let wanted = self.wanted();
-        let Some(running) = self.on(stream) else { return };
+        let Some(place) = self.place_of(stream) else { return };
+        let wanted = self.programs[place].wanted();
+        let Some(running) = self.programs[place].running() else { return };
         let DownloadRecord { connected, received, .. } = running.download;
         let Some((_, circuit)) = running.stream else { return };
         if connected.is_none() {
-            return self.again(now, circuit, reason != EndReason::DESTROY);
+            return self.again(now, place, (circuit, reason != EndReason::DESTROY));
         }
         self.circmgr.stream_ended(circuit);
-        self.end(now, reason == EndReason::DONE && received == wanted);
+        self.end(now, place, reason == EndReason::DONE && received == wanted);
     }
 }
 
@@ -519,8 +590,8 @@ impl HostProgram for ClientHost {
         self.execute(io);
     }
 
-    fn datagram(&mut self, io: &mut Io<'_>, content: Vec<u8>) {
-        self.links.receive_lossy(io.now, &mut self.core, &content);
+    fn datagram(&mut self, io: &mut Io<'_>, from: HostId, content: Vec<u8>) {
+        self.links.receive_datagram(io, &mut self.core, (from, &content));
         self.execute(io);
     }
 

@@ -9,7 +9,7 @@ use anabranch_onion::relay::{Input, Relay};
 use anabranch_onion::wire::message::{Begin, EndReason};
 use anabranch_onion::{LinkCore, StreamKey, StreamOutput};
 
-use super::links::Hosts;
+use super::hosts::Hosts;
 use crate::simulation::Io;
 use crate::stack::{ConnId, TcpEvent};
 

@@ -1,7 +1,6 @@
 //! The links of a relay or a client, over the TCP connections of its host.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
 use std::sync::Arc;
 
 use anabranch_multipath::Time;
@@ -13,7 +12,10 @@ use anabranch_onion::wire::extend::Target;
 use anabranch_onion::{LinkCore, LinkId, LinkInput, LinkOutput};
 use digest::Digest;
 
-use super::documents::{ORPORT, QUIC_PORT, START};
+use super::Common;
+use super::documents::{ORPORT, QUIC_PORT};
+use super::hosts::{Hosts, LinkLayer, Side};
+use super::quic::QuicLinks;
 use super::records::{self, CLIENT_HELLO, FINISHED, MAX_CONTENT, Read, Reader, SERVER_FLIGHT};
 use crate::queue::HostId;
 use crate::simulation::Io;
@@ -34,41 +36,6 @@ const QUIC: usize = 26;
 const FRAME: usize = 3;
 /// Length in bytes of the number of a link's session.
 const SESSION: usize = 12;
-
-/// Links between relays, and between clients and relays.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum LinkLayer {
-    /// TLS over TCP. A cell waits for all earlier cells of the link.
-    #[default]
-    Tls,
-    /// TLS over TCP with records that are read as soon as they arrive (uTLS). A cell waits only
-    /// for earlier cells of its circuit.
-    Utls,
-}
-
-/// The addresses and certificates of all hosts, which links need.
-#[derive(Debug, Default)]
-pub(super) struct Hosts {
-    /// Addresses of hosts, by host number.
-    pub(super) addresses: Vec<IpAddr>,
-    /// Hosts, by address.
-    pub(super) hosts: BTreeMap<IpAddr, HostId>,
-    /// SHA-256 digests of the TLS certificates of relays.
-    pub(super) certificates: BTreeMap<HostId, [u8; 32]>,
-}
-
-impl Hosts {
-    pub(super) fn add(&mut self, address: IpAddr, certificate: Option<[u8; 32]>) {
-        let host = HostId(self.addresses.len() as u32);
-        self.addresses.push(address);
-        self.hosts.insert(address, host);
-        self.certificates.extend(certificate.map(|certificate| (host, certificate)));
-    }
-
-    pub(super) fn address(&self, host: HostId) -> IpAddr {
-        self.addresses[host.index()]
-    }
-}
 
 /// Stage of a link's handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -121,6 +88,8 @@ pub(super) struct Links {
     /// Whether this host opens a parallel link for lossy cells to a TLS link when a core requests
     /// it.
     lossy: bool,
+    /// QUIC links; `None` if the network has none.
+    quic: Option<Box<QuicLinks>>,
     /// Links that simulate QUIC links, by their session numbers.
     sessions: BTreeMap<[u8; SESSION], LinkId>,
     links: BTreeMap<LinkId, Link>,
@@ -133,13 +102,15 @@ pub(super) struct Links {
 }
 
 impl Links {
-    pub(super) fn new(hosts: Arc<Hosts>, by_room: bool, kind: LinkLayer, lossy: bool) -> Links {
+    pub(super) fn new(hosts: &Arc<Hosts>, common: &Common, side: Side) -> Links {
+        let quic = |context| QuicLinks::new(Arc::clone(hosts), context, common, side);
         Links {
-            hosts,
-            by_room,
-            kind,
+            hosts: Arc::clone(hosts),
+            by_room: common.policy.waits_for_room(),
+            kind: common.link,
             early: 0,
-            lossy,
+            lossy: common.udp_or.is_some() && hosts.quic.is_none(),
+            quic: hosts.quic.as_ref().map(quic).map(Box::new),
             sessions: BTreeMap::new(),
             links: BTreeMap::new(),
             numbers: BTreeMap::new(),
@@ -157,7 +128,7 @@ impl Links {
 
     /// Returns the number of links.
     pub(super) fn len(&self) -> usize {
-        self.links.len()
+        self.links.len() + self.quic.as_ref().map_or(0, |quic| quic.len())
     }
 
     /// Returns whether records of links may be read before earlier records have arrived.
@@ -171,19 +142,31 @@ impl Links {
     }
 
     pub(super) fn next_timeout(&self) -> Option<Time> {
-        self.due.first().map(|(time, _)| *time)
+        let quic = self.quic.as_ref().and_then(|quic| quic.next_timeout());
+        self.due.first().map(|(time, _)| *time).into_iter().chain(quic).min()
     }
 
-    /// Determines the room of links for which this is due, and sends their cells.
+    /// Determines the room of links for which this is due, and sends their cells. Handles expired
+    /// timers of QUIC links.
     pub(super) fn expire(&mut self, io: &mut Io<'_>, core: &mut dyn LinkCore) {
         while let Some(&(time, link)) = self.due.first().filter(|(time, _)| *time <= io.now) {
             self.due.remove(&(time, link));
             self.flush(io, core, link);
         }
+        if let Some(quic) = self.quic.as_mut().filter(|quic| quic.is_due(io.now)) {
+            quic.work(io, core);
+        }
     }
 
     /// Executes an output of the core that concerns links.
     pub(super) fn execute(&mut self, io: &mut Io<'_>, core: &mut dyn LinkCore, output: LinkOutput) {
+        let output = match &mut self.quic {
+            Some(quic) => match quic.execute(io, core, output) {
+                Some(output) => output,
+                None => return,
+            },
+            None => output,
+        };
         match output {
             LinkOutput::Dial { target } | LinkOutput::DialOwn { target } => {
                 self.dial(io, core, (target, None));
@@ -296,17 +279,21 @@ impl Links {
         }
     }
 
-    /// Handles a datagram of lossy cells. Returns the number of the cells' bytes.
-    pub(super) fn receive_lossy(
+    /// Handles a datagram of the host `from`: a packet of a QUIC link, or lossy cells. Returns the
+    /// number of bytes of a TLS link for which a relay takes the same CPU time.
+    pub(super) fn receive_datagram(
         &mut self,
-        now: Time,
+        io: &mut Io<'_>,
         core: &mut dyn LinkCore,
-        content: &[u8],
+        (from, content): (HostId, &[u8]),
     ) -> usize {
+        if let Some(quic) = &mut self.quic {
+            return quic.receive(io, core, (from, content));
+        }
         let Some((session, cells)) = content.split_first_chunk() else { return 0 };
         let link = self.sessions.get(session).copied();
         if let Some(link) = link {
-            core.handle_link(now, LinkInput::Lossy { link, cells });
+            core.handle_link(io.now, LinkInput::Lossy { link, cells });
         }
         cells.len()
     }
@@ -433,22 +420,19 @@ impl Links {
 
     fn opened(&mut self, io: &mut Io<'_>, core: &mut dyn LinkCore, link: LinkId) {
         let Some(at) = self.links.get(&link) else { return };
-        let is_relay = self.hosts.certificates.contains_key(&io.host);
-        let certificate = self.hosts.certificates.get(&at.peer);
-        let unix = unix(io.now);
+        let usual = self.hosts.start(io, at.peer, at.target.is_some());
         let (lossy, lanes) = (self.lossy, at.lanes);
         if lanes {
             self.sessions.insert(at.session, link);
         }
-        let usual = Start::new(io.now, unix, self.hosts.address(at.peer));
+        let beside = lossy || self.quic.is_some();
         let early = self.are_unordered() && !lanes;
         let made = if lanes { Capabilities::LANES } else { Capabilities::ORDERED };
-        let offers = lossy && is_relay && at.target.is_none();
+        let is_relay = self.hosts.certificates.contains_key(&io.host);
+        let offers = beside && is_relay && at.target.is_none();
         let start = Start {
-            capabilities: Capabilities { beside: lossy, lossy, early, ..made },
+            capabilities: Capabilities { beside, lossy, early, ..made },
             beside: QuicPreferences { port: if offers { QUIC_PORT } else { 0 }, ..usual.beside },
-            own: is_relay.then(|| self.hosts.address(io.host)).into_iter().collect(),
-            peer_certificate: certificate.copied().filter(|_| at.target.is_some()),
             ..usual
         };
         let target = at.target.clone();
@@ -511,9 +495,4 @@ fn unreachable<'a>(target: Target, alongside: Option<LinkId>) -> LinkInput<'a> {
         Some(link) => LinkInput::NoneBeside { link },
         None => LinkInput::Unreachable { target },
     }
-}
-
-/// Converts a time of the simulation to seconds since 1970.
-pub(super) fn unix(now: Time) -> u64 {
-    START + now.since(Time::ZERO).as_secs()
 }

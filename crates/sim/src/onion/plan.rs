@@ -249,11 +249,12 @@ impl NetworkPlan {
             clients: (0..clients)
                 .map(|place| ClientHostSettings {
                     host: host(client(place), relays + self.servers + place),
-                    load: load(place),
+                    loads: vec![load(place)],
                     pins: None,
                 })
                 .collect(),
             latencies: core,
+            paths: Vec::new(),
         }
     }
 

@@ -15,8 +15,10 @@ use anabranch_onion::wire::crypto::CurveKeys;
 
 use super::documents::{ORPORT, Papers, QUIC_PORT};
 use super::exits::Exits;
-use super::links::{Hosts, Links};
+use super::hosts::{Hosts, Side};
+use super::links::Links;
 use super::{Common, Crypto};
+use crate::queue::HostId;
 use crate::simulation::{HostProgram, Io};
 use crate::stack::{ConnId, TcpEvent};
 
@@ -53,7 +55,8 @@ const MOST_DATAGRAMS: usize = 256 << 10;
 enum Work {
     /// Received bytes of this connection.
     Conn(ConnId),
-    Datagram(Vec<u8>),
+    /// A datagram, and the host that sent it.
+    Datagram(HostId, Vec<u8>),
 }
 
 /// The CPU of a host, and the work that waits for it.
@@ -85,8 +88,10 @@ pub struct RelayHost {
     exits: Exits,
     processor: Processor,
     violations: u64,
-    /// Whether the relay grants lossy circuits.
-    lossy: bool,
+    /// Number of bytes received: of datagrams, and of TLS links.
+    received: [u64; 2],
+    /// Whether the relay accepts TCP connections that simulate QUIC links.
+    accepts_lanes: bool,
 }
 
 impl RelayHost {
@@ -123,15 +128,9 @@ impl RelayHost {
             core.elide_crypto();
         }
         common.udp_or.into_iter().for_each(|control| core.set_lossy_congestion(control));
-        let lossy = common.udp_or.is_some();
         RelayHost {
             core,
-            links: Links::new(
-                Arc::clone(hosts),
-                common.policy.waits_for_room(),
-                common.link,
-                lossy,
-            ),
+            links: Links::new(hosts, common, Side::Relay(place)),
             exits: Exits::new(Arc::clone(hosts)),
             processor: Processor {
                 settings: common.cpu,
@@ -141,7 +140,8 @@ impl RelayHost {
                 datagrams: 0,
             },
             violations: 0,
-            lossy,
+            received: [0; 2],
+            accepts_lanes: common.udp_or.is_some() && hosts.quic.is_none(),
         }
     }
 
@@ -153,6 +153,11 @@ impl RelayHost {
     /// Returns the number of the relay's links.
     pub fn links(&self) -> usize {
         self.links.len()
+    }
+
+    /// Returns the number of bytes that the relay received: of datagrams, and of TLS links.
+    pub fn received(&self) -> [u64; 2] {
+        self.received
     }
 
     /// Returns the number of bytes of cells that the relay read before earlier cells of the same
@@ -186,10 +191,15 @@ impl RelayHost {
             let Some(work) = self.processor.waiting.pop_front() else { return };
             let before = self.core.circuits_made();
             let bytes = match &work {
-                Work::Conn(conn) => self.links.receive(io, &mut self.core, (*conn, QUANTUM)),
-                Work::Datagram(content) => {
+                Work::Conn(conn) => {
+                    let bytes = self.links.receive(io, &mut self.core, (*conn, QUANTUM));
+                    self.received[1] += bytes as u64;
+                    bytes
+                }
+                Work::Datagram(from, content) => {
                     self.processor.datagrams -= content.len();
-                    self.links.receive_lossy(io.now, &mut self.core, content)
+                    self.received[0] += content.len() as u64;
+                    self.links.receive_datagram(io, &mut self.core, (*from, content))
                 }
             };
             self.execute(io);
@@ -222,7 +232,7 @@ impl RelayHost {
 impl HostProgram for RelayHost {
     fn start(&mut self, io: &mut Io<'_>) {
         io.tcp.listen(ORPORT);
-        if self.lossy {
+        if self.accepts_lanes {
             io.tcp.listen(QUIC_PORT);
         }
     }
@@ -245,11 +255,11 @@ impl HostProgram for RelayHost {
         self.serve(io);
     }
 
-    fn datagram(&mut self, io: &mut Io<'_>, content: Vec<u8>) {
+    fn datagram(&mut self, io: &mut Io<'_>, from: HostId, content: Vec<u8>) {
         let waiting = self.processor.datagrams + content.len();
         if waiting <= MOST_DATAGRAMS {
             self.processor.datagrams = waiting;
-            self.processor.waiting.push_back(Work::Datagram(content));
+            self.processor.waiting.push_back(Work::Datagram(from, content));
         }
         self.serve(io);
     }

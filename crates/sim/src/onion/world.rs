@@ -12,11 +12,14 @@ use anabranch_tcp::Config;
 
 use super::client::{ClientHost, ClientLoad, DownloadRecord};
 use super::documents::{NetworkDocuments, web_address};
-use super::links::{Hosts, LinkLayer};
+use super::hosts::{Hosts, LinkLayer};
+use super::quic::{self, QuicCongestion};
 use super::relay::{Cpu, RelayHost};
 use super::web::WebServer;
 use crate::latency::Latencies;
 use crate::network::HostSettings;
+use crate::path::CoreImpairment;
+use crate::queue::HostId;
 use crate::simulation::{HostProgram, Io, Simulation};
 use crate::stack::TcpEvent;
 use crate::trace::TraceHash;
@@ -38,6 +41,8 @@ pub struct Common {
     pub seed: u64,
     /// Links between relays, and between clients and relays.
     pub link: LinkLayer,
+    /// Congestion control of QUIC links ([`LinkLayer::Quic`]).
+    pub quic_congestion: QuicCongestion,
     /// Scheduling policy for the circuits of a link.
     pub policy: circuitmux::Kind,
     /// Design of sets of several circuits (Conflux).
@@ -53,6 +58,9 @@ pub struct Common {
     pub udp_or: Option<LossyCongestion>,
     /// Criterion for clients' selection of the circuit of a stream.
     pub selection: Selection,
+    /// Time after a circuit's first stream during which the circuit takes new streams; `None`
+    /// selects the client's default.
+    pub dirtiness: Option<Duration>,
     /// Age at which a circuit of a set is replaced while the set has streams (dynamic attachment).
     /// `None` if streams stay on their circuits.
     pub leg_age: Option<Duration>,
@@ -77,12 +85,14 @@ impl Default for Common {
         Common {
             seed: 1,
             link: LinkLayer::default(),
+            quic_congestion: QuicCongestion::default(),
             policy: circuitmux::Kind::Kist,
             design: Design::default(),
             legs: 1,
             dealing: None,
             udp_or: None,
             selection: Selection::default(),
+            dirtiness: None,
             leg_age: None,
             cpu: Some(Cpu::default()),
             crypto: Crypto::default(),
@@ -98,8 +108,9 @@ impl Default for Common {
 pub struct ClientHostSettings {
     /// Access line of the client, and the place at which it joins the core network.
     pub host: HostSettings,
-    /// Downloads that the client makes.
-    pub load: ClientLoad,
+    /// Loads of the client's programs, which run at the same time. Streams of different programs
+    /// use different circuits.
+    pub loads: Vec<ClientLoad>,
     /// Relays that the client may use as first, middle and last hops, by index; `None` for all.
     pub pins: Option<[Vec<usize>; 3]>,
 }
@@ -119,6 +130,9 @@ pub struct Scenario {
     pub clients: Vec<ClientHostSettings>,
     /// Latencies of the core network, which connects all access lines.
     pub latencies: Latencies,
+    /// Pairs of places between which the core network loses packets or has varying delays, from
+    /// the first to the second.
+    pub paths: Vec<([usize; 2], CoreImpairment)>,
 }
 
 /// A host of the network.
@@ -148,11 +162,11 @@ impl HostProgram for OnionHost {
         }
     }
 
-    fn datagram(&mut self, io: &mut Io<'_>, content: Vec<u8>) {
+    fn datagram(&mut self, io: &mut Io<'_>, from: HostId, content: Vec<u8>) {
         match self {
-            OnionHost::Relay(relay) => relay.datagram(io, content),
-            OnionHost::Client(client) => client.datagram(io, content),
-            OnionHost::Web(server) => server.datagram(io, content),
+            OnionHost::Relay(relay) => relay.datagram(io, from, content),
+            OnionHost::Client(client) => client.datagram(io, from, content),
+            OnionHost::Web(server) => server.datagram(io, from, content),
         }
     }
 
@@ -186,13 +200,14 @@ impl OnionNetwork {
     /// If the number of relays differs from the number in the documents, if there is no server, or
     /// if the latencies lack the place of some host.
     pub fn new(scenario: &Scenario) -> OnionNetwork {
-        let Scenario { common, documents, relays, servers, clients, latencies } = scenario;
+        let Scenario { common, documents, relays, servers, clients, latencies, paths } = scenario;
         assert_eq!(relays.len(), documents.relays.len(), "a line for each relay");
         assert!(!servers.is_empty(), "clients need a server");
         let web: Arc<Vec<Ipv4Addr>> = Arc::new((0..servers.len()).map(web_address).collect());
         let hosts = Arc::new(hosts(scenario, &web));
         let params = &documents.network.consensus().params;
         let mut simulation = Simulation::new(latencies.clone(), common.seed);
+        paths.iter().for_each(|(places, settings)| simulation.set_path(*places, *settings));
         let linked = Config { early: common.link == LinkLayer::Utls, ..common.tcp.clone() };
         let mut add = |settings: HostSettings, node: OnionHost| {
             let is_server = matches!(node, OnionHost::Web(_));
@@ -209,7 +224,7 @@ impl OnionNetwork {
         }
         for (place, client) in clients.iter().enumerate() {
             let network = (&documents.network, documents.restrictions(client.pins.as_ref()));
-            let node = ClientHost::new(common, (place, client.load), network, (&hosts, &web));
+            let node = ClientHost::new(common, (place, &client.loads), network, (&hosts, &web));
             add(client.host, OnionHost::Client(Box::new(node)));
         }
         OnionNetwork { simulation }
@@ -260,7 +275,8 @@ impl OnionNetwork {
 /// Returns the addresses of all hosts, in the order in which the hosts are added: relays, servers,
 /// clients.
 fn hosts(scenario: &Scenario, web: &[Ipv4Addr]) -> Hosts {
-    let mut hosts = Hosts::default();
+    let has_quic = scenario.common.link == LinkLayer::Quic;
+    let mut hosts = Hosts { quic: has_quic.then(quic::context), ..Hosts::default() };
     for papers in &scenario.documents.relays {
         hosts.add(papers.address, Some(papers.credentials.tls_certificate));
     }

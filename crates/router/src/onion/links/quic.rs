@@ -15,7 +15,7 @@ use anabranch_links::tls::Context;
 use anabranch_links::{Link as _, State, quic};
 use anabranch_multipath::{Core as _, LinkView, Time};
 use anabranch_onion::channel::{Capabilities, QuicPreferences};
-use anabranch_onion::wire::cell::{self, CELL, Command, NUMBERED_CELL, Width};
+use anabranch_onion::wire::cell::{CELL, LaneHead, NUMBERED_CELL};
 use anabranch_onion::wire::extend::Target;
 use anabranch_onion::wire::keys::sha256;
 use anabranch_onion::wire::link::EXPORT_LABEL;
@@ -42,31 +42,19 @@ const SEND: usize = 40 << 10;
 /// Maximum number of messages received per system call. Each may contain several datagrams (UDP
 /// GRO).
 const MESSAGES: usize = 16;
-/// Reason in DESTROY for a circuit whose QUIC stream was reset (tor-spec, "Tearing down
-/// circuits").
-const CHANNEL_CLOSED: u8 = 8;
 /// Division of a stream into cells, on QUIC links without lossy cells. `longest` is the length of
 /// the longest cell that a channel accepts, including its header.
 const CELLS: Units = Units {
     head: unit,
-    end: destroy,
-    longest: cell::VAR_HEADER + 8192,
-    longest_of_lane: cell::CELL,
+    end: LaneHead::broken_lane,
+    longest: LaneHead::LONGEST,
+    longest_of_lane: CELL,
     lossy: 0,
 };
 
 fn unit(bytes: &[u8], first: bool) -> Option<Head> {
-    // VERSIONS has a circuit ID of 2 bytes, because it precedes the agreement on the link version.
-    let width = if first { Width::Two } else { Width::Four };
-    let (lane, command, length) = cell::head(bytes, width)?;
-    let makes = matches!(command, Command::CREATE | Command::CREATE2 | Command::CREATE_FAST);
-    Some(Head { lane, length, makes, ends: command == Command::DESTROY })
-}
-
-fn destroy(circuit: u32) -> Vec<u8> {
-    let mut cell = Vec::with_capacity(CELL);
-    cell::put_fixed(&mut cell, circuit, Command::DESTROY, &[CHANNEL_CLOSED]);
-    cell
+    let LaneHead { circuit: lane, length, makes, ends } = LaneHead::parse(bytes, first)?;
+    Some(Head { lane, length, makes, ends })
 }
 
 /// Conditions under which QUIC links are opened in parallel to TLS links, and the congestion

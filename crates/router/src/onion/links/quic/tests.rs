@@ -3,7 +3,7 @@
 
 use std::process::Command as Program;
 
-use anabranch_onion::wire::cell::BODY;
+use anabranch_onion::wire::cell::{self, BODY, Command, Width};
 use anabranch_os::clock::Clock;
 use anabranch_os::namespace::Namespace;
 

@@ -1,0 +1,373 @@
+//! The QUIC links of a relay or a client: the crate `links` in virtual time, over the simulated
+//! lines. In the simulation, this type replaces the router's carrier of QUIC links.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+pub use anabranch_links::quic::Congestion as QuicCongestion;
+use anabranch_links::quic::{
+    Arrival, ConnId, Endpoint, EndpointInput, EndpointOutput, Head, Packets, SocketIndex, Units,
+};
+use anabranch_links::tls::Context;
+use anabranch_links::{Link as _, State};
+use anabranch_multipath::{Core as _, Time, seed};
+use anabranch_onion::channel::{Capabilities, Start};
+use anabranch_onion::wire::cell::{CELL, LaneHead, NUMBERED_CELL};
+use anabranch_onion::wire::extend::Target;
+use anabranch_onion::wire::link::EXPORT_LABEL;
+use anabranch_onion::{CarrierFault, LinkCore, LinkId, LinkInput, LinkOutput};
+use rand::Rng as _;
+
+use super::Common;
+use super::documents::{QUIC_PORT, START};
+use super::hosts::{Hosts, Side};
+use crate::queue::HostId;
+use crate::simulation::Io;
+
+/// Carrier number of QUIC links.
+pub(super) const CARRIER: u8 = 1;
+/// Number of bytes of cells that are written to a link before its datagrams are sent. The constant
+/// `SEND` of the router is the same.
+const SEND: usize = 40 << 10;
+/// CPU time that a relay takes for a byte of a datagram, relative to a byte of a TLS link, in
+/// percent (`docs/spec/quic-links.md`).
+const COST: usize = 238;
+
+/// Division of a stream into cells.
+const CELLS: Units = Units {
+    head: unit,
+    end: LaneHead::broken_lane,
+    longest: LaneHead::LONGEST,
+    longest_of_lane: CELL,
+    lossy: 0,
+};
+
+fn unit(bytes: &[u8], first: bool) -> Option<Head> {
+    let LaneHead { circuit: lane, length, makes, ends } = LaneHead::parse(bytes, first)?;
+    Some(Head { lane, length, makes, ends })
+}
+
+/// Returns the TLS settings of all QUIC links of a network. All relays present the same
+/// certificate. Its key and signatures have a fixed length, so that packets do too.
+pub(super) fn context() -> Context {
+    Context::from_seed(&[0; 32], START).expect("the TLS library takes an Ed25519 key")
+}
+
+/// Reason why a link has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum LinkEnd {
+    /// Either end has closed it.
+    Closed,
+    /// The connection was lost, and neither end has closed it.
+    Lost,
+    /// The peer broke the rules for streams.
+    Broken,
+}
+
+#[derive(Debug)]
+struct QuicConn {
+    peer: HostId,
+    /// Relay that this host dialled, and the TLS link to it; `None` if the peer opened the link.
+    target: Option<(Target, LinkId)>,
+    /// Whether the core (the protocol state of the relay or client) was notified of the link.
+    reported: bool,
+    /// Whether the core has cells to send over this link.
+    wants: bool,
+    /// Whether the link will be closed once the core's cells are sent.
+    closing: bool,
+}
+
+/// The QUIC links of a host, which share a UDP port.
+#[derive(Debug)]
+pub(super) struct QuicLinks {
+    hosts: Arc<Hosts>,
+    endpoint: Endpoint,
+    /// Whether other hosts may open links.
+    accepts: bool,
+    links: BTreeMap<ConnId, QuicConn>,
+    packets: Vec<u8>,
+    plain: Vec<u8>,
+}
+
+impl QuicLinks {
+    /// Creates a host's QUIC endpoint without links. If the network has UDP-OR, links carry lossy
+    /// cells.
+    pub(super) fn new(hosts: Arc<Hosts>, context: &Context, common: &Common, side: Side) -> Self {
+        let (accepts, place, purpose) = match side {
+            Side::Relay(place) => (true, place, "relay's QUIC"),
+            Side::Client(place) => (false, place, "client's QUIC"),
+        };
+        let mut secret = [0; 32];
+        seed::stream(common.seed, place as u64, purpose).fill_bytes(&mut secret);
+        let lossy = if common.udp_or.is_some() { NUMBERED_CELL } else { 0 };
+        let units = Units { lossy, ..CELLS };
+        let takes = accepts.then_some(SocketIndex::ONLY);
+        let endpoint = Endpoint::new(context, units, secret, takes, common.quic_congestion);
+        QuicLinks {
+            hosts,
+            endpoint: endpoint.expect("the QUIC library takes these settings"),
+            accepts,
+            links: BTreeMap::new(),
+            packets: Vec::new(),
+            plain: Vec::new(),
+        }
+    }
+
+    /// Returns the number of links.
+    pub(super) fn len(&self) -> usize {
+        self.links.len()
+    }
+
+    pub(super) fn next_timeout(&self) -> Option<Time> {
+        self.endpoint.next_timeout()
+    }
+
+    /// Returns whether a timer has expired at `now`.
+    pub(super) fn is_due(&self, now: Time) -> bool {
+        self.next_timeout().is_some_and(|due| due <= now)
+    }
+
+    /// Executes an output of the core. Returns the output if it does not concern QUIC links.
+    pub(super) fn execute(
+        &mut self,
+        io: &mut Io<'_>,
+        core: &mut dyn LinkCore,
+        output: LinkOutput,
+    ) -> Option<LinkOutput> {
+        match output {
+            LinkOutput::OpenBeside { link, target, begins } => {
+                self.dial(io, core, (target, link, begins));
+            }
+            LinkOutput::Transmit { link } if link.carrier() == CARRIER => {
+                self.wants(io, core, link);
+            }
+            LinkOutput::Close { link } if link.carrier() == CARRIER => self.close(io, core, link),
+            LinkOutput::AdmitCircuits { link } if link.carrier() == CARRIER => {
+                self.admit(io, core, link);
+            }
+            LinkOutput::Export { link, context } if link.carrier() == CARRIER => {
+                if let Some(secret) = self.export(link, &context) {
+                    core.handle_link(io.now, LinkInput::Exported { link, secret });
+                }
+            }
+            other => return Some(other),
+        }
+        None
+    }
+
+    /// Opens a link to `target` alongside the TLS link `alongside`. `begins` is the first byte of
+    /// the connection ID.
+    fn dial(
+        &mut self,
+        io: &mut Io<'_>,
+        core: &mut dyn LinkCore,
+        (target, alongside, begins): (Target, LinkId, Option<u8>),
+    ) {
+        let to = target.addresses.first().copied();
+        let peer = to.and_then(|to| self.hosts.hosts.get(&to.ip()).copied());
+        let conn = to.and_then(|to| self.endpoint.connect(io.now, to, begins).ok());
+        let (Some(peer), Some(conn)) = (peer, conn) else {
+            return core.handle_link(io.now, LinkInput::NoneBeside { link: alongside });
+        };
+        self.add(conn, peer, Some((target, alongside)));
+        self.work(io, core);
+    }
+
+    fn add(&mut self, conn: ConnId, peer: HostId, target: Option<(Target, LinkId)>) {
+        let link = QuicConn { peer, target, reported: false, wants: false, closing: false };
+        self.links.insert(conn, link);
+    }
+
+    /// Handles a datagram that the host `from` has sent. Returns the number of bytes of a TLS link
+    /// that take a relay the same CPU time.
+    pub(super) fn receive(
+        &mut self,
+        io: &mut Io<'_>,
+        core: &mut dyn LinkCore,
+        (from, content): (HostId, &[u8]),
+    ) -> usize {
+        let Some((&ecn, bytes)) = content.split_first() else { return 0 };
+        let from = SocketAddr::new(self.hosts.address(from), QUIC_PORT);
+        let arrival = Arrival { from, to: None, ecn, bytes };
+        let accepts = self.accepts;
+        let input = EndpointInput { arrival, admit: &mut |_, _| accepts };
+        self.endpoint.handle(io.now, input);
+        self.work(io, core);
+        bytes.len() * COST / 100
+    }
+
+    /// Handles expired timers, and serves all links whose state may have changed.
+    pub(super) fn work(&mut self, io: &mut Io<'_>, core: &mut dyn LinkCore) {
+        while let Some(output) = self.endpoint.poll(io.now) {
+            match output {
+                EndpointOutput::Answer(packets, bytes) => send(&self.hosts, io, packets, &bytes),
+                EndpointOutput::Touched(conn) => self.serve(io, core, conn),
+            }
+        }
+    }
+
+    /// Notes that the core has cells to send on a link, and sends them.
+    fn wants(&mut self, io: &mut Io<'_>, core: &mut dyn LinkCore, link: LinkId) {
+        let conn = ConnId(link.number());
+        if let Some(at) = self.links.get_mut(&conn) {
+            at.wants = true;
+            self.flush(io, core, conn);
+        }
+    }
+
+    /// Closes a link after sending the core's remaining cells.
+    fn close(&mut self, io: &mut Io<'_>, core: &mut dyn LinkCore, link: LinkId) {
+        let conn = ConnId(link.number());
+        if let Some(at) = self.links.get_mut(&conn) {
+            at.closing = true;
+            self.flush(io, core, conn);
+        }
+    }
+
+    /// Accepts cells of circuits on a link.
+    fn admit(&mut self, io: &mut Io<'_>, core: &mut dyn LinkCore, link: LinkId) {
+        let conn = ConnId(link.number());
+        if let Some(quic) = self.endpoint.link(conn) {
+            quic.admit_lanes();
+            // Cells of circuits may have arrived already. They are read now.
+            self.endpoint.touch(conn);
+            self.work(io, core);
+        }
+    }
+
+    /// Returns the secret that is exported from a link's TLS session.
+    fn export(&mut self, link: LinkId, context: &[u8; 32]) -> Option<[u8; 32]> {
+        self.endpoint.link(ConnId(link.number()))?.export(EXPORT_LABEL, context).ok()
+    }
+
+    fn serve(&mut self, io: &mut Io<'_>, core: &mut dyn LinkCore, conn: ConnId) {
+        if !self.links.contains_key(&conn) {
+            let peer = self.endpoint.link(conn).map(|quic| quic.peer().ip());
+            match peer.and_then(|peer| self.hosts.hosts.get(&peer).copied()) {
+                Some(peer) => self.add(conn, peer, None),
+                // The link is closed, and has only its closing packets to send.
+                None => return self.transmit(io, conn),
+            }
+        }
+        match self.read(io, core, conn) {
+            Ok(()) => self.flush(io, core, conn),
+            Err(why) => self.end(io, core, conn, why),
+        }
+    }
+
+    /// Passes received cells to the core.
+    ///
+    /// # Errors
+    /// The reason why the link has ended.
+    fn read(
+        &mut self,
+        io: &mut Io<'_>,
+        core: &mut dyn LinkCore,
+        conn: ConnId,
+    ) -> Result<(), LinkEnd> {
+        let link = LinkId::new(CARRIER, conn.0);
+        let quic = self.endpoint.link(conn).ok_or(LinkEnd::Closed)?;
+        self.plain.clear();
+        let read = quic.read(&mut self.plain);
+        let (state, takes_lossy) = (quic.state(), quic.takes_lossy());
+        let at = self.links.get_mut(&conn).ok_or(LinkEnd::Closed)?;
+        if state == State::Open && !std::mem::replace(&mut at.reported, true) {
+            let start = self.hosts.start(io, at.peer, at.target.is_some());
+            let capabilities = Capabilities { lossy: takes_lossy, ..Capabilities::LANES };
+            let target = at.target.as_ref().map(|(target, _)| target.clone());
+            let start = Start { capabilities, ..start };
+            core.handle_link(io.now, LinkInput::Opened { link, target, start });
+        }
+        if !self.plain.is_empty() {
+            core.handle_link(io.now, LinkInput::Bytes { link, bytes: &self.plain });
+        }
+        read.map_err(|_| LinkEnd::Broken)?;
+        let quic = self.endpoint.link(conn).ok_or(LinkEnd::Closed)?;
+        self.plain.clear();
+        quic.read_lossy(&mut self.plain).map_err(|_| LinkEnd::Broken)?;
+        let has_failed = quic.fault().is_some();
+        if !self.plain.is_empty() {
+            core.handle_link(io.now, LinkInput::Lossy { link, cells: &self.plain });
+        }
+        match state {
+            State::Ended if has_failed => Err(LinkEnd::Lost),
+            State::Ended => Err(LinkEnd::Closed),
+            _ => Ok(()),
+        }
+    }
+
+    /// Sends the core's cells, as far as the congestion window has room.
+    fn flush(&mut self, io: &mut Io<'_>, core: &mut dyn LinkCore, conn: ConnId) {
+        let link = LinkId::new(CARRIER, conn.0);
+        self.plain.clear();
+        core.transmit_lossy(link, &mut self.plain);
+        if let Some(quic) = self.endpoint.link(conn).filter(|_| !self.plain.is_empty()) {
+            // An error means that the link has ended.
+            let _ = quic.write_lossy(io.now, &self.plain);
+        }
+        self.transmit(io, conn);
+        while self.fill(io.now, core, conn) {
+            self.transmit(io, conn);
+        }
+        if self.links.get(&conn).is_some_and(|at| at.closing) {
+            return self.end(io, core, conn, LinkEnd::Closed);
+        }
+        if core.wants_look(link)
+            && let Some(view) = self.endpoint.link(conn).map(|quic| quic.view())
+        {
+            core.handle_link(io.now, LinkInput::Seen { link, view });
+        }
+    }
+
+    /// Writes up to [`SEND`] bytes of the core's cells to a link. Returns whether any were
+    /// written.
+    fn fill(&mut self, now: Time, core: &mut dyn LinkCore, conn: ConnId) -> bool {
+        let (link, mut written) = (LinkId::new(CARRIER, conn.0), 0);
+        while let Some(at) = self.links.get_mut(&conn).filter(|at| at.wants)
+            && let Some(quic) = self.endpoint.link(conn)
+            && written < SEND
+            && quic.room() >= CELL
+        {
+            self.plain.clear();
+            at.wants = core.transmit(now, link, &mut self.plain, quic.room());
+            // An error means that the link has ended, so nothing more is to be sent.
+            let _ = quic.write(&self.plain);
+            written += self.plain.len();
+        }
+        written > 0
+    }
+
+    /// Sends the pending datagrams of a link.
+    fn transmit(&mut self, io: &mut Io<'_>, conn: ConnId) {
+        while let Some(packets) = self.endpoint.transmit(io.now, conn, &mut self.packets) {
+            send(&self.hosts, io, packets, &self.packets);
+        }
+    }
+
+    /// Closes and removes a link, and notifies the core.
+    fn end(&mut self, io: &mut Io<'_>, core: &mut dyn LinkCore, conn: ConnId, why: LinkEnd) {
+        let Some(at) = self.links.remove(&conn) else { return };
+        self.endpoint.close(io.now, conn);
+        self.transmit(io, conn);
+        let link = LinkId::new(CARRIER, conn.0);
+        let input = match (why, at.target) {
+            (_, Some((_, link))) if !at.reported => LinkInput::NoneBeside { link },
+            _ if !at.reported => return,
+            (LinkEnd::Closed, _) => LinkInput::Closed { link },
+            (LinkEnd::Lost, _) => LinkInput::Lost { link },
+            (LinkEnd::Broken, _) => LinkInput::Broken { link, fault: CarrierFault::Stream },
+        };
+        core.handle_link(io.now, input);
+    }
+}
+
+/// Sends datagrams to the host at the address in `packets`. The first byte of the simulated
+/// content has the ECN bits.
+fn send(hosts: &Hosts, io: &mut Io<'_>, packets: Packets, bytes: &[u8]) {
+    let Some(&to) = hosts.hosts.get(&packets.to.ip()) else { return };
+    let stride = if packets.stride == 0 { bytes.len().max(1) } else { packets.stride };
+    for datagram in bytes.chunks(stride) {
+        io.udp.send(to, datagram.len(), [&[packets.ecn], datagram].concat());
+    }
+}
