@@ -19,7 +19,7 @@ use super::simulated::{Simulated, columns, simulate};
 use super::{Attempt, Record, Turns, Unit, table};
 
 /// Subfolder with the downloads of each simulation.
-const RUNS: &str = "runs";
+pub const RUNS: &str = "runs";
 
 /// A scenario of a sweep of simulations.
 #[derive(Clone, Debug)]

@@ -2,7 +2,7 @@
 
 use std::fmt::Display;
 use std::fs;
-use std::io::Write as _;
+use std::io::{self, Write as _};
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
@@ -89,7 +89,7 @@ impl Results {
     /// header has `settings`, this build and `peers`.
     ///
     /// # Errors
-    /// Misuse: the journal has another header, or the folder cannot be created.
+    /// Misuse: the journal has another header, or the folder cannot be created or has other files.
     pub(super) fn journal<R: Record>(
         &self,
         settings: Value,
@@ -98,7 +98,7 @@ impl Results {
         let own = std::env::current_exe().map_err(Failure::trouble)?;
         let origin =
             Origin::of(anabranch_pages::GENERATOR, &own, peers).map_err(Failure::misuse)?;
-        make(&self.folder)?;
+        make_results(&self.folder, &[])?;
         Journal::open(&self.folder.join(JOURNAL), &origin.join(settings)).map_err(Failure::misuse)
     }
 
@@ -179,7 +179,35 @@ fn cannot_write(what: &Path, error: &dyn Display) -> Failure {
 /// Misuse: it cannot be made.
 pub(crate) fn make(folder: &Path) -> Result<(), Failure> {
     let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(folder);
-    made.map_err(|e| Failure::misuse(format!("{}: {e}", folder.display())))
+    made.map_err(|e| no_folder(folder, &e))
+}
+
+/// Creates a folder of results as [`make`] does. Refuses a folder that has files and no journal,
+/// because these files are not results to continue. `own` are names that a folder of results may
+/// have without a journal.
+///
+/// # Errors
+/// Misuse: the folder cannot be created, or has other files.
+pub(crate) fn make_results(folder: &Path, own: &[&str]) -> Result<(), Failure> {
+    make(folder)?;
+    if folder.join(JOURNAL).exists() {
+        return Ok(());
+    }
+    let entries = fs::read_dir(folder).and_then(Iterator::collect::<io::Result<Vec<_>>>);
+    let names = entries.map_err(|e| no_folder(folder, &e))?.into_iter();
+    let names = names.map(|entry| entry.file_name().to_string_lossy().into_owned());
+    match names.filter(|name| !own.contains(&&**name)).min() {
+        None => Ok(()),
+        Some(other) => Err(Failure::misuse(format!(
+            "{}: the folder contains {other:?} but no {JOURNAL}, so it is not a folder of results: \
+             choose a new or an empty folder",
+            folder.display()
+        ))),
+    }
+}
+
+fn no_folder(folder: &Path, error: &io::Error) -> Failure {
+    Failure::misuse(format!("{}: {error}: choose another folder", folder.display()))
 }
 
 /// Returns the further arguments of the splitter, quoted for a shell; empty if there are none.

@@ -74,8 +74,7 @@ impl SimArgs {
         }
         let scenario = self.scenario.as_deref().unwrap_or(Path::new(""));
         let name = scenario.display().to_string();
-        let text = fs::read_to_string(scenario)
-            .map_err(|error| Failure::misuse(format!("{name}: {error}")))?;
+        let text = read(scenario)?;
         let ScenarioFile { plan, seeds } =
             ScenarioFile::parse(&text, &name).map_err(Failure::misuse)?;
         self.out.as_deref().map_or(Ok(()), writable)?;
@@ -127,6 +126,12 @@ impl SimArgs {
             );
         }
     }
+}
+
+/// Reads a scenario file.
+fn read(file: &Path) -> Result<String, Failure> {
+    let text = fs::read_to_string(file);
+    text.map_err(|e| Failure::misuse(format!("{}: {e}: name a scenario file", file.display())))
 }
 
 /// Checks before the simulation that `file` can be created after it: `file` must not exist, and

@@ -1,13 +1,12 @@
 //! `anabranch sim sweep`: simulates many scenarios on many networks, with many seeds.
 
 use std::collections::BTreeSet;
-use std::fs;
 use std::io::{self, Write};
 use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::thread;
 
-use anabranch_experiment::sweep::{Arm, Sweep, SweepRecord, SweepUnit, sweep_hash};
+use anabranch_experiment::sweep::{Arm, RUNS, Sweep, SweepRecord, SweepUnit, sweep_hash};
 use anabranch_experiment::{
     Event, Journal, Origin, Programs, Progress, Turns, Unit as _, carry_out_together,
 };
@@ -15,7 +14,7 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use super::file::ScenarioFile;
-use crate::experiment::common::{JOURNAL, make};
+use crate::experiment::common::{JOURNAL, make_results};
 use crate::experiment::reporter::{Reporter, stop_flag};
 use crate::failure::Failure;
 
@@ -70,15 +69,16 @@ impl SweepArgs {
             seeds: self.seeds,
             folder: self.folder.clone(),
         };
-        make(&self.folder)?;
+        let units = sweep.units();
+        let one = self.run.as_deref().map(|name| named(&units, name)).transpose()?;
         let header = origin(sweep.header())?;
-        if let Some(name) = &self.run {
-            return self.carry_out_one(&sweep, name, &header);
+        make_results(&self.folder, &[RUNS])?;
+        if let Some(unit) = one {
+            return carry_out_one(&sweep, unit, &header);
         }
         let journal = self.folder.join(JOURNAL);
         let mut journal: Journal<SweepRecord> =
             Journal::open(&journal, &header).map_err(Failure::misuse)?;
-        let units = sweep.units();
         if self.list {
             return list(&units, journal.records()).map_err(Failure::trouble);
         }
@@ -117,24 +117,6 @@ impl SweepArgs {
         whole.map_err(Failure::trouble)
     }
 
-    /// Carries out the simulation `name`, and prints its record with the first line of the
-    /// journal.
-    fn carry_out_one(&self, sweep: &Sweep, name: &str, header: &Value) -> Result<(), Failure> {
-        let units = sweep.units();
-        let Some(unit) = units.iter().find(|unit| unit.id() == name) else {
-            return Err(Failure::misuse(format!(
-                "this sweep has no simulation `{name}`; --list prints the names"
-            )));
-        };
-        let stop = stop_flag()?;
-        let record = sweep.carry_out_one(unit, &stop).map_err(Failure::trouble)?;
-        let Some(record) = record else {
-            return Err(Failure::trouble(format!("the simulation `{name}` was stopped")));
-        };
-        let line = json!({ "header": header, "record": record });
-        writeln!(io::stdout().lock(), "{line}").map_err(Failure::trouble)
-    }
-
     fn conclude(&self, records: &[SweepRecord]) -> io::Result<()> {
         let (mut out, hash) = (io::stdout().lock(), sweep_hash(records));
         match self.json {
@@ -144,6 +126,24 @@ impl SweepArgs {
             }
         }
     }
+}
+
+/// Returns the simulation that --list calls `name`.
+fn named<'a>(units: &'a [SweepUnit], name: &str) -> Result<&'a SweepUnit, Failure> {
+    units.iter().find(|unit| unit.id() == name).ok_or_else(|| {
+        Failure::misuse(format!("this sweep has no simulation `{name}`; --list prints the names"))
+    })
+}
+
+/// Carries out the simulation `unit`, and prints its record with the first line of the journal.
+fn carry_out_one(sweep: &Sweep, unit: &SweepUnit, header: &Value) -> Result<(), Failure> {
+    let stop = stop_flag()?;
+    let record = sweep.carry_out_one(unit, &stop).map_err(Failure::trouble)?;
+    let Some(record) = record else {
+        return Err(Failure::trouble(format!("the simulation `{}` was stopped", unit.id())));
+    };
+    let line = json!({ "header": header, "record": record });
+    writeln!(io::stdout().lock(), "{line}").map_err(Failure::trouble)
 }
 
 /// Returns the records of the simulations `units`. The folder may also contain records of
@@ -198,8 +198,7 @@ fn arm(file: &Path) -> Result<Arm, Failure> {
              `-`, `_` and `.`; rename the file"
         )));
     }
-    let text =
-        fs::read_to_string(file).map_err(|error| Failure::misuse(format!("{path}: {error}")))?;
+    let text = super::read(file)?;
     let plan = ScenarioFile::parse(&text, &path).map_err(Failure::misuse)?.plan;
     Ok(Arm { name, text, plan })
 }
@@ -213,6 +212,8 @@ fn outcome(record: &SweepRecord) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]
@@ -235,6 +236,7 @@ mod tests {
         assert!(refused(&[write("a b.toml", text)]).contains("letters, digits"));
         let bad = [write("bad.toml", &text.replace("web = 1", "web = 0"))];
         assert!(refused(&bad).contains("bad.toml:6: nothing happens without clients"));
-        assert!(refused(&[folder.path().join("none.toml")]).contains("none.toml: "));
+        let none = refused(&[folder.path().join("none.toml")]);
+        assert!(none.contains("none.toml: ") && none.ends_with("name a scenario file"), "{none}");
     }
 }

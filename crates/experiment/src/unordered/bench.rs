@@ -40,12 +40,12 @@ pub struct Bench {
 }
 
 /// Results of one measurement, without its description and its times.
-struct Outcome {
-    downloads: Vec<Download>,
-    cells: Option<CellDelays>,
-    early_records: u64,
-    cpu: [f64; 3],
-    error: String,
+pub(super) struct Outcome {
+    pub(super) downloads: Vec<Download>,
+    pub(super) cells: Option<CellDelays>,
+    pub(super) early_records: u64,
+    pub(super) cpu: [f64; 3],
+    pub(super) error: String,
 }
 
 impl Bench {
@@ -265,7 +265,10 @@ fn must_go_apart(network: &OnionNetwork<'_>, arm: Arm, downloads: u32) -> io::Re
 }
 
 /// Calls `work` for `unit`, and records its duration and the machine's load by other work.
-fn timed(unit: &Unit, work: impl FnOnce() -> io::Result<Outcome>) -> io::Result<Measured> {
+pub(super) fn timed(
+    unit: &Unit,
+    work: impl FnOnce() -> io::Result<Outcome>,
+) -> io::Result<Measured> {
     let started = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let (cores, probe, began) = (Cores::now(), Probe::start(), Instant::now());
     let Outcome { downloads, cells, early_records, cpu, error } = work()?;

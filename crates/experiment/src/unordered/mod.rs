@@ -8,7 +8,7 @@
 //! until the kernel delivers it in order.
 //!
 //! * [`Settings`] and [`plan`]: the measurements and their order;
-//! * [`Bench`]: executes one measurement;
+//! * [`Bench`]: executes one measurement; [`Simulator`] does so in virtual time;
 //! * [`Measured`]: the result of a measurement;
 //! * [`summary`]: all results together, compared with [`paper`].
 
@@ -20,6 +20,7 @@ mod measured;
 pub mod paper;
 mod place;
 mod plan;
+mod simulated;
 pub mod summary;
 
 pub use bench::Bench;
@@ -29,3 +30,4 @@ pub use plan::{
     Arm, CELL_CIRCUITS, CELL_RATE, Congestion, Direction, Line, SegmentOrder, Settings, Unit,
     lengths, plan,
 };
+pub use simulated::Simulator;

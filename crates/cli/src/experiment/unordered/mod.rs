@@ -8,12 +8,13 @@ mod words;
 
 use std::path::Path;
 
+use anabranch_experiment::Programs;
 use anabranch_experiment::unordered::{
-    Arm, Bench, Congestion, Direction, Measured, SegmentOrder, Settings, Unit, cell_columns,
-    claims, columns, plan, summary,
+    Arm, Bench, Congestion, Direction, Measured, SegmentOrder, Settings, Simulator, Unit,
+    cell_columns, claims, columns, plan, summary,
 };
 use clap::Args;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::common::{Common, Results};
 use super::frame::{Experiment, Run};
@@ -23,6 +24,8 @@ const TABLE: &str = "unordered.parquet";
 const CELLS: &str = "unordered-cells.parquet";
 const PAGE: &str = "unordered.html";
 const PICTURE: &str = "figure-3.svg";
+/// Member of the journal's first line that marks simulations.
+const SIMULATED: &str = "simulated";
 
 /// Measure how much faster downloads are when a packet loss on one Tor circuit does not delay the
 /// other circuits (Nowlan, Wolinsky and Ford, FOCI 2013, Figure 3).
@@ -85,6 +88,10 @@ pub(crate) struct UnorderedArgs {
     /// the exit (last relay), with bbr, and with a constant delay.
     #[arg(long, conflicts_with_all = ["arms", "losses", "directions", "deviations", "congestions", "rounds"])]
     short: bool,
+    /// Simulate relays and lines in virtual time, in place of measuring programs. The kinds of
+    /// --arms are then tls, utls, tls-kist, utls-kist and quic. This does not need root.
+    #[arg(long, conflicts_with_all = ["short", "programs"])]
+    simulated: bool,
 }
 
 impl Experiment for UnorderedArgs {
@@ -101,6 +108,9 @@ impl Experiment for UnorderedArgs {
     }
 
     fn measure(&self) -> Result<(), Failure> {
+        if self.simulated {
+            return self.simulate();
+        }
         let (own, programs) = self.common.programs([])?;
         let settings = self.settings(programs);
         let bench = Bench::new(&settings, own, programs).map_err(Failure::misuse)?;
@@ -130,8 +140,31 @@ impl Experiment for UnorderedArgs {
 }
 
 impl UnorderedArgs {
+    fn simulate(&self) -> Result<(), Failure> {
+        let settings = self.settings(None);
+        let names = || Simulator::ARMS.map(|arm| arm.to_string()).join(", ");
+        if let Some(arm) = settings.arms.iter().find(|arm| !Simulator::ARMS.contains(arm)) {
+            return Err(Failure::misuse(format!(
+                "--simulated cannot simulate the kind `{arm}`: choose --arms from {}",
+                names()
+            )));
+        }
+        if settings.orders.contains(&SegmentOrder::Reordered) {
+            return Err(Failure::misuse(
+                "--simulated cannot simulate lines on which segments overtake others: leave out \
+                 --orders reordered",
+            ));
+        }
+        let mut header = settings.header();
+        header[SIMULATED] = json!(true);
+        let run = Run::begin(self, (header, plan(&settings)), &Programs::new(None))?;
+        let simulator = Simulator::new(&settings);
+        run.carry_out(|unit, stop| simulator.measure(unit, stop))
+    }
+
     fn settings(&self, programs: Option<&Path>) -> Settings {
         let or_all = |given: &[Arm]| match given {
+            [] if self.simulated => Simulator::ARMS.to_vec(),
             [] => {
                 let mut all = Arm::ALL.to_vec();
                 all.retain(|arm| *arm != Arm::Stock || Bench::has_stock(programs));

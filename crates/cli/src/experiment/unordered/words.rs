@@ -12,6 +12,7 @@ use serde_json::Value;
 
 use super::super::common::disturbance;
 use super::super::numbers::{NONE, mean, median, owned};
+use super::SIMULATED;
 use crate::text::table;
 
 /// Data from which page, Markdown and terminal output are made.
@@ -28,6 +29,12 @@ pub(super) struct Subject<'a> {
     pub(super) links: &'a [LinkRow],
     /// Claims of the paper, each with its verdict.
     pub(super) claims: &'a [Judged],
+}
+
+impl Subject<'_> {
+    fn is_simulated(&self) -> bool {
+        self.header[SIMULATED] == true
+    }
 }
 
 /// Returns the name of `arm` (a kind of link) in texts and tables.
@@ -73,6 +80,7 @@ pub(super) fn what(subject: &Subject<'_>) -> String {
 
 /// Explains the parameters for which the paper gives no value.
 pub(super) fn readings(subject: &Subject<'_>) -> String {
+    let tcp = if subject.is_simulated() { "simulator" } else { "kernel" };
     let stock = match subject.curves.iter().any(|curve| curve.arm == Arm::Stock) {
         true => "",
         false => " C tor was not measured.",
@@ -82,7 +90,7 @@ pub(super) fn readings(subject: &Subject<'_>) -> String {
          does not say on which links, with which deviation, with which congestion control or at \
          which rate. Here each of the three lines has the delay, in both directions. The table \
          gives its deviation; segments keep their order unless the table says otherwise. Queues \
-         hold {QUEUE_MS} ms. CUBIC and BBR are those of this kernel. The paper loses segments \
+         hold {QUEUE_MS} ms. CUBIC and BBR are those of this {tcp}. The paper loses segments \
          towards the exit only; here both directions are measured. The paper downloads popular \
          sites. Here a web server next to the exit sends files, each longer than the one before \
          by the same factor. Circuits are built before, so times are of the downloads alone. The \
@@ -136,6 +144,11 @@ pub(super) fn alone(subject: &Subject<'_>) -> String {
 /// Describes the CPU use of all programs during measurements, and the load of the machine by other
 /// work.
 pub(super) fn machine(subject: &Subject<'_>) -> String {
+    if subject.is_simulated() {
+        return "Relays, client and lines were simulated in virtual time. Downloads do not depend \
+                on the machine."
+            .to_owned();
+    }
     let busiest = subject.records.iter().map(|record| record.busy).fold(0.0, f64::max);
     format!(
         "All programs of the machine together used at most {} of its CPUs in a measurement. {}",
