@@ -153,6 +153,17 @@ class Guards(unittest.TestCase):
         name, anchor, _ = to_add.STUBS[0].lines[0]
         moved = files | {name: files[name].replace(anchor, "")}
         self.assert_told(guards.stubs, moved, f"{name}: 0 times")
+        paths = {stub.what: sorted(stub.touched) for stub in to_add.STUBS}
+        lines = [
+            f"| {what} | {', '.join(f'`{path}`' for path in names)}, with its `FAMILY` |\n"
+            for what, names in paths.items()
+        ]
+        table = "## To add …\n\n" + "".join(lines) + "\n## Next\n"
+        self.assert_told(guards.stubs, files | {"ARCHITECTURE.md": table})
+        short = table.replace(f"`{name}`, ", "")
+        self.assert_told(guards.stubs, files | {"ARCHITECTURE.md": short}, f"{name} had to change")
+        long = table.replace("| a cover | ", "| a cover | `docs/b.md`, ")
+        self.assert_told(guards.stubs, files | {"ARCHITECTURE.md": long}, "row says docs/b.md")
 
     def test_host_names(self) -> None:
         good = "curl https://quic.example.net/ a.b@example.org example.com harness.rs\n"
