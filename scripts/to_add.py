@@ -781,6 +781,7 @@ def copy_to(folder: Path) -> None:
             shutil.copyfile(ROOT / name, Path(fresh) / name)
         for stub in STUBS:
             stub.add_to(Path(fresh))
+        set_version(Path(fresh))
         wanted = {path.relative_to(fresh) for path in Path(fresh).rglob("*") if path.is_file()}
         there = {path.relative_to(folder) for path in folder.rglob("*") if path.is_file()}
         for path in there - wanted:
@@ -790,6 +791,20 @@ def copy_to(folder: Path) -> None:
                 continue
             (folder / path).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(Path(fresh) / path, folder / path)
+
+
+def set_version(copy: Path) -> None:
+    """Gives the crates of ``copy`` a version of their own.
+
+    Cargo names the files that it builds by name, version and place in the workspace. Copy and
+    repository share a target folder, so one would be used for the other if the versions were equal.
+    """
+    for name, pattern in (
+        ("Cargo.toml", r'((?:^\[workspace\.package\]\n|^anabranch-.*)version = "[^"]+)"'),
+        ("Cargo.lock", r'(^name = "anabranch.*"\nversion = "[^"]+)"'),
+    ):
+        text = (copy / name).read_text()
+        (copy / name).write_text(re.sub(pattern, r'\1-stub"', text, flags=re.MULTILINE))
 
 
 def lab_lists(copy: Path) -> list[str]:
