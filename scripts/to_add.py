@@ -889,7 +889,7 @@ def program_lists(copy: Path) -> list[str]:
             program("emulate", "--help"), "stub: Whether everything is lost.",
         ),
         "the help of client, as a congestion control": (
-            program("client", "--help"), "stub: A window of one size.",
+            program("client", "--help"), "A window of one size.",
         ),
         "the message for an unknown congestion control": (
             program("relay", "--udp-or-congestion", "x"), "stub",
