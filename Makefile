@@ -85,7 +85,7 @@ check:  ## Check formatting, lints, types, documentation and design rules.
 	python3 -B scripts/licences.py --check
 	scripts/deny
 
-to-add:  ## Test the table "To add" of ARCHITECTURE.md: add an example of a | scheduler, relay command, link, attack, defence and experiment.
+to-add:  ## Test the table "To add" of ARCHITECTURE.md: add an example of a | scheduler, relay command, link, protocol, cover, attack, defence, experiment and others.
 	@scripts/need check
 	lab/run-tests --install
 	LAB_PYTHON=$(CACHE)/venv-lab/bin/python scripts/to_add.py $(CACHE)/to-add

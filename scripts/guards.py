@@ -29,7 +29,7 @@ import python_circles  # noqa: E402
 import screen  # noqa: E402
 from import_circles import circles  # noqa: E402
 from rust_source import blank, functions, lines_without_tests, without_tests  # noqa: E402
-from to_add import STUBS  # noqa: E402
+from to_add import STUBS, breaches, rows  # noqa: E402
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -484,8 +484,12 @@ def doctests(repository: Repository) -> Iterator[str]:
 
 
 def stubs(repository: Repository) -> Iterator[str]:
-    """Each anchor line of a `make to-add` stub occurs in its file once."""
+    """Each anchor line of a `make to-add` stub occurs in its file once, and its row is complete."""
+    architecture = repository.files.get("ARCHITECTURE.md")
+    table = rows(architecture) if architecture else None
     for stub in STUBS:
+        if table is not None:
+            yield from breaches(stub, table.get(stub.what, []))
         for name, anchor, _ in stub.lines:
             found = repository.files.get(name, "").count(anchor)
             if found != 1:

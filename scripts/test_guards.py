@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import tempfile
@@ -153,6 +154,34 @@ class Guards(unittest.TestCase):
         name, anchor, _ = to_add.STUBS[0].lines[0]
         moved = files | {name: files[name].replace(anchor, "")}
         self.assert_told(guards.stubs, moved, f"{name}: 0 times")
+        paths = {stub.what: sorted(stub.touched) for stub in to_add.STUBS}
+        lines = [
+            f"| {what} | {', '.join(f'`{path}`' for path in names)}, with its `FAMILY` |\n"
+            for what, names in paths.items()
+        ]
+        table = "## To add …\n\n" + "".join(lines) + "\n## Next\n"
+        self.assert_told(guards.stubs, files | {"ARCHITECTURE.md": table})
+        short = table.replace(f"`{name}`, ", "")
+        self.assert_told(guards.stubs, files | {"ARCHITECTURE.md": short}, f"{name} had to change")
+        long = table.replace("| a cover | ", "| a cover | `docs/b.md`, ")
+        self.assert_told(guards.stubs, files | {"ARCHITECTURE.md": long}, "row says docs/b.md")
+
+    def test_the_copy_of_to_add_has_a_version_of_its_own(self) -> None:
+        """All crates of ours get it, so that no file of theirs is taken for the repository's."""
+        with tempfile.TemporaryDirectory() as folder:
+            copy = Path(folder)
+            for name in ("Cargo.toml", "Cargo.lock"):
+                (copy / name).write_text((guards.ROOT / name).read_text())
+            to_add.set_version(copy)
+            lock = (copy / "Cargo.lock").read_text()
+            ours = re.findall(r'^name = "anabranch.*"\nversion = "(.*)"$', lock, re.MULTILINE)
+            assert len(ours) > 20
+            assert all(version.endswith("-stub") for version in ours)
+            assert lock.count("-stub") == len(ours)
+            manifest = (copy / "Cargo.toml").read_text()
+            assert f'[workspace.package]\nversion = "{ours[0]}"' in manifest
+            wanted = re.findall(r'^anabranch-.* version = "(.*?)"', manifest, re.MULTILINE)
+            assert {*wanted} == {*ours}
 
     def test_host_names(self) -> None:
         good = "curl https://quic.example.net/ a.b@example.org example.com harness.rs\n"

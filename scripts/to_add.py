@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 """Verifies ARCHITECTURE.md's table "To add ...".
 
-Adds a minimal scheduler, relay command, link, attack, defence, experiment, cover, impairment,
-command, congestion control and trace column to a copy of the repository, each only in the files of
-its row, and runs them. Fails if a stub has to touch another file, if a row names a file that its
-stub does not touch, if the copy does not compile, if a stub has no effect, or if a list for users
-lacks it: the help, messages and completions of the program, the lab's help, messages, reports and
-figures.
+Adds a minimal scheduler, relay command, link, attack, defence, experiment, protocol, cover,
+impairment, command, congestion control and trace column to a copy of the repository, each only in
+the files of its row, and runs them. Fails if a stub has to touch another file, if a row names a
+file that its stub does not touch, if the copy does not compile, if a stub has no effect, or if a
+list for users lacks it: the help, messages and completions of the program, the lab's help,
+messages, reports and figures.
 
 Usage: scripts/to_add.py FOLDER (for the copy; kept between runs, so that a second one is quick).
 """
@@ -430,6 +430,39 @@ impl StreamLink for Null {
         ),
     ),
 )
+PROTOCOL = Stub(
+    "a protocol of the splitter",
+    {
+        "crates/comps/src/protocol/stub.rs": """\
+//! Datagrams that begin with a fixed text.
+
+use super::{Counter, Family, Mark, Protocol, Verdict};
+
+/// The entry of the stub in [`FAMILIES`](super::FAMILIES).
+pub const FAMILY: Family = Family {
+    protocol: Protocol::Stub,
+    name: "stub",
+    title: "Protocol Stub",
+    selectable: true,
+    mark: |datagram| Mark::strong(datagram.starts_with(b"stub stub stub")),
+    follow: |_, _, _| Verdict::Agrees,
+    one_path: None,
+    counter: Counter::Never,
+    guide: "any-program",
+};
+"""
+    },
+    (
+        ("crates/comps/src/protocol/mod.rs", "pub mod srt;\n", "pub mod stub;\n"),
+        (
+            "crates/comps/src/protocol/mod.rs",
+            "    /// ENet: games.\n    Enet,\n",
+            "    /// The stub.\n    Stub,\n",
+        ),
+        ("crates/comps/src/protocol/mod.rs", "    enet::FAMILY,\n", "    stub::FAMILY,\n"),
+        ("docs/formats.md", "`openvpn`, `kcp`, `srt`, ", "`stub`, "),
+    ),
+)
 COVER = Stub(
     "a cover",
     {
@@ -703,8 +736,8 @@ def test_the_column_is_kept(tmp_path: Path) -> None:
     },
 )
 STUBS = (
-    SCHEDULER, RELAY_COMMAND, NULL_LINK, ATTACK, DEFENCE, EXPERIMENT, COVER, IMPAIRMENT, COMMAND,
-    CONGESTION_CONTROL, COLUMN,
+    SCHEDULER, RELAY_COMMAND, NULL_LINK, ATTACK, DEFENCE, EXPERIMENT, PROTOCOL, COVER, IMPAIRMENT,
+    COMMAND, CONGESTION_CONTROL, COLUMN,
 )  # fmt: skip
 
 
@@ -712,10 +745,13 @@ def rows(architecture: str) -> dict[str, list[str]]:
     """Returns the table's rows: the kind, and patterns of the files to touch.
 
     A row names files from the repository's root in backticks; ``NAME`` is the new item's name.
+    Other text in backticks has no slash.
     """
     table = architecture.split("## To add …", 1)[1].split("\n## ", 1)[0]
     return {
-        row["what"]: [name.replace("NAME", "*") for name in re.findall(r"`([^`]+)`", row["files"])]
+        row["what"]: [
+            name.replace("NAME", "*") for name in re.findall(r"`([^`]+/[^`]+)`", row["files"])
+        ]
         for row in ROW.finditer(table)
     }
 
@@ -745,6 +781,7 @@ def copy_to(folder: Path) -> None:
             shutil.copyfile(ROOT / name, Path(fresh) / name)
         for stub in STUBS:
             stub.add_to(Path(fresh))
+        set_version(Path(fresh))
         wanted = {path.relative_to(fresh) for path in Path(fresh).rglob("*") if path.is_file()}
         there = {path.relative_to(folder) for path in folder.rglob("*") if path.is_file()}
         for path in there - wanted:
@@ -754,6 +791,20 @@ def copy_to(folder: Path) -> None:
                 continue
             (folder / path).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(Path(fresh) / path, folder / path)
+
+
+def set_version(copy: Path) -> None:
+    """Gives the crates of ``copy`` a version of their own.
+
+    Cargo names the files that it builds by name, version and place in the workspace. Copy and
+    repository share a target folder, so one would be used for the other if the versions were equal.
+    """
+    for name, pattern in (
+        ("Cargo.toml", r'((?:^\[workspace\.package\]\n|^anabranch-.*)version = "[^"]+)"'),
+        ("Cargo.lock", r'(^name = "anabranch.*"\nversion = "[^"]+)"'),
+    ):
+        text = (copy / name).read_text()
+        (copy / name).write_text(re.sub(pattern, r'\1-stub"', text, flags=re.MULTILINE))
 
 
 def lab_lists(copy: Path) -> list[str]:
@@ -823,6 +874,10 @@ def program_lists(copy: Path) -> list[str]:
             program("split", "--listen", "127.0.0.1:1", "--to", "127.0.0.1:2", "--schedule", "x"),
             "stub",
         ),
+        "the message for an unknown protocol": (
+            program("split", "--listen", "127.0.0.1:1", "--to", "127.0.0.1:2", "--protocol", "x"),
+            ", stub, mosh",
+        ),
         "the help of pt server, as a profile": (
             program("pt", "server", "--help"), "stub: bytes turned over",
         ),
@@ -834,7 +889,7 @@ def program_lists(copy: Path) -> list[str]:
             program("emulate", "--help"), "stub: Whether everything is lost.",
         ),
         "the help of client, as a congestion control": (
-            program("client", "--help"), "stub: A window of one size.",
+            program("client", "--help"), "A window of one size.",
         ),
         "the message for an unknown congestion control": (
             program("relay", "--udp-or-congestion", "x"), "stub",
@@ -862,6 +917,7 @@ def main() -> int:
     for suite in (
         ["-p", "anabranch-multipath", "--lib", "conformance"],
         ["-p", "anabranch-links", "--test", "conformance", "every_kind"],
+        ["-p", "anabranch-comps", "--lib", "protocol"],
         ["-p", "anabranch-stego", "--lib", "profile"],
         ["-p", "anabranch-stego", "--test", "links", "streams_of_any_length"],
         ["-p", "anabranch-emulator", "--lib", "every_property_has_its_row"],

@@ -37,6 +37,16 @@ def test_parquet_gives_everything_back(traces: Traces, tmp_path: Path) -> None:
         assert listed(got.paths) == listed(given.paths)
 
 
+def test_traces_of_an_earlier_program_are_read() -> None:
+    folder = Path(__file__).parents[2] / "tests" / "formats" / "0e0b824b"
+    split = io.read(folder / "split.parquet")
+    assert split.facts == Facts("ip-packet", ("wlan", "lte"), "round-robin", 7)
+    assert (split.sizes.size, split.sizes[0], split.sizes[-1]) == (8, -1228, 148)
+    assert [split.names[label] for label in split.label] == ["example.org", ""]
+    cells = io.read(folder / "client.parquet")
+    assert (cells.facts.size, len(cells.facts.paths), cells.sizes.size) == ("cell", 8, 17_209)
+
+
 def test_parquet_is_written_piece_by_piece_and_torn_by_no_row_group(tmp_path: Path) -> None:
     traces = made(2_000, labels=40)
     with Writer(tmp_path / "a.parquet", traces.facts) as writer:

@@ -430,6 +430,18 @@ mod tests {
     }
 
     #[test]
+    fn a_table_of_an_earlier_program_is_read() {
+        let text = include_str!("../../../tests/formats/0e0b824b/consensus.txt");
+        let listed = read(text).unwrap();
+        assert!(listed.has_policies && listed.has_families);
+        let relays: Vec<_> = listed.network.relays().collect();
+        assert_eq!(relays.len(), 1);
+        assert_eq!(relays[0].microdesc.family, [[2; 20]]);
+        assert!(relays[0].microdesc.exits_to(443, false));
+        assert_eq!(listed.network.consensus().valid_after, 1_444_442_400);
+    }
+
+    #[test]
     fn a_large_table_that_was_cut_between_two_lines_is_refused() {
         let row = |place: u32| {
             let mut id = [0; 20];

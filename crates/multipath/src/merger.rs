@@ -49,6 +49,11 @@ impl<T> Merger<T> {
         passes
     }
 
+    /// Returns whether unit `number` is stored, or its turn has passed.
+    pub fn has_seen(&self, number: u64) -> bool {
+        self.reorder.has_seen(number)
+    }
+
     /// Returns whether unit `number` is stored until earlier ones arrive.
     pub fn holds(&self, number: u64) -> bool {
         self.reorder.holds(number)

@@ -30,7 +30,7 @@ impl<T> Reorder<T> {
     /// Inserts unit `number`. The next unit in order is always accepted, so that a full buffer can
     /// drain.
     pub fn insert(&mut self, number: u64, unit: T) -> Insertion {
-        if number < self.next || self.waiting.contains_key(&number) {
+        if self.has_seen(number) {
             return Insertion::Duplicate;
         }
         if self.waiting.len() >= self.limit && number != self.next {
@@ -38,6 +38,11 @@ impl<T> Reorder<T> {
         }
         self.waiting.insert(number, unit);
         Insertion::Taken
+    }
+
+    /// Returns whether unit `number` is stored, or its turn has passed.
+    pub fn has_seen(&self, number: u64) -> bool {
+        number < self.next || self.holds(number)
     }
 
     /// Returns whether unit `number` is stored.
@@ -127,8 +132,10 @@ mod tests {
         let mut reorder = Reorder::new(0, 10);
         assert_eq!(reorder.insert(1, 'b'), Insertion::Taken);
         assert_eq!(reorder.insert(1, 'b'), Insertion::Duplicate);
+        assert_eq!([0, 1, 2].map(|number| reorder.has_seen(number)), [false, true, false]);
         reorder.insert(0, 'a');
         assert_eq!(reorder.pop(), Some((0, 'a')));
+        assert_eq!([0, 1, 2].map(|number| reorder.has_seen(number)), [true, true, false]);
         assert_eq!(reorder.insert(0, 'a'), Insertion::Duplicate);
     }
 

@@ -24,6 +24,7 @@ use crate::wire::message::DestroyReason;
 use detour::{Delivery, Detour};
 
 mod detour;
+mod offers;
 
 /// Identifier of a link: the carrier that transfers the link's bytes, such as TCP or QUIC, and the
 /// link's number at this carrier. The driver (I/O code) assigns both; the core only compares them.

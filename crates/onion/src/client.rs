@@ -308,7 +308,7 @@ impl Client {
     /// circuits are closed, beginning with the one whose cells have waited longest. If sets hold
     /// more bytes than the queues, the set with the most waiting bytes is closed instead.
     pub fn set_max_cells(&mut self, max_cells: usize) {
-        self.max_cells = max_cells;
+        self.memory.set_limit(max_cells);
         self.relieve();
     }
 
@@ -371,7 +371,7 @@ impl Client {
     /// Returns the number of bytes of streams that `circuit` has received, and the number that it
     /// has sent so far.
     pub fn carried(&self, circuit: CircuitKey) -> [u64; 2] {
-        let set = self.streams_of(circuit).and_then(|set| self.sets.get(set.0));
+        let set = self.streams_of(circuit).and_then(|set| self.sets.get(set));
         set.map_or([0; 2], |set| set.streams.carried)
     }
 

@@ -18,10 +18,10 @@ use crate::ending::{Carrier, Ending};
 use crate::event::{CircuitFault, Event, LinkFault, Neighbour, Violation};
 use crate::io::{LinkCore, LinkInput, LinkOutput, StreamOutput};
 use crate::padding::Rules;
-use crate::set::{QUEUE_LOW, Set};
+use crate::set::{CircuitSets, QUEUE_LOW};
 use crate::stream::StreamKey;
 use crate::table::{Dialling, SetId, Slab, StreamTable};
-use crate::wire::cell::{BODY, Body, CELL, Cell, Command};
+use crate::wire::cell::{BODY, Body, Cell, Command};
 use crate::wire::conflux::SetNonce;
 use crate::wire::extend::ANYBODY;
 use crate::wire::message::{self, Message, RelayCommand};
@@ -31,6 +31,7 @@ mod dedicated;
 mod detour;
 mod links;
 mod lossy;
+mod memory;
 mod padding;
 mod passing;
 mod several;
@@ -38,6 +39,7 @@ mod streams;
 
 pub(crate) use dedicated::NextLink;
 pub use lossy::LossyStats;
+use memory::{Memory, MemoryUse};
 
 /// A timer of a core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -190,7 +192,7 @@ pub struct Node<R: NodeRole> {
     pub(crate) crypto: RelayCrypto,
     pub(crate) channels: Channels,
     pub(crate) circuits: Slab<R::Circuit>,
-    pub(crate) sets: Slab<Set>,
+    pub(crate) sets: CircuitSets,
     pub(crate) streams: StreamTable,
     /// Relays being dialled, and the circuits that wait for them.
     pub(crate) dialling: Dialling,
@@ -200,18 +202,8 @@ pub struct Node<R: NodeRole> {
     /// the legs join.
     pub(crate) undealt: Vec<SetId>,
     pub(crate) outputs: VecDeque<R::Output>,
-    /// Maximum number of queued cells of all circuits together, including the cells in sets.
-    pub(crate) max_cells: usize,
-    /// Bytes buffered in all circuit sets: messages that wait for earlier messages or for an
-    /// acknowledgement, and forwarded cells that wait for a leg of a set.
-    pub(crate) reordered: usize,
-    /// Bytes that wait in streams over lossy cells, for a program or for the other end.
-    pub(crate) lossy_held: usize,
-    /// Largest number of bytes in any one ended set that waited for earlier messages.
-    pub(crate) most_reordered: usize,
-    /// True if the queues are so full that the streams of circuit sets must pause
-    /// ([`Node::is_scarce`]).
-    pub(crate) scarce: bool,
+    /// Memory use of the queues, and its limit.
+    pub(crate) memory: Memory,
     /// Number of protocol violations by neighbours.
     pub(crate) violations: u64,
     /// Rules for padding and closing links.
@@ -264,17 +256,13 @@ impl<R: NodeRole> Node<R> {
             crypto: RelayCrypto::default(),
             channels: Channels::new(policy),
             circuits: Slab::default(),
-            sets: Slab::default(),
+            sets: CircuitSets::default(),
             streams: StreamTable::default(),
             dialling: Dialling::default(),
             timers: BTreeSet::new(),
             undealt: Vec::new(),
             outputs: VecDeque::new(),
-            max_cells,
-            reordered: 0,
-            lossy_held: 0,
-            most_reordered: 0,
-            scarce: false,
+            memory: Memory::new(max_cells),
             violations: 0,
             rules: Rules::default(),
             padding: [0; 2],
@@ -346,51 +334,35 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// Frees memory while more than `max_cells` cells are queued. First drops copies of cells for
+    /// Frees memory while more cells are queued than allowed. First drops copies of cells for
     /// QUIC links; the only loss then is that circuits of these links cannot move. Then closes the
     /// circuit whose cells have waited longest (as C tor does). Bytes buffered in sets and in
     /// streams over lossy cells count as cells. If one of these two kinds exceeds the queued
     /// cells, the set with the most such bytes is closed instead. C tor counts such bytes and
     /// never frees them.
     pub(crate) fn relieve(&mut self) {
-        loop {
-            if self.waiting_cells() <= self.max_cells {
-                return;
-            }
+        while self.memory.is_exceeded(self.channels.used()) {
             if self.channels.renounce_most() {
                 continue;
             }
-            if self.lossy_held > self.reordered.max(self.channels.used() * CELL) {
-                let Some(set) = self.fullest_lossy_set() else { return };
-                self.put(Event::OutOfMemory);
-                self.end_lossy_set(set, Why::Memory);
-                continue;
+            match self.memory.largest(self.channels.used()) {
+                MemoryUse::LossyStreams => {
+                    let Some(set) = self.sets.fullest_lossy() else { return };
+                    self.put(Event::OutOfMemory);
+                    self.end_lossy_set(set, Why::Memory);
+                }
+                MemoryUse::Sets => {
+                    let Some(set) = self.sets.fullest() else { return };
+                    self.put(Event::OutOfMemory);
+                    self.end_set(set, Why::Memory);
+                }
+                MemoryUse::Cells => {
+                    let Some(owner) = self.channels.oldest() else { return };
+                    self.put(Event::OutOfMemory);
+                    R::give_up(self, owner.circuit, Why::Memory);
+                }
             }
-            if self.reordered / CELL > self.channels.used() {
-                let Some(set) = self.fullest_set() else { return };
-                self.put(Event::OutOfMemory);
-                self.end_set(set, Why::Memory);
-                continue;
-            }
-            let Some(owner) = self.channels.oldest() else { return };
-            self.put(Event::OutOfMemory);
-            R::give_up(self, owner.circuit, Why::Memory);
         }
-    }
-
-    /// Returns the number of cells that wait for links, plus the buffered bytes of circuit sets
-    /// and of streams over lossy cells, converted to cells.
-    pub(crate) fn waiting_cells(&self) -> usize {
-        self.channels.used() + (self.reordered + self.lossy_held).div_ceil(CELL)
-    }
-
-    /// Returns true if the queues are so full that the streams of circuit sets must pause. This
-    /// begins above half of `max_cells`, and ends when the queues are down to a quarter. C tor
-    /// checks its queues only when they exceed the limit.
-    pub(crate) fn is_scarce(&mut self) -> bool {
-        let most = self.max_cells / if self.scarce { 4 } else { 2 };
-        self.scarce = self.waiting_cells() > most;
-        self.scarce
     }
 
     /// Closes the circuit `index` because of a violation.
@@ -415,7 +387,7 @@ impl<R: NodeRole> Node<R> {
 
     /// Returns the lane (link and circuit ID) of one of the set's legs.
     fn lane_of_leg(&mut self, id: SetId) -> Option<Lane> {
-        let leg = self.several(id)?.circuits().next()?;
+        let leg = self.sets.several(id)?.circuits().next()?;
         self.circuits.get(leg)?.lane()
     }
 

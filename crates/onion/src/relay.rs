@@ -394,7 +394,7 @@ impl Relay {
     pub fn set_behaviour(&mut self, behaviour: Behaviour) {
         let Behaviour { exit, allow_private, max_cells } = behaviour;
         (self.role.config.exit, self.role.config.allow_private) = (exit, allow_private);
-        self.max_cells = max_cells;
+        self.memory.set_limit(max_cells);
         self.relieve();
     }
 
@@ -425,9 +425,9 @@ impl Relay {
         Stats {
             sets: sets().count(),
             legs: sets().sum(),
-            reordered: self.reordered,
-            most_reordered: self.most_reordered(),
-            lossy_kept: self.lossy_held,
+            reordered: self.memory.reordered(),
+            most_reordered: self.sets.most_reordered(),
+            lossy_kept: self.memory.lossy_held(),
             leg_rtts: linked.iter().filter_map(|leg| leg.rtt.map(micros)).collect(),
             leg_windows: linked.iter().map(|leg| leg.window).collect(),
             legs_inflight: linked.iter().map(|leg| leg.inflight).sum(),

@@ -16,10 +16,12 @@ use crate::handshake::extension::Agreed;
 use crate::stream::{Broken, Side};
 use crate::streams::{Next, Streams};
 use crate::wire::message::{Message, RelayCommand, read_end};
+pub(crate) use circuit_sets::CircuitSets;
 use lossy::LossyStreams;
 use lossy_legs::LossyLegs;
 pub(crate) use several::Several;
 
+mod circuit_sets;
 pub(crate) mod lossy;
 pub(crate) mod lossy_legs;
 pub(crate) mod numbers;

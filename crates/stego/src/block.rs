@@ -31,9 +31,16 @@ const KEPT: usize = 2;
 /// Maximum number of key changes between the newest key and a received block.
 const AHEAD: u64 = 4;
 
-/// Error: the other end did not seal the block, or the block is too long or a replay.
+/// Error: a block cannot be opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct BadSeal;
+pub(crate) enum BadBlock {
+    /// Its length exceeds [`MOST`].
+    TooLong,
+    /// The other end did not seal it, or its key is no longer kept.
+    Forged,
+    /// It was opened before, or is too old to tell.
+    Replayed,
+}
 
 /// Encryption state of the blocks that this end sends.
 pub(crate) struct Sealer {
@@ -147,12 +154,12 @@ impl Opener {
     /// length. Returns `None` if the block is not complete yet.
     ///
     /// # Errors
-    /// The other end did not seal the block, or the block is a replay.
+    /// The other end did not seal the block, or the block is too long or a replay.
     pub(crate) fn open(
         &mut self,
         bytes: &[u8],
         frames: &mut Vec<u8>,
-    ) -> Result<Option<usize>, BadSeal> {
+    ) -> Result<Option<usize>, BadBlock> {
         let Some((tag, rest)) = bytes.split_first_chunk::<TAG>() else { return Ok(None) };
         let Some((hidden, rest)) = rest.split_first_chunk::<HEADER>() else { return Ok(None) };
         let mask = mask(&self.mask, tag);
@@ -160,14 +167,14 @@ impl Opener {
         let [a, b, c, d, e] = shown;
         let length = usize::from(u16::from_be_bytes([d, e]));
         if length > MOST {
-            return Err(BadSeal);
+            return Err(BadBlock::TooLong);
         }
         let Some(body) = rest.get(..length) else { return Ok(None) };
         let number = whole(self.replay.next(), u64::from(u32::from_be_bytes([0, a, b, c])));
         frames.resize(length, 0);
-        self.decrypt(number, shown, (body, tag), frames).ok_or(BadSeal)?;
+        self.decrypt(number, shown, (body, tag), frames).ok_or(BadBlock::Forged)?;
         if !self.replay.accept(number) {
-            return Err(BadSeal);
+            return Err(BadBlock::Replayed);
         }
         Ok(Some(OVERHEAD + length))
     }
@@ -241,7 +248,7 @@ mod tests {
                 }
                 assert_eq!(opener.open(block, &mut frames), Ok(Some(40 + OVERHEAD)));
                 assert_eq!(frames, [place as u8; 40]);
-                assert_eq!(opener.open(block, &mut frames), Err(BadSeal), "it came before");
+                assert_eq!(opener.open(block, &mut frames), Err(BadBlock::Replayed));
             }
         }
     }
@@ -254,7 +261,8 @@ mod tests {
             let mut changed = block.clone();
             changed[place] ^= 0x20;
             let opened = opener.open(&changed, &mut Vec::new());
-            assert!(!matches!(opened, Ok(Some(_))), "byte {place}");
+            let causes = [Err(BadBlock::Forged), Err(BadBlock::TooLong), Ok(None)];
+            assert!(causes.contains(&opened), "byte {place}: {opened:?}");
         }
         assert!(opener.open(&block, &mut Vec::new()).is_ok());
     }
@@ -286,7 +294,7 @@ mod tests {
         sealer.leap_to(2 * ROUND);
         let mut block = block(&mut sealer, b"x");
         *block.last_mut().unwrap() ^= 1;
-        assert_eq!(opener.open(&block, &mut Vec::new()), Err(BadSeal));
+        assert_eq!(opener.open(&block, &mut Vec::new()), Err(BadBlock::Forged));
         assert_eq!((opener.ratchet.round, opener.keys.len()), (0, 1));
     }
 

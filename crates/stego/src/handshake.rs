@@ -86,6 +86,23 @@ impl ClientHandshake {
     }
 }
 
+/// The reason why a HELLO is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum HelloRefusal {
+    /// Its sender does not know the bridge's key.
+    Forged,
+    /// Its key share is a point of low order.
+    WeakShare,
+    /// Its version is unknown to this server.
+    Version,
+    /// Its time differs from the server's by more than [`DRIFT`].
+    Clock,
+    /// It was received before.
+    Replayed,
+    /// The replay cache is full.
+    CacheFull,
+}
+
 /// A HELLO that was accepted, and has to be answered.
 pub(crate) struct AcceptedHello {
     chain: Chain,
@@ -106,66 +123,80 @@ pub(crate) struct ReplayCache {
 }
 
 impl ReplayCache {
-    /// Processes a HELLO. Returns `None` in four cases: the sender does not know the key, the time
-    /// in the HELLO is wrong, the HELLO is a replay, or the cache is full. The server must not
-    /// answer then.
+    /// Processes a HELLO.
+    ///
+    /// # Errors
+    /// The server must not answer the HELLO.
     pub(crate) fn read(
         &mut self,
         key: &ServerKey,
         minute: u32,
         hello: &[u8; HELLO],
-    ) -> Option<AcceptedHello> {
-        let (share, sealed) = hello.split_first_chunk::<SHARE>()?;
+    ) -> Result<AcceptedHello, HelloRefusal> {
+        let (share, sealed) = hello.split_first_chunk::<SHARE>().expect("a HELLO is longer");
         let point = elligator::public_key(share);
         let mut chain = Chain::new(NAME, &key.public().0);
         chain.absorb(share);
-        chain.learn(&key.agree(&point)?);
-        let text: [u8; HELLO_TEXT] = open(&mut chain, b"hello", sealed)?;
-        let (said, padding) = (&text[2..6], [text[6], text[7]]);
-        let said = u32::from_be_bytes(said.try_into().ok()?);
-        let now = text[0] == VERSION && said.abs_diff(minute) <= DRIFT;
-        if !now || !self.is_new(share, said, minute) {
-            return None;
+        chain.learn(&key.agree(&point).ok_or(HelloRefusal::WeakShare)?);
+        let text: Option<[u8; HELLO_TEXT]> = open(&mut chain, b"hello", sealed);
+        let [version, capabilities, a, b, c, d, e, f] = text.ok_or(HelloRefusal::Forged)?;
+        let (stated, padding) = (u32::from_be_bytes([a, b, c, d]), u16::from_be_bytes([e, f]));
+        if version != VERSION {
+            return Err(HelloRefusal::Version);
         }
-        let padding = u16::from_be_bytes(padding);
-        Some(AcceptedHello { chain, share: point, aes: text[1] & AES != 0, padding })
+        if stated.abs_diff(minute) > DRIFT {
+            return Err(HelloRefusal::Clock);
+        }
+        self.remember(share, stated, minute)?;
+        Ok(AcceptedHello { chain, share: point, aes: capabilities & AES != 0, padding })
     }
 
     /// Adds a HELLO with the minute `stated` to the cache, until it is too old to be accepted
-    /// anyway. Returns true if the HELLO is new and the cache had room.
-    fn is_new(&mut self, share: &Representative, stated: u32, minute: u32) -> bool {
+    /// anyway.
+    ///
+    /// # Errors
+    /// The HELLO is a replay, or the cache is full.
+    fn remember(
+        &mut self,
+        share: &Representative,
+        stated: u32,
+        minute: u32,
+    ) -> Result<(), HelloRefusal> {
         while let Some(oldest) = self.seen.first_entry()
             && minute > oldest.key().saturating_add(DRIFT)
         {
             self.remembered -= oldest.remove().len();
         }
         if self.remembered >= REMEMBERED {
-            return false;
+            return Err(HelloRefusal::CacheFull);
         }
         let prefix = share.first_chunk().expect("a share is longer");
         let is_new = self.seen.entry(stated).or_default().insert(*prefix);
         self.remembered += usize::from(is_new);
-        is_new
+        is_new.then_some(()).ok_or(HelloRefusal::Replayed)
     }
 }
 
 impl AcceptedHello {
     /// Appends the ANSWER and `padding` random bytes, and returns the link's keys. `aes` is
     /// whether AES is fast on this machine.
+    ///
+    /// # Errors
+    /// The key share of the HELLO is a point of low order.
     pub(crate) fn answer(
         mut self,
         (aes, padding): (bool, u16),
         rng: &mut impl CryptoRng,
         out: &mut Vec<u8>,
-    ) -> Option<LinkSecrets> {
+    ) -> Result<LinkSecrets, HelloRefusal> {
         let (pair, aes) = (HiddenPair::generate(rng), aes && self.aes);
         self.chain.absorb(&pair.representative);
-        self.chain.learn(&pair.agree(&self.share)?);
+        self.chain.learn(&pair.agree(&self.share).ok_or(HelloRefusal::WeakShare)?);
         let [high, low] = padding.to_be_bytes();
         out.extend_from_slice(&pair.representative);
         seal(&mut self.chain, b"answer", &[VERSION, u8::from(aes) * AES, high, low], out);
         pad(padding, rng, out);
-        Some(secrets(&self.chain, aes))
+        Ok(secrets(&self.chain, aes))
     }
 }
 
@@ -264,21 +295,55 @@ mod tests {
         let mut changed = *first::<HELLO>(&hello);
         for place in 0..HELLO {
             changed[place] ^= 0x40;
-            assert!(replay_cache.read(&key(), MINUTE, &changed).is_none(), "byte {place}");
+            let read = replay_cache.read(&key(), MINUTE, &changed).err();
+            assert_eq!(read, Some(HelloRefusal::Forged), "byte {place}");
             changed[place] ^= 0x40;
         }
-        assert!(replay_cache.read(&ServerKey::of([6; 32]), MINUTE, &changed).is_none());
-        assert!(replay_cache.read(&key(), MINUTE, &changed).is_some());
-        assert!(replay_cache.read(&key(), MINUTE, &changed).is_none(), "a replay");
-        assert!(replay_cache.read(&key(), MINUTE + 2 * DRIFT, &changed).is_none(), "an old replay");
+        let mut read =
+            |key: [u8; 32], minute| replay_cache.read(&ServerKey::of(key), minute, &changed).err();
+        assert_eq!(read([6; 32], MINUTE), Some(HelloRefusal::Forged));
+        assert_eq!(read([5; 32], MINUTE), None);
+        assert_eq!(read([5; 32], MINUTE), Some(HelloRefusal::Replayed));
+        assert_eq!(read([5; 32], MINUTE + 2 * DRIFT), Some(HelloRefusal::Clock), "an old replay");
+    }
+
+    /// Returns the HELLO of a client that speaks another version of the handshake.
+    fn hello_of_version(version: u8) -> Vec<u8> {
+        let (server, pair) = (key().public().0, HiddenPair::generate(&mut dice(1)));
+        let mut chain = Chain::new(NAME, &server);
+        chain.absorb(&pair.representative);
+        chain.learn(&pair.agree(&server).unwrap());
+        let mut text = [version, 0, 0, 0, 0, 0, 0, 0];
+        text[2..6].copy_from_slice(&MINUTE.to_be_bytes());
+        let mut hello = pair.representative.to_vec();
+        seal(&mut chain, b"hello", &text, &mut hello);
+        hello
+    }
+
+    #[test]
+    fn an_unknown_version_a_weak_share_and_a_full_cache_are_refused_with_their_causes() {
+        let full = || ReplayCache { remembered: REMEMBERED, ..ReplayCache::default() };
+        let (known, other) = (hello_of_version(VERSION), hello_of_version(VERSION + 1));
+        for (mut replay_cache, hello, expected) in [
+            (ReplayCache::default(), &known[..], None),
+            (ReplayCache::default(), &other[..], Some(HelloRefusal::Version)),
+            // Zero represents the point of order two.
+            (ReplayCache::default(), &[0; HELLO][..], Some(HelloRefusal::WeakShare)),
+            (full(), &known[..], Some(HelloRefusal::CacheFull)),
+        ] {
+            assert_eq!(replay_cache.read(&key(), MINUTE, first(hello)).err(), expected);
+        }
     }
 
     #[test]
     fn clocks_may_differ_by_an_hour() {
-        for (minute, taken) in [(MINUTE - 60, true), (MINUTE + 60, true), (MINUTE + 61, false)] {
+        let late = Some(HelloRefusal::Clock);
+        for (minute, refusal) in
+            [(MINUTE - 61, late), (MINUTE - 60, None), (MINUTE + 60, None), (MINUTE + 61, late)]
+        {
             let (_, hello) = client_handshake(minute, true);
             let read = ReplayCache::default().read(&key(), MINUTE, first(&hello));
-            assert_eq!(read.is_some(), taken, "{minute}");
+            assert_eq!(read.err(), refusal, "{minute}");
         }
     }
 
@@ -299,12 +364,14 @@ mod tests {
     fn memory_of_handshakes_is_bounded_and_forgets_what_clocks_refuse() {
         let mut replay_cache = ReplayCache::default();
         let share = |n: u64| std::array::from_fn(|at| n.to_be_bytes()[at % 8]);
-        let mut is_new = |n, said, minute| replay_cache.is_new(&share(n), said, minute);
+        let mut remember = |n, said, minute| replay_cache.remember(&share(n), said, minute);
         let most = REMEMBERED as u64;
-        (0..most).for_each(|n| assert!(is_new(n, MINUTE, MINUTE)));
-        assert!(!is_new(most, MINUTE + 60, MINUTE + 60), "full");
-        assert!(is_new(most, MINUTE + 61, MINUTE + 61));
-        assert!(!is_new(most, MINUTE + 61, MINUTE + 121), "as long as its minute is taken");
+        (0..most).for_each(|n| assert_eq!(remember(n, MINUTE, MINUTE), Ok(())));
+        let full = Err(HelloRefusal::CacheFull);
+        assert_eq!(remember(most, MINUTE + 60, MINUTE + 60), full);
+        assert_eq!(remember(most, MINUTE + 61, MINUTE + 61), Ok(()));
+        // A replay is recognised as long as its minute is accepted.
+        assert_eq!(remember(most, MINUTE + 61, MINUTE + 121), Err(HelloRefusal::Replayed));
         assert_eq!((replay_cache.seen.len(), replay_cache.remembered), (1, 1));
     }
 
@@ -315,7 +382,8 @@ mod tests {
         for n in 0..500 * 7_200 {
             // The minute of a client whose clock is right.
             let minute = MINUTE + (n / 500 / 60) as u32;
-            assert!(replay_cache.is_new(&share(n), minute, minute), "link {n}");
+            let remembered = replay_cache.remember(&share(n), minute, minute);
+            assert_eq!(remembered, Ok(()), "link {n}");
         }
     }
 }

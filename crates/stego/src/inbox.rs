@@ -25,9 +25,14 @@ const QUICK: u32 = 4;
 /// Number of times that each block count is sent.
 const RECEIPT_COPIES: u8 = 2;
 
-/// Error: the other end has exceeded its limit of bytes or chunks.
+/// Error: the other end has exceeded its limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Overrun;
+pub(crate) enum Overrun {
+    /// The stream has more bytes than flow control permits.
+    Bytes,
+    /// A chunk is too far ahead of the next one in order.
+    Chunks,
+}
 
 /// Receiver of one direction's stream. It restores the order of the chunks.
 pub(crate) struct Inbox {
@@ -129,12 +134,14 @@ impl Inbox {
     ) -> Result<(), Overrun> {
         self.due.chunks += 1;
         let length = bytes.map_or(0, <[u8]>::len) as u64;
-        if number < self.merger.next_number() || self.merger.holds(number) {
+        if self.merger.has_seen(number) {
             return Ok(());
         }
-        if self.received + length > self.limit || number >= self.merger.next_number() + AHEAD as u64
-        {
-            return Err(Overrun);
+        if self.received + length > self.limit {
+            return Err(Overrun::Bytes);
+        }
+        if number >= self.merger.next_number() + AHEAD as u64 {
+            return Err(Overrun::Chunks);
         }
         self.received += length;
         let chunk = bytes.map_or(Chunk::End, |bytes| Chunk::Bytes(bytes.to_vec()));
@@ -329,9 +336,9 @@ mod tests {
     #[test]
     fn more_than_was_allowed_is_an_overrun() {
         let mut inbox = inbox();
-        assert_eq!(take(&mut inbox, AHEAD as u64, b"x"), Err(Overrun));
+        assert_eq!(take(&mut inbox, AHEAD as u64, b"x"), Err(Overrun::Chunks));
         assert_eq!(take(&mut inbox, 3, &vec![0; LEAST_WINDOW]), Ok(()));
-        assert_eq!(take(&mut inbox, 4, b"x"), Err(Overrun));
+        assert_eq!(take(&mut inbox, 4, b"x"), Err(Overrun::Bytes));
         assert_eq!(take(&mut inbox, 3, b"x"), Ok(()), "again");
         assert!(inbox.read().is_none());
     }
@@ -363,7 +370,7 @@ mod tests {
         }
         inbox.raise_limit(Time::ZERO, Duration::ZERO, &mut Budget::new(0));
         assert_eq!(inbox.limit, LEAST_WINDOW as u64);
-        assert_eq!(take(&mut inbox, 1024, &[0]), Err(Overrun));
+        assert_eq!(take(&mut inbox, 1024, &[0]), Err(Overrun::Bytes));
     }
 
     #[test]

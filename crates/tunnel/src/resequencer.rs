@@ -83,7 +83,7 @@ impl<T> Resequencer<T> {
         if let Some(newest) = self.newest.get_mut(path.index()) {
             *newest = (number + 1).max(*newest);
         }
-        if number < self.merger.next_number() || self.merger.holds(number) {
+        if self.merger.has_seen(number) {
             // The number was given up, but the datagram is still useful, so it leaves at once.
             content.into_iter().for_each(|content| self.ready.push_first(now, content));
             return;

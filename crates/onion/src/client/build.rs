@@ -12,7 +12,6 @@ use crate::leg::Leg;
 use crate::padding::Usage;
 use crate::set::Set;
 use crate::stream::Side;
-use crate::table::SetId;
 use crate::wire::cell::{BODY, Body, Command};
 use crate::wire::extend::{self, Extend};
 use crate::wire::message::RelayCommand;
@@ -120,7 +119,7 @@ impl Client {
             set.streams.number_from(circuit.last_id);
             let lossy = set.lossy.iter_mut();
             lossy.for_each(|lossy| lossy.expect_rtt(now.since(circuit.asked)));
-            let set = SetId(self.sets.insert(set));
+            let set = self.sets.insert(set);
             circuit.leg = Some((set, Leg::new(agreed, &self.role.params)));
         }
         if let Some(lane) = circuit.lane.filter(|_| is_complete && hops > 1) {
@@ -148,7 +147,7 @@ impl Client {
         (circuit.pending, circuit.asked) = (Some(pending), now);
         // A trunk's first EXTEND2 goes over a leg, to the relay where legs join.
         let trunk_of = circuit.trunk_of.filter(|_| circuit.layers.is_empty());
-        let by = trunk_of.map_or(Some(index), |set| self.several(set)?.circuits().next());
+        let by = trunk_of.map_or(Some(index), |set| self.sets.several(set)?.circuits().next());
         let Some(by) = by else { return };
         self.say(now, by, Command::RELAY_EARLY, RelayCommand::EXTEND2, &data);
     }

@@ -226,7 +226,7 @@ impl Client {
         if let Some((set, leg)) = circuit.leg {
             self.leave_set(set, index, leg.has_unacknowledged());
             let is_alone =
-                self.several(set).is_some_and(|several| several.circuits().next().is_none());
+                self.sets.several(set).is_some_and(|several| several.circuits().next().is_none());
             if is_alone && (cause == Cause::Wanted || !self.goes_on(set)) {
                 self.end_set(set, Why::Set);
             }

@@ -103,7 +103,7 @@ impl Client {
     ) -> Result<(), NoSet> {
         let design = self.role.design;
         let (index, own) = self.place(circuit).ok_or(NoSet::NotBuilt)?;
-        let set = self.set_mut(own).ok_or(NoSet::NotBuilt)?;
+        let set = self.sets.get_mut(own).ok_or(NoSet::NotBuilt)?;
         if set.several().is_some() || set.streams.were_used() {
             return Err(NoSet::Used);
         }
@@ -118,7 +118,7 @@ impl Client {
         };
         let format = self.circuits.get_mut(index).and_then(Ending::parts);
         let format = format.map(|(_, _, layers)| layers.format()).unwrap_or_default();
-        let several = self.several(id).ok_or(NoSet::Gone)?;
+        let several = self.sets.several(id).ok_or(NoSet::Gone)?;
         if !several.takes_format(format) {
             return Err(NoSet::OtherCells);
         }
@@ -133,7 +133,7 @@ impl Client {
             self.role.names.insert(circuit, id);
         }
         if id != own {
-            self.sets.remove(own.0);
+            self.sets.remove(own);
             let circuit = self.circuits.get_mut(index).and_then(|circuit| circuit.leg.as_mut());
             circuit.into_iter().for_each(|(set, _)| *set = id);
         }
@@ -154,7 +154,7 @@ impl Client {
             (Design::Resilient | Design::Merged, _) => {
                 let merged = self.role.design.is_merged();
                 let retransmitter =
-                    self.several(id).and_then(|several| several.end.retransmitter_mut());
+                    self.sets.several(id).and_then(|several| several.end.retransmitter_mut());
                 let resumes =
                     retransmitter.as_ref().is_some_and(|retransmitter| retransmitter.was_linked());
                 let serial = retransmitter
@@ -187,7 +187,7 @@ impl Client {
         let design = self.role.design;
         let end = design.client_end(nonce, Limits::default());
         let several = Several::new(end, design, self.role.dealing.clone(), seed);
-        if let Some(set) = self.set_mut(id) {
+        if let Some(set) = self.sets.get_mut(id) {
             set.streams.adopt(design);
             set.route = Route::Several(Box::new(several));
         }
@@ -205,7 +205,7 @@ impl Client {
         message: Message<'_>,
     ) -> Result<(), CircuitFault> {
         let id = self.set_of(index).ok_or(ConfluxFault::NotLinked)?;
-        let several = self.several(id).ok_or(ConfluxFault::NotLinked)?;
+        let several = self.sets.several(id).ok_or(ConfluxFault::NotLinked)?;
         match message.command {
             RelayCommand::CONFLUX_LINKED | RelayCommand::ANCESTOR_LINKED => {
                 let leg = several.leg(index).ok_or(ConfluxFault::NotLinked)?;

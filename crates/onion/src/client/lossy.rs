@@ -100,7 +100,7 @@ impl Client {
         with: Option<CircuitKey>,
     ) -> Result<(), NoSet> {
         let (index, own) = self.place(circuit).ok_or(NoSet::NotBuilt)?;
-        if !self.set_mut(own).is_some_and(|set| set.may_be_linked()) {
+        if !self.sets.get_mut(own).is_some_and(|set| set.may_be_linked()) {
             return Err(NoSet::Used);
         }
         let dealing = self.role.dealing.clone().unwrap_or_else(|| Dealing::of("round-robin"));
@@ -119,7 +119,7 @@ impl Client {
                 own
             }
         };
-        let legs = self.set_mut(id).and_then(|set| set.lossy_legs.as_ref());
+        let legs = self.sets.get_mut(id).and_then(|set| set.lossy_legs.as_ref());
         let nonce = *legs.ok_or(NoSet::Gone)?.nonce();
         let link = LossyLink { nonce, dealing: dealing.to_string() };
         let data = link.write().ok_or(NoSet::Schedule)?;
@@ -134,7 +134,7 @@ impl Client {
     /// The client has sent no such request, or it was answered before.
     pub(super) fn lossy_linked(&mut self, now: Time, index: u32) -> Result<(), CircuitFault> {
         let id = self.set_of(index).ok_or(CircuitFault::Message)?;
-        let legs = self.set_mut(id).and_then(|set| set.lossy_legs.as_mut());
+        let legs = self.sets.get_mut(id).and_then(|set| set.lossy_legs.as_mut());
         let rtt = legs.and_then(|legs| legs.answered(now, index)).ok_or(CircuitFault::Message)?;
         self.update_lossy_legs(id);
         if let Some(circuit) = self.circuits.get(index).map(|circuit| circuit.key) {

@@ -38,7 +38,7 @@ impl Client {
             last_id: self.rng.next_u32() as u16,
             cells: [0; 2],
         });
-        let passing = self.several(id).and_then(|several| several.passing.as_mut());
+        let passing = self.sets.several(id).and_then(|several| several.passing.as_mut());
         passing.ok_or(NoSet::Gone)?.trunk = Some(trunk);
         self.extend(now, trunk);
         Ok(())
@@ -49,7 +49,7 @@ impl Client {
     /// there, the trunk.
     pub(super) fn streams_of(&self, key: CircuitKey) -> Option<SetId> {
         let id = self.set_named(key)?;
-        match self.sets.get(id.0)?.is_merged() {
+        match self.sets.get(id)?.is_merged() {
             true => self.streams_set_over(id),
             false => Some(id),
         }
@@ -58,34 +58,34 @@ impl Client {
     /// Returns the circuit set of the leg `index`, if the set's legs join at a middle relay.
     pub(super) fn merged_set_of(&self, index: u32) -> Option<SetId> {
         let id = self.set_of(index)?;
-        self.sets.get(id.0)?.is_merged().then_some(id)
+        self.sets.get(id)?.is_merged().then_some(id)
     }
 
     /// Returns the trunk (the circuit that continues where the set's legs join) of the set that
     /// has the circuit `index` as a leg.
     pub(super) fn trunk_over(&self, index: u32) -> Option<u32> {
-        self.trunk_of(self.merged_set_of(index)?)
+        self.sets.trunk_of(self.merged_set_of(index)?)
     }
 
     /// Returns true if the circuit set `id` continues when it has lost all legs, because new legs
     /// can join it. A set does not continue if its trunk (the circuit after the joined legs) is
     /// incomplete.
     pub(super) fn goes_on(&self, id: SetId) -> bool {
-        let trunk = self.trunk_of(id).and_then(|trunk| self.circuits.get(trunk));
+        let trunk = self.sets.trunk_of(id).and_then(|trunk| self.circuits.get(trunk));
         trunk.is_none_or(|trunk| trunk.leg.is_some())
     }
 
     /// Returns true if the set `id` was begun with the circuit `key`, and its trunk (the circuit
     /// after the joined legs) is incomplete.
     pub(super) fn lacks_trunk(&self, id: SetId, key: CircuitKey) -> bool {
-        let trunk = self.trunk_of(id).and_then(|trunk| self.circuits.get(trunk));
+        let trunk = self.sets.trunk_of(id).and_then(|trunk| self.circuits.get(trunk));
         trunk.is_some_and(|trunk| trunk.key == key && trunk.leg.is_none())
     }
 
     /// Notes that the trunk (the circuit that continues where the set's legs join) is complete in
     /// the set that was begun with `circuit`.
     pub(super) fn merged(&mut self, circuit: CircuitKey) {
-        let several = self.set_named(circuit).and_then(|id| self.several(id));
+        let several = self.set_named(circuit).and_then(|id| self.sets.several(id));
         let rtt = several.map(|several| several.end.longest_rtt()).unwrap_or_default();
         self.put(Output::Linked { circuit, rtt });
     }
@@ -111,7 +111,7 @@ impl Client {
     /// Removes the trunk (the circuit that continues where the set's legs join) of a set that has
     /// ended, and ends the trunk's streams.
     pub(super) fn leave_trunk(&mut self, id: SetId) {
-        let passing = self.several(id).and_then(|several| several.passing.as_mut());
+        let passing = self.sets.several(id).and_then(|several| several.passing.as_mut());
         if let Some(trunk) = passing.and_then(|passing| passing.trunk.take()) {
             self.drop_circuit(trunk, Cause::SetEnded);
         }

@@ -106,7 +106,7 @@ impl Client {
         first: &[u8],
     ) -> Result<StreamKey, NoStream> {
         let set_id = self.streams_of(key).ok_or(NoStream::NotBuilt)?;
-        let set = self.sets.get_mut(set_id.0).ok_or(NoStream::NotBuilt)?;
+        let set = self.sets.get_mut(set_id).ok_or(NoStream::NotBuilt)?;
         if !may_carry(command) && set.several().is_some() {
             return Err(NoStream::Leg);
         }
@@ -145,7 +145,7 @@ impl Client {
         message: Message<'_>,
     ) -> Result<(), CircuitFault> {
         let set = self.set_of(index);
-        let set = set.and_then(|set| self.set_mut(set)).ok_or(CircuitFault::Message)?;
+        let set = set.and_then(|set| self.sets.get_mut(set)).ok_or(CircuitFault::Message)?;
         match message.command {
             RelayCommand::CONNECTED => {
                 // The answer to a stream that we have closed since was in transit.

@@ -42,8 +42,9 @@ impl Client {
     /// second is that of messages that wait for earlier messages on other legs. The third is the
     /// largest value of the second in any one circuit set so far.
     pub fn waiting(&self) -> [usize; 3] {
-        let waiting = self.channels.used() * CELL + self.reordered;
-        [waiting, self.reordered, self.most_reordered()]
+        let reordered = self.memory.reordered();
+        let waiting = self.channels.used() * CELL + reordered;
+        [waiting, reordered, self.sets.most_reordered()]
     }
 
     /// Counts a cell of a circuit that was received or sent.

@@ -39,39 +39,19 @@ impl<R: NodeRole> Node<R> {
         let begins = begins.filter(|_| beside.token != TlsLinkToken::default());
         let addresses = vec![SocketAddr::new(link.channel.peer(), beside.port)];
         let Some(identity) = link.channel.identity() else { return };
-        if self.has_quic(&identity.rsa) || self.is_opening(&identity.rsa) {
+        if self.channels.has_quic(&identity.rsa) || self.channels.is_opening_quic(&identity.rsa) {
             return;
         }
-        self.set_opening(id, true);
+        self.channels.set_opening_quic(id, true);
         let Identity { rsa, ed25519 } = identity;
         let target = Target { rsa, ed25519: Some(ed25519), addresses };
         self.put(LinkOutput::OpenBeside { link: id, target, begins });
     }
 
-    fn has_quic(&self, rsa: &[u8; 20]) -> bool {
-        let mut links = self.channels.reaching(rsa);
-        links.any(|(_, link)| link.channel.has_lanes())
-    }
-
-    /// Returns true if a QUIC link to the relay `rsa` is being opened. Only one is opened at a
-    /// time. If two were opened, each could be paired with the TLS link for which the other was
-    /// meant. That TLS link may belong to another thread of the relay, and then the circuits could
-    /// not move to it.
-    fn is_opening(&self, rsa: &[u8; 20]) -> bool {
-        let mut links = self.channels.reaching(rsa);
-        links.any(|(_, link)| link.beside.is_some_and(|beside| beside.is_opening))
-    }
-
-    fn set_opening(&mut self, id: LinkId, is_opening: bool) {
-        if let Some(beside) = self.channels.link(id).and_then(|link| link.beside.as_mut()) {
-            beside.is_opening = is_opening;
-        }
-    }
-
     /// Handles a failure to open a QUIC link alongside the link `id`, and schedules another
     /// attempt.
     pub(super) fn offer_failed(&mut self, now: Time, id: LinkId) {
-        self.set_opening(id, false);
+        self.channels.set_opening_quic(id, false);
         self.no_lossy_link(id);
         let Some(link) = self.channels.link(id) else { return };
         let Some(beside) = link.beside.as_mut().filter(|beside| beside.again.is_none()) else {
@@ -111,11 +91,8 @@ impl<R: NodeRole> Node<R> {
             self.found(now, &target, id);
         }
         self.lossy_found(now, id);
-        let Some(identity) = identity else { return };
-        for id in self.offering(&identity.rsa) {
-            if let Some(beside) = self.channels.link(id).and_then(|link| link.beside.as_mut()) {
-                (beside.failed, beside.is_opening) = (0, false);
-            }
+        if let Some(identity) = identity {
+            self.channels.quic_succeeded(&identity.rsa);
         }
     }
 
@@ -123,16 +100,10 @@ impl<R: NodeRole> Node<R> {
     /// is open, schedules an attempt to open one alongside each TLS link on which the relay
     /// offered QUIC.
     pub(super) fn quic_gone(&mut self, now: Time, rsa: &[u8; 20]) {
-        let offering = self.offering(rsa);
-        offering.iter().for_each(|id| self.set_opening(*id, false));
-        if !self.has_quic(rsa) {
+        let offering = self.channels.offering(rsa);
+        offering.iter().for_each(|id| self.channels.set_opening_quic(*id, false));
+        if !self.channels.has_quic(rsa) {
             offering.into_iter().for_each(|id| self.offer_failed(now, id));
         }
-    }
-
-    /// Returns the links to a relay on which the relay offered QUIC links.
-    fn offering(&self, rsa: &[u8; 20]) -> Vec<LinkId> {
-        let links = self.channels.reaching(rsa);
-        links.filter(|(_, link)| link.beside.is_some()).map(|(id, _)| id).collect()
     }
 }

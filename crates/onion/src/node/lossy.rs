@@ -117,7 +117,7 @@ impl<R: NodeRole> Node<R> {
     /// most `streams` streams may exist on the circuit.
     pub(crate) fn take_content(&mut self, now: Time, index: u32, body: &Body, streams: usize) {
         let Some(id) = self.set_of(index) else { return };
-        let Some(set) = self.sets.get_mut(id.0) else { return };
+        let Some(set) = self.sets.get_mut(id) else { return };
         let Some(lossy) = &mut set.lossy else { return };
         let has_room = lossy.len() + set.streams.len() < streams;
         let leg = set.lossy_legs.as_ref().and_then(|legs| legs.slot(index)).unwrap_or(0);
@@ -131,21 +131,15 @@ impl<R: NodeRole> Node<R> {
     /// outputs the events of these streams.
     pub(crate) fn pump_lossy(&mut self, now: Time, id: SetId) {
         self.send_segments(now, id);
-        let lossy = self.sets.get_mut(id.0).and_then(|set| set.lossy.as_mut());
-        if let Some([before, now]) = lossy.map(|lossy| lossy.recount()) {
-            self.lossy_held = self.lossy_held + now - before;
+        let lossy = self.sets.get_mut(id).and_then(|set| set.lossy.as_mut());
+        if let Some(counts) = lossy.map(|lossy| lossy.recount()) {
+            self.memory.recount_lossy(counts);
         }
-    }
-
-    /// Returns the circuit set whose streams over lossy cells have the most bytes in memory.
-    pub(super) fn fullest_lossy_set(&self) -> Option<SetId> {
-        let held = |(id, set): (u32, &Set)| Some((set.lossy.as_ref()?.held(), id));
-        self.sets.numbered().filter_map(held).max().map(|(_, id)| SetId(id))
     }
 
     /// Closes all circuits of the set `id`, and so all of its streams.
     pub(super) fn end_lossy_set(&mut self, id: SetId, why: Why) {
-        while let Some(&Set { route: Route::One(circuit), .. }) = self.sets.get(id.0) {
+        while let Some(&Set { route: Route::One(circuit), .. }) = self.sets.get(id) {
             R::give_up(self, circuit, why);
             if self.circuits.get(circuit).is_some() {
                 return;
@@ -155,7 +149,7 @@ impl<R: NodeRole> Node<R> {
 
     fn send_segments(&mut self, now: Time, id: SetId) {
         loop {
-            let Some(set) = self.sets.get_mut(id.0) else { return };
+            let Some(set) = self.sets.get_mut(id) else { return };
             let (Some(lossy), &Route::One(first)) = (&mut set.lossy, &set.route) else { return };
             let is_linked = set.lossy_legs.as_ref().is_none_or(|legs| legs.is_linked());
             // A segment that is due may time its stream out, which is an event.
@@ -185,7 +179,7 @@ impl<R: NodeRole> Node<R> {
                 _ => return R::give_up(self, circuit, Why::Exhausted),
             }
         }
-        let lossy = self.sets.get_mut(id.0).and_then(|set| set.lossy.as_mut());
+        let lossy = self.sets.get_mut(id).and_then(|set| set.lossy.as_mut());
         let alarm = lossy.and_then(|lossy| lossy.alarm());
         self.timers.extend(alarm.map(|time| (time, Timer::Segments(id))));
     }
@@ -202,7 +196,7 @@ impl<R: NodeRole> Node<R> {
     /// this circuit as the first leg. At the client, `asked` is the time of our request to the
     /// other end.
     pub(crate) fn found_lossy_set(&mut self, index: u32, legs: LossyLegs, asked: Option<Time>) {
-        let Some(set) = self.set_of(index).and_then(|id| self.set_mut(id)) else { return };
+        let Some(set) = self.set_of(index).and_then(|id| self.sets.get_mut(id)) else { return };
         let legs = set.lossy_legs.insert(Box::new(legs));
         legs.add(index, asked);
         if let Some(id) = self.set_of(index) {
@@ -212,7 +206,7 @@ impl<R: NodeRole> Node<R> {
 
     /// Informs the streams of the circuit set `id` of the set's present legs.
     pub(crate) fn update_lossy_legs(&mut self, id: SetId) {
-        if let Some(set) = self.set_mut(id)
+        if let Some(set) = self.sets.get_mut(id)
             && let (Some(lossy), Some(legs)) = (&mut set.lossy, &set.lossy_legs)
         {
             lossy.set_legs(legs);
@@ -223,10 +217,10 @@ impl<R: NodeRole> Node<R> {
     /// have lossy legs.
     pub(crate) fn join_lossy_set(&mut self, index: u32, id: SetId, asked: Option<Time>) -> bool {
         let Some(own) = self.set_of(index) else { return false };
-        let legs = self.set_mut(id).and_then(|set| set.lossy_legs.as_mut());
+        let legs = self.sets.get_mut(id).and_then(|set| set.lossy_legs.as_mut());
         let is_added = legs.is_some_and(|legs| legs.add(index, asked));
         if is_added {
-            self.sets.remove(own.0);
+            self.sets.remove(own);
             self.circuits.get_mut(index).into_iter().for_each(|circuit| circuit.move_to(id));
             self.update_lossy_legs(id);
         }
@@ -235,7 +229,7 @@ impl<R: NodeRole> Node<R> {
 
     /// Closes the legs of the circuit set `id` that the other end has not linked in time.
     pub(super) fn lossy_legs_due(&mut self, now: Time, id: SetId) {
-        let legs = self.set_mut(id).and_then(|set| set.lossy_legs.as_ref());
+        let legs = self.sets.get_mut(id).and_then(|set| set.lossy_legs.as_ref());
         let late = legs.map(|legs| legs.late(now)).unwrap_or_default();
         late.into_iter().for_each(|circuit| R::give_up(self, circuit, Why::Unlinked));
     }
@@ -243,7 +237,7 @@ impl<R: NodeRole> Node<R> {
     /// Removes the circuit `circuit` from the set `id`. Returns false if the set has no other
     /// lossy leg. Then the caller must remove the set.
     pub(super) fn leave_lossy_set(&mut self, id: SetId, circuit: u32) -> bool {
-        let Some(set) = self.set_mut(id) else { return false };
+        let Some(set) = self.sets.get_mut(id) else { return false };
         if set.leave_lossy(circuit) {
             self.update_lossy_legs(id);
             return true;
@@ -256,7 +250,7 @@ impl<R: NodeRole> Node<R> {
 
     /// Runs the timers of the streams of the circuit set `id` over lossy cells.
     pub(super) fn segments_due(&mut self, now: Time, id: SetId) {
-        if let Some(lossy) = self.sets.get_mut(id.0).and_then(|set| set.lossy.as_mut()) {
+        if let Some(lossy) = self.sets.get_mut(id).and_then(|set| set.lossy.as_mut()) {
             lossy.expired();
             self.pump_lossy(now, id);
         }

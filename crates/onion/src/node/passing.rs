@@ -13,8 +13,8 @@ use super::{Node, NodeRole, Timer, Why};
 use crate::conflux::{Acknowledged, Arrival, Closes, ConfluxFault};
 use crate::ending::{Carrier, Ending};
 use crate::event::CircuitFault;
+use crate::set::QUEUE_HIGH;
 use crate::set::passing::{Passing, as_cell, as_message};
-use crate::set::{QUEUE_HIGH, Route};
 use crate::table::SetId;
 use crate::wire::cell::{Body, Command};
 use crate::wire::message::{DestroyReason, RelayCommand};
@@ -23,7 +23,7 @@ impl<R: NodeRole> Node<R> {
     /// Queues a cell of the trunk (the circuit that continues where the set's legs join), to be
     /// sent on a leg of the set `id`.
     pub(crate) fn pass(&mut self, now: Time, id: SetId, command: Command, body: &Body) {
-        self.several(id).into_iter().for_each(|several| several.push_cell(command, body));
+        self.sets.several(id).into_iter().for_each(|several| several.push_cell(command, body));
         self.deal_cells(now, id);
         self.await_leg_actions(id);
     }
@@ -31,7 +31,7 @@ impl<R: NodeRole> Node<R> {
     /// Queues several cells of the trunk (the circuit that continues where the set's legs join),
     /// to be sent on legs of the set `id`.
     pub(super) fn pass_all(&mut self, now: Time, id: SetId, cells: &[Body]) {
-        if let Some(several) = self.several(id) {
+        if let Some(several) = self.sets.several(id) {
             cells.iter().for_each(|body| several.push_cell(Command::RELAY, body));
         }
         self.deal_cells(now, id);
@@ -42,7 +42,7 @@ impl<R: NodeRole> Node<R> {
     /// cells that were received together have been handled. Distribution after each cell would
     /// cost more than handling the cell.
     pub(crate) fn deal_later(&mut self, id: SetId) {
-        let passing = self.several(id).and_then(|several| several.passing.as_mut());
+        let passing = self.sets.several(id).and_then(|several| several.passing.as_mut());
         if passing.is_some_and(Passing::becomes_undealt) {
             self.undealt.push(id);
         }
@@ -51,7 +51,7 @@ impl<R: NodeRole> Node<R> {
     /// Distributes the queued cells of all circuit sets for which [`Node::deal_later`] was called.
     pub(super) fn deal_undealt(&mut self, now: Time) {
         while let Some(id) = self.undealt.pop() {
-            let passing = self.several(id).and_then(|several| several.passing.as_mut());
+            let passing = self.sets.several(id).and_then(|several| several.passing.as_mut());
             passing.into_iter().for_each(Passing::sees_dealing);
             self.deal_cells(now, id);
             self.recount(id);
@@ -70,7 +70,7 @@ impl<R: NodeRole> Node<R> {
         match carrier {
             Carrier::Link(lane) => Some(self.channels.waiting(lane)),
             Carrier::Legs(legs) => {
-                Some(self.several(legs)?.passing.as_ref().map_or(0, |passing| passing.len()))
+                Some(self.sets.several(legs)?.passing.as_ref().map_or(0, |passing| passing.len()))
             }
         }
     }
@@ -79,36 +79,27 @@ impl<R: NodeRole> Node<R> {
     /// continues where its legs join). Returns `None` if the set has no trunk, or if these streams
     /// do not end at this node.
     pub(crate) fn streams_set_over(&self, id: SetId) -> Option<SetId> {
-        self.set_of(self.trunk_of(id)?)
-    }
-
-    /// Returns the trunk of the set `id` (the circuit that continues where its legs join), if it
-    /// has one.
-    pub(crate) fn trunk_of(&self, id: SetId) -> Option<u32> {
-        match &self.sets.get(id.0)?.route {
-            Route::One(_) => None,
-            Route::Several(several) => several.passing.as_ref()?.trunk,
-        }
+        self.set_of(self.sets.trunk_of(id)?)
     }
 
     /// Returns the number of streams with data that the legs of the circuit set `id` carry.
     pub(super) fn streams_over(&self, id: SetId) -> usize {
         let of = self.streams_set_over(id).unwrap_or(id);
-        self.sets.get(of.0).map_or(0, |set| set.streams.len())
+        self.sets.get(of).map_or(0, |set| set.streams.len())
     }
 
     /// Returns the number of bytes of streams received over the legs of the circuit set `id`, and
     /// the number sent.
     pub(super) fn carried_over(&self, id: SetId) -> [u64; 2] {
         let of = self.streams_set_over(id).unwrap_or(id);
-        self.sets.get(of.0).map_or([0; 2], |set| set.streams.carried)
+        self.sets.get(of).map_or([0; 2], |set| set.streams.carried)
     }
 
     /// Notes that the trunk of the set `id` (the circuit that continues where its legs join) is
     /// closed. This will be reported to the other end on every leg. Destroying the legs would not
     /// suffice, because DESTROY reports only the closing of one leg.
     pub(crate) fn cut_trunk(&mut self, id: SetId, reason: DestroyReason) {
-        let passing = self.several(id).and_then(|several| several.passing.as_mut());
+        let passing = self.sets.several(id).and_then(|several| several.passing.as_mut());
         passing.into_iter().for_each(|passing| passing.cut(reason));
         self.recount(id);
         self.timers.insert((Time::ZERO, Timer::LegActions(id)));
@@ -117,7 +108,7 @@ impl<R: NodeRole> Node<R> {
     /// Reports the closing of the trunk (the circuit that continues where the set's legs join) to
     /// the other end on every leg, once.
     pub(super) fn report_cut(&mut self, now: Time, id: SetId) {
-        let Some(several) = self.several(id) else { return };
+        let Some(several) = self.sets.several(id) else { return };
         let circuits: Vec<u32> = several.circuits().collect();
         let reason = several.passing.as_mut().and_then(|passing| passing.take_cut_reason());
         if let Some(reason) = reason {
@@ -129,13 +120,13 @@ impl<R: NodeRole> Node<R> {
     /// Sends queued cells of the trunk (the circuit that continues where the set's legs join) on
     /// the legs that the scheduler of the set `id` chooses.
     pub(super) fn deal_cells(&mut self, now: Time, id: SetId) {
-        let Some(several) = self.sets.get_mut(id.0).and_then(|set| set.several()) else { return };
+        let Some(several) = self.sets.get_mut(id).and_then(|set| set.several()) else { return };
         if !several.has_cells() {
             return;
         }
         several.look(now, &self.circuits, &mut self.channels);
         while let Some((leg, cells)) =
-            self.several(id).and_then(|several| several.choose_cells(now))
+            self.sets.several(id).and_then(|several| several.choose_cells(now))
         {
             if self.send_cells(now, id, leg, cells).is_err() {
                 return self.end_set(id, Why::Set);
@@ -151,7 +142,7 @@ impl<R: NodeRole> Node<R> {
         leg: PathId,
         cells: u64,
     ) -> Result<(), ConfluxFault> {
-        let several = self.sets.get_mut(id.0).and_then(|set| set.several());
+        let several = self.sets.get_mut(id).and_then(|set| set.several());
         let several = several.ok_or(ConfluxFault::Gone)?;
         let index = several.circuit(leg).ok_or(ConfluxFault::NotLinked)?;
         let mut port = Port::of(&mut self.circuits, &mut self.channels, &mut *self.rng, index)?;
@@ -170,7 +161,7 @@ impl<R: NodeRole> Node<R> {
     /// Handles an acknowledgement of cells that were sent on the leg `index` (a parallel circuit).
     /// The cells belong to the trunk, the circuit that continues where the set's legs join.
     pub(super) fn cells_acknowledged(&mut self, id: SetId, index: u32, told: Acknowledged) {
-        let Some(set) = self.sets.get_mut(id.0).filter(|set| set.is_merged()) else { return };
+        let Some(set) = self.sets.get_mut(id).filter(|set| set.is_merged()) else { return };
         let wanting = set.several().is_some_and(|several| several.held() > 0);
         let parts = self.circuits.get_mut(index).and_then(R::Circuit::parts);
         let Some((Carrier::Link(lane), Some(leg), _)) = parts else { return };
@@ -194,7 +185,7 @@ impl<R: NodeRole> Node<R> {
         (command, body): (Command, &mut Body),
     ) -> Result<(), CircuitFault> {
         let taken = self.take_cell_in_turn(now, id, index, (command, body));
-        let leg = self.several(id).and_then(|several| several.leg_that_owes(index));
+        let leg = self.sets.several(id).and_then(|several| several.leg_that_owes(index));
         leg.into_iter().for_each(|leg| self.send_received(now, id, leg, false));
         self.deal_later(id);
         taken
@@ -207,7 +198,7 @@ impl<R: NodeRole> Node<R> {
         index: u32,
         (command, body): (Command, &mut Body),
     ) -> Result<(), CircuitFault> {
-        let several = self.several(id).ok_or(CircuitFault::Unrecognised)?;
+        let several = self.sets.several(id).ok_or(CircuitFault::Unrecognised)?;
         let leg = several.leg(index).ok_or(ConfluxFault::NotLinked)?;
         match &several.passing {
             // Cells that the client sent before the report of the closing are no violation.
@@ -231,7 +222,7 @@ impl<R: NodeRole> Node<R> {
             Ok(Arrival::Later | Arrival::Known) => Ok(()),
             Err(fault) => {
                 if fault.closes() == Closes::Set {
-                    self.several(id).into_iter().for_each(|several| several.end.die());
+                    self.sets.several(id).into_iter().for_each(|several| several.end.die());
                 }
                 Err(fault.into())
             }
@@ -241,7 +232,7 @@ impl<R: NodeRole> Node<R> {
     /// Handles stored cells of the trunk (the circuit that continues where the set's legs join)
     /// while the next one in order is present and the set `id` exists. Any cell may end the set.
     fn take_cells_that_waited(&mut self, now: Time, id: SetId) -> Result<(), CircuitFault> {
-        while let Some(held) = self.several(id).and_then(|several| several.end.pop()) {
+        while let Some(held) = self.sets.several(id).and_then(|several| several.end.pop()) {
             if let Some((command, mut body)) = as_cell(held.command, &held.data) {
                 self.take_cell_of_trunk(now, id, command, &mut body)?;
             }
@@ -256,7 +247,7 @@ impl<R: NodeRole> Node<R> {
         command: Command,
         body: &mut Body,
     ) -> Result<(), CircuitFault> {
-        let Some(several) = self.several(id) else { return Ok(()) };
+        let Some(several) = self.sets.several(id) else { return Ok(()) };
         // Only cells in turn count towards the window: a peer that sends only cells that must wait
         // does not enlarge the queue's budget.
         several.count_received(now);

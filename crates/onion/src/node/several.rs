@@ -80,7 +80,7 @@ impl<R: NodeRole> Node<R> {
     /// Sends pending cells of the streams of the circuit set `id` on the legs that the set's
     /// scheduler chooses.
     pub(super) fn deal(&mut self, now: Time, id: SetId) {
-        let Some(set) = self.sets.get_mut(id.0) else { return };
+        let Some(set) = self.sets.get_mut(id) else { return };
         if set.is_merged() {
             return self.deal_cells(now, id);
         }
@@ -99,7 +99,7 @@ impl<R: NodeRole> Node<R> {
         }
         several.look(now, &self.circuits, &mut self.channels);
         while let Some((leg, next, cells)) =
-            self.set_mut(id).and_then(|set| set.choose(now, waiting))
+            self.sets.get_mut(id).and_then(|set| set.choose(now, waiting))
         {
             let sent = match next {
                 Next::Again => self.send_again(now, id, leg, cells).map(|()| 0),
@@ -122,7 +122,7 @@ impl<R: NodeRole> Node<R> {
         leg: PathId,
         (next, cells): (Next, u64),
     ) -> Result<u64, ConfluxFault> {
-        let Some(Set { streams, route: Route::Several(several), .. }) = self.sets.get_mut(id.0)
+        let Some(Set { streams, route: Route::Several(several), .. }) = self.sets.get_mut(id)
         else {
             return Err(ConfluxFault::Gone);
         };
@@ -160,7 +160,7 @@ impl<R: NodeRole> Node<R> {
         leg: PathId,
         cells: u64,
     ) -> Result<(), ConfluxFault> {
-        let several = self.sets.get_mut(id.0).and_then(Set::several).ok_or(ConfluxFault::Gone)?;
+        let several = self.sets.get_mut(id).and_then(Set::several).ok_or(ConfluxFault::Gone)?;
         let index = several.circuit(leg).ok_or(ConfluxFault::NotLinked)?;
         let mut port = Port::of(&mut self.circuits, &mut self.channels, &mut *self.rng, index)?;
         let is_data = several.next_again();
@@ -190,7 +190,7 @@ impl<R: NodeRole> Node<R> {
 
     /// Updates the scheduler's view of `leg` after cells were sent on it.
     pub(super) fn look_again(&mut self, now: Time, id: SetId, leg: PathId, index: u32) {
-        let several = self.sets.get_mut(id.0).and_then(Set::several);
+        let several = self.sets.get_mut(id).and_then(Set::several);
         if let (Some(several), Some(circuit)) = (several, self.circuits.get(index)) {
             several.look_at(now, leg, circuit, &mut self.channels);
         }
@@ -209,7 +209,7 @@ impl<R: NodeRole> Node<R> {
         message: Message<'_>,
     ) -> Result<(), CircuitFault> {
         let taken = self.take_in_turn(now, id, index, message);
-        let leg = self.several(id).and_then(|several| several.leg_that_owes(index));
+        let leg = self.sets.several(id).and_then(|several| several.leg_that_owes(index));
         leg.into_iter().for_each(|leg| self.send_received(now, id, leg, false));
         self.recount(id);
         self.rest_or_go_on(now, id);
@@ -223,7 +223,7 @@ impl<R: NodeRole> Node<R> {
         index: u32,
         message: Message<'_>,
     ) -> Result<(), CircuitFault> {
-        let set = self.sets.get_mut(id.0).ok_or(CircuitFault::Message)?;
+        let set = self.sets.get_mut(id).ok_or(CircuitFault::Message)?;
         let Route::Several(several) = &mut set.route else { return Err(CircuitFault::Message) };
         let leg = several.leg(index).ok_or(CircuitFault::Message)?;
         if message.command == RelayCommand::DATA {
@@ -264,60 +264,41 @@ impl<R: NodeRole> Node<R> {
     /// Updates the number of bytes buffered in the circuit set `id` ([`Several::held`]), and the
     /// sum over all sets.
     pub(super) fn recount(&mut self, id: SetId) {
-        let Some([before, now]) = self.several(id).map(Several::recount) else { return };
-        self.reordered = self.reordered + now - before;
-    }
-
-    /// Returns the circuit set with the most buffered bytes ([`Several::held`]).
-    pub(super) fn fullest_set(&self) -> Option<SetId> {
-        let waiting = self.all_several().map(|(id, several)| (several.held(), id));
-        waiting.max().map(|(_, id)| SetId(id))
+        if let Some(counts) = self.sets.several(id).map(Several::recount) {
+            self.memory.recount_set(counts);
+        }
     }
 
     /// Returns statistics of at most `most` sets that may have several legs (parallel circuits).
     /// Sets with the most waiting bytes come first.
     pub fn fullest_sets(&self, most: usize) -> Vec<SetNumbers> {
-        let waiting = self.all_several().map(|(id, several)| (Reverse(several.end.bytes()), id));
+        let waiting =
+            self.sets.all_several().map(|(id, several)| (Reverse(several.end.bytes()), id));
         let mut waiting: Vec<_> = waiting.collect();
         waiting.sort_unstable();
         waiting.iter().take(most).filter_map(|(_, id)| self.set_numbers(*id)).collect()
     }
 
-    fn set_numbers(&self, id: u32) -> Option<SetNumbers> {
+    fn set_numbers(&self, id: SetId) -> Option<SetNumbers> {
         let Route::Several(several) = &self.sets.get(id)?.route else { return None };
-        let streams = self.streams_over(SetId(id));
-        let carried = self.carried_over(SetId(id));
+        let (streams, carried) = (self.streams_over(id), self.carried_over(id));
         Some(SetNumbers { streams, carried, ..several.numbers(&self.circuits, &self.channels) })
     }
 
     /// Iterates over statistics of all legs in all circuit sets.
     pub(crate) fn legs_of_sets(&self) -> impl Iterator<Item = LegNumbers> {
-        self.all_several().flat_map(|(_, several)| several.legs(&self.circuits, &self.channels))
-    }
-
-    /// Returns the largest number of bytes that ever waited in one circuit set for earlier
-    /// messages on other legs.
-    pub(crate) fn most_reordered(&self) -> usize {
-        let living = self.all_several().map(|(_, several)| several.end.waiting().most());
-        living.max().unwrap_or_default().max(self.most_reordered)
-    }
-
-    /// Iterates over all sets that may have several legs. Each item is the circuit set's number
-    /// and its state for several legs.
-    fn all_several(&self) -> impl Iterator<Item = (u32, &Several)> {
-        self.sets.numbered().filter_map(|(id, set)| match &set.route {
-            Route::One(_) => None,
-            Route::Several(several) => Some((id, &**several)),
-        })
+        self.sets
+            .all_several()
+            .flat_map(|(_, several)| several.legs(&self.circuits, &self.channels))
     }
 
     /// Handles stored messages while the next one in order is present and the circuit set `id`
     /// exists. Any message may end the set.
     fn take_waiting(&mut self, now: Time, id: SetId, index: u32) {
-        while let Some(held) = self.several(id).and_then(|several| several.end.pop()) {
-            let circuit = self.several(id).and_then(|several| several.circuit(held.leg));
+        while let Some(held) = self.sets.several(id).and_then(|several| several.end.pop()) {
+            let circuit = self.sets.several(id).and_then(|several| several.circuit(held.leg));
             let leg = circuit.is_some().then_some(held.leg);
-            self.set_mut(id).into_iter().for_each(|set| set.streams.set_arrival_leg(leg));
+            self.sets.get_mut(id).into_iter().for_each(|set| set.streams.set_arrival_leg(leg));
             let circuit = circuit.unwrap_or(index);
             let (command, stream) = (held.command, held.stream);
             let message = Message { command, stream, data: &held.data };
@@ -330,8 +311,8 @@ impl<R: NodeRole> Node<R> {
     /// Pauses the streams of the circuit set `id` while too many bytes wait for missing messages,
     /// in this set or in all sets together. Otherwise resumes them if they were paused.
     fn rest_or_go_on(&mut self, now: Time, id: SetId) {
-        let scarce = self.is_scarce();
-        let Some(Set { streams, route: Route::Several(several), .. }) = self.sets.get_mut(id.0)
+        let scarce = self.memory.is_scarce(self.channels.used());
+        let Some(Set { streams, route: Route::Several(several), .. }) = self.sets.get_mut(id)
         else {
             return;
         };
@@ -343,17 +324,11 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// Returns the state of the circuit set `id` for several legs; `None` if the set can have only
-    /// one leg.
-    pub(crate) fn several(&mut self, id: SetId) -> Option<&mut Several> {
-        self.set_mut(id).and_then(Set::several)
-    }
-
     /// Removes a closed circuit from its set. `unacknowledged` is true if data was in flight on
     /// the circuit. The set ends if data is lost with the leg, or if it was the only leg of a set
     /// that is not resilient.
     pub(crate) fn leave_set(&mut self, id: SetId, circuit: u32, unacknowledged: bool) {
-        let Some(Set { streams, route: Route::Several(several), .. }) = self.sets.get_mut(id.0)
+        let Some(Set { streams, route: Route::Several(several), .. }) = self.sets.get_mut(id)
         else {
             if !self.leave_lossy_set(id, circuit) {
                 self.dissolve(id);
@@ -376,12 +351,10 @@ impl<R: NodeRole> Node<R> {
     /// Ends a set of several legs and its streams. Returns the circuits of the set, which the
     /// caller must close.
     pub(crate) fn forget_set(&mut self, id: SetId) -> Vec<u32> {
-        self.several(id).into_iter().for_each(Several::die);
+        self.sets.several(id).into_iter().for_each(Several::die);
         self.recount(id);
-        let Some(several) = self.several(id) else { return Vec::new() };
-        let most = several.end.waiting().most();
+        let Some(several) = self.sets.several(id) else { return Vec::new() };
         let (nonce, circuits) = (*several.end.nonce(), several.circuits().collect::<Vec<_>>());
-        self.most_reordered = self.most_reordered.max(most);
         R::set_ended(self, id, &nonce);
         self.dissolve(id);
         circuits
@@ -390,7 +363,7 @@ impl<R: NodeRole> Node<R> {
     /// Closes the legs of the circuit set `id` on which the other end has not answered LINK or
     /// LINKED in time.
     pub(super) fn look_for_late_legs(&mut self, now: Time, id: SetId) {
-        let Some(several) = self.several(id) else { return };
+        let Some(several) = self.sets.several(id) else { return };
         let late: Vec<PathId> = several.end.late(now).collect();
         let circuits: Vec<u32> = late.iter().filter_map(|leg| several.circuit(*leg)).collect();
         circuits.into_iter().for_each(|circuit| R::give_up(self, circuit, Why::Unlinked));
@@ -400,7 +373,7 @@ impl<R: NodeRole> Node<R> {
     /// Sets the timer that limits the time for answers to LINK and LINKED on legs of the circuit
     /// set `id`.
     pub(crate) fn await_links(&mut self, id: SetId) {
-        let due = self.several(id).and_then(|several| several.end.next_timeout());
+        let due = self.sets.several(id).and_then(|several| several.end.next_timeout());
         self.timers.extend(due.map(|time| (time, Timer::Linking(id))));
     }
 
@@ -409,7 +382,7 @@ impl<R: NodeRole> Node<R> {
     pub(super) fn tend(&mut self, now: Time, id: SetId) {
         self.report_cut(now, id);
         let streams = self.streams_over(id) > 0;
-        let Some(several) = self.several(id) else { return };
+        let Some(several) = self.sets.several(id) else { return };
         several.tends();
         let Some(retransmitter) = several.end.retransmitter_mut() else { return };
         for action in retransmitter.actions(now, streams) {
@@ -419,7 +392,7 @@ impl<R: NodeRole> Node<R> {
                     self.send_control_by(now, id, Some(leg), RelayCommand::RESILIENT_PROBE, &[]);
                 }
                 LegAction::Gone(serial) => {
-                    let leg = self.several(id).and_then(|several| several.preferred());
+                    let leg = self.sets.several(id).and_then(|several| several.preferred());
                     self.send_control_by(
                         now,
                         id,
@@ -429,7 +402,7 @@ impl<R: NodeRole> Node<R> {
                     );
                 }
                 LegAction::Silent(leg) => {
-                    let circuit = self.several(id).and_then(|several| several.circuit(leg));
+                    let circuit = self.sets.several(id).and_then(|several| several.circuit(leg));
                     circuit.into_iter().for_each(|circuit| R::fell_silent(self, circuit));
                 }
                 LegAction::GiveUp(leg) => self.give_up_leg(id, leg),
@@ -440,14 +413,15 @@ impl<R: NodeRole> Node<R> {
     }
 
     fn give_up_leg(&mut self, id: SetId, leg: PathId) {
-        let circuit = self.several(id).and_then(|several| several.circuit(leg));
+        let circuit = self.sets.several(id).and_then(|several| several.circuit(leg));
         circuit.into_iter().for_each(|circuit| R::give_up(self, circuit, Why::Silent));
     }
 
     /// Sends RECEIVED, which acknowledges the messages that arrived on `leg`. `asked` is true if
     /// this answers a PROBE message.
     pub(super) fn send_received(&mut self, now: Time, id: SetId, leg: PathId, asked: bool) {
-        let retransmitter = self.several(id).and_then(|several| several.end.retransmitter_mut());
+        let retransmitter =
+            self.sets.several(id).and_then(|several| several.end.retransmitter_mut());
         let Some(received) =
             retransmitter.and_then(|retransmitter| retransmitter.take_received(leg, asked))
         else {
@@ -470,14 +444,14 @@ impl<R: NodeRole> Node<R> {
         command: RelayCommand,
         data: &[u8],
     ) {
-        let circuit = self.several(id).and_then(|several| several.circuit(leg?));
+        let circuit = self.sets.several(id).and_then(|several| several.circuit(leg?));
         circuit.into_iter().for_each(|at| self.say(now, at, Command::RELAY, command, data));
     }
 
     /// Sets the timer for the next actions on the legs of the circuit set `id`.
     pub(crate) fn await_leg_actions(&mut self, id: SetId) {
         let streams = self.streams_over(id) > 0;
-        let Some(several) = self.several(id) else { return };
+        let Some(several) = self.sets.several(id) else { return };
         let due = several.tends_sooner(streams);
         self.timers.extend(due.map(|time| (time, Timer::LegActions(id))));
     }
@@ -494,7 +468,7 @@ impl<R: NodeRole> Node<R> {
         index: u32,
         message: Message<'_>,
     ) -> Result<(), CircuitFault> {
-        let several = self.several(id).ok_or(ConfluxFault::NotLinked)?;
+        let several = self.sets.several(id).ok_or(ConfluxFault::NotLinked)?;
         let leg = several.leg(index).ok_or(ConfluxFault::NotLinked)?;
         let is_exit = several.end.is_exit();
         let retransmitter = several.end.retransmitter_mut().ok_or(ConfluxFault::Design)?;

@@ -10,8 +10,7 @@ use crate::crypto::Tag;
 use crate::ending::{Carrier, Ending};
 use crate::event::CircuitFault;
 use crate::io::StreamOutput;
-use crate::set::lossy::LossyStreams;
-use crate::set::{QUEUE_HIGH, Route, Set, Several};
+use crate::set::{QUEUE_HIGH, Route, Several};
 use crate::stream::StreamKey;
 use crate::streams::{Filled, ONLY, OutLeg, StreamEvent};
 use crate::table::SetId;
@@ -22,13 +21,16 @@ impl<R: NodeRole> Node<R> {
     /// Accepts bytes from a stream's program. Returns the number of bytes accepted.
     pub(crate) fn write_stream(&mut self, now: Time, stream: StreamKey, bytes: &[u8]) -> usize {
         let Some((set, id)) = self.streams.live(stream) else { return bytes.len() };
-        if let Some(lossy) = self.lossy_of(set, id, stream) {
+        if let Some(lossy) = self.sets.lossy_of(set, id, stream) {
             let taken = lossy.write(id, bytes);
-            self.set_mut(set).into_iter().for_each(|set| set.streams.carried[1] += taken as u64);
+            self.sets
+                .get_mut(set)
+                .into_iter()
+                .for_each(|set| set.streams.carried[1] += taken as u64);
             self.pump_lossy(now, set);
             return taken;
         }
-        let set_mut = self.set_mut(set);
+        let set_mut = self.sets.get_mut(set);
         let taken = set_mut.and_then(|set| set.streams.with(id, |stream| stream.write(bytes)));
         let taken = taken.unwrap_or(bytes.len());
         self.pump(now, set);
@@ -38,7 +40,7 @@ impl<R: NodeRole> Node<R> {
     /// Returns the bytes that wait for a stream's program, in two consecutive parts.
     pub(crate) fn read_stream(&self, stream: StreamKey) -> (&[u8], &[u8]) {
         if let Some((set, id)) = self.streams.live(stream) {
-            let set = self.sets.get(set.0);
+            let set = self.sets.get(set);
             let lossy =
                 set.and_then(|set| set.lossy.as_ref()).filter(|lossy| lossy.has(id, stream));
             if let Some(lossy) = lossy {
@@ -59,12 +61,15 @@ impl<R: NodeRole> Node<R> {
             }
             return;
         };
-        if let Some(lossy) = self.lossy_of(key, id, stream) {
+        if let Some(lossy) = self.sets.lossy_of(key, id, stream) {
             lossy.consume(id, bytes);
-            self.set_mut(key).into_iter().for_each(|set| set.streams.carried[0] += bytes as u64);
+            self.sets
+                .get_mut(key)
+                .into_iter()
+                .for_each(|set| set.streams.carried[0] += bytes as u64);
             return self.pump_lossy(now, key);
         }
-        if let Some(set) = self.set_mut(key) {
+        if let Some(set) = self.sets.get_mut(key) {
             set.streams.consumed(now, id, bytes);
             self.pump(now, key);
         }
@@ -74,29 +79,18 @@ impl<R: NodeRole> Node<R> {
     /// first.
     pub(crate) fn end(&mut self, now: Time, key: StreamKey, reason: EndReason) {
         let Some((set, id)) = self.streams.live(key) else { return self.streams.remove(key) };
-        if let Some(lossy) = self.lossy_of(set, id, key) {
+        if let Some(lossy) = self.sets.lossy_of(set, id, key) {
             let failed = lossy.end(id, reason);
             self.streams.remove(key);
-            if let (Some(reason), Some(set)) = (failed, self.set_mut(set)) {
+            if let (Some(reason), Some(set)) = (failed, self.sets.get_mut(set)) {
                 set.streams.say(RelayCommand::END, id, vec![reason.0]);
             }
             return self.pump(now, set);
         }
-        if let Some(set) = self.set_mut(set) {
+        if let Some(set) = self.sets.get_mut(set) {
             set.streams.with(id, |stream| stream.end(reason));
         }
         self.pump(now, set);
-    }
-
-    /// Returns the lossy streams of `set`, if the stream `key` with the ID `id` is one of them.
-    pub(crate) fn lossy_of(
-        &mut self,
-        set: SetId,
-        id: u16,
-        key: StreamKey,
-    ) -> Option<&mut LossyStreams> {
-        let lossy = self.sets.get_mut(set.0)?.lossy.as_deref_mut();
-        lossy.filter(|lossy| lossy.has(id, key))
     }
 
     /// Returns the set that has `circuit` as a leg.
@@ -104,17 +98,12 @@ impl<R: NodeRole> Node<R> {
         self.circuits.get(circuit).and_then(R::Circuit::set)
     }
 
-    /// Returns the circuit set with the number `set`.
-    pub(crate) fn set_mut(&mut self, set: SetId) -> Option<&mut Set> {
-        self.sets.get_mut(set.0)
-    }
-
     /// Sends pending cells of the set of `circuit`, because the circuit's queue has room again.
     /// Does nothing if the set's legs carry a trunk that has no waiting cells. The senders of
     /// trunk cells have then sent everything that their windows allow.
     pub(super) fn pump_by(&mut self, now: Time, circuit: u32) {
         let Some(id) = self.set_of(circuit) else { return };
-        let Some(set) = self.sets.get_mut(id.0).filter(|set| !set.is_idle()) else { return };
+        let Some(set) = self.sets.get_mut(id).filter(|set| !set.is_idle()) else { return };
         if !set.is_merged() || set.several().is_some_and(|several| several.has_cells()) {
             self.pump(now, id);
         }
@@ -123,7 +112,7 @@ impl<R: NodeRole> Node<R> {
     /// Sends pending cells of the streams of the circuit set `id` until the windows or queues of
     /// the legs are full.
     pub(crate) fn pump(&mut self, now: Time, id: SetId) {
-        match self.sets.get_mut(id.0).map(|set| &set.route) {
+        match self.sets.get_mut(id).map(|set| &set.route) {
             Some(&Route::One(leg)) => while self.send_by_one(now, id, leg) {},
             Some(Route::Several(_)) => {
                 self.deal(now, id);
@@ -134,7 +123,7 @@ impl<R: NodeRole> Node<R> {
             }
             None => return,
         }
-        let wake_at = self.set_mut(id).and_then(|set| set.streams.wake_at(now));
+        let wake_at = self.sets.get_mut(id).and_then(|set| set.streams.wake_at(now));
         self.timers.extend(wake_at.map(|time| (time, Timer::Streams(id))));
         self.tell(id);
         self.pump_lossy(now, id);
@@ -145,7 +134,7 @@ impl<R: NodeRole> Node<R> {
     /// whose cells the legs of another set carry.
     fn send_by_one(&mut self, now: Time, id: SetId, leg: u32) -> bool {
         let Some(waiting) = self.waiting_of(leg) else { return false };
-        let Some(set) = self.sets.get_mut(id.0) else { return false };
+        let Some(set) = self.sets.get_mut(id) else { return false };
         let parts = self.circuits.get_mut(leg).and_then(R::Circuit::parts);
         let Some((carrier, Some(leg), layers)) = parts else { return false };
         let format = layers.format();
@@ -177,7 +166,7 @@ impl<R: NodeRole> Node<R> {
 
     /// Outputs the events of the streams of the circuit set `id`.
     fn tell(&mut self, id: SetId) {
-        while let Some(happened) = self.set_mut(id).and_then(|set| set.streams.happened()) {
+        while let Some(happened) = self.sets.get_mut(id).and_then(|set| set.streams.happened()) {
             self.report(happened);
         }
     }
@@ -201,9 +190,9 @@ impl<R: NodeRole> Node<R> {
 
     /// Removes the circuit set `id`, whose only leg is closed, and its streams.
     pub(crate) fn dissolve(&mut self, id: SetId) {
-        let Some(mut set) = self.sets.remove(id.0) else { return };
+        let Some(mut set) = self.sets.remove(id) else { return };
         let counted = set.lossy.as_mut().map_or(0, |lossy| lossy.recount()[0]);
-        self.lossy_held -= counted;
+        self.memory.recount_lossy([counted, 0]);
         let lossy = set.lossy.map(|mut lossy| lossy.take_all()).unwrap_or_default();
         let streams = set.streams.take_all().map(|stream| (stream.key, stream.incoming));
         for (key, unread) in streams.chain(lossy) {
@@ -229,7 +218,7 @@ impl<R: NodeRole> Node<R> {
         let circuit = self.circuits.get_mut(index).ok_or(CircuitFault::Message)?;
         let id = circuit.set().ok_or(CircuitFault::Message)?;
         let Some((_, Some(leg), _)) = circuit.parts() else { return Err(CircuitFault::Message) };
-        let Some(set) = self.sets.get_mut(id.0) else { return Err(CircuitFault::Message) };
+        let Some(set) = self.sets.get_mut(id) else { return Err(CircuitFault::Message) };
         if set.is_merged() {
             return Err(ConfluxFault::Role.into());
         }

@@ -274,7 +274,7 @@ impl Relay {
                     layer: self.crypto.in_use(keys).relay_layer(),
                     lossy: lossy.map(|keys| Box::new(LossyRelay::new(&keys))),
                     leg: Leg::new(agreed, params),
-                    set: SetId(self.sets.insert(set)),
+                    set: self.sets.insert(set),
                     by_relay: None,
                     early: 0,
                     nonce,

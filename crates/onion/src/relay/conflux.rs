@@ -151,7 +151,7 @@ impl Relay {
     fn link(&mut self, now: Time, index: u32, message: Message<'_>) -> Result<(), CircuitFault> {
         let circuit = self.circuits.get(index).ok_or(ConfluxFault::Gone)?;
         let is_last = matches!(circuit.next, Next::Nothing);
-        let set = circuit.set().and_then(|set| self.sets.get_mut(set.0));
+        let set = circuit.set().and_then(|set| self.sets.get_mut(set));
         let set = set.ok_or(ConfluxFault::Gone)?;
         let (conflux, controlled) =
             (self.role.config.conflux, set.streams.have_congestion_control());
@@ -194,7 +194,7 @@ impl Relay {
                 return self.hand_over(now, index, place.shard, Request::Several(linking));
             }
         };
-        let several = self.several(id).ok_or(ConfluxFault::Gone)?;
+        let several = self.sets.several(id).ok_or(ConfluxFault::Gone)?;
         if several.design != linking.design || !several.takes_format(format) {
             return Err(ConfluxFault::Design.into());
         }
@@ -211,12 +211,12 @@ impl Relay {
                 self.end_set(id, Why::Set);
             }
         })?;
-        self.several(id).into_iter().for_each(|several| {
+        self.sets.several(id).into_iter().for_each(|several| {
             several.end.name(leg, linking.serial);
             several.add(leg, index);
         });
         if id != own {
-            self.sets.remove(own.0);
+            self.sets.remove(own);
             self.circuits.get_mut(index).into_iter().for_each(|circuit| circuit.move_to(id));
         }
         if linking.design.is_merged() {
@@ -237,7 +237,7 @@ impl Relay {
         let dealing = self.role.config.dealing.clone().or_else(|| linking.dealing.clone());
         let limits = Limits { legs: self.role.config.conflux.max_legs, ..Limits::default() };
         let end = design.exit_end(linking.link.nonce, limits);
-        if let Some(set) = self.set_mut(id) {
+        if let Some(set) = self.sets.get_mut(id) {
             set.streams.adopt(design);
             set.route = Route::Several(Box::new(Several::new(end, design, dealing, seed)));
         }
@@ -250,7 +250,7 @@ impl Relay {
         message: Message<'_>,
     ) -> Result<(), CircuitFault> {
         let id = self.set_of(index).ok_or(ConfluxFault::Gone)?;
-        if self.several(id).is_none() {
+        if self.sets.several(id).is_none() {
             return Err(ConfluxFault::NotLinked.into());
         }
         self.take_by_leg(now, id, index, message)
@@ -260,7 +260,7 @@ impl Relay {
     /// leg carries no directory requests, is not extended, and is no introduction or rendezvous
     /// point.
     pub(super) fn is_leg(&mut self, index: u32) -> bool {
-        self.set_of(index).is_some_and(|set| self.several(set).is_some())
+        self.set_of(index).is_some_and(|set| self.sets.several(set).is_some())
     }
 
     fn link_acknowledged(
@@ -270,7 +270,7 @@ impl Relay {
         command: RelayCommand,
     ) -> Result<(), CircuitFault> {
         let id = self.set_of(index).ok_or(ConfluxFault::Gone)?;
-        let several = self.several(id).ok_or(ConfluxFault::NotLinked)?;
+        let several = self.sets.several(id).ok_or(ConfluxFault::NotLinked)?;
         let [.., acknowledgement] = several.design.link_commands();
         if command != acknowledgement {
             return Err(ConfluxFault::Design.into());
@@ -296,7 +296,7 @@ impl Relay {
         let lane = self.channels.make(sibling, owner, &mut *self.rng).ok_or(ConfluxFault::Gone)?;
         let circuit = self.circuits.get_mut(index).ok_or(ConfluxFault::Gone)?;
         let own = circuit.give_away(lane).ok_or(ConfluxFault::Gone)?;
-        let set = self.sets.remove(own.set.0).ok_or(ConfluxFault::Gone)?;
+        let set = self.sets.remove(own.set).ok_or(ConfluxFault::Gone)?;
         let number = self.role.sets.hand_over(Box::new(HandedLeg { own, set, by_relay, request }));
         self.circuits.get_mut(index).into_iter().for_each(|circuit| circuit.ticket = Some(number));
         let mut body = [0; BODY];
@@ -318,7 +318,7 @@ impl Relay {
         };
         let HandedLeg { mut own, mut set, by_relay, request } = *orphan;
         set.route = Route::One(circuit);
-        own.set = SetId(self.sets.insert(set));
+        own.set = self.sets.insert(set);
         own.by_relay = Some(by_relay);
         self.circuits.insert(Circuit::new(lane, Some(own)));
         let joined = match request {

@@ -88,7 +88,8 @@ impl Relay {
             }
             _ => {
                 let set = self.set_of(index);
-                let set = set.and_then(|set| self.set_mut(set)).ok_or(CircuitFault::Message)?;
+                let set =
+                    set.and_then(|set| self.sets.get_mut(set)).ok_or(CircuitFault::Message)?;
                 set.take(now, message)
             }
         }
@@ -106,7 +107,7 @@ impl Relay {
         let refusal = self.refusal(index, command);
         let set = self.set_of(index).ok_or(CircuitFault::Message)?;
         let key = self.streams.add(set, id);
-        let added = self.set_mut(set).is_some_and(|set| set.streams.add(id, key));
+        let added = self.sets.get_mut(set).is_some_and(|set| set.streams.add(id, key));
         if !well_formed || !added {
             self.streams.remove(key);
             return Err(CircuitFault::Message);
@@ -140,7 +141,7 @@ impl Relay {
         let by_relay = self.is_from_relay(index);
         let wants_directory = command == RelayCommand::BEGIN_DIR;
         let set = self.set_of(index)?;
-        let set = self.sets.get_mut(set.0)?;
+        let set = self.sets.get_mut(set)?;
         if set.streams.len() >= self.role.config.max_streams {
             return Some(EndReason::RESOURCES);
         }
@@ -170,7 +171,7 @@ impl Relay {
             return;
         }
         let Some((set_id, id)) = self.streams.live(key) else { return };
-        let Some(set) = self.set_mut(set_id) else { return };
+        let Some(set) = self.sets.get_mut(set_id) else { return };
         let opened = set.streams.with(id, |stream| {
             stream.open = true;
             !stream.incoming.is_empty()
@@ -198,7 +199,7 @@ impl Relay {
         let place = self.streams.live(key);
         self.streams.remove(key);
         let Some((set_id, id)) = place else { return };
-        let Some(set) = self.set_mut(set_id) else { return };
+        let Some(set) = self.sets.get_mut(set_id) else { return };
         set.streams.remove(id);
         set.streams.say(command, id, data);
         self.pump(now, set_id);

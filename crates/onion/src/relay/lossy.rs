@@ -71,7 +71,7 @@ impl Relay {
         let refusal = self.refusal(index, RelayCommand::BEGIN);
         let Some(set_id) = self.set_of(index) else { return };
         let key = self.streams.add(set_id, id);
-        if let Some(lossy) = self.set_mut(set_id).and_then(|set| set.lossy.as_mut()) {
+        if let Some(lossy) = self.sets.get_mut(set_id).and_then(|set| set.lossy.as_mut()) {
             lossy.name(id, key);
         }
         let address = begin.host.parse().ok();
@@ -124,7 +124,7 @@ impl Relay {
         link: LossyLink,
     ) -> Result<(), CircuitFault> {
         let own = self.set_of(index).ok_or(CircuitFault::Message)?;
-        if !self.set_mut(own).is_some_and(|set| set.may_be_linked()) {
+        if !self.sets.get_mut(own).is_some_and(|set| set.may_be_linked()) {
             return Err(CircuitFault::Message);
         }
         let place = SetLocation { shard: self.role.shard, set: own.0 };
@@ -186,7 +186,7 @@ impl Relay {
         data: &[u8],
     ) -> bool {
         let Some((set, id)) = self.streams.live(key) else { return false };
-        let Some(lossy) = self.lossy_of(set, id, key) else { return false };
+        let Some(lossy) = self.sets.lossy_of(set, id, key) else { return false };
         lossy.answer(id, command, data);
         self.pump_lossy(now, set);
         true

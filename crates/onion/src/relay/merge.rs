@@ -36,7 +36,7 @@ impl Relay {
             return Ok(());
         }
         let trunk = self.circuits.next_index();
-        let passing = self.several(id).and_then(|several| several.passing.as_mut());
+        let passing = self.sets.several(id).and_then(|several| several.passing.as_mut());
         let passing = passing.filter(|passing| passing.trunk.is_none() && !passing.is_cut());
         passing.ok_or(CircuitFault::Extend)?.trunk = Some(trunk);
         self.circuits.insert(Circuit::trunk(id));
@@ -56,13 +56,13 @@ impl Relay {
     /// Returns the circuit set of the leg `index`, if the set's legs join at this relay.
     fn merged_set_of(&self, index: u32) -> Option<SetId> {
         let id = self.set_of(index)?;
-        self.sets.get(id.0)?.is_merged().then_some(id)
+        self.sets.get(id)?.is_merged().then_some(id)
     }
 
     /// Sends EXTENDED2 for the trunk of the set `id` (the circuit that continues where its legs
     /// join) to the client, on any one leg.
     pub(super) fn send_trunk_answer(&mut self, now: Time, id: SetId, data: &[u8]) {
-        let leg = self.several(id).and_then(|several| several.preferred());
+        let leg = self.sets.several(id).and_then(|several| several.preferred());
         self.send_control_by(now, id, leg, RelayCommand::EXTENDED2, data);
     }
 
@@ -82,7 +82,7 @@ impl Relay {
     pub(super) fn pass_back(&mut self, id: SetId, command: Command, body: &Body) {
         self.role.stats.relayed += 1;
         let most = self.role.config.max_queue;
-        let Some(several) = self.several(id) else { return };
+        let Some(several) = self.sets.several(id) else { return };
         if several.passing.as_ref().is_some_and(|passing| passing.len() >= most) {
             return self.break_set(id, CircuitFault::Flood);
         }
@@ -93,7 +93,7 @@ impl Relay {
     /// Closes the trunk of the set `id` (the circuit that continues where its legs join), if there
     /// is one.
     pub(super) fn leave_trunk(&mut self, id: SetId, reason: DestroyReason) {
-        let passing = self.several(id).and_then(|several| several.passing.as_mut());
+        let passing = self.sets.several(id).and_then(|several| several.passing.as_mut());
         if let Some(trunk) = passing.and_then(|passing| passing.trunk.take()) {
             self.drop_circuit(trunk, reason);
         }

@@ -312,6 +312,19 @@ mod tests {
     }
 
     #[test]
+    fn covers_of_an_earlier_program_are_read() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let folder = folder.join("../../tests/formats/0e0b824b/covers");
+        let (covers, judged) = read(&folder).unwrap();
+        assert_eq!((covers.pages, &covers.objects[1]), (found().pages, &found().objects[1]));
+        assert_eq!(covers.request, [("Accept".to_owned(), "*/*".to_owned())]);
+        assert_eq!(covers.left_out["a type that hides nothing"], 1);
+        let kept: Vec<usize> = judged.kept.iter().map(|kept| kept.object.hides()).collect();
+        assert_eq!(kept, [1620]);
+        assert_eq!(site(&folder).unwrap().objects().len(), 1);
+    }
+
+    #[test]
     fn covers_that_were_tampered_with_are_refused_in_one_line() {
         let (at, found) = (tempfile::tempdir().unwrap(), found());
         let folder = at.path().join("own");

@@ -131,7 +131,7 @@ impl<R: CryptoRng> Client<R> {
         }
     }
 
-    fn receive_hidden(
+    pub(super) fn receive_hidden(
         &mut self,
         now: Time,
         id: ConnId,

@@ -96,7 +96,7 @@ impl<R: CryptoRng> Client<R> {
             return Ok(());
         };
         let finished = handshake.client_handshake.finish(answer);
-        let (secrets, padding) = finished.ok_or(LinkViolation)?;
+        let (secrets, padding) = finished.ok_or(LinkViolation::Answer)?;
         let (rest, rtt) = (rest.to_vec(), now.since(handshake.since));
         let mut link = self.link(&secrets);
         link.measured(rtt);
@@ -128,5 +128,40 @@ impl<R: CryptoRng> Client<R> {
         let mut link = Link::new(secrets, Side::Client, paths, *profile, schedule, rng);
         link.allow_pauses((profile.family().pauses)(covers));
         link
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use anabranch_multipath::Core;
+    use anabranch_multipath::schedule::Spec;
+    use anabranch_multipath::seed::stream;
+
+    use super::*;
+    use crate::cover::Input;
+    use crate::keys::ServerKey;
+    use crate::slot::{Covers, Hidden};
+
+    #[test]
+    fn an_answer_that_is_not_the_servers_is_refused_with_its_cause() {
+        let now = Time::from_secs(1);
+        let config = ClientConfig {
+            key: ServerKey::of([5; 32]).public(),
+            profile: "nosteg".parse().unwrap(),
+            host: "media.example.net".to_owned(),
+            schedule: Spec::over_windows("pull").unwrap(),
+            wall: 1_800_000_000,
+            aes: true,
+            covers: Covers::default(),
+        };
+        let mut client = Client::new(config, stream(1, 3, "client"));
+        let Some(ClientOutput::Dial(id)) = client.poll(now) else { panic!("it dials") };
+        client.handle(now, Input::Opened(id));
+        client.handle(now, Input::Room(id, 9_000));
+        assert!(matches!(client.poll(now), Some(ClientOutput::Send(..))), "a HELLO");
+        let mut state = client.conns.remove(&id).unwrap().state;
+        let answer = Hidden::Bytes(&[7; ANSWER]);
+        let received = client.receive_hidden(now, id, &mut state, answer);
+        assert_eq!(received, Err(LinkViolation::Answer));
     }
 }

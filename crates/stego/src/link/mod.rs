@@ -17,9 +17,10 @@ use anabranch_multipath::Time;
 use anabranch_multipath::schedule::Spec;
 use rand_core::CryptoRng;
 
-use crate::block::{BadSeal, Opener, Sealer};
+use crate::block::{BadBlock, Opener, Sealer};
 use crate::budget::Budget;
 use crate::frame::{BadFrame, Frame};
+use crate::handshake::HelloRefusal;
 use crate::inbox::{Inbox, Overrun};
 use crate::outbox::Outbox;
 use crate::recovery::{DEFAULT_RTT, Recovery};
@@ -33,24 +34,54 @@ use connections::Connections;
 const ACTIVE: Duration = Duration::from_secs(5);
 
 /// Error: the other end violates the protocol, or a third party wrote the bytes.
+///
+/// The other end must not learn the cause. Whatever it is, a client closes the connection, and a
+/// server treats the connection as a stranger's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct LinkViolation;
+pub(crate) enum LinkViolation {
+    /// A block cannot be opened.
+    Block(BadBlock),
+    /// The frames of a block are malformed.
+    Frame,
+    /// Data exceed what this end has permitted.
+    Overrun(Overrun),
+    /// The server sent a SEAT frame. Only a client numbers its connections.
+    SeatOfServer,
+    /// Chunks are acknowledged that this end has not sent.
+    AckOfUnsent,
+    /// The client's part of an exchange ended before a token or a HELLO was complete.
+    Unidentified,
+    /// The server refuses the client's HELLO.
+    Hello(HelloRefusal),
+    /// A HELLO arrived, and the server has its maximum number of links.
+    Full,
+    /// The ANSWER to the client's HELLO is not the server's.
+    Answer,
+    /// The connection's link has ended, or has no path for the connection.
+    NoLink,
+}
 
-impl From<BadSeal> for LinkViolation {
-    fn from(_: BadSeal) -> LinkViolation {
-        LinkViolation
+impl From<BadBlock> for LinkViolation {
+    fn from(cause: BadBlock) -> LinkViolation {
+        LinkViolation::Block(cause)
     }
 }
 
 impl From<BadFrame> for LinkViolation {
     fn from(_: BadFrame) -> LinkViolation {
-        LinkViolation
+        LinkViolation::Frame
     }
 }
 
 impl From<Overrun> for LinkViolation {
-    fn from(_: Overrun) -> LinkViolation {
-        LinkViolation
+    fn from(cause: Overrun) -> LinkViolation {
+        LinkViolation::Overrun(cause)
+    }
+}
+
+impl From<HelloRefusal> for LinkViolation {
+    fn from(cause: HelloRefusal) -> LinkViolation {
+        LinkViolation::Hello(cause)
     }
 }
 

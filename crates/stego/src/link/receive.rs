@@ -71,7 +71,9 @@ impl Link {
                 }
             }
             Frame::Pong => {}
-            Frame::Seat(_) if self.side == Side::Client => return Err(LinkViolation),
+            Frame::Seat(_) if self.side == Side::Client => {
+                return Err(LinkViolation::SeatOfServer);
+            }
             Frame::Seat(seat) => {
                 if let Some(stale) = self.connections.set_seat(path, *seat) {
                     self.lost(now, stale);
@@ -83,7 +85,7 @@ impl Link {
 
     fn receive_ack(&mut self, now: Time, ack: &Ack) -> Result<(), LinkViolation> {
         if !self.outbox.acknowledged(ack) {
-            return Err(LinkViolation);
+            return Err(LinkViolation::AckOfUnsent);
         }
         self.inbox.advertised(ack.written);
         for &(number, blocks) in &ack.receipts {

@@ -3,6 +3,9 @@
 use anabranch_multipath::seed::stream;
 
 use super::*;
+use crate::budget::LEAST_WINDOW;
+use crate::frame::Ack;
+use crate::outbox::AHEAD;
 
 const NOW: Time = Time::from_secs(1);
 
@@ -38,7 +41,60 @@ fn only_a_client_numbers_its_connections() {
         assert_eq!(far.receive(NOW, 0, &block), expected);
     };
     seat(Side::Client, Ok(1));
-    seat(Side::Server, Err(LinkViolation));
+    seat(Side::Server, Err(LinkViolation::SeatOfServer));
+}
+
+/// Returns a server's link with a connection, and the sealer of its client.
+fn served() -> (Link, Sealer) {
+    let mut server = link(Side::Server);
+    server.open(NOW, 0, 1, Opening::Waits, &[]);
+    (server, Sealer::new(&[1; 32], true))
+}
+
+fn block(sealer: &mut Sealer, frame: &Frame<'_>) -> Vec<u8> {
+    let mut block = Vec::new();
+    sealer.seal(&mut block, |out| frame.write(out));
+    block
+}
+
+#[test]
+fn a_block_that_cannot_be_opened_is_refused_with_its_cause() {
+    let (mut server, mut sealer) = served();
+    let good = block(&mut sealer, &Frame::Ping);
+    let (mut long, mut forged) = (good.clone(), good.clone());
+    // The block's length follows its tag and the three bytes of its number.
+    long[16 + 3] ^= 0x80;
+    *forged.last_mut().unwrap() ^= 1;
+    for (block, expected) in [
+        (long, Err(LinkViolation::Block(BadBlock::TooLong))),
+        (forged, Err(LinkViolation::Block(BadBlock::Forged))),
+        (good.clone(), Ok(1)),
+        (good, Err(LinkViolation::Block(BadBlock::Replayed))),
+    ] {
+        assert_eq!(server.receive(NOW, 0, &block), expected);
+    }
+}
+
+#[test]
+fn a_frame_that_is_not_permitted_is_refused_with_its_cause() {
+    let (mut server, mut sealer) = served();
+    let mut malformed = Vec::new();
+    sealer.seal(&mut malformed, |out| out.push(255));
+    assert_eq!(server.receive(NOW, 0, &malformed), Err(LinkViolation::Frame));
+    let ack = Frame::Ack(Ack { next: 1, ..Ack::default() });
+    let received = server.receive(NOW, 0, &block(&mut sealer, &ack));
+    assert_eq!(received, Err(LinkViolation::AckOfUnsent), "nothing was sent");
+    let ahead = Frame::Data { chunk: AHEAD as u64, bytes: b"x" };
+    let received = server.receive(NOW, 0, &block(&mut sealer, &ahead));
+    assert_eq!(received, Err(LinkViolation::Overrun(Overrun::Chunks)));
+    let bytes = [0; 16 << 10];
+    let mut receive = |chunk| {
+        let block = block(&mut sealer, &Frame::Data { chunk, bytes: &bytes });
+        server.receive(NOW, 0, &block)
+    };
+    let permitted = (LEAST_WINDOW / bytes.len()) as u64;
+    assert!((0..permitted).all(|chunk| receive(chunk) == Ok(1)));
+    assert_eq!(receive(permitted), Err(LinkViolation::Overrun(Overrun::Bytes)));
 }
 
 #[test]

@@ -96,7 +96,7 @@ impl<R: CryptoRng> Server<R> {
         self.conns.insert(id, Conn { cover, owner, raw });
     }
 
-    fn receive_hidden(
+    pub(super) fn receive_hidden(
         &mut self,
         now: Time,
         id: ConnId,
@@ -105,7 +105,7 @@ impl<R: CryptoRng> Server<R> {
     ) -> Result<(), LinkViolation> {
         match (input, &mut *owner) {
             // The client's half of the exchange is complete, so no token or HELLO will follow.
-            (Hidden::End, ConnOwner::Unknown(_)) => Err(LinkViolation),
+            (Hidden::End, ConnOwner::Unknown(_)) => Err(LinkViolation::Unidentified),
             (Hidden::End, _) => Ok(()),
             (Hidden::Bytes(bytes), ConnOwner::Unknown(hidden)) => {
                 hidden.extend_from_slice(bytes);
@@ -126,7 +126,7 @@ impl<R: CryptoRng> Server<R> {
         bytes: &[u8],
     ) -> Result<(), LinkViolation> {
         let ConnOwner::Joined { link, path, skip } = owner else { return Ok(()) };
-        let Some(entry) = self.links.get_mut(link) else { return Err(LinkViolation) };
+        let Some(entry) = self.links.get_mut(link) else { return Err(LinkViolation::NoLink) };
         let skipped = (*skip).min(bytes.len());
         *skip -= skipped;
         self.touched.insert(*link);
@@ -165,17 +165,15 @@ impl<R: CryptoRng> Server<R> {
         owner: &mut ConnOwner,
     ) -> Result<(), LinkViolation> {
         let minute = self.minute(now);
-        let accepted_hello =
-            self.replay_cache.read(&self.config.key, minute, hello).ok_or(LinkViolation)?;
+        let accepted_hello = self.replay_cache.read(&self.config.key, minute, hello)?;
         let skip = usize::from(accepted_hello.padding);
         let (profile, schedule) = (self.config.profile, &self.config.schedule);
         let padding = draw(&mut self.rng, profile.family().padding);
         let mut answer = Vec::with_capacity(ANSWER + usize::from(padding));
         let full = self.links.len() - self.finished.len() >= self.config.links;
-        (!full).then_some(()).ok_or(LinkViolation)?;
+        (!full).then_some(()).ok_or(LinkViolation::Full)?;
         let own = (self.config.aes, padding);
-        let secrets =
-            accepted_hello.answer(own, &mut self.rng, &mut answer).ok_or(LinkViolation)?;
+        let secrets = accepted_hello.answer(own, &mut self.rng, &mut answer)?;
         let rng = &mut self.rng;
         let mut link = Link::new(&secrets, Side::Server, PATHS, profile, schedule, rng);
         link.allow_pauses((profile.family().pauses)(&self.config.covers));
@@ -204,11 +202,11 @@ impl<R: CryptoRng> Server<R> {
         owner: &mut ConnOwner,
     ) -> Result<(), LinkViolation> {
         let streams = self.config.profile.family().streams;
-        let entry = self.links.get_mut(&link).ok_or(LinkViolation)?;
+        let entry = self.links.get_mut(&link).ok_or(LinkViolation::NoLink)?;
         self.awaited.mark_received(&mut entry.tokens, number);
         let free = entry.paths.iter().position(Option::is_none);
         // The client has fewer connections than a link has paths, so some have failed unnoticed.
-        let path = free.or_else(|| entry.link.longest_silent()).ok_or(LinkViolation)?;
+        let path = free.or_else(|| entry.link.longest_silent()).ok_or(LinkViolation::NoLink)?;
         if let Some(stale) = entry.paths[path].replace(id) {
             self.conns.remove(&stale);
             self.outputs.push_back(ServerOutput::Close(stale));

@@ -7,8 +7,10 @@ use crate::block::{Opener, Sealer};
 use crate::budget::LEAST_WINDOW;
 use crate::client::{Client, ClientConfig, ClientOutput};
 use crate::frame::{Ack, Frame};
-use crate::handshake::{ANSWER, ClientHandshake};
+use crate::handshake::{ANSWER, ClientHandshake, HelloRefusal};
+use crate::link::LinkViolation;
 use crate::outbox::AHEAD;
+use crate::slot::Hidden;
 
 const WALL: u64 = 1_800_000_000;
 /// Free bytes of a socket's send buffer.
@@ -342,6 +344,32 @@ fn links_that_are_done_are_remembered_up_to_a_number_and_keep_nobody_out() {
     world.now += LINGERS;
     world.act();
     assert_eq!((world.server.links(), world.server.finished.len()), (1, 0));
+}
+
+#[test]
+fn a_connection_that_joins_no_link_is_refused_with_its_cause() {
+    let mut world = World::new(64 << 20);
+    let (key, id) = (world.server.config.key.public(), ConnId(1));
+    let minute = u32::try_from(WALL / 60).unwrap();
+    let mut rng = stream(2, 1, "hello");
+    let mut hello = |minute| {
+        let mut hello = Vec::new();
+        ClientHandshake::begin(&key, minute, (true, 0), &mut rng, &mut hello).unwrap();
+        hello
+    };
+    let (late, good) = (hello(minute - 61), hello(minute));
+    world.server.config.links = 0;
+    let unknown = || ConnOwner::Unknown(Vec::new());
+    let ended = ConnOwner::Joined { link: LinkId(7), path: 0, skip: 0 };
+    for (mut owner, hidden, expected) in [
+        (unknown(), Hidden::End, LinkViolation::Unidentified),
+        (unknown(), Hidden::Bytes(&late), LinkViolation::Hello(HelloRefusal::Clock)),
+        (unknown(), Hidden::Bytes(&good), LinkViolation::Full),
+        (ended, Hidden::Bytes(b"x"), LinkViolation::NoLink),
+    ] {
+        let received = world.server.receive_hidden(world.now, id, &mut owner, hidden);
+        assert_eq!(received, Err(expected));
+    }
 }
 
 #[test]

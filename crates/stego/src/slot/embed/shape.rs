@@ -409,6 +409,13 @@ mod tests {
     }
 
     #[test]
+    fn a_file_of_an_earlier_program_is_read() {
+        let text = include_str!("../../../../../tests/formats/0e0b824b/shapes.txt");
+        let shapes = Shapes::parse(text).unwrap();
+        assert_eq!(shapes, Shapes::parse(&SMALL.replace("shape a", "shape a-1")).unwrap());
+    }
+
+    #[test]
     fn a_connection_is_of_a_shape_that_carries_what_is_wished() {
         let shapes = Shapes::recorded();
         for (hint, names) in [

@@ -1,0 +1,43 @@
+//! The neighbours' offers of QUIC links, and the QUIC links that exist
+//! (`docs/spec/quic-links.md`).
+
+use super::{Channels, LinkId};
+
+impl Channels {
+    /// Returns whether a QUIC link to the relay `rsa` is open.
+    pub(crate) fn has_quic(&self, rsa: &[u8; 20]) -> bool {
+        let mut links = self.reaching(rsa);
+        links.any(|(_, link)| link.channel.has_lanes())
+    }
+
+    /// Returns whether a QUIC link to the relay `rsa` is being opened. Only one is opened at a
+    /// time. If two were opened, each could be paired with the TLS link for which the other was
+    /// meant. That TLS link may belong to another thread of the relay, and then the circuits could
+    /// not move to it.
+    pub(crate) fn is_opening_quic(&self, rsa: &[u8; 20]) -> bool {
+        let mut links = self.reaching(rsa);
+        links.any(|(_, link)| link.beside.is_some_and(|beside| beside.is_opening))
+    }
+
+    /// Notes whether a QUIC link alongside the link `id` is being opened.
+    pub(crate) fn set_opening_quic(&mut self, id: LinkId, is_opening: bool) {
+        if let Some(beside) = self.link(id).and_then(|link| link.beside.as_mut()) {
+            beside.is_opening = is_opening;
+        }
+    }
+
+    /// Returns the links to the relay `rsa` on which the relay offered QUIC links.
+    pub(crate) fn offering(&self, rsa: &[u8; 20]) -> Vec<LinkId> {
+        let links = self.reaching(rsa);
+        links.filter(|(_, link)| link.beside.is_some()).map(|(id, _)| id).collect()
+    }
+
+    /// Forgets the failed attempts to open a QUIC link to the relay `rsa`, because one is open.
+    pub(crate) fn quic_succeeded(&mut self, rsa: &[u8; 20]) {
+        for id in self.offering(rsa) {
+            if let Some(beside) = self.link(id).and_then(|link| link.beside.as_mut()) {
+                (beside.failed, beside.is_opening) = (0, false);
+            }
+        }
+    }
+}

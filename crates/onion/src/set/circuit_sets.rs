@@ -1,0 +1,96 @@
+//! The circuit sets of one core, by their numbers.
+
+use super::lossy::LossyStreams;
+use super::{Route, Set, Several};
+use crate::stream::StreamKey;
+use crate::table::{SetId, Slab};
+
+/// All circuit sets of a core. The number of a set that has ended is used again.
+#[derive(Default)]
+pub(crate) struct CircuitSets {
+    sets: Slab<Set>,
+    /// Largest number of bytes that waited for earlier messages in any one ended set.
+    most_reordered: usize,
+}
+
+impl CircuitSets {
+    /// Adds a set, and returns its number.
+    pub(crate) fn insert(&mut self, set: Set) -> SetId {
+        SetId(self.sets.insert(set))
+    }
+
+    /// Removes the set `id`.
+    pub(crate) fn remove(&mut self, id: SetId) -> Option<Set> {
+        let mut set = self.sets.remove(id.0)?;
+        let most = set.several().map_or(0, |several| several.end.waiting().most());
+        self.most_reordered = self.most_reordered.max(most);
+        Some(set)
+    }
+
+    pub(crate) fn get(&self, id: SetId) -> Option<&Set> {
+        self.sets.get(id.0)
+    }
+
+    pub(crate) fn get_mut(&mut self, id: SetId) -> Option<&mut Set> {
+        self.sets.get_mut(id.0)
+    }
+
+    /// Iterates over all sets.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Set> {
+        self.sets.iter()
+    }
+
+    /// Returns the state of the set `id` for several legs; `None` if the set can have only one
+    /// leg.
+    pub(crate) fn several(&mut self, id: SetId) -> Option<&mut Several> {
+        self.get_mut(id).and_then(Set::several)
+    }
+
+    /// Iterates over all sets that may have several legs.
+    pub(crate) fn all_several(&self) -> impl Iterator<Item = (SetId, &Several)> {
+        self.sets.numbered().filter_map(|(id, set)| match &set.route {
+            Route::One(_) => None,
+            Route::Several(several) => Some((SetId(id), &**several)),
+        })
+    }
+
+    /// Returns the trunk of the set `id` (the circuit that continues where its legs join), if it
+    /// has one.
+    pub(crate) fn trunk_of(&self, id: SetId) -> Option<u32> {
+        match &self.get(id)?.route {
+            Route::One(_) => None,
+            Route::Several(several) => several.passing.as_ref()?.trunk,
+        }
+    }
+
+    /// Returns the lossy streams of the set `id`, if the stream `key`, which has the ID `stream`,
+    /// is one of them.
+    pub(crate) fn lossy_of(
+        &mut self,
+        id: SetId,
+        stream: u16,
+        key: StreamKey,
+    ) -> Option<&mut LossyStreams> {
+        let lossy = self.get_mut(id)?.lossy.as_deref_mut();
+        lossy.filter(|lossy| lossy.has(stream, key))
+    }
+
+    /// Returns the set with the most buffered bytes ([`Several::held`]).
+    pub(crate) fn fullest(&self) -> Option<SetId> {
+        let held = self.all_several().map(|(id, several)| (several.held(), id));
+        held.max().map(|(_, id)| id)
+    }
+
+    /// Returns the set whose streams over lossy cells have the most bytes in memory.
+    pub(crate) fn fullest_lossy(&self) -> Option<SetId> {
+        let held = |(id, set): (u32, &Set)| Some((set.lossy.as_ref()?.held(), SetId(id)));
+        self.sets.numbered().filter_map(held).max().map(|(_, id)| id)
+    }
+
+    /// Returns the largest number of bytes that ever waited in one set for earlier messages on
+    /// other legs.
+    pub(crate) fn most_reordered(&self) -> usize {
+        let most = self.all_several().map(|(_, several)| several.end.waiting().most());
+        most.max().unwrap_or_default().max(self.most_reordered)
+    }
+}
