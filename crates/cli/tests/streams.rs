@@ -301,12 +301,12 @@ fn a_late_first_packet_binds_its_stream_in_front_of_a_web_server() {
     let paths = ["u=addr:127.0.0.2", &tcp, &tls];
     let mut near = far.near_with(&paths, &["--tls-fingerprint", &far.fingerprint]);
     near.is_up();
-    near.all_work();
-    near.passes(300);
     far.program.find("stats", |stats| {
         let counted = &stats["streams"];
         (&counted["bound"], &counted["strangers"]) == (&2.into(), &0.into())
     });
+    near.all_work();
+    near.passes_at_last();
     let summary = near.end();
     let ended = [1, 2].map(|path: usize| summary["paths"][path]["stream"]["ended"].clone());
     assert_eq!(ended, [0, 0], "{summary}");
