@@ -3,7 +3,7 @@
 * `sum`: goodput of WireGuard (TCP cubic inside) over one and over three `tcp:` paths of 30 Mbit/s
   and 20 ms, over two of them with one UDP path, and over three UDP paths, with a schedule that
   aggregates paths (`--schedule`). Both directions, one after the other. `--rate 10` makes lines of
-  10 Mbit/s: if the ratios grow, the machine was the limit and not the paths.
+  10 Mbit/s: if the ratios grow, the machine was the limit and not the paths. `loss` has it too.
 * `delay`: the time that one `tcp:` path adds to the round trip of a ping in the idle tunnel,
   compared with a ping on the line itself. The rows without a target compare it with a tunnel
   without a splitter, and with one over a UDP path.
@@ -11,6 +11,9 @@
   steady load of UDP in the tunnel.
 * `loss`: goodput over one path that loses 0, 1 and 3 % of its packets: UDP, `tcp:`, and `tcp:`
   without the age limit (`--stream-age 1h` at both ends).
+* `circuits`: goodput over three circuits of `anabranch up` on loopback, whose MTU is set to that of
+  Ethernet, and over three `tcp:` paths on the same loopback. All programs share this machine's
+  cores.
 
 In each round every case runs once. A ratio is of two values of one round, and the result is the
 median of the ratios. Figures of a machine with other load are worth nothing.
@@ -28,6 +31,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "interop"))
@@ -36,15 +40,20 @@ import rounds
 from far_end import iperf, spread
 from harness import farend
 from harness.farend import FarEnd
-from harness.net import SERVER, Link, Network, topology
+from harness.net import SERVER, Host, Link, Network, topology
 from harness.report import table
 from harness.splitter import LISTEN, Splitter
+from harness.tools import anabranch
+from harness.torours import events_of
 from harness.wireguard import INSIDE_SERVER, PORT, Tunnel
 
 STREAMS = 443
 # Ethernet's MTU less the headers of IPv4, UDP, WireGuard and the far end.
 MTU = 1500 - 20 - 8 - 32 - farend.OVERHEAD
-OF_ONE, OF_UDP, ADDED_MS, OF_UDP_CPU = 2.5, 0.9, 1.0, 2.5
+OF_ONE, OF_UDP, ADDED_MS, OF_UDP_CPU, OF_CIRCUITS = 2.5, 0.9, 1.0, 2.5, 100
+HOME = "127.0.0.1"
+# Port of the onion network's client, and seconds until its circuits are there.
+SOCKS, CIRCUITS_READY = 9150, 60.0
 PINGS = 50
 # Bytes of a line's queue for each Mbit/s of its rate: 100 kB at 30 Mbit/s.
 QUEUE = 100_000 / 30
@@ -89,10 +98,12 @@ def main() -> int:
     Returns 1 if a target was missed with `--strict`.
     """
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("what", nargs="*", help="sum, delay, cpu, loss (all)")
+    parser.add_argument("what", nargs="*", help="sum, delay, cpu, loss, circuits (all)")
     parser.add_argument("--runs", type=int, default=5, help="rounds (5)")
     parser.add_argument("--seconds", type=int, default=8, help="seconds of a run (8)")
-    parser.add_argument("--rate", type=int, default=30, help="Mbit/s of a line in `sum` (30)")
+    parser.add_argument(
+        "--rate", type=int, default=30, help="Mbit/s of a line in `sum` and `loss` (30)"
+    )
     parser.add_argument("--schedule", default="pull", help="what adds paths up in `sum` (pull)")
     parser.add_argument("--strict", action="store_true", help="fail if a target is missed")
     args = parser.parse_args()
@@ -100,7 +111,8 @@ def main() -> int:
         "sum": lambda: sums(args.runs, args.seconds, args.schedule, args.rate),
         "delay": lambda: delay(args.runs),
         "cpu": lambda: cpu(args.runs, args.seconds),
-        "loss": lambda: loss(args.runs, args.seconds),
+        "loss": lambda: loss(args.runs, args.seconds, args.rate),
+        "circuits": lambda: circuits(args.runs, args.seconds),
     }
     rows: list[list[object]] = []
     for what in args.what or areas:
@@ -112,8 +124,7 @@ def main() -> int:
 
 def sums(runs: int, seconds: int, schedule: str, mbits: int) -> list[list[object]]:
     """Returns rows of `sum`: three streams against one, mixed paths against UDP alone."""
-    rate, queue = f"{mbits}mbit", f"{QUEUE * mbits / 1000:.0f}kB"
-    one = Case("1 tcp", ("tcp",), rate=rate, queue=queue, schedule=schedule, every="1p")
+    one = Case("1 tcp", ("tcp",), *line_of(mbits), schedule=schedule, every="1p")
     cases = [
         one,
         replace(one, name="3 tcp", kinds=("tcp",) * 3),
@@ -129,16 +140,30 @@ def sums(runs: int, seconds: int, schedule: str, mbits: int) -> list[list[object
     return rows
 
 
-def loss(runs: int, seconds: int) -> list[list[object]]:
+def line_of(mbits: int) -> tuple[str, str, str]:
+    """Returns rate, delay and queue of a line of `mbits` Mbit/s, as :class:`Case` has them."""
+    return f"{mbits}mbit", "20ms", f"{QUEUE * mbits / 1000:.0f}kB"
+
+
+def loss(runs: int, seconds: int, mbits: int) -> list[list[object]]:
     """Returns rows of `loss`: goodput of one path that loses packets, without a target."""
     cases = []
     for share in (0.0, 0.01, 0.03):
-        cases += [
-            Case(f"udp, {share:.0%}", ("udp",), loss=share),
-            Case(f"tcp, {share:.0%}", ("tcp",), loss=share),
-            Case(f"tcp without age, {share:.0%}", ("tcp",), loss=share, options=WITHOUT_AGE),
-        ]
+        udp = Case(f"udp, {share:.0%}", ("udp",), *line_of(mbits), loss=share)
+        tcp = replace(udp, name=f"tcp, {share:.0%}", kinds=("tcp",))
+        cases += [udp, tcp, replace(tcp, name=f"tcp without age, {share:.0%}", options=WITHOUT_AGE)]
     return values("loss", turns_of(cases, runs, lambda case: goodput(case, seconds)), 1)
+
+
+def circuits(runs: int, seconds: int) -> list[list[object]]:
+    """Returns rows of `circuits`: goodput in Mbit/s over three circuits, and over three streams."""
+    onion, tcp = Case("3 circuits", ("onion",) * 3), Case("3 tcp, no circuits", ("tcp",) * 3)
+    turns = turns_of([onion, tcp], runs, lambda case: by_loopback(case, seconds))
+    rows = values("circuits", [{tcp.name: turn[tcp.name]} for turn in turns], 1)
+    for way in ("up", "down"):
+        found = [turn[onion.name][way] for turn in turns]
+        rows.append(at_least("circuits", onion.name, way, found, OF_CIRCUITS))
+    return rows
 
 
 def delay(runs: int) -> list[list[object]]:
@@ -247,6 +272,49 @@ def goodput(case: Case, seconds: int) -> dict[str, float]:
     with running(case) as ends:
         up, down = (iperf(ends.tunnel, seconds, options) for options in ([], ["-R"]))
         return {"up": up, "down": down}
+
+
+def by_loopback(case: Case, seconds: int) -> dict[str, float]:
+    """Returns goodput as :func:`goodput`; the paths are on the client's loopback."""
+    with contextlib.ExitStack() as stack:
+        network = stack.enter_context(Network(topology([Link("p0")])))
+        here, folder = network.client, Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        here.must(["ip", "link", "set", "lo", "mtu", "1500"])
+        far_key, home_key = farend.make_keys(folder)
+        streams, far_at = f"{HOME}:{STREAMS}", f"{HOME}:{farend.PORT}"
+        own = ["--listen-tcp", streams]
+        stack.enter_context(
+            FarEnd(here, f"{HOME}:{PORT}", far_key, every="~10p", listen=far_at, options=own)
+        )
+        paths, names = [f"t{n}=addr:127.0.0.{n},tcp:" for n in (2, 3, 4)], ["t2", "t3", "t4"]
+        if case.kinds[0] == "onion":
+            stack.enter_context(onion_network(here, folder))
+            paths, names = ["o=onion:3"], ["o-1", "o-2", "o-3"]
+        ends = ["--key", str(home_key), "--to-tcp", streams, "--onion-socks", f"{HOME}:{SOCKS}"]
+        listen = f"{HOME}:{PORT + 1}"
+        splitter = stack.enter_context(
+            Splitter(
+                here, far_at, paths, every="~10p", schedule="uniform", listen=listen, options=ends
+            )
+        )
+        for name in names:
+            splitter.wait_event("path", CIRCUITS_READY, path=name, state="up")
+        tunnel = stack.enter_context(Tunnel(here, here, listen, network.server))
+        for host, name in [(here, tunnel.name), (network.server, tunnel.server.name)]:
+            host.must(["ip", "link", "set", name, "mtu", str(MTU)])
+        tunnel.ping()
+        up, down = (iperf(tunnel, seconds, options) for options in ([], ["-R"]))
+        return {"up": up, "down": down}
+
+
+@contextlib.contextmanager
+def onion_network(host: Host, folder: Path) -> Iterator[None]:
+    """Runs `anabranch up` on `host`, with its state in `folder`, once a circuit is there."""
+    command = [anabranch(), "up", "--json", "--listen", f"{HOME}:{SOCKS}"]
+    with host.start([*command, "--data", str(folder / "up")]) as network:
+        built = partial(events_of, network, "circuit_built")
+        network.wait_until("a circuit", lambda: bool(built()), CIRCUITS_READY)
+        yield
 
 
 def pings(case: Case) -> dict[str, float]:

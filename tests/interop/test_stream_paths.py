@@ -17,16 +17,16 @@ import pyarrow.parquet
 import pytest
 
 from conftest import MakeNetwork, Results
-from harness import farend, sshd
+from harness import farend, socks, sshd
 from harness.capture import TCP, Packet, Tcpdump, read_pcap, read_pcapng
 from harness.fair import difference
 from harness.farend import FarEnd
-from harness.net import SERVER, Counts, Host, Network, links
+from harness.net import SERVER, Counts, Host, Network, links, namespaces_allowed
 from harness.nginx import nginx
 from harness.seeded import MIB
 from harness.splitter import LISTEN, Splitter
 from harness.sshd import Sshd
-from harness.tools import Background, wait_for
+from harness.tools import Background, MissingPeer, wait_for
 from harness.transfer import Transfer, site
 from harness.wireguard import PORT, Tunnel
 
@@ -130,6 +130,42 @@ def test_a_tunnel_goes_by_tcp_and_by_both_kinds_of_proxy(
         downs = [path for path in "tsh" if "down" in world.splitter.changes(path)[1:]]
         assert not downs, world.splitter.of("path")
     results.add("WireGuard by TCP paths, Mbit/s", HTTP=transfer.goodput_mbits)
+
+
+def test_dante_with_a_login_carries_a_path_and_a_wrong_password_is_reported(
+    web_root: Path, tmp_path: Path, results: Results
+) -> None:
+    """Hash and shares, by Dante with user name and password beside a UDP path. A wrong password is
+    one warning, and the UDP path carries everything.
+    """
+    if not namespaces_allowed():
+        raise MissingPeer("network namespaces and TUN interfaces, which need root here")
+    with (
+        Network(socks.proxied_topology(links(1))) as network,
+        socks.Dante(network.hosts["proxy"], tmp_path),
+    ):
+        for password, works in [(socks.PASSWORD, True), ("wrong", False)]:
+            folder = tmp_path / password
+            folder.mkdir()
+            path = socks.path(folder, "s", password, kind="socks5-tcp")
+            with _world(network, folder, ["u=if:p0", path]) as world:
+                if works:
+                    world.splitter.wait_event("path", path="s", state="up")
+                with world.tunnel.server.web(web_root / "site"):
+                    transfer = world.tunnel.download(LENGTH)
+                assert not transfer.fault(LENGTH)
+                world.splitter.stop()
+                warnings = [str(event["text"]) for event in world.splitter.of("warning")]
+                carried = world.splitter.counts()
+            if works:
+                assert min(_shares(carried)) > LEAST_SHARE, carried
+                assert not warnings
+                results.add("WireGuard by UDP and Dante, Mbit/s", HTTP=transfer.goodput_mbits)
+            else:
+                assert carried["s"].down_bytes == 0
+                (warning,) = warnings
+                assert warning.startswith("path 's' (socks5-tcp): the proxy ")
+                assert "refuses the user name" in warning
 
 
 def test_captures_of_a_tcp_path_hold_the_payload_that_tcpdump_saw(

@@ -271,6 +271,49 @@ fn strangers_see_the_web_server_behind_and_clients_do_not() {
     serving.join().unwrap();
 }
 
+/// Starts a relay to `to` that delays the first bytes of each client by `delay`.
+fn holding(to: SocketAddr, delay: Duration) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = listener.local_addr().unwrap();
+    thread::spawn(move || {
+        for mut client in listener.incoming().map_while(Result::ok) {
+            let mut far = TcpStream::connect(to).unwrap();
+            let (mut answers, mut back) = (far.try_clone().unwrap(), client.try_clone().unwrap());
+            thread::spawn(move || std::io::copy(&mut answers, &mut back));
+            thread::spawn(move || {
+                thread::sleep(delay);
+                std::io::copy(&mut client, &mut far)
+            });
+        }
+    });
+    at
+}
+
+/// A slow circuit may delay a client's first packet for longer than the far end waits before it
+/// asks the web server. The packet still binds the stream, with TLS and without.
+#[test]
+fn a_late_first_packet_binds_its_stream_in_front_of_a_web_server() {
+    let (server, serving) = web();
+    let mut far = Far::start_with(&["--behind", &server.to_string()]);
+    let delay = Duration::from_secs(7);
+    let tcp = format!("t=addr:127.0.0.3,tcp:{}", holding(far.tcp, delay));
+    let tls = format!("e=addr:127.0.0.4,tls:{}", holding(far.tls, delay));
+    let paths = ["u=addr:127.0.0.2", &tcp, &tls];
+    let mut near = far.near_with(&paths, &["--tls-fingerprint", &far.fingerprint]);
+    near.is_up();
+    far.program.find("stats", |stats| {
+        let counted = &stats["streams"];
+        (&counted["bound"], &counted["strangers"]) == (&2.into(), &0.into())
+    });
+    near.all_work();
+    near.passes_at_last();
+    let summary = near.end();
+    let ended = [1, 2].map(|path: usize| summary["paths"][path]["stream"]["ended"].clone());
+    assert_eq!(ended, [0, 0], "{summary}");
+    TcpStream::connect(server).unwrap().write_all(b"GET /end HTTP/1.1\r\n\r\n").unwrap();
+    serving.join().unwrap();
+}
+
 /// A relay to the far end that keeps what the near end sends first.
 struct Recorder {
     at: SocketAddr,

@@ -29,7 +29,7 @@ clientmethod: none
 user.privileged: root
 user.unprivileged: nobody
 client pass {{ from: 10.77.9.0/24 to: 0.0.0.0/0 }}
-socks pass {{ from: 10.77.9.0/24 to: 0.0.0.0/0 command: udpassociate }}
+socks pass {{ from: 10.77.9.0/24 to: 0.0.0.0/0 command: connect udpassociate }}
 socks pass {{ from: 0.0.0.0/0 to: 0.0.0.0/0 command: udpreply }}
 """
 
@@ -122,7 +122,7 @@ mtu = {far.mtu}
 
 
 class Dante:
-    """A proxy that relays UDP for :data:`USER`, a user of its mount namespace only."""
+    """A proxy that relays UDP and TCP for :data:`USER`, a user of its mount namespace only."""
 
     def __init__(self, host: Host, folder: Path):
         """Starts the proxy; its files go to ``folder``."""
@@ -170,8 +170,11 @@ class Dante:
             self.kill()
 
 
-def path(folder: Path, name: str = "prx", password: str = PASSWORD) -> str:
-    """Returns the ``--path`` argument for the proxy over its link; the password is in a file."""
+def path(folder: Path, name: str = "prx", password: str = PASSWORD, *, kind: str = "socks5") -> str:
+    """Returns the ``--path`` argument for the proxy over its link; the password is in a file.
+
+    ``kind`` is ``socks5`` for datagrams, or ``socks5-tcp``.
+    """
     file = folder / "password"
     file.write_text(password + "\n")
-    return f"{name}=socks5:{USER}:@{file}@{PROXY}:{PORT},if:{NEAR}"
+    return f"{name}={kind}:{USER}:@{file}@{PROXY}:{PORT},if:{NEAR}"

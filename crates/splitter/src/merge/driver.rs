@@ -313,7 +313,8 @@ impl<'s> Driver<'s> {
             let mut spoke = Vec::new();
             for packet in packets.iter() {
                 let Some(client) = self.take_of_stream(now, peer, packet) else { continue };
-                let bound = self.streams.as_mut().is_some_and(|one| one.bind(number, client));
+                let bound =
+                    self.streams.as_mut().is_some_and(|one| one.bind(number, client, &self.poller));
                 spoke.extend(Some(client).filter(|client| spoke.last() != Some(client)));
                 if !bound {
                     break;
@@ -332,7 +333,7 @@ impl<'s> Driver<'s> {
         let client = self.take(now, from, packet);
         if let (Some(number), Some(streams)) = (from.stream, &mut self.streams) {
             if self.counted.handshakes > handshakes {
-                streams.trust(now, number);
+                streams.trust(now, number, &self.poller);
             } else if self.counted.strangers > strangers {
                 streams.doubt(number, &self.poller);
             }

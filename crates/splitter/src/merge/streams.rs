@@ -6,7 +6,8 @@
 //! are read and dropped until its deadline, or until newer streams exceed the limit on unknown
 //! peers. Only a TLS error is answered, with an alert, and ends the stream. With `--behind`, an
 //! unknown peer's stream is relayed to a web server instead ([`Relay`]). The bytes received until
-//! then are kept for this purpose.
+//! then are kept for this purpose. If the only reason was silence, a client's packet still binds
+//! the stream, until the web server has answered: a slow onion circuit may delay a first packet.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, ErrorKind};
@@ -16,7 +17,7 @@ use std::time::Duration;
 
 use anabranch_multipath::Time;
 use anabranch_os::files;
-use anabranch_os::poller::Poller;
+use anabranch_os::poller::{Interest, Poller};
 use anabranch_tunnel::carrier::{LONGEST, LONGEST_FIRST};
 use anabranch_tunnel::{ClientId, Peer};
 use socket2::Socket;
@@ -52,11 +53,25 @@ const BUFFER: usize = 64 << 10;
 struct Carrier {
     connection: Connection,
     from: SocketAddr,
+    /// Time at which the stream was accepted.
+    since: Time,
     owner: Owner,
-    /// Bytes received from an unknown peer so far, to be relayed to the web server.
+    /// Bytes received from an unknown peer, and not yet passed to the web server.
     begun: Vec<u8>,
     /// The relay to the web server, if the stream was passed to it.
     relay: Option<Box<Relay>>,
+}
+
+impl Carrier {
+    /// Drops what only the web server needed, because the stream belongs to a client. `number` is
+    /// the stream's number.
+    fn leave_web(&mut self, number: u64, poller: &Poller) {
+        self.begun = Vec::new();
+        if self.relay.take().is_some() {
+            // The relay may have waited for room. The stream is watched, so this cannot fail.
+            let _ = poller.change(&self.connection, STREAMS | number, Interest::READ);
+        }
+    }
 }
 
 /// A socket that accepts streams.
@@ -98,7 +113,10 @@ enum Owner {
     /// A peer whose handshake was answered, so it knows our public key. The field is the deadline
     /// for a packet of a session.
     Greeted(Time),
-    /// An unknown peer whose stream is relayed to the web server.
+    /// An unknown peer that has sent no whole packet in time. Its stream is relayed to the web
+    /// server. A client's packet binds the stream, until the web server has answered.
+    Late,
+    /// An unknown peer whose stream is relayed to the web server for good.
     Handed,
     /// The stream belongs to this client.
     Client(ClientId),
@@ -240,7 +258,8 @@ impl Streams {
         let patience = if self.behind.is_some() { HESITATION } else { PATIENCE };
         let owner = Owner::Stranger(now + patience);
         let (begun, relay) = (Vec::new(), None);
-        self.carriers.insert(number, Carrier { connection, from, owner, begun, relay });
+        let carrier = Carrier { connection, from, since: now, owner, begun, relay };
+        self.carriers.insert(number, carrier);
     }
 
     /// Reads the packets that have arrived on a stream into `packets`, and returns their source.
@@ -253,14 +272,14 @@ impl Streams {
     ) -> Option<Peer> {
         packets.clear();
         let carrier = self.carriers.get_mut(&number)?;
-        let is_stranger = matches!(carrier.owner, Owner::Stranger(_));
+        let is_stranger = matches!(carrier.owner, Owner::Stranger(_) | Owner::Late);
         let read = match carrier.owner {
             Owner::Handed => {
                 self.pump(number, poller);
                 return None;
             }
             Owner::Muted(_) => carrier.connection.skip(&mut self.buffer),
-            Owner::Stranger(_) | Owner::Greeted(_) | Owner::Client(_) => {
+            Owner::Stranger(_) | Owner::Late | Owner::Greeted(_) | Owner::Client(_) => {
                 carrier.connection.read(&mut self.buffer, |packet| {
                     packets.bytes.extend_from_slice(packet);
                     packets.ends.push(packets.bytes.len());
@@ -273,7 +292,9 @@ impl Streams {
         let peer = Peer { remote: carrier.from, local: None, stream: Some(number) };
         let is_muted = matches!(carrier.owner, Owner::Muted(_));
         match (read, carrier.owner) {
+            (Ok(()), Owner::Late) if packets.ends.is_empty() => self.pass_on(number, poller),
             (Ok(()), _) => {}
+            (Err(Ending::Length(_) | Ending::Closed), Owner::Late) => self.doubt(number, poller),
             (Err(Ending::Length(_)), Owner::Stranger(until) | Owner::Greeted(until)) => {
                 carrier.owner = match self.behind {
                     Some(_) => Owner::Stranger(until),
@@ -289,30 +310,50 @@ impl Streams {
     /// Relays an unknown peer's stream to the web server, if there is one. Called after a packet
     /// that belongs to no client.
     pub(super) fn doubt(&mut self, number: u64, poller: &Poller) {
+        let Some(carrier) = self.carriers.get_mut(&number) else { return };
+        match carrier.owner {
+            Owner::Stranger(_) => self.hand_over(number, Owner::Handed, poller),
+            Owner::Late => {
+                carrier.owner = Owner::Handed;
+                self.pass_on(number, poller);
+            }
+            Owner::Muted(_) | Owner::Greeted(_) | Owner::Handed | Owner::Client(_) => {}
+        }
+    }
+
+    /// Begins to relay an unknown peer's stream to the web server, if there is one. `owner` is the
+    /// stream's owner from now on.
+    fn hand_over(&mut self, number: u64, owner: Owner, poller: &Poller) {
         let (Some(server), Some(carrier)) = (self.behind, self.carriers.get_mut(&number)) else {
             return;
         };
-        if !matches!(carrier.owner, Owner::Stranger(_)) {
-            return;
-        }
         let begun = std::mem::take(&mut carrier.begun);
         match Relay::new(server, begun, [STREAMS | number, BEHIND | number], poller) {
             Ok(relay) => {
                 self.handed += 1;
-                (carrier.owner, carrier.relay) = (Owner::Handed, Some(Box::new(relay)));
+                (carrier.owner, carrier.relay) = (owner, Some(Box::new(relay)));
                 self.pump(number, poller);
             }
             Err(_) => self.close(number),
         }
     }
 
+    /// Relays the bytes that were read from an unknown peer to the web server.
+    fn pass_on(&mut self, number: u64, poller: &Poller) {
+        let Some(carrier) = self.carriers.get_mut(&number) else { return };
+        let begun = std::mem::take(&mut carrier.begun);
+        carrier.relay.iter_mut().for_each(|relay| relay.add(&begun));
+        self.pump(number, poller);
+    }
+
     /// Records that a handshake on the stream was answered, so that the stream is not relayed to
     /// the web server.
-    pub(super) fn trust(&mut self, now: Time, number: u64) {
+    pub(super) fn trust(&mut self, now: Time, number: u64, poller: &Poller) {
         if let Some(carrier) = self.carriers.get_mut(&number)
-            && matches!(carrier.owner, Owner::Stranger(_))
+            && matches!(carrier.owner, Owner::Stranger(_) | Owner::Late)
         {
-            (carrier.owner, carrier.begun) = (Owner::Greeted(now + PATIENCE), Vec::new());
+            carrier.owner = Owner::Greeted(now + PATIENCE);
+            carrier.leave_web(number, poller);
         }
     }
 
@@ -320,7 +361,12 @@ impl Streams {
     pub(super) fn pump(&mut self, number: u64, poller: &Poller) {
         let Some(carrier) = self.carriers.get_mut(&number) else { return };
         let Some(relay) = &mut carrier.relay else { return };
-        if relay.pump(carrier.connection.wire(), &mut self.buffer, poller).is_err() {
+        let (is_late, wire) = (carrier.owner == Owner::Late, carrier.connection.wire());
+        let pumped = relay.pump((wire, !is_late), &mut self.buffer, poller);
+        if is_late && relay.has_answered() {
+            carrier.owner = Owner::Handed;
+        }
+        if pumped.is_err() {
             carrier.connection.wire().end();
             self.close(number);
         }
@@ -328,7 +374,7 @@ impl Streams {
 
     /// Binds a stream to `client`, whose packet has arrived on it. If the stream belongs to
     /// another client, it is closed and false is returned.
-    pub(super) fn bind(&mut self, number: u64, client: ClientId) -> bool {
+    pub(super) fn bind(&mut self, number: u64, client: ClientId, poller: &Poller) -> bool {
         let Some(carrier) = self.carriers.get_mut(&number) else { return true };
         match carrier.owner {
             Owner::Client(owner) if owner == client => true,
@@ -337,9 +383,9 @@ impl Streams {
                 false
             }
             Owner::Handed => true,
-            Owner::Stranger(_) | Owner::Muted(_) | Owner::Greeted(_) => {
+            Owner::Stranger(_) | Owner::Late | Owner::Muted(_) | Owner::Greeted(_) => {
                 carrier.owner = Owner::Client(client);
-                carrier.begun = Vec::new();
+                carrier.leave_web(number, poller);
                 carrier.connection.allow(LONGEST);
                 self.unbound -= 1;
                 self.limit(client);
@@ -395,7 +441,11 @@ impl Streams {
                 Owner::Client(_) => continue,
                 Owner::Stranger(until) if until <= now => self.give_up(now, number, poller),
                 Owner::Muted(until) | Owner::Greeted(until) if until <= now => self.close(number),
-                Owner::Stranger(_) | Owner::Muted(_) | Owner::Greeted(_) | Owner::Handed => {}
+                Owner::Stranger(_)
+                | Owner::Late
+                | Owner::Muted(_)
+                | Owner::Greeted(_)
+                | Owner::Handed => {}
             }
             self.strangers.push_back(number);
         }
@@ -406,13 +456,14 @@ impl Streams {
 
     /// Handles an unknown peer that has sent no valid packet in time. Closes the peer's stream, or
     /// relays the stream to the web server if there is one. If a TLS handshake is incomplete, the
-    /// web server cannot answer, and the stream is closed at a later deadline.
+    /// web server cannot answer, and the peer gets as much time as without a web server.
     fn give_up(&mut self, now: Time, number: u64, poller: &Poller) {
         let Some(carrier) = self.carriers.get_mut(&number) else { return };
+        let last = carrier.since + PATIENCE;
         match self.behind {
-            None => self.close(number),
-            Some(_) if carrier.connection.is_open() => self.doubt(number, poller),
-            Some(_) => carrier.owner = Owner::Muted(now + PATIENCE - HESITATION),
+            Some(_) if carrier.connection.is_open() => self.hand_over(number, Owner::Late, poller),
+            Some(_) if now < last => carrier.owner = Owner::Stranger(last),
+            _ => self.close(number),
         }
     }
 
@@ -465,9 +516,11 @@ impl Streams {
         self.past += carrier.connection.count().aged;
         match carrier.owner {
             Owner::Client(client) => self.ended.push((number, client)),
-            Owner::Stranger(_) | Owner::Muted(_) | Owner::Greeted(_) | Owner::Handed => {
-                self.unbound -= 1;
-            }
+            Owner::Stranger(_)
+            | Owner::Late
+            | Owner::Muted(_)
+            | Owner::Greeted(_)
+            | Owner::Handed => self.unbound -= 1,
         }
     }
 }
@@ -529,13 +582,13 @@ mod tests {
         let (peer, packets) = read(&mut streams, &poller, 0);
         assert_eq!(peer.unwrap().stream, Some(0));
         assert!(packets >= 1);
-        assert!(streams.bind(0, ClientId(3)) && streams.bind(0, ClientId(3)));
+        assert!(streams.bind(0, ClientId(3), &poller) && streams.bind(0, ClientId(3), &poller));
         assert_eq!(
             streams.snapshot(),
             StreamsSnapshot { bound: 1, strangers: 0, handed: 0, aged: 0 }
         );
         assert!(streams.push(NOW, 0, &[9; 40], false));
-        assert!(!streams.bind(0, ClientId(4)), "a packet of another client closes it");
+        assert!(!streams.bind(0, ClientId(4), &poller), "a packet of another client closes it");
         assert_eq!(streams.ended(), Some((0, ClientId(3))));
         assert!(!streams.push(NOW, 0, &[9; 40], false));
         assert_eq!(streams.snapshot().bound, 0);
@@ -562,7 +615,7 @@ mod tests {
     fn strangers_leave_when_their_time_is_over_and_clients_stay() {
         let (mut streams, poller) = streams();
         let _outside: Vec<_> = (0..3).map(|_| connect(&mut streams, &poller)).collect();
-        assert!(streams.bind(1, ClientId(0)));
+        assert!(streams.bind(1, ClientId(0), &poller));
         streams.sweep(NOW + PATIENCE - Duration::from_millis(1), &poller);
         assert_eq!(
             streams.snapshot(),
@@ -674,11 +727,56 @@ mod tests {
         let mut outside = connect(&mut streams, &poller);
         outside.write_all(&whole).unwrap();
         read(&mut streams, &poller, 0);
-        assert!(streams.bind(0, ClientId(3)));
+        assert!(streams.bind(0, ClientId(3), &poller));
         assert!(streams.carriers[&0].begun.is_empty());
         streams.doubt(0, &poller);
         streams.sweep(NOW + PATIENCE, &poller);
         assert_eq!((streams.snapshot().handed, streams.snapshot().bound), (0, 1));
+    }
+
+    /// The web server must not take a stream whose circuit only delays the first packet: neither if
+    /// nothing had arrived in time, nor if a part had.
+    #[test]
+    fn a_late_packet_of_a_client_takes_its_stream_back_from_the_web_server() {
+        let whole = [&[0, 25][..], &[7; 25]].concat();
+        for early in [0, 10] {
+            let (server, serving) = web_server(1_000);
+            let (mut streams, poller) = behind(Some(server));
+            let mut outside = connect(&mut streams, &poller);
+            outside.write_all(&whole[..early]).unwrap();
+            while streams.carriers[&0].begun.len() < early {
+                streams.read(0, &mut Packets::default(), &poller);
+            }
+            streams.sweep(NOW + HESITATION, &poller);
+            assert_eq!((streams.snapshot().handed, streams.snapshot().strangers), (1, 1));
+            outside.write_all(&whole[early..]).unwrap();
+            assert_eq!(read(&mut streams, &poller, 0).1, 1);
+            assert!(streams.bind(0, ClientId(3), &poller));
+            assert_eq!((streams.snapshot().bound, streams.snapshot().strangers), (1, 0));
+            // The web server's connection is closed before its answer.
+            assert!(serving.join().is_err());
+            assert!(streams.push(NOW, 0, &[9; 40], false));
+            streams.flush(NOW, &poller);
+            let mut heard = [0; 42];
+            outside.read_exact(&mut heard).unwrap();
+            assert_eq!(heard[..2], [0, 40]);
+        }
+    }
+
+    #[test]
+    fn a_late_stranger_stays_with_the_web_server_once_it_has_answered() {
+        let whole = [&[0, 25][..], &[7; 25]].concat();
+        let (server, serving) = web_server(1);
+        let (mut streams, mut poller) = behind(Some(server));
+        let mut outside = connect(&mut streams, &poller);
+        outside.write_all(&whole[..1]).unwrap();
+        while streams.carriers[&0].begun.is_empty() {
+            streams.read(0, &mut Packets::default(), &poller);
+        }
+        streams.sweep(NOW + HESITATION, &poller);
+        let heard = relay(&mut streams, &mut poller, &mut outside);
+        assert_eq!(heard, [&whole[..1], b"the server"].concat());
+        serving.join().unwrap();
     }
 
     #[test]

@@ -26,6 +26,8 @@ pub(super) struct Relay {
     /// Whether our sending side of the connection to the web server is shut down, because the
     /// unknown peer has closed its sending side.
     is_told: bool,
+    /// Whether the web server has sent bytes, or has closed its sending side.
+    has_answered: bool,
     interests: [Interest; 2],
 }
 
@@ -52,21 +54,43 @@ impl Relay {
         poller.add_for(&web, tokens[1], both)?;
         let interests = [Interest::READ, both];
         let (to_stranger, ended) = (Vec::new(), [false; 2]);
-        Ok(Relay { web, tokens, to_web: begun, to_stranger, ended, is_told: false, interests })
+        Ok(Relay {
+            web,
+            tokens,
+            to_web: begun,
+            to_stranger,
+            ended,
+            is_told: false,
+            has_answered: false,
+            interests,
+        })
     }
 
-    /// Copies waiting bytes in both directions.
+    /// Appends bytes of the unknown peer that the caller has read.
+    pub(super) fn add(&mut self, bytes: &[u8]) {
+        self.to_web.extend_from_slice(bytes);
+    }
+
+    /// Returns whether the web server has sent bytes, or has closed its sending side.
+    pub(super) fn has_answered(&self) -> bool {
+        self.has_answered
+    }
+
+    /// Copies waiting bytes in both directions: from the web server to the unknown peer's `wire`,
+    /// and from `wire` if `reads`. Otherwise the caller reads `wire` ([`Relay::add`]).
     ///
     /// # Errors
     /// The relay has ended: one side failed, or all of the web server's answer was sent to the
     /// unknown peer.
     pub(super) fn pump(
         &mut self,
-        wire: &mut Wire,
+        (wire, reads): (&mut Wire, bool),
         buffer: &mut [u8],
         poller: &Poller,
     ) -> Result<(), Ending> {
-        self.read_stranger(wire, buffer)?;
+        if reads {
+            self.read_stranger(wire, buffer)?;
+        }
         self.read_web(buffer)?;
         self.drain(wire)?;
         if self.ended[1] && self.to_stranger.is_empty() && !wire.has_unsent() {
@@ -93,8 +117,11 @@ impl Relay {
         }
         let room = buffer.len().min(WAITING);
         match (&self.web).read(&mut buffer[..room]) {
-            Ok(0) => self.ended[1] = true,
-            Ok(length) => self.to_stranger.extend_from_slice(&buffer[..length]),
+            Ok(0) => (self.ended[1], self.has_answered) = (true, true),
+            Ok(length) => {
+                self.has_answered = true;
+                self.to_stranger.extend_from_slice(&buffer[..length]);
+            }
             // The connection is not established yet.
             Err(error) if is_passing(&error) || error.kind() == ErrorKind::NotConnected => {}
             Err(error) => return Err(Ending::Broken(error)),

@@ -2,6 +2,7 @@
 
 use anabranch_comps::Flow;
 use anabranch_multipath::Time;
+use anabranch_pages::figures::scaled;
 use anabranch_splitter::merge::{ClientSnapshot, PathSnapshot, Snapshot};
 
 use crate::screen::Recent;
@@ -99,6 +100,19 @@ impl Model {
         advice::decoys(sum)
     }
 
+    /// Describes the packets that wait for room in clients' TCP connections, and packets dropped
+    /// because they waited too long; `None` if there are none.
+    pub(super) fn backlogs(&self) -> Option<String> {
+        let told = self.rows.iter().filter_map(|row| {
+            let stream = row.counters.stream.filter(|stream| stream.queued + stream.aged > 0)?;
+            let queue = scaled(stream.queued as f64, "B");
+            let (client, path, aged) = (&row.client, row.path, stream.aged);
+            Some(format!("{client} {path} {queue} queued, {aged} packets dropped after waiting"))
+        });
+        let told: Vec<_> = told.collect();
+        (!told.is_empty()).then(|| format!("TCP connections: {}", told.join(" · ")))
+    }
+
     /// Describes the packets and datagrams that the far end dropped, by reason; `None` if there are
     /// none.
     pub(super) fn losses(&self) -> Option<String> {
@@ -108,7 +122,7 @@ impl Model {
             (strangers, "packets dropped because their sender was unknown or they were repeated"),
             (missed, "packets dropped because the receive buffer was full"),
             (unsent, "datagrams that could not be sent to clients"),
-            (aged, "packets to clients dropped after waiting 200 ms for their TCP connection"),
+            (aged, "packets to clients dropped after waiting too long for their TCP connection"),
             (refused, "packets dropped because the --tun interface did not accept them"),
         ];
         let told = counts.into_iter().filter(|(count, _)| *count > 0);
@@ -151,16 +165,20 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_stream_is_told_apart_and_what_grew_too_old_for_it_is_a_loss() {
+    fn a_stream_shows_its_queue_and_what_grew_too_old_for_it_is_a_loss() {
         let mut counters = snapshot([10, 10]);
         let path = &mut counters.clients[1].paths[0];
-        path.stream = Some(StreamSnapshot { queued: 0, aged: 3 });
+        path.stream = Some(StreamSnapshot { queued: 1_200, aged: 3 });
         assert_eq!(from(path), "tcp 192.0.2.1:4000");
         assert_eq!(from(&counters.clients[1].paths[1]), "192.0.2.1:4000");
         counters.streams = Some(StreamsSnapshot { bound: 1, strangers: 0, handed: 0, aged: 3 });
         let mut model = Model::default();
         model.snapshot(Time::from_secs(1), &counters);
         assert!(model.losses().unwrap().contains("3 packets to clients dropped"));
+        let words = "TCP connections: home 0 1.2 kB queued, 3 packets dropped after waiting";
+        assert_eq!(model.backlogs().as_deref(), Some(words));
+        model.snapshot(Time::from_secs(2), &snapshot([20, 20]));
+        assert_eq!(model.backlogs(), None);
     }
 
     #[test]

@@ -64,12 +64,17 @@ pub(super) struct Line {
 }
 
 /// A running OpenSSH client, which is killed when the value is dropped.
-pub(super) struct Ssh(Child);
+pub(super) struct Ssh {
+    child: Child,
+    /// Our end of its standard error. It does not block: another process that the client has
+    /// started, such as a `ProxyCommand`, may keep the other end open.
+    errors: UnixStream,
+}
 
 impl Drop for Ssh {
     fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+        let _ = self.child.kill();
+        let _ = self.child.wait();
     }
 }
 
@@ -77,9 +82,10 @@ impl Ssh {
     /// Returns the last line that the process wrote to its standard error, once it has ended;
     /// `None` while it runs.
     pub(super) fn last_words(&mut self) -> Option<String> {
-        self.0.try_wait().ok().flatten()?;
+        self.child.try_wait().ok().flatten()?;
         let mut text = Vec::new();
-        self.0.stderr.take()?.take(4_096).read_to_end(&mut text).ok()?;
+        // What has arrived so far is in `text`, even if more could follow.
+        let _ = (&self.errors).take(4_096).read_to_end(&mut text);
         let text = String::from_utf8_lossy(&text);
         let plain = |line: &str| line.chars().filter(|c| !c.is_control()).collect::<String>();
         text.lines().map(plain).rfind(|line| !line.is_empty())
@@ -309,15 +315,23 @@ impl ProxyDialogue<'_> {
 /// Starts OpenSSH. The stream is its standard input and output. If `ssh` fails, the stream ends
 /// later, and [`Ssh::last_words`] has the reason.
 fn by_ssh(host: &SshHost, order: &Order) -> Result<Line, DialFault> {
+    let (ours, ssh) = started(&mut command(host, order))?;
+    Ok(Line { socket: Socket::from(ours), rest: Vec::new(), ssh: Some(ssh), tls: None })
+}
+
+/// Starts `command`. Returns our end of its standard input and output.
+fn started(command: &mut Command) -> Result<(UnixStream, Ssh), DialFault> {
     let (ours, theirs) = UnixStream::pair().map_err(DialFault::System)?;
+    let (errors, their_errors) = UnixStream::pair().map_err(DialFault::System)?;
+    errors.set_nonblocking(true).map_err(DialFault::System)?;
     let input = theirs.try_clone().map_err(DialFault::System)?;
-    let child = command(host, order)
+    let child = command
         .stdin(Stdio::from(std::os::fd::OwnedFd::from(input)))
         .stdout(Stdio::from(std::os::fd::OwnedFd::from(theirs)))
-        .stderr(Stdio::piped())
+        .stderr(Stdio::from(std::os::fd::OwnedFd::from(their_errors)))
         .spawn()
         .map_err(DialFault::Ssh)?;
-    Ok(Line { socket: Socket::from(ours), rest: Vec::new(), ssh: Some(Ssh(child)), tls: None })
+    Ok((ours, Ssh { child, errors }))
 }
 
 /// Returns the command that starts OpenSSH with the user's configuration, keys and agent. OpenSSH
@@ -439,5 +453,21 @@ mod tests {
         let line = arguments.join(" ");
         let end = "-l anna -p 2222 -W far.example.net:443 -- relay";
         assert!(line.starts_with("-o BatchMode=yes ") && line.ends_with(end), "{line}");
+    }
+
+    /// A `ProxyCommand` may outlive the client that has started it, and keeps its standard error.
+    #[test]
+    fn the_last_words_of_ssh_wait_for_no_other_process() {
+        let script = "sleep 20 & echo 'anna@relay: Permission denied (publickey).' >&2; exit 255";
+        let (_ours, mut ssh) = started(Command::new("sh").args(["-c", script])).unwrap();
+        let begun = Instant::now();
+        let words = loop {
+            match ssh.last_words() {
+                None => thread::sleep(Duration::from_millis(5)),
+                Some(words) => break words,
+            }
+        };
+        assert_eq!(words, "anna@relay: Permission denied (publickey).");
+        assert!(begun.elapsed() < Duration::from_secs(15), "{:?}", begun.elapsed());
     }
 }

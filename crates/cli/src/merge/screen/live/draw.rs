@@ -92,8 +92,9 @@ impl Model {
             Some(losses) => Span::styled(losses, ink.doubtful()),
             None => Span::styled("nothing lost here", ink.faint()),
         };
-        let decoys = self.decoys().map(|decoys| Span::raw(format!(" · {decoys}")));
-        Text::from(vec![whole, Line::from_iter([losses].into_iter().chain(decoys))])
+        let others = [self.backlogs(), self.decoys()].into_iter().flatten();
+        let others = others.map(|text| Span::raw(format!(" · {text}")));
+        Text::from(vec![whole, Line::from_iter([losses].into_iter().chain(others))])
     }
 }
 
@@ -120,6 +121,7 @@ fn from(row: &Row, _: u16, _: Palette) -> Span<'static> {
 #[cfg(test)]
 mod tests {
     use anabranch_multipath::Time;
+    use anabranch_splitter::merge::StreamSnapshot;
 
     use super::super::super::model::tests::snapshot;
     use super::*;
@@ -153,5 +155,15 @@ mod tests {
         let mut model = model();
         model.rows = vec![model.rows[0].clone(); 15];
         assert!(words(&model, 160).contains("3 paths not shown"));
+    }
+
+    #[test]
+    fn the_queues_of_tcp_connections_are_shown() {
+        let mut model = model();
+        let unshown = words(&model, 160);
+        assert!(!unshown.contains("TCP connections"), "{unshown}");
+        model.rows[0].counters.stream = Some(StreamSnapshot { queued: 1_200, aged: 3 });
+        let shown = words(&model, 160);
+        assert!(shown.contains("home 0 1.2 kB queued, 3 packets dropped after waiting"), "{shown}");
     }
 }
