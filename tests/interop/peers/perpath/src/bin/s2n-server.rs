@@ -1,6 +1,6 @@
-//! s2n-quic's server with its defaults, speaking HTTP/3 as far as one request needs it, and HTTP/0.9
-//! ("hq-interop"): `GET /bytes/N` answers with the first N bytes of the seeded stream that all test
-//! servers share.
+//! s2n-quic's server with its defaults, speaking HTTP/3 as far as one request needs it, and
+//! HTTP/0.9 ("hq-interop"): `GET /bytes/N` answers with the first N bytes of the seeded stream that
+//! all test servers share.
 //!
 //! Usage: `s2n-server ADDRESS:PORT CERTIFICATE KEY SEED`
 
