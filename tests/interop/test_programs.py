@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from conftest import MakeNetwork, Results
-from harness import singbox
+from harness import quicktun, singbox
 from harness.interface import ECHO_PORT, interface
 from harness.net import SERVER, Host, Network, links
 from harness.report import shares
@@ -183,6 +183,34 @@ def test_tinc_drops_what_comes_from_other_addresses(
             up=carried_up(carried), down=carried_down(carried),
         )  # fmt: skip
     assert transfer.goodput_mbits < 20
+
+
+@pytest.mark.parametrize("delay", ["10ms", "70ms"], ids=["alike", "60 ms slower"])
+def test_quicktun_follows_at_once_and_drops_what_is_late(
+    make_network: MakeNetwork, results: Results, delay: str
+) -> None:
+    """A thousand pings, 200 a second. Packets bear a time and a counter in clear; of two packets
+    that overtake each other the server drops the late one.
+    """
+    first, second = links(2, **SLOW)
+    other = type(second)(second.name, delay=delay, rate=second.rate, queue=second.queue)
+    network = make_network([first, other])
+    with (
+        split(network, quicktun.PORT, 2) as splitter,
+        quicktun.tunnel(network.server, network.client, LISTEN),
+    ):
+        pings = ["ping", "-q", "-i", "0.005", "-c", "1000", "-W", "2", quicktun.INSIDE_SERVER]
+        back = re.search(r"(\d+) received", network.client.run(pings, timeout=60).stdout)
+        answered = int(back[1]) / 1000 if back else 0.0
+        carried = shares(network.stats())
+        results.add(
+            "Programs", program=f"quicktun {delay}", answered=answered,
+            up=carried_up(carried), down=carried_down(carried),
+        )  # fmt: skip
+        assert not splitter.of("skewed")
+        assert splitter.of("numbers_in_clear")
+    assert min(*carried_up(carried), *carried_down(carried)) > 0.2
+    assert (answered > 0.95) == (delay == "10ms")
 
 
 @contextlib.contextmanager

@@ -43,8 +43,8 @@ def test_a_connection_is_split_once_its_handshake_is_confirmed(
     path: there no path may be taken for dead.
     """
     network = make_network(links(3))
-    asked = quic.Request(LISTEN, quic.KINDS[server].protocol, LENGTH, LIMIT)
     try:
+        asked = quic.Request(LISTEN, quic.common_protocol(client, server), LENGTH, LIMIT)
         with (
             quic.serving(server, network.server, short_root),
             Splitter(network.client, TO, interfaces(3)) as splitter,

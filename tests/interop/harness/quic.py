@@ -43,9 +43,9 @@ class Setting:
 
 @dataclass(frozen=True)
 class Kind:
-    """A server program: the protocol of its requests, and its command."""
+    """A server program: the protocols of its requests, and its command."""
 
-    protocol: str  # "h3" or "hq"
+    protocols: tuple[str, ...]  # "h3" and "hq"; the first one is the default
     command: Callable[[Setting], list[str]]
 
 
@@ -119,17 +119,17 @@ def _caddy(at: Setting) -> list[str]:
 
 
 KINDS = {
-    "quic-go": Kind("h3", _quicgo),
-    "quic-go, files": Kind("h3", _quicgo_files),
-    "quinn": Kind("hq", _quinn),
-    "noq": Kind("hq", _noq),
-    "gtlsserver": Kind("h3", _gtlsserver),
-    "aioquic": Kind("h3", _aioquic),
-    "s2n-quic": Kind("hq", _s2n),
-    "quiche": Kind("h3", _quiche),
-    "caddy": Kind("h3", _caddy),
-    "quic-go 0.63": Kind("h3", _quicgo_older),
-    "caddy 2.11": Kind("h3", _caddy_newer),
+    "quic-go": Kind(("h3",), _quicgo),
+    "quic-go, files": Kind(("h3",), _quicgo_files),
+    "quinn": Kind(("hq", "h3"), _quinn),
+    "noq": Kind(("hq", "h3"), _noq),
+    "gtlsserver": Kind(("h3",), _gtlsserver),
+    "aioquic": Kind(("h3",), _aioquic),
+    "s2n-quic": Kind(("hq", "h3"), _s2n),
+    "quiche": Kind(("h3",), _quiche),
+    "caddy": Kind(("h3",), _caddy),
+    "quic-go 0.63": Kind(("h3",), _quicgo_older),
+    "caddy 2.11": Kind(("h3",), _caddy_newer),
 }
 
 
@@ -155,9 +155,7 @@ def _quinn_client(host: Host, asked: Request) -> Transfer:
 
 
 def _ngtcp2_client(host: Host, asked: Request) -> Transfer:
-    """Runs ngtcp2's example client, which saves the response and speaks HTTP/3 only."""
-    if asked.protocol != "h3":
-        raise MissingPeer("ngtcp2's client speaks HTTP/3 alone, this server HTTP/0.9")
+    """Runs ngtcp2's example client, which saves the response."""
     address, _, port = asked.endpoint.rpartition(":")
     with tempfile.TemporaryDirectory() as folder:
         command = ["gtlsclient", "-q", "--exit-on-all-streams-close", f"--download={folder}"]
@@ -190,6 +188,23 @@ CLIENTS: dict[str, Callable[[Host, Request], Transfer]] = {
     "s2n-quic": _s2n_client,
     "ngtcp2": _ngtcp2_client,
 }
+
+
+# Clients that speak less than both protocols.
+_SPOKEN = {"ngtcp2": ("h3",)}
+
+
+def common_protocol(client: str, server: str) -> str:
+    """Returns the first protocol of the server ``server`` that the client ``client`` speaks too.
+
+    Raises:
+        MissingPeer: there is none.
+    """
+    spoken = _SPOKEN.get(client, ("h3", "hq"))
+    for protocol in KINDS[server].protocols:
+        if protocol in spoken:
+            return protocol
+    raise MissingPeer(f"{client} speaks {spoken}, {server} {KINDS[server].protocols}")
 
 
 @contextlib.contextmanager
@@ -236,7 +251,7 @@ def download(
     ``version`` is QUIC's, 1 or 2. With ``keep_alive_s`` the client sends a PING after this time
     without packets.
     """
-    command = ["quic-client", "-server", endpoint, "-protocol", KINDS[kind].protocol]
+    command = ["quic-client", "-server", endpoint, "-protocol", KINDS[kind].protocols[0]]
     command += ["-path", f"/bytes/{length}", "-version", str(version), "-timeout", f"{seconds}s"]
     command += ["-keep-alive", f"{keep_alive_s}s"]
     return client(host, command, seconds)

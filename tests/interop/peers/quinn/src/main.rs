@@ -1,18 +1,17 @@
-//! quinn's server with its defaults, speaking HTTP/0.9 ("hq-interop"): `GET /bytes/N` answers with
-//! the first N bytes of the seeded stream that all test servers share.
+//! quinn's server with its defaults, speaking HTTP/3 as far as one request needs it, and HTTP/0.9
+//! ("hq-interop"): `GET /bytes/N` answers with the first N bytes of the seeded stream that all test
+//! servers share.
 //!
 //! Usage: `quinn-server ADDRESS:PORT SEED`
 
 use std::{error::Error, net::SocketAddr, sync::Arc};
 
-use quinn::{Connection, Endpoint, Incoming, SendStream, crypto::rustls::QuicServerConfig};
+use peer_http::{CONTROL_STREAM, length_asked_for, path_of, pieces, response_head};
+use quinn::crypto::rustls::{HandshakeData, QuicServerConfig};
+use quinn::{Connection, Endpoint, Incoming, SendStream};
 use rustls::pki_types::PrivateKeyDer;
-use sha2::{Digest, Sha256};
 
 type Failure = Box<dyn Error + Send + Sync>;
-
-/// Number of digests in a write, which thus has 16 KiB.
-const DIGESTS_IN_A_WRITE: u64 = 512;
 
 #[tokio::main]
 async fn main() -> Result<(), Failure> {
@@ -40,56 +39,53 @@ fn configuration() -> Result<quinn::ServerConfig, Failure> {
         .with_protocol_versions(&[&rustls::version::TLS13])?
         .with_no_client_auth()
         .with_single_cert(vec![made.cert.der().clone()], key)?;
-    tls.alpn_protocols = vec![b"hq-interop".to_vec()];
+    tls.alpn_protocols = vec![b"h3".to_vec(), b"hq-interop".to_vec()];
     let crypto = QuicServerConfig::try_from(tls)?;
     Ok(quinn::ServerConfig::with_crypto(Arc::new(crypto)))
 }
 
 async fn serve(incoming: Incoming, seed: u64) -> Result<(), Failure> {
     let connection: Connection = incoming.await?;
+    let h3 = speaks_h3(&connection);
+    // It must stay open as long as the connection (RFC 9114, section 6.2.1).
+    let mut control = None;
+    if h3 {
+        control.insert(connection.open_uni().await?).write_all(&CONTROL_STREAM).await?;
+    }
     loop {
         let (mut send, mut receive) = match connection.accept_bi().await {
             Err(quinn::ConnectionError::ApplicationClosed(_)) => return Ok(()),
             accepted => accepted?,
         };
         let request = receive.read_to_end(1024).await?;
+        let length = path_of(&request, h3).as_deref().and_then(length_asked_for);
         tokio::spawn(async move {
-            match length_asked_for(&request) {
-                Some(length) => drop(send_bytes(&mut send, seed, length).await),
+            match length {
+                Some(length) => drop(send_bytes(&mut send, seed, length, h3).await),
                 None => drop(send.reset(1_u32.into())),
             }
         });
     }
 }
 
-/// Returns the N of `GET /bytes/N`.
-fn length_asked_for(request: &[u8]) -> Option<u64> {
-    let line = std::str::from_utf8(request).ok()?.trim_end();
-    line.strip_prefix("GET /bytes/")?.parse().ok()
+fn speaks_h3(connection: &Connection) -> bool {
+    let data = connection.handshake_data().and_then(|data| data.downcast::<HandshakeData>().ok());
+    data.and_then(|data| data.protocol).as_deref() == Some(b"h3")
 }
 
-async fn send_bytes(send: &mut SendStream, seed: u64, length: u64) -> Result<(), Failure> {
-    let mut left = length;
-    let mut block = 0;
-    while left > 0 {
-        let mut piece = digests(seed, block);
-        piece.truncate(usize::try_from(left).unwrap_or(usize::MAX));
+async fn send_bytes(
+    send: &mut SendStream,
+    seed: u64,
+    length: u64,
+    h3: bool,
+) -> Result<(), Failure> {
+    if h3 {
+        send.write_all(&response_head(length)).await?;
+    }
+    for piece in pieces(seed, length) {
         send.write_all(&piece).await?;
-        left -= piece.len() as u64;
-        block += DIGESTS_IN_A_WRITE;
     }
     send.finish()?;
     send.stopped().await?;
     Ok(())
-}
-
-/// Returns SHA-256("anabranch" || seed || i) for the next `DIGESTS_IN_A_WRITE` values of i,
-/// concatenated.
-fn digests(seed: u64, first: u64) -> Vec<u8> {
-    (first..first + DIGESTS_IN_A_WRITE)
-        .flat_map(|block| {
-            let input = [b"anabranch".as_slice(), &seed.to_be_bytes(), &block.to_be_bytes()].concat();
-            Sha256::digest(input)
-        })
-        .collect()
 }

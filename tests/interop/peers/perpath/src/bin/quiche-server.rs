@@ -8,7 +8,7 @@ use std::error::Error;
 
 use bytes::Bytes;
 use futures::{SinkExt, StreamExt};
-use perpath_servers::{length_asked_for, pieces};
+use peer_http::{length_asked_for, pieces};
 use tokio::net::UdpSocket;
 use tokio_quiche::http3::driver::{IncomingH3Headers, OutboundFrame, ServerH3Event};
 use tokio_quiche::http3::settings::Http3Settings;

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use perpath_servers::{Frames, request};
+use peer_http::{CONTROL_STREAM, Frames, request};
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
@@ -69,8 +69,7 @@ async fn fetch(server: SocketAddr, h3: bool, path: &str, body: &mut Body) -> Res
     let _control = match h3 {
         true => {
             let mut stream = connection.open_send_stream().await?;
-            // The control stream with empty SETTINGS (RFC 9114, 6.2.1 and 7.2.4).
-            stream.send(Bytes::from_static(&[0, 4, 0])).await?;
+            stream.send(Bytes::from_static(&CONTROL_STREAM)).await?;
             Some(stream)
         }
         false => None,

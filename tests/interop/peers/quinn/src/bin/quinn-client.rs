@@ -9,8 +9,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use peer_http::{CONTROL_STREAM, Frames, request};
 use quinn::crypto::rustls::QuicClientConfig;
-use quinn::{ClientConfig, Endpoint, RecvStream};
+use quinn::{ClientConfig, Endpoint};
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
@@ -61,10 +62,10 @@ async fn fetch(server: SocketAddr, h3: bool, path: &str, body: &mut Body) -> Res
     let mut endpoint = Endpoint::client("0.0.0.0:0".parse()?)?;
     endpoint.set_default_client_config(configuration(if h3 { "h3" } else { "hq-interop" })?);
     let connection = endpoint.connect(server, "localhost")?.await?;
-    // The control stream of HTTP/3 with empty SETTINGS (RFC 9114, 6.2.1 and 7.2.4).
-    let mut control = connection.open_uni().await?;
+    // It must stay open as long as the connection (RFC 9114, section 6.2.1).
+    let mut control = None;
     if h3 {
-        control.write_all(&[0, 4, 0]).await?;
+        control.insert(connection.open_uni().await?).write_all(&CONTROL_STREAM).await?;
     }
     let (mut send, mut receive) = connection.open_bi().await?;
     let request = match h3 {
@@ -73,57 +74,16 @@ async fn fetch(server: SocketAddr, h3: bool, path: &str, body: &mut Body) -> Res
     };
     send.write_all(&request).await?;
     send.finish()?;
-    if h3 { take_frames(&mut receive, body).await? } else { take_all(&mut receive, body).await? }
+    let mut frames = Frames::default();
+    while let Some(piece) = receive.read_chunk(1 << 16, true).await? {
+        match h3 {
+            true => frames.data(&piece.bytes, |data| body.take(data)),
+            false => body.take(&piece.bytes),
+        }
+    }
     connection.close(0_u32.into(), b"");
     endpoint.wait_idle().await;
     Ok(())
-}
-
-/// Returns a HEADERS frame with only static names and literal values (RFC 9204, section 4.5 and
-/// appendix A).
-fn request(authority: &str, path: &str) -> Vec<u8> {
-    // Indexed: ":method: GET" is 17, ":scheme: https" 23; named: ":authority" is 0, ":path" 1.
-    let mut fields = vec![0, 0, 0xc0 | 17, 0xc0 | 23];
-    for (name, value) in [(0x50, authority), (0x51, path)] {
-        fields.extend([name, value.len() as u8]);
-        fields.extend(value.as_bytes());
-    }
-    assert!(fields.len() < 64, "a length of one byte");
-    [&[1, fields.len() as u8][..], &fields].concat()
-}
-
-/// Reads the payloads of DATA frames, and skips other frames.
-async fn take_frames(receive: &mut RecvStream, body: &mut Body) -> Result<(), Failure> {
-    while let Some(kind) = varint(receive).await? {
-        let mut left = varint(receive).await?.ok_or("a frame without a length")?;
-        while left > 0 {
-            let most = usize::try_from(left.min(1 << 16))?;
-            let piece = receive.read_chunk(most, true).await?.ok_or("a frame that is cut off")?;
-            left -= piece.bytes.len() as u64;
-            if kind == 0 {
-                body.take(&piece.bytes);
-            }
-        }
-    }
-    Ok(())
-}
-
-async fn take_all(receive: &mut RecvStream, body: &mut Body) -> Result<(), Failure> {
-    while let Some(piece) = receive.read_chunk(1 << 16, true).await? {
-        body.take(&piece.bytes);
-    }
-    Ok(())
-}
-
-/// Reads a variable-length integer (RFC 9000, section 16). Returns `None` at the end of the stream.
-async fn varint(receive: &mut RecvStream) -> Result<Option<u64>, Failure> {
-    let Some(first) = receive.read_chunk(1, true).await? else { return Ok(None) };
-    let first = first.bytes[0];
-    let mut rest = [0; 7];
-    let rest = &mut rest[..(1 << (first >> 6)) - 1];
-    receive.read_exact(rest).await?;
-    let value = rest.iter().fold(u64::from(first & 0x3f), |value, byte| value << 8 | u64::from(*byte));
-    Ok(Some(value))
 }
 
 fn configuration(protocol: &str) -> Result<ClientConfig, Failure> {
