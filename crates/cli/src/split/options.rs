@@ -409,8 +409,8 @@ fn every() -> String {
          ~50p and ~100ms are random lengths with this average; 50-70p and 80-120ms are random \
          lengths in this range. With grow:10-100ms the length is 10 ms when traffic begins after a \
          pause, and grows to 100 ms while traffic continues [default: {EVERY}, or {FAR_END_EVERY} \
-         if --key is given; schedules that were published with a length, such as batched, use that \
-         length]"
+         if --key is given; for a schedule that has a length of its own, this length, such as \
+         50-70p for batched]"
     )
 }
 
