@@ -644,7 +644,7 @@ def invariants(repository: Repository) -> Iterator[str]:
     text = repository.files.get("docs/invariants.md", "")
     for part in re.split(r"\n(?=\* )", text)[1:]:
         entry = " ".join(part.split("\n##")[0].split())
-        headline, _, holders = entry.removeprefix("* ").partition(" Held by: ")
+        headline, _, holders = entry.removeprefix("* ").partition(" Tested by: ")
         found = HOLDER.findall(holders)
         if not found:
             yield f"docs/invariants.md: {headline!r} names no test"

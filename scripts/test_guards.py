@@ -193,9 +193,9 @@ class Guards(unittest.TestCase):
         """A file may be named by the end of its path; an entry that names none is a breach."""
         name = "docs/invariants.md"
         files = {"crates/os/tests/udp.rs": "fn is_exact() {}\n", "scripts/a.py": "def b(): ...\n"}
-        held = "# I\n\n* One.\n  Held by: `os/tests/udp.rs::is_exact`, `scripts/a.py::b`.\n"
+        held = "# I\n\n* One.\n  Tested by: `os/tests/udp.rs::is_exact`, `scripts/a.py::b`.\n"
         self.assert_told(guards.invariants, {**files, name: held})
-        gone = held + "* Two.\n  Held by: `os/tests/tcp.rs`.\n"
+        gone = held + "* Two.\n  Tested by: `os/tests/tcp.rs`.\n"
         self.assert_told(guards.invariants, {**files, name: gone}, "no file is called os/tests/tcp")
         other = held.replace("is_exact", "exact")
         self.assert_told(guards.invariants, {**files, name: other}, "udp.rs has no exact")

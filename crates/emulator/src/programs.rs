@@ -129,7 +129,7 @@ impl Programs {
         let start = Instant::now();
         for (at, job) in jobs.into_iter().enumerate() {
             let host = network.namespace(job.program.host).try_clone();
-            let host = host.map_err(step("keep a namespace for a program"))?;
+            let host = host.map_err(step("hold a host's namespace open for its programs"))?;
             let (shared, tell) = (Arc::clone(&programs.shared), tell.clone());
             programs
                 .threads

@@ -79,7 +79,7 @@ pub enum Event {
 /// The state of a stream that differs between client and exit.
 #[derive(Debug)]
 pub(crate) enum Role {
-    /// The client sends forward packets to the exit at this position in the network.
+    /// A client: its packets go to the exit at this position in the network.
     Client(usize, Supply),
     /// The exit replies.
     Exit(Stock),

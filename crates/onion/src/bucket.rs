@@ -42,8 +42,8 @@ impl Bucket {
         self.left = self.left.saturating_sub_unsigned(bytes);
     }
 
-    /// Returns the time at which `bytes` bytes will be left if none are taken meanwhile, or `None`
-    /// if that many are left now. A number above `burst` is treated as `burst`.
+    /// Returns the time at which the bucket will hold `bytes` bytes if none are taken meanwhile, or
+    /// `None` if it holds them now. A number above `burst` is treated as `burst`.
     #[must_use]
     pub fn when(&self, bytes: u64) -> Option<Time> {
         let wanted = i128::from(bytes.min(self.burst));

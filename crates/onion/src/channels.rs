@@ -558,9 +558,9 @@ impl Channels {
         true
     }
 
-    /// Queues a cell on its lane (a circuit on a link). On a link to another parallel core (shard)
-    /// of this relay with a short outbox, sends it at once. Returns the queue's length (1 for a
-    /// cell sent at once), or 0 if there is no such lane.
+    /// Queues a cell on its lane (a circuit on a link). If the link leads to another parallel core
+    /// (shard) of this relay and its outbox is short, sends the cell at once. Returns the queue's
+    /// length (1 for a cell sent at once), or 0 if there is no such lane.
     pub(crate) fn push(&mut self, now: Time, lane: Lane, command: Command, body: &Body) -> usize {
         let Some(link) = self.links.get_mut(&lane.link) else { return 0 };
         let Some(CircuitQueue { queue, .. }) = link.lanes.get_mut(&lane.id) else { return 0 };

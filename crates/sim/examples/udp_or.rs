@@ -91,8 +91,11 @@ impl Papers {
         };
         let inner = lines.relays.iter().cycle().take(RELAYS[0]).map(|rate| host(*rate, lines.loss));
         let exits = (0..RELAYS[1]).map(|_| host(lines.others, lines.loss));
-        let client =
-            || ClientHostSettings { host: host(lines.others, lines.loss), load, pins: None };
+        let client = || ClientHostSettings {
+            host: host(lines.others, lines.loss),
+            loads: vec![load],
+            pins: None,
+        };
         let mut network = OnionNetwork::new(&Scenario {
             documents: self.0[usize::from(common.udp_or.is_some())].clone(),
             common,
@@ -100,6 +103,7 @@ impl Papers {
             servers: vec![host(1_000, 0.0)],
             clients: (0..clients).map(|_| client()).collect(),
             latencies: Latencies::uniform(20 * MS),
+            paths: Vec::new(),
         });
         network.run_until(Time::from_secs(seconds));
         network

@@ -35,7 +35,7 @@ def _optional(column: str, dtype: type) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """Metadata of all loads of a file (docs/formats.md, "Metadata")."""
+    """Metadata of a trace file, valid for all page loads in it (docs/formats.md, "Metadata")."""
 
     size: str = "ip-packet"
     """Unit of sizes: `ip-packet`, `cell` or `direction` (±1; such files may have no times)."""

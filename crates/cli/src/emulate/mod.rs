@@ -72,7 +72,7 @@ impl EmulateArgs {
             (Some(Action::Check), _) => check(),
             (None, Some(file)) => self.emulate(&file, rootless),
             (None, None) => Err(Failure::misuse(
-                "the topology file is missing: write anabranch emulate TOPOLOGY.toml",
+                "no topology file is given: run 'anabranch emulate TOPOLOGY.toml'",
             )),
         }
     }

@@ -32,7 +32,7 @@ FILES
   FILE                        settings in TOML: /etc/anabranch/NAME.toml for anabranch-merge@NAME
 
 ENVIRONMENT
-  NOTIFY_SOCKET               set by systemd. The far end reports to it that it is ready, or stops
+  NOTIFY_SOCKET               set by systemd. The far end notifies it when ready and when stopping
 
 EXIT CODES
   0 stopped by SIGINT (Ctrl-C) or SIGTERM, or by SIGHUP without a FILE   1 failed while running

@@ -280,8 +280,8 @@ fn every() -> String {
         "Choose the path of the servers' answers again after LENGTH: a number of packets (50p) or \
          a time (100ms). ~10p and ~100ms are random lengths with this average. With grow:10-100ms \
          the length is 10 ms when traffic begins after a pause, and grows to 100 ms while traffic \
-         continues [default: {FAR_END_EVERY}; schedules that were published with a length, such \
-         as batched, use that length]"
+         continues [default: {FAR_END_EVERY}; for a schedule that has a length of its own, this \
+         length, such as 50-70p for batched]"
     )
 }
 

@@ -47,7 +47,7 @@ EXAMPLES
 
 ENVIRONMENT
   JOURNAL_STREAM   set by systemd. Lines then begin with their priority
-  NOTIFY_SOCKET    set by systemd. The authority reports to it that it is ready, or stops
+  NOTIFY_SOCKET    set by systemd. The authority notifies it when ready and when stopping
 
 FILES
   ~/.local/state/anabranch/authority                 keys, relays, consensuses (--data)

@@ -57,7 +57,7 @@ NOT SUPPORTED YET
 
 ENVIRONMENT
   JOURNAL_STREAM   set by systemd. Lines then begin with their priority
-  NOTIFY_SOCKET    set by systemd. The client reports to it that it is ready, or stops
+  NOTIFY_SOCKET    set by systemd. The client notifies it when ready and when stopping
 
 FILES
   ~/.local/state/anabranch/client                guards and the list of relays (--data)

@@ -54,7 +54,7 @@ EXAMPLES
 
 ENVIRONMENT
   JOURNAL_STREAM   set by systemd. Lines then begin with their priority
-  NOTIFY_SOCKET    set by systemd. The relay reports to it that it is ready, or stops
+  NOTIFY_SOCKET    set by systemd. The relay notifies it when ready and when stopping
 
 FILES
   ~/.local/state/anabranch/relay                 keys, and the list of relays (--data)

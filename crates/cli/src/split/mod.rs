@@ -77,7 +77,7 @@ EXAMPLES
     anabranch split --listen 127.0.0.1:4433 --to www.example.net:443 --path home=if:eth0 \\
         --path a=addr:192.0.2.7 --path b=addr:192.0.2.8 --handshake home --every ~50p
 
-  All programs: QUIC, WireGuard and Mosh are split, each other connection uses one path (root):
+  All programs: QUIC, WireGuard and Mosh are split; any other connection uses one path (root):
     anabranch split --tun any0 --route --path wlan=if:wlan0 --path lte=if:wwan0
 
   Only one browser, which you start with: anabranch exec browse chromium
@@ -90,7 +90,7 @@ ENVIRONMENT
   ANABRANCH_SOCKS5_PASSWORD   password for proxies with a user name but without a password
   JOURNAL_STREAM              set by systemd. Lines then begin with their priority, and traffic
                               counters are printed only with --verbose
-  NOTIFY_SOCKET               set by systemd. The splitter reports to it that it is ready, or stops
+  NOTIFY_SOCKET               set by systemd. The splitter notifies it when ready and when stopping
 
 FILES
   FILE                        settings in TOML: /etc/anabranch/NAME.toml for anabranch-split@NAME

@@ -408,9 +408,9 @@ fn every() -> String {
         "Choose the path again after LENGTH: a number of packets (50p), a time (100ms) or never. \
          ~50p and ~100ms are random lengths with this average; 50-70p and 80-120ms are random \
          lengths in this range. With grow:10-100ms the length is 10 ms when traffic begins after a \
-         pause, and grows to 100 ms while traffic continues [default: {EVERY}, with --key \
-         {FAR_END_EVERY}; schedules that were published with a length, such as batched, use that \
-         length]"
+         pause, and grows to 100 ms while traffic continues [default: {EVERY}, or {FAR_END_EVERY} \
+         if --key is given; for a schedule that has a length of its own, this length, such as \
+         50-70p for batched]"
     )
 }
 
@@ -451,7 +451,8 @@ fn protocols() -> String {
 fn schedule() -> String {
     format!(
         "Set the rule that chooses the path of each run (a group of consecutive packets), such as \
-         round-robin. --help lists the rules [default: {SCHEDULE}, with --key {FAR_END_SCHEDULE}]"
+         round-robin. --help lists the rules [default: {SCHEDULE}, or {FAR_END_SCHEDULE} if --key \
+         is given]"
     )
 }
 
@@ -462,10 +463,10 @@ fn schedules() -> String {
     let others = FAMILIES.iter().filter(|family| family.needs_windows).map(line);
     format!(
         "Set the rule that chooses the path of each run (a group of consecutive packets) [default: \
-         {SCHEDULE}, with --key {FAR_END_SCHEDULE}].\n\n{}\n\nWith a far end ('anabranch split \
-         --key') there are more schedules. They use each path's congestion window, so the \
-         bandwidths of all paths add up. But an observer of one path can see how busy the other \
-         paths are (docs/guide/far-end.md):\n\n{}",
+         {SCHEDULE}, or {FAR_END_SCHEDULE} if --key is given].\n\n{}\n\nWith a far end \
+         ('anabranch split --key') there are more schedules. They use each path's congestion \
+         window, so the bandwidths of all paths add up. But an observer of one path can see how \
+         busy the other paths are (docs/guide/far-end.md):\n\n{}",
         lines.join("\n"),
         others.collect::<Vec<_>>().join("\n")
     )

@@ -1,8 +1,8 @@
 //! Recognition of a session's protocol from its datagrams.
 //!
-//! [`FAMILIES`] describes each protocol once: its names, its marks, whether a session can be
-//! split, and the text for users. [`Recogniser`] follows one session. It treats no protocol as
-//! certain before a second datagram or an answer agrees.
+//! [`FAMILIES`] describes each protocol once: its names, how its datagrams are recognised, whether
+//! a session can be split, and the text for users. [`Recogniser`] follows one session. It treats no
+//! protocol as certain before a second datagram or an answer agrees.
 
 pub mod dns;
 pub mod dtls;

@@ -152,7 +152,8 @@ impl InOrder {
         passes
     }
 
-    /// Counts `datagrams` of `path`, which overtake the waiting probes of other paths.
+    /// Reduces the number of datagrams that may still overtake each waiting probe of another path
+    /// by the `datagrams` that `path` brought.
     fn count_down(&mut self, path: PathId, datagrams: u64) {
         let gone = usize::try_from(datagrams).unwrap_or(usize::MAX);
         for probe in self.probes.iter_mut().filter(|probe| probe.path != path) {

@@ -64,8 +64,8 @@ impl Queues {
         self.delay.as_mut()?.pop(now)
     }
 
-    /// Returns the number of datagrams since the last call that were released early for lack of
-    /// room. Drops an empty queue that the settings do not demand.
+    /// Returns the number of datagrams that were released early for lack of room since the last
+    /// call. Removes the queue if it is empty and the settings do not need one.
     pub(super) fn take_hurried(&mut self, config: &Config) -> u64 {
         let hurried = self.delay.as_mut().map_or(0, |delay| delay.take_hurried());
         self.delay.take_if(|delay| config.jitter.is_none() && delay.is_empty());

@@ -305,7 +305,7 @@ pub(super) mod tests {
         let few = Settings { arms: vec![Arm::Opaque], ..settings() };
         let mut all = units;
         all.retain(|unit| unit.arm == Arm::Opaque);
-        assert_eq!(all, plan(&few), "further arms leave the others in their order");
+        assert_eq!(all, plan(&few), "the order of one arm does not depend on other arms");
     }
 
     #[test]

@@ -315,7 +315,7 @@ pub(super) mod tests {
         let one = plan(&Settings { arms: vec![Arm::Ordered], ..settings() });
         let mut all = units;
         all.retain(|unit| unit.arm == Arm::Ordered);
-        assert_eq!(all, one, "further arms leave the others in their order");
+        assert_eq!(all, one, "the order of one arm does not depend on other arms");
     }
 
     #[test]

@@ -11,8 +11,9 @@ pub(super) const FAMILY: Family = Family {
     name: "cwndrtt",
     syntax: "cwndrtt",
     example: "cwndrtt",
-    about: "the path with the lowest round-trip time. While its congestion window is full, another \
-            path, if that delivers the packet as early (CWNDRTT in C tor)",
+    about: "the fastest path (lowest round-trip time). While its congestion window is full, \
+            another path that can send at least one packet within one round-trip time of the \
+            fastest path (CWNDRTT in C tor)",
     plain: "the circuit that answers fastest is chosen; while it is full, another one with room",
     every: Some("1p"),
     needs_windows: true,

@@ -1,5 +1,5 @@
-//! Schedules the circuit with the least recent traffic first, so that web pages overtake bulk
-//! transfers (Tang and Goldberg, CCS 2010).
+//! Schedules first the circuit that has sent the fewest cells recently, so that web pages overtake
+//! bulk transfers (Tang and Goldberg, CCS 2010).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

@@ -82,17 +82,21 @@ impl fmt::Display for ConfluxFault {
             }
             ConfluxFault::Gone => "a message for a set of circuits that is closed",
             ConfluxFault::DataLoss => {
-                "a set of circuits whose two ends count different numbers of sent messages"
+                "two ends of a set of circuits that count different numbers of sent messages"
             }
             ConfluxFault::Incoherent => "a set of circuits whose next message cannot be numbered",
             ConfluxFault::SwitchZero => "a switch to another circuit after 0 messages",
             ConfluxFault::SwitchTwice => {
                 "two switches to another circuit without a message between them"
             }
-            ConfluxFault::TooFar => "a message whose number in its set of circuits is too high",
-            ConfluxFault::Repeated => "a message whose number in its set of circuits is repeated",
+            ConfluxFault::TooFar => {
+                "a message with a sequence number farther ahead than the sender's windows allow"
+            },
+            ConfluxFault::Repeated => {
+                "a message with a sequence number that was received before"
+            },
             ConfluxFault::Unsent => {
-                "an acknowledgement of messages that were never sent, or a second one"
+                "an acknowledgement of messages that were never sent or are acknowledged already"
             }
             ConfluxFault::Full => {
                 "too many messages of a set of circuits that wait for an earlier message"

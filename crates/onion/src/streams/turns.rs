@@ -120,8 +120,8 @@ impl Turns {
         self.legs.retain(|(other, _)| *other != leg);
     }
 
-    /// Skips the stream `id`, which may not send on `leg`, until the stream changes or until the
-    /// time `wake`.
+    /// Skips the stream `id`, which is not allowed to send on `leg` now, until its state changes
+    /// or until the time `wake`.
     pub(super) fn park(&mut self, leg: PathId, id: u16, wake: Option<Time>) {
         self.on(leg).queued.entry(id).and_modify(|queued| queued.ready = false);
         if let (Some(wake), Some(noted)) = (wake, self.noted.get_mut(&id)) {

@@ -188,8 +188,8 @@ impl UdpSocket {
             .or_else(|_| sys::set(self.as_fd(), libc::SOL_SOCKET, plain, bytes))
     }
 
-    /// Sets an option for IPv4. On an IPv6 socket, sets it for IPv6 as well, as such a socket may
-    /// also carry IPv4.
+    /// Sets the IPv4 form of an option on every socket, because an IPv6 socket may carry IPv4 too.
+    /// On an IPv6 socket, also sets the IPv6 form.
     fn set_both(&self, v4: (i32, i32, i32), v6: (i32, i32, i32)) -> io::Result<()> {
         sys::set(self.as_fd(), v4.0, v4.1, v4.2)?;
         if self.v6 {

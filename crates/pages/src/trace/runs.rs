@@ -114,8 +114,8 @@ pub(super) fn lengths(part: &Part<'_>) -> Markup {
                 h3 { "Lengths of runs" }
                 p {
                     "A run is a group of consecutive packets in one direction on one path, \
-                     before another path takes over. The taller a bar, the more of what the \
-                     observer saw was in runs of that length. The scale is "
+                     before another path takes over. A bar's height is the share of the observed \
+                     packets that belong to runs of that length. The scale is "
                     @match measure {
                         Measure::Time => { "the time from a run's first " (part.units.one()) " to its last" }
                         Measure::Packets => { "the number of " (part.units.plural()) " in a run" }

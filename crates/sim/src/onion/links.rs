@@ -265,7 +265,7 @@ impl Links {
         Some(at)
     }
 
-    /// Sends the lossy cells of a link in datagrams of up to [`CELLS`] cells.
+    /// Sends the cells of a link that may be lost (UDP designs), up to [`CELLS`] in each datagram.
     fn send_lossy(&mut self, io: &mut Io<'_>, core: &mut dyn LinkCore, link: LinkId) {
         let Some(at) = self.links.get(&link).filter(|at| at.lanes && at.stage == Stage::Open)
         else {

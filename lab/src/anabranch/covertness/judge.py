@@ -91,7 +91,10 @@ def hits(groups: dict[str, Group]) -> list[Hits]:
 
 
 def request_counts(groups: dict[str, Group]) -> list[Requests]:
-    """Counts requests of the browser's classes together and of every other class with requests."""
+    """Counts requests: one number for all classes of the browser, one for each other class.
+
+    Classes without requests have none.
+    """
     real = [session for name in REAL if name in groups for session in groups[name].sessions]
     every = {", ".join(REAL): real}
     every |= {name: group.sessions for name, group in groups.items() if name not in REAL}

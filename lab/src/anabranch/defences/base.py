@@ -23,7 +23,7 @@ PADDING = -1
 """Origin of a packet that a defence added."""
 
 DUMMY_BYTES = {"ip-packet": 1500, "cell": 514, "direction": 1}
-"""Default bytes of a dummy, by what the sizes of the traces count (docs/formats.md)."""
+"""Default bytes of a dummy packet, by the unit of the sizes in the traces (docs/formats.md)."""
 
 
 MOST_BYTES = 65_535

@@ -140,7 +140,10 @@ def _ipv4(packet: bytes, protocol: int) -> tuple[int, int, tuple[bytes, bytes]] 
 
 
 def _ipv6(packet: bytes, protocol: int) -> tuple[int, int, tuple[bytes, bytes]] | None:
-    """Returns length, bytes of the header, addresses; extension headers are not supported."""
+    """Returns the packet's length, the header's length and both addresses.
+
+    Extension headers are not supported.
+    """
     if len(packet) < 40 or packet[6] != protocol:
         return None
     return struct.unpack_from(">H", packet, 4)[0] + 40, 40, (packet[8:24], packet[24:40])

@@ -100,7 +100,7 @@ class Writer:
         )
 
     def __enter__(self) -> Writer:
-        """Creates the draft."""
+        """Creates a temporary file in the same folder (the draft)."""
         with ExitStack() as opening:
             target = opening.enter_context(draft.file(self._path))
             file = pq.ParquetWriter(

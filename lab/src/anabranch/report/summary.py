@@ -294,10 +294,11 @@ def _shares(collection: Collection) -> Iterator[str]:
                 first, last = parts[0], parts[-1]
                 seen = [whole(part["mean_share"]) for part in (first, last)]
                 yield (
-                    f"{attack(name)}, {setting} [{best.short}]: the attack recognises "
-                    f"{inline(first['accuracy'])} of the loads of which the observer sees least "
-                    f"({seen[0]} of the packets on average), and {inline(last['accuracy'])} of the "
-                    f"loads of which it sees most ({seen[1]})."
+                    f"{attack(name)}, {setting} [{best.short}]: the observer sees a different "
+                    f"share of the packets of each load. Of the loads with the smallest shares "
+                    f"({seen[0]} of the packets on average) the attack recognises "
+                    f"{inline(first['accuracy'])}; of the loads with the largest shares "
+                    f"({seen[1]}), {inline(last['accuracy'])}."
                 )
 
 

@@ -44,8 +44,8 @@ class Without:
     def text(self) -> str:
         """Returns the cell of the table."""
         if self.repeatable:
-            return f"{self.table}: {self.reason}; `{self.command}` counts them again"
-        return f"{self.table}: **{LOST}**, {self.reason} (`{self.command}` measures again)"
+            return f"{self.table}: {self.reason}; `{self.command}` computes the numbers again"
+        return f"{self.table}: **{LOST}**, {self.reason} (`{self.command}` repeats the measurement)"
 
 
 @dataclass(frozen=True, slots=True)

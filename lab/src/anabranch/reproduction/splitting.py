@@ -72,7 +72,7 @@ def kept(data: Data, file: str, system: str, every: int, at_least_kept: float) -
     if len(of) == 1:
         return Found(text, OPEN, "one run", ())
     verdict = at_least(Interval(median(of), min(of), max(of)), at_least_kept)
-    why = "runs lie on both sides of the bound" if verdict == OPEN else ""
+    why = "the measured values lie on both sides of the paper's limit" if verdict == OPEN else ""
     return Found(text, verdict, why, (_percent(median(of)),))
 
 

@@ -1,5 +1,5 @@
-//! Figure 5: shares of compromised clients by days of a year, as curves with bands. It is a single
-//! file for papers, and its panels are also on the page.
+//! Figure 5: shares of compromised clients by days of a year, as curves with bands. The
+//! results page has the same panels; this single file is for papers.
 
 use anabranch_anonymity::year::YearRow;
 use anabranch_experiment::anonymity::summary::YearTable;

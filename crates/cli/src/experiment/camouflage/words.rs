@@ -239,11 +239,13 @@ pub(super) fn box_rows(subject: &Subject<'_>) -> Vec<Vec<String>> {
 
 /// Explains Figure 6.
 pub(super) fn figure_6() -> &'static str {
-    "Each cell has the rate in kB/s that arrives at the client's line: the median and, in \
-     brackets, the hinges over all seconds of all rounds. After it is the median share of the \
-     stream that arrives in the right second. The paper does not state in which direction it \
-     counts bandwidth, and its values are about 70 kB/s above 1.07 times the stream. Flatness can \
-     be compared with the paper; absolute values cannot."
+    "Each cell of the table has two numbers. The first is the number of bytes that the client's \
+     line receives per second, in kB/s: the median over all seconds of all rounds and, in \
+     brackets, the lower and the upper quartile. The second is the payload that arrives per \
+     second, as a share of the rate at which the web server sends the stream: the median over \
+     rounds. The paper does not state in which direction it counts bandwidth. Its values are about \
+     70 kB/s higher than 1.07 times the rate of the stream. So the absolute values cannot be \
+     compared with the paper. What can be compared is how constant the rate is."
 }
 
 /// Describes the result of a measurement in a few words.

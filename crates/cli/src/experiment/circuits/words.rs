@@ -132,8 +132,8 @@ pub(super) fn judged() -> String {
     "Each ratio compares a design with one circuit of Tor in the same network, at the same load \
      and in the same round. The number after ± is half the width of its 95 % interval over rounds \
      (Student's t). Ratios between entries, middles and exits compare relays within a design. A \
-     claim holds if the whole interval agrees with it, and does not hold if the whole interval \
-     contradicts it. Two values are alike if the whole interval is within 10 % of 1. CPU time is \
+     claim holds if it is true for every value in the interval, and does not hold if it is false \
+     for every value. Two values are alike if the whole interval is within 10 % of 1. CPU time is \
      per byte that the network carried, for one guard and one middle relay that the circuits use, \
      and for the exit. Only a load on these same circuits can show the CPU time of one guard and \
      one middle relay."

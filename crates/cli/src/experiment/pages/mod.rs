@@ -80,8 +80,8 @@ pub(crate) struct PagesArgs {
     #[arg(long)]
     far_end: bool,
     /// Split over three circuits of an onion network on the client's host (`anabranch up`) instead
-    /// of the three emulated paths. The last relays of these circuits reach the far end (`anabranch
-    /// merge`) over the first path.
+    /// of the three emulated paths. The exits of these circuits reach the far end (`anabranch
+    /// merge`) over the first emulated path, which has no other traffic then.
     #[arg(long, requires = "far_end")]
     onion: bool,
     /// Pass one more argument to the far end (`anabranch merge`), such as --merge=--every=20ms

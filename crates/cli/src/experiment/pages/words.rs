@@ -59,7 +59,8 @@ impl Subject<'_> {
             true => {
                 " Split loads use three circuits of an onion network on the client's host \
                  (anabranch up: seven relays on its loopback interface) and no other path. The \
-                 exits of these circuits reach the far end over the first path."
+                 exits of these circuits reach the far end over the first emulated path, which \
+                 has no other traffic then."
             }
             false => "",
         }

@@ -239,11 +239,13 @@ pub(super) const CLAIM_HEAD: [&str; 5] = ["lines", "claim", "found", "the paper"
 /// Explains how claims are judged.
 pub(super) fn judged() -> String {
     format!(
-        "Our unordered links are compared with our ordered ones, round by round. A claim holds \
-         if the whole 95 % interval agrees with it, and does not hold if the whole interval \
-         contradicts it. Otherwise, and with fewer than six rounds, it is open. 'Alike' means that \
-         the fastest {} of the downloads take the same time within 10 %. 'The slowest' are the {} \
-         of the downloads that take longest.",
+        "Each row of the table tests one statement of the paper (a claim). Downloads over \
+         Anabranch's unordered links are compared with downloads over its ordered links in the \
+         same round. The column 'found' has the result and its 95 % confidence interval over \
+         rounds. A claim holds if the claim is true for every value in this interval. A claim does \
+         not hold if it is false for every value. Otherwise, and with fewer than six rounds, the \
+         claim cannot be judged. 'Alike' means that the fastest {} of the downloads take the same \
+         time within 10 %. 'The slowest' are the {} of the downloads that take longest.",
         percent(paper::ALIKE),
         percent(paper::SLOWEST),
     )

@@ -125,7 +125,7 @@ impl Shelf {
         }
     }
 
-    /// Returns all relays' present documents.
+    /// Returns the newest document of each relay.
     pub(super) fn present(&self) -> impl Iterator<Item = &Arc<str>> {
         self.by_relay.keys().filter_map(|id| self.of(id))
     }
