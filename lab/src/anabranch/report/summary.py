@@ -125,8 +125,8 @@ def _floor(collection: Collection) -> Iterator[str]:
             )
         elif not complete:
             yield (
-                f"Without a defence, {attack(name)} recognises {_said(_best(entries))}. A full "
-                f"design was not run; a working attack reaches {whole(FLOOR)} with it."
+                f"Without a defence, {attack(name)} recognises {_said(_best(entries))}. It was "
+                f"not run with full training, with which a working attack reaches {whole(FLOOR)}."
             )
         else:
             best = _best(complete)
@@ -139,9 +139,9 @@ def _floor(collection: Collection) -> Iterator[str]:
     if below:
         said = "; ".join(f"{attack(entry.attack)} {_said(entry)}" for entry in below)
         yield (
-            "Trained as for most of their results on this page, these attacks recognise less "
-            f"than {whole(FLOOR)} of undefended loads: {said}. Use their numbers to compare "
-            "settings; with more training they may recognise more."
+            "With the training of most of their results on this page, some attacks recognise less "
+            f"than {whole(FLOOR)} of undefended loads: {said}. Use the numbers of these attacks to "
+            "compare settings. With more training these attacks may recognise more."
         )
 
 
@@ -200,7 +200,7 @@ def _limits(collection: Collection, name: str) -> Iterator[str]:
         said = f"{len(below)} ({listed(list(map(str, below)), 6)})" if below else "none"
         parts.append(f"below {whole(limit)}: {said}")
     reduced = sum(not entry.full for entry in best.values())
-    weak = f" {reduced} of them only with reduced training." if reduced else ""
+    weak = f" Measured with reduced training only: {plural(reduced, 'setting')}." if reduced else ""
     ordered = sorted(best.values(), key=lambda entry: entry.accuracy)
     ends = f"Lowest: {ordered[0].setting}, {_said(ordered[0])}."
     if len(ordered) > 1:
@@ -208,8 +208,8 @@ def _limits(collection: Collection, name: str) -> Iterator[str]:
     unknown = len(rows) - len(best)
     yield (
         f"{attack(name)}, {observer(collection.rule)}: {len(best)} of {len(rows)} defended "
-        f"settings measured{f', {unknown} not run' if unknown else ''}. Settings whose whole "
-        f"interval is {'; '.join(parts)}.{weak} {ends}"
+        f"settings measured{f', {unknown} not run' if unknown else ''}. Settings whose 95 % "
+        f"interval is completely {'; '.join(parts)}.{weak} {ends}"
     )
 
 
@@ -232,9 +232,9 @@ def _strongest(collection: Collection) -> Iterator[str]:
     if rows:
         yield (
             f"{plural(rows, 'defended setting')} were tested with two or more attacks. On "
-            f"{len(held)} of them the whole interval of the strongest attack is below "
-            f"{whole(LIMITS[1])}{f': {listed(held)}' if held else ''}. Other attacks, or a full "
-            "training, may recognise more."
+            f"{len(held)} of these settings the 95 % interval of the strongest attack is "
+            f"completely below {whole(LIMITS[1])}{f': {listed(held)}' if held else ''}. Other "
+            "attacks, or a full training, may recognise more."
         )
 
 
@@ -258,9 +258,9 @@ def _reduced(collection: Collection) -> Iterator[str]:
         )
     elif any(not entry.full for entry in collection):
         yield (
-            "Reduced designs train on fewer loads, so these attacks are weaker and the defence "
-            "looks better. No setting was run with both trainings, so the difference is not known "
-            "here."
+            "In a reduced design an attack is trained on fewer loads. So the attack is weaker, and "
+            "the defence looks better than it is. No setting was run with reduced and with full "
+            "training, so the size of this effect is not known here."
         )
 
 
@@ -349,7 +349,7 @@ def _protocols(collection: Collection) -> Iterator[str]:
             if other is None:
                 yield (
                     f"{attack(name)}, {setting}, has a result with the paper's protocol "
-                    f"({_said(entry)}), and none with the honest one in this design."
+                    f"({_said(entry)}). In this design it has no result with the honest protocol."
                 )
                 continue
             yield (
