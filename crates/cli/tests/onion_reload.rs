@@ -123,16 +123,53 @@ fn a_relay_without_circuits_ends_at_once_though_it_has_time_for_them() {
     }
 }
 
-#[test]
-fn a_relay_whose_settings_did_not_change_publishes_nothing() {
-    let folder = tempfile::tempdir().unwrap();
-    let [or, dir, port] = free_ports();
+/// An authority that soon makes a consensus, and its line.
+fn authority(folder: &Path) -> (Filed, String) {
+    let [or, dir] = free_ports();
     let settings = format!(
         "nickname = 'dam'\naddress = '127.0.0.1'\nlisten = ['127.0.0.1:{or}']\n\
          listen-dir = ['127.0.0.1:{dir}']\ninterval = 10\nyoung = true\nallow-private = true"
     );
-    let mut authority = Filed::start(folder.path(), "authority", "dam", &settings);
+    let mut authority = Filed::start(folder, "authority", "dam", &settings);
     let line = authority.program.next("authority")["what"].as_str().unwrap().to_owned();
+    (authority, line)
+}
+
+/// Seconds that a relay takes to end that is asked to while its self-test is in progress.
+fn end_in_self_test(folder: &Path, name: &str, line: &str) -> f64 {
+    let [port, metrics] = free_ports();
+    let settings = relay_settings(name, port, &format!("'{line}'"));
+    let settings = format!("{settings}\ngrace = 600\nmetrics = '127.0.0.1:{metrics}'");
+    let mut relay = Filed::start(folder, "relay", name, &settings);
+    relay.program.next("listening");
+    let at = SocketAddr::from(([127, 0, 0, 1], metrics));
+    let end = Instant::now() + PATIENCE;
+    // The circuit of a self-test ends at the relay, so it has it itself.
+    while !get(at, "/metrics").contains("anabranch_relay_circuits 1\n") {
+        assert!(Instant::now() < end, "no self-test: {}", get(at, "/metrics"));
+        thread::sleep(Duration::from_millis(20));
+    }
+    relay.program.signal("-TERM");
+    let begun = Instant::now();
+    assert!(relay.program.ended().0.success());
+    begun.elapsed().as_secs_f64()
+}
+
+#[test]
+fn a_relay_does_not_wait_for_its_own_self_test() {
+    let folder = tempfile::tempdir().unwrap();
+    let (_authority, line) = authority(folder.path());
+    // A self-test lasts five seconds, the end of one less than a second. Other programs use the
+    // machine, too: the quickest of a few counts.
+    let mut ends = (0..4).map(|n| end_in_self_test(folder.path(), &format!("river{n}"), &line));
+    assert!(ends.any(|seconds| seconds < 2.5));
+}
+
+#[test]
+fn a_relay_whose_settings_did_not_change_publishes_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let [port] = free_ports();
+    let (_authority, line) = authority(folder.path());
     let settings = relay_settings("river", port, &format!("'{line}'"));
     let mut relay = Filed::start(folder.path(), "relay", "river", &settings);
     let is_accepted = |told: &Value| {
@@ -248,12 +285,17 @@ impl Network {
     }
 
     fn document(&self, path: &str) -> String {
-        let mut stream = TcpStream::connect(self.directory).unwrap();
-        write!(stream, "GET {path} HTTP/1.0\r\n\r\n").unwrap();
-        let mut answer = Vec::new();
-        stream.read_to_end(&mut answer).unwrap();
-        String::from_utf8_lossy(&answer).into_owned()
+        get(self.directory, path)
     }
+}
+
+/// A document by HTTP, with the answer's head.
+fn get(at: SocketAddr, path: &str) -> String {
+    let mut stream = TcpStream::connect(at).unwrap();
+    write!(stream, "GET {path} HTTP/1.0\r\n\r\n").unwrap();
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).unwrap();
+    String::from_utf8_lossy(&answer).into_owned()
 }
 
 const PIECE: usize = 32 << 10;

@@ -427,15 +427,19 @@ impl<'r> MainShard<'r> {
         false
     }
 
-    /// Stops accepting links. Existing circuits continue until the relay ends.
+    /// Stops accepting links, and cancels a self-test. Other circuits continue until the end.
     fn begin_to_end(&mut self, now: Time, watch: &mut dyn Watch) {
         tell(&[NotifyState::Stopping]);
         self.ends = Some(now + self.settings.live.grace);
         self.shard.refuse();
         self.workers.tell(|| WorkerOrder::Refuse);
         self.bridge.iter_mut().for_each(|bridge| bridge.extended = None);
-        let circuits = self.numbers().stats.circuits;
-        watch.note(&format!("stopping: waiting for {circuits} circuits to finish"));
+        self.self_test.cancel();
+        watch.note(&match self.numbers().stats.circuits {
+            0 => "stopping: no circuits to wait for".to_owned(),
+            1 => "stopping: waiting for 1 circuit to finish".to_owned(),
+            circuits => format!("stopping: waiting for {circuits} circuits to finish"),
+        });
     }
 
     /// Renews keys and link certificates before they expire, and updates the relay's description.
