@@ -91,10 +91,8 @@ impl fmt::Display for ConfluxFault {
             }
             ConfluxFault::TooFar => {
                 "a message with a sequence number farther ahead than the sender's windows allow"
-            },
-            ConfluxFault::Repeated => {
-                "a message with a sequence number that was received before"
-            },
+            }
+            ConfluxFault::Repeated => "a message with a sequence number that was received before",
             ConfluxFault::Unsent => {
                 "an acknowledgement of messages that were never sent or are acknowledged already"
             }
