@@ -29,7 +29,7 @@ RUNS = int(os.environ.get("RUNS", "2"))
 LENGTH = 6_000_000
 # Maximum seconds from the first datagram until a server that does not follow is reported.
 NAMED_S = 10.0
-# More than so many seconds at 20 Mbit/s on one path.
+# Bytes of a download that takes longer than NAMED_S at 20 Mbit/s on one path.
 STAYING = 27_000_000
 SLOW = {"rate": "20mbit", "queue": "100kB"}
 
