@@ -78,7 +78,7 @@ def _connections(found: Judgement) -> list[str]:
 
 
 def _rate(each: Told) -> str:
-    """Returns the true-positive rate, or the number of negatives that it needs."""
+    """Returns the true-positive rate, or how many negatives are needed to measure it."""
     if each.rate is None:
         return f"too few negatives (needs {statistics.NEGATIVES:,})"
     return estimate(each.rate)

@@ -279,7 +279,10 @@ def _batch(inputs: Inputs, index: NDArray[np.int64]) -> Inputs:
 
 
 def _shuffled_batches(rng: np.random.Generator, count: int, size: int) -> NDArray[np.int64]:
-    """Returns every sample once, (batches, size): the last is filled from the first's samples."""
+    """Returns sample indices in random order, (batches, size).
+
+    Each sample occurs once, except that samples of the first batch also fill up the last batch.
+    """
     order = rng.permutation(count)
     size = min(size, count)
     steps = -(-count // size)
