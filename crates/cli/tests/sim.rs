@@ -173,23 +173,26 @@ fn a_folder_with_other_files_is_refused_and_stays_as_it_is() {
     fs::write(at.join("one.toml"), DRAWN).unwrap();
     fs::create_dir_all(at.join("photos/runs")).unwrap();
     fs::write(at.join("photos/summer.jpg"), "mine").unwrap();
-    let refused = |words: &[&str]| {
+    let refused = |words: &[&str], named: &str| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_anabranch"));
         command.args(words).current_dir(at).stdin(Stdio::null());
         let output = command.output().unwrap();
         let message = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(2), "{message}");
-        let told = "photos: the folder contains \"summer.jpg\" but no units.jsonl, so it is not a \
-                    folder of results: choose a new or an empty folder";
-        assert!(message.contains(told) && message.lines().count() == 1, "{message}");
+        let told = format!(
+            "photos: the folder contains \"{named}\" but no units.jsonl, so it is not a folder of \
+             results: choose a new or an empty folder"
+        );
+        assert!(message.contains(&told) && message.lines().count() == 1, "{message}");
         assert_eq!(fs::read_dir(at.join("photos")).unwrap().count(), 2);
         assert_eq!(fs::read_dir(at.join("photos/runs")).unwrap().count(), 0);
     };
     let sweep = ["sim", "sweep", "photos", "one.toml"];
-    refused(&sweep);
-    refused(&[&sweep[..], &["--list"]].concat());
-    refused(&[&sweep[..], &["--run", "one-n1-s1"]].concat());
-    refused(&["experiment", "wide", "photos"]);
+    refused(&sweep, "summer.jpg");
+    refused(&[&sweep[..], &["--list"]].concat(), "summer.jpg");
+    refused(&[&sweep[..], &["--run", "one-n1-s1"]].concat(), "summer.jpg");
+    // An experiment never has this folder without its journal.
+    refused(&["experiment", "wide", "photos"], "runs");
     // Downloads that `--run` has written to a folder are no obstacle.
     fs::remove_file(at.join("photos/summer.jpg")).unwrap();
     assert_eq!(swept(at, &["photos", "one.toml"])["runs"], 1);

@@ -572,7 +572,8 @@ mod tests {
         assert_eq!(common.web_pause, Duration::from_secs(60));
         assert_eq!(common.dirtiness, Some(Duration::from_secs(30)));
         assert_eq!(common.tcp.congestion, anabranch_sim::Congestion::RENO);
-        let fixed = text.replace("'30s'", "'fixed'").replace("'middle'", "'exit'");
+        let fixed = text.replace("attachment = '30s'", "attachment = 'fixed'");
+        let fixed = fixed.replace("'middle'", "'exit'");
         let common = ScenarioFile::parse(&fixed, "s.toml").unwrap().plan.common;
         assert_eq!((common.design, common.leg_age), (Design::Conflux, None));
     }
