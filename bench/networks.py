@@ -1,6 +1,7 @@
 """CPU time to train Deep and Robust Fingerprinting's networks, compared with Keras.
 
-Usage: bench/networks.py [--runs N] [--epochs N] [--network df|rf]   (with the lab's Python)
+Usage, with the lab's Python:
+  bench/networks.py [--runs N] [--epochs N] [--batches N] [--network df|rf]
 
 Both train the same network (equally many parameters) on the same traces with the published
 optimiser, on one core. Runs alternate. The comparison is skipped where Keras is missing.
@@ -31,6 +32,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--epochs", type=int, default=3, help="epochs that count")
+    parser.add_argument("--batches", type=int, default=8, help="batches of an epoch")
     parser.add_argument("--network", choices=NETWORKS)
     arguments = parser.parse_args()
     # Its children inherit this. With more cores, threads that wait also count as CPU time.
@@ -39,9 +41,10 @@ def main() -> int:
     for name in [arguments.network] if arguments.network else NETWORKS:
         ours, theirs = [], []
         for _ in range(arguments.runs):
-            ours.append(trained(Path(sys.executable), "networks_ours.py", name, arguments.epochs))
+            size = (name, str(arguments.epochs + 1), str(arguments.batches))
+            ours.append(trained(Path(sys.executable), "networks_ours.py", *size))
             if KERAS.exists():
-                theirs.append(trained(KERAS, "networks_keras.py", name, arguments.epochs))
+                theirs.append(trained(KERAS, "networks_keras.py", *size))
         is_missed |= not judge(name, ours, theirs)
     if not KERAS.exists():
         how = "install it by tests/interop/setup --area networks"
@@ -49,9 +52,9 @@ def main() -> int:
     return 1 if is_missed else 0
 
 
-def trained(python: Path, script: str, name: str, epochs: int) -> dict[str, Any]:
-    """Returns what a training of `epochs` epochs, after a first one, reports."""
-    command = [python, HERE / script, name, str(epochs + 1)]
+def trained(python: Path, script: str, *arguments: str) -> dict[str, Any]:
+    """Returns the report of a training, from the last line that `script` prints."""
+    command = [str(python), str(HERE / script), *arguments]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return found
@@ -62,7 +65,7 @@ def judge(name: str, ours: list[dict[str, Any]], theirs: list[dict[str, Any]]) -
     print(
         f"{NETWORKS[name]}, CPU seconds for each 1,000 traces; median (range) of {len(ours)} runs"
     )
-    medians = []
+    medians: list[float] = []
     for runs in filter(None, (ours, theirs)):
         seconds = [statistics.median(run["cpu_s"]) for run in runs]
         medians.append(statistics.median(seconds))

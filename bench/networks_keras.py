@@ -1,4 +1,6 @@
-"""The lab's networks in Keras, for `bench/networks.py`. Usage: networks_keras.py NAME EPOCHS.
+"""The lab's networks in Keras, for `bench/networks.py`.
+
+Usage: networks_keras.py NAME EPOCHS BATCHES
 
 Written after the papers (Sirinam et al., CCS 2018; Shen et al., USENIX Security 2023). Run by the
 Python that has `keras` and `tensorflow-cpu`.
@@ -58,15 +60,15 @@ def robust_fingerprinting() -> Any:
 
 def main() -> None:
     """Trains at the published size with the published optimiser."""
-    name, epochs = sys.argv[1], int(sys.argv[2])
+    name, epochs, batches = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
     model = robust_fingerprinting() if name == "rf" else deep_fingerprinting()
     optimizer = keras.optimizers.Adam(0.0005) if name == "rf" else keras.optimizers.Adamax(0.002)
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     # Not by XLA, but by TensorFlow's own operations, which are faster on a CPU.
     model.compile(optimizer=optimizer, loss=loss, jit_compile=False)
-    clock = training_task.Clock(name)
+    traces, codes = training_task.traces(name, batches)
+    clock = training_task.Clock(len(traces))
     each = keras.callbacks.LambdaCallback(on_epoch_end=lambda _, logs: clock.epoch(logs["loss"]))
-    traces, codes = training_task.traces(name)
     batch = training_task.BATCH[name]
     model.fit(traces, codes, batch_size=batch, epochs=epochs, verbose=0, callbacks=[each])
     parameters = sum(int(np.prod(weight.shape)) for weight in model.trainable_weights)

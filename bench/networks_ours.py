@@ -1,4 +1,4 @@
-"""Trains a network of the lab for `bench/networks.py`. Usage: networks_ours.py NAME EPOCHS.
+"""Trains a network of the lab for `bench/networks.py`. Usage: networks_ours.py NAME EPOCHS BATCHES.
 
 Run by the lab's Python.
 """
@@ -20,7 +20,7 @@ for part in ("df", "recipe", "rf", "train"):
 
 def main() -> None:
     """Trains at the published size with the published optimiser."""
-    name, epochs = sys.argv[1], int(sys.argv[2])
+    name, epochs, batches = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
     rng = np.random.default_rng(0)
     classes, batch = training_task.CLASSES, training_task.BATCH[name]
     if name == "rf":
@@ -31,8 +31,8 @@ def main() -> None:
         network = nets.df.deep_fingerprinting(rng, length, classes, 32, 512)
         recipe = nets.recipe.Recipe("adamax", 0.002, epochs, batch)
     parameters = sum(leaf.size for leaf in jax.tree.leaves(network))
-    clock = training_task.Clock(name)
-    traces, codes = training_task.traces(name)
+    traces, codes = training_task.traces(name, batches)
+    clock = training_task.Clock(len(traces))
 
     def note(_epoch: int, loss: float, _accuracy: float | None, _rate: float) -> None:
         clock.epoch(loss)
