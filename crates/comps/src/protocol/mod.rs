@@ -266,9 +266,9 @@ mod tests {
     fn the_documents_name_each_protocol_and_its_guide_exists() {
         let docs = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
         let formats = std::fs::read_to_string(docs.join("formats.md")).unwrap();
-        let row = formats.lines().find(|row| row.starts_with("| `session` | the protocol"));
-        let listed = row.unwrap().split_once("`protocol`: ").unwrap().1;
-        let listed = listed.split_once("; `confidence`").unwrap().0;
+        let (_, section) = formats.split_once("### Protocol of a session").unwrap();
+        let (_, listed) = section.split_once("* `protocol`: ").unwrap();
+        let (listed, _) = listed.split_once("\n* `confidence`").unwrap();
         // Names are at the odd places between backticks.
         let mut listed: Vec<&str> = listed.split('`').skip(1).step_by(2).collect();
         let mut known: Vec<&str> = FAMILIES.iter().map(|family| family.name).collect();
