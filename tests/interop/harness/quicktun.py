@@ -7,6 +7,7 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Iterator
+from functools import partial
 
 from harness.net import Host
 from harness.tools import wait_for
@@ -45,8 +46,12 @@ def tunnel(server: Host, client: Host, endpoint: str) -> Iterator[None]:
             (client, INSIDE_CLIENT, INSIDE_SERVER),
         ):
             words = ["ip", "address", "add", here, "peer", there, "dev", "qt0"]
-            wait_for("qt0", lambda host=host, words=words: host.run(words).returncode == 0)
+            wait_for("qt0", partial(_succeeds, host, words))
             host.must(["ip", "link", "set", "qt0", "mtu", _MTU, "up"])
         once = ["ping", "-c", "1", "-W", "1", INSIDE_SERVER]
-        wait_for("a ping in the tunnel", lambda: client.run(once).returncode == 0)
+        wait_for("a ping in the tunnel", partial(_succeeds, client, once))
         yield
+
+
+def _succeeds(host: Host, words: list[str]) -> bool:
+    return host.run(words).returncode == 0
