@@ -149,7 +149,7 @@ pub struct Silent {
     pub sessions: usize,
     /// The longest of these sessions' silences.
     pub waited: Duration,
-    /// Time of the last answer of any of their servers; `None` if none ever answered.
+    /// Time of the last answer in any of these sessions; `None` if no server has ever answered.
     pub last: Option<Time>,
 }
 

@@ -22,7 +22,7 @@ pub(crate) struct Memory {
 /// A kind of memory use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum MemoryUse {
-    /// Cells that wait for links.
+    /// Cells in the queues of links.
     Cells,
     /// Bytes buffered in circuit sets.
     Sets,
