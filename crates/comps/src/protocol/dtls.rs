@@ -85,11 +85,11 @@ fn is_hello(datagram: &[u8]) -> bool {
     datagram[0] == HANDSHAKE && datagram.get(HEADER) == Some(&CLIENT_HELLO)
 }
 
-/// Returns whether `next` is evidence for DTLS. Any record with an unencrypted header is
-/// ([`Verdict::Agrees`]) if it follows a ClientHello or comes from the server. If the first datagram
-/// was not a ClientHello, a client's record is evidence only if it has the same version and the next
-/// sequence number. A unified header of DTLS 1.3 is no evidence, because it has only three fixed
-/// bits.
+/// Returns whether `next` is evidence for DTLS. Any record with an unencrypted header is evidence
+/// ([`Verdict::Agrees`]) if it follows a ClientHello or comes from the server. If the first
+/// datagram was not a ClientHello, a client's record is evidence only if it has the same version
+/// and the next sequence number. A unified header of DTLS 1.3 is no evidence, because it has only
+/// three fixed bits.
 fn follow(first: &[u8], next: &[u8], side: Side) -> Verdict {
     let is_ours = is_record(next) || is_numbered(next);
     if !is_ours && is_unified(next) {
