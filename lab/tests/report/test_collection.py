@@ -296,7 +296,7 @@ def test_designs_below_the_floor_are_named(tmp_path: Path) -> None:
         result(0.2, **reduced, **WR),
     ]
     told = said_of(Collection.read([save_all(found, tmp_path)]))
-    (said,) = (text for text in told if "these attacks recognise less than" in text)
+    (said,) = (text for text in told if "some attacks recognise less than" in text)
     assert "30 epochs" in said
     assert "9 epochs" not in said
 
