@@ -69,7 +69,7 @@ const ARMS: [Arm; 10] = [
     Arm { dealing: Some("round-robin 1p"), control: LossyCongestion::CUBIC, ..MUDP_OR },
 ];
 
-/// What links do to packets: the number lost of each thousand, and the jitter.
+/// Impairment of each link: packets lost per thousand, and jitter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Faults {
     lost: u32,

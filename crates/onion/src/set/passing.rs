@@ -25,9 +25,9 @@ pub(crate) struct Passing {
     /// circuits).
     undealt: bool,
     /// Reason for the closing of the trunk (the circuit that continues where the set's legs join).
-    /// `told` is true after the client was notified.
     cut: Option<DestroyReason>,
-    told: bool,
+    /// Whether the client has been notified of `cut`.
+    is_notified: bool,
 }
 
 impl Passing {
@@ -52,7 +52,7 @@ impl Passing {
     /// legs join), once. Returns `None` if the trunk is open, or if the reason was returned
     /// before.
     pub(crate) fn take_cut_reason(&mut self) -> Option<DestroyReason> {
-        self.cut.filter(|_| !std::mem::replace(&mut self.told, true))
+        self.cut.filter(|_| !std::mem::replace(&mut self.is_notified, true))
     }
 
     /// Queues a cell of the trunk (the circuit that continues where the set's legs join), to be

@@ -267,8 +267,9 @@ fn conditions(subject: &Subject<'_>) -> Markup {
                 "Exit policies and families are used if the consensus file has them. Otherwise \
                  only weights and /16 networks count, and relays with the flag Exit count as exits \
                  to all ports; the tables mark this. The curves over a year and the fingerprints \
-                 of guards use only weights. Hostile relays are random relays and keep their families and /16 networks. \
-                 MORE, which changes paths with each packet, is not analysed beyond closed forms."
+                 of guards use only weights. Hostile relays are random relays and keep their \
+                 families and /16 networks. MORE, which changes paths with each packet, is not \
+                 analysed beyond closed forms."
             }
             p { (words::origin(subject.header)) }
         }
