@@ -682,6 +682,26 @@ def document_width(repository: Repository) -> Iterator[str]:
                 yield f"{name}:{number}: {len(line)} columns"
 
 
+def code_blocks(repository: Repository) -> Iterator[str]:
+    """Each code block of a document is closed, and its first line names a language at most.
+
+    A block that was re-wrapped as prose has its whole text after the opening fence.
+    """
+    for name, text in repository.of(".md"):
+        opened = 0
+        for number, line in enumerate(text.split("\n"), 1):
+            if not line.lstrip().startswith("```"):
+                continue
+            info = line.strip().strip("`")
+            if info and (opened or " " in info.strip()):
+                yield f"{name}:{number}: a code block with text after its fence"
+                break
+            opened = 0 if opened else number
+        else:
+            if opened:
+                yield f"{name}:{opened}: a code block that is not closed"
+
+
 # Host names in a form that a user could type, and the reserved ones of RFC 2606 and 6761.
 HOST = re.compile(r"(?<![\w@.-])(?:[a-z0-9-]+\.)+(?:com|net|org|io|dev|de)\b(?![\w.-]*\()")
 EXAMPLE_HOST = re.compile(r"(^|\.)example\.(com|net|org)$")
@@ -864,8 +884,8 @@ def type_names(repository: Repository) -> Iterator[str]:
 GUARDS: tuple[Guard, ...] = (
     fences, core_dependencies, lean_graphs, test_features, crate_shares, unsafe_code, tor_crates,
     hash_maps, doctests, import_circles, python_imports, sizes, stubs, fuzz_targets,
-    forbidden_words, plain_words, comment_width, plain_comments, document_width, short_documents,
-    invariants, screenshot,
+    forbidden_words, plain_words, comment_width, plain_comments, document_width, code_blocks,
+    short_documents, invariants, screenshot,
     named_places, one_scheduler, relay_crypto, default_schedule, one_version, type_names,
     host_names,
 )  # fmt: skip

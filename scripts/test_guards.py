@@ -215,6 +215,17 @@ class Guards(unittest.TestCase):
         self.assert_told(guards.document_width, {"docs/a.md": kept})
         self.assert_told(guards.document_width, {"docs/a.md": f"a\n{wide}\n"}, "docs/a.md:2")
 
+    def test_code_blocks(self) -> None:
+        """A block that was re-wrapped, and one without an end, are reported."""
+        self.assert_told(
+            guards.code_blocks, {"docs/a.md": "```text\na\n```\n* b\n  ```\n  c\n  ```\n"}
+        )
+        self.assert_told(
+            guards.code_blocks, {"docs/a.md": "a\n```text a = 1\nb ```\n"}, "docs/a.md:2"
+        )
+        self.assert_told(guards.code_blocks, {"docs/a.md": "```\na\n``` b\n"}, "docs/a.md:3")
+        self.assert_told(guards.code_blocks, {"docs/a.md": "```\na\n"}, "docs/a.md:1")
+
     def test_plain_words(self) -> None:
         said = 'fn f() { g("{error:?}") }\n'
         tested = f"#[cfg(test)]\nmod tests {{\n{said}}}\n"
