@@ -47,8 +47,8 @@ def _closed(found: Sequence[Row], *, same: bool) -> Iterator[str]:
     if same and chosen:
         numbers = chosen[0]["numbers"]
         yield wrapped(
-            f"Share of loads whose site an attack names, of {numbers['pages']} sites; guessing is "
-            f"right for {percent(numbers['chance'])} %."
+            f"Share of loads for which an attack names the right one of {numbers['pages']} sites. "
+            f"Guessing is right for {percent(numbers['chance'])} %."
         )
         yield ""
     cells = {(row["learnt"], row["tested"], row["attack"]): row["numbers"] for row in chosen}
@@ -66,8 +66,9 @@ def _open(found: Sequence[Row]) -> Iterator[str]:
     rows = [row for row in found if row["measure"] == "open"]
     attacks = _attacks(rows)
     yield wrapped(
-        "The attack also knows loads of other pages, but not of those that it meets. *Found*: "
-        "loads of a site that it names. *False*: loads of other pages that it takes for a site."
+        "The attack is also trained on loads of other pages, but not of the other pages in the "
+        "test. *Found*: share of the sites' loads that it recognises. *False*: share of the loads "
+        "of other pages that it mistakes for a site."
     )
     yield ""
     cells = {(row["tested"], row["attack"]): row["numbers"] for row in rows}
@@ -83,8 +84,8 @@ def _open(found: Sequence[Row]) -> Iterator[str]:
 
 def _sums(found: Sequence[Row]) -> Iterator[str]:
     yield wrapped(
-        "Area under the ROC curve for finding the loads of one site among those of the others: "
-        "mean over sites, the least and the most of a site. An area of .5 is chance."
+        "Area under the ROC curve for recognising the loads of one site among the loads of all "
+        "other sites: mean, lowest and highest over sites. An area of .5 is chance."
     )
     yield ""
     table = []
@@ -100,7 +101,7 @@ def _sites(found: Sequence[Row]) -> Iterator[str]:
     rows = [row for row in found
             if row["measure"] == "sums" and row["learnt"] == row["tested"]]  # fmt: skip
     names = sorted({name for row in rows for name in row["numbers"]["areas"]})
-    yield "Trained on the loads that it meets, as in the paper's Table 2."
+    yield "The classifier is trained on loads of the same kind, as in the paper's Table 2."
     yield ""
     table = [
         [row["tested"], *(_number(row["numbers"]["areas"].get(name)) for name in names)]
@@ -115,8 +116,8 @@ def _loads(folder: Path) -> Iterator[str]:
         loads = pq.read_table(place).to_pylist()
     failed = Counter(load["kind"] for load in loads if load["failed"])
     yield wrapped(
-        "Medians of the loads of sites; seconds until the browser's load event. *Others* are loads "
-        "of other pages."
+        "Medians over the loads of sites; seconds are the time until the browser's load event. "
+        "*Others* are loads of other pages."
     )
     yield ""
     table = []

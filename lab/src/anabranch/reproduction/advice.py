@@ -125,51 +125,53 @@ _INTRODUCTION = (
     "Section 5.3 of *Analysis of Multi-path Onion Routing-Based Anonymization Networks* (DBSec "
     "2019) recommends a design for each purpose: UDP for a fast first response, TCP with a "
     "congestion-based schedule for fast downloads, round robin to relieve relays, and MORE where "
-    "anonymity matters more than speed. This page has each recommendation with a verdict, and the "
-    "costs and the protection of all designs. `make reproduce-index` writes the whole page."
+    "anonymity matters more than speed. This page has a verdict on each recommendation, and the "
+    "cost and the protection of all designs. `make reproduce-index` writes the whole page."
 )
 _VERDICTS = (
-    "Ratios are geometric means with 95 % intervals: over rounds of `experiment circuits` behind "
-    "lines, or over simulated networks. Designs on UDP are compared with the TCP design that is "
-    "fastest in the same networks. They have simulated times only: the committed measurement is "
-    "older than its rows for them."
+    "Ratios are geometric means with 95 % intervals, over rounds of `experiment circuits` behind "
+    "lines or over simulated networks. Designs on UDP are compared with the TCP design that is "
+    "fastest in the same networks. For designs on UDP there are only simulated times, because the "
+    "committed measurement is older than the program's support for measuring these designs."
 )
 _WIDE = (
-    "The same designs with two paths in the simulated network of [wide](wide.md), with "
-    f"{ALL} clients: means over three networks of the median times, with half the width of the 95 "
-    "% interval. It has no designs on UDP."
+    "This table has the same designs with two paths in the simulated network of [wide](wide.md), "
+    f"with {ALL} clients. The values are means over three networks of the median times, with half "
+    "the width of the 95 % interval. Designs on UDP were not run in this network."
 )
 
 
 def _notes() -> Iterator[str]:
     yield from _item(
-        "*Measured* times and CPU are from [`experiment circuits`](circuits.md) behind lines: "
-        "means over five rounds (`circuits.parquet`). The client waits for the connection before "
-        "it sends the request. Clients use all guards, so the CPU of a single guard cannot be "
-        "judged."
+        "*Measured* times and CPU are from [`experiment circuits`](circuits.md) behind lines. They "
+        "are means over five rounds (`circuits.parquet`). The client waits for the connection "
+        "before it sends the request. Clients use all guards, so the CPU of a single guard cannot "
+        "be judged."
     )
     yield from _item(
-        "*Simulated* times are from `anabranch sim` (`designs.parquet`, `lab/results/designs.py`): "
-        "means of the median times in three networks with eleven relays of 10 or 20 Mbit/s, ten "
-        "clients that load pages of 320 KiB and one that loads 1 MiB after 1 MiB. Only ratios "
-        "within these columns mean something: the network differs from the measured one. With UDP "
-        "a client sends its request before the exit is connected to the server, with TCP after it."
+        "*Simulated* times are from `anabranch sim` (`designs.parquet`, `lab/results/designs.py`). "
+        "They are means of the median times in three networks. Each network has eleven relays of "
+        "10 or 20 Mbit/s, ten clients that load pages of 320 KiB, and one client that downloads 1 "
+        "MiB again and again. Only ratios within these columns are meaningful, because the network "
+        "differs from the measured one. With UDP a client sends its request before the exit is "
+        "connected to the server, with TCP after it."
     )
     yield from _item(
-        f"*Hostile*: {100 * designs.HOSTILE:.0f} % of the weight of entries, exits and middle "
-        f"relays in the network of {FIRST[:7]}, drawn (`anonymity.parquet`, "
-        "[anonymity](anonymity.md)); for MORE the closed forms of section 6.1. *An entry and the "
-        "exit* is enough for correlation, *all entries* for all of a stream. Where circuits merge "
-        "in the middle, the merging relay sees what the exit sees."
+        f"*Hostile* relays have {100 * designs.HOSTILE:.0f} % of the weight of entries, exits and "
+        f"middle relays in the network of {FIRST[:7]}, and are drawn at random "
+        "(`anonymity.parquet`, [anonymity](anonymity.md)). For MORE the values are the closed "
+        "forms of section 6.1. *An entry and the exit* are enough to correlate both ends of a "
+        "stream; *all entries* are necessary to see all of it at the client's side. Where circuits "
+        "merge at a middle relay, this relay sees what the exit sees."
     )
     yield from _item(
-        "*Clients with the same entries*: mean over 83,000 clients in the same network. Clients of "
-        "MORE use all entries, so all have the same."
+        "*Clients with the same entries* is the mean over 83,000 clients in the same network. "
+        "Clients of MORE use all entries, so all clients have the same."
     )
     yield from _item(
-        "The values after ± are half the width of the 95 % interval (Student's t). *MORE* is "
-        "measured on loopback only, and that run has not been made. The simulator has no relays "
-        "that change with each message."
+        "The values after ± are half the width of the 95 % interval (Student's t). `experiment "
+        "circuits` measures *MORE* on loopback only, and this measurement has not been made. The "
+        "simulator has no relays that change with each message."
     )
 
 
