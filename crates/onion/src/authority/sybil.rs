@@ -50,8 +50,8 @@ impl Origin {
     }
 }
 
-/// A limit that is reached. One of the relays in it must be removed; only relays that have never
-/// answered can be.
+/// A reached limit, with the relays from which one must be removed. Only relays that have never
+/// answered can be removed.
 pub(super) enum Full {
     /// One of these relays must be removed.
     These(BTreeSet<[u8; 20]>),
