@@ -178,8 +178,8 @@ impl Route<'_> {
     }
 }
 
-/// A single-use reply block in the form of forward packets, in which the first hop's key is
-/// shortened.
+/// A single-use reply block in the form that forward packets carry, with a shortened key of the
+/// first hop.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReplyBlock(pub(crate) Box<[u8]>);
 

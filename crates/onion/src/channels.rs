@@ -98,9 +98,9 @@ pub struct Owner {
 /// Maximum number of cells in a channel's outbox, in addition to one for each circuit. A neighbour
 /// that exceeds it does not read our answers, and is disconnected.
 const MOST_SAID: usize = 256;
-/// Maximum length in bytes of the outbox with which cells are sent at once on a link to another
-/// shard (a parallel core of this relay). With a longer outbox, cells are queued by circuit. The
-/// other shard schedules circuits itself.
+/// Maximum outbox length in bytes for sending cells at once on a link to another shard (a parallel
+/// core of this relay). Above it, cells are queued by circuit. The other shard schedules circuits
+/// itself.
 const AT_ONCE: usize = 64 * CELL;
 /// Maximum number of lossy cells that a link holds for the driver (I/O code). Further cells are
 /// dropped here. In its own queue, the driver drops the oldest cells instead.

@@ -94,7 +94,7 @@ pub enum LinkInput<'a> {
         shard: usize,
     },
     /// Another parallel core (shard) of this relay has the link to the relay that
-    /// [`LinkOutput::Dial`] names. Use that shard's link.
+    /// [`LinkOutput::Dial`] names. Circuits reach the relay over that shard.
     Elsewhere {
         /// The relay to reach.
         target: Target,

@@ -181,8 +181,8 @@ impl Set {
         Some((leg, next, 1))
     }
 
-    /// Returns the state of the leg's queue for the congestion control of the leg (parallel
-    /// circuit). `queued` is the number of cells in this queue.
+    /// Returns the state of a leg's (parallel circuit's) queue, for the leg's congestion control.
+    /// `queued` is the number of cells in this queue.
     pub(crate) fn outlet(&self, queued: usize) -> Outlet {
         let blocked = queued >= QUEUE_HIGH;
         Outlet { queued: queued as u64, blocked, wanting: self.streams.is_wanting() }

@@ -232,8 +232,8 @@ impl Stream {
         self.may_begin() && !self.outgoing.is_empty()
     }
 
-    /// Returns true if the stream is in a state in which it may send bytes. A client may send them
-    /// directly after BEGIN, before the exit's answer.
+    /// Returns true if the stream's state allows sending bytes. A client may send bytes directly
+    /// after BEGIN, before the exit's answer.
     fn may_begin(&self) -> bool {
         self.open || self.side == Side::Client
     }

@@ -3,10 +3,9 @@
 //! FOCI 2013, section 4.2) did this with TLS 1.2.
 //!
 //! A TCP socket delivers bytes in order. If a segment is lost, the kernel receives later segments
-//! but does not deliver them. A *tap*, a capture of the connection's segments, may show them. Both
-//! ends agree on a record from which on all records have one size. The offset of a record in the
-//! stream then gives its number. To open a TLS 1.3 record, the receiver needs only this number and
-//! the keys.
+//! but does not deliver them. A *tap*, a capture of the connection's segments, may show them. From
+//! an agreed record on, all records have one size, so the offset of a record in the stream gives
+//! its number. To open a TLS 1.3 record, the receiver needs only this number and the keys.
 //!
 //! * [`Origin`]: maps TCP sequence numbers to offsets in the stream.
 //! * [`Anchor`]: maps offsets to record numbers.

@@ -147,7 +147,7 @@ impl MoreNode {
         Ok(())
     }
 
-    /// Handles bytes that arrived with the SYN. They are the destination, if they are complete.
+    /// Handles bytes that arrived with the SYN: the stream's destination, if it is complete.
     fn progress(&mut self, id: StreamId) {
         let Some(stream) = self.streams.get_mut(&id) else { return };
         let events = stream.progress(id, true);

@@ -50,8 +50,8 @@ pub(super) struct Entry {
     pub(super) turn: u64,
     /// The relay's bandwidth in kilobytes per second, and whether it was measured.
     pub(super) weight: (u32, bool),
-    /// Start of the time in which the descriptor has been outdated, in seconds of a monotonic
-    /// clock. `None` if the descriptor is not outdated.
+    /// Time since which the descriptor has been outdated, in seconds of a monotonic clock. `None`
+    /// if the descriptor is not outdated.
     pub(super) dated: Option<u64>,
 }
 

@@ -66,7 +66,7 @@ struct Attempt {
     channel: Channel,
     until: Time,
     inbox: Vec<u8>,
-    /// True if the result was already reported. Only the link is still open then.
+    /// True if the result was already reported, and only the link is still open.
     over: bool,
 }
 

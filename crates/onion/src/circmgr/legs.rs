@@ -33,8 +33,8 @@ const MOST_ATTEMPTS: usize = 3;
 /// Number of circuits (legs) in a set if neither the user nor a consensus parameter of the design
 /// gives a number.
 const USUAL: usize = 2;
-/// Number of relays at which the circuits of a set can join, below which the user is informed.
-/// Each such relay sees which guards a client has.
+/// Minimum number of relays at which the circuits of a set can join. If there are fewer, the user
+/// is informed, because each such relay sees which guards a client has.
 const FEW_JOINING: usize = 8;
 /// A fingerprint that no relay has. The restrictions permit only this exit or middle if no relay
 /// can link sets of circuits.

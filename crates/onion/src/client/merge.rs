@@ -44,9 +44,9 @@ impl Client {
         Ok(())
     }
 
-    /// Returns the set that has the streams of the circuit `key`. If the circuit is or was a leg
-    /// of a set whose legs join at a middle relay, this is the set of the trunk, the circuit that
-    /// continues from that relay.
+    /// Returns the set that has the streams of the circuit `key`. For a present or former leg of a
+    /// set whose legs join at a middle relay, this is the set of the trunk (the circuit that
+    /// continues from that relay).
     pub(super) fn streams_of(&self, key: CircuitKey) -> Option<SetId> {
         let id = self.set_named(key)?;
         match self.sets.get(id)?.is_merged() {

@@ -50,8 +50,8 @@ struct Numbers {
 }
 
 impl Adaptive {
-    /// Returns a numbering without legs. It allows messages that were lost with a leg to be sent
-    /// again on another leg.
+    /// Returns a numbering without legs. It supports sending a message again on another leg after
+    /// the message was lost with its leg.
     #[must_use]
     pub fn new() -> Adaptive {
         Adaptive::default()

@@ -144,8 +144,8 @@ impl Pair {
         Ok(())
     }
 
-    /// Adds a message that a correct end never sends to those in transit on a leg. It arrives
-    /// after them.
+    /// Injects a message that a correct end never sends. It arrives on its leg after the messages
+    /// that are already in transit.
     pub fn inject(&mut self, to: Side, wire: usize, command: RelayCommand, data: &[u8]) {
         let queue = &mut self.wires[wire].to[to.index()];
         queue.push_back(LegMessage::Message(command, 1, data.to_vec()));

@@ -161,8 +161,8 @@ pub struct Retransmitter {
     probing: bool,
     /// True if a leg was ever linked.
     was_linked: bool,
-    /// Start of the time in which the other end answers on no leg (circuit); `None` while it
-    /// answers on one.
+    /// Time since which the other end has answered on no leg (circuit); `None` while it answers on
+    /// one.
     alone: Option<Time>,
 }
 

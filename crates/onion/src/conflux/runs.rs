@@ -42,8 +42,8 @@ impl Numbers {
 }
 
 impl Runs {
-    /// Returns a numbering without legs. It allows cells that were lost with a leg to be sent
-    /// again on another leg.
+    /// Returns a numbering without legs. It supports sending a cell again on another leg after the
+    /// cell was lost with its leg.
     #[must_use]
     pub fn new() -> Runs {
         Runs::default()

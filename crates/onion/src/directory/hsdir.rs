@@ -13,7 +13,7 @@ use super::http::Request;
 use super::reply::{Encoding, Reply};
 use crate::wire::hsdesc::{HsDescError, HsDescOuter, read_blinded_key};
 
-/// Path from which clients request descriptors, followed by the blinded key.
+/// Prefix of the path of clients' requests for descriptors. The blinded key follows it.
 const BY_KEY: &str = "/tor/hs/3/";
 /// Path for services' uploads of their descriptors.
 const PUBLISH: &str = "/tor/hs/3/publish";

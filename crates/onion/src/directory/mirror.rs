@@ -1,6 +1,6 @@
-//! The documents that a directory cache fetches in addition to those of a client, so that it can
-//! answer every request in dir-spec: the consensus of the flavour `ns`, the server descriptors
-//! that this consensus lists, and the extra-info documents that the descriptors name.
+//! Downloads of the documents that a directory cache needs in addition to those of a client, in
+//! order to answer every request in dir-spec. They are the consensus of the flavour `ns`, the
+//! server descriptors that it lists, and the extra-info documents that the descriptors name.
 //!
 //! The owner takes a request from [`Mirror::poll`], sends it to an authority, and passes the
 //! outcome to [`Mirror::done`]. A verified text is returned as a [`Document`]. The owner stores

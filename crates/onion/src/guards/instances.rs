@@ -10,7 +10,8 @@ pub enum Instance {
     /// The sample of guards of a user who has no bridges and allows at least
     /// `guard-meaningful-restriction-percent` of all guards.
     Default,
-    /// The sample of guards of a user who allows a smaller share of the guards.
+    /// The sample of guards of a user who allows less than `guard-meaningful-restriction-percent`
+    /// of all guards.
     Restricted,
     /// The sample of guards of a user of bridges. It contains all bridges, in the user's order.
     Bridges,

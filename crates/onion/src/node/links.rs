@@ -238,7 +238,8 @@ impl<R: NodeRole> Node<R> {
         }
         let has_lanes = link.channel.has_lanes();
         match has_lanes {
-            // Circuits wait until both ends know which TLS link it runs alongside.
+            // Circuits must not use the QUIC link before both ends know which TLS link it runs
+            // alongside.
             true => self.quic_opened(id, identity),
             false => self.channels.opened(id),
         }

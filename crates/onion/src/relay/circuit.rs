@@ -55,9 +55,8 @@ pub(super) struct Own {
     lossy: Option<Box<LossyRelay>>,
     leg: Leg,
     pub(super) set: SetId,
-    /// Where a circuit came from that another parallel core (shard) of this relay handed over:
-    /// true if it reached that shard from a relay, false if from a client. `None` for other
-    /// circuits.
+    /// For a circuit that another parallel core (shard) of this relay handed over: true if that
+    /// shard received the circuit from a relay, false if from a client. `None` for other circuits.
     pub(super) by_relay: Option<bool>,
     early: u8,
     /// Value from the circuit's handshake that binds messages to the circuit.
@@ -166,8 +165,8 @@ impl Circuit {
         self.passes_lossy
     }
 
-    /// Returns whether a circuit that another parallel core (shard) of this relay handed over came
-    /// to that shard from a relay. Returns `None` for other circuits.
+    /// For a circuit that another parallel core (shard) of this relay handed over, returns true if
+    /// that shard received the circuit from a relay. Returns `None` for other circuits.
     pub(super) fn by_relay(&self) -> Option<bool> {
         self.own.as_ref().and_then(|own| own.by_relay)
     }

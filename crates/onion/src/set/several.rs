@@ -71,8 +71,8 @@ pub(crate) struct PassingCell {
     pub(crate) body: Vec<u8>,
 }
 
-/// Number of DATA cells that arrived since `since`. The period is about the longest round-trip
-/// time of a leg (parallel circuit), so the peer's windows had room for these cells.
+/// A count of the DATA cells that arrived since `since`. The period is about the longest
+/// round-trip time of a leg (parallel circuit), so the peer's windows had room for these cells.
 #[derive(Clone, Copy, Debug, Default)]
 struct Arrivals {
     since: Time,

@@ -1,5 +1,5 @@
-//! The documents that only a directory cache verifies, in addition to those that clients use: the
-//! consensus of the flavour `ns`, and the descriptors that it lists.
+//! The documents that a directory cache verifies and clients do not use: the consensus of the
+//! flavour `ns`, and the server descriptors that it lists.
 
 use std::collections::BTreeMap;
 
