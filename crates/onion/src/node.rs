@@ -216,7 +216,7 @@ pub struct Node<R: NodeRole> {
     pub(crate) lossy_congestion: Congestion,
 }
 
-/// Encryption setting of new circuits: encrypt their layers or not.
+/// Encryption setting: whether the layers of new circuits encrypt cells.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct RelayCrypto {
     #[cfg(any(test, feature = "elide"))]

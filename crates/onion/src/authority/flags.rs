@@ -22,7 +22,7 @@ pub(super) struct Merits {
     /// Whether the relay answers directory requests, over its links or at a directory port.
     pub(super) directory: bool,
     /// Whether the exit policy permits port 80 to at least one /8 network, and port 443 to at
-    /// least one.
+    /// least one /8 network.
     pub(super) exits: bool,
     /// Whether the relay stores descriptors of onion services.
     pub(super) onion_services: bool,

@@ -30,7 +30,7 @@ pub(super) struct ParsedDescriptor {
     /// Summary of the ports that the policy permits over IPv6; `None` if it permits none.
     pub(super) policy_v6: Option<String>,
     /// Whether the exit policy permits port 80 to at least one /8 network, and port 443 to at
-    /// least one.
+    /// least one /8 network.
     pub(super) exits: bool,
     /// The digests of the relay's extra-info document.
     pub(super) extra: Option<ExtraDigests>,

@@ -10,8 +10,7 @@ use crate::wire::netdoc::DocumentError;
 pub enum Refusal {
     /// The upload is not a descriptor, or its signatures are invalid.
     Document(DocumentError),
-    /// The upload contains something else than one descriptor, alone or with its own extra-info
-    /// document.
+    /// The upload is not a single descriptor, alone or with its own extra-info document.
     Beside,
     /// The descriptor was published too long ago, or too far in the future.
     Time,
