@@ -1,24 +1,24 @@
-//! OR links, which carry cells between two neighbours. Each is a core: a state machine without I/O.
+//! OR links, which carry cells between two neighbours. Each link is a core: a state machine
+//! without I/O.
 //!
 //! A link turns plain bytes from the channel above it into bytes for the network, and received
 //! bytes into plain bytes. The caller passes the time and asks when it must call again.
 //! [`Promises`] lists what a link guarantees for its cells. A channel refuses a link that may lose
 //! or reorder cells, unless both ends number their cells.
 //!
-//! [`Link`] is the interface that all kinds of links implement. A link over a byte stream is a
-//! [`StreamLink`], and [`StreamFamily`] describes a kind of such links. Links over datagrams share
+//! [`Link`] is the interface that all types of links implement. A link over a byte stream is a
+//! [`StreamLink`], and [`StreamFamily`] describes a type of such links. Links over datagrams share
 //! an endpoint.
 //!
-//! * [`tls`]: TLS 1.2 and 1.3 over a byte stream, as C tor speaks it. Cells arrive in order and
-//!   reliably.
+//! * [`tls`]: TLS 1.2 and 1.3 over a byte stream, as in C tor. Cells arrive in order and reliably.
 //! * [`quic`]: QUIC with one stream per lane. A lane is the order domain of one circuit in a link:
 //!   cells are ordered within a lane, and no lane waits for another.
-//! * [`utls`]: turns a TLS link into an unordered link, by decrypting records that arrive out of
-//!   order.
+//! * [`utls`]: an extension that makes a TLS link unordered. Its records are decrypted even if
+//!   they arrive out of order.
 //!
 //! Two rules of this project's cores do not apply to links, because the TLS library draws its own
-//! random numbers and reads a clock. A simulation therefore uses a modelled pipe of records in
-//! place of a link.
+//! random numbers and reads a clock. A simulation therefore uses a modelled pipe of records
+//! instead of a link.
 //!
 //! The design and its reasons: `docs/design/links.md`.
 
@@ -37,25 +37,25 @@ pub use utls::EarlyCounts;
 /// Guarantees of a link for the bytes that it transfers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Promises {
-    /// Whether all bytes arrive in the order in which they were written, as long as the link is
+    /// True if all bytes arrive in the order in which they were written, as long as the link is
     /// open. If false, records of `record` bytes arrive complete, but in any order.
     pub whole: bool,
-    /// Whether bytes are ordered only within each lane (the order domain of one circuit in a
+    /// True if bytes are ordered only within each lane (the order domain of one circuit in a
     /// link), so that no lane waits for another. If false, all bytes share one order.
     pub lanes: bool,
-    /// Maximum plain bytes in one record or datagram. Writes of about this size need the least
-    /// overhead.
+    /// Maximum number of plain bytes in one record or datagram. Writes of about this size have the
+    /// least overhead.
     pub record: usize,
 }
 
 /// Life cycle state of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// The two ends agree on keys. Bytes that are written in the meantime are queued.
+    /// The two ends are agreeing on keys. Bytes that are written in the meantime are queued.
     Handshaking,
     /// Data can be sent and received.
     Open,
-    /// The peer closed the link or broke its protocol; nothing more arrives.
+    /// The peer closed the link or broke its protocol. Nothing more arrives.
     Ended,
 }
 
@@ -84,21 +84,21 @@ impl std::error::Error for Fault {}
 pub struct PeerFault {
     /// Kind of the fault.
     pub kind: PeerFaultKind,
-    /// Description by the code that detected the fault. This is usually the TLS or QUIC library.
+    /// Description of the fault by the code that detected it, usually the TLS or QUIC library.
     pub what: String,
 }
 
-/// Kinds of faults. Each kind is counted or reported separately.
+/// Kinds of faults, which are counted or reported separately.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PeerFaultKind {
-    /// The peer sent an alert because it received something invalid. Either this end sent that, or
-    /// somebody on the path changed it.
+    /// The peer sent an alert because it received something invalid. Either this end sent the
+    /// invalid data, or somebody on the path changed it.
     Alert,
     /// A record could not be decrypted: a record was changed, duplicated or dropped on the path.
     Unopened,
     /// A record's length differs from the agreed length.
     Length,
-    /// The peer repeated key updates with no data between them.
+    /// The peer repeated key updates without data between them.
     KeyUpdates,
     /// The peer broke the protocol in another way.
     Other,
@@ -121,8 +121,7 @@ impl PeerFault {
 
 /// A link to one neighbouring relay or client, with the operations that all types of links have.
 ///
-/// The owner obtains received bytes with [`Link::read`] and writes whole cells with
-/// [`Link::write`].
+/// The owner gets received bytes with [`Link::read`] and writes whole cells with [`Link::write`].
 pub trait Link {
     /// Returns the guarantees that the layer above may rely on.
     fn promises(&self) -> Promises;
@@ -130,7 +129,7 @@ pub trait Link {
     /// Returns the link's life cycle state.
     fn state(&self) -> State;
 
-    /// Appends to `into` all plain bytes that have arrived, and returns the number of these bytes.
+    /// Appends all plain bytes that have arrived to `into`, and returns their number.
     ///
     /// # Errors
     /// [`Fault::Peer`]: the link is over. Some links report faults earlier
@@ -145,12 +144,12 @@ pub trait Link {
     /// present state.
     fn write(&mut self, plain: &[u8]) -> Result<(), Fault>;
 
-    /// Returns the DER form of the peer's certificate, once the handshake is done. If the peer is
-    /// a client, returns `None`: like C tor, we do not ask clients for a certificate.
+    /// Returns the peer's certificate in DER once the handshake is done. Returns `None` if the
+    /// peer is a client: like C tor, we do not ask clients for a certificate.
     fn peer_certificate(&self) -> Option<&[u8]>;
 
-    /// Returns the DER form of the certificate that we present as a server. The type 5 certificate
-    /// in a CERTS cell contains the SHA-256 digest of this certificate.
+    /// Returns the certificate that we present as a server, in DER. The type 5 certificate in a
+    /// CERTS cell contains the SHA-256 digest of this certificate.
     fn own_certificate(&self) -> &[u8];
 
     /// Returns 32 bytes of keying material of this connection (RFC 5705). Both sides compute the
@@ -161,7 +160,7 @@ pub trait Link {
     fn export(&self, label: &[u8], context: &[u8]) -> Result<[u8; 32], Fault>;
 
     /// Releases buffers that grew in a burst of traffic, and returns the number of bytes released.
-    /// The owner calls it when the link has recently transferred little.
+    /// The owner calls this when the link has transferred little recently.
     fn rest(&mut self) -> usize;
 
     /// Closes the link, and notifies the peer that no more data follows.
@@ -170,39 +169,39 @@ pub trait Link {
 
 /// A link over a byte stream, such as a TCP connection.
 ///
-/// The owner passes received network bytes to [`StreamLink::receive`] and sends what
-/// [`StreamLink::transmit`] returns. After `receive` there may be something to transmit even if
-/// nothing was written: a handshake's answer, or the alert that reports the peer's fault.
+/// The owner passes received network bytes to [`StreamLink::receive`] and sends the bytes that
+/// [`StreamLink::transmit`] returns. After `receive` there may be bytes to transmit even if
+/// nothing was written: an answer of the handshake, or the alert that reports the peer's fault.
 pub trait StreamLink: Link {
     /// Processes received bytes of the stream, in pieces of any length.
     ///
     /// # Errors
-    /// [`Fault::Peer`]: the link is over. The owner first sends what [`StreamLink::transmit`]
-    /// still returns.
+    /// [`Fault::Peer`]: the link is over. The owner must first send the bytes that
+    /// [`StreamLink::transmit`] still returns.
     fn receive(&mut self, now: Time, bytes: &[u8]) -> Result<(), Fault>;
 
-    /// Appends to `into` the bytes to send now; returns false if there are none.
+    /// Appends the bytes to send now to `into`. Returns false if there are none.
     fn transmit(&mut self, now: Time, into: &mut Vec<u8>) -> bool;
 
-    /// Returns when to call [`StreamLink::transmit`] even if nothing was received or written;
-    /// `None` if no such call is needed.
+    /// Returns the time at which to call [`StreamLink::transmit`] even if nothing was received or
+    /// written. Returns `None` if no such call is needed.
     fn next_timeout(&self) -> Option<Time>;
 
-    /// Returns the link as [`EarlyRecords`]; `None` if it cannot decrypt records before earlier
-    /// ones have arrived.
+    /// Returns the link as [`EarlyRecords`]. Returns `None` if the link cannot decrypt records
+    /// before earlier ones have arrived.
     fn early_records(&self) -> Option<&dyn EarlyRecords> {
         None
     }
 
-    /// Returns the link as a mutable [`EarlyRecords`]; `None` if it cannot decrypt records before
-    /// earlier ones have arrived.
+    /// Returns the link as a mutable [`EarlyRecords`]. Returns `None` if the link cannot decrypt
+    /// records before earlier ones have arrived.
     fn early_records_mut(&mut self) -> Option<&mut dyn EarlyRecords> {
         None
     }
 }
 
-/// A link that can be made unordered: its records are then decrypted even before earlier records
-/// have arrived ([`utls`]).
+/// A link that can be made unordered. An unordered link decrypts records even before earlier
+/// records have arrived ([`utls`]).
 pub trait EarlyRecords: StreamLink {
     /// Returns whether [`EarlyRecords::unorder`] can be called once the link is open.
     fn can_be_unordered(&self) -> bool;
@@ -215,10 +214,10 @@ pub trait EarlyRecords: StreamLink {
     /// [`Fault::Misuse`] if the link cannot be unordered.
     fn unorder(&mut self, now: Time, content: usize) -> Result<(), Fault>;
 
-    /// Processes bytes of the peer's stream that begin at `offset` in the stream, before the
-    /// stream delivers them. The bytes come from a tap: a capture of the connection's TCP segments
-    /// ([`utls`]). The bytes may be changed, forged or duplicated. The caller also passes the
-    /// stream's own bytes to [`StreamLink::receive`]. An ordered link ignores bytes from a tap.
+    /// Processes bytes that begin at `offset` in the peer's stream, before the stream delivers
+    /// them. The bytes come from a tap, a capture of the connection's TCP segments ([`utls`]), and
+    /// may be changed, forged or duplicated. The caller also passes the stream's own bytes to
+    /// [`StreamLink::receive`]. An ordered link ignores bytes from a tap.
     fn receive_early(&mut self, now: Time, offset: u64, bytes: &[u8]);
 
     /// Returns the counts of records that were decrypted before earlier records had arrived;
@@ -255,7 +254,7 @@ impl Default for &StreamFamily {
 }
 
 impl StreamFamily {
-    /// All types of links over a byte stream; the first is the default.
+    /// All types of links over a byte stream. The first is the default.
     #[rustfmt::skip]
     pub const ALL: &[&StreamFamily] = &[
         &tls::FAMILY,

@@ -1,12 +1,13 @@
 //! The settings of a node.
 
-/// Default content of a packet in bytes. With the overhead of Sphinx and of QUIC, the packet then
-/// fits a UDP datagram of 1,200 bytes, which every path with QUIC carries (RFC 9000, section 14).
+/// Default content of a packet in bytes. With the overhead of Sphinx and QUIC, the packet fits
+/// into a UDP datagram of 1,200 bytes, which every path with QUIC carries (RFC 9000, section 14).
 pub const PAYLOAD: usize = 795;
-/// Content in bytes of a packet that carries the data of one of Tor's relay cells, as the paper's
-/// prototype did.
+/// Content in bytes of a packet with the data of one of Tor's relay cells, as in the paper's
+/// prototype.
 pub const CELL_PAYLOAD: usize = 498;
-/// Minimum content in bytes: a reply block, and an acknowledgement with three SACK blocks.
+/// Minimum content of a packet in bytes: a reply block, and an acknowledgement with three SACK
+/// blocks.
 pub const MIN_PAYLOAD: usize = 450;
 /// Maximum number of nodes on a path (`MAX_PATH_LENGTH` of `sphinx-packet`).
 pub const MAX_HOPS: usize = 5;
@@ -20,12 +21,12 @@ pub struct Config {
     /// Number of nodes on a path from the client, including the exit: 2 to [`MAX_HOPS`]. A reply
     /// passes one relay less than `hops`, and then ends at the client.
     pub hops: usize,
-    /// Maximum number of packets' tags that are stored to detect replayed packets. The default
-    /// suffices for 13,900 packets a second, and takes about 32 MiB if it is used up.
+    /// Maximum number of tags that are stored to detect replayed packets. The default suffices for
+    /// 13,900 packets a second. A full set takes about 32 MiB.
     pub tags: usize,
     /// Maximum number of streams that end at this node, as client and as exit together.
     pub streams: usize,
-    /// Maximum bytes of a stream in its receive buffer, and in its send buffer.
+    /// Size in bytes of a stream's receive buffer, and of its send buffer.
     pub buffer: usize,
 }
 

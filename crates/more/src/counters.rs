@@ -5,14 +5,14 @@
 pub enum DropReason {
     /// The datagram's source is not in the network.
     UnknownSource,
-    /// The datagram or its content has the wrong form.
+    /// The datagram or its content is malformed.
     Malformed,
-    /// The header's MAC is wrong: the header is forged, was changed on its way, or is for another
-    /// key.
+    /// The header's MAC is wrong: the header is forged, was changed on its way, or was made for
+    /// another key.
     Forged,
     /// A packet with this tag was accepted before.
     Replayed,
-    /// The packet has expired, or expires later than any packet that is made now.
+    /// The packet has expired, or expires later than a packet that is made now could.
     Expired,
     /// The set of tags is full.
     Full,
@@ -22,9 +22,9 @@ pub enum DropReason {
     NoRoute,
     /// The payload was changed on its way.
     Garbled,
-    /// The reply block is not one of this node's, or was used before.
+    /// The reply block is not one of this node's, or was already used.
     UnknownReply,
-    /// The packet belongs to no stream, and begins none.
+    /// The packet belongs to no stream and begins none.
     UnknownStream,
     /// Too many packets wait to be sent.
     Queue,
@@ -76,7 +76,7 @@ pub struct NodeCounters {
     pub received: u64,
     /// Packets passed on to the next hop.
     pub relayed: u64,
-    /// Packets whose last hop is this node, and whose content was accepted.
+    /// Packets whose content was accepted at this node, their last hop.
     pub delivered: u64,
     /// Packets of this node's own streams that were sent.
     pub sent: u64,

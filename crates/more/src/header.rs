@@ -1,9 +1,9 @@
 //! Headers of packets, in the format of `SphinxHeader` of the crate `sphinx-packet`.
 //!
-//! That crate multiplies each hop's public key by the product of the factors one by one: six
-//! multiplications for three hops. Here the factors are multiplied first, modulo the order of the
-//! group, and each key has a table of its multiples. So the keys must be X25519's, which are in the
-//! group of the base point.
+//! That crate multiplies each hop's public key by the factors one by one: six multiplications for
+//! three hops. This module multiplies the factors first, modulo the order of the group, and has a
+//! table of multiples for each key. The keys must therefore be X25519's, which are in the group of
+//! the base point.
 
 use std::collections::BTreeMap;
 
@@ -24,7 +24,7 @@ use crate::secrets::{IDENTIFIER, KEY_STREAM, MAC, ROUTING, Secrets};
 
 /// Maximum number of public keys with a table of multiples. A table has 30 KiB.
 const MAX_TABLES: usize = 256;
-/// Length in bytes of what a header has for each hop.
+/// Length in bytes of the data of one hop in a header.
 const STEP: usize = KEY_STREAM - ROUTING;
 
 /// Tables of multiples of public keys, by key.
@@ -32,8 +32,8 @@ const STEP: usize = KEY_STREAM - ROUTING;
 pub(crate) struct KeyTables(BTreeMap<[u8; KEY], Box<EdwardsBasepointTable>>);
 
 impl KeyTables {
-    /// Returns the product of the public `key` and `scalar`. Makes a table for a new key, if there
-    /// is room. Returns `None` if `key` is no point of the curve.
+    /// Returns the product of the public `key` and `scalar`. Makes a table for a new key if there
+    /// is room. Returns `None` if `key` is not a point of the curve.
     fn multiply(&mut self, key: &[u8; KEY], scalar: &Scalar) -> Option<[u8; KEY]> {
         let point = MontgomeryPoint(*key);
         if !self.0.contains_key(key) && self.0.len() < MAX_TABLES {
@@ -62,8 +62,9 @@ pub(crate) struct Header {
 }
 
 impl Header {
-    /// Builds the header of a packet over `hops`, which is valid up to the tick `expiry`. Returns
-    /// `None` if there is no hop or more than [`MAX_HOPS`], or if a key is no point of the curve.
+    /// Builds the header of a packet over `hops` that is valid up to the tick `expiry`. Returns
+    /// `None` if there is no hop or more than [`MAX_HOPS`], or if a key is not a point of the
+    /// curve.
     pub(crate) fn build(
         tables: &mut KeyTables,
         rng: &mut dyn Rng,
@@ -97,8 +98,9 @@ impl Header {
     }
 }
 
-/// Returns the encrypted routing information for the last hop. Random bytes fill it, not zeros
-/// (Kuhn et al., "Breaking and (Partially) Fixing Provably Secure Onion Routing", 2020).
+/// Returns the encrypted routing information for the last hop. It is filled with random bytes
+/// instead of zeros (Kuhn et al., "Breaking and (Partially) Fixing Provably Secure Onion Routing",
+/// 2020).
 fn last_routing(rng: &mut dyn Rng, last: &Last, secrets: &[Secrets]) -> Option<[u8; ROUTING]> {
     let (keys, others) = secrets.split_last()?;
     let mut routing = [0; ROUTING];
@@ -110,8 +112,8 @@ fn last_routing(rng: &mut dyn Rng, last: &Last, secrets: &[Secrets]) -> Option<[
     Some(routing)
 }
 
-/// Returns the end of the last hop's routing information: what the relays with `secrets` make of
-/// the zeros that they append.
+/// Returns the end of the last hop's routing information. It is the result of the zeros that the
+/// relays with `secrets` append, after their encryption.
 fn filler(secrets: &[Secrets]) -> Option<Vec<u8>> {
     let mut filler = Vec::new();
     for keys in secrets {
@@ -124,7 +126,7 @@ fn filler(secrets: &[Secrets]) -> Option<Vec<u8>> {
     Some(filler)
 }
 
-/// Returns the encrypted routing information for the relay with `keys`, whose next hop has the
+/// Returns the encrypted routing information for the relay with `keys`. The next hop has the
 /// public key `next` and receives `mac` and `routing`.
 fn forward_routing(
     next: &[u8; KEY],

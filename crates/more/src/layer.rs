@@ -1,8 +1,9 @@
-//! Removal of one hop's layer from the header of a packet, with the result of
-//! `SphinxHeader::process` of the crate `sphinx-packet`. The multiplications on the curve are those
-//! of `aws-lc-rs`, because most of a relay's time is spent on them.
+//! Removal of one hop's layer from the header of a packet. The result is that of
+//! `SphinxHeader::process` of the crate `sphinx-packet`. `aws-lc-rs` does the multiplications on
+//! the curve, because a relay spends most of its time on them.
 //!
-//! A header is a point of the curve (32 bytes), a MAC (16) and encrypted routing information (300).
+//! A header consists of a point of the curve (32 bytes), a MAC (16) and encrypted routing
+//! information (300).
 
 use aws_lc_rs::agreement::{PrivateKey, UnparsedPublicKey, X25519, agree};
 use aws_lc_rs::constant_time::verify_slices_are_equal;
@@ -48,11 +49,11 @@ pub(crate) enum RoutingCommand {
         /// The MAC and the routing information of the next header.
         rest: Box<[u8; MAC + ROUTING]>,
     },
-    /// The hop is the packet's last.
+    /// This hop is the packet's last.
     Deliver { destination: [u8; DESTINATION_ADDRESS_LENGTH], identifier: [u8; IDENTIFIER] },
 }
 
-/// The keys that a hop has for one packet, and the point in the packet's header.
+/// The keys of a hop for one packet, and the point in the packet's header.
 pub(crate) struct HopKeys {
     point: [u8; POINT],
     secrets: Secrets,
@@ -60,7 +61,7 @@ pub(crate) struct HopKeys {
 
 impl HopKeys {
     /// Computes the keys of `hop` for the packet with `header`. Returns `None` if the MAC of the
-    /// header is wrong, or if its point is of small order.
+    /// header is wrong, or if the header's point is of small order.
     pub(crate) fn agree(hop: &Hop, header: &[u8; HEADER_SIZE]) -> Option<HopKeys> {
         let (point, rest) = header.split_first_chunk::<POINT>()?;
         let (mac, routing) = rest.split_first_chunk::<MAC>()?;
@@ -75,8 +76,8 @@ impl HopKeys {
         self.secrets.tag()
     }
 
-    /// Decrypts the routing information in `header`. Returns `None` if it has another version than
-    /// [`CURRENT_VERSION`], or is neither for a relay nor for the last hop.
+    /// Decrypts the routing information in `header`. Returns `None` if its version is not
+    /// [`CURRENT_VERSION`], or if it is neither for a relay nor for the last hop.
     pub(crate) fn decrypt(&self, header: &[u8; HEADER_SIZE]) -> Option<RoutingCommand> {
         let mut plain = [0; KEY_STREAM];
         plain[..ROUTING].copy_from_slice(&header[HEADER_SIZE - ROUTING..]);
@@ -102,7 +103,7 @@ impl HopKeys {
         }
     }
 
-    /// Returns the header for the next hop, whose MAC and routing information are `rest`.
+    /// Returns the header for the next hop. `rest` contains its MAC and routing information.
     pub(crate) fn blind(&self, rest: &[u8; MAC + ROUTING]) -> Option<[u8; HEADER_SIZE]> {
         let mut header = [0; HEADER_SIZE];
         let (point, tail) = header.split_at_mut(POINT);
@@ -126,7 +127,7 @@ fn private_key(bytes: &[u8; KEY]) -> Option<PrivateKey> {
     PrivateKey::from_private_key(&X25519, bytes).ok()
 }
 
-/// Returns the result of `use_product` with the product of `key` and `point`. Returns `None` if the
+/// Returns the result of `use_product` for the product of `key` and `point`. Returns `None` if the
 /// product is the neutral element.
 fn multiplied<R>(
     key: &PrivateKey,

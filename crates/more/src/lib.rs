@@ -2,9 +2,8 @@
 //!
 //! # Tour
 //!
-//! A [`MoreNode`] is relay, client and exit in one. It is a
-//! [`Core`](anabranch_multipath::Core): [`Datagram`]s in, datagrams to send and the streams'
-//! [`Event`]s out.
+//! A [`MoreNode`] is relay, client and exit in one. It is a [`Core`](anabranch_multipath::Core):
+//! it receives [`Datagram`]s, and returns datagrams to send and the streams' [`Event`]s.
 //!
 //! ```text
 //!  open, write ─▶ TCP ─▶ segments, reply blocks ─▶ Sphinx ─▶ relay ─▶ relay ─▶ exit
@@ -13,17 +12,17 @@
 //!
 //! * [`Network`] lists the nodes, and draws paths by weight.
 //! * `sphinx` builds and unwraps packets of the crate `sphinx-packet`. `header` makes headers.
-//!   `layer` removes a hop's layer from them, by the keys in `secrets`.
-//! * [`wire`] has the content of packets: a segment, and reply blocks for the exit.
-//! * [`tags`] has the expiry of packets, in ticks of 30 s, and the protection against replay.
+//!   `layer` removes a hop's layer from them with the keys in `secrets`.
+//! * [`wire`] defines the content of packets: a segment, and reply blocks for the exit.
+//! * [`tags`] defines the expiry of packets, in ticks of 30 s, and protects against replay.
 //! * `supply` keeps an exit's stock of reply blocks filled.
-//! * `stream` is one end of a stream, `node` connects them all.
+//! * `stream` is one end of a stream, and `node` connects all parts.
 //!
 //! The specification is `docs/spec/more.md`.
 //!
 //! Deliberately absent: mixing and delays, cover traffic, names (the exit connects to addresses),
-//! forward secrecy within the life of a node's key, clocks, sockets. All random bytes are from the
-//! node's own generator.
+//! forward secrecy within the lifetime of a node's key, clocks, sockets. All random bytes are from
+//! the node's own generator.
 
 #![forbid(unsafe_code)]
 

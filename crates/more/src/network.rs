@@ -11,21 +11,22 @@ pub const KEY: usize = 32;
 /// Length in bytes of the part of a key that reply blocks contain.
 pub const PREFIX: usize = 8;
 
-/// A node, as the network's document lists it. Its key is its name in packets.
+/// A node, as listed in the network's document. Packets identify a node by its key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Peer {
-    /// Public X25519 key, with which Sphinx packets are built.
+    /// Public X25519 key, used to build Sphinx packets.
     pub key: [u8; KEY],
     /// Address of the node's UDP socket.
     pub address: SocketAddr,
-    /// Weight of the node when others draw relays and exits: its probability is proportional to it.
-    /// A node with weight 0 is never drawn.
+    /// Weight of the node in random draws of relays and exits. The node's probability is
+    /// proportional to its weight; a node with weight 0 is never drawn.
     pub weight: u32,
-    /// Whether streams may leave the network here.
+    /// True if streams may leave the network at this node.
     pub is_exit: bool,
 }
 
-/// The reason why a list of nodes is no network. The numbers are positions in the list, from 0.
+/// The reason why a list of nodes is not a valid network. The numbers are positions in the list,
+/// from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum NetworkError {
@@ -51,7 +52,7 @@ impl fmt::Display for NetworkError {
 
 impl std::error::Error for NetworkError {}
 
-/// The nodes of a network. Every node knows all of them, so each may be the next hop of each.
+/// The nodes of a network. Every node knows all others and may send packets to each of them.
 #[derive(Clone, Debug)]
 pub struct Network {
     peers: Vec<Peer>,
@@ -100,18 +101,18 @@ impl Network {
         self.by_address.get(&address).copied()
     }
 
-    /// Returns the number of nodes that relay.
+    /// Returns the number of nodes that may be relays.
     pub(crate) fn relays(&self) -> usize {
         self.peers.iter().filter(|peer| peer.weight > 0).count()
     }
 
-    /// Draws an exit other than `me`, by weight; `None` if there is none.
+    /// Draws an exit other than `me` by weight. Returns `None` if there is none.
     pub(crate) fn draw_exit(&self, rng: &mut dyn Rng, me: usize) -> Option<usize> {
         self.draw(rng, |at, peer| peer.is_exit && at != me)
     }
 
-    /// Draws `length` different relays by weight, without those in `excluded`; `None` if there are
-    /// too few.
+    /// Draws `length` different relays by weight, without the nodes in `excluded`. Returns `None`
+    /// if there are too few.
     pub(crate) fn draw_path(
         &self,
         rng: &mut dyn Rng,
@@ -125,14 +126,14 @@ impl Network {
         Some(path)
     }
 
-    /// Draws a node for which `may` is true, with a probability proportional to its weight.
+    /// Draws a node for which `may` returns true, with a probability proportional to its weight.
     fn draw(&self, rng: &mut dyn Rng, may: impl Fn(usize, &Peer) -> bool) -> Option<usize> {
         let candidates = || {
             let all = self.peers.iter().enumerate().filter(|(at, peer)| may(*at, peer));
             all.map(|(at, peer)| (at, u64::from(peer.weight)))
         };
         let total: u64 = candidates().map(|(_, weight)| weight).sum();
-        // Uniform in 0..total, with a bias below 2^-20.
+        // Uniform from 0 to `total - 1`, with a bias below 2^-20.
         let mut left = ((u128::from(rng.next_u64()) * u128::from(total)) >> 64) as u64;
         candidates().filter(|(_, weight)| *weight > 0).find_map(|(at, weight)| {
             let hit = left < weight;

@@ -24,14 +24,14 @@ use crate::wire::{Flow, ForwardContent, ReplyContent};
 /// Maximum number of packets that wait to be sent.
 const MAX_QUEUE: usize = 4_096;
 
-/// The reason why a node cannot be started with its settings.
+/// The reason why a node cannot be created with its settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum NodeError {
     /// The network does not list the node's key.
     NotListed,
-    /// The network has fewer relays, without this node and the exit, than a path needs. The field
-    /// is the number needed.
+    /// A path needs more relays than the network has besides this node and the exit. The field is
+    /// the number needed.
     TooFewRelays(usize),
     /// [`Config::hops`] is not in `2..=5`.
     Hops,
@@ -64,7 +64,7 @@ impl std::error::Error for NodeError {}
 pub enum OpenError {
     /// The network has no exit other than this node.
     NoExit,
-    /// [`Config::streams`] streams exist already.
+    /// The maximum number of streams ([`Config::streams`]) is open.
     TooMany,
 }
 
@@ -102,7 +102,7 @@ pub enum Output {
     Event(Event),
 }
 
-/// How an accepted packet was used.
+/// The use of an accepted packet, for the counters.
 enum Handled {
     Relayed,
     Delivered,
@@ -124,19 +124,20 @@ pub struct MoreNode {
     me: usize,
     rng: Box<dyn CryptoRng + Send>,
     tags: Tags,
-    /// Tables of the hops' public keys, for the headers that this node makes.
+    /// Tables of the hops' public keys, used for the headers that this node makes.
     tables: KeyTables,
-    /// This node's unused reply blocks, by identifier. `order` has their identifiers, oldest first.
+    /// This node's unused reply blocks by identifier. `order` contains their identifiers, oldest
+    /// first.
     outstanding: BTreeMap<[u8; IDENTIFIER], Outstanding>,
     order: VecDeque<[u8; IDENTIFIER]>,
     streams: BTreeMap<StreamId, Stream>,
     next_stream: u64,
     /// The streams that end at this node as the exit.
     flows: BTreeMap<Flow, StreamId>,
-    /// Flows that have ended here, as a set and from old to new. A late SYN of such a flow must not
-    /// contact the destination again.
+    /// Recently ended flows at this exit, as a set and from old to new. A late SYN of such a flow
+    /// must not contact the destination again.
     recent: (BTreeSet<Flow>, VecDeque<Flow>),
-    /// Streams that may have something to send, in turn.
+    /// Streams that may have something to send, in the order of their turns.
     due: VecDeque<StreamId>,
     timers: BTreeSet<(Time, StreamId)>,
     packets: VecDeque<Output>,
@@ -145,8 +146,8 @@ pub struct MoreNode {
 }
 
 impl MoreNode {
-    /// Returns the node of `network` that has `key`. All times passed to the node count from the
-    /// start of the network, so that nodes agree on ticks.
+    /// Returns the node of `network` that has `key`. All times passed to the node must count from
+    /// the start of the network, so that nodes agree on ticks.
     ///
     /// # Errors
     /// [`NodeError`]
@@ -163,7 +164,7 @@ impl MoreNode {
         if config.payload < MIN_PAYLOAD {
             return Err(NodeError::Payload);
         }
-        // In addition to this node and an exit, which may be relays, too.
+        // A path needs `hops - 1` relays besides this node and an exit, which may also be relays.
         if network.relays() < config.hops + 1 {
             return Err(NodeError::TooFewRelays(config.hops - 1));
         }
@@ -189,19 +190,19 @@ impl MoreNode {
         })
     }
 
-    /// Returns the counters.
+    /// Returns the packet counters.
     #[must_use]
     pub fn counters(&self) -> &NodeCounters {
         &self.counters
     }
 
-    /// Returns the number of streams that end here.
+    /// Returns the number of streams that end at this node.
     #[must_use]
     pub fn streams(&self) -> usize {
         self.streams.len()
     }
 
-    /// Returns the numbers of tags and of unused reply blocks that are stored.
+    /// Returns two numbers: of stored tags, and of stored unused reply blocks.
     #[must_use]
     pub fn stored(&self) -> [usize; 2] {
         [self.tags.len(), self.outstanding.len()]
@@ -238,7 +239,7 @@ impl MoreNode {
         }
     }
 
-    /// Handles the content of a packet that ends here.
+    /// Handles the content of a packet whose last hop is this node.
     fn deliver(&mut self, now: Time, content: Content) -> Result<(), DropReason> {
         match content {
             Content::Forward(bytes) => {
@@ -254,7 +255,7 @@ impl MoreNode {
         }
     }
 
-    /// Gives the stream `id` its turn to send.
+    /// Queues the stream `id` for its turn to send.
     fn wake(&mut self, id: StreamId) {
         let Some(stream) = self.streams.get_mut(&id) else { return };
         if !std::mem::replace(&mut stream.is_due, true) {

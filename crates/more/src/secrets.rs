@@ -1,4 +1,4 @@
-//! The keys that a hop and a packet's sender derive from the secret that they share.
+//! The keys that a hop and a packet's sender derive from their shared secret.
 
 use std::array;
 
@@ -16,13 +16,14 @@ use sphinx_packet::crypto::STREAM_CIPHER_KEY_SIZE;
 use sphinx_packet::header::routing::ENCRYPTED_ROUTING_INFO_SIZE;
 use sphinx_packet::payload::key::PayloadKeySeed;
 
-/// Length of a reply block's identifier in bytes. A client recognises a reply by it.
+/// Length of a reply block's identifier in bytes. The identifier shows the client which reply
+/// block a reply uses.
 pub(crate) const IDENTIFIER: usize = IDENTIFIER_LENGTH;
-/// Length in bytes of encrypted routing information, which is the end of a header.
+/// Length in bytes of the encrypted routing information at the end of a header.
 pub(crate) const ROUTING: usize = ENCRYPTED_ROUTING_INFO_SIZE;
 /// Length in bytes of a header's MAC.
 pub(crate) const MAC: usize = HEADER_INTEGRITY_MAC_SIZE;
-/// Length in bytes of the key stream for a header. It covers [`ROUTING`] and the routing
+/// Length in bytes of the key stream for a header. It covers [`ROUTING`] bytes, and the routing
 /// information of one more hop.
 pub(crate) const KEY_STREAM: usize = STREAM_CIPHER_OUTPUT_LENGTH;
 
@@ -51,8 +52,8 @@ impl Secrets {
         array::from_fn(|at| self.0[from + at])
     }
 
-    /// Applies the key stream of the header to the beginning of `bytes`, at most [`KEY_STREAM`]
-    /// bytes. Returns `None` if the library fails.
+    /// XORs `bytes`, at most [`KEY_STREAM`] bytes, with the header's key stream. Returns `None` if
+    /// the library fails.
     pub(crate) fn apply(&self, bytes: &mut [u8]) -> Option<()> {
         let key = self.part::<STREAM_CIPHER_KEY_SIZE>(CIPHER_KEY);
         let key = DecryptingKey::ctr(UnboundCipherKey::new(&AES_128, &key).ok()?).ok()?;
@@ -72,7 +73,7 @@ impl Secrets {
         self.part::<PAYLOAD_KEY_SEED_SIZE>(PAYLOAD_KEY)
     }
 
-    /// Returns the factor that turns the header's point into that of the next hop.
+    /// Returns the factor that converts the header's point to that of the next hop.
     pub(crate) fn blinding_factor(&self) -> [u8; BLINDING_FACTOR_SIZE] {
         self.part(BLINDING_FACTOR)
     }

@@ -1,9 +1,9 @@
-//! Sphinx packets of the crate `sphinx-packet`: how nodes build, unwrap and answer them. Payloads
-//! and the keys of replies are that crate's work; headers are that of `header` and `layer`.
+//! Sphinx packets of the crate `sphinx-packet`: building, unwrapping and answering them. That
+//! crate handles payloads and the keys of replies; `header` and `layer` handle headers.
 //!
-//! A hop's name in a header is the hop's public key. The packet's last tick is in each hop's delay
-//! field. The last hop has no such field, and reads it from the first 8 bytes of the destination.
-//! The identifier is 0 in forward packets. In a reply it is that of the reply block.
+//! A header identifies a hop by the hop's public key. Each hop's delay field contains the packet's
+//! last tick. The last hop has no such field, and reads the tick from the first 8 bytes of the
+//! destination. The identifier is 0 in forward packets. In a reply it is that of the reply block.
 
 use std::sync::Arc;
 
@@ -21,9 +21,9 @@ use crate::layer::{Hop, HopKeys, RoutingCommand};
 use crate::network::{KEY, PREFIX, Peer, prefix};
 use crate::secrets::IDENTIFIER;
 
-/// Length in bytes that a packet has in addition to its content.
+/// Length of a packet without its content, in bytes.
 pub const OVERHEAD: usize = HEADER_SIZE + PAYLOAD_OVERHEAD_SIZE;
-/// Length of a reply block in a forward packet in bytes: header, first hop, key.
+/// Length in bytes of a reply block in a forward packet: header, first hop, key.
 pub const SURB_LENGTH: usize = HEADER_SIZE + PREFIX + PAYLOAD_KEY_SEED_SIZE;
 /// Identifier of forward packets.
 const FORWARD: [u8; IDENTIFIER] = [0; IDENTIFIER];
@@ -39,7 +39,7 @@ impl SecretKey {
         SecretKey(Arc::new(Hop::new(bytes)))
     }
 
-    /// Returns the key's bytes, to store them.
+    /// Returns the key's bytes for storage.
     #[must_use]
     pub fn to_bytes(&self) -> [u8; KEY] {
         self.0.to_bytes()
@@ -62,11 +62,11 @@ impl std::fmt::Debug for SecretKey {
 pub(crate) enum Content {
     /// The content of a forward packet.
     Forward(Vec<u8>),
-    /// A reply to the block with this identifier. Its payload is still encrypted.
+    /// A reply, whose payload is still encrypted. The reply block has this identifier.
     Reply([u8; IDENTIFIER], Payload),
 }
 
-/// A packet without the layer of one hop.
+/// A packet after the removal of one hop's layer.
 pub(crate) struct Unwrapped {
     /// Last tick (period of 30 s) in which the packet is valid.
     pub(crate) expiry: u64,
@@ -77,14 +77,15 @@ pub(crate) struct Unwrapped {
 
 /// Destination of an unwrapped packet.
 pub(crate) enum Data {
-    /// The packet's next hop, and its bytes for that hop.
+    /// The packet must be sent to this next hop. Contains the next hop's key, and the packet's
+    /// bytes.
     Onward([u8; KEY], Vec<u8>),
     /// This node is the last hop.
     Here(Content),
 }
 
 /// Removes the layer of the hop with `key` from a packet. `is_known` returns true for the tag of a
-/// packet that was accepted before: for such a packet, the payload is not decrypted.
+/// packet that was accepted before. The payload of such a packet is not decrypted.
 ///
 /// # Errors
 /// The reason to drop the packet.
@@ -144,8 +145,8 @@ impl Route<'_> {
         Header::build(tables, rng, (&self.hops, self.expiry), &Last { destination, identifier })
     }
 
-    /// Returns a forward packet with `content`, in a payload with room for `size` bytes of it.
-    /// Returns `None` if the content is longer, or the route has no hop or more than 5.
+    /// Returns a forward packet with `content`. The payload has room for `size` bytes. Returns
+    /// `None` if the content is longer, or if the route has no hop or more than 5.
     pub(crate) fn build(
         &self,
         tables: &mut KeyTables,
@@ -158,8 +159,8 @@ impl Route<'_> {
         Some([&bytes[..], payload.as_bytes()].concat())
     }
 
-    /// Returns a reply block with a random identifier, and the keys that decrypt its reply. The
-    /// last hop of the route must be this node. Returns `None` if the route has no hop or more than
+    /// Returns a reply block with a random identifier, and the keys that decrypt its reply. This
+    /// node must be the last hop of the route. Returns `None` if the route has no hop or more than
     /// 5.
     pub(crate) fn reply_block(
         &self,
@@ -177,7 +178,8 @@ impl Route<'_> {
     }
 }
 
-/// A single-use reply block as it is in forward packets, where the first hop's key is shortened.
+/// A single-use reply block in the form that forward packets carry, with a shortened key of the
+/// first hop.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReplyBlock(pub(crate) Box<[u8]>);
 
@@ -189,8 +191,8 @@ impl ReplyBlock {
         prefix
     }
 
-    /// Returns a reply with `content`, in a payload with room for `size` bytes of it. Returns
-    /// `None` if the content is longer.
+    /// Returns a reply with `content`. The payload has room for `size` bytes. Returns `None` if
+    /// the content is longer.
     pub(crate) fn seal(&self, content: &[u8], size: usize) -> Option<Vec<u8>> {
         let (header, seed) = self.0.split_first_chunk::<HEADER_SIZE>()?;
         let seed: &PayloadKeySeed = seed.last_chunk()?;
@@ -210,7 +212,7 @@ impl ReplyKeys {
     /// Decrypts the payload of the reply.
     ///
     /// # Errors
-    /// [`DropReason::Garbled`]: it was changed on its way.
+    /// [`DropReason::Garbled`]: the payload was changed on its way.
     pub(crate) fn open(&self, payload: Payload) -> Result<Vec<u8>, DropReason> {
         self.recovery.recover_plaintext(payload).map_err(|_| DropReason::Garbled)
     }

@@ -1,7 +1,7 @@
 //! One end of a stream: a TCP connection, the first message of each direction, and reply blocks.
 //!
 //! The client's first bytes are the stream's destination. The exit's first byte reports that the
-//! destination is connected, or why it is not.
+//! destination is connected, or the reason why it is not.
 
 use std::net::SocketAddr;
 
@@ -13,11 +13,11 @@ use crate::config::Config;
 use crate::supply::{Stock, Supply};
 use crate::wire::{Flow, PORT, TARGET, mss, put_target, read_target};
 
-/// Name of a stream at one node.
+/// Number of a stream at one node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct StreamId(pub u64);
 
-/// The reason why an exit has not connected a stream.
+/// The reason why an exit has not connected a stream to its destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
     /// The exit does not allow the destination.
@@ -42,7 +42,7 @@ impl Refusal {
     }
 }
 
-/// The exit's first byte if the destination is connected.
+/// First byte from an exit whose destination is connected.
 const CONNECTED: u8 = 0;
 
 /// The reason for the end of a stream.
@@ -51,7 +51,7 @@ const CONNECTED: u8 = 0;
 pub enum Ending {
     /// The other end has closed the stream, and all of its bytes were read.
     Closed,
-    /// The exit has not connected the destination.
+    /// The exit has not connected the stream to its destination.
     Refused(Refusal),
     /// The other end has aborted the stream, or does not know it.
     Reset,
@@ -62,26 +62,28 @@ pub enum Ending {
 /// An event of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// At an exit: a client requests a connection to this destination. The caller answers with
+    /// At an exit: a client requests a connection to this destination. The caller must answer with
     /// [`MoreNode::connected`](crate::MoreNode::connected) or
     /// [`MoreNode::refuse`](crate::MoreNode::refuse).
     Begun(StreamId, SocketAddr),
     /// At a client: the stream's destination is connected.
     Connected(StreamId),
-    /// Bytes can be read, after there were none.
+    /// The stream has bytes to read, after it had none.
     Readable(StreamId),
-    /// Bytes can be written, after [`MoreNode::write`](crate::MoreNode::write) took too few.
+    /// The stream has room to write, after [`MoreNode::write`](crate::MoreNode::write) accepted
+    /// too few bytes.
     Writable(StreamId),
     /// The stream has ended. Its ID is no longer valid.
     Ended(StreamId, Ending),
 }
 
-/// The state of a stream that differs between client and exit.
+/// The part of a stream's state that differs between client and exit.
 #[derive(Debug)]
 pub(crate) enum Role {
-    /// A client: its packets go to the exit at this position in the network.
+    /// The stream ends at a client, which sends its packets to the exit at this position in the
+    /// network.
     Client(usize, Supply),
-    /// The exit replies.
+    /// The stream ends at an exit, which sends replies.
     Exit(Stock),
 }
 
@@ -95,10 +97,10 @@ pub(crate) struct Stream {
     pub(crate) left: bool,
     /// True once the first message of the other end has arrived.
     has_head: bool,
-    /// True if the destination is connected: bytes may flow.
+    /// True if the destination is connected, so that bytes may flow.
     is_open: bool,
-    /// True if [`Stream::write`] has filled the send buffer, so that the program has to be notified
-    /// of room.
+    /// True if [`Stream::write`] has filled the send buffer. The program must then be notified of
+    /// room.
     starved: bool,
     /// True if the stream waits for its turn to send.
     pub(crate) is_due: bool,
@@ -123,7 +125,7 @@ impl Stream {
         Stream::new(now, flow, Role::Client(exit, Supply::new(now)), tcp)
     }
 
-    /// Returns an exit's new stream; `None` if `segment` is no SYN.
+    /// Returns an exit's new stream. Returns `None` if `segment` is not a SYN.
     pub(crate) fn accept(
         now: Time,
         config: &Config,
@@ -150,7 +152,7 @@ impl Stream {
         }
     }
 
-    /// Appends the program's `bytes` to the send buffer. Returns the number of bytes that it
+    /// Appends the program's `bytes` to the send buffer. Returns the number of bytes that were
     /// accepted.
     pub(crate) fn write(&mut self, bytes: &[u8]) -> usize {
         let taken = self.tcp.write(bytes);
@@ -163,7 +165,7 @@ impl Stream {
         if self.is_open { self.tcp.peek() } else { (&[], &[]) }
     }
 
-    /// Closes this end: bytes that were written before are sent first.
+    /// Closes this end. Bytes that were written before are sent first.
     pub(crate) fn leave(&mut self) {
         self.left = true;
         self.tcp.close();
@@ -175,7 +177,7 @@ impl Stream {
         self.tcp.abort();
     }
 
-    /// Handles a segment. Returns the events that follow.
+    /// Handles a segment. Returns the resulting events.
     pub(crate) fn arrive(
         &mut self,
         now: Time,
@@ -187,7 +189,7 @@ impl Stream {
         self.progress(id, was_empty)
     }
 
-    /// Returns the events that follow from received bytes. `was_empty` is true if the program had
+    /// Returns the events that result from received bytes. `was_empty` is true if the program had
     /// nothing to read before.
     pub(crate) fn progress(&mut self, id: StreamId, was_empty: bool) -> [Option<Event>; 2] {
         let first = match self.has_head || self.left {
@@ -198,7 +200,7 @@ impl Stream {
         [first, wakes.then_some(Event::Readable(id))]
     }
 
-    /// Takes the first message of the other end, once it has arrived completely.
+    /// Parses and removes the first message from the other end, once it has arrived completely.
     fn take_head(&mut self, id: StreamId) -> Option<Event> {
         let (front, back) = self.tcp.peek();
         let bytes: Vec<u8> = front.iter().chain(back).take(TARGET).copied().collect();
@@ -232,8 +234,8 @@ impl Stream {
         self.has_head = true;
     }
 
-    /// Returns the events that the stream has room again, and that it has ended. If the program has
-    /// left, drops the bytes that arrived.
+    /// Returns the events for new room in the stream, and for the end of the stream. If the
+    /// program has left, drops the bytes that arrived.
     pub(crate) fn settle(&mut self, id: StreamId) -> [Option<Event>; 2] {
         if self.left {
             self.tcp.consume(usize::MAX);
@@ -250,8 +252,8 @@ impl Stream {
         [has_room.then_some(Event::Writable(id)), ended]
     }
 
-    /// Returns true if the program knows the stream: always at a client, and at an exit once the
-    /// destination has arrived.
+    /// Returns true if the program knows the stream. This is always so at a client. At an exit, it
+    /// is so once the destination has arrived.
     pub(crate) fn is_known(&self) -> bool {
         self.has_head || matches!(self.role, Role::Client(..))
     }

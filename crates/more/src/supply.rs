@@ -1,8 +1,8 @@
 //! The reply blocks of a stream: how a client replenishes them, and an exit's stock.
 //!
-//! Each reply reports how many blocks the exit lacks, and the highest number of a forward packet
-//! that has arrived. The client counts the blocks in packets with higher numbers as still on their
-//! way.
+//! Each reply reports the number of blocks that the exit lacks, and the highest number of a
+//! forward packet that has arrived. The client assumes that blocks in packets with higher numbers
+//! are still in flight.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -13,35 +13,35 @@ use crate::sphinx::ReplyBlock;
 use crate::tags::LIFETIME;
 use crate::wire::ReplyContent;
 
-/// Number of reply blocks that an exit keeps in reserve if it has no data to send: for TCP's
-/// initial window (RFC 6928), and for two acknowledgements.
+/// Number of reply blocks that an exit keeps in reserve when it has no data to send, for TCP's
+/// initial window (RFC 6928) and two acknowledgements.
 const RESERVE: i64 = 12;
 /// Maximum number of reply blocks of a stream at the exit.
 const MAX_STOCK: usize = 256;
 /// Maximum number of reply blocks that a client makes for each reply that has arrived. It allows
-/// for the loss of half of the packets on the six links of both ways, because an exit without a
-/// block cannot request more.
+/// for the loss of half of the packets on the six links of both directions, because an exit
+/// without blocks cannot request more.
 const PER_REPLY: u64 = 4;
 /// Number of reply blocks that a client makes before the first reply, in addition to the reserve.
 const FIRST: u64 = 36;
 /// Maximum number of packets in flight whose reply blocks a client counts.
 const MAX_IN_FLIGHT: usize = 256;
-/// Time without a reply after which a client sends reply blocks unrequested. It doubles each time.
+/// Time without a reply after which a client sends unrequested reply blocks. It doubles each time.
 const PROBE: Duration = Duration::from_millis(250);
 /// Maximum time between two unrequested packets.
 const PROBE_MAX: Duration = Duration::from_secs(16);
 /// Maximum number of reply blocks in an unrequested packet.
 const PROBE_BLOCKS: i64 = 2;
 
-/// A client's account of the reply blocks at the exit of a stream.
+/// A client's account of the reply blocks that the exit of a stream has.
 #[derive(Debug)]
 pub(crate) struct Supply {
     /// Number of the next forward packet.
     number: u32,
-    /// Number of reply blocks that the exit lacks, by the last report.
+    /// Number of reply blocks that the exit lacks, according to its last report.
     lacking: i64,
-    /// Packets that the last report does not cover: the number of each, and its number of reply
-    /// blocks.
+    /// Packets that the exit's last report does not cover: their numbers, and their numbers of
+    /// reply blocks.
     in_flight: VecDeque<(u32, usize)>,
     serial: Option<u32>,
     /// Number of reply blocks that the client may still make; see [`PER_REPLY`].
@@ -51,7 +51,7 @@ pub(crate) struct Supply {
 }
 
 impl Supply {
-    /// Returns the account of a new stream: the exit has no reply blocks.
+    /// Returns the account of a new stream, whose exit has no reply blocks.
     pub(crate) fn new(now: Time) -> Supply {
         Supply {
             number: 0,
@@ -64,9 +64,8 @@ impl Supply {
         }
     }
 
-    /// Returns the number of reply blocks to send now. In addition to the blocks that the exit
-    /// lacks by its last report, it needs one to acknowledge each of the `unacked` segments in
-    /// flight.
+    /// Returns the number of reply blocks to send now: the blocks that the exit lacks by its last
+    /// report, and one to acknowledge each of the `unacked` segments in flight.
     pub(crate) fn deficit(&self, unacked: u32) -> usize {
         let on_their_way: usize = self.in_flight.iter().map(|(_, blocks)| blocks).sum();
         let lacking = (self.lacking + i64::from(unacked)).clamp(0, MAX_STOCK as i64) as u64;
@@ -101,7 +100,7 @@ impl Supply {
     }
 
     /// Returns true if no reply has arrived for the probe interval. The exit may then have no
-    /// block, so blocks on their way count as lost.
+    /// blocks left. Blocks in flight therefore count as lost.
     pub(crate) fn probe(&mut self, now: Time) -> bool {
         if now < self.probe_at {
             return false;
@@ -120,30 +119,30 @@ impl Supply {
     }
 }
 
-/// An exit's reply blocks of a stream, in the order of their arrival.
+/// An exit's reply blocks for a stream, in the order of arrival.
 #[derive(Debug, Default)]
 pub(crate) struct Stock {
-    /// Each reply block with the last tick (30 s) at which it is used.
+    /// The reply blocks, each with the last tick (30 s) in which it may be used.
     blocks: VecDeque<(u64, ReplyBlock)>,
     seen: Option<u32>,
     serial: u32,
 }
 
 impl Stock {
-    /// Adds the reply blocks of the forward packet `number`, which arrived at the tick `now`. The
-    /// oldest ones are dropped if there are too many.
+    /// Adds the reply blocks of the forward packet `number`, which arrived at the tick `now`. If
+    /// there are too many, the oldest blocks are dropped.
     pub(crate) fn add(&mut self, now: u64, number: u32, blocks: Vec<ReplyBlock>) {
         let is_higher = |seen: u32| number.wrapping_sub(seen) as i32 > 0;
         if self.seen.is_none_or(is_higher) {
             self.seen = Some(number);
         }
-        // A block is made at the tick of its arrival, or at the one before it.
+        // A client makes a block in the tick of the block's arrival, or in the tick before.
         self.blocks.extend(blocks.into_iter().map(|block| (now + LIFETIME - 2, block)));
         let excess = self.blocks.len().saturating_sub(MAX_STOCK);
         self.blocks.drain(..excess);
     }
 
-    /// Returns whether there is no reply block that can be used at the tick `now`.
+    /// Returns true if there is no reply block that can be used at the tick `now`.
     pub(crate) fn is_empty(&mut self, now: u64) -> bool {
         while self.blocks.front().is_some_and(|(last, _)| *last < now) {
             self.blocks.pop_front();
@@ -151,7 +150,7 @@ impl Stock {
         self.blocks.is_empty()
     }
 
-    /// Returns whether there is no reply block, valid or expired.
+    /// Returns true if there is no reply block at all, valid or expired.
     pub(crate) fn is_spent(&self) -> bool {
         self.blocks.is_empty()
     }
@@ -166,9 +165,10 @@ impl Stock {
         Some((block, ReplyContent { serial, seen, wanted, segment: None }))
     }
 
-    /// Returns the number of reply blocks that the exit lacks. It needs blocks for the unsent
-    /// segments that twice the congestion window allows, for retransmissions (an eighth of those in
-    /// flight), and for the reserve. Negative if it has more.
+    /// Returns the number of reply blocks that the exit lacks; negative if it has more than it
+    /// needs. It needs blocks for three purposes: for the unsent segments that twice the
+    /// congestion window allows, for retransmissions (an eighth of the segments in flight), and
+    /// for the reserve.
     fn wanted(&self, tcp: &LinkView) -> i16 {
         let waiting = i64::from(tcp.notsent.div_ceil(tcp.mss.max(1)));
         let window = 2 * i64::from(tcp.snd_cwnd);

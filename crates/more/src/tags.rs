@@ -2,14 +2,14 @@
 //!
 //! Each packet contains, for each hop, the last tick in which it is valid. A relay stores the tag
 //! of each accepted packet until the end of this tick. Ticks are long, so that a relay cannot
-//! distinguish packets made in the same tick by it.
+//! distinguish packets of the same tick by their expiry.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use anabranch_multipath::Time;
 
-/// Length of a tick, the unit of packets' expiry times.
+/// Length of a tick, the time unit of packets' expiry.
 pub const TICK: Duration = Duration::from_secs(30);
 /// Number of ticks for which a packet, or a reply block, is valid after the tick of its creation.
 pub const LIFETIME: u64 = 4;
@@ -35,7 +35,7 @@ pub(crate) enum Verdict {
     Full,
 }
 
-/// The tags (identifying hashes) of accepted packets, by the tick of their expiry.
+/// The tags (identifying hashes) of accepted packets, by the tick of the packets' expiry.
 #[derive(Debug)]
 pub(crate) struct Tags {
     by_expiry: BTreeMap<u64, BTreeSet<u64>>,
@@ -54,7 +54,7 @@ impl Tags {
         self.by_expiry.values().any(|tags| tags.contains(&tag))
     }
 
-    /// Checks a packet at the tick `now`, and stores its tag if the result is [`Verdict::Fresh`]. A
+    /// Checks a packet at the tick `now`. Stores its tag if the result is [`Verdict::Fresh`]. A
     /// full set accepts no packet until some tags have expired.
     pub(crate) fn insert(&mut self, now: u64, expiry: u64, tag: u64) -> Verdict {
         self.expire(now);
@@ -77,7 +77,7 @@ impl Tags {
         self.count
     }
 
-    /// Forgets the tags of packets that have expired before the tick `now`.
+    /// Removes the tags of packets that expired before the tick `now`.
     pub(crate) fn expire(&mut self, now: u64) {
         while let Some(entry) = self.by_expiry.first_entry().filter(|entry| *entry.key() < now) {
             self.count -= entry.remove().len();

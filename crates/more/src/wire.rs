@@ -6,23 +6,23 @@ use anabranch_tcp::Segment;
 
 use crate::sphinx::{ReplyBlock, SURB_LENGTH};
 
-/// Number of bytes of a forward packet before its reply blocks: number of blocks, flow, packet
+/// Number of bytes before the reply blocks of a forward packet: number of blocks, flow, packet
 /// number.
 pub const FORWARD_HEAD: usize = 1 + FLOW + 4;
-/// Number of bytes of a reply before its segment: its serial number, the highest forward packet
-/// number that has arrived, number of wanted blocks.
+/// Number of bytes before the segment of a reply: its serial number, the highest forward packet
+/// number that has arrived, and the number of wanted blocks.
 pub const REPLY_HEAD: usize = 4 + 4 + 2;
 /// Number of bytes of a TCP header without options (RFC 9293, section 3.1).
 const TCP_HEADER: usize = 20;
-/// Number of bytes that name a flow.
+/// Length of the name of a flow in bytes.
 const FLOW: usize = 8;
-/// TCP port of both ends in segments. Connections are distinguished by their flow.
+/// TCP port of both ends in segments. Connections are distinguished by their flow instead.
 pub(crate) const PORT: u16 = 1;
-/// IP address of both ends in TCP's checksum: segments travel without addresses.
+/// IP address of both ends for TCP's checksum, because segments carry no addresses.
 const NOWHERE: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
 
-/// The random name of a stream in its forward packets. Only the stream's two ends learn it. It
-/// authorizes: a node that knows it can send packets of the stream.
+/// The random name of a stream in its forward packets. Only the stream's two ends learn it. It is
+/// an authorization: a node that knows it can send packets of the stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Flow(pub [u8; FLOW]);
 
@@ -31,7 +31,7 @@ pub struct Flow(pub [u8; FLOW]);
 pub struct ForwardContent {
     /// The stream.
     pub flow: Flow,
-    /// Number of the packet among those of the stream, from 0.
+    /// Number of the packet within its stream, from 0.
     pub number: u32,
     /// Reply blocks for the exit.
     pub blocks: Vec<ReplyBlock>,
@@ -40,8 +40,8 @@ pub struct ForwardContent {
 }
 
 impl ForwardContent {
-    /// Parses the content of a forward packet. Returns `None` if it is truncated, or ends with
-    /// bytes that are no segment.
+    /// Parses the content of a forward packet. Returns `None` if the content is truncated, or ends
+    /// with bytes that are not a segment.
     #[must_use]
     pub fn parse(bytes: &[u8]) -> Option<ForwardContent> {
         let (&[count], rest) = bytes.split_first_chunk()?;
@@ -76,7 +76,7 @@ impl ForwardContent {
 /// The content of a packet from exit to client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReplyContent {
-    /// Number of the reply among those of the stream, from 0.
+    /// Number of the reply within its stream, from 0.
     pub serial: u32,
     /// Highest number of a forward packet that has arrived.
     pub seen: u32,
@@ -87,8 +87,8 @@ pub struct ReplyContent {
 }
 
 impl ReplyContent {
-    /// Parses the content of a reply. Returns `None` if it is truncated, or ends with bytes that
-    /// are no segment.
+    /// Parses the content of a reply. Returns `None` if the content is truncated, or ends with
+    /// bytes that are not a segment.
     #[must_use]
     pub fn parse(bytes: &[u8]) -> Option<ReplyContent> {
         let (&serial, rest) = bytes.split_first_chunk::<4>()?;
@@ -119,8 +119,8 @@ pub(crate) fn mss(payload: usize) -> u16 {
     u16::try_from(room).unwrap_or(u16::MAX)
 }
 
-/// Parses the rest of a content. Returns `Some(None)` if it is empty, and `None` if it is no
-/// segment.
+/// Parses the rest of a packet's content as a segment. Returns `Some(None)` if there are no bytes,
+/// and `None` if the bytes are not a segment.
 fn parse_segment(bytes: &[u8]) -> Option<Option<Segment>> {
     if bytes.is_empty() {
         return Some(None);
@@ -129,10 +129,10 @@ fn parse_segment(bytes: &[u8]) -> Option<Option<Segment>> {
     (segment.source == PORT && segment.destination == PORT).then_some(Some(segment))
 }
 
-/// Maximum length of a client's first message ([`put_target`]) in bytes.
+/// Maximum length in bytes of a client's first message ([`put_target`]).
 pub const TARGET: usize = 1 + 16 + 2;
 
-/// Returns the first message of a client: the destination of its stream.
+/// Returns a client's first message: the destination of its stream.
 #[must_use]
 pub fn put_target(target: SocketAddr) -> Vec<u8> {
     let mut out = match target.ip() {
@@ -143,12 +143,12 @@ pub fn put_target(target: SocketAddr) -> Vec<u8> {
     out
 }
 
-/// Error for a first message that names no destination.
+/// Error for a client's first message that names no valid destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoTarget;
 
-/// Parses the first message of a client, and returns the destination with the message's length.
-/// Returns `None` if the message is incomplete.
+/// Parses a client's first message. Returns the destination and the message's length. Returns
+/// `None` if the message is incomplete.
 ///
 /// # Errors
 /// [`NoTarget`]: the type of the address is unknown, or the port is 0.

@@ -1,4 +1,4 @@
-//! A directory authority as a core (dir-spec 3): it accepts descriptors and the results of
+//! A directory authority as a core (dir-spec 3). It accepts descriptors and the results of
 //! reachability tests, and produces signed documents.
 //!
 //! It is the only authority of its network, so it needs no votes. It generates the consensus and
@@ -49,7 +49,7 @@ mod summary;
 mod sybil;
 mod weights;
 
-/// The facts about the authority that its consensus contains.
+/// Facts about the authority, as the consensus contains them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct About {
     /// The authority's name.
@@ -77,33 +77,31 @@ pub struct Settings {
     pub valid_intervals: u64,
     /// The condition for the first consensus.
     pub first: First,
-    /// Seconds for which a relay counts as running after it has answered a probe (C tor: 45
-    /// minutes).
+    /// Seconds for which a relay counts as running after an answer to a probe (C tor: 45 minutes).
     pub running_for: u64,
     /// Seconds between two probes of a running relay (C tor: 1280).
     pub probe_every: u64,
-    /// True if this host can reach IPv6 addresses. Then the IPv6 addresses of relays are probed
+    /// True if this host can reach IPv6 addresses. The IPv6 addresses of relays are then probed
     /// and listed.
     pub ipv6: bool,
     /// Settings for the assignment of flags.
     pub judgement: Judgement,
-    /// Rules on which relays are accepted.
+    /// Rules for accepting relays.
     pub rules: Rules,
     /// The network's parameters (param-spec).
     pub params: BTreeMap<String, i32>,
-    /// Bandwidth weights of relays in kilobytes per second, by RSA identity. They apply until
+    /// Bandwidth weights of relays in kilobytes per second, by RSA identity.
     /// [`Authority::measure`] replaces them.
     pub measured: BTreeMap<[u8; 20], u32>,
 }
 
-/// Condition for the first consensus: it is made when enough relays are running, or after a
+/// Condition for the first consensus. It is made as soon as enough relays are running, or after a
 /// maximum wait.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct First {
-    /// Number of relays, besides the authority itself, that must be running.
+    /// Number of relays that must be running, without the authority itself.
     pub relays: usize,
-    /// Maximum time to wait for these relays, in seconds. After it, the consensus is made without
-    /// them.
+    /// Maximum time to wait for these relays, in seconds. The consensus is then made without them.
     pub seconds: u64,
 }
 
@@ -134,8 +132,8 @@ pub struct Documents {
     pub ns: String,
     /// The consensus of the flavour `microdesc`.
     pub microdesc: String,
-    /// Microdescriptors by SHA-256 digest, each with the time until which it is kept. That is the
-    /// end of validity of the last consensus that lists it.
+    /// Microdescriptors by SHA-256 digest, each with the time until which it is kept: the time at
+    /// which the last consensus that lists it expires.
     pub microdescs: BTreeMap<[u8; 32], (String, u64)>,
 }
 
@@ -150,7 +148,7 @@ pub struct Authority {
     shared: Option<SharedRandom>,
     /// Random bytes for the next shared random value.
     random: Option<[u8; 32]>,
-    /// The time at which the wait for the first consensus began.
+    /// The start of the wait for the first consensus.
     since: Option<u64>,
     /// True if this process has made the present consensus; false if an earlier process made it.
     has_published: bool,
@@ -191,7 +189,7 @@ impl Authority {
         self.routerlist.upload(unix_now, text, Origin::of(from))
     }
 
-    /// Accepts a descriptor that an earlier process stored, whatever its age.
+    /// Accepts a descriptor of any age that an earlier process stored.
     ///
     /// # Errors
     /// Returns a [`Refusal`]; nothing is changed.
@@ -199,8 +197,8 @@ impl Authority {
         self.routerlist.restore(unix_now, text)
     }
 
-    /// Returns the relays to probe now, except the authority itself. Each of a relay's addresses
-    /// is a separate target. If a relay has two addresses, there may be one target more than
+    /// Returns the relays to probe now, except the authority itself. Each address of a relay is a
+    /// separate target. If the last relay has two addresses, there may be one target more than
     /// `room` allows.
     pub fn probes(&mut self, unix_now: u64, room: Room) -> Vec<Probe> {
         self.routerlist.probes(unix_now, &self.about.relay, room)
@@ -212,14 +210,14 @@ impl Authority {
         self.routerlist.observe(unix_now, target, answers);
     }
 
-    /// Removes descriptors that have been too old, or dated in the future, for a whole day. This
-    /// day is measured by `steady`, the seconds of a monotonic clock.
+    /// Removes descriptors that have been too old, or dated in the future, for a whole day.
+    /// `steady` measures this day: it is the time of a monotonic clock in seconds.
     pub fn forget(&mut self, unix_now: u64, steady: u64) {
         self.routerlist.forget(unix_now, steady);
     }
 
     /// Returns the relays whose descriptors were removed since the last call: outdated and banned
-    /// relays, and relays evicted to make room for new ones.
+    /// relays, and relays that had to make room for new ones.
     pub fn dropped(&mut self) -> BTreeSet<[u8; 20]> {
         self.routerlist.dropped()
     }
@@ -236,15 +234,15 @@ impl Authority {
         self.routerlist.running(unix_now, &self.about.relay)
     }
 
-    /// Returns the time at which the next consensus is due: a multiple of the interval, counted
-    /// from 1970. If the clock was set back to before the present consensus, the next one is due
-    /// now. [`First`] is the condition for the first consensus.
+    /// Returns the time at which the next consensus is due: a multiple of the interval since 1970.
+    /// If the clock was set back to before the present consensus, the next one is due now.
+    /// [`First`] is the condition for the first consensus.
     pub fn due(&mut self, unix_now: u64) -> u64 {
         match self.documents.times {
             Some(times) if unix_now < times.valid_after => unix_now,
             Some(times) if self.has_published => times.fresh_until,
-            // The present consensus is from an earlier run: relays have to be probed again before
-            // it is replaced.
+            // The present consensus is from an earlier run. Relays must be probed again before it
+            // is replaced.
             Some(times) => times.fresh_until.max(self.first_due(unix_now)),
             None => self.first_due(unix_now),
         }
@@ -259,7 +257,7 @@ impl Authority {
     }
 
     /// Shifts all stored times by `by` seconds, after the machine's clock was set by this amount.
-    /// Otherwise relays would count as not running because of the skipped time.
+    /// Otherwise relays would count as not running during the skipped time.
     pub fn shift(&mut self, unix_now: u64, by: i64) {
         self.routerlist.shift(unix_now, by);
     }
@@ -275,10 +273,10 @@ impl Authority {
         self.random = Some(random);
     }
 
-    /// Adopts new settings and new contact information. They apply from the next consensus on;
-    /// banned relays are removed at once. The interval, the times of probes, and the settings for
-    /// IPv6 and private addresses keep their old values, because the stored records of relays
-    /// depend on them.
+    /// Adopts new settings and new contact information from the next consensus on. Banned relays
+    /// are removed at once. The interval, the times of probes, and the settings for IPv6 and
+    /// private addresses keep their old values, because the stored records of relays depend on
+    /// them.
     pub fn adopt(&mut self, unix_now: u64, settings: Settings, contact: String) {
         let allow_private = self.settings.rules.allow_private;
         let Settings { interval, running_for, probe_every, ipv6, .. } = self.settings;
@@ -363,8 +361,8 @@ impl Authority {
         Ok(())
     }
 
-    /// Returns true if `text` is damaged. It is damaged if it is not a consensus, or if it names
-    /// the present key as its signer but the signature does not fit the text.
+    /// Returns true if `text` is damaged: it is not a consensus, or it names the present key as
+    /// its signer and has a signature that does not fit.
     fn is_damaged(&self, text: &str, is_ns: bool) -> bool {
         let signed = text.find("directory-signature ").map(|place| text.split_at(place));
         let (Some((body, signature)), Some(_)) = (signed, times_of(text)) else { return true };
@@ -423,14 +421,14 @@ impl Authority {
         self.about.relay
     }
 
-    /// Returns the state of each relay that has ever answered a probe, by RSA identity. It is
-    /// stored in addition to the descriptors.
+    /// Returns the state of each relay that has ever answered a probe, by RSA identity. This state
+    /// is stored in addition to the descriptors.
     pub fn stored_relays(&self) -> impl Iterator<Item = ([u8; 20], StoredRelay)> {
         self.routerlist.stored_relays()
     }
 
     /// Restores the state of a relay that an earlier process stored. Returns false if the relay's
-    /// two identities contradict a pair that is already known.
+    /// two identities contradict a known pair.
     pub fn remember(&mut self, unix_now: u64, rsa: &[u8; 20], past: StoredRelay) -> bool {
         self.routerlist.remember(unix_now, rsa, past)
     }
@@ -444,9 +442,8 @@ impl Authority {
 
     fn times(&self, now: u64) -> Times {
         let interval = self.settings.interval.max(1);
-        // The first consensus also covers a whole interval, which has begun already. Onion
-        // services and their clients count time periods by the interval of the consensus that they
-        // know.
+        // The first consensus also covers a whole interval, although part of it has passed. Onion
+        // services and their clients count time periods by the interval of the consensus.
         let valid_after = now / interval * interval;
         let fresh_until = valid_after + interval;
         let valid_until = fresh_until + self.settings.valid_intervals.saturating_sub(1) * interval;
@@ -460,13 +457,13 @@ impl Settings {
     }
 }
 
-/// The reason for not using the consensus of an earlier process again.
+/// The reason why the consensus of an earlier process cannot be used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unrestored {
-    /// At least one of the two texts is damaged. The first value is true if the flavour `ns` is
-    /// damaged, the second if the flavour `microdesc` is.
+    /// At least one of the two texts is damaged. The first flag stands for the flavour `ns`, the
+    /// second for the flavour `microdesc`.
     Damaged([bool; 2]),
-    /// The consensus has expired, is signed by another key, or differs between the flavours.
+    /// The consensus has expired, another key signed it, or its two flavours differ.
     Useless,
 }
 
@@ -495,7 +492,7 @@ fn listed<'a>(
         flags: thresholds.judge(&merits, &settings.judgement),
         microdesc: microdescriptor(entry),
     });
-    // Since method 4 a consensus lists only running relays.
+    // Since consensus method 4, only running relays are listed.
     judged.filter(|relay| relay.flags.running).collect()
 }
 

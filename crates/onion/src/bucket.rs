@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use anabranch_multipath::Time;
 
-/// Token bucket that counts bytes. A `take` may remove more bytes than are left. Nothing may pass
-/// after that until the missing bytes have been added.
+/// Token bucket that counts bytes. A `take` may remove more bytes than the bucket holds. Nothing
+/// may pass then until the missing bytes have been added.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bucket {
-    /// Bytes added a second (`rate`), and the maximum number of bytes held (`burst`).
+    /// Number of bytes added per second (`rate`), and maximum number of bytes held (`burst`).
     rate: u64,
     burst: u64,
     left: i64,
@@ -30,20 +30,20 @@ impl Bucket {
         if more > 0 {
             let filled = i128::from(self.left) + more.min(i64::MAX as u128) as i128;
             self.left = filled.min(i128::from(self.burst)) as i64;
-            // Fractions of a byte count the next time.
+            // The time of a fraction of a byte counts at the next call.
             let used = (more * 1_000_000_000 / u128::from(self.rate)).min(span);
             self.filled += Duration::from_nanos(used.min(u128::from(u64::MAX)) as u64);
         }
         self.left.max(0) as u64
     }
 
-    /// Removes `bytes` from the bucket, because that number of bytes has passed.
+    /// Removes `bytes` bytes, which have passed, from the bucket.
     pub fn take(&mut self, bytes: u64) {
         self.left = self.left.saturating_sub_unsigned(bytes);
     }
 
-    /// Returns the time at which the bucket will hold `bytes` bytes if none are taken meanwhile, or
-    /// `None` if it holds them now. A number above `burst` is treated as `burst`.
+    /// Returns the time at which the bucket will hold `bytes` bytes if none are taken meanwhile.
+    /// Returns `None` if it holds them now. A number above `burst` is treated as `burst`.
     #[must_use]
     pub fn when(&self, bytes: u64) -> Option<Time> {
         let wanted = i128::from(bytes.min(self.burst));

@@ -1,8 +1,8 @@
 //! A channel: one link to a neighbour, from the first VERSIONS cell until both ends know each
 //! other's identity (tor-spec, "Negotiating and initializing channels").
 //!
-//! The channel handles the cells of the link itself ([`Channel::take`]); its caller handles the
-//! cells of circuits. Bytes to send are in [`Channel::outbox`].
+//! The channel handles the cells of the link itself ([`Channel::take`]), and its caller handles
+//! the cells of circuits. [`Channel::outbox`] has the bytes to send.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
@@ -26,8 +26,8 @@ mod transcript;
 
 /// Time limit for a channel's handshake.
 pub const HANDSHAKE: Duration = Duration::from_secs(60);
-/// Maximum bytes of a variable-length cell that is accepted. Today's CERTS cells have about 1,500
-/// bytes.
+/// Maximum accepted length of a variable-length cell, in bytes. Today's CERTS cells have about
+/// 1,500 bytes.
 const LONGEST: usize = 8192;
 
 /// Our role on a link, with the credentials that we use in this role.
@@ -48,8 +48,8 @@ pub enum Role {
 
 impl Role {
     /// Returns true if the role's credentials belong to `certificate`, the SHA-256 of the TLS
-    /// certificate that we presented on a link. Also returns true if `certificate` is unknown, and
-    /// for all roles except the responder's.
+    /// certificate that we presented on a link. Returns true for every role except the
+    /// responder's, and if `certificate` is `None` (unknown).
     pub(crate) fn shows(&self, certificate: Option<[u8; 32]>) -> bool {
         match (self, certificate) {
             (Role::Responder(credentials), Some(shown)) => credentials.tls_certificate == shown,
@@ -58,20 +58,20 @@ impl Role {
     }
 }
 
-/// Circuit IDs that one end of a link may choose.
+/// The circuit IDs that one end of a link may choose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ids {
     /// IDs whose highest bit is set.
     High,
-    /// IDs whose highest bit is not set.
+    /// IDs whose highest bit is clear.
     Low,
-    /// All IDs; the other end may choose none.
+    /// All IDs. The other end may then choose none.
     Any,
-    /// No IDs.
+    /// No IDs. The other end chooses all of them.
     None,
 }
 
-/// Facts about a link on which TLS is established.
+/// Facts about a link whose TLS handshake is complete.
 #[derive(Clone, Debug)]
 pub struct Start {
     /// Time at which the TLS handshake completed.
@@ -84,8 +84,8 @@ pub struct Start {
     pub own: Vec<IpAddr>,
     /// SHA-256 of the neighbour's TLS certificate; `None` if we are the responder.
     pub peer_certificate: Option<[u8; 32]>,
-    /// SHA-256 of the TLS certificate that we presented as the responder, if it is known. A relay
-    /// replaces its certificate from time to time.
+    /// SHA-256 of the TLS certificate that we presented as the responder, if it is known. It shows
+    /// which certificate was used, as a relay replaces its certificate from time to time.
     pub own_certificate: Option<[u8; 32]>,
     /// Capabilities of the link.
     pub capabilities: Capabilities,
@@ -94,7 +94,7 @@ pub struct Start {
 }
 
 impl Start {
-    /// Returns the facts of an ordered link to `peer`, with default values in the other fields.
+    /// Returns the facts about an ordered link to `peer`. The other fields have default values.
     #[must_use]
     pub fn new(now: Time, unix: u64, peer: IpAddr) -> Start {
         Start {
@@ -115,15 +115,15 @@ impl Start {
 pub struct QuicPreferences {
     /// UDP port at which we accept QUIC links; 0 if we accept none.
     pub port: u16,
-    /// First byte of the connection ID of a QUIC link that is opened alongside this link. The byte
+    /// First byte of the connection ID of QUIC links that are opened alongside this link. The byte
     /// identifies the shard (one of the relay's parallel cores) that owns this link.
     pub begins: u8,
-    /// True if we ignore the neighbour's offer of QUIC links when this link is unordered, that is,
-    /// when its cells are numbered.
+    /// True if we ignore the neighbour's offer of QUIC links on an unordered link (a link whose
+    /// cells are numbered).
     pub unless_unordered: bool,
 }
 
-/// Outcome of passing a cell to a channel.
+/// Outcome of passing a cell to a channel, which determines what the caller must do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CellOutcome {
     /// The channel has handled the cell.
@@ -132,27 +132,27 @@ pub enum CellOutcome {
     Opened,
     /// The cell belongs to a circuit, or its command is unknown.
     Circuit,
-    /// The neighbour accepts QUIC links at this UDP port. A QUIC link that is opened there uses
-    /// the token to identify this link.
+    /// The neighbour accepts QUIC links at this UDP port. A QUIC link that is opened there
+    /// identifies this link by the token.
     Offered(u16, TlsLinkToken),
     /// The cell pairs a QUIC link with a TLS link. The caller handles it.
     Beside,
-    /// The channel needs the secret that the TLS session exports for the label
-    /// [`link::EXPORT_LABEL`] and this context. The caller must pass the secret to
-    /// [`Channel::exported`] before the next cell.
+    /// The channel needs a secret of the TLS session: the exporter's output for the label
+    /// [`link::EXPORT_LABEL`] and this context. The caller must pass it to [`Channel::exported`]
+    /// before the next cell.
     Export([u8; 32]),
 }
 
-/// A violation of the protocol by a neighbour, for which the link is closed.
+/// A neighbour's violation of the protocol. The link is closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// A cell that is not allowed at this point.
+    /// A cell that the protocol does not allow at this point.
     OutOfPlace(Command),
     /// A malformed cell.
     Malformed(Command),
-    /// A cell with a sequence number that was used before, or is too far ahead.
+    /// A cell with a sequence number that is already used, or too far ahead.
     WrongNumber(Command),
-    /// No link protocol that both ends support.
+    /// Both ends support no common link protocol.
     NoVersion,
     /// Invalid certificates.
     Certificates(BadCerts),
@@ -196,18 +196,19 @@ pub struct Channel {
     proven: bool,
     /// State of numbered cells; `None` unless both ends agreed to number cells.
     order: Option<Box<CellOrder>>,
-    /// Number of outbox bytes that are sent before all TLS records of the link get one fixed size.
+    /// Number of outbox bytes to send before all TLS records of the link get one fixed size.
     /// `None` on an ordered link, and once the records have that size.
     unfixed: Option<usize>,
     /// True once [`Channel::wants_fixed`] has returned true.
     asked: bool,
     /// True if the neighbour has offered QUIC links.
     was_offered: bool,
-    /// Bytes that are sent before any cell of a circuit: see [`Channel::take_outbox`].
+    /// Bytes to send before any cell of a circuit. See [`Channel::take_outbox`].
     pub outbox: Vec<u8>,
     /// Our address as the neighbour sees it.
     pub seen_as: Option<IpAddr>,
-    /// The neighbour's clock minus ours in seconds; `None` if its NETINFO has no time.
+    /// The neighbour's clock minus ours, in seconds. `None` if the neighbour's NETINFO has no
+    /// time.
     pub skew: Option<i64>,
     /// The padding that the neighbour requested.
     pub padding: Padding,
@@ -215,7 +216,7 @@ pub struct Channel {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Stage {
-    /// The neighbour's VERSIONS has not arrived yet.
+    /// VERSIONS of the neighbour is expected.
     Versions,
     /// VERSIONS has arrived. CERTS and the other cells up to NETINFO are expected.
     Proofs,
@@ -223,12 +224,12 @@ enum Stage {
 }
 
 impl Channel {
-    /// Returns a channel over a link whose TLS handshake is complete.
+    /// Returns the channel of a link whose TLS handshake is complete.
     pub fn new(role: Role, start: Start) -> Channel {
         Channel::speaking(start.capabilities.versions(), role, start)
     }
 
-    /// Returns a channel that supports only the link protocols `versions`.
+    /// Returns a channel that offers only the link protocols `versions`.
     pub fn speaking(versions: &'static [u16], role: Role, start: Start) -> Channel {
         let mut channel = Channel::in_stage(Stage::Versions, role, start);
         channel.negotiation.speak(versions);
@@ -238,8 +239,8 @@ impl Channel {
         channel
     }
 
-    /// Returns a channel between two shards (parallel cores) of one relay. It is open from the
-    /// start, because the shards need not authenticate each other.
+    /// Returns a channel between two shards (parallel cores) of one relay. The channel is open at
+    /// once, because the shards need not authenticate each other.
     pub fn sibling(first: bool) -> Channel {
         let start = Start::new(Time::ZERO, 0, Ipv4Addr::UNSPECIFIED.into());
         Channel::in_stage(Stage::Open, Role::Sibling { first }, start)
@@ -268,15 +269,15 @@ impl Channel {
         }
     }
 
-    /// Returns the number of bytes of circuit IDs in the next cells.
+    /// Returns the width of circuit IDs in the next cells.
     pub fn width(&self) -> Width {
         if self.is_sibling() { Width::Four } else { self.negotiation.width() }
     }
 
     /// Returns the circuit IDs that we may choose (tor-spec, "Choosing circuit IDs in create
-    /// cells"). The end that opened the link chooses IDs with the highest bit set. In link
-    /// protocol 3, the relay with the larger RSA key chooses these IDs instead. If one end is an
-    /// anonymous client in link protocol 3, it may choose any ID, and the relay none.
+    /// cells"). From link protocol 4, the end that opened the link chooses IDs with the highest
+    /// bit set. In link protocol 3, the relay with the larger RSA key chooses these IDs. An
+    /// anonymous client may choose any ID in link protocol 3, and the relay none.
     pub fn ids(&self) -> Ids {
         if self.width() == Width::Four {
             return if self.is_initiator() { Ids::High } else { Ids::Low };
@@ -290,7 +291,7 @@ impl Channel {
         }
     }
 
-    /// Returns the maximum bytes of a variable-length cell that is accepted.
+    /// Returns the maximum accepted length of a variable-length cell, in bytes.
     pub fn longest(&self) -> usize {
         LONGEST
     }
@@ -310,12 +311,13 @@ impl Channel {
         self.stage == Stage::Open
     }
 
-    /// Returns the time limit of the handshake; `None` once it is complete.
+    /// Returns the time limit of the handshake; `None` once the handshake is complete.
     pub fn deadline(&self) -> Option<Time> {
         (!self.is_open()).then_some(self.start.now + HANDSHAKE)
     }
 
-    /// Returns the identity that the neighbour has proved; `None` for a client.
+    /// Returns the identity that the neighbour has proved. Returns `None` if the neighbour is a
+    /// client.
     pub fn identity(&self) -> Option<Identity> {
         self.certified.filter(|_| self.proven).map(|certified| certified.identity)
     }
@@ -325,21 +327,21 @@ impl Channel {
         matches!(self.role, Role::Client) || self.identity().is_none()
     }
 
-    /// Returns true if the link delivers each circuit's cells in a separate order, its lane. Then
-    /// a lost packet delays only the circuits with bytes in it.
+    /// Returns true if the link has lanes: it delivers the cells of each circuit in an order of
+    /// their own. A lost packet then delays only the circuits whose bytes it carries.
     pub fn has_lanes(&self) -> bool {
         self.start.capabilities.lanes
     }
 
-    /// Returns true if both ends agreed that datagrams of the link carry cells of lossy circuits.
+    /// Returns true if both ends agreed to send cells of lossy circuits in the link's datagrams.
     pub fn takes_lossy(&self) -> bool {
         self.negotiation.agreed().lossy
     }
 
     /// Sends the neighbour the port at which we accept QUIC links, if the neighbour opened this
-    /// link and both ends support QUIC links. The neighbour's QUIC links identify this link by a
-    /// token made from the random bytes `chance`. Returns the token if circuits of those QUIC
-    /// links may move to this link.
+    /// link and both ends support QUIC links. Such a QUIC link identifies this link by a token
+    /// made from the random bytes `chance`. Returns the token if circuits of the QUIC links may
+    /// move to this link.
     pub(crate) fn offer(&mut self, chance: TlsLinkToken) -> Option<TlsLinkToken> {
         let port = self.offers()?;
         let mut token = chance;
@@ -355,8 +357,8 @@ impl Channel {
         port.filter(|_| self.negotiation.agreed().beside && !self.is_initiator())
     }
 
-    /// Returns true if circuits of QUIC links may move to this link. They may not if its cells are
-    /// numbered, because numbered cells have no room for cells of another link.
+    /// Returns true if circuits of QUIC links may move to this link. They may not if this link's
+    /// cells are numbered, because such cells have no room for cells of another link.
     pub(crate) fn takes_detours(&self) -> bool {
         self.negotiation.agreed().beside && self.order.is_none()
     }
@@ -366,8 +368,8 @@ impl Channel {
         self.negotiation.has_padding()
     }
 
-    /// Asks the neighbour to send padding as `wanted` describes; it may describe no padding. Only
-    /// a client may ask, and only once the channel is open.
+    /// Asks the neighbour to send padding with the parameters `wanted`, or none. Only a client may
+    /// ask, and only once the channel is open.
     pub fn ask_padding(&mut self, wanted: Padding) {
         let body = link::put_padding(wanted);
         self.say(0, Command::PADDING_NEGOTIATE, &body);
@@ -383,14 +385,14 @@ impl Channel {
         cell::put_fixed_as(&mut self.outbox, width, circuit, command, body);
     }
 
-    /// Appends a variable-length cell to the outbox. The link must be open, and its cells must not
-    /// be numbered.
+    /// Appends a variable-length cell to the outbox. The link must be open and must not use
+    /// numbered cells.
     pub(crate) fn send_long(&mut self, command: Command, body: &[u8]) {
         cell::put_variable(&mut self.outbox, Width::Four, command, body);
     }
 
-    /// Sets how `cells` parses the next cells: as numbered cells, or as cells with the agreed
-    /// width of circuit IDs.
+    /// Sets the format in which `cells` parses the next cells: numbered cells, or cells with the
+    /// agreed width of circuit IDs.
     pub fn frame(&self, cells: &mut Cells<'_>) {
         match &self.order {
             Some(_) if self.is_open() => cells.expect_numbers(),
@@ -408,8 +410,8 @@ impl Channel {
         self.order.as_deref()
     }
 
-    /// Returns whether `cell` is the next in order. If it is not, the cell is kept for later. On
-    /// ordered links, every cell is the next.
+    /// Returns whether `cell` is the next in order, and stores it for later if it is not. On an
+    /// ordered link, every cell is the next in order.
     ///
     /// # Errors
     /// [`Fault::WrongNumber`]: the link must be closed.
@@ -428,8 +430,8 @@ impl Channel {
         self.unfixed.unwrap_or(self.outbox.len()) > 0
     }
 
-    /// Moves the bytes that may be sent now to the end of `out`. On a link that will be unordered,
-    /// bytes after NETINFO are held until `Channel::fixed` is called.
+    /// Moves the bytes that may be sent now from the outbox to the end of `out`. A link that
+    /// becomes unordered holds back the bytes after NETINFO until `Channel::fixed` is called.
     pub fn take_outbox(&mut self, out: &mut Vec<u8>) {
         match &mut self.unfixed {
             Some(before) => out.extend(self.outbox.drain(..std::mem::take(before))),
@@ -437,20 +439,20 @@ impl Channel {
         }
     }
 
-    /// Returns true if cells of circuits must wait until all TLS records of the link have one size.
+    /// Returns true if cells of circuits must wait until all TLS records of the link have one
+    /// fixed size.
     pub fn is_held_back(&self) -> bool {
         self.unfixed.is_some()
     }
 
-    /// Returns true if all TLS records of the link must have one fixed size from now on, in both
-    /// directions. Returns true only once.
+    /// Returns true if the caller must give all TLS records of the link one fixed size from now
+    /// on, in both directions. Returns true only once.
     pub(crate) fn wants_fixed(&mut self) -> bool {
         let wants = self.is_open() && self.unfixed == Some(0);
         wants && !std::mem::replace(&mut self.asked, true)
     }
 
-    /// Notes that all TLS records of the link have one fixed size now, the size of a numbered
-    /// cell.
+    /// Notes that all TLS records of the link now have one fixed size: that of a numbered cell.
     pub(crate) fn fixed(&mut self) {
         self.unfixed = None;
     }
@@ -460,13 +462,13 @@ impl Channel {
         self.start.peer
     }
 
-    /// Handles `cell`. The caller passes cells in the order of their arrival.
+    /// Handles `cell`. The caller must pass cells in the order of their arrival.
     ///
     /// # Errors
     /// [`Fault`]: the link must be closed.
     pub fn take(&mut self, rng: &mut dyn CryptoRng, cell: &Cell<'_>) -> Result<CellOutcome, Fault> {
         if cell.command == Command::AUTHENTICATE {
-            // The initiator signs everything that it sent before this cell.
+            // AUTHENTICATE signs everything that the initiator has sent before it.
             return self.take_authenticate(cell.body);
         }
         if self.stage != Stage::Open {
@@ -556,8 +558,8 @@ impl Channel {
         }
         let certified = link::read_certs(body, self.start.unix).map_err(Fault::Certificates)?;
         if self.is_initiator() {
-            // The certificate binds the neighbour to the TLS session; nothing else prevents a man
-            // in the middle.
+            // This comparison binds the neighbour's identity to the TLS session. Without it, a man
+            // in the middle would go unnoticed.
             let same = certified.tls_certificate == self.start.peer_certificate;
             if certified.tls_certificate.is_none() || !same {
                 return Err(Fault::Certificates(BadCerts::Bad(5)));
@@ -605,7 +607,7 @@ impl Channel {
         self.negotiation.take_capabilities(body)?;
         if self.negotiation.agreed().early {
             self.order = Some(Box::default());
-            // Cells that were sent already, up to NETINFO, are not numbered.
+            // Cells up to NETINFO that are already in the outbox are not numbered.
             self.unfixed = self.said_netinfo.then_some(self.outbox.len());
         }
         Ok(CellOutcome::Own)
@@ -675,7 +677,7 @@ impl Channel {
             self.say(0, Command::CAPABILITIES, &capabilities);
         }
         self.say(0, Command::NETINFO, &link::put_netinfo(&info));
-        // Cells from now on are numbered, if both ends want it.
+        // If both ends want it, cells are numbered from here on.
         self.said_netinfo = true;
         self.unfixed = self.order.is_some().then_some(self.outbox.len());
     }

@@ -26,8 +26,8 @@ use detour::{Delivery, Detour};
 mod detour;
 mod offers;
 
-/// Identifier of a link: the carrier that transfers the link's bytes, such as TCP or QUIC, and the
-/// link's number at this carrier. The driver (I/O code) assigns both; the core only compares them.
+/// Identifier of a link: its carrier (such as TCP or QUIC), and its number among the links of that
+/// carrier. The driver (I/O code) assigns both; the core only compares identifiers.
 ///
 /// The carrier is the highest of eight bytes. Links are ordered by carrier, then by number.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -83,35 +83,34 @@ pub struct Lane {
 }
 
 impl Lane {
-    /// A lane that belongs to no link: cells sent there are dropped. A lane is a circuit on a
-    /// link.
+    /// A lane (circuit on a link) that belongs to no link. Cells sent on it are dropped.
     pub(crate) const NOWHERE: Lane = Lane { link: LinkId::new(u8::MAX, 0), id: 0 };
 }
 
-/// Owner of a lane (a circuit ID on a link): the circuit's index in the core's table, and true if
-/// the lane leads away from the client.
+/// Owner of a lane (a circuit ID on a link): the circuit's index in the core's table, and `true`
+/// if the lane leads away from the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Owner {
     pub(crate) circuit: u32,
     pub(crate) outward: bool,
 }
 
-/// Maximum cells in a channel's outbox, in addition to one for each circuit. A neighbour that does
-/// not read our answers causes more cells than this, and is disconnected.
+/// Maximum number of cells in a channel's outbox, in addition to one for each circuit. A neighbour
+/// that exceeds it does not read our answers, and is disconnected.
 const MOST_SAID: usize = 256;
-/// Outbox bytes of a link to another shard (a parallel core of this relay) above which cells are
-/// queued by circuit. Below this limit they are sent at once, because the other shard schedules
-/// circuits itself.
+/// Maximum outbox length in bytes for sending cells at once on a link to another shard (a parallel
+/// core of this relay). Above it, cells are queued by circuit. The other shard schedules circuits
+/// itself.
 const AT_ONCE: usize = 64 * CELL;
-/// Maximum number of lossy cells that a link holds for the driver (I/O code). Further ones are
-/// dropped. The driver's own queue drops old cells instead.
+/// Maximum number of lossy cells that a link holds for the driver (I/O code). Further cells are
+/// dropped here. In its own queue, the driver drops the oldest cells instead.
 const MOST_LOSSY: usize = 256;
-/// Number of recently closed circuit IDs that are not used again on a link with lossy cells. A
-/// late cell of a closed circuit would otherwise close a new circuit with the same ID.
+/// Number of recently closed circuit IDs that a link with lossy cells does not use again.
+/// Otherwise a late cell of a closed circuit would close a new circuit with the same ID.
 const MOST_LEFT: usize = 1_024;
-/// Maximum number of random IDs that are tried to find a free circuit ID (C tor's figure).
+/// Maximum number of random IDs to try when choosing a free circuit ID (C tor's figure).
 const TRIES: usize = 64;
-/// Bytes of capacity that the inbox of an idle link keeps.
+/// Capacity in bytes that the inbox of an idle link keeps.
 const TRICKLE: usize = 4 << 10;
 
 /// A circuit on a link, its queued cells, and a count of recently sent ones.
@@ -126,41 +125,42 @@ struct CircuitQueue {
 /// One link of this core.
 pub(crate) struct Link {
     pub(crate) channel: Channel,
-    /// Received bytes that are not yet a whole cell, or are not handled until the exported secret
-    /// is known.
+    /// Received bytes that are not handled yet: they are not a whole cell, or the channel waits
+    /// for the exported secret.
     pub(crate) inbox: Vec<u8>,
     /// True while the channel waits for the exported secret.
     pub(crate) waits: bool,
     /// The relay that we intended to reach, if we opened the link.
     pub(crate) wanted: Option<Target>,
-    /// Times of the link's cells and timers. They determine when padding is sent and when the link
-    /// is closed.
+    /// Times of the link's cells and timers, which determine when to send padding and when to
+    /// close the link.
     pub(crate) quiet: Quiet,
     /// The neighbour's offer of QUIC links, if it has sent one.
     pub(crate) beside: Option<QuicOffer>,
     /// True if the link was opened for one circuit, and closes with that circuit.
     pub(crate) is_dedicated: bool,
-    /// Token that identifies this link to a QUIC link, if the neighbour opened this link.
+    /// Token with which a QUIC link identifies this link, if the neighbour opened this link.
     pub(crate) token: Option<TlsLinkToken>,
-    /// On a QUIC link: true once both ends know whether it runs alongside a TLS link.
+    /// On a QUIC link: true once both ends know which TLS link it runs alongside, if any.
     pub(crate) is_joined: bool,
-    /// On a QUIC link alongside a TLS link: state for moving the circuits if the QUIC link breaks.
+    /// On a QUIC link alongside a TLS link: state for moving the circuits to the TLS link if the
+    /// QUIC link breaks.
     detour: Option<Box<Detour>>,
-    /// QUIC links alongside this link, by their numbers, and the highest number assigned so far.
+    /// QUIC links alongside this link by number, and the highest number assigned so far.
     paired_quic: BTreeMap<u32, LinkId>,
     last_beside: u32,
-    /// QUIC links whose circuits moved to this link (`moved`). These QUIC links and this link take
-    /// turns to send; `turn` selects the next.
+    /// QUIC links whose circuits moved to this link (`moved`). They and this link take turns to
+    /// send, and `turn` selects the next.
     moved: Vec<LinkId>,
     turn: usize,
-    /// Number of bytes in the outbox that are messages with the list of moving circuits.
+    /// Number of bytes in the outbox that belong to a list of moving circuits.
     listing: usize,
     /// True if the outbox contains a PADDING cell.
     padded: bool,
     lanes: SlotTable<u32, CircuitQueue>,
     lossy: LossyOutbox,
     transport: Transport,
-    /// Count of the cells of all circuits that were sent recently.
+    /// Recently sent cells of all circuits on this link.
     lately: RecentCells,
     /// Largest number of circuits on the link since the outbox was last emptied.
     busiest: usize,
@@ -168,7 +168,7 @@ pub(crate) struct Link {
     told: bool,
 }
 
-/// Lossy cells of a link that wait for the driver (I/O code).
+/// Lossy cells of a link that wait until the driver (I/O code) fetches them.
 #[derive(Default)]
 struct LossyOutbox {
     cells: Vec<u8>,
@@ -178,7 +178,7 @@ struct LossyOutbox {
     left: VecDeque<u32>,
 }
 
-/// A neighbour's offer of QUIC links, and our attempts to open one.
+/// A neighbour's offer of QUIC links, and the state of our attempts to open one.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct QuicOffer {
     pub(crate) port: u16,
@@ -186,10 +186,10 @@ pub(crate) struct QuicOffer {
     pub(crate) failed: u32,
     /// Time of the next attempt; `None` if no attempt is scheduled.
     pub(crate) again: Option<Time>,
-    /// Token that identifies the link alongside the QUIC link; zeros if the QUIC link's circuits
-    /// cannot move there.
+    /// Token of the TLS link that made the offer. It is zeros if the QUIC link's circuits cannot
+    /// move to that link.
     pub(crate) token: TlsLinkToken,
-    /// True while a QUIC link is being opened alongside this link. At most one is being opened to
+    /// True while a QUIC link is being opened alongside this link. Only one is being opened to
     /// each relay at a time.
     pub(crate) is_opening: bool,
 }
@@ -216,14 +216,14 @@ pub(crate) struct Channels {
     ready: VecDeque<LinkId>,
     /// Links whose neighbours do not read our answers.
     stalled: Vec<LinkId>,
-    /// Number of cells that arrived out of order, before an earlier cell of their circuit. Counts
-    /// only links that have closed.
+    /// Number of cells of closed links that arrived out of order, before an earlier cell of their
+    /// circuit.
     early: u64,
     /// Number of circuits that have moved from a QUIC link to the TLS link alongside it, since the
     /// start.
     moved: u64,
     /// Number of lossy cells that were dropped, either because the driver (I/O code) did not fetch
-    /// them in time, or because their link no longer carries such cells.
+    /// them in time, or because their link carried no such cells any more.
     lossy_dropped: u64,
 }
 
@@ -332,8 +332,8 @@ impl Channels {
         }
     }
 
-    /// Returns an open link to the relay `target`, or `None`. Prefers QUIC links to others, and
-    /// older links to newer ones.
+    /// Returns an open link to the relay `target`; `None` if there is none. Prefers QUIC links,
+    /// then older links.
     pub(crate) fn to(&self, target: &Target) -> Option<LinkId> {
         let links = self.reached.get(&target.rsa)?.iter().copied();
         let leads = |id: &LinkId| self.links.get(id).is_some_and(|link| link.leads_to(target));
@@ -342,7 +342,8 @@ impl Channels {
         [first].into_iter().chain(links).find(|id| self.has_lanes(*id)).or(Some(first))
     }
 
-    /// Returns an open link to the relay `target` whose datagrams carry lossy cells, or `None`.
+    /// Returns an open link to the relay `target` whose datagrams carry lossy cells; `None` if
+    /// there is none.
     pub(crate) fn to_lossy(&self, target: &Target) -> Option<LinkId> {
         let mut links = self.reaching(&target.rsa);
         links.find(|(_, link)| link.leads_to(target) && link.takes_lossy()).map(|(id, _)| id)
@@ -364,8 +365,8 @@ impl Channels {
         links.filter_map(|id| Some((*id, self.links.get(id)?)))
     }
 
-    /// Returns true if this core has opened a TLS link to the relay `target`. On such a link the
-    /// relay may offer QUIC links.
+    /// Returns true if this core has opened a TLS link to the relay `target`, on which the relay
+    /// may offer QUIC links.
     pub(crate) fn has_dialled(&self, target: &Target) -> bool {
         let is_ours = |link: &&Link| link.channel.is_initiator() && !link.channel.has_lanes();
         let mut links = self.links.values().filter(is_ours);
@@ -373,7 +374,7 @@ impl Channels {
     }
 
     /// Iterates over the open links to the relay `target` that were each opened for one circuit.
-    /// Each item also has the number of circuits on the link.
+    /// Yields each link with its number of circuits.
     pub(crate) fn dedicated(&self, target: &Target) -> impl Iterator<Item = (LinkId, usize)> {
         let links = self.reaching(&target.rsa);
         let links = links.filter(|(_, link)| link.is_dedicated && link.leads_to(target));
@@ -421,8 +422,8 @@ impl Channels {
         }
     }
 
-    /// Returns the next link that has something to send. The same link is returned again only
-    /// after `pop` has emptied it and it has something new to send.
+    /// Returns the next link that has something to send. A link is returned again only after `pop`
+    /// has emptied it and it has new output.
     pub(crate) fn next_ready(&mut self) -> Option<LinkId> {
         self.ready.pop_front()
     }
@@ -432,8 +433,8 @@ impl Channels {
         self.links.get(&lane.link)?.lanes.get(&lane.id).map(|lane| lane.owner)
     }
 
-    /// Adds a lane whose circuit ID the neighbour chose. Returns false if the neighbour may not
-    /// choose this ID, or if the ID is in use.
+    /// Adds a lane with a circuit ID that the neighbour chose. Returns false if the neighbour may
+    /// not choose this ID, or if the ID is in use.
     pub(crate) fn accept(&mut self, lane: Lane, owner: Owner) -> bool {
         let Some(link) = self.links.get_mut(&lane.link) else { return false };
         let is_high = lane.id & link.highest_bit() != 0;
@@ -498,13 +499,13 @@ impl Channels {
         }
     }
 
-    /// Notes that the last cell which the neighbour sent on `lane` (a circuit on a link) was
-    /// handled.
+    /// Notes that the last cell of the neighbour on `lane` (a circuit on a link) was handled.
     pub(crate) fn ended(&mut self, lane: Lane) {
         let Some(link) = self.links.get_mut(&lane.link) else { return };
         let is_high = lane.id & link.highest_bit() != 0;
         let is_ours = is_high == (link.channel.ids() == Ids::High);
-        // An ID that we chose is kept in `order`, and not used again for a while.
+        // `order` keeps the state of an ID that we chose, because the ID is not used again for a
+        // while.
         if let Some(order) = link.channel.order().filter(|_| !is_ours) {
             order.forget(lane.id);
         }
@@ -517,7 +518,7 @@ impl Channels {
     }
 
     /// Sends a cell, such as DESTROY, ahead of queued cells. The limit `MOST_SAID` does not apply
-    /// to links to other parallel cores (shards) of this relay, because they always read.
+    /// to links to other parallel cores (shards) of this relay, because shards always read.
     pub(crate) fn say(&mut self, lane: Lane, command: Command, body: &[u8]) {
         if let Some(link) = self.links.get_mut(&lane.link) {
             link.channel.say(lane.id, command, body);
@@ -558,9 +559,9 @@ impl Channels {
         true
     }
 
-    /// Queues a cell on its lane (a circuit on a link). If the link leads to another parallel core
-    /// (shard) of this relay and its outbox is short, sends the cell at once. Returns the queue's
-    /// length (1 for a cell sent at once), or 0 if there is no such lane.
+    /// Queues a cell on its lane (a circuit on a link). On a link to another parallel core (shard)
+    /// of this relay, sends the cell at once if the outbox is short. Returns the queue's length (1
+    /// for a cell sent at once), or 0 if there is no such lane.
     pub(crate) fn push(&mut self, now: Time, lane: Lane, command: Command, body: &Body) -> usize {
         let Some(link) = self.links.get_mut(&lane.link) else { return 0 };
         let Some(CircuitQueue { queue, .. }) = link.lanes.get_mut(&lane.id) else { return 0 };
@@ -623,8 +624,8 @@ impl Channels {
         link.and_then(|link| link.lanes.get(&lane.id)).map_or(0, |lane| lane.queue.len())
     }
 
-    /// Returns the statistics of the connection below a lane's link. If they are old, requests new
-    /// ones too. Returns `None` for links to other shards, and if the system has provided no
+    /// Returns statistics of the connection below a lane's link, and requests new ones if they are
+    /// old. Returns `None` for links to other shards, and if the operating system has provided no
     /// statistics.
     pub(crate) fn look(&mut self, now: Time, lane: Lane) -> Option<LinkView> {
         let link = self.links.get(&lane.link)?;
@@ -643,14 +644,14 @@ impl Channels {
         self.links.get(&id).is_some_and(|link| link.transport.is_asked())
     }
 
-    /// Stores statistics of the connection of the link `id`.
+    /// Stores the operating system's statistics of the connection of the link `id`.
     pub(crate) fn saw(&mut self, now: Time, id: LinkId, view: LinkView) {
         if let Some(link) = self.links.get_mut(&id) {
             link.transport.saw(now, view);
         }
     }
 
-    /// Appends to `out` either the bytes in the link's outbox or the link's next cell.
+    /// Appends the bytes of the link's outbox to `out`, or else the link's next cell.
     pub(crate) fn pop(&mut self, now: Time, id: LinkId, out: &mut Vec<u8>) -> Popped {
         let Some(link) = self.links.get_mut(&id).filter(|link| !link.has_moved()) else {
             return Popped::Nothing;
@@ -679,8 +680,8 @@ impl Channels {
         popped
     }
 
-    /// Returns the number of links with numbered cells, and the number of cells that ever arrived
-    /// out of order on such links.
+    /// Returns the number of links with numbered cells, and the number of cells that arrived out
+    /// of order on such links since the start.
     pub(crate) fn unordered(&self) -> (usize, u64) {
         let orders = self.links.values().filter(|link| link.channel.cell_order().is_some());
         (orders.count(), self.early + self.links.values().map(Link::early).sum::<u64>())
@@ -691,7 +692,7 @@ impl Channels {
         self.pool.used()
     }
 
-    /// Returns the owner of the circuit whose first cell has waited longest.
+    /// Returns the owner of the circuit whose oldest cell has waited longest.
     pub(crate) fn oldest(&self) -> Option<Owner> {
         let lanes = self.links.values().flat_map(|link| link.lanes.values());
         let first = |lane: &CircuitQueue| {
@@ -715,8 +716,8 @@ pub(crate) enum Popped {
 }
 
 impl Link {
-    /// Appends to `out` the next cell of the link's own circuits. Circuits that moved to this link
-    /// from another are not considered.
+    /// Appends the next cell of the link's own circuits to `out`. Ignores circuits that moved to
+    /// this link from another.
     fn pop_cell(&mut self, now: Time, pool: &mut Pool, out: &mut Vec<u8>) -> Popped {
         let next = self.policy.next().filter(|_| !self.channel.is_held_back());
         let Some(circuit) = next else { return Popped::Nothing };
@@ -732,10 +733,10 @@ impl Link {
         lane.lately.note(now);
         self.lately.note(now);
         if let Some(order) = self.channel.order() {
-            // A number is assigned only now: cells dropped from the queue have none.
+            // A number is assigned only now, so that cells dropped from the queue use up none.
             set_number(out, start, order.number(circuit));
         } else if self.channel.width() == Width::Two {
-            // Queued cells have wide circuit IDs.
+            // Queued cells have circuit IDs of four bytes. Remove two of them.
             out.drain(start..start + 2);
         }
         self.quiet.note(now, false);
@@ -750,8 +751,8 @@ impl Link {
         self.busiest = self.busiest.max(self.lanes.len());
     }
 
-    /// Returns the highest bit of circuit IDs on the link. Its value depends on which end chose
-    /// the ID.
+    /// Returns the mask of the highest bit of circuit IDs on the link. This bit depends on which
+    /// end chose the ID.
     fn highest_bit(&self) -> u32 {
         match self.channel.width() {
             Width::Two => 1 << 15,
@@ -759,9 +760,9 @@ impl Link {
         }
     }
 
-    /// Returns true if circuits on the link may have lossy cells. For this, both ends must have
-    /// agreed on lossy cells and know whether the link runs alongside another. The link's circuits
-    /// must not have moved.
+    /// Returns true if circuits on the link may have lossy cells. Both ends must have agreed on
+    /// lossy cells, and must know which link it runs alongside, if any. The link's circuits must
+    /// not have moved.
     pub(crate) fn takes_lossy(&self) -> bool {
         self.channel.takes_lossy() && self.is_joined && !self.has_moved()
     }
@@ -791,7 +792,7 @@ impl Link {
         self.lanes.len()
     }
 
-    /// Returns the use of the link so far, which determines its padding.
+    /// Returns the use of the link so far. It determines the link's padding.
     pub(crate) fn seen(&self) -> LinkUse {
         LinkUse {
             is_clients: self.channel.is_clients(),

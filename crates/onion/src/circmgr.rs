@@ -1,10 +1,10 @@
-//! A client's circuit manager: decides which circuits to build, and which circuit carries each
+//! A client's circuit manager. It decides which circuits to build, and which circuit carries each
 //! stream (path-spec 2).
 //!
 //! The caller passes in requests for streams ([`CircuitManager::demand`]) and events of circuits.
 //! It executes the orders that [`CircuitManager::poll`] returns: build, destroy, attach, refuse.
 //! Streams share a circuit only if their isolation keys are equal. A few circuits are built in
-//! advance, so that a new stream rarely waits for one.
+//! advance, so that a new stream rarely waits for a circuit.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -42,39 +42,39 @@ mod selection;
 mod testing;
 mod unanswered;
 
-/// Default time after a circuit's first stream during which the circuit takes new streams (C tor's
+/// Default time for which a circuit takes new streams after its first stream (C tor's
 /// `MaxCircuitDirtiness`).
 const DIRTY: Duration = Duration::from_secs(600);
-/// Maximum age of a demand (a request for a circuit). An older demand is refused if no circuit was
-/// found for it, or no exit answered (C tor's `SocksTimeout`).
+/// Maximum age of a demand (a request for a circuit). A demand is refused at this age if it has no
+/// circuit, or if no exit has answered (C tor's `SocksTimeout`).
 const PATIENCE: Duration = Duration::from_secs(120);
-/// Number of unused circuits to have ready (`AHEAD`). Their exits must allow connections to the
+/// Number of unused circuits to keep ready (`AHEAD`). Their exits must allow connections to the
 /// port `USUAL_PORT`.
 const AHEAD: usize = 2;
 const USUAL_PORT: u16 = 443;
 /// Maximum number of circuits that are being built at a time.
 const MOST_BUILDING: usize = 16;
-/// Time for which a demand (request for a circuit) waits for a circuit that is being built before
-/// another circuit is begun. The failure of a circuit may go unnoticed, because C tor sends only
-/// one of several DESTROY cells on a link until the link has other cells to send. The build
-/// timeout alone is too long: it is a minute until build times are known.
+/// Time for which a demand (request for a circuit) waits for a circuit under construction before
+/// another circuit is begun. The failure of a circuit may go unnoticed: of several DESTROY cells
+/// on a link, C tor sends only one until the link has other cells to send. The build timeout alone
+/// is too long, because it is a minute until build times are known.
 const SLUGGISH: Duration = Duration::from_secs(5);
 /// Pause after a failure to build a circuit, before the next one is begun. Each further failure
 /// doubles the pause, at most `MOST_DOUBLINGS` times.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const MOST_DOUBLINGS: u32 = 7;
 
-/// Interval between checks of built circuits that wait for the result of a better guard.
+/// Interval between checks of built circuits that wait for the outcome of a better guard.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// Guards that a client stores on disk: one sample for each guard selection of guard-spec, in the
-/// order of sampling.
+/// Guards that a client stores on disk: one sample for each guard selection of guard-spec. Each
+/// sample is in the order of sampling.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KeptGuards {
-    /// Sample of the selection `default`, used if the user's restrictions allow many first hops.
+    /// Sample of the selection `default`, used if the user's restrictions allow many guards.
     pub default: Vec<Sampled<[u8; 20]>>,
-    /// Sample of the selection `restricted`, used if the user's restrictions allow only few first
-    /// hops.
+    /// Sample of the selection `restricted`, used if the user's restrictions allow only few
+    /// guards.
     pub restricted: Vec<Sampled<[u8; 20]>>,
     /// Sample of the selection `bridges`, used if the user enters the network through bridges.
     pub bridges: Vec<Sampled<[u8; 20]>>,
@@ -93,7 +93,7 @@ pub struct Demand {
     pub target: Target,
     /// Isolation key of the stream that the demand (request for a circuit) is for.
     pub isolation: Isolation,
-    /// Time of the first attempt to open this stream. Later attempts keep this time.
+    /// Time of the first attempt to open this stream. Further attempts do not change it.
     pub since: Time,
     /// Exits that have refused the stream because of their exit policy.
     pub avoid: Vec<[u8; 20]>,
@@ -110,7 +110,7 @@ pub enum Refusal {
     NoPath(NoRelay),
     /// No circuit was built for the demand (request for a circuit) in time.
     TimedOut,
-    /// The stream was attached to circuits, and none of them answered in time.
+    /// The stream was attached to circuits, but no exit answered in time.
     Unanswered,
 }
 
@@ -121,35 +121,35 @@ pub enum Order {
     Build(CircuitKey, Vec<Hop>),
     /// Tear a circuit down.
     Destroy(CircuitKey),
-    /// Link the first circuit as a leg (one of several parallel circuits) of the second circuit's
-    /// set. If there is no second circuit, make a new set.
+    /// Link the first circuit as a leg (one of several parallel circuits) to the set of the second
+    /// circuit. If the second is `None`, make a new set.
     Link(CircuitKey, Option<CircuitKey>),
     /// Make this circuit the first leg of a new set. The set's legs join at the last relay of this
-    /// circuit, and the set continues from there through these hops.
+    /// circuit, and one circuit continues from there through these hops.
     Merge(CircuitKey, Vec<Hop>),
     /// Open the stream of this demand (request for a circuit) on this circuit.
     Attach(u64, CircuitKey),
     /// Detach the stream of this demand (request for a circuit) from its circuit, because the
     /// circuit does not answer. The demand waits for another circuit.
     Detach(u64),
-    /// Report to the source of this demand (request for a circuit) that it cannot be met, and the
+    /// Report to the caller that this demand (request for a circuit) cannot be met, with the
     /// reason.
     Refuse(u64, Refusal),
-    /// Save the guards or build times, because they changed ([`CircuitManager::guards`],
-    /// [`CircuitManager::build_times`]).
+    /// Save the guards ([`CircuitManager::guards`]) and build times
+    /// ([`CircuitManager::build_times`]), because some of them have changed.
     Keep,
     /// Warn the user that the restrictions leave only this number of guards. The use of so few
     /// guards can identify the user.
     FewGuards(usize),
-    /// Inform the user that sets have fewer legs (the first number) than wanted (the second). The
-    /// reason is that no further relays may be combined with those already in the circuit set.
+    /// Inform the user that sets have fewer legs (the first number) than wanted (the second
+    /// number). No further relays may be combined with those already in the circuit set.
     FewLegs(usize, usize),
     /// Inform the user that the restrictions exclude all relays that can link sets of this design.
-    /// Such a relay is an exit, or a middle if the design's legs (parallel circuits) join at a
+    /// Such relays are exits, or middles if the design's legs (parallel circuits) join at a
     /// middle.
     NoAbleRelay(Design),
-    /// Inform the user that circuits cannot be lossy, because for one position of the path no
-    /// allowed relay supports lossy cells.
+    /// Inform the user that circuits cannot be lossy: for one position of the path, no allowed
+    /// relay supports lossy cells.
     NoLossyRelay,
     /// Inform the user that only this number of relays can join legs (parallel circuits). Each of
     /// these relays sees a large part of the user's traffic.
@@ -172,17 +172,17 @@ pub struct Overview {
     pub stage: Stage,
     /// Number of streams on the circuit.
     pub streams: usize,
-    /// Key of the head of the circuit's set, if the circuit is a linked leg. The head is the leg
-    /// on which the set's streams are counted.
+    /// Key of the head of the circuit's set (the leg on which the set's streams are counted).
+    /// `None` if the circuit is not a linked leg.
     pub set: Option<CircuitKey>,
 }
 
 /// Stage of a circuit's life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
-    /// The circuit is being built and has this number of hops.
+    /// The circuit is under construction, and has this number of hops.
     Building(usize),
-    /// The circuit is built and has had no streams.
+    /// The circuit is built and has had no streams yet.
     Spare,
     /// The circuit has had streams, and takes more streams with the same isolation key.
     Used,
@@ -195,13 +195,13 @@ struct Circuit {
     path: Path,
     begun: Time,
     built: bool,
-    /// True if the circuit is built but takes no streams yet, because a better guard may still
+    /// True if the circuit is built but may not take streams yet, because a better guard may still
     /// work (guard-spec's `waiting_for_better_guard`).
     waits: bool,
     /// Number of hops built so far.
     hops: usize,
-    /// True if building took longer than the build timeout. If such a circuit is completed, it
-    /// gets no streams; only its build time is recorded.
+    /// True if building the circuit took longer than the build timeout. Such a circuit gets no
+    /// streams. If it is completed, only its build time is recorded.
     late: bool,
     isolation: Option<Isolation>,
     first_used: Option<Time>,
@@ -222,14 +222,14 @@ pub struct CircuitManager {
     times: BuildTimes,
     /// The restrictions on relays that the user set.
     wanted: RelayRestrictions,
-    /// The restrictions in effect: the user's, and in addition a restriction to relays that can
-    /// link sets of the design.
+    /// The restrictions in effect: those of the user, further restricted to relays that can link
+    /// sets of the design.
     restrictions: RelayRestrictions,
     circuits: BTreeMap<CircuitKey, Circuit>,
     demands: Vec<PendingDemand>,
     unanswered: UnansweredDemands,
     suspects: SuspectRelays,
-    /// Targets that no path of this network reaches, each with the position in the path for which
+    /// Targets that no path of this network reaches. Each has the position in the path for which
     /// no relay is suitable.
     hopeless: Vec<(Target, NoRelay)>,
     orders: VecDeque<Order>,
@@ -242,12 +242,12 @@ pub struct CircuitManager {
     conflux: ConfluxParams,
     /// True if relays of this network accept congestion control (`cc_alg`).
     congestion_control: bool,
-    /// Number of legs that the user wants for each circuit set. If `None`, the consensus or the
+    /// Number of legs that the user wants for each circuit set; `None` if the consensus or the
     /// design determines it.
     wanted_legs: Option<usize>,
     /// Design of the client's sets, which combine several circuits.
     design: Design,
-    /// Criterion for selecting a circuit for a stream.
+    /// Criterion for choosing among circuits that fit a stream.
     selection: Selection,
     /// Time after a circuit's first stream during which the circuit takes new streams.
     dirtiness: Duration,
@@ -255,8 +255,7 @@ pub struct CircuitManager {
     leg_age: Option<Duration>,
     /// True if circuits for streams are lossy.
     lossy: bool,
-    /// True if the proportion of exits that can link circuits is at least
-    /// `cfx_low_exit_threshold`.
+    /// True if the share of exits that can link circuits is at least `cfx_low_exit_threshold`.
     many_link: bool,
     /// Relays that did not answer when asked to link a circuit to a set.
     unlinkable: BTreeSet<[u8; 20]>,
@@ -265,17 +264,16 @@ pub struct CircuitManager {
     told_few_bridges: bool,
     /// Time of the last demand (request for a circuit).
     asked: Option<Time>,
-    /// For each closed circuit that was the head of a set of circuits: the circuit that is the
-    /// set's head now. The streams of a set are counted on its head.
+    /// The present head of a circuit set, by each closed circuit that was the set's head before.
+    /// The streams of a set are counted on its head.
     heirs: BTreeMap<CircuitKey, CircuitKey>,
-    /// Sets that continue although all their circuits are closed, because new circuits can join
-    /// them.
+    /// Sets that have lost all their circuits. They continue, because new circuits can join them.
     legless: Vec<LeglessSet>,
 }
 
 impl CircuitManager {
-    /// Returns a client's circuit manager with the guards and build times (milliseconds) that the
-    /// client saved before.
+    /// Returns a client's circuit manager, with the guards and build times (in milliseconds) that
+    /// the client saved before.
     #[must_use]
     pub fn new(
         guards: KeptGuards,
@@ -332,16 +330,16 @@ impl CircuitManager {
         self.entry.network_changed();
     }
 
-    /// Sets the user's restrictions. Streams stay on their circuits. A circuit that the
-    /// restrictions exclude takes no new streams, and is closed if it has none.
+    /// Sets the user's restrictions. Existing streams stay on their circuits. A circuit that the
+    /// restrictions exclude takes no new streams, and is closed if it has no streams.
     pub fn set_restrictions(&mut self, restrictions: RelayRestrictions) {
         self.wanted = restrictions;
         self.restrictions = self.allowed();
         self.apply_restrictions();
     }
 
-    /// Stops the use of circuits that the restrictions exclude for new streams, and closes those
-    /// without streams.
+    /// Applies the restrictions to existing circuits. A circuit that they exclude takes no new
+    /// streams, and is closed if it has no streams.
     fn apply_restrictions(&mut self) {
         self.hopeless.clear();
         self.entry.network_changed();
@@ -381,8 +379,7 @@ impl CircuitManager {
         })
     }
 
-    /// Returns the primary guards, best first. Each is with its reachability as far as it is
-    /// known.
+    /// Returns the primary guards, best first, with the known reachability of each.
     #[must_use]
     pub fn entries(&self) -> Vec<([u8; 20], Reach)> {
         let guards = self.entry.current();
@@ -390,8 +387,8 @@ impl CircuitManager {
     }
 
     /// Returns the address flags of a BEGIN message for `port` (tor-spec, "Opening streams"). IPv6
-    /// is accepted and preferred if the exit's policy allows IPv6 to that port. Stock clients send
-    /// the same flags.
+    /// is accepted and preferred if the exit's policy allows IPv6 to that port, as in stock
+    /// clients.
     #[must_use]
     pub fn begin_flags(&self, circuit: CircuitKey, port: u16) -> u32 {
         let exit = self.path(circuit).map(|path| path[2]);
@@ -415,19 +412,19 @@ impl CircuitManager {
     }
 
     /// Removes the demand (request for a circuit) with the number `number`. The caller does this
-    /// if the stream is no longer wanted.
+    /// when the stream is no longer wanted.
     pub fn withdraw(&mut self, number: u64) {
         self.unanswered.remove(number);
         self.demands.retain(|pending| pending.demand.number != number);
     }
 
-    /// Sets the criterion for selecting a circuit for a stream.
+    /// Sets the criterion for choosing among circuits that fit a stream.
     pub fn set_selection(&mut self, selection: Selection) {
         self.selection = selection;
     }
 
-    /// Sets the time after a circuit's first stream during which the circuit takes new streams (C
-    /// tor's `MaxCircuitDirtiness`; by default ten minutes).
+    /// Sets the time for which a circuit takes new streams after its first stream (C tor's
+    /// `MaxCircuitDirtiness`; the default is ten minutes).
     pub fn set_dirtiness(&mut self, dirtiness: Duration) {
         self.dirtiness = dirtiness;
     }
@@ -476,8 +473,8 @@ impl CircuitManager {
         }
     }
 
-    /// Reports to the guard state that the circuit `key` could not be built. The guard counts as
-    /// failed only if no hop was built.
+    /// Reports to the guards that the circuit `key` could not be built. The guard counts as failed
+    /// only if no hop was built.
     fn unbuilt(&mut self, unix_now: u64, key: CircuitKey, hops: usize) {
         match hops {
             0 => self.entry.guards().failed(unix_now, key.0),
@@ -495,7 +492,7 @@ impl CircuitManager {
     }
 
     /// Stops the use of the circuit `key` for new streams. The caller does this if a stream could
-    /// not be attached to the circuit, or the circuit's exit refused a stream.
+    /// not be attached to the circuit, or if the circuit's exit refused a stream.
     pub fn retire(&mut self, key: CircuitKey) {
         let head = self.head_of(key);
         if let Some(circuit) = self.circuits.get_mut(&head) {
@@ -504,7 +501,7 @@ impl CircuitManager {
     }
 
     /// Decides how to meet demands (requests for circuits), and which circuits to build or close.
-    /// Call this after every change, and at [`CircuitManager::next_timeout`].
+    /// The caller must call this after every change, and at [`CircuitManager::next_timeout`].
     pub fn work(&mut self, at: Moment, rng: &mut impl Rng) {
         let Moment { now, unix: unix_now } = at;
         self.looked = now;
@@ -543,7 +540,8 @@ impl CircuitManager {
         }
         let most = MOST_BUILDING.saturating_sub(self.building());
         self.begin_legs(&network, at, most, rng);
-        // If some circuit was begun, a failure for one demand does not delay the others.
+        // Pause only if no circuit was begun, so that one demand's failure does not delay the
+        // others.
         if failed && !begun {
             self.pause(now);
         }
@@ -554,9 +552,9 @@ impl CircuitManager {
     }
 
     /// Handles the demands (requests for a circuit) for `target` that avoid the exits `avoid`,
-    /// because no path exists for them. A demand with exits in `shun` is kept, and may use these
+    /// after no path was found for them. A demand with exits in `shun` is kept, and may use these
     /// exits again. Other demands are refused: at once if all relays are known, else after
-    /// `SLUGGISH`. Returns true if a demand may use such exits again.
+    /// `SLUGGISH`. Returns true if a demand was kept in this way.
     fn give_up(
         &mut self,
         network: &Network,
@@ -631,8 +629,8 @@ impl CircuitManager {
         self.orders.extend(renewed.few.map(Order::FewGuards));
     }
 
-    /// Makes circuits usable that no longer have to wait for a better guard, and closes circuits
-    /// that have waited too long.
+    /// Allows the use of circuits that no longer have to wait for a better guard, and closes
+    /// circuits that have waited too long.
     fn upgrade(&mut self, unix_now: u64) {
         for key in self.entry.guards().ready(unix_now) {
             if let Some(circuit) = self.circuits.get_mut(&CircuitKey(key)) {
@@ -719,8 +717,9 @@ impl CircuitManager {
         self.demands = waiting;
     }
 
-    /// Returns the targets of demands (requests for a circuit) for which no circuit is being
-    /// built, each with the exits to avoid. Demands that can share a circuit count as one.
+    /// Returns the targets of demands (requests for a circuit) for which no circuit is under
+    /// construction. Each target has the exits to avoid. Demands that can share a circuit count
+    /// once.
     fn unmet(&self, network: &Network, now: Time) -> Vec<(Target, Vec<[u8; 20]>)> {
         let is_coming = |circuit: &&Circuit| {
             let hopeful = !circuit.late && now < circuit.begun + SLUGGISH;
@@ -744,7 +743,7 @@ impl CircuitManager {
         unmet
     }
 
-    /// Returns how many circuits must be built to have `AHEAD` unused ones.
+    /// Returns the number of circuits to build so that `AHEAD` unused ones are ready.
     fn lacking(&self, network: &Network) -> usize {
         let usual = Target { port: USUAL_PORT, v6: false };
         let unused = self.circuits.values().filter(|circuit| {
@@ -762,8 +761,8 @@ impl CircuitManager {
     /// Begins a circuit to `target` with an exit that is not in `avoid`.
     ///
     /// # Errors
-    /// Returns the position in the path for which no relay is suitable at all, or `None` if a path
-    /// may be found later.
+    /// Returns the position in the path for which no relay is suitable at all. Returns `None` if a
+    /// path may be found later.
     fn begin(
         &mut self,
         network: &Network,
@@ -780,14 +779,15 @@ impl CircuitManager {
         let (in_use, suspects) = (self.entry.in_use(), self.suspects.at(now));
         let restrictions = more.as_ref().unwrap_or(&self.restrictions);
         let entry = &mut self.entry;
-        // Available guards do not depend on relays avoided at other positions.
+        // The choice of guards depends on `restrictions` alone. Relays in `without` are avoided at
+        // other positions.
         let mut draw = |without: &[[u8; 20]], rng: &mut _| {
             network.path(target, &restrictions.without(without), rng, |exit, rng| {
                 entry.choose(unix_now, key.0, exit, network, restrictions, rng)
             })
         };
-        // Guards of other legs of the set are not used as middles as long as there are others. Nor
-        // are relays that have recently been silent.
+        // If possible, use no guard of other legs as a middle, and no relay that was silent
+        // recently.
         let apart = [in_use.as_slice(), &suspects].concat();
         let mut path = draw(&apart, rng);
         for less in [&suspects, &in_use, &Vec::new()] {
@@ -798,7 +798,7 @@ impl CircuitManager {
         let Ok(path) = path else {
             self.entry.guards().closed(key.0);
             let none = network.has_path(target, restrictions).err();
-            // Bridges need not be listed as guards.
+            // A bridge can be the first hop although the consensus does not list it as a guard.
             let bridged = self.entry.bridges().is_some();
             let none = none.filter(|none| !bridged || none.0 != Position::Guard);
             self.hopeless.extend(none.filter(|_| avoid.is_empty()).map(|none| (target, none)));
@@ -844,8 +844,8 @@ impl Circuit {
         self.built && !self.waits && !self.late
     }
 
-    /// Returns true if the circuit is built and has no streams, and is the only or the head
-    /// circuit of its set. The streams of a set are counted on its head.
+    /// Returns true if the circuit is built, has no streams, and is its set's head or its only
+    /// circuit. The streams of a set are counted on its head.
     fn is_idle(&self) -> bool {
         self.built && self.streams == 0 && self.leg.head.is_none()
     }
@@ -862,8 +862,8 @@ impl Circuit {
         self.is_ready() && is_head && fresh && same && self.serves(network, demand)
     }
 
-    /// Returns the time at which the circuit is closed if it still has no streams. For a circuit
-    /// that takes no new streams, this is now.
+    /// Returns the time at which the circuit is closed if it still has no streams then. Returns
+    /// zero (at once) for a circuit that takes no new streams.
     fn ends_idle(&self, dirtiness: Duration) -> Time {
         match self.first_used {
             _ if self.retired => Time::ZERO,
@@ -900,15 +900,15 @@ fn allow(restrictions: &RelayRestrictions, path: &Path) -> bool {
     positions.into_iter().zip(path).all(|(position, id)| restrictions.allow(position, id))
 }
 
-/// Returns the hop for a relay, with the best handshake that the relay supports. The hop asks for
+/// Returns the hop for a relay, with the best handshake that the relay supports. The hop requests
 /// congestion control if `controlled` is true and the relay supports it.
 fn hop(relay: &Relay<'_>, controlled: bool) -> Hop {
     let wish = if controlled { wish(relay.status.speaks) } else { HopRequest::Plain };
     hop_with(relay, wish)
 }
 
-/// Returns the hop for a relay, with the best handshake that the relay supports. The hop includes
-/// the request `wish` if this handshake can contain it.
+/// Returns the hop for a relay, with the best handshake that the relay supports. The hop contains
+/// the request `wish` if this handshake can carry it.
 fn hop_with(relay: &Relay<'_>, wish: HopRequest) -> Hop {
     let onion_key = relay.microdesc.ntor;
     let key = match relay.status.speaks.ntor_v3 {
@@ -923,7 +923,7 @@ fn hop_with(relay: &Relay<'_>, wish: HopRequest) -> Hop {
     Hop { target, key }
 }
 
-/// Returns the best set of extensions that a relay with the protocol versions `speaks` supports.
+/// Returns the best set of features that a relay with the protocol versions `speaks` supports.
 fn wish(speaks: Speaks) -> HopRequest {
     match (speaks.congestion_control, speaks.cgo) {
         (true, true) => HopRequest::Cgo,
@@ -932,8 +932,7 @@ fn wish(speaks: Speaks) -> HopRequest {
     }
 }
 
-/// Returns the target for a name lookup. Any circuit with an exit that allows web ports is
-/// suitable.
+/// Returns the target for a name lookup: any exit that allows web ports.
 #[must_use]
 pub fn target_of_names() -> Target {
     Target { port: USUAL_PORT, v6: false }

@@ -1,9 +1,8 @@
-//! Schedulers of circuits: they determine which circuit's cell a link sends next.
+//! Schedulers of circuits, which choose the circuit whose cell a link sends next.
 //!
-//! A scheduler implements [`Policy`]. The schedulers are [`RoundRobin`]; [`Random`]; [`Ewma`],
-//! which prefers circuits with little recent traffic; and [`Kist`]. `Kist` has the same
-//! preference, but it keeps cells queued until the kernel has room for them, so that their order
-//! can still change.
+//! A scheduler implements [`Policy`]. [`RoundRobin`] and [`Random`] treat all circuits alike.
+//! [`Ewma`] prefers circuits with little recent traffic. [`Kist`] has the same preference, but
+//! keeps cells queued until the kernel has room for them. Their order can change until then.
 
 use anabranch_multipath::Time;
 
@@ -17,16 +16,15 @@ pub use kist::Kist;
 pub use random::Random;
 pub use round_robin::RoundRobin;
 
-/// Scheduler of the circuits of one link that have cells to send. A circuit is identified by its
-/// ID on the link.
+/// Scheduler of the circuits of one link. A circuit is identified by its ID on the link.
 pub trait Policy: Send {
-    /// Adds a circuit that has cells to send now.
+    /// Adds a circuit that now has cells to send.
     fn woke(&mut self, circuit: u32);
     /// Returns the circuit whose cell is sent next. The circuit stays in the set of circuits with
     /// cells.
     fn next(&mut self) -> Option<u32>;
-    /// Notes that a cell of `circuit` was sent, after [`next`](Policy::next) returned the circuit.
-    /// `more` is true if the circuit has further cells.
+    /// Notes that a cell of `circuit` was sent, after [`next`](Policy::next) had returned
+    /// `circuit`. `more` is true if the circuit has further cells.
     fn sent(&mut self, now: Time, circuit: u32, more: bool);
     /// Removes a closed circuit.
     fn gone(&mut self, circuit: u32);
@@ -57,7 +55,8 @@ impl Kind {
         }
     }
 
-    /// Returns true if cells stay queued until the kernel has [room](kist::room) for them.
+    /// Returns true if the policy keeps cells queued until the kernel has [room](kist::room) for
+    /// them.
     pub fn waits_for_room(self) -> bool {
         self == Kind::Kist
     }

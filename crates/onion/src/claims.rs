@@ -1,23 +1,23 @@
-//! Assigns each neighbouring relay to one shard (parallel core) of this relay. That shard holds
-//! the *claim* on the neighbour, which means that it has the link to the neighbour. Circuits of
-//! other shards use the same link, so that two relays need only one link.
+//! Assignment of each neighbouring relay to one shard (parallel core) of this relay. That shard
+//! holds the *claim* on the neighbour: it has the link to the neighbour, and circuits of other
+//! shards use this link too. Two relays thus need only one link.
 
 use std::collections::BTreeMap;
 
 /// Links of all shards (parallel cores of this relay) to other relays, by the neighbour's RSA
-/// identity. For each neighbour, the shards are listed in the order of their first link. Each has
-/// the number of its links that are open or being opened.
+/// identity. For each neighbour, the table lists the shards in the order of their first link. Each
+/// shard has the number of its links that are open or being opened.
 ///
-/// The first shard in the list holds the claim: other shards must use its link. When its last link
-/// closes, the next shard gets the claim.
+/// The first shard in the list holds the claim, and other shards must use its link. When its last
+/// link closes, the next shard gets the claim.
 #[derive(Debug, Default)]
 pub struct Claims {
     held: BTreeMap<[u8; 20], Vec<(usize, usize)>>,
 }
 
 impl Claims {
-    /// Returns the shard (parallel core of this relay) that has the link to `neighbour`. The shard
-    /// `shard` must use this link. Call this before `shard` opens a link to `neighbour`.
+    /// Returns the shard (parallel core of this relay) whose link to `neighbour` the shard `shard`
+    /// must use. Call this before `shard` opens a link to `neighbour`.
     ///
     /// If the result is `shard` itself, that shard opens the link, and calls [`Claims::gone`]
     /// after the link has closed.

@@ -1,5 +1,5 @@
-//! A client as a core (a state machine without sockets or clock): builds circuits over relays that
-//! its caller chose, and opens streams on them.
+//! The client as a core (a state machine without sockets or clock). It builds circuits over relays
+//! that its caller chose, and opens streams on them.
 //!
 //! [`Client`] is a [`Core`](anabranch_multipath::Core) that takes [`Input`]s and returns
 //! [`Output`]s. The trait [`LinkCore`](crate::LinkCore) has the functions that clients and relays
@@ -58,7 +58,7 @@ pub struct CircuitKey(pub u64);
 pub struct Config {
     /// Consensus parameters.
     pub params: Arc<Params>,
-    /// Scheduler of the circuits of a link.
+    /// Scheduler that orders the circuits of a link.
     pub policy: circuitmux::Kind,
     /// Maximum number of queued cells of all circuits together.
     pub max_cells: usize,
@@ -67,8 +67,8 @@ pub struct Config {
     /// Design of sets, which combine several circuits.
     pub design: Design,
     /// Scheduler that distributes messages among the circuits of a set. If `None`, the design
-    /// determines it, or else a request of the last relay. In designs other than proposal 329, the
-    /// client's LINK message requests the same scheduler from the last relay.
+    /// determines the scheduler, or else the last relay's request does. Except in proposal 329,
+    /// the client's LINK message requests the same scheduler from the last relay.
     pub dealing: Option<Dealing>,
 }
 
@@ -81,20 +81,19 @@ pub struct Hop {
     pub key: HopKey,
 }
 
-/// Key exchange with a relay.
+/// Key exchange with a relay: the handshake and the relay's onion key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HopKey {
     /// CREATE_FAST, for a first hop with an unknown onion key.
     Fast,
     /// The ntor handshake with this onion key.
     Ntor([u8; 32]),
-    /// The ntor-v3 handshake with this onion key. The relay supports it if it advertises
-    /// `Relay=4`.
+    /// The ntor-v3 handshake with this onion key. Relays that support it advertise `Relay=4`.
     NtorV3 {
         /// The onion key.
         onion_key: [u8; 32],
-        /// Features to request from the relay. Only the last hop may be asked for congestion
-        /// control (advertised as `FlowCtrl=2`), or for congestion control with CGO (`Relay=6`).
+        /// Features to request from the relay. Congestion control (advertised as `FlowCtrl=2`),
+        /// alone or with CGO (`Relay=6`), may be requested only from the last hop.
         wish: HopRequest,
     },
 }
@@ -114,8 +113,8 @@ pub enum Input {
         /// The circuit.
         circuit: CircuitKey,
     },
-    /// Send DROP cells to the last hop of a complete circuit. The hop ignores them (tor-spec,
-    /// "Link padding" calls this long-range padding). DROP cells are queued with other cells, and
+    /// Send DROP cells to the last hop of a complete circuit, which ignores them (tor-spec, "Link
+    /// padding" calls this long-range padding). DROP cells are queued with other cells, and
     /// flow-control windows do not count them.
     Drop {
         /// The circuit.
@@ -123,7 +122,7 @@ pub enum Input {
         /// Number of cells.
         cells: u32,
     },
-    /// The program of a stream has closed it. Data that it wrote before is sent first.
+    /// The program of a stream has closed it. Data that the program wrote before is sent first.
     Ended {
         /// The stream.
         stream: StreamKey,
@@ -137,11 +136,11 @@ pub enum Output {
     Link(LinkOutput),
     /// A notification for a stream's program.
     Stream(StreamOutput),
-    /// A circuit has been extended.
+    /// A circuit has been extended by one hop.
     Extended {
         /// The circuit.
         circuit: CircuitKey,
-        /// The number of hops that the circuit has now.
+        /// Number of hops that the circuit has now.
         hops: usize,
     },
     /// A circuit is complete: all its hops are built.
@@ -151,16 +150,15 @@ pub enum Output {
         /// The circuit.
         circuit: CircuitKey,
     },
-    /// A circuit is a leg of its set now, and may carry data.
+    /// A circuit is now a leg of its set, and may carry data.
     Linked {
         /// The circuit.
         circuit: CircuitKey,
-        /// Round-trip time to the circuit's last relay, measured with the link request and its
-        /// answer.
+        /// Round-trip time to the circuit's last relay: from the link request to its answer.
         rtt: Duration,
     },
-    /// A leg has stopped answering, as have the other legs of its circuit set. The set needs a new
-    /// leg.
+    /// All legs of a circuit set have stopped answering, and this is one of them. The set needs a
+    /// new leg.
     Silent {
         /// The circuit.
         circuit: CircuitKey,
@@ -212,17 +210,17 @@ impl From<Event> for Output {
 /// Cause of a circuit's closing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
-    /// The owner destroyed the circuit.
+    /// The client's caller destroyed the circuit.
     Wanted,
     /// The link to the first relay could not be opened, or broke.
     Link,
-    /// A relay closed the circuit, for this reason.
+    /// A relay closed the circuit for this reason.
     Destroyed(DestroyReason),
     /// A relay violated the protocol.
     Violation(Violation),
     /// The memory for queued cells was full.
     OutOfMemory,
-    /// The circuit's set ended, because another leg closed with unacknowledged data.
+    /// The circuit's set ended because another leg closed with unacknowledged data.
     SetEnded,
     /// The circuit's last relay did not accept it as a leg of a set in time.
     Unlinked,
@@ -280,8 +278,8 @@ pub struct ClientRole {
     design: Design,
     dealing: Option<Dealing>,
     keys: BTreeMap<CircuitKey, u32>,
-    /// Sets that may continue after all their legs have closed, by the key of each circuit that is
-    /// or was a leg.
+    /// Sets that may continue after all their legs have closed. The keys are the circuits that are
+    /// or were legs.
     names: BTreeMap<CircuitKey, SetId>,
     /// Cells recorded since the last call of `take_seen`; `None` if cells are not recorded.
     seen: Option<Vec<CellSeen>>,
@@ -317,8 +315,8 @@ impl Client {
         self.role.params = params;
     }
 
-    /// Sets the amount of padding that the user wants. If padding is thereby switched on or off,
-    /// sends PADDING_NEGOTIATE on open channels.
+    /// Sets the amount of padding that the user wants. If this switches padding on or off, sends
+    /// PADDING_NEGOTIATE on open channels.
     pub fn set_amount(&mut self, amount: Amount) {
         let before = self.rules.amount;
         self.set_rules(Rules { amount, ..self.rules });
@@ -361,15 +359,14 @@ impl Client {
         circuit.is_some_and(Ending::is_lossy)
     }
 
-    /// Returns the congestion window of a circuit, which applies to cells sent to its last hop.
-    /// The unit is cells.
+    /// Returns the congestion window of a circuit in cells. It limits cells sent to the last hop.
     pub fn window(&self, circuit: CircuitKey) -> Option<u64> {
         let circuit = self.circuits.get(*self.role.keys.get(&circuit)?)?;
         circuit.leg().map(Leg::window)
     }
 
-    /// Returns the number of bytes of streams that `circuit` has received, and the number that it
-    /// has sent so far.
+    /// Returns the number of stream bytes that `circuit` has received, and the number that it has
+    /// sent.
     pub fn carried(&self, circuit: CircuitKey) -> [u64; 2] {
         let set = self.streams_of(circuit).and_then(|set| self.sets.get(set));
         set.map_or([0; 2], |set| set.streams.carried)
@@ -406,8 +403,8 @@ impl NodeRole for ClientRole {
         }
     }
 
-    /// Returns the client's role on a link. Returns `None` unless the client opened the link,
-    /// because it accepts none.
+    /// Returns the client's role on a link that it opened. Returns `None` for a link that another
+    /// node opened, because clients accept no links.
     fn channel_role(_: &Client, dialled: bool, _: &Start) -> Option<Role> {
         dialled.then_some(Role::Client)
     }

@@ -1,8 +1,8 @@
-//! Detects wrong clocks, ours or a relay's, from the times in the NETINFO cells that are exchanged
-//! when a link opens (tor-spec, "NETINFO cells").
+//! Detection of wrong clocks, ours or a relay's, from the times in NETINFO cells, which both ends
+//! exchange when a link opens (tor-spec, "NETINFO cells").
 //!
 //! Our clock is wrong if the authorities disagree with it. If no authority has sent a time, it is
-//! wrong if several relays agree on another time. Apart from authorities, a relay counts only if
+//! wrong if several relays agree on another time. A relay other than an authority counts only if
 //! we opened the link, because anybody may open links to us and send any time.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,16 +10,16 @@ use std::time::Duration;
 
 use anabranch_multipath::Time;
 
-/// Maximum error of a clock that still counts as correct, in seconds. Cells need time to arrive,
-/// and the protocol tolerates an error of this size.
+/// Maximum error in seconds of a clock that counts as correct. Cells need time to arrive, and the
+/// protocol tolerates an error of this size.
 const LIMIT: i64 = 300;
-/// Maximum difference between two clocks that count as agreeing, in seconds.
+/// Maximum difference in seconds between two clocks that count as agreeing.
 const SAME: i64 = 60;
 /// Number of relays that must agree on a time if no authority has sent one.
 const WITNESSES: usize = 3;
-/// Number of relays whose times are kept. The oldest times are dropped.
+/// Number of relays whose times are stored. The oldest times are dropped.
 const KEPT: usize = 64;
-/// Interval after which the same verdict is reported again, if it is still true.
+/// Interval after which a verdict that is still true is reported again.
 const AGAIN: Duration = Duration::from_secs(3600);
 /// Maximum number of relays that are reported for wrong clocks within [`AGAIN`].
 const MOST: usize = 8;
@@ -31,8 +31,8 @@ pub enum Verdict {
     Ours(i64, Witness),
     /// Our clock was wrong, and is correct again.
     Right,
-    /// A relay's clock is wrong. The values are the relay's RSA identity and the error in seconds,
-    /// positive if the clock is ahead.
+    /// A relay's clock is wrong. The values are the relay's RSA identity, and the error in seconds
+    /// (positive if the clock is ahead).
     Theirs([u8; 20], i64),
 }
 
@@ -41,7 +41,7 @@ pub enum Verdict {
 pub enum Witness {
     /// The authority with this RSA identity.
     Authority([u8; 20]),
-    /// This number of relays, whose clocks agree.
+    /// This many relays, whose clocks agree with each other.
     Relays(usize),
 }
 
@@ -56,14 +56,14 @@ pub struct PeerTime {
     pub dialled: bool,
 }
 
-/// Times that relays sent, and the reports that were made about them.
+/// Times that relays sent, and the state of reports about them.
 #[derive(Debug, Default)]
 pub struct Clocks {
     authorities: BTreeSet<[u8; 20]>,
-    /// For each relay: the time at which its NETINFO arrived, and the time that its clock must
-    /// have shown when this process started, in seconds since 1970.
+    /// For each relay: the time at which its NETINFO arrived, and the time on its clock when this
+    /// process started, in seconds since 1970.
     said: BTreeMap<[u8; 20], (Time, i64)>,
-    /// Time of the last report that our clock is wrong, and the reported error in seconds; `None`
+    /// Time of the last report that our clock is wrong, and the reported error in seconds. `None`
     /// while our clock counts as correct.
     told: Option<(Time, i64)>,
     /// Relays whose clocks were reported to be wrong, each with the time of that report.
@@ -109,9 +109,9 @@ impl Clocks {
         }
     }
 
-    /// Returns our clock's error in seconds, positive if it is ahead, and the evidence for it.
-    /// `start` is the time that our clock would have shown when this process started. Returns
-    /// `None` if the evidence is not sufficient.
+    /// Returns our clock's error in seconds (positive if it is ahead), and the evidence for it.
+    /// `start` is the time on our clock when this process started. Returns `None` if the evidence
+    /// is not sufficient.
     fn ours(&self, start: i64) -> Option<(i64, Witness)> {
         let ahead =
             |(relay, (_, said)): (&[u8; 20], &(Time, i64))| (start.saturating_sub(*said), *relay);
@@ -153,7 +153,7 @@ impl Clocks {
     }
 }
 
-/// Returns a difference between clocks in words, such as "13 min ahead of". `ahead` is the
+/// Formats a difference between clocks for display, such as "13 min ahead of". `ahead` is the
 /// difference in seconds.
 #[must_use]
 pub fn in_words(ahead: i64) -> String {

@@ -1,21 +1,21 @@
 //! Sets of several circuits that carry the same streams (proposal 329, "Conflux", and other
-//! designs): the parts that are independent of circuits.
+//! designs). This module is independent of circuits and cells.
 //!
 //! * [`Design`]: the designs, and their differences.
 //! * [`numbering`]: the sequence numbers of messages, and how the other end learns them.
 //!   [`Counted`] is the numbering of proposal 329, [`Explicit`] that of Conflux of 2013 and of
-//!   mTor, [`Adaptive`] that of this project's design. [`Runs`] numbers cells that pass a middle
-//!   relay at which the circuits join; [`conformance`] tests every numbering.
-//! * [`retransmitter`]: sent and unacknowledged messages, for designs in which a leg (one circuit
-//!   of a set) may fail without loss.
-//! * [`reorder`]: messages that wait for earlier ones. Their total size is limited.
+//!   mTor, and [`Adaptive`] that of this project's design. [`Runs`] numbers the cells of a circuit
+//!   whose legs join at a middle relay. [`conformance`] tests every numbering.
+//! * [`retransmitter`]: storage of unacknowledged messages, for designs in which a leg (one
+//!   circuit of a set) may fail without loss.
+//! * [`reorder`]: a queue of limited size for messages that wait for earlier ones.
 //! * [`Dealing`]: the scheduler, and the number of consecutive messages that it sends on one leg.
 //! * [`ends`]: one end of a set. It decides on new legs and their numbers, puts received messages
 //!   in order, and handles the loss of a leg.
 //!
 //! A leg is identified by its slot in the set ([`PathId`](anabranch_multipath::PathId)), as in
 //! schedulers. The client or relay reports which message arrived on which leg, and executes the
-//! set's decisions. It manages keys, windows and cells itself; the module `set` connects it with
+//! set's decisions. It manages keys, windows and cells itself. The module `set` connects it with
 //! this module.
 
 mod adaptive;

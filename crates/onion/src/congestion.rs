@@ -1,8 +1,9 @@
 //! Limits on the cells in flight on a circuit: the sender's window, and the receiver's
 //! acknowledgements.
 //!
-//! A policy implements [`Control`]: either [`Fixed`] windows (tor-spec, "Circuit-level flow
-//! control"), or [`Vegas`] (proposal 324) if both ends agreed on it. Only cells with DATA count.
+//! [`Control`] is the interface of a window. Its implementations are [`Fixed`] windows (tor-spec,
+//! "Circuit-level flow control"), and [`Vegas`] (proposal 324) if both ends agreed on it. Only
+//! cells with DATA count.
 
 use std::time::Duration;
 
@@ -16,12 +17,12 @@ pub use fixed::Fixed;
 pub use params::Params;
 pub use vegas::Vegas;
 
-/// State of the sender's own queue at the arrival of an acknowledgement.
+/// State of the sender's own queue when an acknowledgement arrives.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Outlet {
     /// Number of the circuit's cells that are queued for the link.
     pub queued: u64,
-    /// True if the queue is so full that no more bytes are read from streams.
+    /// True if the queue is full, so that no more bytes are read from streams.
     pub blocked: bool,
     /// True if a stream has data to send.
     pub wanting: bool,
@@ -43,13 +44,13 @@ pub trait Control: Send {
     fn sendme_inc(&self) -> u64;
     /// Returns the window's size in cells, for display.
     fn window(&self) -> u64;
-    /// Returns the circuit's state for a scheduler, without the fields that describe its link
-    /// (`queued`, `link`). A set sends no data on a circuit until a round-trip time was measured.
+    /// Returns the circuit's state for a scheduler. The fields that describe the link (`queued`,
+    /// `link`) are not set. A set sends no data on a circuit before a round-trip time is measured.
     fn view(&self) -> PathView;
 }
 
-/// Returns the window of a new circuit: [`Vegas`] if `sendme_inc` is given, because the handshake
-/// agreed on it; else [`Fixed`].
+/// Returns the window of a new circuit: [`Vegas`] if the handshake agreed on a `sendme_inc`, else
+/// [`Fixed`].
 pub fn control(sendme_inc: Option<u8>, params: &Params) -> Box<dyn Control> {
     match sendme_inc {
         Some(sendme_inc) => Box::new(Vegas::new(sendme_inc, params)),

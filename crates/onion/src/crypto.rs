@@ -1,5 +1,5 @@
-//! Relay crypto: the layers of encryption of a circuit. A relay has one layer for each circuit, a
-//! client one layer for each hop.
+//! Relay crypto: the layers of encryption of a circuit. A relay has one layer for each circuit,
+//! and a client has one layer for each hop.
 //!
 //! Layers change a cell's body in place. All relays support the construction `tor1`; [`cgo`]
 //! implements the same two traits. Both constructions need all cells, in order. The experimental
@@ -22,20 +22,20 @@ pub use cgo::{CgoClient, CgoRelay};
 pub use null::{NullClient, NullRelay};
 pub use tor1::{Tor1Client, Tor1Relay};
 
-/// The keys of a hop that result from a handshake. The variant determines the construction (the
-/// kind of encryption) that both ends use.
+/// The keys of a hop that result from a handshake. The variant is the construction (the kind of
+/// encryption) that both ends use.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Keys {
     /// Keys of [`Tor1Relay`] and [`Tor1Client`].
     Tor1(KeyMaterial),
     /// Key material of [`CgoRelay`] and [`CgoClient`].
     Cgo(Box<[u8; cgo::KEY_BYTES]>),
-    /// No keys. Simulations use this variant, for the layers [`NullRelay`] and [`NullClient`]. No
-    /// handshake results in it.
+    /// No keys, for the layers [`NullRelay`] and [`NullClient`] of simulations. No handshake
+    /// results in this variant.
     #[cfg(any(test, feature = "elide"))]
     Null {
-        /// True if the layers stand in for Counter Galois Onion, false if they stand in for
-        /// `tor1`.
+        /// True if the layers replace those of Counter Galois Onion, false if they replace those
+        /// of `tor1`.
         cgo: bool,
     },
 }
@@ -69,7 +69,7 @@ impl Keys {
         }
     }
 
-    /// Returns keys for layers without encryption that stand in for the layers of these keys.
+    /// Returns keys for layers without encryption, which replace the layers of these keys.
     #[cfg(any(test, feature = "elide"))]
     #[must_use]
     pub(crate) fn elided(self) -> Keys {
@@ -86,9 +86,9 @@ pub trait RelayLayer: Send {
     }
 
     /// Removes our layer from a cell that travels away from the client. Returns the cell's tag if
-    /// the cell is for us, else `None`.
+    /// the cell is addressed to us, else `None`.
     fn outbound(&mut self, command: Command, body: &mut Body) -> Option<Tag>;
-    /// Adds our layer to a cell that a relay farther from the client has sent to the client.
+    /// Adds our layer to a cell from a farther relay to the client.
     fn inbound(&mut self, command: Command, body: &mut Body);
     /// Authenticates a cell that we send to the client, and adds our layer. Returns the cell's
     /// tag.
@@ -111,7 +111,7 @@ pub trait ClientLayer: Send {
     fn inbound(&mut self, command: Command, body: &mut Body) -> Option<Tag>;
 }
 
-/// Keys of a circuit's hop, which both ends have after a handshake (tor-spec, "Setting circuit
+/// Keys of a circuit's hop, which both ends derive from a handshake (tor-spec, "Setting circuit
 /// keys").
 #[derive(Clone, PartialEq, Eq)]
 pub struct KeyMaterial {

@@ -1,5 +1,5 @@
-//! A circuit as seen from one of its ends: the links or other circuits that carry its cells, and
-//! the layers of encryption on these cells.
+//! A circuit as seen from one of its ends: the carrier of its cells (a link or other circuits),
+//! and the layers of encryption on them.
 
 use crate::channels::Lane;
 use crate::crypto::lossy::{LossyClient, LossyRelay};
@@ -9,13 +9,13 @@ use crate::table::SetId;
 use crate::wire::cell::{Body, Command};
 use crate::wire::message::Format;
 
-/// The carrier of a circuit's cells: a link, or other circuits.
+/// The carrier of a circuit's cells: a link, or the legs of a set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Carrier {
     /// A link carries the cells. The lane is the link and the circuit's ID on it.
     Link(Lane),
-    /// The circuits of this set, its legs, carry the cells. The legs join at a middle relay, from
-    /// which the circuit continues.
+    /// The circuits of this set (its legs) carry the cells. The legs join at a middle relay, and
+    /// the circuit continues from there.
     Legs(SetId),
 }
 
@@ -25,7 +25,7 @@ pub trait Seal {
     /// or `None` if there are no layers.
     fn seal(&mut self, command: Command, body: &mut Body) -> Option<Tag>;
 
-    /// Encrypts a cell that the other end only forwards: adds this end's layers, but no digest.
+    /// Encrypts a cell that the other end only forwards. Adds this end's layers, but no digest.
     fn wrap(&mut self, command: Command, body: &mut Body);
 
     /// Returns the format of messages in the cells that this end sends.
@@ -84,8 +84,8 @@ impl SealLossy for LossyClient {
     }
 }
 
-/// A circuit as seen from one of its ends. The circuit may be a leg of a set, that is, one of
-/// several circuits used together.
+/// A circuit as seen from one of its ends. It may be a leg of a set (several circuits that are
+/// used together).
 pub trait Ending {
     /// True if cells from this end travel away from the client.
     const OUTWARD: bool;
@@ -93,8 +93,8 @@ pub trait Ending {
     /// Returns the carrier of the cells that this end sends; `None` if there is none yet.
     fn carrier(&self) -> Option<Carrier>;
 
-    /// Returns the circuit's lane (its ID on a link) towards the other end; `None` if legs of a
-    /// set carry the circuit.
+    /// Returns the circuit's lane (its ID on a link) towards the other end. Returns `None` if legs
+    /// of a set carry the circuit.
     fn lane(&self) -> Option<Lane> {
         match self.carrier()? {
             Carrier::Link(lane) => Some(lane),
@@ -113,8 +113,8 @@ pub trait Ending {
         None
     }
 
-    /// Returns the number of cells received and the number sent so far. A core that does not count
-    /// all cells returns the numbers of cells with DATA.
+    /// Returns the number of cells received, and the number sent. A core that does not count all
+    /// cells returns the numbers of cells with DATA.
     fn cells(&self) -> [u64; 2] {
         self.leg().map(Leg::carried).unwrap_or_default()
     }
@@ -129,7 +129,7 @@ pub trait Ending {
     /// complete.
     fn lossy(&mut self) -> Option<&mut dyn SealLossy>;
 
-    /// Returns the carrier of the cells that this end sends, their flow control, and the layers to
-    /// add to them. Returns `None` if there is no carrier yet.
+    /// Returns the parts needed to send cells from this end: their carrier, their flow control,
+    /// and the layers to add. Returns `None` if there is no carrier yet.
     fn parts(&mut self) -> Option<(Carrier, Option<&mut Leg>, &mut dyn Seal)>;
 }

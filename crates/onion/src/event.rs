@@ -9,16 +9,16 @@ use crate::conflux::ConfluxFault;
 use crate::handshake::Refused;
 use crate::wire::link::Identity;
 
-/// An event to report in a log. It contains no payload, no destinations and no keys.
+/// An event for the operator's log. It contains no payload, no destinations and no keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// A link's handshake is complete.
     LinkOpen {
         /// The link.
         link: LinkId,
-        /// Proved identity of the neighbour; `None` for a client.
+        /// Identity that the neighbour has proved; `None` for a client.
         identity: Option<Identity>,
-        /// The neighbour's clock minus ours in seconds; `None` if it sent no time.
+        /// The neighbour's clock minus ours, in seconds; `None` if the neighbour sent no time.
         skew: Option<i64>,
         /// True if we opened the link.
         dialled: bool,
@@ -36,24 +36,24 @@ pub enum Event {
     OutOfMemory,
 }
 
-/// The relay at the other end of a link. For a client, which stays anonymous, both fields are
-/// `None`.
+/// The relay at the other end of a link. Both fields are `None` for a client, which stays
+/// anonymous.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Neighbour {
-    /// The RSA identity that the neighbour proved. If it proved none, the identity that we
-    /// expected when we opened the link.
+    /// The RSA identity that the neighbour proved. If the neighbour proved none, it is the
+    /// identity that we expected when we opened the link.
     pub rsa: Option<[u8; 20]>,
-    /// First OR address of the relay, if we opened the link.
+    /// First OR address of the relay; `None` if we did not open the link.
     pub address: Option<SocketAddr>,
 }
 
-/// A neighbour's violation of the protocol. The variant determines what is closed: the whole link,
-/// or only one circuit.
+/// A neighbour's violation of the protocol. The variant shows whether the whole link is closed, or
+/// only one circuit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Violation {
-    /// The link is closed, with all its circuits.
+    /// The link and all its circuits are closed.
     Link(LinkFault),
-    /// One circuit is closed; the link stays.
+    /// One circuit is closed. The link stays open.
     Circuit(CircuitFault),
 }
 
@@ -66,7 +66,7 @@ pub enum LinkFault {
     Handshake(Fault),
     /// The handshake was not complete in time.
     HandshakeTimeout,
-    /// A new link over a carrier that may lose or reorder cells. We do not accept such links.
+    /// A new link over a carrier that may lose or reorder cells, which we do not accept.
     NotWhole,
     /// Too many links from one address have an incomplete handshake.
     TooManyHalfOpen,
@@ -76,14 +76,14 @@ pub enum LinkFault {
     NoCircuit,
     /// A variable-length cell that is too long.
     TooLong,
-    /// The neighbour causes us to send answers, but does not read them.
+    /// The neighbour makes us send answers, but does not read them.
     Deaf,
 }
 
 /// A violation in a link's carrier: in its TLS records or QUIC streams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CarrierFault {
-    /// A TLS record that cannot be decrypted, because a record was changed, repeated or left out.
+    /// A TLS record that cannot be decrypted: a record was changed, repeated or left out.
     Unopened,
     /// A TLS record whose length differs from the agreed length.
     Length,
@@ -107,8 +107,8 @@ pub enum CircuitFault {
     RelayEarly,
     /// A cell that no layer of encryption recognises.
     Unrecognised,
-    /// A lossy cell that no hop recognises, or that the wrong hop recognises. An end or a relay of
-    /// the circuit has changed or forged it.
+    /// A lossy cell that no hop or the wrong hop recognises. An end or a relay of the circuit has
+    /// changed or forged it.
     Garbage,
     /// A relay message that is malformed, or not allowed at this point.
     Message,

@@ -1,18 +1,18 @@
-//! The relays through which a client enters the network (guard-spec). They are few, are kept for
-//! months, and are replaced only if they are unreachable. A client that changes its guards often
-//! will eventually choose a hostile one.
+//! Guards: the relays through which a client enters the network (guard-spec). A client has few
+//! guards, keeps them for months, and replaces them only if they are unreachable. A client that
+//! changes its guards often will eventually choose a hostile one.
 //!
-//! * The *sample*: relays drawn at random by weight, in the order of drawing. It grows only as
-//!   needed. It limits the number of relays that can observe the client in a period.
+//! * The *sample* contains relays drawn at random by weight, in the order of drawing. It grows
+//!   only as needed, which limits the number of relays that can observe the client in a period.
 //! * *Filtered* guards are the relays of the sample that are in the consensus and that the user
 //!   allows. *Confirmed* guards have been the first hop of a built circuit; they are ordered by
-//!   the time of their first one. *Primary* guards are the first few filtered ones, confirmed ones
-//!   first.
+//!   the time of their first circuit. *Primary* guards are the first few filtered guards, with
+//!   confirmed guards first.
 //! * A circuit through a primary guard is usable as soon as it is built. A circuit through another
 //!   guard waits until it is certain that no better guard works ([`Guards::ready`]).
 //!
-//! The core is generic over the identifiers of relays, so that a simulation of many clients can
-//! use small numbers. Times are seconds since 1970.
+//! The core is generic over the identifiers of relays. A simulation of many clients can thus use
+//! small numbers. Times are seconds since 1970.
 
 use rand_core::Rng;
 
@@ -42,10 +42,11 @@ pub trait Listing<I> {
     fn count(&self) -> usize;
     /// Returns whether the relay `id` could be a guard.
     fn lists(&self, id: I) -> bool;
-    /// Returns true if the user's restrictions and the reachable addresses permit the relay `id`.
+    /// Returns true if the client may use the relay `id` as a guard: the user's restrictions
+    /// permit the relay, and the client can reach its addresses.
     fn allows(&self, id: I) -> bool;
-    /// Draws a relay that could be a guard, by the weights of path selection. Never draws a relay
-    /// for which `taken` is true.
+    /// Draws a relay that could be a guard, by the weights of path selection. Skips relays for
+    /// which `taken` returns true.
     fn draw(&self, taken: &dyn Fn(I) -> bool, rng: &mut dyn Rng) -> Option<I>;
 }
 
@@ -63,7 +64,8 @@ pub enum Purpose {
 pub struct Choice<I> {
     /// The relay that is the guard.
     pub id: I,
-    /// State that determines whether the circuit may be used, or must wait for a better circuit.
+    /// State that determines whether the circuit may be used, or must wait for a circuit through a
+    /// better guard.
     pub readiness: Readiness,
 }
 
@@ -81,8 +83,8 @@ pub struct Guards<I> {
 }
 
 impl<I: Name> Guards<I> {
-    /// Restores guards that an earlier process stored, in the order of sampling. [`Guards::renew`]
-    /// must be called next.
+    /// Restores guards that an earlier process stored, in the order of sampling. The caller must
+    /// call [`Guards::renew`] next.
     #[must_use]
     pub fn restore(kept: Vec<Sampled<I>>) -> Guards<I> {
         Guards {
@@ -111,9 +113,9 @@ impl<I: Name> Guards<I> {
         self.find(id).map_or(Reach::Maybe, |guard| guard.reach)
     }
 
-    /// Applies a new consensus or new restrictions (guard-spec 4.10). `consensus` is the time from
-    /// which the consensus is valid, and true if it is live now. Only a live consensus removes
-    /// guards. Returns true if the state to store has changed.
+    /// Applies a new consensus or new restrictions (guard-spec 4.10). `consensus` contains the
+    /// time from which the consensus is valid, and `true` if it is live now. Only a live consensus
+    /// removes guards. Returns true if the state to store has changed.
     pub fn renew(
         &mut self,
         now: u64,
@@ -137,8 +139,8 @@ impl<I: Name> Guards<I> {
         !self.kept().eq(&before)
     }
 
-    /// Returns the time in seconds since 1970 at which [`Guards::renew`] will remove a guard, if
-    /// the consensus continues to list the same relays.
+    /// Returns the time in seconds since 1970 at which [`Guards::renew`] will remove a guard,
+    /// provided that the consensus continues to list the same relays.
     #[must_use]
     pub fn next_over(&self) -> Option<u64> {
         self.sample.iter().map(|guard| guard.kept.over_at(&self.params)).min()
@@ -149,10 +151,9 @@ impl<I: Name> Guards<I> {
     ///
     /// The guards in use are the first usable primary guards that `avoid` does not exclude. Their
     /// number is `guard-n-primary-guards-to-use` or the number of legs, whichever is larger. If
-    /// these guards are more than the legs, each leg takes one at random; otherwise the legs take
-    /// them best first. Legs without a guard in use take further guards of the sample, as in
-    /// guard-spec 4.6. A client whose sets have several legs passes [`GuardParams::for_legs`] to
-    /// [`Guards::renew`].
+    /// there are more such guards than legs, each leg takes one at random; otherwise the legs take
+    /// them best first. Remaining legs take further guards of the sample, as in guard-spec 4.6. A
+    /// client whose sets have several legs passes [`GuardParams::for_legs`] to [`Guards::renew`].
     pub fn choose_legs(
         &mut self,
         now: u64,
@@ -174,8 +175,8 @@ impl<I: Name> Guards<I> {
     }
 
     /// Chooses a guard for one leg of a circuit set of `legs` legs, by the rules of
-    /// [`Guards::choose_legs`]. For each leg after the first, `avoid` must exclude the guards of
-    /// the other legs.
+    /// [`Guards::choose_legs`]. From the second leg on, `avoid` must exclude the guards of the
+    /// other legs.
     pub fn choose_leg(
         &mut self,
         now: u64,
@@ -188,9 +189,9 @@ impl<I: Name> Guards<I> {
         self.choose_among(few, now, key, avoid, listing, rng)
     }
 
-    /// Chooses the guard of an additional leg (parallel circuit): the best of the guards in use
-    /// that `avoid` does not exclude. A guard that is not in use is never chosen, so that
-    /// additional legs do not expose the client to more relays (C tor's issue 40876).
+    /// Chooses the guard of an additional leg (parallel circuit): the best guard in use that
+    /// `avoid` does not exclude. Never chooses a guard that is not in use, so that additional legs
+    /// do not expose the client to more relays (C tor's issue 40876).
     pub fn choose_further_leg(
         &mut self,
         now: u64,
@@ -209,7 +210,7 @@ impl<I: Name> Guards<I> {
     }
 
     /// Chooses a guard for the circuit `key` (guard-spec 4.6). `avoid` excludes guards that must
-    /// not be on one path with the circuit's exit. For traffic, the result is as for one leg
+    /// not share a path with the circuit's exit. For traffic, the choice is that of one leg
     /// ([`Guards::choose_legs`]). Returns `None` if no guard is available at the moment.
     pub fn choose(
         &mut self,
@@ -246,7 +247,7 @@ impl<I: Name> Guards<I> {
             self.spare(avoid)
         });
         let choice = choice.or_else(|| {
-            // No guard is left: start again with the first.
+            // No guard is left: treat all as untried, and start again with the first.
             self.sample.iter_mut().for_each(|guard| guard.reach = Reach::Maybe);
             self.best(few, avoid, rng)
         })?;
@@ -259,21 +260,21 @@ impl<I: Name> Guards<I> {
     }
 
     /// Records that the circuit `key` was built (guard-spec 4.8). Returns true if the circuit may
-    /// be used now. Otherwise [`Guards::ready`] returns the circuit once it may be used.
+    /// be used now. Otherwise [`Guards::ready`] returns the circuit later.
     pub fn succeeded(&mut self, now: u64, key: u64, rng: &mut dyn Rng) -> bool {
         let Some(id) = self.circuits.guard(key) else { return true };
         let away = self.params.internet_likely_down;
         let was_away = self.online.is_none_or(|at| now.saturating_sub(at) > away);
         self.online = Some(now);
         self.confirm(now, id, rng);
-        // The guard may have become primary by this. Then no better guard is worth waiting for (as
-        // in C tor).
+        // If this has made the guard primary, the circuit need not wait for a better guard (as in
+        // C tor).
         let is_primary = self.primary.contains(&id);
         if !self.circuits.built(now, key, is_primary) {
             return true;
         }
         if was_away {
-            // Perhaps the network was down when the better ones failed.
+            // The network may have been down when better guards failed.
             let primary = &self.primary;
             let better = self.sample.iter_mut().filter(|guard| primary.contains(&guard.kept.id));
             better.for_each(|guard| guard.reach = Reach::Maybe);
@@ -301,8 +302,8 @@ impl<I: Name> Guards<I> {
         }
     }
 
-    /// Returns the circuits that may be used from now on, after they waited for the result of a
-    /// better guard (guard-spec 4.9).
+    /// Returns the circuits that have waited for the outcome of a better guard and may be used
+    /// from now on (guard-spec 4.9).
     pub fn ready(&mut self, now: u64) -> Vec<u64> {
         let down = |id| self.find(id).is_none_or(|guard| guard.reach == Reach::No);
         if !self.primary.iter().all(|&id| down(id)) {
@@ -319,16 +320,16 @@ impl<I: Name> Guards<I> {
         self.circuits.outdated(now, self.params.idle_timeout)
     }
 
-    /// Makes all guards that were unreachable usable again, because the cause of the failures may
-    /// no longer exist.
+    /// Makes all unreachable guards usable again. The caller does this when the cause of the
+    /// failures may be gone.
     pub fn forgive(&mut self) {
         for guard in self.sample.iter_mut().filter(|guard| guard.reach == Reach::No) {
             guard.reach = Reach::Maybe;
         }
     }
 
-    /// Returns true if circuits wait for the result of a better guard. Then [`Guards::ready`] and
-    /// [`Guards::outdated`] must be called once per second.
+    /// Returns true if circuits wait for the outcome of a better guard. The caller must then call
+    /// [`Guards::ready`] and [`Guards::outdated`] once per second.
     #[must_use]
     pub fn is_waiting(&self) -> bool {
         self.circuits.is_waiting()
@@ -344,7 +345,7 @@ impl<I: Name> Guards<I> {
     }
 
     /// Chooses the best guard that is not primary: a confirmed guard if possible, else the first
-    /// one of the sample. Prefers guards that no other circuit is trying.
+    /// guard of the sample. Prefers guards that no other circuit is trying.
     fn spare(&self, avoid: &dyn Fn(I) -> bool) -> Option<Choice<I>> {
         let open = |guard: &&Guard<I>| {
             let id = guard.kept.id;
@@ -379,11 +380,11 @@ impl<I: Name> Guards<I> {
         }
     }
 
-    /// Chooses the primary guards: first confirmed guards in their order, then other guards that
-    /// were primary before, then the rest in the order of sampling.
+    /// Chooses the primary guards: first confirmed guards in their order, then guards that were
+    /// primary before, then the others in the order of sampling.
     fn elect(&mut self) {
         let mut able: Vec<&Guard<I>> = self.sample.iter().filter(|guard| guard.filtered).collect();
-        // The sort is stable, so equal ones stay in the order of sampling.
+        // The sort is stable: guards of equal rank stay in the order of sampling.
         able.sort_by_key(|guard| match guard.place() {
             Some(place) => (0, place),
             None if self.primary.contains(&guard.kept.id) => (1, 0),

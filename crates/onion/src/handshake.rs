@@ -15,7 +15,7 @@ pub mod fast;
 pub mod ntor;
 pub mod ntor_v3;
 
-/// A relay's answer to a handshake, and the handshake's result.
+/// A relay's answer to a handshake, and the resulting keys.
 pub struct Accepted {
     /// The body of CREATED2 (or CREATED_FAST).
     pub reply: Vec<u8>,

@@ -1,5 +1,5 @@
 //! Messages about links and streams between a core and its driver (I/O code). The trait
-//! [`LinkCore`] is the part of the interface that clients and relays share.
+//! [`LinkCore`] is the part of a core's interface that clients and relays share.
 
 use std::net::IpAddr;
 
@@ -15,8 +15,8 @@ use crate::wire::message::EndReason;
 /// An event of a link.
 #[derive(Debug)]
 pub enum LinkInput<'a> {
-    /// A link was opened, either by the neighbour or after [`LinkOutput::Dial`]. TLS is
-    /// established on it.
+    /// A link has opened: the neighbour opened it, or we did after [`LinkOutput::Dial`]. Its TLS
+    /// handshake is complete.
     Opened {
         /// The link's number, never used before.
         link: LinkId,
@@ -47,17 +47,17 @@ pub enum LinkInput<'a> {
         /// The secret.
         secret: [u8; 32],
     },
-    /// The records of fixed size that [`LinkOutput::FixRecords`] requested are in use now.
+    /// The link now uses records of fixed size, as [`LinkOutput::FixRecords`] requested.
     RecordsFixed {
         /// The link.
         link: LinkId,
     },
-    /// No QUIC link can be opened now, although [`LinkOutput::OpenBeside`] requested it.
+    /// The QUIC link that [`LinkOutput::OpenBeside`] requested cannot be opened now.
     NoneBeside {
-        /// The link alongside which the QUIC link was requested.
+        /// The TLS link alongside which the QUIC link was requested.
         link: LinkId,
     },
-    /// The statistics of a connection that [`LinkCore::wants_look`] requested.
+    /// Statistics of a connection, which [`LinkCore::wants_look`] requested.
     Seen {
         /// The link.
         link: LinkId,
@@ -77,8 +77,8 @@ pub enum LinkInput<'a> {
         /// The neighbour's violation.
         fault: CarrierFault,
     },
-    /// A QUIC link has failed: it receives nothing, but neither end has closed it. The circuits on
-    /// it move to the TLS link alongside it if they can, and are lost otherwise.
+    /// A QUIC link has failed: it receives nothing, although neither end has closed it. The
+    /// circuits on it move to the TLS link alongside it if they can, and are lost otherwise.
     Lost {
         /// The link.
         link: LinkId,
@@ -94,11 +94,11 @@ pub enum LinkInput<'a> {
         shard: usize,
     },
     /// Another parallel core (shard) of this relay has the link to the relay that
-    /// [`LinkOutput::Dial`] names.
+    /// [`LinkOutput::Dial`] names. Circuits reach the relay over that shard.
     Elsewhere {
         /// The relay to reach.
         target: Target,
-        /// The link to that parallel core (shard).
+        /// The link to the other parallel core (shard).
         link: LinkId,
     },
     /// The relay that [`LinkOutput::Dial`] names cannot be reached.
@@ -116,7 +116,7 @@ pub enum LinkOutput {
         /// The relay.
         target: Target,
     },
-    /// Open a link to a relay for this core, even if another core of the process has one.
+    /// Open a link to a relay for this core, even if another core of the process has such a link.
     DialOwn {
         /// The relay.
         target: Target,
@@ -145,12 +145,12 @@ pub enum LinkOutput {
         link: LinkId,
         /// The neighbour's identity, and its address for QUIC links.
         target: Target,
-        /// First byte of the connection ID to use. By this byte the neighbour assigns the QUIC
-        /// link to the core that has the existing link. `None` if the neighbour may assign the
-        /// QUIC link to any core.
+        /// First byte of the connection ID to use. The neighbour assigns the QUIC link by this
+        /// byte to the core that has the existing link. `None` if any core of the neighbour may
+        /// have it.
         begins: Option<u8>,
     },
-    /// Accept cells of circuits on a QUIC link from now on, because the neighbour is now
+    /// Allow cells of circuits on a QUIC link from now on, because the neighbour is now
     /// identified.
     AdmitCircuits {
         /// The link.
@@ -176,41 +176,42 @@ pub enum StreamOutput {
         /// The stream.
         stream: StreamKey,
     },
-    /// [`LinkCore::write`] accepts bytes from the program again, after it was full.
+    /// [`LinkCore::write`] accepts bytes from the program again, after the stream was full.
     Room {
         /// The stream.
         stream: StreamKey,
     },
-    /// The stream has ended, and the program has read all its data. The other end closed it, or
-    /// its circuit was closed. The key is not used again.
+    /// The stream has ended, and the program has read all its data. Either the other end closed
+    /// the stream, or its circuit was closed. The key is not reused.
     Ended {
         /// The stream.
         stream: StreamKey,
         /// Reason of the end.
         reason: EndReason,
-        /// The address that the exit's policy refuses; `None` if the exit sent no address.
+        /// The destination's address that the exit's policy refuses; `None` if the exit sent no
+        /// address.
         refused: Option<IpAddr>,
     },
 }
 
 /// A client's or a relay's core, as seen by its links and by the programs of its streams. A
-/// stream's program is the stream's local endpoint: the user's program at a client, the
+/// stream's program is the local endpoint of the stream: the user's program at a client, the
 /// destination at an exit.
 ///
-/// Each role has its own commands, outputs and timers, which are in
+/// Each role also has its own commands, outputs and timers, which are in
 /// [`Core`](anabranch_multipath::Core).
 pub trait LinkCore {
     /// Handles an event of a link.
     fn handle_link(&mut self, now: Time, input: LinkInput<'_>);
 
     /// Appends cells for `link` to `out` until `out` has at least `limit` bytes or no cells are
-    /// left. Returns false if none are left. Then [`LinkOutput::Transmit`] follows when there is
-    /// something to send again.
+    /// left. Returns false if no cells are left. [`LinkOutput::Transmit`] then follows when there
+    /// are cells again.
     fn transmit(&mut self, now: Time, link: LinkId, out: &mut Vec<u8>, limit: usize) -> bool;
 
-    /// Appends the lossy cells for `link`, which the driver (I/O code) sends in datagrams, to
-    /// `out`. After [`LinkOutput::Transmit`] the driver calls this function before
-    /// [`LinkCore::transmit`]. A core without lossy circuits appends nothing.
+    /// Appends the lossy cells for `link` to `out`. The driver (I/O code) sends them in datagrams.
+    /// After [`LinkOutput::Transmit`] it calls this function before [`LinkCore::transmit`]. A core
+    /// without lossy circuits appends nothing.
     fn transmit_lossy(&mut self, _link: LinkId, _out: &mut Vec<u8>) {}
 
     /// Returns true if a scheduler needs statistics of a link's connection. The driver (I/O code)
@@ -219,8 +220,8 @@ pub trait LinkCore {
         false
     }
 
-    /// Releases the unused buffer memory of a link that has received little recently. Returns the
-    /// number of bytes released. A core that keeps no such memory returns 0.
+    /// Releases unused buffer memory of a link that has received little recently. Returns the
+    /// number of bytes released; 0 in a core that keeps no such memory.
     fn rest(&mut self, _link: LinkId) -> usize {
         0
     }

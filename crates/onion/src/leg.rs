@@ -1,7 +1,7 @@
-//! Flow control of one leg (one circuit of a set): the window for sent cells, and the
-//! acknowledgements of received cells.
+//! Flow control of one leg (one circuit of a set): a window for sent cells, and acknowledgements
+//! of received cells.
 //!
-//! Streams do not belong to a leg, but to the leg's [`Set`](crate::set::Set).
+//! Streams belong to the leg's [`Set`](crate::set::Set), not to the leg.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -14,22 +14,22 @@ use crate::event::CircuitFault;
 use crate::handshake::extension::Agreed;
 use crate::wire::message::Sendme;
 
-/// Initial window, in cells, of a leg that carries another circuit's cells. It equals the window
-/// of a circuit without congestion control.
+/// Initial window of a leg that carries another circuit's cells, in cells. It equals the window of
+/// a circuit without congestion control.
 const WIDE: u64 = 1_000;
 
 /// Flow control between the two ends of one circuit: window and acknowledgements.
 pub struct Leg {
     control: Box<dyn Control>,
-    /// Tags of the sent cells that the peer must acknowledge, oldest first (proposal 289). Each is
-    /// with the time at which its cell was sent.
+    /// Tags of the sent cells that the peer must acknowledge, oldest first (proposal 289), and the
+    /// time at which each cell was sent.
     owed: VecDeque<(Tag, Time)>,
     /// Number of DATA cells received since the last acknowledgement.
     unacknowledged: u64,
     /// Number of DATA cells received, and number sent.
     carried: [u64; 2],
-    /// Number of acknowledged cells of another circuit that the window does not take into account
-    /// yet. They are fewer than one SENDME acknowledges.
+    /// Number of acknowledged cells of another circuit that are not yet applied to the window. It
+    /// is below the number of cells that one SENDME acknowledges.
     unsettled: u64,
     /// True if SENDMEs without a tag are accepted (`sendme_accept_min_version` is 0).
     takes_bare: bool,
@@ -54,8 +54,8 @@ impl Leg {
         self.control.view()
     }
 
-    /// Returns true if at least as many cells are in flight as one SENDME acknowledges. If a leg
-    /// (parallel circuit) in this state is lost, C tor gives up the whole set of circuits.
+    /// Returns true if at least as many cells are in flight as one SENDME acknowledges. If such a
+    /// leg (parallel circuit) is lost, C tor gives up the whole set of circuits.
     pub(crate) fn has_unacknowledged(&self) -> bool {
         self.control.view().leg.inflight >= self.control.sendme_inc()
     }
@@ -65,7 +65,7 @@ impl Leg {
         self.control.window()
     }
 
-    /// Returns the number of DATA cells received and the number sent so far.
+    /// Returns the number of DATA cells received, and the number sent.
     pub(crate) fn carried(&self) -> [u64; 2] {
         self.carried
     }
@@ -79,8 +79,8 @@ impl Leg {
         self.control.sent();
     }
 
-    /// Counts a received DATA cell with the tag `tag`. Returns the tag to send back in a SENDME,
-    /// if a SENDME is due.
+    /// Counts a received DATA cell with the tag `tag`. If a SENDME is due, returns the tag to send
+    /// in it.
     pub(crate) fn received(&mut self, tag: Tag) -> Option<Tag> {
         self.carried[0] += 1;
         self.unacknowledged += 1;
@@ -93,15 +93,15 @@ impl Leg {
 
     /// Makes the leg carry cells of another circuit from now on, instead of its own DATA cells.
     /// The leg's window begins large, because the other circuit's window already limits the cells
-    /// in flight. With a small window, the leg would appear congested to the other circuit.
+    /// in flight. A small window would look like congestion to the other circuit.
     pub(crate) fn pass_cells(&mut self, params: &Params) {
         let params = Params { cwnd_init: WIDE, ..params.clone() };
         let sendme_inc = u8::try_from(self.control.sendme_inc()).ok();
         self.control = congestion::control(sendme_inc, &params);
     }
 
-    /// Counts a sent cell of the other circuit. The receiver counts the cell too, and acknowledges
-    /// it by a RECEIVED message.
+    /// Counts a sent cell of the other circuit. The receiver acknowledges it with a RECEIVED
+    /// message.
     pub(crate) fn passed(&mut self) {
         self.carried[1] += 1;
         self.control.sent();
@@ -113,8 +113,8 @@ impl Leg {
     }
 
     /// Handles a RECEIVED message, which acknowledges `cells` cells of the other circuit. The
-    /// window changes as if SENDMEs had acknowledged these cells. If `rtt` is `None`, because no
-    /// useful round-trip time is known, the cells are only removed from those in flight.
+    /// window changes as if SENDMEs had acknowledged these cells. If `rtt` is `None` (no useful
+    /// round-trip time is known), only removes the cells from those in flight.
     pub(crate) fn settled(&mut self, cells: u64, rtt: Option<Duration>, outlet: Outlet) {
         self.unsettled += cells;
         while self.unsettled >= self.control.sendme_inc() {
@@ -123,8 +123,8 @@ impl Leg {
         }
     }
 
-    /// Handles a SENDME. A SENDME without a tag acknowledges the same cells as one with a tag (C
-    /// tor and tor-spec, "SENDME message format").
+    /// Handles a SENDME. A SENDME without a tag acknowledges the same cells as a SENDME with a tag
+    /// (C tor and tor-spec, "SENDME message format").
     ///
     /// # Errors
     /// Returns the fault if the SENDME violates the protocol.

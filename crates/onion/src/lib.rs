@@ -8,22 +8,22 @@
 //! * **A link.** [`channel`] is the link handshake (VERSIONS to NETINFO). `channels` has all links
 //!   of a core, their circuit tables (`slots`) and their cell queues (`queue`). [`circuitmux`]
 //!   chooses the circuit of the next cell, [`padding`] schedules padding cells on idle links, and
-//!   [`bucket`] limits bytes per second. `transport` has the system's statistics of the connection
-//!   below a link.
+//!   [`bucket`] limits bytes per second. `transport` has the operating system's statistics of the
+//!   connection below a link.
 //! * **A circuit.** [`handshake`] agrees on keys and [`crypto`] uses them. `leg` is the flow
 //!   control of one circuit; its window comes from [`congestion`]. A `set` has the circuits that
 //!   lead to one endpoint (its *legs*), and the streams on them (`streams`, `stream`). [`conflux`]
 //!   distributes messages among several legs, and restores their order.
 //! * **A role.** [`relay`] (guard, middle, exit) and [`client`] are the two cores. Each is a
-//!   [`Node`], the code that both share, with the state of its role. `io` has a core's inputs and
-//!   outputs, and `table` allocates the numbers of circuits and streams. [`points`] has the
-//!   introduction and rendezvous points of onion services. [`claims`] lets several relay cores of
-//!   one process share links. [`newcomers`] decides which connections to accept, and [`clocks`]
-//!   detects wrong clocks.
+//!   [`Node`], which contains the code that both share and the state of its role. `io` defines a
+//!   core's inputs and outputs, and `table` allocates the numbers of circuits and streams.
+//!   [`points`] has the introduction and rendezvous points of onion services. [`claims`] lets
+//!   several relay cores of one process share links. [`newcomers`] decides which connections to
+//!   accept, and [`clocks`] detects wrong clocks.
 //! * **Client decisions.** [`circmgr`] chooses the circuits to build and the circuit of each
 //!   stream. [`guards`] chooses the guards. The crate `proxy` parses the requests of programs.
-//! * **The directory.** [`directory`] has descriptors, documents, requests for them, the network
-//!   and path selection. [`authority`] tests relays and signs the documents about them.
+//! * **The directory.** [`directory`] has descriptors, documents, requests for documents, the
+//!   network and path selection. [`authority`] tests relays and signs the documents about them.
 //!
 //! [`Event`] is a notice for the operator, [`Violation`] a peer's breach of the protocol, and
 //! [`SetNumbers`] the statistics of a set. To read the code, begin with [`client`] and

@@ -1,10 +1,10 @@
-//! A point in time on both clocks that cores use.
+//! A point in time on the two clocks that cores use.
 
 use anabranch_multipath::Time;
 
-/// A point in time, given by both the monotonic clock and the system's clock. Pauses and delays
-/// use the monotonic clock. The validity of documents uses the system's clock, which may be wrong,
-/// or may be set while this process is running.
+/// A point in time on the monotonic clock and on the system's clock. Pauses and delays use the
+/// monotonic clock. The validity of documents uses the system's clock, which may be wrong, and may
+/// be set while this process is running.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Moment {
     /// Time of the monotonic clock.

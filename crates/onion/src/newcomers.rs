@@ -1,11 +1,11 @@
-//! Admission of incoming connections to a relay. Connections are counted by address, so that one
-//! address cannot use up all slots.
+//! Admission of incoming connections to a relay. Connections are counted by address, so that no
+//! address can use up all slots.
 //!
-//! The number of connections with an incomplete TLS handshake is always limited. If the consensus
-//! sets `DoSConnectionEnabled` (param-spec, "Denial-of-service parameters"), both the number of an
-//! address's connections and their rate are limited too, as in C tor. An address that exceeds the
-//! rate is refused for a while. The addresses of relays are exempt from the limits of the
-//! consensus.
+//! The number of an address's connections with an incomplete TLS handshake is always limited. If
+//! the consensus sets `DoSConnectionEnabled` (param-spec, "Denial-of-service parameters"), the
+//! number of its connections and their rate are limited too, as in C tor. An address that exceeds
+//! the rate is refused for a while. The limits of the consensus do not apply to addresses of
+//! relays.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv6Addr};
@@ -13,20 +13,20 @@ use std::time::Duration;
 
 use anabranch_multipath::Time;
 
-/// Maximum number of connections from one address whose TLS handshake is incomplete. This is C
-/// tor's limit for all clients of one address.
+/// Maximum number of connections from one address with an incomplete TLS handshake. It is C tor's
+/// limit for all clients of one address.
 pub const HALF_OPEN: usize = 100;
 /// Maximum number of addresses that are counted. Connections from further addresses are accepted
 /// without limit.
 const MOST: usize = 100_000;
-/// Interval between removals of addresses with state that is no longer needed.
+/// Interval between removals of addresses whose state is no longer needed.
 const SWEEP: Duration = Duration::from_secs(60);
 
 /// The `DoSConnection…` parameters of a consensus.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DosParams {
     /// True if `DoSConnectionEnabled` is set and `DoSConnectionDefenseType` is to close
-    /// connections. If false, the other parameters do not apply.
+    /// connections. Otherwise the other parameters do not apply.
     pub enabled: bool,
     /// `DoSConnectionMaxConcurrentCount`: maximum number of open connections from one address.
     pub concurrent: usize,
@@ -68,9 +68,9 @@ impl Default for DosParams {
 /// Decision on an incoming connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Admission {
-    /// The connection is accepted. It is counted until [`Newcomers::left`] is called.
+    /// The connection is accepted, and counted until [`Newcomers::left`] is called.
     Counted,
-    /// The connection is accepted, and is not counted.
+    /// The connection is accepted, but not counted.
     Uncounted,
     /// The connection must be closed at once.
     Refused,
@@ -89,8 +89,8 @@ struct Entry {
     barred: Time,
 }
 
-/// Limits on incoming connections, with the state of each address that has connections or had some
-/// recently.
+/// Limits on incoming connections, and the state of each address that has or recently had
+/// connections.
 #[derive(Debug, Default)]
 pub struct Newcomers {
     params: DosParams,
@@ -132,8 +132,8 @@ impl Newcomers {
         }
     }
 
-    /// Notes that a counted connection is closed; `was_open` is true if its TLS handshake had been
-    /// completed.
+    /// Notes that a counted connection is closed. `was_open` is true if its TLS handshake was
+    /// complete.
     pub fn left(&mut self, peer: IpAddr, was_open: bool) {
         if let Some(entry) = self.entries.get_mut(&counted_as(peer)) {
             let count = if was_open { &mut entry.open } else { &mut entry.half };
@@ -147,8 +147,8 @@ impl Newcomers {
         self.refused
     }
 
-    /// Removes addresses that have no connections and whose limits have expired. Does so after
-    /// each [`SWEEP`], or earlier if the table is full.
+    /// Removes addresses that have no connections and whose limits have expired. Acts once per
+    /// [`SWEEP`], or earlier if the table is full.
     fn sweep(&mut self, now: Time) {
         if now.since(self.swept) < SWEEP && self.entries.len() < MOST {
             return;
@@ -179,8 +179,8 @@ impl Entry {
     }
 }
 
-/// Returns the address under which connections from `peer` are counted. IPv6 addresses are counted
-/// by their /64 prefix, because a host can choose the rest of its address freely.
+/// Returns the address that stands for `peer` in the counts. For IPv6 it is the /64 prefix,
+/// because a host can choose the rest of its address freely.
 fn counted_as(peer: IpAddr) -> IpAddr {
     match peer.to_canonical() {
         IpAddr::V6(v6) => {

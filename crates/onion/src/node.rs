@@ -1,8 +1,8 @@
-//! The common part of client and relay: links, circuits, the sets of streams on them, and outputs.
+//! The code that client and relay share: links, circuits, sets of streams, and outputs.
 //!
-//! [`Node`] is this common part. Its links, the padding of links, and the streams are in separate
-//! files. [`NodeRole`] is the interface of the two roles. Methods that only one role has are in
-//! that role's files, in `impl Relay` and `impl Client`.
+//! [`Node`] is this shared core. Links, the padding of links, and streams are in separate files.
+//! [`NodeRole`] is the interface of the two roles. Methods that only one role has are in that
+//! role's files, in `impl Relay` and `impl Client`.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -44,15 +44,14 @@ use memory::{Memory, MemoryUse};
 /// A timer of a core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Timer {
-    /// Time limit of the link's handshake: if the handshake is not complete now, the link is
-    /// closed.
+    /// Time limit of the link's handshake. When it expires, an incomplete link is closed.
     Handshake(LinkId),
     /// A stream of the circuit set that has a limited rate may send again.
     Streams(SetId),
-    /// Time limit for an answer of the other end on a leg of the circuit set.
+    /// Time limit for the other end to accept a leg of the circuit set.
     Linking(SetId),
     /// A resilient circuit set, which survives the loss of legs, must act on its legs. For
-    /// example, it sends messages again on another leg.
+    /// example, it retransmits messages on another leg.
     LegActions(SetId),
     /// Check whether the link has been idle for long enough to send padding.
     Padding(LinkId),
@@ -62,13 +61,14 @@ pub(crate) enum Timer {
     Beside(LinkId),
     /// An acknowledgement of cells on the QUIC link is due.
     Arrived(LinkId),
-    /// Time limit for the neighbour to complete its list of circuits that move between links.
+    /// Time limit for the neighbour to complete its list of circuits that move from the QUIC link
+    /// to its TLS link.
     Moving(LinkId),
     /// A timeout of a stream over the circuit set's lossy cells has expired.
     Segments(SetId),
     /// Check for circuits that have waited too long for a link that carries lossy cells.
     LossyLinks,
-    /// Time limit for the other end to link a leg of the set of lossy circuits.
+    /// Time limit for the other end to link a leg of a set of lossy circuits.
     LossyLegs(SetId),
 }
 
@@ -79,11 +79,11 @@ pub enum Why {
     Unreached,
     /// The link that the circuit needs was opened, but another relay is at its other end.
     WrongIdentity,
-    /// The other end violated the protocol on the circuit.
+    /// The other end of the circuit violated the protocol.
     Fault(CircuitFault),
-    /// The memory for cells is full, and the cells of this circuit have waited longest.
+    /// The memory for cells is full, and this circuit's cells have waited longest.
     Memory,
-    /// The circuit's set has ended.
+    /// The circuit's set has ended, and the circuit ends with it.
     Set,
     /// The other end did not accept the circuit as a leg of its set in time.
     Unlinked,
@@ -108,7 +108,7 @@ pub trait NodeRole: Sized {
     /// Handles an input.
     fn handle(node: &mut Node<Self>, now: Time, input: Self::Input);
 
-    /// Returns the role of our end of a link. `dialled` is true if the node opened the link.
+    /// Returns this node's role on a new link. `dialled` is true if the node opened the link.
     /// Returns `None` if the link must be refused.
     fn channel_role(node: &Node<Self>, dialled: bool, start: &Start) -> Option<channel::Role>;
 
@@ -132,11 +132,11 @@ pub trait NodeRole: Sized {
         cell: Cell<'_>,
     ) -> Result<(), LinkFault>;
 
-    /// Handles a lossy cell of a circuit. `cell` is the cell's counter and its body.
+    /// Handles a lossy cell of a circuit. `cell` contains the cell's counter and its body.
     fn take_lossy(node: &mut Node<Self>, now: Time, owner: Owner, cell: (u32, &mut Body));
 
-    /// Handles the data of BEGIN for the stream `id`, which the client opens over lossy cells of
-    /// `circuit`.
+    /// Handles the data of a BEGIN message, with which the client opens the stream `id` over lossy
+    /// cells of `circuit`.
     fn lossy_begun(_: &mut Node<Self>, _: Time, _circuit: u32, _id: u16, _data: &[u8]) {}
 
     /// Notes that a stream over lossy cells is connected to its destination.
@@ -145,18 +145,18 @@ pub trait NodeRole: Sized {
     /// Notes that a cell of a circuit was passed to its link.
     fn sent_cell(_: &mut Node<Self>, _: Time, _: Owner) {}
 
-    /// Notes that `link`, for which `circuit` waited, is open.
+    /// Notes that `link`, for which `circuit` waited, is open now.
     fn reached(node: &mut Node<Self>, now: Time, circuit: u32, link: LinkId);
 
-    /// Notes that the link of a circuit has closed; `owner` is the circuit and the direction of
-    /// this link.
+    /// Notes that the link of a circuit has closed. `owner` names the circuit, and the direction
+    /// (towards the client or away from it) of this link.
     fn lost(node: &mut Node<Self>, now: Time, owner: Owner);
 
     /// Closes `circuit` for the reason `why`.
     fn give_up(node: &mut Node<Self>, circuit: u32, why: Why);
 
-    /// Handles a message of a stream. It arrived on `circuit`, and all messages before it have
-    /// been handled.
+    /// Handles a message of a stream, which arrived on `circuit`. All earlier messages have been
+    /// handled.
     ///
     /// # Errors
     /// Returns the violation if the other end broke the protocol.
@@ -167,8 +167,8 @@ pub trait NodeRole: Sized {
         message: Message<'_>,
     ) -> Result<(), CircuitFault>;
 
-    /// Handles a cell that a circuit set forwards: its legs join at a middle relay, and its trunk
-    /// (one circuit) continues from there. All earlier cells of the trunk have been handled.
+    /// Handles a cell that a circuit set forwards. The set's legs join at a middle relay, and one
+    /// circuit, the trunk, continues from there. All earlier cells of the trunk have been handled.
     fn take_passing_cell(
         node: &mut Node<Self>,
         now: Time,
@@ -177,8 +177,8 @@ pub trait NodeRole: Sized {
         body: &mut Body,
     );
 
-    /// Notes that neither the leg `circuit` nor any other leg of its set answers any more. The set
-    /// needs a new leg.
+    /// Notes that all legs of the set of `circuit` have stopped answering. The set needs a new
+    /// leg.
     fn fell_silent(_: &mut Node<Self>, _circuit: u32) {}
 
     /// Notes that a set of several circuits is ending.
@@ -197,8 +197,8 @@ pub struct Node<R: NodeRole> {
     /// Relays being dialled, and the circuits that wait for them.
     pub(crate) dialling: Dialling,
     pub(crate) timers: BTreeSet<(Time, Timer)>,
-    /// Circuit sets with queued cells that [`Node::deal_undealt`] must distribute among the legs
-    /// (parallel circuits). The cells belong to the sets' trunks, the circuits that continue where
+    /// Circuit sets whose queued cells [`Node::deal_undealt`] must distribute among the legs
+    /// (parallel circuits). The cells belong to the sets' trunks: the circuits that continue where
     /// the legs join.
     pub(crate) undealt: Vec<SetId>,
     pub(crate) outputs: VecDeque<R::Output>,
@@ -210,13 +210,13 @@ pub struct Node<R: NodeRole> {
     pub(crate) rules: Rules,
     /// Number of PADDING cells received, and number sent.
     pub(crate) padding: [u64; 2],
-    /// Counters of lossy cells. They do not include the cells that [`Channels`] has dropped.
+    /// Counters of lossy cells, without the cells that [`Channels`] has dropped.
     pub(crate) lossy: LossyStats,
     /// Congestion control of streams over lossy cells.
     pub(crate) lossy_congestion: Congestion,
 }
 
-/// Choice between encryption and no encryption in the layers of new circuits.
+/// Encryption setting: whether the layers of new circuits encrypt cells.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct RelayCrypto {
     #[cfg(any(test, feature = "elide"))]
@@ -224,8 +224,8 @@ pub(crate) struct RelayCrypto {
 }
 
 impl RelayCrypto {
-    /// Returns the keys for a circuit's layer: `keys`, on which the handshake agreed, or keys
-    /// without encryption if encryption is disabled.
+    /// Returns the keys for a circuit's layer: the negotiated `keys`, or keys that do not encrypt
+    /// if encryption is disabled.
     pub(crate) fn in_use(self, keys: Keys) -> Keys {
         #[cfg(any(test, feature = "elide"))]
         if self.elided {
@@ -236,8 +236,8 @@ impl RelayCrypto {
 }
 
 impl<R: NodeRole> Node<R> {
-    /// Disables encryption in the layers of new circuits. This is only for simulations in which
-    /// all nodes do so.
+    /// Disables encryption in the layers of new circuits. This is for simulations only, and all
+    /// nodes of the simulation must do the same.
     #[cfg(any(test, feature = "elide"))]
     pub fn elide_crypto(&mut self) {
         self.crypto.elided = true;
@@ -334,11 +334,11 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// Frees memory while more cells are queued than allowed. First drops copies of cells for
-    /// QUIC links; the only loss then is that circuits of these links cannot move. Then closes the
-    /// circuit whose cells have waited longest (as C tor does). Bytes buffered in sets and in
-    /// streams over lossy cells count as cells. If one of these two kinds exceeds the queued
-    /// cells, the set with the most such bytes is closed instead. C tor counts such bytes and
+    /// Frees memory while more cells are queued than allowed. First drops copies of cells for QUIC
+    /// links; the only loss is that circuits of these links can no longer move. Then closes the
+    /// circuit whose cells have waited longest, as C tor does. Bytes buffered in sets and in
+    /// streams over lossy cells count as cells. If either of these kinds uses more memory than the
+    /// queued cells, closes the set with the most such bytes instead. C tor counts such bytes and
     /// never frees them.
     pub(crate) fn relieve(&mut self) {
         while self.memory.is_exceeded(self.channels.used()) {
@@ -377,8 +377,8 @@ impl<R: NodeRole> Node<R> {
         R::give_up(self, index, Why::Fault(fault));
     }
 
-    /// Ends the set `id` because of a violation on its trunk, the circuit that continues where its
-    /// legs join.
+    /// Ends the set `id` because of a violation on its trunk (the circuit that continues where the
+    /// set's legs join).
     pub(crate) fn break_set(&mut self, id: SetId, fault: CircuitFault) {
         let lane = self.lane_of_leg(id);
         lane.into_iter().for_each(|lane| self.violated(lane.link, fault));
@@ -418,9 +418,9 @@ impl<R: NodeRole> Node<R> {
         true
     }
 
-    /// Sends `message` without checks on the circuit number `nth`, counting only circuits that end
-    /// here. This is for relay commands that this crate does not know. Such a message may cause
-    /// the other end to close the circuit. Returns false if not enough circuits end here.
+    /// Sends `message` without checks on the `nth` circuit that ends at this node. This allows
+    /// relay commands that this crate does not know. Such a message may cause the other end to
+    /// close the circuit. Returns false if fewer circuits end here.
     pub fn send_message(&mut self, now: Time, nth: usize, message: Message<'_>) -> bool {
         let ends_here = |circuit: &mut R::Circuit| R::Circuit::parts(circuit).is_some();
         let indices: Vec<u32> = self.circuits.numbered().map(|(index, _)| index).collect();
@@ -473,7 +473,7 @@ impl<R: NodeRole> Core for Node<R> {
         if self.next_timeout().is_some_and(|due| due <= now) {
             self.timeout(now);
         }
-        // A program's bytes may have filled the memory since the last input.
+        // The last input may have filled the memory with bytes from a program.
         self.relieve();
         let link = || self.channels.next_ready().map(|link| LinkOutput::Transmit { link }.into());
         self.outputs.pop_front().or_else(link)

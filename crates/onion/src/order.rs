@@ -1,11 +1,11 @@
 //! Order of each circuit's cells on a link whose TLS records may arrive out of order
 //! (`docs/spec/unordered-links.md`).
 //!
-//! For each circuit ID, the cells of each direction have consecutive numbers. Circuit ID 0, which
-//! stands for the link itself, has such numbers too. Each cell carries its number. The receiver
-//! handles a cell when all earlier cells of its circuit were handled, and stores it until then. So
-//! the cells of one circuit stay in order, and no circuit waits for a lost cell of another.
-//! Numbers have 32 bits and wrap: they are compared by their distance.
+//! For each circuit ID, the cells of each direction have consecutive numbers. This includes
+//! circuit ID 0, which stands for the link itself. Each cell carries its number. The receiver
+//! stores a cell until it has handled all earlier cells of the circuit. The cells of one circuit
+//! therefore stay in order, and no circuit waits for a lost cell of another. Numbers have 32 bits
+//! and wrap: they are compared by their distance.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -14,24 +14,25 @@ use anabranch_multipath::Time;
 
 use crate::wire::cell::{Body, Cell, Command};
 
-/// Maximum number of cells that a link stores until earlier cells arrive. Also the maximum
-/// distance of a cell's number from the next expected one. The range of records that may be
-/// decrypted out of order has room for no more cells.
+/// Maximum number of cells that a link stores until earlier cells arrive, and maximum distance of
+/// a cell's number from the next expected one. The range of records that may be decrypted out of
+/// order has room for no more cells.
 const HELD: usize = 2_048;
-/// Time for which the ID of a closed circuit is not used again. No cell is in transit for this
-/// long.
+/// Time for which the ID of a closed circuit is not reused. Cells are in transit for a shorter
+/// time.
 const REST: Duration = Duration::from_secs(300);
 
 /// Error for a cell with a number that no correct neighbour assigns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WrongNumber;
 
-/// Answer to the question whether a received cell is the next one in order.
+/// Position of a received cell in the order of its circuit's cells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Turn {
-    /// The cell is the next one. [`CellOrder::next`] then returns the stored cells that follow it.
+    /// The cell is next in order. [`CellOrder::next`] then returns the stored cells that follow
+    /// it.
     Now,
-    /// An earlier cell is missing. This cell is stored until the missing one has arrived.
+    /// An earlier cell is missing. This cell is stored until the missing cell has arrived.
     Later,
 }
 
@@ -59,11 +60,11 @@ impl HeldCell {
 /// State of the numbers of one circuit ID, in both directions.
 #[derive(Clone, Copy, Debug, Default)]
 struct Sequence {
-    /// Number of the next cell that we send (`sent`), and of the next cell that we expect from the
-    /// neighbour (`expected`).
+    /// Number of the next cell that we send (`sent`), and number of the next cell that we expect
+    /// from the neighbour (`expected`).
     sent: u32,
     expected: u32,
-    /// True if the circuit with this ID is closed, and the ID must not be used again yet.
+    /// True if the circuit with this ID is closed, and the ID must not be reused yet.
     rests: bool,
 }
 
@@ -73,19 +74,20 @@ pub struct CellOrder {
     circuits: BTreeMap<u32, Sequence>,
     /// Stored cells by circuit ID and number.
     held: BTreeMap<(u32, u32), HeldCell>,
-    /// Cells that create a circuit with an ID that an earlier circuit still uses. The last cell of
-    /// the earlier circuit has not arrived yet.
+    /// Cells that create a circuit with an ID that an earlier circuit still uses, because the
+    /// earlier circuit's last cell has not arrived yet.
     reborn: BTreeMap<u32, HeldCell>,
-    /// IDs of circuits that closed since the last `tick` (`left`), and IDs that must not be used
-    /// again yet, with the times at which they become free (`resting`).
+    /// IDs of circuits that closed since the last `tick` (`left`). IDs that must not be reused
+    /// yet, with the times at which they become free (`resting`).
     left: Vec<u32>,
     resting: VecDeque<(Time, u32)>,
-    /// Number of cells that have arrived before an earlier cell of their circuit, so far.
+    /// Number of cells that arrived before an earlier cell of their circuit.
     early: u64,
 }
 
 impl CellOrder {
-    /// Returns the number for the next cell that we send with the circuit ID `circuit`.
+    /// Assigns a number to the next cell that we send with the circuit ID `circuit`, and returns
+    /// it.
     pub fn number(&mut self, circuit: u32) -> u32 {
         let sequence = self.circuits.entry(circuit).or_default();
         let number = sequence.sent;
@@ -96,8 +98,8 @@ impl CellOrder {
     /// Handles the arrival of `cell` with the number `number`.
     ///
     /// # Errors
-    /// Returns [`WrongNumber`] in four cases: an earlier cell had this number and was handled, a
-    /// stored cell has it, it is too far ahead, or too many cells are stored.
+    /// Returns [`WrongNumber`] if the number was already handled or stored, if it is too far
+    /// ahead, or if too many cells are stored.
     pub fn take(&mut self, cell: &Cell<'_>, number: u32) -> Result<Turn, WrongNumber> {
         let circuit = cell.circuit;
         let sequence = self.circuits.entry(circuit).or_default();
@@ -137,7 +139,7 @@ impl CellOrder {
     }
 
     /// Notes that the circuit with the ID `circuit` is closed. Cells of the circuit that are still
-    /// in transit will be kept in order.
+    /// in transit are kept in order.
     pub fn left(&mut self, circuit: u32) {
         let sequence = self.circuits.entry(circuit).or_default();
         if !std::mem::replace(&mut sequence.rests, true) {
@@ -146,8 +148,8 @@ impl CellOrder {
     }
 
     /// Removes the state of a circuit ID that no circuit uses, after a cell with that ID was
-    /// handled. Keeps the state if the circuit has closed and its ID must not be used again yet
-    /// (`rests`), or if stored cells wait for a missing one.
+    /// handled. Keeps the state while the ID must not be reused (`rests`), or while stored cells
+    /// wait for a missing one.
     pub fn settle(&mut self, circuit: u32) {
         let rests = self.circuits.get(&circuit).is_none_or(|sequence| sequence.rests);
         if !rests && circuit != 0 && self.held.range(all_of(circuit)).next().is_none() {
@@ -155,14 +157,13 @@ impl CellOrder {
         }
     }
 
-    /// Returns true if the circuit ID `circuit` has state, either because it is in use or because
-    /// it must not be used again yet. No new circuit can have this ID.
+    /// Returns true if the circuit ID `circuit` is in use, or must not be reused yet. No new
+    /// circuit can have such an ID.
     pub fn knows(&self, circuit: u32) -> bool {
         self.circuits.contains_key(&circuit)
     }
 
-    /// Returns the number of cells that have arrived before an earlier cell of their circuit, so
-    /// far.
+    /// Returns the number of cells that arrived before an earlier cell of their circuit.
     pub fn early(&self) -> u64 {
         self.early
     }
@@ -178,8 +179,8 @@ impl CellOrder {
         }
     }
 
-    /// Frees the circuit ID `circuit` at once. This is for an ID that the neighbour chose, after
-    /// the circuit's last cell: the neighbour itself delays the next use of the ID.
+    /// Frees the circuit ID `circuit` at once, after the circuit's last cell. This is only for IDs
+    /// that the neighbour chose: the neighbour itself delays the reuse of the ID.
     pub fn forget(&mut self, circuit: u32) {
         self.circuits.remove(&circuit);
         let stale: Vec<_> = self.held.range(all_of(circuit)).map(|(key, _)| *key).collect();

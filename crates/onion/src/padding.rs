@@ -1,11 +1,11 @@
 //! Padding of links (padding-spec, "Connection-level padding"), and the closing of unused links
 //! and circuits.
 //!
-//! Routers on the path keep records of flows. They begin a new record after a flow was idle for
-//! some ten seconds. So that these records reveal less, a link that carries users' circuits is
-//! never idle for that long. Each end sends a PADDING cell after an idle time, which it draws at
-//! random for each such cell. For other cells only the time of the last one is stored; the padding
-//! timer compares it later.
+//! Routers on the path keep records of flows, and begin a new record after a flow was idle for
+//! some ten seconds. To reveal less in such records, a link with users' circuits is never idle for
+//! that long. Each end sends a PADDING cell after a random idle time, which it draws for each
+//! PADDING cell. For other cells it stores only the time of the last one, which the padding timer
+//! checks later.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -20,8 +20,8 @@ use crate::wire::link::Padding as Asked;
 /// padding is sent.
 pub type Silence = (u16, u16);
 
-/// Minimum time after which a client's link without circuits is closed. A random time of at most
-/// half of this is added (C tor's figure).
+/// Minimum time after which a client's link without circuits is closed. A random time of up to
+/// half of it is added (C tor's figure).
 const CLIENTS_LINK: Duration = Duration::from_secs(180);
 
 /// The `nf_…` parameters of a consensus (param-spec).
@@ -29,19 +29,19 @@ const CLIENTS_LINK: Duration = Duration::from_secs(180);
 pub struct PaddingParams {
     /// `nf_ito_low`, `nf_ito_high`: the idle times before a PADDING cell is sent.
     pub silence: Silence,
-    /// `nf_ito_low_reduced`, `nf_ito_high_reduced`: the same idle times for clients whose users
-    /// want less padding.
+    /// `nf_ito_low_reduced`, `nf_ito_high_reduced`: the idle times for clients whose users want
+    /// less padding.
     pub reduced: Silence,
-    /// `nf_pad_before_usage`: true if padding begins with the first circuits of a link, false if
-    /// it begins with the first user's stream on it.
+    /// `nf_pad_before_usage`: true if padding of a link begins with the first circuits on it,
+    /// false if it begins with the first user's stream.
     pub before_usage: bool,
-    /// `nf_pad_relays`: true if links between relays have padding, too.
+    /// `nf_pad_relays`: true if links between relays have padding too.
     pub relays: bool,
     /// `nf_conntimeout_relays`: approximate time for which a link between relays stays open after
     /// its last circuit has closed.
     pub relays_link: Duration,
-    /// `nf_conntimeout_clients`: minimum time for which a circuit that was built in advance stays
-    /// open without being used. A random time of at most the same length is added.
+    /// `nf_conntimeout_clients`: minimum time for which an unused circuit that was built in
+    /// advance stays open. A random time of up to the same length is added.
     pub spare_circuit: Duration,
 }
 
@@ -73,7 +73,7 @@ impl PaddingParams {
         }
     }
 
-    /// Draws the time for which a circuit that was built in advance stays open without being used.
+    /// Draws the time for which an unused circuit that was built in advance stays open.
     pub(crate) fn spare(&self, rng: &mut impl Rng) -> Duration {
         self.spare_circuit + part_of(self.spare_circuit, rng)
     }
@@ -91,8 +91,8 @@ pub enum Amount {
     /// The amount that the consensus specifies, in both directions.
     #[default]
     Full,
-    /// Less padding, and only from the client: for users who pay by the byte or run on a battery (C
-    /// tor's ReducedConnectionPadding).
+    /// Less padding, and only from the client. This is for users who pay by the byte or run on a
+    /// battery (C tor's ReducedConnectionPadding).
     Reduced,
     /// No padding.
     Off,
@@ -101,7 +101,7 @@ pub enum Amount {
 /// The highest kind of use that a link has had so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Usage {
-    /// No circuits, or only circuits of one hop, which carry directory requests.
+    /// No circuits, or only one-hop circuits for directory requests.
     #[default]
     Directories,
     /// Circuits of several hops, but no streams of users.
@@ -110,7 +110,7 @@ pub(crate) enum Usage {
     Streams,
 }
 
-/// Rules on padding and unused links that a core applies.
+/// A core's rules for padding and for unused links.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Rules {
     pub(crate) params: PaddingParams,
@@ -127,8 +127,8 @@ pub(crate) struct LinkUse {
 }
 
 impl Rules {
-    /// Returns the idle times after which padding is sent on a link in the state `seen`; `None` if
-    /// no padding is sent.
+    /// Returns the idle times of a link in the state `seen`, after which padding is sent. Returns
+    /// `None` if no padding is sent.
     pub(crate) fn silence(&self, seen: LinkUse) -> Option<Silence> {
         let params = &self.params;
         let enough = if params.before_usage { Usage::Circuits } else { Usage::Streams };
@@ -143,7 +143,7 @@ impl Rules {
         match seen.asked {
             Asked::Nothing => Some((low, high)),
             Asked::Stop => None,
-            // A neighbour may not ask for more padding than the consensus has.
+            // A neighbour may not ask for more padding than the consensus specifies.
             Asked::Start(least, most) => Some((low.max(least), high.max(most).max(least))),
         }
     }
@@ -194,9 +194,9 @@ impl Quiet {
     }
 
     /// Returns true if a PADDING cell must be sent now, and the time of the next timer. The idle
-    /// time is drawn only after the link has been idle for the minimum. So the timer of a busy
-    /// link runs at most once in each minimum idle time. The idle times have the same distribution
-    /// as if one had been drawn at each cell.
+    /// time is drawn only after the link has been idle for the minimum, so the timer of a busy
+    /// link runs at most once per minimum idle time. Idle times have the same distribution as if a
+    /// time were drawn at each cell.
     pub(crate) fn look(
         &mut self,
         now: Time,
@@ -222,7 +222,7 @@ impl Quiet {
 }
 
 /// Draws an idle time: the larger of two uniform values (padding-spec, "Padding cell timeout
-/// distribution"). It is never 0.
+/// distribution"). The result is never 0.
 fn draw((low, high): Silence, rng: &mut dyn CryptoRng) -> Duration {
     let width = u64::from(high.saturating_sub(low)).max(1);
     let longer = below(width, rng).max(below(width, rng));

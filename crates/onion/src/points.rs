@@ -1,5 +1,5 @@
-//! A relay's introduction points and rendezvous points for onion services. For each point, the
-//! table has the circuit and the shard (a parallel core of the relay).
+//! A table of a relay's introduction points and rendezvous points for onion services. It has the
+//! circuit and the shard (a parallel core of the relay) of each point.
 
 use std::collections::BTreeMap;
 
@@ -23,18 +23,18 @@ pub struct PointLocation {
     pub circuit: u32,
 }
 
-/// Points of all shards (parallel cores) of a relay. Each core receives the table from its caller,
-/// because all shards of a relay share one table.
+/// The points of all shards (parallel cores) of a relay. All shards share one table, which the
+/// caller passes to each core.
 pub trait PointTable: Send {
-    /// Registers the circuit at `place` as `point`. Returns the place of the circuit that was
-    /// registered before, if any. A new introduction point of a service replaces the old one. For
-    /// a rendezvous cookie, the first circuit stays registered.
+    /// Registers the circuit at `place` as `point`. Returns the place of the previously registered
+    /// circuit, if any. A new introduction point of a service replaces the old one. For a
+    /// rendezvous cookie, the first circuit stays registered.
     fn enter(&mut self, point: Point, place: PointLocation) -> Option<PointLocation>;
 
     /// Returns the location of `point`.
     fn find(&self, point: &Point) -> Option<PointLocation>;
 
-    /// Removes `point` if the circuit at `place` is registered for it. Otherwise does nothing,
+    /// Removes `point` if it is registered for the circuit at `place`. Otherwise does nothing,
     /// because another circuit has replaced that one.
     fn leave(&mut self, point: &Point, place: PointLocation);
 }

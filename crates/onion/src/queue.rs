@@ -1,4 +1,4 @@
-//! Queues of cells that wait for their link. All cells are in one pool. So queueing a cell needs
+//! Queues of cells that wait for their link. All cells are in one pool, so queueing a cell needs
 //! no memory allocation, and the total number of cells is known.
 
 use anabranch_multipath::Time;
@@ -7,7 +7,7 @@ use crate::wire::cell::CELL;
 
 /// Number of cells in a chunk of the pool.
 const CHUNK: usize = 64;
-/// Index that stands for no cell.
+/// Index value for "no cell".
 const NONE: u32 = u32::MAX;
 
 /// Storage of all queued cells.
@@ -50,7 +50,7 @@ impl Queue {
 }
 
 impl Pool {
-    /// Appends a cell to `queue`. The function `fill` must write the whole cell.
+    /// Appends a cell to `queue`. `fill` must write the whole cell.
     pub(crate) fn push(
         &mut self,
         queue: &mut Queue,
@@ -88,8 +88,8 @@ impl Pool {
         Some(index)
     }
 
-    /// Appends the first cell of `from` to `out`, and moves this cell to the end of the queue
-    /// `to`, with `now` as the start of its waiting time. Returns false if `from` is empty.
+    /// Appends the first cell of `from` to `out`, and moves the cell to the end of the queue `to`.
+    /// Its waiting time in `to` starts at `now`. Returns false if `from` is empty.
     pub(crate) fn pass(
         &mut self,
         from: &mut Queue,

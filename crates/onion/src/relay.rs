@@ -1,10 +1,10 @@
 //! The relay: guard, middle and exit, as one core. A process may run several cores of the same
-//! relay in parallel; each is a shard.
+//! relay in parallel; each core is a shard.
 //!
 //! [`Relay`] is a [`Core`](anabranch_multipath::Core) that takes [`Input`]s and returns
 //! [`Output`]s. The trait [`LinkCore`](crate::LinkCore) is the interface that relay and client
 //! share: links, queued cells and bytes of streams. The driver fetches cells when a link has room,
-//! so that the order among circuits is decided as late as possible.
+//! which postpones the choice of the next circuit as long as possible.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -47,15 +47,15 @@ mod lossy;
 mod merge;
 mod services;
 
-/// Protocol versions of a relay with this software, as in its descriptor (tor-spec, "Subprotocol
-/// versioning"). `Anabranch` is this project's own protocol. Its version 1 supports sets (parallel
-/// circuits) in designs older than proposal 329. Version 2 supports sets whose circuits may fail,
-/// and version 3 sets whose circuits join at a middle relay.
+/// Protocol versions that a relay with this software lists in its descriptor (tor-spec,
+/// "Subprotocol versioning"). `Anabranch` is this project's own protocol. Version 1 supports sets
+/// (parallel circuits) in designs older than proposal 329. Version 2 adds sets that survive the
+/// failure of a circuit, and version 3 adds sets whose circuits join at a middle relay.
 pub const PROTOCOLS: &str = "Anabranch=1-3 Conflux=1 Cons=2 Desc=2 DirCache=2 FlowCtrl=1-2 HSDir=2 \
      HSIntro=4-5 HSRend=2 Link=3-5 LinkAuth=3 Microdesc=2 Relay=2-6";
 
-/// Returns the protocol versions of a relay. They are those of [`PROTOCOLS`], and version 4 of
-/// `Anabranch` if `lossy` is true, that is, if the relay accepts lossy circuits.
+/// Returns the protocol versions of a relay: those of [`PROTOCOLS`], and version 4 of `Anabranch`
+/// if `lossy` is true (the relay accepts lossy circuits).
 #[must_use]
 pub fn protocols(lossy: bool) -> String {
     match lossy {
@@ -136,8 +136,8 @@ pub enum Input {
         /// stream to a directory.
         reached: Option<(IpAddr, u32)>,
     },
-    /// A stream's destination has closed the connection, or cannot be reached. Data that the
-    /// destination has already sent is still sent to the client first.
+    /// A stream's destination has closed the connection, or cannot be reached. Data that has
+    /// already arrived from the destination is sent to the client first.
     Ended {
         /// The stream.
         stream: StreamKey,
@@ -165,7 +165,7 @@ pub enum Input {
 pub enum Output {
     /// An action on a link.
     Link(LinkOutput),
-    /// A notification about a stream for the connection to its destination.
+    /// A notification about a stream, for the code that handles the connection to its destination.
     Stream(StreamOutput),
     /// Connect a stream to its destination.
     Connect {
@@ -182,8 +182,8 @@ pub enum Output {
         /// client's address.
         by_relay: bool,
     },
-    /// Look up the addresses of a name for a client. If `name` is in in-addr.arpa, look up the
-    /// name of an address instead.
+    /// Look up the addresses of a name for a client. If `name` is under in-addr.arpa, look up the
+    /// host name of that address instead.
     Resolve {
         /// The lookup.
         stream: StreamKey,
@@ -226,8 +226,8 @@ pub struct Stats {
     /// Number of open circuits.
     pub circuits: usize,
     /// Number of lanes (circuit IDs in use) on all links of this shard (parallel core of the
-    /// relay). It includes circuits that belong to other shards and continue on links of this
-    /// shard.
+    /// relay). The count includes circuits that belong to other shards and continue on links of
+    /// this shard.
     pub lanes: usize,
     /// Number of open streams.
     pub streams: usize,
@@ -261,9 +261,9 @@ pub struct Stats {
     pub out_of_memory: u64,
     /// Number of PADDING cells received, and number sent.
     pub padding: [u64; 2],
-    /// Number of links with numbered cells, on which cells may arrive in any order.
+    /// Number of unordered links: cells have numbers, and may arrive in any order.
     pub unordered_links: usize,
-    /// Number of cells on such links that arrived before an earlier cell of their circuit, since
+    /// Number of cells that arrived before an earlier cell of their circuit on such links, since
     /// the start.
     pub early_cells: u64,
     /// Number of open QUIC links.
@@ -273,10 +273,10 @@ pub struct Stats {
     /// Number of circuits that have moved from a QUIC link to the TLS link alongside it, since the
     /// start.
     pub moved_circuits: u64,
-    /// Number of open links that were each opened for one circuit.
+    /// Number of open dedicated links (each was opened for one circuit).
     pub dedicated_links: usize,
     /// Number of circuits since the start that had to share another circuit's link, because the
-    /// maximum number of links was open.
+    /// maximum number of links to their next relay was open.
     pub shared_circuits: u64,
 }
 
@@ -323,8 +323,8 @@ pub type Relay = Node<RelayRole>;
 /// State of a node in the role of a relay.
 pub struct RelayRole {
     config: Config,
-    /// Roles of the relay on links that it accepts. There is one for the present TLS certificate,
-    /// followed by one for the previous certificate.
+    /// Roles of the relay on links that it accepts: first that of the present TLS certificate,
+    /// then that of the previous certificate.
     responders: Vec<Role>,
     initiator: Role,
     stats: Stats,
@@ -335,7 +335,7 @@ pub struct RelayRole {
     /// Sets of several circuits, shared by all parallel cores (shards) of the relay.
     sets: Box<dyn SetTable>,
     /// Maximum number of links to any one relay, if each circuit that continues to a next relay
-    /// gets a separate link. `None` if circuits share links.
+    /// has its own link. `None` if circuits share links.
     dedicated: Option<usize>,
 }
 
@@ -377,13 +377,13 @@ impl Relay {
     }
 
     /// Sets the number of this shard, and the tables that all shards (parallel cores) of the relay
-    /// share. For a relay of several shards, call this before any other method.
+    /// share. If the relay has several shards, call this before any other method.
     pub fn share(&mut self, shard: usize, points: Box<dyn PointTable>, sets: Box<dyn SetTable>) {
         self.role.shard = shard;
         (self.role.points, self.role.sets) = (points, sets);
     }
 
-    /// From now on, opens a separate link to the next relay for each circuit. At most `most` links
+    /// Opens a separate link to the next relay for each circuit from now on. At most `most` links
     /// lead to one relay; further circuits share these links.
     pub fn dedicate_links(&mut self, most: usize) {
         self.role.dedicated = Some(most);
@@ -398,9 +398,9 @@ impl Relay {
         self.relieve();
     }
 
-    /// Sets the roles with which we authenticate ourselves on links from now on. Call this after
-    /// the TLS certificate or the signing key has changed. The previous `responder` stays in use
-    /// on links that were opened with its certificate.
+    /// Sets the credentials for new links. Call this after the TLS certificate or the signing key
+    /// has changed. The previous `responder` stays in use on links that were opened with its
+    /// certificate.
     pub fn set_roles(&mut self, responder: Role, initiator: Role) {
         self.role.initiator = initiator;
         self.role.responders.insert(0, responder);
@@ -414,7 +414,7 @@ impl Relay {
 
     /// Returns statistics for display.
     pub fn stats(&self) -> Stats {
-        // Circuits of other shards are counted there.
+        // Each shard counts its own circuits only.
         let legs = || self.circuits.iter().filter_map(Ending::leg);
         let windows = legs().map(Leg::window);
         let sets = || self.sets.iter().filter_map(|set| set.linked());

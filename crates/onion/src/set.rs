@@ -1,9 +1,9 @@
 //! A set: the circuits (legs) between this end and one other end, and the streams that take turns
 //! to send on them.
 //!
-//! Streams, their IDs and their turns belong to the set. Each leg is a circuit with its own keys,
-//! window, SENDME tags and queue. A set of one leg needs no scheduler. The state for several legs
-//! is [`Several`].
+//! The set has the streams, their IDs and their turns. Each leg is a circuit with its own keys,
+//! window, SENDME tags and queue. A set of one leg needs no scheduler. [`Several`] is the state
+//! for several legs.
 
 use std::sync::Arc;
 
@@ -41,7 +41,7 @@ pub(crate) struct Set {
     /// Streams over lossy cells; `None` if the set's circuit carries no such cells.
     pub(crate) lossy: Option<Box<LossyStreams>>,
     /// The circuits that carry the lossy cells, if the set may have several. Messages that must
-    /// stay in order use only one of these circuits, which is in `route`.
+    /// stay in order use only one of them, the circuit in `route`.
     pub(crate) lossy_legs: Option<Box<LossyLegs>>,
     pub(crate) route: Route,
 }
@@ -82,15 +82,15 @@ impl Set {
         None
     }
 
-    /// Returns true if several lossy circuits may be linked to this set. It must have lossy cells
-    /// and one circuit, and never had a stream.
+    /// Returns true if several lossy circuits may be linked to this set. The set must have lossy
+    /// cells and one circuit, and must never have had a stream.
     pub(crate) fn may_be_linked(&self) -> bool {
         let unused = self.lossy.as_ref().is_some_and(|lossy| !lossy.were_used());
         unused && self.lossy_legs.is_none() && !self.streams.were_used()
     }
 
     /// Returns the circuit for the next lossy cell; `None` if no circuit is available now. `slot`
-    /// is the slot of the leg, if the stream's connection has already chosen one.
+    /// is the leg's slot, if the stream's connection has already chosen a leg.
     pub(crate) fn choose_lossy(&mut self, now: Time, slot: Option<usize>) -> Option<u32> {
         match (&mut self.lossy_legs, &self.route) {
             (Some(legs), _) if legs.have_windows() => legs.circuit_at(slot.unwrap_or(0)),
@@ -120,14 +120,14 @@ impl Set {
         }
     }
 
-    /// Returns true if the set has one circuit and no streams. This is the case at a middle relay
-    /// of the circuit.
+    /// Returns true if the set has one circuit and no streams, as at a middle relay of the
+    /// circuit.
     pub(crate) fn is_idle(&self) -> bool {
         matches!(self.route, Route::One(_)) && self.lossy.is_none() && self.streams.are_idle()
     }
 
-    /// Returns true if the set's legs carry the cells of another circuit, which continues where
-    /// the legs join.
+    /// Returns true if the set's legs carry the cells of another circuit (the trunk), which
+    /// continues where the legs join.
     pub(crate) fn is_merged(&self) -> bool {
         matches!(&self.route, Route::Several(several) if several.passing.is_some())
     }
@@ -168,28 +168,28 @@ impl Set {
         {
             return Some((leg, Next::Data, cells));
         }
-        // If no leg takes data, other messages are sent anyway: no window counts them.
+        // If no leg takes data, other messages may still be sent, because no window counts them.
         let next = streams.next(now, false)?;
         let leg = match next {
             Next::Control { by: Some(leg), .. } => several.takes_control(leg)?,
-            // C tor's `conflux_should_multiplex`: the message is sent on the leg of the data that
-            // follows. If that leg has failed, BEGIN is lost as well, and its timeout shows the
-            // failure. A stream that had opened on another leg would wait forever.
+            // C tor's `conflux_should_multiplex`: send the message on the leg of the data that
+            // follows. If that leg has failed, BEGIN is lost too, and the timeout of BEGIN reveals
+            // the failure. A stream that had been opened on another leg would wait forever.
             Next::Control { counted: true, .. } => several.counted_control(now)?,
             _ => several.control()?,
         };
         Some((leg, next, 1))
     }
 
-    /// Returns the state of the leg's queue for the congestion control of the leg (parallel
-    /// circuit). `queued` is the number of cells in this queue.
+    /// Returns the state of a leg's (parallel circuit's) queue, for the leg's congestion control.
+    /// `queued` is the number of cells in this queue.
     pub(crate) fn outlet(&self, queued: usize) -> Outlet {
         let blocked = queued >= QUEUE_HIGH;
         Outlet { queued: queued as u64, blocked, wanting: self.streams.is_wanting() }
     }
 
-    /// Handles a message of a stream. [`Streams::set_arrival_leg`] must have set the leg (parallel
-    /// circuit) on which the message arrived.
+    /// Handles a message of a stream. The caller must have set the leg (parallel circuit) on which
+    /// the message arrived with [`Streams::set_arrival_leg`].
     ///
     /// # Errors
     /// Returns the violation if the other end broke the protocol.
@@ -208,8 +208,7 @@ impl Set {
 }
 
 /// Returns the leg (parallel circuit) for the next data cells, and their number. If streams have a
-/// window on each leg, assigns only one cell at a time, to a leg on which a stream with data has
-/// room.
+/// window on each leg, assigns one cell at a time, to a leg on which a stream with data has room.
 fn assign(
     now: Time,
     streams: &mut Streams,

@@ -1,5 +1,5 @@
-//! Sets (parallel circuits) that clients have linked at a relay, with the shard of each. Shards
-//! are the parallel cores of a relay.
+//! The table of sets (parallel circuits) that clients have linked at a relay, with the shard of
+//! each set. Shards are the parallel cores of a relay.
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -9,7 +9,7 @@ use digest::Digest;
 use crate::wire::conflux::SetNonce;
 use crate::wire::crypto::Sha256;
 
-/// Location of a set: the parallel core (shard) that has it, and the set's number in that shard.
+/// Location of a set: the parallel core (shard) that owns it, and its number in that shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SetLocation {
     /// The parallel core (shard) that owns the set.
@@ -18,15 +18,15 @@ pub struct SetLocation {
     pub set: u32,
 }
 
-/// A leg (one circuit of a set) that one shard transfers to another. Only the relay's core knows
-/// the actual type.
+/// A leg (one circuit of a set) that one shard transfers to another. Only the core of a relay
+/// knows its actual type.
 pub type Orphan = Box<dyn Any + Send>;
 
-/// Sets of all shards (parallel cores) of a relay, and legs that one shard transfers to another.
-/// Each core receives the table from its caller, because all shards of a relay share one table.
+/// The sets of all shards (parallel cores) of a relay, and the legs that one shard transfers to
+/// another. All shards share one table, which the caller passes to each core.
 pub trait SetTable: Send {
-    /// Adds the circuit set with `nonce` at `place`. If there already is a set with this nonce,
-    /// changes nothing and returns the location of that set.
+    /// Adds the circuit set with `nonce` at `place`. If a set with this nonce exists, changes
+    /// nothing and returns the location of that set.
     fn enter(&mut self, nonce: &SetNonce, place: SetLocation) -> Option<SetLocation>;
 
     /// Returns the location of the circuit set with `nonce`.
@@ -43,7 +43,7 @@ pub trait SetTable: Send {
     fn take_over(&mut self, number: u64) -> Option<Orphan>;
 }
 
-/// The table of a relay's sets. Sets are found by the digest of their nonce. A nonce is a secret,
+/// The table of a relay's sets. The key of a set is the digest of its nonce. The nonce is secret,
 /// and the duration of a look-up by digest reveals nothing about it.
 #[derive(Default)]
 pub struct Sets {

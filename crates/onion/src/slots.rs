@@ -1,9 +1,9 @@
 //! A table for keys that are looked up very often, such as the links and circuits of cells.
 //!
-//! Values are stored in slots, and a tree maps each key to its slot. The slots of a few recent
-//! keys are remembered, so that most look-ups do not search the tree. A neighbour chooses its
-//! circuit IDs. With a bad choice it can at most cause searches of the tree, but no long chains as
-//! in a hash table.
+//! Values are stored in slots, and a tree maps each key to its slot. The table also remembers the
+//! slots of a few recent keys, so that most look-ups need no search. A neighbour chooses its
+//! circuit IDs and can choose them badly. The worst effect is a search of the tree; in a hash
+//! table, it would be long chains.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -13,7 +13,7 @@ const RECENT: usize = 16;
 
 /// A key of a [`SlotTable`].
 pub(crate) trait SlotKey: Copy + Ord {
-    /// Returns bits that are likely to differ between keys in use at the same time.
+    /// Returns bits that are likely to differ between keys that are in use at the same time.
     fn hint(self) -> u32;
 }
 
@@ -28,7 +28,7 @@ pub(crate) struct SlotTable<K, V> {
     slots: Vec<Option<(K, V)>>,
     free: Vec<u32>,
     index: BTreeMap<K, u32>,
-    /// Slots of recent keys, by the keys' hints. Such a slot may contain another key by now.
+    /// Slots of recent keys, indexed by the keys' hints. Such a slot may hold another key by now.
     recent: [Cell<u32>; RECENT],
 }
 

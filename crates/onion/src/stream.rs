@@ -1,5 +1,5 @@
-//! One end of a stream: bytes that wait to be sent in cells, bytes that wait for the local
-//! program, and the flow control that limits both.
+//! One end of a stream: bytes to send in cells, received bytes for the local program, and the flow
+//! control for both.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ pub struct StreamKey(pub u64);
 /// Maximum number of bytes of a stream that wait to be sent in cells.
 const OUTGOING: usize = 128 * DATA;
 
-/// Side of a circuit on which a stream's end is: client or exit.
+/// Side of a circuit at which this end of a stream is: client or exit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Side {
     Client,
@@ -42,22 +42,22 @@ pub(crate) enum Broken {
     Malformed,
 }
 
-/// A message of a stream, other than data.
+/// A message of a stream without data, such as SENDME or XOFF.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ControlMessage {
     pub(crate) command: RelayCommand,
     pub(crate) stream: u16,
     pub(crate) data: Vec<u8>,
-    /// The leg (parallel circuit) that the message is about, and on which it must be sent; `None`
-    /// for any leg.
+    /// The leg (parallel circuit) on which the message must be sent, because it concerns this leg;
+    /// `None` for any leg.
     pub(crate) by: Option<PathId>,
 }
 
 /// One end of a stream.
 pub(crate) struct Stream {
     pub(crate) key: StreamKey,
-    /// True if the stream is open. At a client, this means that the exit has accepted it; at an
-    /// exit, that the destination is connected.
+    /// True if the stream is open: at a client, if the exit has accepted the stream; at an exit,
+    /// if the destination is connected.
     pub(crate) open: bool,
     side: Side,
     id: u16,
@@ -80,16 +80,16 @@ pub(crate) enum StreamFlow {
     Rates,
 }
 
-/// Flow control of a stream in both directions, and the messages that it sends to the peer. The
-/// implementations are [`Windows`], [`LegWindows`] and [`Rates`], each in a separate file.
-/// Received cells are passed in without loss and in order.
+/// Flow control of a stream in both directions, and the messages with which it controls the peer.
+/// [`Windows`], [`LegWindows`] and [`Rates`] implement it, each in a separate file. Received cells
+/// must be passed in without loss and in order.
 trait Flow: Send {
     /// Returns true if a DATA cell may be sent now on at least one of the legs (parallel circuits)
-    /// `by`. Only [`LegWindows`] considers the legs.
+    /// `by`. Only [`LegWindows`] distinguishes the legs.
     fn may_send(&mut self, now: Time, by: &[PathId]) -> bool;
 
-    /// Returns the time at which to check again whether the stream may send; `None` if the passing
-    /// of time changes nothing.
+    /// Returns the time at which to check again whether the stream may send. Returns `None` if
+    /// waiting does not help.
     fn wake_at(&self) -> Option<Time>;
 
     /// Counts a DATA cell with `bytes` bytes that was sent on the leg (parallel circuit) `by`.
@@ -106,8 +106,8 @@ trait Flow: Send {
         replies: &mut Replies<'_>,
     ) -> Result<(), Broken>;
 
-    /// Handles a DATA cell that arrived before earlier messages of its circuit set.
-    /// [`Flow::received`] is called for it again after those have arrived.
+    /// Handles a DATA cell that arrived before earlier messages of its circuit set. When those
+    /// have arrived, [`Flow::received`] is called for the same cell.
     ///
     /// # Errors
     /// Returns the same errors as [`Flow::received`].
@@ -115,7 +115,7 @@ trait Flow: Send {
         Ok(())
     }
 
-    /// Asks the peer to pause if `rest` is true, or to resume otherwise. `waiting` is the number
+    /// Asks the peer to pause if `rest` is true, and to resume otherwise. `waiting` is the number
     /// of bytes that wait for the local program.
     fn rest(&mut self, now: Time, rest: bool, waiting: usize, replies: &mut Replies<'_>);
 
@@ -128,7 +128,8 @@ trait Flow: Send {
     /// Returns [`Broken`] if no SENDME was expected.
     fn acknowledged(&mut self, by: PathId) -> Result<(), Broken>;
 
-    /// Handles XOFF (`rate` is `None`), or XON with a rate in kilobytes a second (0: no limit).
+    /// Handles XOFF (`rate` is `None`), or XON with a rate in kilobytes a second (0 means no
+    /// limit).
     ///
     /// # Errors
     /// Returns [`Broken`] if the message is not allowed at this point.
@@ -145,8 +146,8 @@ struct Arrived {
     bytes: usize,
     /// Number of bytes that wait for the program, including this cell's data.
     waiting: usize,
-    /// Maximum excess of data over the window, in bytes. Data that waited in the circuit set for
-    /// an earlier message arrives at once, and so may exceed the window.
+    /// Maximum excess of data over the window, in bytes. When a missing message arrives, the data
+    /// that waited for it in the circuit set is delivered at once, and so may exceed the window.
     burst: usize,
     /// The leg (parallel circuit) on which the cell arrived; `None` if that leg is closed.
     by: Option<PathId>,
@@ -214,8 +215,7 @@ impl Stream {
         self.starved && self.ending.is_none()
     }
 
-    /// Notes that the program has closed the stream. END with `reason` is sent after the outgoing
-    /// bytes.
+    /// Notes that the program has closed the stream. END with `reason` follows the outgoing bytes.
     pub(crate) fn end(&mut self, reason: EndReason) {
         self.ending = Some(reason);
     }
@@ -232,14 +232,14 @@ impl Stream {
         self.may_begin() && !self.outgoing.is_empty()
     }
 
-    /// Returns true if the stream may send bytes at all. At a client it may do so before the
-    /// exit's answer: bytes may follow BEGIN directly.
+    /// Returns true if the stream's state allows sending bytes. A client may send bytes directly
+    /// after BEGIN, before the exit's answer.
     fn may_begin(&self) -> bool {
         self.open || self.side == Side::Client
     }
 
-    /// Returns the time at which to check again whether the stream may send; `None` if the passing
-    /// of time changes nothing.
+    /// Returns the time at which to check again whether the stream may send. Returns `None` if
+    /// waiting does not help.
     pub(crate) fn wake_at(&self) -> Option<Time> {
         if self.is_wanting() { self.flow.wake_at() } else { None }
     }
@@ -265,14 +265,14 @@ impl Stream {
         if self.may_begin() { self.outgoing.len() } else { 0 }
     }
 
-    /// Asks the peer to pause if `rest` is true, or to resume otherwise.
+    /// Asks the peer to pause if `rest` is true, and to resume otherwise.
     pub(crate) fn rest(&mut self, now: Time, rest: bool, say: &mut VecDeque<ControlMessage>) {
         let waiting = self.incoming.len();
         self.flow.rest(now, rest, waiting, &mut Replies { stream: self.id, by: None, say });
     }
 
-    /// Returns the reason in the END message, if END must be sent now because all bytes before it
-    /// are sent; else `None`.
+    /// Returns the reason of the END message to send now. Returns `None` while bytes must be sent
+    /// before END, or if the program has not closed the stream.
     pub(crate) fn due_end(&self) -> Option<EndReason> {
         look();
         self.ending.filter(|_| self.outgoing.is_empty())
@@ -328,7 +328,8 @@ impl Stream {
         self.flow.lost(leg);
     }
 
-    /// Handles XOFF (`rate` is `None`), or XON with a rate in kilobytes a second (0: no limit).
+    /// Handles XOFF (`rate` is `None`), or XON with a rate in kilobytes a second (0 means no
+    /// limit).
     pub(crate) fn set_rate(&mut self, now: Time, rate: Option<u32>) -> Result<(), Broken> {
         self.flow.set_rate(now, rate)
     }

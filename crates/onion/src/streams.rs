@@ -1,4 +1,4 @@
-//! The streams of one set (a group of circuits between the same ends), which take turns to send
+//! The streams of one set (a group of circuits between the same ends). They take turns to send
 //! cells.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -19,15 +19,15 @@ use turns::Turns;
 
 mod turns;
 
-/// An event of a stream for the stream's local program.
+/// An event of a stream, reported to the stream's local program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum StreamEvent {
-    /// The stream has bytes to read, after it had none.
+    /// The stream has bytes to read, after it had none before.
     Readable(StreamKey),
-    /// The stream has room for bytes from the program, after it had none.
+    /// The stream has room for bytes from the program, after it was full before.
     Room(StreamKey),
-    /// The peer closed the stream for this reason. The address is given if the exit policy at the
-    /// peer does not allow it. The program has not read the bytes yet.
+    /// The peer closed the stream for this reason. If the peer's exit policy forbids the
+    /// destination's address, the address is given. The program has not read the bytes yet.
     Ended(StreamKey, EndReason, Option<IpAddr>, VecDeque<u8>),
     /// Our END message of the stream has been sent.
     Finished(StreamKey),
@@ -45,17 +45,17 @@ pub(crate) enum Filled {
 /// Kind of the next message to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
-    /// A DATA message, which counts for the flow-control window, and which a circuit set of
-    /// several legs numbers.
+    /// A DATA message. It counts for the flow-control window, and a circuit set of several legs
+    /// numbers it.
     Data,
     /// A message other than DATA. `counted` is true if a circuit set of several legs numbers it.
-    /// `by` is the leg on which it must be sent, or `None` for any leg.
+    /// `by` is the leg on which it must be sent; `None` for any leg.
     Control { counted: bool, by: Option<PathId> },
-    /// A message that was sent on a lost leg (parallel circuit), and is sent again.
+    /// A message that was sent on a lost leg (parallel circuit) and must be sent again.
     Again,
 }
 
-/// The slot of the only leg, in a circuit set that has one leg.
+/// The slot of the leg in a circuit set with only one leg.
 pub(crate) const ONLY: PathId = PathId(0);
 
 /// The leg (parallel circuit) on which a message is sent.
@@ -84,15 +84,14 @@ pub(crate) struct Streams {
     last_id: u16,
     say: VecDeque<ControlMessage>,
     happened: VecDeque<StreamEvent>,
-    /// Maximum excess of a stream's data over its window, in bytes. Data that waited for earlier
-    /// messages on other legs (parallel circuits) is delivered at once, and so may exceed the
-    /// window.
+    /// Maximum excess of a stream's data over its window, in bytes. When a missing message arrives
+    /// on another leg (parallel circuit), the data that waited for it is delivered at once.
     burst: usize,
-    /// The legs (parallel circuits) on which data may be sent now, if streams have a window on
-    /// each leg.
+    /// The legs (parallel circuits) on which data may be sent now. Used only if streams have a
+    /// window on each leg.
     open: Vec<PathId>,
-    /// The leg (parallel circuit) on which the present message arrived; `None` if that leg is
-    /// closed.
+    /// The leg (parallel circuit) on which the message being handled arrived; `None` if that leg
+    /// is closed.
     arrival_leg: Option<PathId>,
     /// Total bytes of stream data received, and total sent.
     pub(crate) carried: [u64; 2],
@@ -133,17 +132,17 @@ impl Streams {
         true
     }
 
-    /// Returns true if there ever was a stream or a name lookup.
+    /// Returns true if there ever was a stream or a name lookup in the set.
     pub(crate) fn were_used(&self) -> bool {
         self.used
     }
 
-    /// Returns true if there are no streams, and no messages or events of streams wait.
+    /// Returns true if there are no streams, and no messages or events of streams are pending.
     pub(crate) fn are_idle(&self) -> bool {
         self.streams.is_empty() && self.say.is_empty() && self.happened.is_empty()
     }
 
-    /// Returns true if the streams are on circuits with congestion control. Then there are no
+    /// Returns true if the circuits of these streams have congestion control. There are then no
     /// SENDMEs for streams.
     pub(crate) fn have_congestion_control(&self) -> bool {
         self.flow == StreamFlow::Rates
@@ -174,8 +173,8 @@ impl Streams {
         self.next_on(now, leg).is_some()
     }
 
-    /// Sets the leg (parallel circuit) on which the messages that are handled next arrived; `None`
-    /// if that leg is closed.
+    /// Sets the leg (parallel circuit) on which the next messages to handle arrived; `None` if
+    /// that leg is closed.
     pub(crate) fn set_arrival_leg(&mut self, leg: Option<PathId>) {
         self.arrival_leg = leg;
     }
@@ -208,7 +207,7 @@ impl Streams {
         }
     }
 
-    /// Sets the ID after which [`Streams::next_id`] begins to look for a free ID.
+    /// Sets the ID after which [`Streams::next_id`] starts its search for a free ID.
     pub(crate) fn number_from(&mut self, last_id: u16) {
         self.last_id = last_id;
     }
@@ -241,7 +240,7 @@ impl Streams {
         self.streams.len()
     }
 
-    /// Removes the stream `id` without sending anything, and returns it.
+    /// Removes and returns the stream `id`, without sending anything.
     pub(crate) fn remove(&mut self, id: u16) -> Option<Stream> {
         self.turns.note(id, None);
         self.streams.remove(&id)
@@ -320,13 +319,13 @@ impl Streams {
     }
 
     /// Returns the number of data cells to send in this `format`. Returns `u64::MAX` if a program
-    /// has more bytes to write than there is room for.
+    /// has more bytes to write than fit into a stream's send buffer.
     pub(crate) fn waiting(&self, format: Format) -> u64 {
         let bytes = self.turns.unsent();
         bytes.map_or(u64::MAX, |bytes| bytes.div_ceil(format.data()) as u64)
     }
 
-    /// Asks the peer to pause all streams if `rest` is true, or to resume them otherwise. Streams
+    /// Asks the peer to pause all streams if `rest` is true, and to resume them otherwise. Streams
     /// pause while too many bytes wait for earlier messages on other legs (parallel circuits).
     pub(crate) fn rest(&mut self, now: Time, rest: bool) {
         for stream in self.streams.values_mut() {
@@ -339,8 +338,8 @@ impl Streams {
         self.burst = bytes;
     }
 
-    /// Returns the kind of message that [`Streams::fill`] would write now. DATA is possible only
-    /// if `data` is true.
+    /// Returns the kind of message that [`Streams::fill`] would write now. It is DATA only if
+    /// `data` is true.
     pub(crate) fn next(&mut self, now: Time, data: bool) -> Option<Next> {
         if let Some(ControlMessage { command, stream, by, .. }) = self.say.front() {
             return Some(Next::Control { counted: is_counted(*command, *stream), by: *by });
@@ -384,9 +383,9 @@ impl Streams {
         Some(Filled::Data)
     }
 
-    /// Returns the next stream that may send. The reason is given if the stream must send END, not
-    /// data. END messages are sent before data: each stream has only one, and both ends keep state
-    /// for the stream until it is sent.
+    /// Returns the next stream that may send. If the stream must send END instead of data, also
+    /// returns the reason. END messages come first, because each stream has only one, and both
+    /// ends keep state for the stream until END is sent.
     fn next_in_turn(&mut self, now: Time, data: bool) -> Option<(u16, Option<EndReason>)> {
         self.turns.wake(now);
         if let Some(id) = self.turns.next_ending() {
@@ -397,7 +396,7 @@ impl Streams {
     }
 
     /// Returns the next stream that may send data. If streams have a window on each leg (parallel
-    /// circuit), it is taken from the first leg of `open` on which any stream may send.
+    /// circuit), uses the first leg of `open` on which any stream may send.
     fn next_sending(&mut self, now: Time) -> Option<u16> {
         match self.have_leg_windows() {
             true => (0..self.open.len()).find_map(|place| self.next_on(now, self.open[place])),
@@ -420,14 +419,14 @@ impl Streams {
         None
     }
 
-    /// Returns the leg (parallel circuit) whose queue of streams is used for a cell on `leg`. It
-    /// is `leg` itself if streams have a window on each leg, else one common leg.
+    /// Returns the leg (parallel circuit) whose queue of streams serves cells on `leg`. It is
+    /// `leg` itself if streams have a window on each leg. Otherwise all legs share one queue.
     fn queue_of(&self, leg: PathId) -> PathId {
         if self.have_leg_windows() { leg } else { ONLY }
     }
 }
 
-/// Writes a message of a stream into the body of a cell. `data` has the message's data in two
+/// Writes a message of a stream into the body of a cell. `data` is the message's data in two
 /// parts.
 pub(crate) fn write_pieces(
     format: Format,

@@ -1,5 +1,5 @@
-//! Tables of a core: circuits by indexes that are reused, streams by keys that are never reused,
-//! and relays with the attempts to open links to them.
+//! Tables of a core: circuits by reusable index, streams by keys that are never reused, and relays
+//! with the links being opened to them.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -9,12 +9,11 @@ use crate::stream::StreamKey;
 use crate::wire::extend::Target;
 use crate::wire::message::EndReason;
 
-/// A circuit set's number in its core. After the set has ended, another set may get the same
-/// number.
+/// A circuit set's number in its core. The number is reused after the set has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SetId(pub(crate) u32);
 
-/// A table of values by index. The index of a removed value is reused.
+/// A table of values by index. Indexes of removed values are reused.
 pub(crate) struct Slab<T> {
     values: Vec<Option<T>>,
     free: Vec<u32>,
@@ -27,13 +26,13 @@ impl<T> Default for Slab<T> {
 }
 
 impl<T> Slab<T> {
-    /// Returns the index of the next value that is inserted.
+    /// Returns the index that the next inserted value will get.
     pub(crate) fn next_index(&self) -> u32 {
         self.free.last().copied().unwrap_or(self.values.len() as u32)
     }
 
-    /// Adds a value, and returns its index. [`Slab::next_index`] returns the same index before the
-    /// call.
+    /// Adds a value and returns its index, which is that of a previous call of
+    /// [`Slab::next_index`].
     pub(crate) fn insert(&mut self, value: T) -> u32 {
         let index = self.next_index();
         match self.free.pop() {
@@ -68,7 +67,7 @@ impl<T> Slab<T> {
     }
 }
 
-/// The circuit set of each stream and the stream's ID there, by the stream's key.
+/// Table of streams by key: the circuit set of each stream, and the stream's ID in that set.
 #[derive(Default)]
 pub(crate) struct StreamTable {
     places: BTreeMap<StreamKey, StreamState>,
@@ -77,7 +76,7 @@ pub(crate) struct StreamTable {
 
 /// State of a stream in the table.
 pub(crate) enum StreamState {
-    /// The stream is open. It belongs to this circuit set and has this ID there.
+    /// The stream is open. It belongs to this circuit set, with this ID.
     Live { set: SetId, id: u16 },
     /// The peer has closed the stream, and the program has not read all of its bytes yet.
     Left { bytes: VecDeque<u8>, reason: EndReason },
@@ -124,8 +123,8 @@ impl StreamTable {
         None
     }
 
-    /// Removes bytes of a closed stream that the program has read. Returns the reason for the
-    /// closing if no bytes are left.
+    /// Removes bytes of a closed stream that the program has read. If no bytes are left, returns
+    /// the reason for the closing.
     pub(crate) fn consumed(&mut self, key: StreamKey, bytes: usize) -> Option<EndReason> {
         let Some(StreamState::Left { bytes: left, reason }) = self.places.get_mut(&key) else {
             return None;
@@ -167,7 +166,7 @@ struct LossyWait {
 /// A relay with attempts to open links to it.
 struct DialledRelay {
     target: Target,
-    /// Circuits that wait for a link, in the order in which they began to wait.
+    /// Circuits that wait for a link, longest waiting first.
     waiting: VecDeque<u32>,
     /// Number of links to the relay that are being opened.
     dials: usize,
@@ -175,7 +174,7 @@ struct DialledRelay {
 
 impl Dialling {
     /// Adds a circuit that waits for the relay `target`. At most `most` links to the relay are
-    /// opened at a time. Returns true if the caller must open a link for this circuit.
+    /// opened at the same time. Returns true if the caller must open a link for this circuit.
     pub(crate) fn add(&mut self, target: &Target, circuit: u32, most: usize) -> bool {
         let place = self.place(target).unwrap_or_else(|| {
             let (target, waiting) = (target.clone(), VecDeque::new());
@@ -190,8 +189,8 @@ impl Dialling {
     }
 
     /// Notes that an attempt to open a link to the relay `target` has succeeded or failed. Removes
-    /// and returns some of the waiting circuits: their number divided by the number of attempts
-    /// that were pending before this outcome, rounded up.
+    /// and returns this attempt's share of the waiting circuits: their number divided by the
+    /// number of pending attempts, including this one, rounded up.
     pub(crate) fn take(&mut self, target: &Target) -> Vec<u32> {
         let Some(place) = self.place(target) else { return Vec::new() };
         let DialledRelay { waiting, dials, .. } = &mut self.targets[place];
@@ -219,8 +218,8 @@ impl Dialling {
         self.lossy.iter().any(|wait| wait.target == *target)
     }
 
-    /// Removes and returns the circuits that wait for a link with lossy cells to certain relays:
-    /// those for which `is_it` returns true.
+    /// Removes and returns the circuits that wait for a link with lossy cells to any relay for
+    /// which `is_it` returns true.
     pub(crate) fn take_lossy(&mut self, is_it: impl Fn(&Target) -> bool) -> Vec<u32> {
         let taken = self.lossy.extract_if(.., |wait| is_it(&wait.target));
         taken.map(|wait| wait.circuit).collect()

@@ -1,17 +1,16 @@
-//! Statistics of the connections below links, as the operating system reports them, for
-//! schedulers.
+//! The operating system's statistics of the connections below links. Schedulers use them.
 //!
-//! Statistics cost a system call. So they are requested only when a scheduler needs them, and not
-//! again before they are older than [`FRESH`].
+//! Statistics cost a system call. They are therefore requested only when a scheduler needs them,
+//! and only if the last ones are older than [`FRESH`].
 
 use std::time::Duration;
 
 use anabranch_multipath::{LinkView, Time};
 
-/// Age limit of statistics. Older statistics are requested again.
+/// Maximum age of statistics. Older statistics are requested again.
 const FRESH: Duration = Duration::from_millis(10);
-/// Binary logarithm of a period in nanoseconds: 2^27 ns (134 ms). Cells count as recent if they
-/// were sent in the present period or the previous one.
+/// Binary logarithm of a period in nanoseconds: 2^27 ns (134 ms). Cells sent in the present or the
+/// previous period count as recent.
 const SPAN: u32 = 27;
 
 /// The last known statistics of the connection below a link.
@@ -22,7 +21,7 @@ pub(crate) struct Transport {
 }
 
 impl Transport {
-    /// Returns the last known statistics, with their age. Requests new ones if they are older than
+    /// Returns the last known statistics with their age. Requests new ones if they are older than
     /// [`FRESH`].
     pub(crate) fn ask(&mut self, now: Time) -> Option<LinkView> {
         let seen = self.seen.map(|(at, view)| LinkView { age: now.since(at), ..view });
@@ -30,12 +29,12 @@ impl Transport {
         seen
     }
 
-    /// Returns true if new statistics are requested and have not arrived.
+    /// Returns true if new statistics were requested and have not arrived yet.
     pub(crate) fn is_asked(&self) -> bool {
         self.asked
     }
 
-    /// Stores statistics from the system.
+    /// Stores statistics from the operating system.
     pub(crate) fn saw(&mut self, now: Time, view: LinkView) {
         *self = Transport { seen: Some((now, view)), asked: false };
     }
@@ -56,7 +55,7 @@ impl RecentCells {
         self.cells += 1;
     }
 
-    /// Returns the number of cells sent in the present period and the previous one.
+    /// Returns the number of cells sent in the present and the previous period.
     pub(crate) fn cells(&self, now: Time) -> u32 {
         let RecentCells { cells, before, .. } = self.at(now);
         cells + before

@@ -1,5 +1,5 @@
-//! Encoding and decoding of cells, messages, keys and documents. This is the only module that
-//! imports `tor-*` crates, so that new versions of those crates affect no other module.
+//! Encoding and decoding of cells, messages, keys and documents. Only this module imports `tor-*`
+//! crates, so that new versions of those crates affect no other module.
 
 pub mod ancestors;
 pub mod cell;

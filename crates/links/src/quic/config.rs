@@ -20,10 +20,10 @@ use super::socket_index::{SocketIndex, SocketIndexIds};
 use crate::tls::Context;
 use crate::tls::setup::{SetupError, setup};
 
-/// Receive window in bytes, of a connection and of each of its streams. It limits the data that
-/// the library buffers while earlier data of a lost datagram is missing.
+/// Receive window in bytes of a connection, and of each of its streams. It limits the data that
+/// the library buffers while data of a lost datagram is missing.
 const WINDOW: u32 = 4 << 20;
-/// Idle timeout of a connection, after which its circuits continue on another link. If UDP becomes
+/// Idle timeout of a connection. Its circuits then continue on another link. If UDP becomes
 /// blocked, streams stall for this time.
 const IDLE: Duration = Duration::from_secs(15);
 /// Interval of keep-alive packets on an idle connection. Three of these packets are sent before
@@ -32,11 +32,11 @@ const KEEP_ALIVE: Duration = Duration::from_secs(4);
 /// Lifetime of a Retry token.
 const RETRY: Duration = Duration::from_secs(15);
 
-/// Largest UDP payload that path MTU discovery (RFC 8899) tries: Ethernet's MTU without the headers
-/// of IPv4 and UDP.
+/// Largest UDP payload in bytes that path MTU discovery (RFC 8899) tries: Ethernet's MTU without
+/// the headers of IPv4 and UDP.
 const LARGEST_DATAGRAM: u16 = 1_472;
-/// Difference in bytes at which path MTU discovery ends its search. With the library's value, 20, a
-/// path over IPv6, which carries 1,452 bytes, would get 1,438.
+/// Difference in bytes at which path MTU discovery ends its search. With the library's value of
+/// 20, a path over IPv6 would get 1,438 bytes, although it carries 1,452.
 const SEARCH_STEP: u16 = 5;
 
 /// Congestion control of a link.
@@ -72,7 +72,7 @@ fn transport(congestion: Congestion, datagrams: bool) -> Result<Arc<TransportCon
         .mtu_discovery_config(Some(discovery))
         .datagram_receive_buffer_size(datagrams.then_some(lossy::RECEIVING))
         .datagram_send_buffer_size(lossy::SENDING)
-        // The spin bit would show round-trip times to an observer (RFC 9000, section 17.4).
+        // The spin bit would reveal round-trip times to an observer (RFC 9000, section 17.4).
         .allow_spin(false);
     Ok(Arc::new(transport))
 }

@@ -22,13 +22,13 @@ use crate::tls::Context;
 use crate::tls::setup::{SetupError, setup};
 use crate::{Link as _, State};
 
-/// Number of pending inbound handshakes from which on a new peer must first prove its address by a
-/// Retry (RFC 9000, section 8.1.2).
+/// Number of pending inbound handshakes from which on a new peer must first prove its address with
+/// a Retry (RFC 9000, section 8.1.2).
 const RETRY_FROM: usize = 16;
 /// Maximum number of pending inbound handshakes. Further handshakes are refused.
 const MOST_HALF_OPEN: usize = 1_024;
-/// Maximum number of queued datagrams that belong to no connection, such as Retry. Further
-/// datagrams are dropped.
+/// Maximum number of queued datagrams that belong to no connection, such as Retry packets. Further
+/// ones are dropped.
 const MOST_ANSWERS: usize = 256;
 /// Maximum number of datagrams in one segmented send.
 const SEGMENTS: usize = 32;
@@ -42,7 +42,7 @@ pub struct ConnId(pub u64);
 pub struct Arrival<'a> {
     /// Source address.
     pub from: SocketAddr,
-    /// Our address that received it, if known.
+    /// Our address at which the datagram arrived, if known.
     pub to: Option<IpAddr>,
     /// ECN bits of the datagram (RFC 3168).
     pub ecn: u8,
@@ -55,7 +55,7 @@ pub struct EndpointInput<'a> {
     /// The datagram.
     pub arrival: Arrival<'a>,
     /// Decides whether the peer at an address may open a link. It is called once for each inbound
-    /// link. If the peer must first prove its address, it is called only after the proof.
+    /// link, and only after the peer has proved its address if this is required.
     pub admit: &'a mut dyn FnMut(ConnId, SocketAddr) -> bool,
 }
 
@@ -70,14 +70,14 @@ impl fmt::Debug for EndpointInput<'_> {
 pub enum EndpointOutput {
     /// A datagram for a peer that has no link, and its bytes.
     Answer(Packets, Vec<u8>),
-    /// A link whose state may have changed. It may have opened or ended, have data to read or to
-    /// send, or accept more data. The driver first handles this link, and then sends what
-    /// [`Endpoint::transmit`] returns.
+    /// A link whose state may have changed. The link may have opened or ended, have data to read
+    /// or to send, or accept more data. The driver first handles this link, and then sends the
+    /// datagrams that [`Endpoint::transmit`] returns.
     Touched(ConnId),
 }
 
-/// Description of one or more datagrams to send. The call that returned this description has put
-/// their bytes into its buffer.
+/// Description of one or more datagrams to send. The call that returns it puts their bytes into
+/// its buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Packets {
     /// Destination address of the datagrams.
@@ -94,7 +94,7 @@ pub struct Packets {
 /// Counters of an endpoint.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EndpointCounts {
-    /// Inbound links that were asked to prove their address.
+    /// Inbound links whose peers had to prove their address.
     pub retried: u64,
     /// Inbound links that were refused.
     pub refused: u64,
@@ -135,7 +135,7 @@ pub struct Endpoint {
     touched: BTreeSet<ConnId>,
     answers: VecDeque<(Packets, Vec<u8>)>,
     last: u64,
-    /// Number of inbound handshakes that are not complete.
+    /// Number of inbound handshakes in progress.
     half_open: usize,
     counts: EndpointCounts,
 }
@@ -144,9 +144,9 @@ struct Entry {
     link: QuicLink,
     handle: ConnectionHandle,
     due: Option<Time>,
-    /// Whether the link's handshake is inbound and incomplete.
+    /// True while the link's inbound handshake is in progress.
     is_half_open: bool,
-    /// Whether the owner has closed the link. The endpoint then only sends its closing packets.
+    /// True if the owner has closed the link. The endpoint then only sends its closing packets.
     left: bool,
 }
 
@@ -215,8 +215,8 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Opens a link to the address `to`. If `begins` is given and several sockets share the
-    /// address `to`, the link goes to the socket whose connection IDs begin with this byte.
+    /// Opens a link to the address `to`. If several sockets share this address, `begins` selects
+    /// the socket: the one whose connection IDs begin with this byte.
     ///
     /// # Errors
     /// [`SetupError`] if the address cannot be a destination.
@@ -349,8 +349,8 @@ impl Endpoint {
         self.links.get_mut(&id).filter(|entry| !entry.left).map(|entry| &mut entry.link)
     }
 
-    /// Replaces the content of `into` by datagrams that a link must send. Returns their
-    /// description, or `None` if the link has none to send.
+    /// Replaces the content of `into` with datagrams that a link must send. Returns their
+    /// description. Returns `None` if the link has none to send.
     pub fn transmit(&mut self, now: Time, id: ConnId, into: &mut Vec<u8>) -> Option<Packets> {
         into.clear();
         let at = self.epoch.instant(now);
@@ -368,7 +368,7 @@ impl Endpoint {
         Some(packets(&transmit))
     }
 
-    /// Records when a link's next timer expires.
+    /// Records the time at which a link's next timer expires.
     fn note_due(&mut self, id: ConnId) {
         let Some(entry) = self.links.get_mut(&id) else { return };
         let due = entry.link.connection.poll_timeout().map(|at| self.epoch.time(at));
@@ -380,7 +380,7 @@ impl Endpoint {
         }
     }
 
-    /// Closes a link. The owner can no longer access it, but its closing packets are still sent.
+    /// Closes a link. Its owner can no longer access it, but its closing packets are still sent.
     pub fn close(&mut self, now: Time, id: ConnId) {
         let now = self.epoch.instant(now);
         let Some(entry) = self.links.get_mut(&id) else { return };

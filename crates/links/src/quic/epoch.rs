@@ -8,7 +8,7 @@ use std::time::{Duration, Instant, SystemTime};
 use anabranch_multipath::Time;
 use quinn_proto::TimeSource;
 
-/// The library's `Instant` that corresponds to [`Time::ZERO`]. Any value is correct, because only
+/// The library's `Instant` that corresponds to [`Time::ZERO`]. Any value works, because only
 /// differences are used.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Epoch(Instant);
@@ -28,7 +28,8 @@ impl Epoch {
     }
 }
 
-/// The caller's time, for the age of Retry tokens. The library's own source is the system's clock.
+/// The caller's time for the age of Retry tokens. It replaces the library's default, the system's
+/// clock.
 #[derive(Debug, Default)]
 pub(super) struct TokenClock(AtomicU64);
 

@@ -1,6 +1,6 @@
 //! The queue of lossy units (cells that may be lost) that wait for a link's congestion window.
-//! Lanes (one for each circuit) take turns, and each lane has a separate CoDel. This is FQ-CoDel
-//! (RFC 8290) without its quantum, as all units have the same length.
+//! Lanes (one for each circuit) take turns, and each lane has its own CoDel. This is FQ-CoDel (RFC
+//! 8290) without the quantum, because all units have the same length.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -8,11 +8,11 @@ use anabranch_multipath::Time;
 use anabranch_multipath::codel::{Codel, Law, Queue};
 use bytes::Bytes;
 
-/// Maximum number of queued units (cells). It limits bursts; CoDel keeps a permanent queue far
+/// Maximum number of queued units (cells), which limits bursts. CoDel keeps a permanent queue far
 /// shorter.
 pub(super) const MOST_WAITING: usize = 256;
 
-/// Queued units (cells) of one lane, which is the order domain of one circuit.
+/// Queued units (cells) of one lane (the order domain of one circuit).
 #[derive(Debug, Default)]
 struct Lane {
     units: VecDeque<(Time, Bytes)>,
@@ -63,9 +63,9 @@ impl FairQueue {
         }
     }
 
-    /// Removes and returns the next unit (cell), after CoDel has dropped units of its lane. Call
-    /// this function only when the unit can be sent. `together` is the number of units that fit
-    /// into a datagram. CoDel drops nothing while at most this number is queued.
+    /// Removes and returns the next unit (cell). CoDel may first drop units of the same lane. Call
+    /// this only when the unit can be sent. `together` is the number of units that fit into a
+    /// datagram; CoDel drops nothing while at most this number is queued.
     pub(super) fn pop(&mut self, now: Time, together: usize) -> Option<Bytes> {
         let number = self.turns.pop_front()?;
         let lane = self.lanes.get_mut(&number)?;

@@ -8,11 +8,11 @@ use quinn_proto::StreamId;
 use super::units::{UnitReader, fault};
 use crate::Fault;
 
-/// A QUIC stream that has a lane (the order domain of one circuit), or will have one.
+/// A QUIC stream that has or will have a lane (the order domain of one circuit).
 #[derive(Debug)]
 pub(super) struct Stream {
     pub(super) reader: UnitReader,
-    /// Bytes that wait until the previous lane with the same number has ended; `None` if the lane
+    /// Bytes that wait until the previous lane with the same number has ended. `None` if the lane
     /// need not wait.
     pub(super) held: Option<Held>,
 }
@@ -30,8 +30,8 @@ pub(super) struct Held {
 pub(super) struct Lanes {
     streams: BTreeMap<StreamId, Stream>,
     by_number: BTreeMap<u32, StreamId>,
-    /// Streams that wait for the number of a lane, because the stream that has this number is
-    /// still being closed.
+    /// Streams that wait for the number of a lane, while the stream that has this number is being
+    /// closed.
     heirs: BTreeMap<u32, StreamId>,
 }
 
@@ -56,12 +56,11 @@ impl Lanes {
         self.streams.insert(stream, Stream { reader: UnitReader::unnamed(), held: None });
     }
 
-    /// Assigns the inbound stream `stream` to `lane`. Returns false if another stream still has
-    /// this lane, so that `stream` must wait.
+    /// Assigns the inbound stream `stream` to `lane`. Returns false if `stream` must wait, because
+    /// another stream still has this lane.
     ///
     /// # Errors
-    /// [`Fault::Peer`]: another stream already has this lane, and a second one already waits for
-    /// it.
+    /// [`Fault::Peer`]: another stream has this lane, and a second one already waits for it.
     pub(super) fn name(&mut self, lane: u32, stream: StreamId) -> Result<bool, Fault> {
         if let Entry::Vacant(free) = self.by_number.entry(lane) {
             free.insert(stream);

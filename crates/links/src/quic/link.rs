@@ -21,9 +21,9 @@ mod reading;
 /// Initial maximum number of lanes (one for each circuit) that the peer may open. The maximum
 /// doubles when more than half of it is in use.
 pub(super) const LANES: u32 = 256;
-/// Largest value of the maximum that starts at [`LANES`].
+/// Upper bound of the maximum that starts at [`LANES`].
 const MOST_LANES: u32 = 1 << 16;
-/// Bytes of stream data that the connection buffers beyond its congestion window, so that it can
+/// Bytes of stream data that the connection buffers beyond its congestion window. With them it can
 /// send at once when the next acknowledgements arrive.
 const SLACK: u64 = 32 << 10;
 /// Size in bytes of the buffer for units (cells) that the connection has not accepted yet
@@ -46,13 +46,13 @@ pub struct QuicLink {
     /// Whether the owner has closed the link.
     closed: bool,
     fault: Option<Fault>,
-    /// The stream of lane 0, which belongs to the link itself; the stream's reader; and whether we
+    /// The stream of lane 0, which belongs to the link itself; the stream's reader; and true if we
     /// have written anything to it.
     own_lane: Option<StreamId>,
     own_reader: UnitReader,
     said: bool,
-    /// Whether the link reads data of lanes other than its own lane 0. A lane is the order domain
-    /// of one circuit: its data stay in order, and do not wait for other lanes.
+    /// True if the link reads lanes other than its own lane 0. A lane is the order domain of one
+    /// circuit: its data stays in order, and does not wait for other lanes.
     admits: bool,
     lanes: Lanes,
     most_lanes: u32,
@@ -60,9 +60,9 @@ pub struct QuicLink {
     /// Bytes that the connection has not accepted yet, and streams to finish after these bytes.
     pending: BTreeMap<StreamId, Pending>,
     pending_bytes: usize,
-    /// Number and first unit (cell) of each lane that waits for a stream. If more than
-    /// [`MOST_UNOPENED`] lanes wait, the excess lanes are ended: `refused` contains the units, to
-    /// be read by the owner, that report this.
+    /// Number and first unit (cell) of each lane that waits for a stream. Above [`MOST_UNOPENED`]
+    /// waiting lanes, further lanes are ended. `refused` then contains the units that report this
+    /// to the owner.
     unopened: VecDeque<(u32, Bytes)>,
     refused: Vec<u8>,
     /// Units (cells) of lanes that [`Link::write`] has not passed to the connection yet; empty
@@ -128,7 +128,7 @@ impl QuicLink {
     }
 
     /// Starts to read the lanes of circuits, in addition to lane 0, which belongs to the link
-    /// itself. The owner calls it once the peer's identity has been checked. Until then the data
+    /// itself. The owner calls this once it has verified the peer's identity. Until then the data
     /// of these lanes stays unread.
     pub fn admit_lanes(&mut self) {
         self.admits = true;
@@ -155,9 +155,9 @@ impl QuicLink {
         self.lanes.len()
     }
 
-    /// Returns the number of free bytes in the buffer of units (cells) that the connection has not
-    /// accepted; 0 if the link is not open. The connection accepts little more than its congestion
-    /// window, so that other cells stay with the caller, which can still reorder them.
+    /// Returns the number of free bytes in the buffer for units (cells) that the connection has
+    /// not accepted yet; 0 if the link is not open. The connection accepts little more than its
+    /// congestion window. Other cells stay with the caller, which can still reorder them.
     #[must_use]
     pub fn room(&self) -> usize {
         match self.state {
@@ -166,14 +166,14 @@ impl QuicLink {
         }
     }
 
-    /// Returns whether lossy units (cells that may be lost) may be written: the link is open, and
+    /// Returns true if lossy units (cells that may be lost) may be written: the link is open, and
     /// the peer accepts them.
     #[must_use]
     pub fn takes_lossy(&mut self) -> bool {
         self.state == State::Open && !self.closed && self.lossy.is_granted(&mut self.connection)
     }
 
-    /// Queues complete lossy units (cells that may be lost), and sends them as far as congestion
+    /// Queues complete lossy units (cells that may be lost), and sends as many as congestion
     /// control permits. Lanes take turns. Units are dropped and counted if they wait too long, or
     /// if more than 256 are queued.
     ///
@@ -191,8 +191,8 @@ impl QuicLink {
     }
 
     /// Appends the received lossy units (cells that may be lost) to `into`, and returns their
-    /// total length in bytes. Units that arrived before [`QuicLink::admit_lanes`] was called are
-    /// dropped.
+    /// total length in bytes. Drops units that arrived before [`QuicLink::admit_lanes`] was
+    /// called.
     ///
     /// # Errors
     /// [`Fault::Peer`] for a datagram that does not consist of one or two complete units. The
@@ -212,15 +212,15 @@ impl QuicLink {
         self.closed && !self.connection.is_closed()
     }
 
-    /// Adds a unit (cell) to the units of the same lane that [`QuicLink::write_gathered`] writes as
-    /// one piece. `most` is the number of bytes that may follow.
+    /// Collects a unit (cell) with other units of its lane, which [`QuicLink::write_gathered`]
+    /// writes as one piece. `most` is the maximum number of bytes that follow.
     ///
-    /// The connection searches all unacknowledged pieces of a stream for each packet that it sends,
-    /// so pieces must not be single units.
+    /// Pieces must not be single units: for each packet that it sends, the connection searches all
+    /// unacknowledged pieces of a stream.
     fn gather(&mut self, lane: u32, unit: &[u8], most: usize) {
         let at = self.gathered.iter().rposition(|(other, _)| *other == lane);
         let at = at.unwrap_or_else(|| {
-            // Other lanes are likely to share the rest.
+            // Reserve a share only, because other lanes are likely to use the rest.
             let length = unit.len() + most / (self.gathered.len() + 1);
             self.gathered.push((lane, Vec::with_capacity(length)));
             self.gathered.len() - 1
@@ -239,8 +239,8 @@ impl QuicLink {
         self.gathered = gathered;
     }
 
-    /// Writes `unit`, which contains one unit (cell), or several units of a lane. In the latter
-    /// case, no unit opens or ends the lane.
+    /// Writes `unit`, which contains one or several units (cells) of a lane. If it contains
+    /// several, none of them opens or ends the lane.
     fn write_units(&mut self, head: Head, unit: Bytes) {
         if head.lane == 0 {
             return self.own_lane.into_iter().for_each(|own| self.send(own, unit.clone()));
@@ -258,7 +258,7 @@ impl QuicLink {
         }
     }
 
-    /// Opens a lane with its first unit (cell), or queues it until a stream is available.
+    /// Opens a lane with its first unit (cell). If no stream is available, queues the unit.
     fn make(&mut self, lane: u32, unit: Bytes) {
         if let Some(stream) = self.connection.streams().open(Dir::Bi) {
             self.lanes.made(lane, stream);
@@ -279,7 +279,7 @@ impl QuicLink {
         }
         let mut chunks = [unit];
         match self.connection.send_stream(stream).write_chunks(&mut chunks) {
-            // The peer no longer reads the stream: it is being closed.
+            // The peer no longer reads the stream, which is being closed.
             Err(WriteError::Stopped(_) | WriteError::ClosedStream) => {}
             Err(WriteError::Blocked) | Ok(_) => {
                 let [rest] = chunks;
@@ -298,22 +298,23 @@ impl QuicLink {
             None => {
                 let mut sending = self.connection.send_stream(stream);
                 if let Err(FinishError::Stopped(_)) = sending.finish() {
-                    // The library does not free the sending part of a stream that the peer stopped
-                    // before we finished it.
+                    // If the peer stopped the stream before we finished it, the library does not
+                    // free the sending part.
                     let _ = sending.reset(ENDED);
                 }
             }
         }
     }
 
-    /// Stops reading a stream whose lane has ended, and reads the next lane with the same number.
+    /// Stops reading a stream whose lane has ended. Reads the next lane with the same number, if
+    /// any.
     fn leave(&mut self, stream: StreamId) {
         self.readable.remove(&stream);
         let next = self.leave_for(stream);
         self.readable.extend(next);
     }
 
-    /// Writes queued data, as far as there is room.
+    /// Writes queued data as far as there is room.
     pub(super) fn flush(&mut self, now: Time) {
         self.lossy.flush(now, &mut self.connection);
         self.connection.set_send_window(self.connection.congestion_state().window() + SLACK);
@@ -356,7 +357,7 @@ impl QuicLink {
             let bytes = dropped.chunks.iter().map(Bytes::len).sum::<usize>();
             self.pending_bytes -= bytes;
         }
-        // Otherwise the sending part would count against the peer's stream limit for ever.
+        // Otherwise the sending part would count against the peer's stream limit forever.
         let _ = self.connection.send_stream(stream).reset(ENDED);
     }
 
@@ -396,8 +397,8 @@ impl QuicLink {
         }
     }
 
-    /// Doubles the number of lanes that the peer may open if more than half of it is in use.
-    /// Called only after [`QuicLink::admit_lanes`].
+    /// Doubles the maximum number of lanes that the peer may open if more than half of it is in
+    /// use. Called only after [`QuicLink::admit_lanes`].
     fn grant(&mut self) {
         if self.lanes.len() > self.most_lanes as usize / 2 && self.most_lanes < MOST_LANES {
             self.most_lanes *= 2;
@@ -406,8 +407,7 @@ impl QuicLink {
     }
 }
 
-/// A QUIC link transfers *units* (cells). Each lane, which belongs to one circuit, has a separate
-/// order.
+/// A QUIC link transfers *units* (cells). Each lane (of one circuit) has its own order.
 impl Link for QuicLink {
     fn promises(&self) -> Promises {
         let record = usize::from(self.connection.stats().path.current_mtu);
@@ -418,8 +418,8 @@ impl Link for QuicLink {
         self.state
     }
 
-    /// Appends to `into` the units (cells) that have arrived, in order within each lane, and
-    /// returns their total length in bytes.
+    /// Appends the units (cells) that have arrived to `into`, in order within each lane. Returns
+    /// their total length in bytes.
     ///
     /// # Errors
     /// [`Fault::Peer`]: the peer broke the protocol, and the caller must close the link.
@@ -440,8 +440,8 @@ impl Link for QuicLink {
         Ok(into.len() - before)
     }
 
-    /// Accepts complete units (cells) for the peer. Units of a lane that was never opened, or that
-    /// has ended, are dropped.
+    /// Accepts complete units (cells) for the peer. Drops units of a lane that was never opened or
+    /// that has ended.
     ///
     /// # Errors
     /// [`Fault::Misuse`] if the link is not open, or if the last unit is incomplete.
@@ -496,7 +496,7 @@ impl Link for QuicLink {
     }
 
     /// Marks the link as closed. [`Endpoint::transmit`](super::Endpoint::transmit) then sends the
-    /// closing packet, and does not wait for queued units.
+    /// closing packet without waiting for queued units.
     fn close(&mut self) {
         self.closed = true;
     }

@@ -1,5 +1,5 @@
-//! Lossy units are cells that are sent in DATAGRAM frames (RFC 9221). Each unit arrives at most
-//! once, in any order, and is never sent again.
+//! Lossy units: cells in DATAGRAM frames (RFC 9221). Each unit arrives at most once, in any order,
+//! and is never retransmitted.
 //!
 //! The connection's congestion control limits the rate of units (RFC 8085, section 3.1, requires a
 //! limit). Further units wait in a queue. CoDel (RFC 8289) drops units from this queue so that
@@ -13,14 +13,14 @@ use super::fair_queue::FairQueue;
 use super::units::fault;
 use crate::Fault;
 
-/// Maximum number of units (cells) in a datagram. Two cells of 518 bytes fit at every MTU from
-/// 1,280 on; three do not fit below 1,583.
+/// Maximum number of units (cells) in a datagram. Two cells of 518 bytes fit at every MTU of at
+/// least 1,280; three do not fit below 1,583.
 const TOGETHER: usize = 2;
-/// Maximum unsent bytes in the connection's own queue: three datagrams of two cells. CoDel does not
-/// control that queue.
+/// Maximum number of unsent bytes in the connection's own queue, which CoDel does not control:
+/// three datagrams of two cells.
 pub(super) const SENDING: usize = 4 << 10;
-/// Maximum bytes of received datagrams that the connection buffers. Above this limit it drops the
-/// oldest datagrams.
+/// Maximum number of bytes of received datagrams that the connection buffers. Above this limit it
+/// drops the oldest datagrams.
 pub(super) const RECEIVING: usize = 256 << 10;
 
 /// Counters of lossy units (cells that may be lost).
@@ -36,8 +36,8 @@ pub struct LossyCounts {
     /// Number of received datagrams that were not read: the connection dropped them, or they wait
     /// for the next [`QuicLink::read_lossy`](super::QuicLink::read_lossy).
     pub unread: u64,
-    /// Number of datagrams dropped because they arrived before lanes were admitted, which requires
-    /// the peer's identity.
+    /// Number of datagrams dropped because they arrived before lanes were admitted, that is,
+    /// before the peer's identity was known.
     pub early: u64,
 }
 
@@ -58,8 +58,7 @@ impl Lossy {
         Lossy { length, waiting, counts, taken: 0 }
     }
 
-    /// Returns whether the peer accepts datagrams that are long enough for a lossy unit (one
-    /// cell).
+    /// Returns true if the peer accepts datagrams that are long enough for one lossy unit (cell).
     pub(super) fn is_granted(&self, connection: &mut Connection) -> bool {
         self.length > 0 && self.together(connection) > 0
     }
@@ -90,12 +89,12 @@ impl Lossy {
         Ok(())
     }
 
-    /// Passes queued units (cells) to the connection, as far as it has room.
+    /// Passes as many queued units (cells) to the connection as it has room for.
     pub(super) fn flush(&mut self, now: Time, connection: &mut Connection) {
         while !self.waiting.is_empty() {
             let together = self.together(connection);
             if together == 0 {
-                // The path's MTU is now too small for a unit.
+                // The path's MTU has become too small for a unit.
                 return self.waiting.clear();
             }
             let bytes = together * self.length;
@@ -111,7 +110,8 @@ impl Lossy {
             let count = datagram.len() / self.length;
             match connection.datagrams().send(datagram.freeze(), false) {
                 Ok(()) => self.counts.sent += count as u64,
-                // The room was checked before, so the connection has ended.
+                // There was room for the datagram, so an error means that the connection has
+                // ended.
                 Err(_) => self.counts.dropped += count as u64,
             }
         }

@@ -1,5 +1,5 @@
-//! Selection of the socket for a connection if several sockets, each with a separate endpoint,
-//! share one address.
+//! Selection of a connection's socket if several sockets, each with its own endpoint, share one
+//! address.
 
 use std::time::Duration;
 
@@ -8,12 +8,12 @@ use quinn_proto::{
     RandomConnectionIdGenerator,
 };
 
-/// Length in bytes of the first destination connection ID of a client, which the client chooses
-/// itself. It is the maximum length.
+/// Length in bytes of the first destination connection ID, which a client chooses itself. It is
+/// the maximum length.
 const FIRST: usize = 20;
 
 /// Index of a socket among several sockets at one address. The first byte of a packet's
-/// destination connection ID determines which of them receives the packet.
+/// destination connection ID determines which socket receives the packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SocketIndex {
     nth: u8,
@@ -34,21 +34,22 @@ impl SocketIndex {
         }
     }
 
-    /// Returns a first byte for connection IDs that lead to this socket. It is derived from the
-    /// random byte `chance`.
+    /// Returns the first byte of connection IDs that lead to this socket. The byte is derived from
+    /// the random byte `chance`.
     #[must_use]
     pub fn first(self, chance: u8) -> u8 {
         (chance - chance % self.of).checked_add(self.nth).unwrap_or(self.nth)
     }
 
-    /// Returns whether connection IDs whose first byte is `first` lead to this socket.
+    /// Returns true if connection IDs whose first byte is `first` lead to this socket.
     #[must_use]
     pub fn has(self, first: u8) -> bool {
         first % self.of == self.nth
     }
 }
 
-/// Generator of connection IDs that lead to one socket. It draws random IDs until one does.
+/// Generator of connection IDs that lead to one socket. It draws random IDs until one of them
+/// does.
 pub(super) struct SocketIndexIds {
     place: SocketIndex,
     ids: HashedConnectionIdGenerator,

@@ -1,5 +1,5 @@
-//! Units are the pieces (cells) that a QUIC link delivers complete. This module contains the
-//! reader that splits a stream into units.
+//! Units are the pieces (cells) that a QUIC link delivers as a whole. This module has the reader
+//! that splits a stream into units.
 
 use crate::{Fault, PeerFault, PeerFaultKind};
 
@@ -11,21 +11,21 @@ pub struct Head {
     pub lane: u32,
     /// Length of the whole unit (cell) in bytes.
     pub length: usize,
-    /// Whether the unit opens its lane. This is true exactly for the first unit of a lane.
+    /// True if the unit opens its lane, that is, for the first unit of a lane.
     pub makes: bool,
-    /// Whether the unit (cell) ends its lane. The unit's sender sends nothing more on the lane,
-    /// and reads nothing more from it.
+    /// True if the unit (cell) ends its lane. Its sender then sends nothing more on the lane, and
+    /// reads nothing more from it.
     pub ends: bool,
 }
 
 /// Format of units (cells), as the layer above the link defines it.
 #[derive(Clone, Copy, Debug)]
 pub struct Units {
-    /// Function that reads the beginning of a unit. It returns `None` if there are too few bytes.
-    /// The flag is true for the first unit of lane 0 in a direction.
+    /// Function that parses the beginning of a unit. Returns `None` if there are too few bytes.
+    /// The flag is true for the first unit of lane 0 in each direction.
     pub head: fn(&[u8], bool) -> Option<Head>,
-    /// Function that returns the unit (cell) that ends a lane. It is used if the stream of a lane
-    /// broke off.
+    /// Function that returns the unit (cell) that ends a lane. Used if the stream of a lane ends
+    /// without such a unit.
     pub end: fn(u32) -> Vec<u8>,
     /// Maximum length in bytes of a unit (cell) of lane 0, which belongs to the link itself.
     pub longest: usize,
@@ -43,7 +43,7 @@ pub struct Units {
 pub struct UnitReader {
     /// The received beginning of an incomplete unit (cell).
     rest: Vec<u8>,
-    /// Whether nothing was read yet.
+    /// True if nothing was read yet.
     first: bool,
     lane: Option<u32>,
 }
@@ -55,14 +55,14 @@ impl UnitReader {
         UnitReader { rest: Vec::new(), first: true, lane: Some(0) }
     }
 
-    /// Creates the reader of a stream that the peer opened. The stream's first unit contains the
-    /// number of the lane.
+    /// Creates the reader of a stream that the peer opened. The lane's number is in the stream's
+    /// first unit.
     #[must_use]
     pub fn unnamed() -> UnitReader {
         UnitReader { rest: Vec::new(), first: false, lane: None }
     }
 
-    /// Creates the reader of `lane`, which we have opened by a unit (cell).
+    /// Creates the reader of `lane`, which we have opened with a unit (cell).
     #[must_use]
     pub fn of(lane: u32) -> UnitReader {
         UnitReader { lane: Some(lane), ..UnitReader::unnamed() }
@@ -74,18 +74,18 @@ impl UnitReader {
         self.lane
     }
 
-    /// Returns whether the bytes read so far end within a unit (cell).
+    /// Returns true if the bytes read so far end within a unit (cell).
     #[must_use]
     pub fn is_within(&self) -> bool {
         !self.rest.is_empty()
     }
 
     /// Takes bytes from the front of `came` until a unit (cell) is complete, and appends the unit
-    /// to `into`. Returns `None` if more bytes are needed; `came` is empty then.
+    /// to `into`. Returns `None` if more bytes are needed; `came` is then empty.
     ///
     /// # Errors
     /// [`Fault::Peer`]: the unit is too long, belongs to another lane, or is the first of its lane
-    /// and does not open it.
+    /// without opening it.
     pub fn next(
         &mut self,
         units: &Units,
@@ -119,9 +119,9 @@ impl UnitReader {
         }
     }
 
-    /// Appends to `into` the complete units (cells) at the front of `came` that continue the lane,
-    /// all at once. Leaves a unit that opens or ends a lane, breaks a rule or is incomplete to
-    /// [`UnitReader::next`].
+    /// Appends the complete units (cells) at the front of `came` that continue the lane to `into`,
+    /// all at once. Stops before a unit that opens or ends a lane, breaks a rule or is incomplete.
+    /// Such a unit is left to [`UnitReader::next`].
     pub fn next_run(&mut self, units: &Units, came: &mut &[u8], into: &mut Vec<u8>) {
         let Some(lane) = self.lane.filter(|lane| *lane != 0 && self.rest.is_empty()) else {
             return;
@@ -160,7 +160,7 @@ impl UnitReader {
 }
 
 /// Returns the total length in bytes of the complete units (cells) at the front of `bytes` that
-/// continue `lane`: none of them opens or ends it.
+/// continue `lane`, without opening or ending it.
 fn run(units: &Units, lane: u32, bytes: &[u8]) -> usize {
     let mut length = 0;
     while let Some(head) = (units.head)(&bytes[length..], false)

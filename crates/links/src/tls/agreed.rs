@@ -1,4 +1,4 @@
-//! Links over connections for which another program has performed the TLS handshake.
+//! TLS links over connections whose handshake another program has performed.
 
 use rustls::SupportedCipherSuite;
 use rustls::pki_types::CertificateDer;
@@ -8,8 +8,8 @@ use super::records::{Handover, Records};
 use super::secrets::{Secret, TrafficSecrets};
 use super::{Phase, Tls};
 
-/// The secrets that a TLS 1.3 handshake yields (RFC 8446, section 7.1). Each secret has the length
-/// of the cipher suite's hash: 32 or 48 bytes.
+/// The secrets that result from a TLS 1.3 handshake (RFC 8446, section 7.1). Each secret has the
+/// length of the cipher suite's hash: 32 or 48 bytes.
 #[derive(Clone, Copy)]
 pub struct AgreedSecrets<'a> {
     /// Cipher suite of the connection.
@@ -23,9 +23,9 @@ pub struct AgreedSecrets<'a> {
 }
 
 impl Tls {
-    /// Takes over a connection after another program's handshake, before any record was encrypted
-    /// with these secrets. Secrets may be used for one connection only: a second use would repeat
-    /// nonces.
+    /// Creates the link of a connection after another program's handshake, before any record was
+    /// encrypted with these secrets. Secrets may be used for one connection only, because a second
+    /// use would repeat nonces.
     ///
     /// The link has no certificates. It changes its keys after `limit` records, or after the
     /// cipher suite's maximum if that is lower (RFC 8446, section 5.5). Returns `None` if the

@@ -1,5 +1,4 @@
-//! The self-signed certificate of a link. It has the same form as C tor's certificates, with
-//! random names.
+//! The self-signed certificate of a link, with random names and the form of C tor's certificates.
 
 use rcgen::{
     CertificateParams, DistinguishedName, DnType, KeyPair, PKCS_ECDSA_P256_SHA256, PKCS_ED25519,
@@ -10,11 +9,11 @@ use time::{Duration, OffsetDateTime};
 
 use super::setup::{SetupError, setup};
 
-/// Alphabet of a random host name. Like C tor, this crate draws 4 to 25 letters of base32.
+/// Alphabet of a random host name: base32. Like C tor, this crate draws 4 to 25 letters.
 const ALPHABET: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
 const SHORTEST: usize = 4;
 const LONGEST: usize = 25;
-/// First bytes of an Ed25519 key in PKCS#8; 32 bytes of key follow (RFC 8410, section 7).
+/// First bytes of an Ed25519 key in PKCS#8. The 32 bytes of the key follow (RFC 8410, section 7).
 const ED25519_PKCS8: [u8; 16] =
     [0x30, 0x2e, 2, 1, 0, 0x30, 5, 6, 3, 0x2b, 0x65, 0x70, 4, 0x22, 4, 0x20];
 
@@ -37,7 +36,7 @@ pub(super) fn from_seed(
     certificate(&key, "www.example.com".to_owned(), unix_now)
 }
 
-/// Returns a certificate of `key` with the name `name`, and the key.
+/// Returns a certificate for `key` with the name `name`, and the key.
 fn certificate(
     key: &KeyPair,
     name: String,
@@ -48,7 +47,7 @@ fn certificate(
     params.distinguished_name.push(DnType::CommonName, name);
     let now = i64::try_from(unix_now).map_err(setup)?;
     let now = OffsetDateTime::from_unix_timestamp(now).map_err(setup)?;
-    // Midnight is used so that the certificate does not reveal when the process started.
+    // The certificate begins at midnight, so that it does not reveal when the process started.
     let today = now.replace_time(time::Time::MIDNIGHT);
     params.not_before = today - Duration::days(30);
     params.not_after = today + Duration::days(335);

@@ -19,15 +19,15 @@ use super::secrets::SecretKeeper;
 use super::setup::{SetupError, setup};
 use super::verify::HolderOfKey;
 
-/// Length of a session ticket in bytes. The TLS library's message has a nonce of 32 bytes; C tor's
-/// message has a nonce of 8 bytes and a ticket of 32. With this length both messages are equally
-/// long.
+/// Length of a session ticket in bytes. The TLS library's message has a nonce of 32 bytes. C tor's
+/// message has a nonce of 8 bytes and a ticket of 32. With this value, both messages have the same
+/// length.
 const TICKET: usize = 8;
-/// Value of the library's setting `max_fragment_size` for records of at most [`SENT`] plain bytes.
-/// The setting includes the header.
+/// Value of the library's setting `max_fragment_size`, which includes the header. Records then
+/// have at most [`SENT`] plain bytes.
 const FRAGMENT: usize = SENT + HEADER;
 
-/// The settings of all links of one process. A clone shares the settings and needs little memory.
+/// The settings of all links of one process. Clones share them and need little memory.
 #[derive(Clone)]
 pub struct Context {
     provider: Arc<CryptoProvider>,
@@ -46,9 +46,9 @@ pub(crate) struct QuicTls {
 }
 
 impl Context {
-    /// Creates a context with a new link key (P-256) and a self-signed certificate for it. The
-    /// certificate is valid for a year around `unix_now` (seconds since 1970). Such a context
-    /// suffices for a client, which is never asked for a certificate.
+    /// Creates a context with a new link key (P-256) and a self-signed certificate for the key.
+    /// The certificate is valid for a year around `unix_now` (seconds since 1970). This suffices
+    /// for a client, which is never asked for a certificate.
     ///
     /// # Errors
     /// [`SetupError`] if the library refuses the settings.
@@ -59,7 +59,7 @@ impl Context {
     }
 
     /// Creates a context whose key (Ed25519) and certificate depend only on `seed` and `unix_now`.
-    /// All its handshakes have the same lengths, so simulations can be repeated exactly.
+    /// All its handshakes have the same lengths, so that simulations can be repeated exactly.
     ///
     /// # Errors
     /// [`SetupError`] if the library refuses the settings.
@@ -93,11 +93,11 @@ impl Context {
             .map_err(setup)?
             .with_no_client_auth();
         let mut server = builder.with_single_cert(vec![own.clone()], key).map_err(setup)?;
-        // As in C tor, the server's own order of preference counts. The server sends two tickets
-        // after a TLS 1.3 handshake, which no client uses.
+        // As in C tor, the server's order of preference counts. It sends two tickets after a TLS
+        // 1.3 handshake, which no client uses.
         server.ignore_client_order = true;
         server.send_tls13_tickets = 2;
-        // After the handshake this crate processes the records.
+        // This crate processes the records after the handshake.
         server.enable_secret_extraction = true;
         server.max_fragment_size = Some(FRAGMENT);
         server.ticketer = Arc::new(EmptyTickets(provider.secure_random));
@@ -116,7 +116,7 @@ impl Context {
         }
     }
 
-    /// Returns a random host name, which is needed to open a link.
+    /// Returns a random host name, which each new link needs.
     pub(crate) fn hostname(&self) -> Result<String, SetupError> {
         hostname(&self.provider)
     }
@@ -126,7 +126,7 @@ impl Context {
     /// # Errors
     /// [`SetupError`] if the library refuses the settings.
     pub fn connect(&self) -> Result<Tls, SetupError> {
-        // Like C tor, the client sends a random name, so that the hello has the usual shape.
+        // Like C tor, send a random name, so that the ClientHello has the usual shape.
         let name = hostname(&self.provider)?;
         let name = ServerName::try_from(name).map_err(setup)?;
         let keeper = Arc::new(SecretKeeper::default());
@@ -154,8 +154,8 @@ impl Context {
         &self.own
     }
 
-    /// Restricts the links that we open to TLS 1.2, for tests with peers that support nothing
-    /// newer.
+    /// Restricts the links that we open to TLS 1.2, for tests with peers that support no newer
+    /// version.
     ///
     /// # Errors
     /// [`SetupError`] if the library refuses the settings.
@@ -172,9 +172,9 @@ impl fmt::Debug for Context {
     }
 }
 
-/// Returns AWS-LC's cryptographic primitives. On processors with AVX-512 their AES-GCM takes half
-/// of ring's time. The post-quantum group is omitted, because OpenSSL 3.0, which Debian's tor
-/// uses, does not support it. With this group, an observer could distinguish our links from tor's.
+/// Returns AWS-LC's cryptographic primitives. On processors with AVX-512, its AES-GCM takes half
+/// of ring's time. The post-quantum group is omitted: OpenSSL 3.0, which Debian's tor uses, does
+/// not support it, so it would let an observer distinguish our links from tor's.
 pub(super) fn provider() -> Arc<CryptoProvider> {
     let kx_groups = vec![kx_group::X25519, kx_group::SECP256R1, kx_group::SECP384R1];
     Arc::new(CryptoProvider { kx_groups, ..aws_lc_rs::default_provider() })
@@ -196,8 +196,7 @@ fn server_provider(provider: &Arc<CryptoProvider>) -> Arc<CryptoProvider> {
     Arc::new(CryptoProvider { kx_groups, cipher_suites, ..(**provider).clone() })
 }
 
-/// Generator of session tickets without meaning: [`TICKET`] random bytes. No link resumes a
-/// session.
+/// Generator of meaningless session tickets: [`TICKET`] random bytes. No link resumes a session.
 #[derive(Debug)]
 struct EmptyTickets(&'static dyn SecureRandom);
 

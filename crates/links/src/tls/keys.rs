@@ -1,5 +1,5 @@
-//! The keys of one direction from one KeyUpdate to the next. The nonce of each record is derived
-//! from the record's number (RFC 8446, sections 5.2 and 5.3).
+//! The keys of one direction between two KeyUpdates. The nonce of each record is derived from the
+//! record's number (RFC 8446, sections 5.2 and 5.3).
 
 use aws_lc_rs::aead::{
     AES_128_GCM, AES_256_GCM, Aad, Algorithm, CHACHA20_POLY1305, LessSafeKey, Nonce, Tag,
@@ -11,8 +11,8 @@ use super::secrets::Secret;
 
 /// Length of a record's header in bytes: type, version, length.
 pub(crate) const HEADER: usize = 5;
-/// Length in bytes of the authentication tag at the end of a record. It is the same for all cipher
-/// suites used here.
+/// Length in bytes of the authentication tag at the end of a record. All cipher suites used here
+/// have the same length.
 pub(crate) const TAG: usize = 16;
 
 /// The AEAD algorithm of a cipher suite, and the number of records that one key may encrypt.
@@ -62,7 +62,7 @@ impl RecordKeys {
 
     /// Decrypts `sealed`, the bytes after the header, in place. Returns the number of plain bytes
     /// at the front of `sealed`. Returns `None` if `sealed` was not encrypted with this key and
-    /// this number; its content is then undefined.
+    /// this number; the content of `sealed` is then undefined.
     pub(crate) fn open(
         &self,
         number: u64,

@@ -20,10 +20,9 @@ pub(super) struct Library {
 }
 
 impl Library {
-    /// Wraps `connection`. `keeper` receives the secrets of this connection only.
+    /// Wraps `connection`. `keeper` is the store for the secrets of this connection alone.
     pub(super) fn new(mut connection: Connection, keeper: Arc<SecretKeeper>) -> Library {
-        // The channel above bounds the bytes that it writes; a limit here would cut a batch in
-        // two.
+        // The channel above limits the bytes that it writes. A limit here would split a batch.
         connection.set_buffer_limit(None);
         Library { connection, keeper, records: Cutter::default(), read: 0 }
     }
@@ -41,14 +40,14 @@ impl Library {
     /// that it sends nothing more.
     ///
     /// # Errors
-    /// An error of the library: the connection is over.
+    /// An error of the library, which ends the connection.
     pub(super) fn receive(
         &mut self,
         bytes: &mut &[u8],
         plain: &mut Vec<u8>,
     ) -> Result<bool, Error> {
-        // Bytes that the library has read cannot be recovered, so it must not read any records
-        // after the handshake.
+        // The library must not read any records after the handshake, because the bytes that it has
+        // read cannot be recovered.
         let count = match self.is_handshaking() {
             true => self.records.within(bytes),
             false => bytes.len(),
@@ -99,15 +98,15 @@ impl Library {
         self.connection.export_keying_material([0; 32], label, Some(context)).ok()
     }
 
-    /// Returns whether the handshake is done and negotiated TLS 1.3.
+    /// Returns true if the handshake is done and has negotiated TLS 1.3.
     pub(super) fn can_hand_over(&self) -> bool {
         let version = self.connection.protocol_version();
         !self.is_handshaking() && version == Some(ProtocolVersion::TLSv1_3)
     }
 
     /// Ends the library's part of the connection. Returns `None` if the library has no secrets for
-    /// us, or if we do not support the cipher suite. Suites without support are excluded by the
-    /// settings of [`Context`](super::Context).
+    /// us, or if this crate does not support the cipher suite. The settings of
+    /// [`Context`](super::Context) exclude such suites.
     pub(super) fn hand_over(mut self) -> Option<Handover> {
         let mut out = Vec::new();
         self.transmit(&mut out);
@@ -120,7 +119,7 @@ impl Library {
     }
 }
 
-/// A reader of record headers. It finds the end of each record in a stream.
+/// A reader of record headers, which finds the end of each record in a stream.
 #[derive(Default)]
 struct Cutter {
     header: Vec<u8>,
@@ -129,7 +128,7 @@ struct Cutter {
 
 impl Cutter {
     /// Returns the number of bytes at the front of `bytes` that belong to the same record. `bytes`
-    /// follow the bytes of the last call.
+    /// must follow the bytes of the last call.
     fn within(&mut self, bytes: &[u8]) -> usize {
         let of_header = match self.missing {
             0 => (HEADER - self.header.len()).min(bytes.len()),
@@ -146,7 +145,7 @@ impl Cutter {
     }
 }
 
-/// A writer that appends many slices to a vector in one call, so that a batch of records is copied
+/// A writer that appends many slices to a vector in one call. A batch of records is thus copied
 /// once.
 struct Appended<'a>(&'a mut Vec<u8>);
 

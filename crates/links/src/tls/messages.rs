@@ -27,14 +27,13 @@ pub(super) const KEY_UPDATE: u8 = 24;
 const PREFIX: usize = 4;
 /// Maximum bytes of a handshake message's body, as in the library.
 const LONGEST: usize = 0xffff;
-/// Maximum number of KeyUpdates with no data between them. The library and BoringSSL have the same
-/// limit.
+/// Maximum number of KeyUpdates without data between them, as in the library and in BoringSSL.
 const UPDATES: u8 = 32;
-/// Maximum number of user_canceled alerts from the peer. They are ignored up to this number.
+/// Maximum number of user_canceled alerts from the peer. Alerts up to this number are ignored.
 const WARNINGS: u8 = 4;
 
-/// A violation by the peer, and the alert that reports it to the peer. `alert` is `None` if the
-/// violation is itself an alert of the peer.
+/// A violation by the peer, and the alert that reports it. `alert` is `None` if the violation is
+/// itself an alert of the peer.
 #[derive(Debug)]
 pub(super) struct Breach {
     pub(super) alert: Option<u8>,
@@ -58,9 +57,9 @@ pub(super) enum Note {
     Closed,
 }
 
-/// Reader of the peer's records that are not data. A handshake message may span several records.
+/// Reader of the peer's records without data. A handshake message may span several records.
 pub(super) struct Messages {
-    /// Whether the peer may send session tickets. Only servers may.
+    /// True if the peer may send session tickets, which only servers may do.
     tickets: bool,
     joined: Vec<u8>,
     updates: u8,
@@ -68,12 +67,12 @@ pub(super) struct Messages {
 }
 
 impl Messages {
-    /// Creates the reader for the messages of a server (`server` is true) or a client.
+    /// Creates the reader for the messages of a server (if `server` is true) or of a client.
     pub(super) fn from_server(server: bool) -> Messages {
         Messages { tickets: server, joined: Vec::new(), updates: UPDATES, warnings: WARNINGS }
     }
 
-    /// Notes that data arrived.
+    /// Notes that a data record arrived.
     ///
     /// # Errors
     /// A handshake message is incomplete.
@@ -82,7 +81,7 @@ impl Messages {
         self.is_not_within_another()
     }
 
-    /// Processes a record of the type `kind`, other than data.
+    /// Processes a record of the type `kind` other than data.
     ///
     /// # Errors
     /// The peer must not send this record.
@@ -98,7 +97,7 @@ impl Messages {
 
     fn alert(&mut self, content: &[u8]) -> Result<Note, Breach> {
         self.is_not_within_another()?;
-        // Levels are ignored (RFC 8446, section 6): they follow from the description.
+        // The level is ignored (RFC 8446, section 6), because it follows from the description.
         let &[_, description] = content else {
             return Err(refuse(DECODE_ERROR, InvalidMessage::MessageTooShort));
         };
@@ -127,7 +126,8 @@ impl Messages {
             let body: Vec<u8> = self.joined.drain(..PREFIX + length).collect();
             let note = self.message(body[0], &body[PREFIX..])?;
             if note != Note::Nothing {
-                // The keys change after this message, so nothing may follow in the same record.
+                // The keys change after this message, so no other message may follow in the same
+                // record.
                 let whole = self.joined.is_empty();
                 return if whole { Ok(note) } else { Err(interleaved_keys()) };
             }
@@ -178,7 +178,7 @@ impl Messages {
         Ok(Note::Update { requested })
     }
 
-    /// Checks that no handshake message is incomplete, as no other record may interrupt it.
+    /// Checks that no handshake message is incomplete, because no other record may interrupt it.
     fn is_not_within_another(&self) -> Result<(), Breach> {
         if self.joined.is_empty() {
             return Ok(());

@@ -2,13 +2,13 @@
 //!
 //! Certificates prove nothing by themselves. Each side presents a self-signed certificate. The
 //! CERTS cell, sent through the link, binds the certificate's digest to the relay's identity. Any
-//! certificate is therefore is accepted, provided that the peer holds its key.
+//! certificate is therefore accepted, provided that the peer holds its key.
 //! [`Link::peer_certificate`] returns the certificate to the code that checks CERTS.
 //! [`Link::export`] returns the keying material that AUTHENTICATE signs (RFC 5705, RFC 8446
 //! section 7.5).
 //!
 //! The library does the handshake (`library`), and all of TLS 1.2. After a TLS 1.3 handshake this
-//! crate has its own record layer. `secrets` receives the connection's secrets from the library
+//! crate uses its own record layer. `secrets` receives the connection's secrets from the library
 //! and derives `keys` from them. A `sealer` and an `opener` handle one direction each. `messages`
 //! checks which messages may arrive between data, and `records` combines these parts.
 
@@ -53,10 +53,9 @@ pub const FAMILY: StreamFamily = StreamFamily {
     accept: |context| Ok(Box::new(context.accept()?)),
 };
 
-/// Minimum content of a record in bytes if all records have one size. It is the content of a
-/// KeyUpdate.
+/// Minimum content of a record in bytes if all records have one size: the content of a KeyUpdate.
 const LEAST: usize = 5;
-/// Maximum bytes of buffers that a link keeps after [`Link::rest`].
+/// Maximum total size of the buffers that a link keeps after [`Link::rest`], in bytes.
 const TRICKLE: usize = 4 << 10;
 
 /// A TLS link, as client or server.
@@ -73,16 +72,17 @@ pub struct Tls {
     fixed: Option<usize>,
 }
 
-/// The code that processes the connection's records at present.
+/// The code that processes the connection's records in its present phase.
 enum Phase {
     Library(Box<Library>),
     Records(Box<Records>),
-    /// No code, because the library did not release the secrets. The connection cannot continue.
+    /// No code processes records: the library did not release the secrets. The connection cannot
+    /// continue.
     Lost,
 }
 
 impl Tls {
-    /// Wraps `connection`. `keeper` receives the secrets of this connection only.
+    /// Wraps `connection`. `keeper` is the store for the secrets of this connection alone.
     fn new(
         connection: impl Into<Connection>,
         keeper: Arc<SecretKeeper>,
@@ -121,9 +121,9 @@ impl Tls {
         }
     }
 
-    /// Sets the content of all records that we send from now on to `content` bytes (5 to 16,384),
-    /// whatever the type of the record. The peer can then decrypt a record even if earlier ones
-    /// have not arrived. The length of each write must then be a multiple of `content` bytes.
+    /// Sets the content of all records that we send from now on, of any type, to `content` bytes
+    /// (5 to 16,384). The peer can then decrypt a record even if earlier ones have not arrived.
+    /// The length of each write must then be a multiple of `content` bytes.
     ///
     /// # Errors
     /// [`Fault::Misuse`] under the conditions of [`Tls::refresh_keys`], and for other lengths.
@@ -134,8 +134,8 @@ impl Tls {
         Ok(())
     }
 
-    /// Expects `content` bytes of content in each of the peer's later records, as the peer has
-    /// agreed. Records that [`EarlyRecords::receive_early`] completes are then decrypted even if
+    /// Expects `content` bytes of content in each later record of the peer, as agreed with the
+    /// peer. Records that [`EarlyRecords::receive_early`] completes are then decrypted even if
     /// earlier ones have not arrived, and the link is no longer [in order](Promises::whole). All
     /// earlier records must have been read.
     ///
@@ -146,7 +146,7 @@ impl Tls {
         Ok(())
     }
 
-    /// Returns the record layer of an open link, after a check that `content` is a valid length.
+    /// Returns the record layer of an open link, after checking that `content` is a valid length.
     fn records_of(&mut self, content: usize) -> Result<&mut Records, Fault> {
         match &mut self.phase {
             Phase::Records(records) if !self.closed && !self.ended => {
@@ -167,13 +167,13 @@ impl Tls {
         Fault::Peer(fault)
     }
 
-    /// Sends the bytes written before the handshake was done. With TLS 1.3, takes over the records
-    /// from the library.
+    /// Sends the bytes that were written before the handshake was done. With TLS 1.3, takes over
+    /// the records from the library.
     fn open(&mut self) -> Result<(), Fault> {
         let Phase::Library(library) = &mut self.phase else { return Ok(()) };
         self.peers = library.peer_certificate().cloned();
-        // If a close notification was sent before the handshake was done, it is the last record,
-        // and the library sends it.
+        // If a close notification was sent before the handshake was done, the library must send it
+        // as the last record.
         if library.can_hand_over() && !self.closed {
             let Phase::Library(library) = std::mem::replace(&mut self.phase, Phase::Lost) else {
                 return Ok(());
@@ -239,8 +239,8 @@ impl Link for Tls {
 
     fn read(&mut self, into: &mut Vec<u8>) -> Result<usize, Fault> {
         let count = self.arrived.len();
-        // Short data is copied: otherwise a link with little data would keep the buffer of a link
-        // with much.
+        // Short data is copied. Otherwise a link with little data would keep the buffer of a link
+        // with much data.
         match into.is_empty() && count > TRICKLE {
             true => std::mem::swap(into, &mut self.arrived),
             false => into.append(&mut self.arrived),

@@ -1,5 +1,5 @@
-//! The receiving half of a TLS 1.3 connection. It splits the stream into records, and decrypts
-//! them in order (RFC 8446, section 5).
+//! The receiving half of a TLS 1.3 connection. It splits the stream into records and decrypts them
+//! in order (RFC 8446, section 5).
 
 use anabranch_multipath::Time;
 use rustls::{Error, InvalidMessage, PeerMisbehaved};
@@ -23,10 +23,10 @@ pub(super) struct Opener {
     keys: RecordKeys,
     /// The next record's number, and the offset in the stream at which it begins.
     next: Anchor,
-    /// The layer that decrypts records before earlier ones have arrived; `None` if records are
-    /// decrypted only in order.
+    /// The layer that decrypts records early, before earlier ones have arrived. `None` if records
+    /// are decrypted only in order.
     early: Option<Box<RecordLayer>>,
-    /// The received beginning of an incomplete record.
+    /// The received part of an incomplete record.
     partial: Vec<u8>,
 }
 
@@ -35,7 +35,7 @@ pub(super) struct Opener {
 pub(super) enum Content {
     /// Data, which was appended to the plain bytes.
     Data,
-    /// Content of another type: the type, and the bytes of the content.
+    /// Content of another type, given by this type and its bytes.
     Other(u8, Vec<u8>),
 }
 
@@ -47,8 +47,8 @@ impl Opener {
         Opener { secret, cipher, keys, next, early: None, partial: Vec::new() }
     }
 
-    /// Expects that all later records have one size. From now on, `early` may decrypt records
-    /// before earlier ones have arrived.
+    /// Requires one size for all later records. From now on, `early` may decrypt records before
+    /// earlier ones have arrived.
     pub(super) fn open_early(&mut self, early: RecordLayer) {
         self.early = Some(Box::new(early));
     }
@@ -103,7 +103,7 @@ impl Opener {
         opened.map(Some)
     }
 
-    /// Moves bytes from `bytes` to the stored bytes until `length` bytes are stored.
+    /// Moves bytes from the front of `bytes` to the stored bytes, until `length` bytes are stored.
     fn complete(&mut self, length: usize, bytes: &mut &[u8]) {
         let missing = length.saturating_sub(self.partial.len()).min(bytes.len());
         let (taken, rest) = bytes.split_at(missing);
@@ -144,8 +144,8 @@ impl Opener {
         }
     }
 
-    /// Checks that the content of a data record has the agreed length or is empty. Otherwise,
-    /// records that are delivered early could split cells.
+    /// Checks that the content of a data record has the agreed length or is empty. Another length
+    /// could split cells when records are delivered early.
     fn agreed(&self, (kind, length): (u8, usize)) -> Result<(u8, usize), Breach> {
         let agreed = self.early.as_ref().map(|early| early.content());
         match agreed {
@@ -158,7 +158,7 @@ impl Opener {
         }
     }
 
-    /// Switches to the peer's next keys, after a KeyUpdate of the peer.
+    /// Switches to the peer's next keys after the peer's KeyUpdate.
     pub(super) fn update(&mut self) {
         self.secret = self.secret.next();
         self.keys = RecordKeys::of(&self.secret, self.cipher);
@@ -177,8 +177,8 @@ impl Opener {
     }
 }
 
-/// Returns the length, with the header, of the record at the front of `bytes`; `None` if the
-/// header is incomplete.
+/// Returns the length of the record at the front of `bytes`, including the header. Returns `None`
+/// if the header is incomplete.
 fn length(bytes: &[u8]) -> Result<Option<usize>, Breach> {
     let Some(&[kind, _, _, high, low]) = bytes.first_chunk::<HEADER>() else { return Ok(None) };
     if kind != DATA {
@@ -194,8 +194,8 @@ fn length(bytes: &[u8]) -> Result<Option<usize>, Breach> {
     Ok(Some(HEADER + length))
 }
 
-/// Returns the content type of a record and the length of its content. The type and padding zeros
-/// follow the content (RFC 8446, section 5.4).
+/// Returns the content type of a record, and the length of its content. In the record, the type
+/// and padding zeros follow the content (RFC 8446, section 5.4).
 fn unpadded(inner: &[u8]) -> Result<(u8, usize), Breach> {
     if inner.len() > RECORD + 1 {
         return Err(refuse(RECORD_OVERFLOW, Error::PeerSentOversizedRecord));

@@ -17,8 +17,8 @@ use crate::PeerFault;
 use crate::utls::{Anchor, RecordLayer};
 
 /// Maximum distance in bytes from the stream's read position to a record that is decrypted early.
-/// Also the maximum number of bytes from a tap (a capture of the connection's segments) that are
-/// buffered. The value is the data in flight at 84 Mbit/s with a round-trip time of 100 ms.
+/// Also the maximum number of buffered bytes from a tap (a capture of the connection's segments).
+/// The value is the data in flight at 84 Mbit/s with a round-trip time of 100 ms.
 const EARLY: usize = 1 << 20;
 
 /// Both directions of a connection.
@@ -27,17 +27,17 @@ pub(super) struct Records {
     opener: Opener,
     messages: Messages,
     exporter: Secret,
-    /// Whether the peer has asked for new keys and has received no answer yet.
+    /// True if the peer has asked for new keys and we have not answered yet.
     owes_update: bool,
 }
 
-/// State of the connection when the library's own record layer stopped.
+/// State of the connection at the point where the library's own record layer stopped.
 pub(super) struct Handover {
     pub(super) secrets: TrafficSecrets,
     pub(super) cipher: Cipher,
     pub(super) is_client: bool,
-    /// Number of records encrypted with our traffic secret, and number of records decrypted with
-    /// the peer's traffic secret.
+    /// Number of records that the library encrypted with our traffic secret, and number of records
+    /// that it decrypted with the peer's traffic secret.
     pub(super) sent: u64,
     pub(super) received: u64,
     /// Number of bytes of the peer's stream that the library has read.
@@ -64,7 +64,7 @@ impl Records {
     /// peer has announced that it sends nothing more.
     ///
     /// # Errors
-    /// A violation by the peer. An alert that reports it is ready to be sent.
+    /// A violation by the peer. The alert that reports it is ready to be sent.
     pub(super) fn receive(
         &mut self,
         mut bytes: &[u8],
@@ -112,8 +112,8 @@ impl Records {
     }
 
     /// Processes bytes from a tap (a capture of the connection's segments), and appends the data
-    /// of the records that these bytes complete. `at` is the offset of the bytes in the stream,
-    /// and the bytes.
+    /// of the records that these bytes complete. `at` contains the offset of the bytes in the
+    /// stream, and the bytes.
     pub(super) fn receive_early(&mut self, now: Time, at: (u64, &[u8]), plain: &mut Vec<u8>) {
         self.opener.receive_early(now, at, plain);
     }
@@ -156,7 +156,7 @@ impl Records {
     }
 
     /// Answers the peer's requests for new keys. Several requests that arrive while we send
-    /// nothing get one answer, before any data (RFC 8446, section 4.6.3).
+    /// nothing get one answer, sent before any data (RFC 8446, section 4.6.3).
     fn answer_update(&mut self) {
         if std::mem::take(&mut self.owes_update) {
             self.sealer.update(false);

@@ -6,10 +6,10 @@ use super::secrets::Secret;
 
 /// Maximum plain bytes in a record (RFC 8446, section 5.1).
 pub(super) const RECORD: usize = 1 << 14;
-/// Maximum plain bytes in a record that we send, unless records have a fixed content. C tor's
-/// records have at most the same length, because C tor writes each chunk of its buffers separately
-/// (4,096 bytes, less a header). Longer records break some clients: torpy reads at most 4,094
-/// bytes at a time, and loses the rest of a longer record.
+/// Maximum number of plain bytes in a record that we send, unless records have a fixed content. It
+/// equals C tor's maximum: C tor writes each chunk of its buffers separately (4,096 bytes, less a
+/// header). Longer records break some clients: torpy reads at most 4,094 bytes at a time, and
+/// loses the rest of a longer record.
 pub(super) const SENT: usize = 4_048;
 
 /// Encryption of records with the keys of one direction. It changes the keys before they reach
@@ -19,10 +19,10 @@ pub(super) struct Sealer {
     cipher: Cipher,
     keys: RecordKeys,
     number: u64,
-    /// Number of content bytes in every record; a record with less content is padded. `None` if
-    /// records vary in size.
+    /// Number of content bytes in every record; shorter content is padded. `None` if records vary
+    /// in size.
     content: Option<usize>,
-    /// Whether a close_notify or a fatal alert was sent. No record may follow.
+    /// True after a close_notify or a fatal alert was sent. No record may follow.
     finished: bool,
     /// Encrypted bytes to send.
     out: Vec<u8>,
@@ -47,7 +47,7 @@ impl Sealer {
         let records = plain.len().div_ceil(most);
         self.out.reserve(plain.len() + records * (HEADER + 1 + TAG));
         for content in plain.chunks(most) {
-            // The KeyUpdate itself uses the last number that the key may seal.
+            // The last record that the key may encrypt is the KeyUpdate itself.
             if self.number + 1 >= self.cipher.limit && self.number > 0 {
                 self.update(true);
             }
@@ -56,7 +56,7 @@ impl Sealer {
     }
 
     /// Notifies the peer that our keys change, and changes them (RFC 8446, section 4.6.3).
-    /// `requested` is whether the peer is asked to change its keys, too.
+    /// `requested` is true if the peer must change its keys too.
     pub(super) fn update(&mut self, requested: bool) {
         self.record(HANDSHAKE, &[KEY_UPDATE, 0, 0, 1, u8::from(requested)]);
         self.secret = self.secret.next();
@@ -64,7 +64,7 @@ impl Sealer {
         self.number = 0;
     }
 
-    /// Reports a fault of the peer by an alert, which is the last record.
+    /// Reports a fault of the peer with an alert, which is the last record.
     pub(super) fn fault(&mut self, description: u8) {
         self.record(ALERT, &[FATAL, description]);
         self.finished = true;

@@ -12,12 +12,12 @@ use rustls::KeyLog;
 
 /// Prefix of every TLS 1.3 label.
 const PREFIX: &[u8] = b"tls13 ";
-/// Maximum length in bytes of a label after the prefix. One byte holds the length of prefix and
+/// Maximum length in bytes of a label without the prefix. One byte holds the length of prefix and
 /// label together.
 const LONGEST_LABEL: usize = 255 - PREFIX.len();
 
-/// One secret of a connection. It is stored in the library's form, which erases it from memory
-/// when it is dropped.
+/// One secret of a connection, stored in the library's form. This form erases the secret from
+/// memory when it is dropped.
 pub(super) struct Secret {
     prk: Prk,
     hash: Hash,
@@ -70,8 +70,8 @@ impl Secret {
         Secret { prk, hash: self.hash }
     }
 
-    /// Computes HKDF-Expand-Label (RFC 8446, section 7.1), and returns the result as a key of
-    /// another algorithm.
+    /// Computes HKDF-Expand-Label (RFC 8446, section 7.1). Returns the result as a key of another
+    /// algorithm.
     pub(super) fn derive<L, K>(&self, label: &[u8], context: &[u8], length: L) -> K
     where
         L: KeyType,
@@ -87,7 +87,7 @@ impl Secret {
         filled.expect("as many bytes as were asked for");
     }
 
-    /// Returns exported keying material (RFC 8446, section 7.5). `self` must be the exporter's
+    /// Returns exported keying material (RFC 8446, section 7.5). `self` must be the exporter
     /// secret. Returns `None` if the label is longer than 249 bytes.
     pub(super) fn export(&self, label: &[u8], context: &[u8]) -> Option<[u8; 32]> {
         if label.len() > LONGEST_LABEL {
@@ -108,14 +108,14 @@ impl Secret {
         length: L,
         made: impl FnOnce(Okm<'_, L>) -> T,
     ) -> T {
-        // All lengths are those of keys, hashes and labels: below 256.
+        // All lengths are below 256: they are those of keys, hashes and labels.
         let bytes = [0, length.len() as u8, (PREFIX.len() + label.len()) as u8];
         let info = [&bytes[..], PREFIX, label, &[context.len() as u8], context];
         made(self.prk.expand(&info, length).expect("shorter than 255 hashes"))
     }
 }
 
-/// A length in bytes, in the form that the library requires.
+/// A length in bytes, as a type that the library requires.
 struct Length(usize);
 
 impl KeyType for Length {
@@ -131,8 +131,7 @@ pub(super) struct TrafficSecrets {
     pub(super) exporter: Secret,
 }
 
-/// Store for the secrets of one connection. The library passes the secrets to this store, which
-/// keeps them only in memory.
+/// Store for the secrets of one connection, in memory only. The library passes the secrets to it.
 #[derive(Default)]
 pub(super) struct SecretKeeper(Mutex<Kept>);
 
@@ -155,8 +154,8 @@ impl Kept {
 }
 
 impl SecretKeeper {
-    /// Returns all three secrets, at the first call only. Returns `None` before the handshake is
-    /// done, and for TLS 1.2.
+    /// Returns all three secrets at the first call. Returns `None` at later calls, before the
+    /// handshake is done, and for TLS 1.2.
     pub(super) fn take(&self) -> Option<TrafficSecrets> {
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let Kept { client, server, exporter } = std::mem::take(&mut *kept);

@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-/// The TLS or QUIC library refused the settings, such as a key that does not belong to its
-/// certificate.
+/// Error of the TLS or QUIC library for refused settings, such as a key that does not belong to
+/// its certificate.
 #[derive(Debug)]
 pub struct SetupError(pub(crate) String);
 

@@ -1,4 +1,4 @@
-//! Conversion from TCP sequence numbers to offsets in the stream, and from offsets to TLS record
+//! Conversions from TCP sequence numbers to offsets in the stream, and from offsets to TLS record
 //! numbers.
 
 use std::ops::RangeInclusive;
@@ -25,12 +25,12 @@ impl Origin {
         self.first.wrapping_add(offset as u32)
     }
 
-    /// Returns the offset of the byte with sequence number `number`. Several offsets are possible,
-    /// and the one nearest to `head`, the stream's read position, is returned. Returns `None` if
-    /// it would be before the beginning of the stream.
+    /// Returns the offset of the byte with the sequence number `number`. Of the possible offsets,
+    /// returns the one nearest to `head`, the stream's read position. Returns `None` if it would
+    /// be before the beginning of the stream.
     #[must_use]
     pub fn offset(self, number: u32, head: u64) -> Option<u64> {
-        // A sequence number contains only the low half of the offset.
+        // A sequence number is only the low half of an offset.
         let distance = number.wrapping_sub(self.number(head)) as i32;
         head.checked_add_signed(i64::from(distance))
     }
@@ -60,7 +60,7 @@ impl Anchor {
     }
 
     /// Returns the offset at which record `number` begins, if each record has `size` bytes.
-    /// Returns `None` if the record is before this position or the offset exceeds 64 bits.
+    /// Returns `None` if the record is before this position, or if the offset exceeds 64 bits.
     #[must_use]
     pub fn start(self, number: u64, size: usize) -> Option<u64> {
         let before = number.checked_sub(self.number)?.checked_mul(size as u64)?;

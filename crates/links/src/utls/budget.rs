@@ -8,8 +8,8 @@ const PER_KEY: u32 = 1 << 20;
 /// Maximum number of failed decryptions per second, which is also the maximum burst.
 const PER_SECOND: u32 = 1 << 10;
 
-/// Limits on failed attempts to decrypt a record early, by key and by time. Records decrypted in
-/// order need no limit, because a failure there ends the link.
+/// Limits on failed attempts to decrypt a record early, per key and per second. Decryption in
+/// order needs no limit, because a failure ends the link.
 #[derive(Clone, Debug)]
 pub struct TrialBudget {
     left: u32,
@@ -27,7 +27,7 @@ impl TrialBudget {
         TrialBudget { left: PER_KEY, free: u64::from(PER_SECOND) * Self::BILLION, counted: now }
     }
 
-    /// Returns whether one more failed attempt is allowed.
+    /// Returns true if one more failed attempt is allowed.
     pub fn allows(&mut self, now: Time) -> bool {
         let most = u64::from(PER_SECOND) * Self::BILLION;
         let since = now.nanos().saturating_sub(self.counted.nanos());

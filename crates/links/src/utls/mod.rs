@@ -2,11 +2,10 @@
 //! arrived. Nowlan, Wolinsky and Ford ("Reducing Latency in Tor Circuits with Unordered Delivery",
 //! FOCI 2013, section 4.2) did this with TLS 1.2.
 //!
-//! A TCP socket delivers bytes in order. A *tap*, a capture of the connection's segments, may also
-//! show segments that the kernel has received but not delivered, because an earlier segment was
-//! lost. Both ends agree on a record from which on all records have one size. The offset of a
-//! record in the stream then gives its number, which is all that the receiver needs, besides the
-//! keys, to open a TLS 1.3 record.
+//! A TCP socket delivers bytes in order. If a segment is lost, the kernel receives later segments
+//! but does not deliver them. A *tap*, a capture of the connection's segments, may show them. From
+//! an agreed record on, all records have one size, so the offset of a record in the stream gives
+//! its number. To open a TLS 1.3 record, the receiver needs only this number and the keys.
 //!
 //! * [`Origin`]: maps TCP sequence numbers to offsets in the stream.
 //! * [`Anchor`]: maps offsets to record numbers.
@@ -17,7 +16,7 @@
 //!
 //! A tap may lose, duplicate, change or forge bytes. At worst this delays data: a record can be
 //! decrypted only under the number with which the peer encrypted it, and each number is delivered
-//! once. All records that were not opened early arrive through the stream, which is authoritative.
+//! once. Records that were not opened early arrive through the stream, which is authoritative.
 
 mod anchor;
 mod budget;

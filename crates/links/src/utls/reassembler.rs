@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 /// Maximum length in bytes of a run (stored bytes that are contiguous in the stream). It limits
-/// the bytes that are moved in memory when a run is split.
+/// the number of bytes that are moved in memory when a run is split.
 const LONGEST_RUN: usize = 64 << 10;
-/// Maximum number of runs (contiguous stored bytes). It limits the cost of forged segments of one
-/// byte.
+/// Maximum number of runs (contiguous stored bytes). It limits the cost of forged one-byte
+/// segments.
 const RUNS: usize = 4 << 10;
 
-/// A store for bytes of a stream by offset, within a window after the read position. Later copies
-/// do not overwrite a stored byte; [`Reassembler::remove`] drops it.
+/// A store for bytes of a stream by offset, within a window after the read position. A stored byte
+/// is not overwritten by later copies, until [`Reassembler::remove`] drops it.
 #[derive(Debug)]
 pub struct Reassembler {
     /// Read position of the stream. Earlier bytes are not needed.
@@ -22,8 +22,7 @@ pub struct Reassembler {
 }
 
 impl Reassembler {
-    /// Returns an empty reassembler. It stores bytes at most `window` bytes after the read
-    /// position.
+    /// Returns an empty reassembler. It stores bytes up to `window` bytes after the read position.
     #[must_use]
     pub fn new(window: usize) -> Reassembler {
         Reassembler { head: 0, window: window as u64, runs: BTreeMap::new(), held: 0 }
@@ -43,8 +42,8 @@ impl Reassembler {
         }
     }
 
-    /// Stores `bytes`, which begin at `offset`. Returns the range of offsets of the bytes that lie
-    /// within the window.
+    /// Stores `bytes`, which begin at `offset`. Returns the range of the offsets within the
+    /// window.
     pub fn insert(&mut self, offset: u64, bytes: &[u8]) -> Range<u64> {
         let end = offset.saturating_add(bytes.len() as u64);
         let from = offset.max(self.head);
@@ -61,7 +60,7 @@ impl Reassembler {
         from..to
     }
 
-    /// Returns the first gap in the stored bytes from `at` on, and the offset from which to search
+    /// Returns the first gap in the stored bytes from `at` on, and the offset at which to search
     /// for the next gap.
     fn gap(&self, at: u64, to: u64) -> (Range<u64>, u64) {
         let before = self.runs.range(..=at).next_back().map(|(start, run)| end_of(*start, run));
@@ -105,7 +104,7 @@ impl Reassembler {
         })
     }
 
-    /// Drops the bytes of `range`. Another copy of them is then accepted.
+    /// Drops the bytes of `range`, so that another copy of them is accepted.
     pub fn remove(&mut self, range: Range<u64>) {
         if range.is_empty() {
             return;

@@ -1,4 +1,4 @@
-//! Early decryption of records. All records have one size, so a record's offset in the stream
+//! Early decryption of records. All records have one size, so the offset of a record in the stream
 //! determines its number.
 
 use std::collections::BTreeSet;
@@ -23,7 +23,7 @@ pub struct EarlyCounts {
 /// A layer that decrypts a peer's records before earlier ones have arrived. All records must have
 /// the same size.
 ///
-/// The caller passes an [`Anchor`], which advances with each record read in order. The layer
+/// The caller passes an [`Anchor`] that advances with each record read in order. The layer
 /// remembers which numbers were decrypted, so that each record is delivered once.
 #[derive(Debug)]
 pub struct RecordLayer {
@@ -31,8 +31,8 @@ pub struct RecordLayer {
     content: usize,
     held: Reassembler,
     opened: BTreeSet<u64>,
-    /// Numbers of records that were decrypted but are not data of the agreed length. They are
-    /// processed in order instead.
+    /// Numbers of records that were decrypted early but are not data of the agreed length. They
+    /// wait to be processed in order.
     waiting: BTreeSet<u64>,
     budget: TrialBudget,
     counts: EarlyCounts,
@@ -102,7 +102,7 @@ impl RecordLayer {
         }
     }
 
-    /// Tries to decrypt one record. If this fails, another copy of the record is accepted later.
+    /// Tries to decrypt one record. After a failure, another copy of the record is accepted later.
     fn attempt(&mut self, number: u64, range: Range<u64>, keys: &RecordKeys, plain: &mut Vec<u8>) {
         let before = plain.len();
         let body = range.start + HEADER as u64;
@@ -145,8 +145,8 @@ impl RecordLayer {
         inner.len() == self.content + 1 && inner[self.content] == DATA
     }
 
-    /// Returns whether record `number`, which is next in order, was decrypted before. Must be
-    /// called once for each record.
+    /// Returns true if record `number`, which is next in order, was decrypted before. The caller
+    /// must call this once for each record.
     pub(crate) fn is_done(&mut self, number: u64) -> bool {
         self.waiting.remove(&number);
         self.opened.remove(&number)

@@ -1,4 +1,4 @@
-//! The packets of a node's own streams.
+//! Building and reading of the packets of a node's own streams.
 
 use anabranch_multipath::{Core as _, Time};
 use anabranch_tcp::Segment;
@@ -9,12 +9,13 @@ use crate::stream::{Role, StreamId};
 use crate::tags::{LIFETIME, tick};
 use crate::wire::{FORWARD_HEAD, Flow, ForwardContent, ReplyContent};
 
-/// Maximum number of unused reply blocks that a node remembers, over all streams. Beyond it, the
-/// oldest is forgotten: it was probably lost.
+/// Maximum number of unused reply blocks that a node remembers, over all streams. Above it, the
+/// oldest is forgotten, because it was probably lost.
 const MAX_OUTSTANDING: usize = 1 << 15;
 
 impl MoreNode {
-    /// Returns the next packet of the stream `id`; `None` if it has nothing to send now.
+    /// Returns the next packet of the stream `id`. Returns `None` if the stream has nothing to
+    /// send now.
     pub(super) fn next_packet(&mut self, now: Time, id: StreamId) -> Option<Output> {
         match self.streams.get(&id)?.role {
             Role::Client(exit, _) => self.forward_packet(now, id, exit),
@@ -33,7 +34,7 @@ impl MoreNode {
         let most = room / SURB_LENGTH;
         let deficit = supply.deficit(stream.tcp.view(now).unacked);
         let count = (room.saturating_sub(length) / SURB_LENGTH).min(deficit);
-        // A packet without a segment is sent once it is full of blocks.
+        // Without a segment, send only a packet that is full of blocks, or a probe.
         if segment.is_none() && (count == 0 || count < most && !probes) {
             return None;
         }
@@ -43,7 +44,7 @@ impl MoreNode {
         self.send_forward(now, exit, &content)
     }
 
-    /// Returns a packet with `content` to the exit, over a fresh path.
+    /// Returns a packet with `content` to the exit, over a newly drawn path.
     fn send_forward(&mut self, now: Time, exit: usize, content: &[u8]) -> Option<Output> {
         let excluded = [self.me, exit];
         let mut path = self.network.draw_path(&mut *self.rng, self.config.hops - 1, &excluded)?;
@@ -55,7 +56,7 @@ impl MoreNode {
         Some(Output::Send { to, bytes })
     }
 
-    /// Makes a reply block for the exit of the stream `id`, with a fresh path.
+    /// Makes a reply block for the exit of the stream `id`, with a newly drawn path.
     fn make_block(&mut self, now: Time, id: StreamId, exit: usize) -> Option<ReplyBlock> {
         let excluded = [self.me, exit];
         let mut path = self.network.draw_path(&mut *self.rng, self.config.hops - 1, &excluded)?;
@@ -71,7 +72,7 @@ impl MoreNode {
         Some(block)
     }
 
-    /// Forgets reply blocks that have expired or were used, and the oldest ones beyond
+    /// Removes reply blocks that have expired or were used, and the oldest ones above
     /// [`MAX_OUTSTANDING`].
     fn forget_old(&mut self, now: u64) {
         while let Some(first) = self.order.front() {
@@ -85,7 +86,8 @@ impl MoreNode {
         }
     }
 
-    /// Returns an exit's next packet, if there is a segment to send and a reply block for it.
+    /// Returns an exit's next packet. Returns `None` without a segment to send or a reply block
+    /// for it.
     fn reply_packet(&mut self, now: Time, id: StreamId) -> Option<Output> {
         let stream = self.streams.get_mut(&id)?;
         let Role::Exit(stock) = &mut stream.role else { return None };
@@ -97,7 +99,7 @@ impl MoreNode {
         self.seal(&block, &ReplyContent { segment: Some(segment), ..head })
     }
 
-    /// Returns the packet that uses `block` for `reply`.
+    /// Returns the packet that sends `reply` with `block`.
     fn seal(&self, block: &ReplyBlock, reply: &ReplyContent) -> Option<Output> {
         let first = self.network.find_prefix(&block.first_hop())?;
         let peer = &self.network.peers()[first];
@@ -105,7 +107,7 @@ impl MoreNode {
         Some(Output::Send { to: peer.address, bytes })
     }
 
-    /// Answers the segment in `forward`, whose stream is unknown, with a TCP reset. It is sent with
+    /// Answers the segment in `forward`, whose stream is unknown, with a TCP reset. The reset uses
     /// a reply block from `forward`.
     pub(super) fn reset(&mut self, forward: &ForwardContent) {
         let reset = forward.segment.as_ref().and_then(Segment::reset);
@@ -123,7 +125,7 @@ impl MoreNode {
     }
 }
 
-/// Returns the route over `path` (positions in `network`) for a packet made at `now`.
+/// Returns the route over `path` (positions in `network`) of a packet that is made at `now`.
 fn route<'n>(network: &'n crate::Network, path: &[usize], now: Time) -> Route<'n> {
     let hops = path.iter().map(|&at| &network.peers()[at]).collect();
     Route { hops, expiry: tick(now) + LIFETIME }

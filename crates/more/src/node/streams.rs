@@ -13,15 +13,15 @@ use crate::supply::Stock;
 use crate::tags::tick;
 use crate::wire::{Flow, ForwardContent, ReplyContent};
 
-/// Number of ended flows that an exit remembers and does not accept again.
+/// Number of recently ended flows that an exit remembers in order not to accept them again.
 const RECENT: usize = 4_096;
 /// Time without a packet from the client after which an exit ends a stream. A client sends reply
 /// blocks at least every 16 s.
 const IDLE: Duration = Duration::from_secs(120);
 
 impl MoreNode {
-    /// Opens a stream to `target`, over an exit drawn by weight. Bytes that are written before the
-    /// next poll are sent in the stream's first packet, as far as they fit.
+    /// Opens a stream to `target` over an exit that is drawn by weight. Bytes that are written
+    /// before the next poll are sent in the stream's first packet if they fit.
     ///
     /// # Errors
     /// [`OpenError`]
@@ -43,12 +43,12 @@ impl MoreNode {
         id
     }
 
-    /// Reports that the destination of the exit's stream `id` is connected: bytes may flow.
+    /// Notes that the destination of the exit's stream `id` is connected, so that bytes may flow.
     pub fn connected(&mut self, id: StreamId) {
         self.answer(id, None);
     }
 
-    /// Reports that the destination of the exit's stream `id` was not connected, and closes it.
+    /// Notes that the destination of the exit's stream `id` was not connected. Closes the stream.
     pub fn refuse(&mut self, id: StreamId, refusal: Refusal) {
         self.answer(id, Some(refusal));
     }
@@ -62,9 +62,9 @@ impl MoreNode {
         self.wake(id);
     }
 
-    /// Appends the program's `bytes` to the send buffer, and returns the number of bytes that it
+    /// Appends the program's `bytes` to the send buffer, and returns the number of bytes that were
     /// accepted. If the buffer became full, [`Event::Writable`] follows later. If the stream is
-    /// unknown, all bytes are dropped, and count as accepted.
+    /// unknown, all bytes are dropped and count as accepted.
     pub fn write(&mut self, id: StreamId, bytes: &[u8]) -> usize {
         let Some(stream) = self.streams.get_mut(&id) else { return bytes.len() };
         let taken = stream.write(bytes);
@@ -78,7 +78,8 @@ impl MoreNode {
         self.streams.get(&id).map_or((&[], &[]), Stream::peek)
     }
 
-    /// Removes the first `bytes` of [`MoreNode::peek`], which the program has read.
+    /// Removes the first `bytes` bytes that [`MoreNode::peek`] returns, because the program has
+    /// read them.
     pub fn consume(&mut self, id: StreamId, bytes: usize) {
         let Some(stream) = self.streams.get_mut(&id) else { return };
         stream.tcp.consume(bytes);
@@ -86,8 +87,8 @@ impl MoreNode {
         self.wake(id);
     }
 
-    /// Closes the stream `id` on behalf of its program, which must not use it any more. Bytes that
-    /// were written before are sent first.
+    /// Closes the stream `id` on behalf of its program, which must not use the stream any more.
+    /// Bytes that were written before are sent first.
     pub fn close(&mut self, id: StreamId) {
         let Some(stream) = self.streams.get_mut(&id) else { return };
         stream.leave();
@@ -101,13 +102,13 @@ impl MoreNode {
         self.wake(id);
     }
 
-    /// Handles the content of a forward packet at its last hop.
+    /// Handles the content of a forward packet whose last hop is this node.
     pub(super) fn take_forward(
         &mut self,
         now: Time,
         mut forward: ForwardContent,
     ) -> Result<(), DropReason> {
-        // A block whose first hop is unknown would waste a segment.
+        // Drop blocks with an unknown first hop. Each of them would waste a segment.
         let network = &self.network;
         forward.blocks.retain(|block| network.find_prefix(&block.first_hop()).is_some());
         if let Some(&id) = self.flows.get(&forward.flow) {
@@ -146,7 +147,7 @@ impl MoreNode {
         Ok(())
     }
 
-    /// Handles bytes that arrived with the SYN: the destination, if it is complete.
+    /// Handles bytes that arrived with the SYN: the stream's destination, if it is complete.
     fn progress(&mut self, id: StreamId) {
         let Some(stream) = self.streams.get_mut(&id) else { return };
         let events = stream.progress(id, true);
@@ -171,15 +172,15 @@ impl MoreNode {
         Ok(())
     }
 
-    /// Reports as events that the stream `id` has room again, or has ended.
+    /// Queues the events of the stream `id` for new room and for its end.
     fn settle(&mut self, id: StreamId) {
         let Some(stream) = self.streams.get_mut(&id) else { return };
         let events = stream.settle(id);
         self.events.extend(events.into_iter().flatten());
     }
 
-    /// Sets the timer of the stream `id`, which has nothing to send now, or removes the stream if
-    /// it has ended.
+    /// Sets the timer of the stream `id`, which has nothing to send now. If the stream has ended,
+    /// removes it instead.
     pub(super) fn rest(&mut self, id: StreamId) {
         self.settle(id);
         let Some(stream) = self.streams.get_mut(&id) else { return };
@@ -190,7 +191,7 @@ impl MoreNode {
         let tcp = stream.tcp.next_timeout();
         let next = match &stream.role {
             Role::Client(_, supply) => tcp.into_iter().chain([supply.next_timeout()]).min(),
-            // Without a reply block nothing can be sent.
+            // An exit can send nothing without a reply block.
             Role::Exit(stock) => {
                 let can_send = !stock.is_spent();
                 let idle = stream.heard + IDLE;
@@ -203,7 +204,8 @@ impl MoreNode {
         self.timers.extend(next.map(|time| (time, id)));
     }
 
-    /// Ends the exit's stream `id` if its client has been silent for [`IDLE`]. Returns true if so.
+    /// Ends the exit's stream `id` if its client has been silent for [`IDLE`]. Returns true if it
+    /// did.
     pub(super) fn expire(&mut self, now: Time, id: StreamId) -> bool {
         let Some(stream) = self.streams.get_mut(&id) else { return true };
         let is_exit = matches!(stream.role, Role::Exit(_));
@@ -227,7 +229,7 @@ impl MoreNode {
         }
     }
 
-    /// Remembers an ended flow, so that a late SYN does not begin it again.
+    /// Remembers an ended flow, so that a late SYN does not begin the flow again.
     fn retire(&mut self, flow: Flow) {
         let (known, order) = &mut self.recent;
         known.insert(flow);

@@ -14,11 +14,11 @@ use crate::directory::civil::utc;
 use crate::wire::keys::sha256;
 use crate::wire::text::{hex, line};
 
-/// Consensus method, in the numbering of C tor's authorities. With this method microdescriptors
-/// contain `family-ids`.
+/// Consensus method, as numbered by C tor. From this method on, microdescriptors contain
+/// `family-ids`.
 const METHOD: u32 = 35;
-/// Placeholder for the publication time in a microdescriptor consensus, used since consensus
-/// method 33.
+/// Placeholder for the publication time in a microdescriptor consensus (since consensus method
+/// 33).
 const NEVER: &str = "2038-01-01 00:00:00";
 /// Subprotocol versions that the consensus requires and recommends for clients and relays (the
 /// values that C tor 0.4.9's authorities vote for).
@@ -153,7 +153,7 @@ fn listed(text: &mut String, flavour: Flavour, relay: &Listed<'_>, ipv6: bool) {
         }
         Flavour::Microdesc => line(text, &format!("r {name} {id} {NEVER} {ip} {port} {dir}")),
     }
-    // Without `ipv6`, IPv6 addresses are left out: this authority cannot probe them.
+    // Leave out IPv6 addresses without `ipv6`, because this authority cannot probe them.
     let v6 = described.addresses.iter().filter(|at| ipv6 && at.is_ipv6());
     v6.for_each(|at: &SocketAddr| line(text, &format!("a {at}")));
     if flavour == Flavour::Microdesc {

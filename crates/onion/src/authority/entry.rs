@@ -1,5 +1,4 @@
-//! A relay that an authority knows: its checked descriptor, and its answers to probes of its
-//! addresses.
+//! A relay that an authority knows: its verified descriptor, and its answers to probes.
 
 use std::net::SocketAddr;
 
@@ -14,8 +13,8 @@ use crate::relay::is_public;
 use crate::wire::netdoc::{Described, DocumentError, check_descriptor};
 use crate::wire::text::signed_digest;
 
-/// Maximum length in bytes of an upload, which is a descriptor and its extra-info document (C
-/// tor's limit for a descriptor is 20,000).
+/// Maximum length in bytes of an upload: a descriptor and its extra-info document (C tor's limit
+/// for a descriptor is 20,000).
 pub const LONGEST_UPLOAD: usize = 96 << 10;
 const LONGEST_DESCRIPTOR: usize = 20_000;
 /// Maximum age in seconds of a descriptor that the consensus lists (C tor's
@@ -25,7 +24,7 @@ const MAX_AGE: u64 = 24 * 3600;
 const SKEW: u64 = 12 * 3600;
 /// Age in seconds after which a descriptor gets the flag `StaleDesc`.
 const STALE: u64 = 18 * 3600;
-/// Ratio of the probing rate of a relay that is down to the rate of a running relay
+/// Ratio of two probing rates: that of a relay that is down, and that of a running relay
 /// (`MORE_OFTEN`). For a relay that has never answered, the pause between probes doubles `DOUBLED`
 /// times, up to the pause for a running relay.
 const MORE_OFTEN: u64 = 4;
@@ -41,7 +40,7 @@ pub(super) struct Entry {
     /// The extra-info document and its digest.
     pub(super) extra: Option<(String, [u8; 20])>,
     pub(super) history: History,
-    /// The addresses of the relay, each with the time of the relay's last answer at this address.
+    /// The relay's addresses, with the time of the last answer at each address.
     pub(super) reach: Vec<(SocketAddr, Option<u64>)>,
     /// The time of the last probe (`probed`), and the number of probes since the relay was new
     /// (`probes`).
@@ -51,8 +50,8 @@ pub(super) struct Entry {
     pub(super) turn: u64,
     /// The relay's bandwidth in kilobytes per second, and whether it was measured.
     pub(super) weight: (u32, bool),
-    /// The time since which the descriptor has been outdated, in seconds of a monotonic clock.
-    /// `None` if it is not outdated.
+    /// Time since which the descriptor has been outdated, in seconds of a monotonic clock. `None`
+    /// if the descriptor is not outdated.
     pub(super) dated: Option<u64>,
 }
 
@@ -64,7 +63,7 @@ pub(super) struct Reach {
     pub(super) holds: u64,
     /// Seconds between two probes of a running relay.
     pub(super) every: u64,
-    /// Whether IPv6 addresses are probed.
+    /// True if IPv6 addresses are probed.
     pub(super) ipv6: bool,
 }
 
@@ -78,7 +77,7 @@ impl Entry {
         if entry.is_current(now) { Ok(entry) } else { Err(Refusal::Time) }
     }
 
-    /// Checks the stored upload `text`, which may have been published long ago.
+    /// Checks the stored upload `text`, which may be of any age.
     ///
     /// # Errors
     /// Returns a [`Refusal`] if the descriptor is invalid or not allowed by `rules`.
@@ -121,8 +120,7 @@ impl Entry {
         })
     }
 
-    /// Returns whether the descriptor may be listed: it is not too old, and was not published in
-    /// the future.
+    /// Returns true if the descriptor may be listed: it is not too old, and not from the future.
     pub(super) fn is_current(&self, now: u64) -> bool {
         let published = self.described.published;
         published + MAX_AGE >= now && !self.is_of_the_future(now)
@@ -164,7 +162,7 @@ impl Entry {
     }
 
     /// Returns the time of the next probe. If the last probe is in the future, because the clock
-    /// was set back, the probe is due `now`. For a new relay, returns its `turn` in place of a
+    /// was set back, the next one is due `now`. For a new relay, returns its `turn` instead of a
     /// time.
     pub(super) fn due(&self, now: u64, reach: Reach) -> u64 {
         let short = (reach.every / MORE_OFTEN).max(1);
@@ -193,9 +191,9 @@ impl Entry {
     }
 
     /// Returns the earliest of the relay's last answers at its probed addresses. Returns `None` if
-    /// the relay has never answered at one of these addresses.
+    /// one of these addresses has never answered.
     pub(super) fn answered(&self, reach: Reach) -> Option<u64> {
-        // `None` is less than any time.
+        // `None` counts as earlier than any time.
         self.counted(reach).map(|(_, answered)| *answered).min().flatten()
     }
 
@@ -213,7 +211,7 @@ impl Entry {
     /// Copies the relay's state from `before`, the entry with its previous descriptor.
     pub(super) fn follow(&mut self, before: &Entry) {
         (self.history, self.turn) = (before.history.clone(), before.turn);
-        // At a new address the relay has yet to answer.
+        // At a new address, the relay must answer again.
         for (address, answered) in &mut self.reach {
             let known = before.reach.iter().find(|(known, _)| known == address);
             *answered = known.and_then(|(_, answered)| *answered);

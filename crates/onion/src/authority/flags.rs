@@ -1,5 +1,5 @@
-//! Assignment of flags to relays (dir-spec 3.4.2). Thresholds are computed from all active relays,
-//! then each relay is compared with the thresholds. Active relays are running and not hibernating.
+//! Assignment of flags to relays (dir-spec 3.4.2). Thresholds are computed from all active relays
+//! (running and not hibernating). Each relay is then compared with the thresholds.
 
 /// The properties of a relay on which its flags depend.
 #[derive(Clone, Debug)]
@@ -7,9 +7,9 @@ pub(super) struct Merits {
     /// Whether the relay recently answered at each of its addresses, and is not hibernating.
     /// Always true for the authority itself.
     pub(super) running: bool,
-    /// Whether the relay's descriptor asks clients not to use the relay at present.
+    /// True if the relay's descriptor asks clients not to use the relay at present.
     pub(super) hibernating: bool,
-    /// The relay's weight in the consensus, in kilobytes per second: measured or advertised.
+    /// The relay's weight in the consensus in kilobytes per second, either measured or advertised.
     pub(super) bandwidth: u32,
     /// Weighted mean time between failures, in seconds.
     pub(super) mtbf: f64,
@@ -22,7 +22,7 @@ pub(super) struct Merits {
     /// Whether the relay answers directory requests, over its links or at a directory port.
     pub(super) directory: bool,
     /// Whether the exit policy permits port 80 to at least one /8 network, and port 443 to at
-    /// least one.
+    /// least one /8 network.
     pub(super) exits: bool,
     /// Whether the relay stores descriptors of onion services.
     pub(super) onion_services: bool,
@@ -32,12 +32,12 @@ pub(super) struct Merits {
     pub(super) authority: bool,
 }
 
-/// Settings that decide which relays get which flags.
+/// Settings for the assignment of flags.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Judgement {
-    /// Whether every running relay gets the flags `Fast` and `Stable`, and also `Guard` if it
-    /// answers directory requests. The flag `HSDir` then requires no uptime. This setting is for
-    /// networks that exist for minutes only.
+    /// True for networks that exist for minutes only. Every running relay then gets the flags
+    /// `Fast` and `Stable`, and also `Guard` if it answers directory requests. The flag `HSDir`
+    /// requires no uptime.
     pub young: bool,
     /// Bandwidth in kilobytes per second that always suffices for `Guard` (C tor's
     /// `AuthDirGuardBWGuarantee`).
@@ -60,18 +60,17 @@ impl Default for Judgement {
     }
 }
 
-/// Minimum bandwidth in kilobytes per second that a relay must have to count in the computation of
-/// thresholds.
+/// Minimum bandwidth in kilobytes per second of the relays from which thresholds are computed.
 const LEAST_BANDWIDTH: u32 = 4;
 /// Mean time between failures, in seconds, that always suffices for `Stable`.
 const STABLE: f64 = 7.0 * 86_400.0;
-/// Values that always suffice for `Guard`: the seconds since the relay became known (`KNOWN`), and
-/// the fraction of time for which it was up (`UP`).
+/// Values that always suffice for `Guard`: seconds since the relay became known (`KNOWN`), and
+/// fraction of time in which it was up (`UP`).
 const KNOWN: f64 = 8.0 * 86_400.0;
 const UP: f64 = 0.98;
 
-/// Value of the `known-flags` line. It includes flags that this authority never assigns: `BadExit`,
-/// `MiddleOnly` and `Sybil`.
+/// Value of the `known-flags` line. It includes flags that this authority never assigns:
+/// `BadExit`, `MiddleOnly` and `Sybil`.
 pub(super) const KNOWN_FLAGS: &str =
     "Authority BadExit Exit Fast Guard HSDir MiddleOnly Running Stable StaleDesc Sybil V2Dir Valid";
 

@@ -1,19 +1,20 @@
 //! The reliability of a relay (dir-spec 3.4.2). Older observations weigh less than recent ones. In
-//! this module, a run is a period in which the relay was up without interruption.
+//! this module, a run is a period of uninterrupted uptime.
 
 /// Interval in seconds (`INTERVAL`) after which all weights are multiplied by the factor `FADING`
 /// (C tor's values).
 const INTERVAL: u64 = 12 * 3600;
 const FADING: f64 = 0.95;
 
-/// A record of the times at which a relay answered probes and did not, in seconds since 1970.
+/// A record of the periods in which a relay answered probes and did not. Times are seconds since
+/// 1970.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct History {
-    /// Sums over all completed runs (periods without interruption): their weighted lengths in
+    /// Sums over all completed runs (periods of uninterrupted uptime): their weighted lengths in
     /// seconds (`runs`), and their weights (`run_weight`).
     runs: f64,
     run_weight: f64,
-    /// Weighted numbers of seconds: for which the relay was up (`up`), and for which it was known
+    /// Weighted number of seconds in which the relay was up (`up`), and in which it was known
     /// (`known`).
     up: f64,
     known: f64,
@@ -62,8 +63,8 @@ impl History {
         self.up_since.map_or(0, |since| now.saturating_sub(since))
     }
 
-    /// Returns the weighted mean time between failures, in seconds. If the relay is up, this
-    /// counts as a period that ends `now`.
+    /// Returns the weighted mean time between failures, in seconds. If the relay is up, its
+    /// present uptime counts as a run that ends `now`.
     #[must_use]
     pub fn mtbf(&self, now: u64) -> f64 {
         let present = self.up_since.map_or(0.0, |since| now.saturating_sub(since) as f64);
@@ -71,8 +72,8 @@ impl History {
         if weight < 1e-9 { 0.0 } else { (self.runs + present) / weight }
     }
 
-    /// Returns the weighted fraction of time for which the relay was up, and the weighted seconds
-    /// for which it was known.
+    /// Returns the weighted fraction of time in which the relay was up, and the weighted number of
+    /// seconds in which it was known.
     #[must_use]
     pub fn uptime(&self, now: u64) -> (f64, f64) {
         let mut until_now = self.clone();

@@ -1,4 +1,4 @@
-//! Bandwidths of relays as measured by bandwidth authorities, read from their files
+//! Bandwidths of relays, as measured by bandwidth authorities and read from their files
 //! (bandwidth-file-spec). Any version of the format is accepted.
 
 use std::collections::BTreeMap;
@@ -14,7 +14,7 @@ const OLD: u64 = 15 * 86_400;
 pub enum MeasuredError {
     /// The first line of the file is not a time.
     NoTime,
-    /// The file was written too long ago, or its time is in the future compared with our clock.
+    /// The file is too old, or its time is in the future compared with our clock.
     Time,
 }
 
@@ -51,7 +51,7 @@ pub fn read(text: &str, unix_now: u64) -> Result<BTreeMap<[u8; 20], u32>, Measur
 
 fn relay(line: &str) -> Option<([u8; 20], u32)> {
     let field = |name: &str| line.split_whitespace().find_map(|word| word.strip_prefix(name));
-    // `vote=0` marks a relay with too few measurements; the file lists it nevertheless.
+    // `vote=0` marks a relay with too few measurements, which must not count.
     if field("vote=") == Some("0") {
         return None;
     }

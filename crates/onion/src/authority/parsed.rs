@@ -1,4 +1,4 @@
-//! The fields of a descriptor, parsed from a text whose signatures are already verified.
+//! The fields of a descriptor whose signatures are already verified.
 
 use super::summary;
 use crate::directory::extra::ExtraDigests;
@@ -10,11 +10,11 @@ pub(super) struct ParsedDescriptor {
     pub(super) nickname: String,
     /// The unencrypted directory port; 0 if there is none.
     pub(super) dir_port: u16,
-    /// The value of `platform` up to ` on …`, such as `Tor 0.4.9.1`.
+    /// The value of `platform` before ` on …`, such as `Tor 0.4.9.1`.
     pub(super) version: Option<String>,
     pub(super) protocols: Option<String>,
-    /// Kilobytes (1,000 bytes) per second: the minimum of the configured rate and burst and the
-    /// observed bandwidth.
+    /// Bandwidth in kilobytes (1,000 bytes) per second: the minimum of the configured rate, the
+    /// configured burst and the observed bandwidth.
     pub(super) bandwidth: u32,
     pub(super) hibernating: bool,
     /// Whether the relay answers directory requests over its links.
@@ -30,7 +30,7 @@ pub(super) struct ParsedDescriptor {
     /// Summary of the ports that the policy permits over IPv6; `None` if it permits none.
     pub(super) policy_v6: Option<String>,
     /// Whether the exit policy permits port 80 to at least one /8 network, and port 443 to at
-    /// least one.
+    /// least one /8 network.
     pub(super) exits: bool,
     /// The digests of the relay's extra-info document.
     pub(super) extra: Option<ExtraDigests>,
@@ -97,7 +97,7 @@ fn family(rest: &str) -> Vec<String> {
         .split(' ')
         .filter(|member| !member.is_empty())
         .map(|member| match member.strip_prefix('$') {
-            // A nickname may follow the fingerprint; it proves nothing.
+            // A nickname may follow the fingerprint. It is dropped, because it proves nothing.
             Some(id) => format!("${}", id.split(['~', '=']).next().unwrap_or(id).to_uppercase()),
             None => member.to_lowercase(),
         })

@@ -1,10 +1,10 @@
-//! Pairs of RSA and Ed25519 identities of relays (dir-spec 3.4, "key pinning"). The first pair
-//! that the authority receives for an identity is kept. It becomes permanent once the relay has
-//! answered under both identities.
+//! Pairs of RSA and Ed25519 identities of relays (dir-spec 3.4, "key pinning"). The authority
+//! keeps the first pair that it receives for an identity. The pair becomes permanent once the
+//! relay has answered under both identities.
 
 use std::collections::BTreeMap;
 
-/// Maximum number of pairs of identities. Above this number, no new pair is accepted.
+/// Maximum number of pairs of identities. At this number, no new pair is accepted.
 const MOST: usize = 500_000;
 
 /// The known pairs of identities.
@@ -15,7 +15,7 @@ pub(super) struct Pins {
 }
 
 impl Pins {
-    /// Returns whether the pair of identities agrees with all known pairs.
+    /// Returns true if the pair of identities agrees with all known pairs.
     pub(super) fn agree(&self, rsa: &[u8; 20], edwards: &[u8; 32]) -> bool {
         self.by_rsa.get(rsa).is_none_or(|known| known == edwards)
             && self.by_edwards.get(edwards).is_none_or(|known| known == rsa)
@@ -38,8 +38,8 @@ impl Pins {
         }
     }
 
-    /// Returns whether a pair of identities with `rsa` can be kept: it is known, or there is room
-    /// for another pair.
+    /// Returns true if a pair of identities with `rsa` can be kept: it is known already, or there
+    /// is room for another pair.
     pub(super) fn has_place(&self, rsa: &[u8; 20]) -> bool {
         self.by_rsa.len() < MOST || self.by_rsa.contains_key(rsa)
     }

@@ -1,6 +1,6 @@
-//! The order in which relays are probed. Anybody can publish descriptors of any number of relays
-//! that do not exist. Each such relay costs a probe that takes long to fail. Running relays are
-//! therefore probed before all others.
+//! The order in which relays are probed. Anybody can publish descriptors of any number of
+//! non-existent relays. A probe of such a relay takes long to fail. Running relays are therefore
+//! probed first.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,8 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 pub struct Room {
     /// Number of probes that may start in total, whatever the states of their relays.
     pub running: usize,
-    /// Number of these probes that may be used for relays which are not known to be running. It is
-    /// at most `running`.
+    /// Maximum number of these probes for relays that are not known to be running. It is at most
+    /// `running`.
     pub others: usize,
 }
 
@@ -19,7 +19,7 @@ pub struct Room {
 pub(super) enum ProbeState {
     /// The relay is running.
     Up,
-    /// The relay was running once, but is not now.
+    /// The relay was running before, but is not running now.
     Away,
     /// The relay was not probed yet.
     New,
@@ -31,8 +31,8 @@ pub(super) enum ProbeState {
 /// running relays leave unused.
 const OTHERS: [ProbeState; 3] = [ProbeState::Away, ProbeState::New, ProbeState::Silent];
 
-/// Relays in the order of their probes, by RSA identity, each with the time at which its probe is
-/// due. New relays are always due and have a turn number instead of a time. All operations take
+/// Relays in the order of their probes, by RSA identity, with the time at which each probe is due.
+/// New relays are always due, and have a turn number instead of a time. All operations take
 /// logarithmic time, except [`ProbeQueue::least_of`].
 #[derive(Clone, Debug, Default)]
 pub(super) struct ProbeQueue {
@@ -79,8 +79,8 @@ impl ProbeQueue {
     }
 
     /// Returns the known relay to remove in favour of a new relay with the turn `due`, if any. The
-    /// first choice is the probed relay that never answered and is due first. The second is the
-    /// unprobed relay with the last turn, if that is after `due`.
+    /// first choice is the probed relay that never answered and is due first. The second choice is
+    /// the unprobed relay with the last turn, if this turn is after `due`.
     pub(super) fn least(&self, due: u64) -> Option<[u8; 20]> {
         let [silent, new] =
             [ProbeState::Silent, ProbeState::New].map(|one| &self.queues[one as usize]);

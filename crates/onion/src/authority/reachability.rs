@@ -2,10 +2,10 @@
 //! identities, and closes the links.
 //!
 //! [`Reachability`] takes [`Probe`]s, each with a relay's identities and one address, and returns
-//! the results. A relay counts as answering if the link's whole handshake succeeds: CERTS proves
-//! both identities, bound to the TLS certificate (tor-spec, "Negotiating and initializing
+//! the results. A relay counts as answering if the link's whole handshake succeeds, in which CERTS
+//! proves both identities, bound to the TLS certificate (tor-spec, "Negotiating and initializing
 //! channels"). Half of the links are reserved for relays that were running at the last probe,
-//! because a probe of a relay that does not exist takes long to time out.
+//! because a probe of a non-existent relay takes long to time out.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -21,7 +21,7 @@ use crate::io::{LinkCore, LinkInput, LinkOutput};
 use crate::wire::cell::Cells;
 use crate::wire::extend::Target;
 
-/// Timeout for a relay's handshake. It is shorter than on links that carry circuits.
+/// Timeout for a relay's handshake. It is shorter than on links with circuits.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A relay to probe.
@@ -66,7 +66,7 @@ struct Attempt {
     channel: Channel,
     until: Time,
     inbox: Vec<u8>,
-    /// Whether the result has already been reported. Only the link is then still open.
+    /// True if the result was already reported, and only the link is still open.
     over: bool,
 }
 
@@ -225,8 +225,8 @@ impl LinkCore for Reachability {
             | LinkInput::Broken { link, .. }
             | LinkInput::Lost { link } => self.closed(link),
             LinkInput::Unreachable { target } => self.unreachable(target),
-            // A client does not authenticate itself, requests no `LinkView`, and has no sibling
-            // shards.
+            // A probe acts as a client: it does not authenticate itself, and requests no
+            // `LinkView`. It has no sibling shards.
             LinkInput::Exported { .. }
             | LinkInput::Seen { .. }
             | LinkInput::Sibling { .. }
@@ -244,7 +244,7 @@ impl LinkCore for Reachability {
         false
     }
 
-    // Links carry no circuits here, so there are no streams.
+    // Links of probes carry no circuits, so there are no streams.
     fn write(&mut self, _: Time, _: StreamKey, bytes: &[u8]) -> usize {
         bytes.len()
     }

@@ -1,4 +1,4 @@
-//! The reasons for refusing an upload, with the messages for the relay's operator.
+//! The reasons for refusing an upload, and their messages for the relay's operator.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -10,8 +10,7 @@ use crate::wire::netdoc::DocumentError;
 pub enum Refusal {
     /// The upload is not a descriptor, or its signatures are invalid.
     Document(DocumentError),
-    /// The upload is not a single descriptor, alone or followed by the extra-info document that
-    /// belongs to it.
+    /// The upload is not a single descriptor, alone or with its own extra-info document.
     Beside,
     /// The descriptor was published too long ago, or too far in the future.
     Time,
@@ -19,17 +18,17 @@ pub enum Refusal {
     Older,
     /// One of the relay's two identities is already paired with a different identity.
     Identity,
-    /// The relay has this address, which is not public.
+    /// This address of the relay is not public.
     Private(IpAddr),
     /// The operator has banned the relay.
     Banned,
-    /// Too many relays are known, in total or from the origin of this upload, and none can be
-    /// removed.
+    /// The limit on known relays is reached, in total or for the origin of this upload. None of
+    /// them can be removed.
     Full,
 }
 
 impl Refusal {
-    /// Returns whether the relay can ignore the refusal, because the authority already has this
+    /// Returns true if the relay can ignore the refusal, because the authority already has this
     /// descriptor or a newer one.
     #[must_use]
     pub fn is_no_news(&self) -> bool {

@@ -13,15 +13,15 @@ use super::rules::Rules;
 use super::sybil::{Candidate, Full, Origin, SybilLimits, sybils};
 use crate::wire::extend::Target;
 
-/// Maximum number of relays. Above this number, no unknown relay is accepted.
+/// Maximum number of relays. At this number, no unknown relay is accepted.
 const MOST: usize = 50_000;
 /// Seconds for which an outdated descriptor is kept, because our own clock may be wrong.
 const GRACE: u64 = 24 * 3600;
 /// Maximum weight in kB/s of an unmeasured relay once any relay is measured (C tor's
 /// `maxunmeasuredbw`).
 const UNMEASURED: u32 = 20;
-/// Minimum weight in kB/s of an unmeasured relay. With 0, no client would ever use a relay that
-/// has not carried any traffic yet.
+/// Minimum weight in kB/s of an unmeasured relay. With a weight of 0, no client would ever use a
+/// relay that has not carried traffic yet.
 const LEAST: u32 = 1;
 
 /// The result of an accepted upload.
@@ -40,7 +40,7 @@ pub struct StoredRelay {
     /// The Ed25519 identity that belongs to the relay's RSA identity. The pair of identities is
     /// permanent once the relay has answered under both of them.
     pub edwards: [u8; 32],
-    /// The record of the relay's reliability.
+    /// The record of the relay's uptime.
     pub history: History,
     /// The time at which the relay last answered at all its addresses, in seconds since 1970;
     /// `None` if it never did.
@@ -56,8 +56,7 @@ pub(super) struct RouterList {
     pins: Pins,
     probe_queue: ProbeQueue,
     sybil: SybilLimits,
-    /// Histories of relays that have no descriptor any more, each with the time of the relay's last
-    /// answer.
+    /// Histories of relays without a descriptor, each with the time of the relay's last answer.
     gone: BTreeMap<[u8; 20], (History, Option<u64>)>,
     /// Measured bandwidths in kilobytes per second.
     measured: BTreeMap<[u8; 20], u32>,
@@ -96,8 +95,8 @@ impl RouterList {
         self.admit(now, entry, None)
     }
 
-    /// Returns the relays to probe now except `own`, with one target for each address, and marks
-    /// them as probed. Running relays come first. If the last relay has two addresses, there may
+    /// Returns the relays to probe now except `own`, and marks them as probed. Each address is a
+    /// separate target. Running relays come first. If the last relay has two addresses, there may
     /// be one target more than `room` allows.
     pub(super) fn probes(&mut self, now: u64, own: &[u8; 20], mut room: Room) -> Vec<Probe> {
         let mut probes = Vec::new();
@@ -111,7 +110,7 @@ impl RouterList {
             };
             let probe_state = entry.probe_state(now, self.reach);
             if up.is_some() && probe_state != ProbeState::Up {
-                // It was running when it was queued. Now it waits among the others.
+                // The relay was running when it was queued. Now it waits among the others.
                 self.probe_queue.put(id, probe_state, entry.due(now, self.reach));
                 continue;
             }
@@ -140,7 +139,7 @@ impl RouterList {
         if answers {
             probed.for_each(|(_, answered)| *answered = Some(now));
         }
-        // One missing answer proves little: a relay is down when no answer is recent enough.
+        // A single missing answer is not enough: a relay is down when no answer is recent enough.
         let up = entry.is_up(now, self.reach);
         if up || !answers {
             entry.history.observe(now, up);
@@ -157,7 +156,7 @@ impl RouterList {
         }
     }
 
-    /// Records as down each relay whose last answer has expired.
+    /// Records each relay whose last answer has expired as down.
     pub(super) fn settle(&mut self, now: u64) {
         for entry in self.entries.values_mut().filter(|entry| entry.history.is_up()) {
             let up = entry.is_up(now, self.reach);
@@ -221,7 +220,7 @@ impl RouterList {
         self.entries.iter().filter(|(id, entry)| *id != own && runs(entry)).count()
     }
 
-    /// Returns the state to store, for all relays that have ever answered. Other relays are not
+    /// Returns the state to store of all relays that have ever answered. Other relays are not
     /// stored, and count as new after a restart.
     pub(super) fn stored_relays(&self) -> impl Iterator<Item = ([u8; 20], StoredRelay)> {
         let past = |(id, edwards): (&[u8; 20], &[u8; 32])| {
@@ -293,7 +292,8 @@ impl RouterList {
             if known.digest == entry.digest {
                 return Ok(UploadOutcome::Known);
             }
-            // A descriptor from the future was accepted while the clock was wrong.
+            // A known descriptor from the future was accepted while the clock was wrong, and may
+            // be replaced.
             let later = known.described.published >= entry.described.published;
             if later && !known.is_of_the_future(now) {
                 return Err(Refusal::Older);
@@ -315,7 +315,8 @@ impl RouterList {
         Ok(UploadOutcome::New(id))
     }
 
-    /// Returns the relays to remove so that `entry` fits. None of these relays has ever answered.
+    /// Returns the relays to remove so that `entry` fits: one for each limit that is reached. None
+    /// of these relays has ever answered.
     fn room_for(
         &self,
         id: &[u8; 20],
@@ -382,7 +383,7 @@ impl RouterList {
         }
     }
 
-    /// Returns the weight of a relay that advertises `said` kB/s, and whether it was measured.
+    /// Returns the weight of a relay that advertises `said` kB/s, and true if it was measured.
     fn weight(&self, id: &[u8; 20], said: u32) -> (u32, bool) {
         match self.measured.get(id) {
             Some(&measured) => (measured, true),

@@ -1,9 +1,9 @@
 //! An authority operator's rules for relays.
 
-/// Rules on which relays are accepted and listed.
+/// Rules for accepting and listing relays.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rules {
-    /// Whether relays may have private addresses, for test networks.
+    /// True if relays may have private addresses, for test networks.
     pub allow_private: bool,
     /// RSA identities of relays that are refused.
     pub banned: Vec<[u8; 20]>,

@@ -1,7 +1,7 @@
-//! Shared random values (srv-spec). After every 24 consensuses there is a new value that nobody
-//! can predict. Clients and onion services derive from it which relays store an onion service's
-//! descriptor. A single authority has no others that need its commitment to the value. It
-//! therefore generates and reveals the value at once.
+//! Shared random values (srv-spec). After every 24 consensuses there is a new, unpredictable
+//! value. Clients and onion services derive from it which relays store an onion service's
+//! descriptor. A single authority need not commit itself to other authorities. It generates and
+//! reveals the value at once.
 
 use base64ct::{Base64, Encoding};
 use digest::Digest;
@@ -9,12 +9,12 @@ use digest::Digest;
 use crate::wire::crypto::Sha3_256;
 use crate::wire::text::hex;
 
-/// Number of consensuses in one round of the shared random protocol, after which there is a new
-/// value.
+/// Number of consensuses in one round of the shared random protocol. Each round has a new value.
 const ROUNDS: u64 = 24;
 /// The protocol's version.
 const VERSION: u32 = 1;
-/// Number of random values that were revealed for each shared value. It is 1: only our own.
+/// Number of random values that were revealed for each shared value. It is 1, that of this
+/// authority.
 const REVEALED: u64 = 1;
 const PREVIOUS: &str = "shared-rand-previous-value";
 const CURRENT: &str = "shared-rand-current-value";
@@ -30,9 +30,9 @@ pub(super) struct SharedRandom {
 }
 
 impl SharedRandom {
-    /// Returns the values for the consensus that is valid from `valid_after`. If `last` is `None`
-    /// or from an earlier round of the protocol, a fresh value is derived from `random`, if that
-    /// is given. Otherwise the values of `last` are returned. Times are in seconds.
+    /// Returns the values for the consensus that is valid from `valid_after`. In a new round of
+    /// the protocol (`last` is from an earlier one, or `None`), derives a fresh value from
+    /// `random` if that is given. Otherwise returns the values of `last`. Times are in seconds.
     pub(super) fn of(
         last: Option<&SharedRandom>,
         [valid_after, interval]: [u64; 2],
@@ -84,7 +84,7 @@ fn value(time: u64, identity: &[u8; 20], random: [u8; 32], previous: [u8; 32]) -
         parts.iter().for_each(|part| hash.update(part));
         hash.finalize().into()
     };
-    // Hashed, so that no raw bytes of the generator are published.
+    // Hash the value, so that no raw bytes of the generator are published.
     let hidden = hash(&[&hash(&[&random])]);
     let reveal = Base64::encode_string(&[&time.to_be_bytes()[..], &hidden].concat());
     let reveals = hash(&[hex(identity).as_bytes(), reveal.as_bytes()]);

@@ -1,4 +1,4 @@
-//! The test whether a relay counts as an exit by its exit policy.
+//! The check whether a relay counts as an exit, by its exit policy.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -7,8 +7,8 @@ use crate::directory::policy::ExitPolicy;
 /// Ports that an exit must permit (dir-spec 3.4.2).
 const PORTS: [u16; 2] = [80, 443];
 
-/// Returns whether `policy` permits streams to port 80 of at least one /8 network, and to port 443
-/// of at least one. A /8 network is sampled at 4,096 evenly spaced addresses.
+/// Returns true if `policy` permits streams to port 80 of at least one /8 network, and to port 443
+/// of at least one /8 network. Each /8 network is sampled at 4,096 evenly spaced addresses.
 pub(super) fn exits(policy: &ExitPolicy) -> bool {
     let open = |first: u32, port: u16| {
         (0..4096u32).all(|place| {

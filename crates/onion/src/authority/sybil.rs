@@ -1,6 +1,6 @@
-//! Limits against fake relays. Anybody can make any number of descriptors with any addresses. The
-//! number of relays at one address, and the number of relays that have never answered, are
-//! therefore limited. New relays from different parts of the Internet take turns.
+//! Limits on fake relays. Anybody can make any number of descriptors with any addresses. There are
+//! therefore limits on the relays at one address, and on the relays that have never answered. New
+//! relays from different parts of the Internet take turns.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,12 +14,12 @@ use super::flags::Merits;
 const MOST: usize = 2_000;
 const MOST_OF_ONE: usize = 32;
 const MOST_BY_CIRCUITS: usize = 256;
-/// Number of relays kept for one address, as a multiple of the number that a consensus may list
-/// (`SPARE`), and the minimum number kept (`LEAST`). The surplus can replace relays that are down.
+/// Number of relays kept for one address: `SPARE` times the number that a consensus may list, and
+/// at least `LEAST`. The surplus can replace relays that are down.
 const SPARE: usize = 4;
 const LEAST: usize = 8;
-/// Maximum number of address blocks that are remembered. If there are more, blocks whose relays
-/// have all been probed are forgotten.
+/// Maximum number of address blocks that are remembered. Above it, blocks whose relays have all
+/// been probed are forgotten.
 const PARTS: usize = 4_096;
 
 /// The origin of a descriptor: an IPv4 address, the first 48 bits of an IPv6 address (one
@@ -50,8 +50,8 @@ impl Origin {
     }
 }
 
-/// A limit that is reached, with a choice of relays: one of them must be removed. Only relays that
-/// have never answered can be removed.
+/// A reached limit, with the relays from which one must be removed. Only relays that have never
+/// answered can be removed.
 pub(super) enum Full {
     /// One of these relays must be removed.
     These(BTreeSet<[u8; 20]>),
@@ -111,7 +111,7 @@ impl SybilLimits {
         self.now = self.now.max(turn);
     }
 
-    /// Removes a relay from the relays that never answered, because it answered or was removed
+    /// Removes a relay from the relays that never answered, after it has answered or was removed
     /// from the list.
     pub(super) fn know(&mut self, id: &[u8; 20]) {
         if let Some(origin) = self.strangers.remove(id) {
@@ -119,9 +119,9 @@ impl SybilLimits {
         }
     }
 
-    /// Returns the limits that the relay `id` would exceed at `addresses`, if `most` relays per
-    /// address may be listed. If `most` is 0, only the total of relays that have never answered is
-    /// limited. `stranger` is the relay's origin if it has never answered.
+    /// Returns the limits that the relay `id` would exceed at `addresses`. `most` is the maximum
+    /// number of listed relays per address; if it is 0, only the total of relays that have never
+    /// answered is limited. `stranger` is the relay's origin if it has never answered.
     pub(super) fn full(
         &self,
         id: &[u8; 20],
@@ -165,8 +165,8 @@ pub(super) struct Candidate<'a> {
 }
 
 /// Returns the relays to leave out because more than `most` relays share an address (dir-spec,
-/// "Sybil"). With 0 there is no limit. Authorities are preferred, then running relays, then relays
-/// with more bandwidth.
+/// "Sybil"); 0 means no limit. Authorities are preferred, then running relays, then relays with
+/// more bandwidth.
 pub(super) fn sybils(mut all: Vec<Candidate<'_>>, most: usize) -> BTreeSet<[u8; 20]> {
     if most == 0 {
         return BTreeSet::new();

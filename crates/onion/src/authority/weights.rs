@@ -1,5 +1,6 @@
-//! The bandwidth weights of a consensus (dir-spec 3.8.3): factors for a relay's bandwidth, by type
-//! of relay and position in a path. They prevent that a position gets too little bandwidth.
+//! The bandwidth weights of a consensus (dir-spec 3.8.3). They are factors for a relay's
+//! bandwidth, by type of relay and position in a path, and prevent a position from getting too
+//! little bandwidth.
 
 /// The weight that stands for a factor of 1 (`bwweightscale`).
 const SCALE: i64 = 10_000;
@@ -14,7 +15,7 @@ pub(super) struct Totals {
 }
 
 impl Default for Totals {
-    /// Returns 1 for each type, so that the weights of a small network are defined too.
+    /// Returns 1 for each type, so that the weights of a small network are also defined.
     fn default() -> Totals {
         Totals { guard: 1, middle: 1, exit: 1, both: 1 }
     }

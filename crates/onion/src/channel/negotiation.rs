@@ -7,47 +7,46 @@ use super::Fault;
 use crate::wire::cell::{Command, Width};
 use crate::wire::link::{self, Extensions};
 
-/// Link protocols of C tor that we support: 4 has wide circuit IDs, 5 has padding.
+/// Link protocols of C tor that we support. Version 4 adds wide circuit IDs, and version 5
+/// padding.
 const VERSIONS: [u16; 3] = [3, 4, 5];
-/// The versions in [`VERSIONS`], and this project's version. They are offered on links that can
+/// The link protocols in [`VERSIONS`] and this project's own. They are offered on links that can
 /// use this project's extensions.
 const WITH_OURS: [u16; 4] = [3, 4, 5, WITH_CAPABILITIES];
-/// The only version offered on links with lanes (a separate order of cells for each circuit). On
-/// such links no older version is in use.
+/// The only link protocol offered on links with lanes (a separate order of cells for each
+/// circuit). Older versions are never used on such links.
 const OVER_LANES: [u16; 1] = [WITH_PADDING];
-/// The link versions offered on links that have lanes (a separate order of cells for each circuit)
-/// and can use this project's extensions.
+/// The link protocols offered on links that have lanes (a separate order of cells for each
+/// circuit) and can use this project's extensions.
 const OVER_LANES_WITH_OURS: [u16; 2] = [WITH_PADDING, WITH_CAPABILITIES];
-/// Version 5 plus a CAPABILITIES cell from each end. The cell lists the extensions that its sender
-/// wants (`docs/spec/numbers.md`).
+/// Version 5 with one more cell from each end: CAPABILITIES, which lists the extensions that its
+/// sender wants (`docs/spec/numbers.md`).
 const WITH_CAPABILITIES: u16 = 103;
 /// The first version with wide circuit IDs.
 const WITH_WIDE_IDS: u16 = 4;
 /// The first version with padding.
 const WITH_PADDING: u16 = 5;
 
-/// Capabilities of a link: properties of the carrier (TLS or QUIC), and the extensions that we
-/// want to use.
+/// Capabilities of a link: properties of its carrier (TLS or QUIC), and the extensions that this
+/// end wants to use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capabilities {
-    /// Each circuit has a separate lane, such as a QUIC stream. The cells of a lane arrive in
-    /// order, independently of other lanes. Without lanes, all cells of the link have one order.
+    /// Each circuit has a separate lane, such as a QUIC stream. Cells of one lane arrive in order,
+    /// independently of other lanes. Without lanes, all cells of the link arrive in one order.
     pub lanes: bool,
-    /// The carrier is reliable. All bytes that have a common order arrive in this order, or the
-    /// link closes.
+    /// The carrier is reliable: all bytes of one order arrive in this order, or the link closes.
     pub whole: bool,
-    /// TLS records can be decrypted out of order, if the neighbour supports it too.
+    /// TLS records may be decrypted out of order. The neighbour must support it too.
     pub early: bool,
-    /// A QUIC link may run alongside this link, if the neighbour supports it too.
+    /// A QUIC link may run alongside this link. The neighbour must support it too.
     pub beside: bool,
-    /// The link, which must have lanes, can also transfer cells that may be lost, if the neighbour
-    /// supports it too.
+    /// The link, which must have lanes, can also carry cells that may be lost. The neighbour must
+    /// support it too.
     pub lossy: bool,
 }
 
 impl Capabilities {
-    /// Capabilities of a link over a byte stream: all cells have one order, and there are no
-    /// extensions.
+    /// Capabilities of a link over a byte stream without extensions. All its cells have one order.
     pub const ORDERED: Capabilities =
         Capabilities { lanes: false, whole: true, early: false, beside: false, lossy: false };
     /// Capabilities of a link with lanes (a separate order of cells for each circuit) and without
@@ -64,8 +63,8 @@ impl Capabilities {
         }
     }
 
-    /// Returns the extensions to negotiate by VERSIONS and CAPABILITIES. On links with lanes this
-    /// can be lossy cells, on other links the other extensions.
+    /// Returns the extensions to negotiate with VERSIONS and CAPABILITIES. On a link with lanes,
+    /// this is lossy cells at most. On other links, it is all other extensions.
     fn wanted(self) -> Extensions {
         let is_stream = !self.lanes;
         Extensions {
@@ -79,7 +78,7 @@ impl Capabilities {
 /// State of the negotiation at one end of a link.
 pub(super) struct Negotiation {
     ours: Extensions,
-    /// Link protocols that we support (`versions`), and the agreed protocol. The latter is 0 until
+    /// The link protocols that we support (`versions`), and the agreed protocol, which is 0 until
     /// it is known.
     versions: &'static [u16],
     version: u16,
@@ -103,8 +102,8 @@ impl Negotiation {
         self.versions
     }
 
-    /// Returns the number of bytes of circuit IDs in the agreed protocol. Before a protocol is
-    /// agreed, it is two, as in VERSIONS.
+    /// Returns the width of circuit IDs in the agreed protocol. Before the agreement it is two
+    /// bytes, as in VERSIONS.
     pub(super) fn width(&self) -> Width {
         if self.version < WITH_WIDE_IDS { Width::Two } else { Width::Four }
     }

@@ -1,10 +1,10 @@
-//! The digest of one side's handshake cells, which AUTHENTICATE signs.
+//! The digest of one side's handshake cells. AUTHENTICATE signs it.
 
 use digest::Digest;
 
 use crate::wire::crypto::Sha256;
 
-/// A SHA-256 digest over cells. Cells can be added until the digest is closed.
+/// A SHA-256 digest over cells. It accepts cells until it is closed.
 #[derive(Clone, Default)]
 pub(super) struct Transcript {
     running: Sha256,

@@ -13,14 +13,14 @@ use crate::wire::cell::{CELL, Command};
 use crate::wire::link::{COUNTS_IN_CELL, CellCount, Identity, TlsLinkToken, put_counts, put_move};
 use crate::wire::message::DestroyReason;
 
-/// Maximum number of QUIC links alongside one TLS link. It includes closed QUIC links whose
-/// circuits moved to the TLS link.
+/// Maximum number of QUIC links alongside one TLS link. Closed QUIC links count while the TLS link
+/// carries their circuits.
 const MOST_BESIDE: usize = 8;
-/// Maximum number of copies of unacknowledged cells that one link keeps. If there are more, all of
-/// them are dropped, and the link's circuits cannot move any more. A correct neighbour
-/// acknowledges cells within a round trip, and so never causes this.
+/// Maximum number of copies of unacknowledged cells that one link keeps. Above it, all copies are
+/// dropped, and the link's circuits can no longer move. A correct neighbour acknowledges cells
+/// within a round trip and never causes this.
 const MOST_KEPT: usize = 16_384;
-/// Number of received cells after which an acknowledgement is sent to the neighbour.
+/// Number of received cells after which an acknowledgement is sent.
 const SAY: usize = 48;
 /// Maximum number of circuits with their counts in one MOVE cell.
 const COUNTS_IN_MOVE: usize = 1_000;
@@ -28,32 +28,33 @@ const COUNTS_IN_MOVE: usize = 1_000;
 /// of circuits on a link.
 const MOST_LISTED: usize = 1 << 16;
 
-/// Numbers of received cells and acknowledged cells of a lane (one circuit on a link).
+/// Counts of received and acknowledged cells of a lane (one circuit on a link).
 #[derive(Default)]
 pub(super) struct Delivery {
     /// Number of received cells.
     received: u32,
-    /// Number of sent cells that the neighbour has acknowledged. Copies of the cells sent after
-    /// these are in `kept`.
+    /// Number of sent cells that the neighbour has acknowledged. `kept` has copies of all later
+    /// cells.
     acknowledged: u32,
     pub(super) kept: Queue,
 }
 
-/// State for moving the circuits of a QUIC link to the TLS link alongside it, in case the QUIC
-/// link breaks.
+/// State for moving the circuits of a QUIC link to the TLS link alongside it if the QUIC link
+/// breaks.
 pub(super) struct Detour {
     beside: LinkId,
     number: u32,
     stage: Stage,
-    /// Number of copies of sent cells on all lanes. A copy is kept until its cell is acknowledged.
+    /// Number of copies of sent cells on all lanes. Each copy is kept until its cell is
+    /// acknowledged.
     pub(super) kept: usize,
-    /// Lanes (circuits on the link) with received cells that we have not acknowledged yet
-    /// (`unsaid`), and the number of these cells (`came`).
+    /// Lanes (circuits on the link) with received but unacknowledged cells (`unsaid`), and the
+    /// number of these cells (`came`).
     unsaid: BTreeSet<u32>,
     came: usize,
     /// True if a timer for the next acknowledgement is set.
     timed: bool,
-    /// Numbers of received cells by circuit, from the parts of the neighbour's list that have
+    /// Counts of received cells by circuit, from the parts of the neighbour's list that have
     /// arrived.
     listed: BTreeMap<u32, u32>,
 }
@@ -62,8 +63,8 @@ pub(super) struct Detour {
 enum Stage {
     /// The circuits use the QUIC link.
     Beside,
-    /// The circuits are moving and use neither link. We have sent our list, and the neighbour's
-    /// list is incomplete.
+    /// The circuits are moving and use neither link. We have sent our list of them, and the
+    /// neighbour's list is incomplete.
     Moving,
     /// The circuits have moved, and use the TLS link alongside the QUIC link.
     Moved,
@@ -76,8 +77,8 @@ impl Detour {
     }
 }
 
-/// Error for invalid numbers in a neighbour's cell: numbers of received cells, of moving circuits,
-/// or of QUIC links.
+/// Error for an invalid number in a neighbour's cell: of received cells, of moving circuits, or of
+/// a QUIC link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BadCount;
 
@@ -87,7 +88,7 @@ impl Link {
         self.detour.as_ref().is_some_and(|detour| detour.stage != Stage::Beside)
     }
 
-    /// Returns the link that takes over the circuits, after or during their move; `None` if they
+    /// Returns the link that takes over the circuits, during or after their move; `None` if they
     /// use the QUIC link.
     pub(super) fn carrier(&self) -> Option<LinkId> {
         self.detour.as_ref().filter(|detour| !detour.keeps()).map(|detour| detour.beside)
@@ -98,14 +99,14 @@ impl Link {
         self.detour.as_ref().is_some_and(|detour| detour.keeps())
     }
 
-    /// Returns true if there are more than `MOST_KEPT` copies. Then the caller must drop all
-    /// copies.
+    /// Returns true if the link keeps more than `MOST_KEPT` copies. The caller must then drop all
+    /// of them.
     pub(super) fn keeps_too_much(&self) -> bool {
         self.detour.as_ref().is_some_and(|detour| detour.kept > MOST_KEPT)
     }
 
-    /// Returns true if the link's circuits have moved, so that their cells may be sent over the
-    /// link alongside.
+    /// Returns true if the circuits have moved, and their cells may be sent over the link
+    /// alongside.
     fn takes_turns(&self) -> bool {
         self.detour.as_ref().is_some_and(|detour| detour.stage == Stage::Moved)
     }
@@ -117,7 +118,7 @@ impl Channels {
         self.links.get(&id).is_some_and(Link::has_moved)
     }
 
-    /// Returns the number of circuits that have moved since the start.
+    /// Returns the number of circuits that have moved to another link since the start.
     pub(crate) fn moved_circuits(&self) -> u64 {
         self.moved
     }
@@ -143,8 +144,8 @@ impl Channels {
     }
 
     /// Pairs `quic`, which we opened to a relay, with a TLS link to the same relay. Returns the
-    /// number that `quic` has on the TLS link, and the token that identifies the TLS link. Returns
-    /// zeros if the circuits of `quic` cannot move to any link.
+    /// number of `quic` on the TLS link, and the token that identifies the TLS link. Returns zeros
+    /// if the circuits of `quic` cannot move to any link.
     pub(crate) fn pair_with_tls(&mut self, quic: LinkId, to: &Identity) -> (u32, TlsLinkToken) {
         let usable = |link: &Link| {
             let token = link.beside.map(|beside| beside.token).unwrap_or_default();
@@ -152,8 +153,8 @@ impl Channels {
         };
         let is_opening = |link: &Link| link.beside.is_some_and(|beside| beside.is_opening);
         let usable = self.reaching(&to.rsa).filter(|(_, link)| usable(link));
-        // Prefer the link for which `quic` was opened: others may belong to other threads of the
-        // relay.
+        // Prefer the link for which `quic` was opened. Other links may belong to other threads of
+        // the relay.
         let found = usable.min_by_key(|(_, link)| !is_opening(link)).map(|(id, _)| id);
         let Some(id) = found else { return Default::default() };
         let Some(link) = self.links.get_mut(&id) else { return Default::default() };
@@ -164,9 +165,8 @@ impl Channels {
         (number, beside.token)
     }
 
-    /// Pairs `quic` with the link that the neighbour identifies by `token`. Returns `number`.
-    /// Returns 0 instead if this core has no such link, or if the circuits of `quic` cannot move
-    /// to it.
+    /// Pairs `quic` with the link that the neighbour identifies by `token`, and returns `number`.
+    /// Returns 0 if this core has no such link, or if the circuits of `quic` cannot move to it.
     ///
     /// # Errors
     /// The number was already used for another QUIC link.
@@ -193,13 +193,13 @@ impl Channels {
     /// Handles the neighbour's answer to our request to pair the QUIC link with a TLS link.
     ///
     /// # Errors
-    /// The answer has another number than our request.
+    /// The number in the answer differs from the one in our request.
     pub(crate) fn pairing_answered(&mut self, quic: LinkId, number: u32) -> Result<(), BadCount> {
         let detour = self.links.get(&quic).and_then(|link| link.detour.as_ref());
         match detour.map(|detour| detour.number) {
             Some(_) if number == 0 => self.renounce(quic),
             Some(ours) if ours != number => return Err(BadCount),
-            // The link alongside it may be closed.
+            // The TLS link may have closed in the meantime.
             _ => {}
         }
         Ok(())
@@ -233,8 +233,8 @@ impl Channels {
         }
     }
 
-    /// Drops the copies of cells of the link `quic`. After that, the circuits of this link cannot
-    /// move to another link.
+    /// Drops the copies of cells of the link `quic`. Circuits of this link can then no longer move
+    /// to another link.
     pub(crate) fn renounce(&mut self, quic: LinkId) {
         let Some(link) = self.links.get_mut(&quic) else { return };
         let detour = link.detour.take_if(|detour| detour.keeps());
@@ -244,8 +244,8 @@ impl Channels {
         self.forget_detour(quic, detour);
     }
 
-    /// Drops the copies of cells of the QUIC link that has the most. After that, the circuits of
-    /// this link cannot move any more. Returns false if no link has any copies.
+    /// Drops the copies of cells of the QUIC link that has the most. Circuits of this link can
+    /// then no longer move. Returns false if no link has any copies.
     pub(crate) fn renounce_most(&mut self) -> bool {
         let kept = |link: &Link| {
             let detour = link.detour.as_ref().filter(|detour| detour.keeps());
@@ -312,7 +312,7 @@ impl Channels {
             return Ok(());
         };
         for (lane, count) in counts {
-            // The circuit may be closed.
+            // The circuit may have closed in the meantime.
             let Some(lane) = link.lanes.get_mut(&lane) else { continue };
             let more = lane.delivery.fresh(count).ok_or(BadCount)?;
             self.pool.skip(&mut lane.delivery.kept, more);
@@ -322,9 +322,9 @@ impl Channels {
         Ok(())
     }
 
-    /// Starts to move the circuits of a QUIC link to the link alongside it. Sends the list of
-    /// these circuits, with the number of cells received on each. Returns false if the circuits
-    /// cannot move.
+    /// Starts to move the circuits of a QUIC link to the link alongside it. Sends a list of these
+    /// circuits with the number of cells received on each. Returns false if the circuits cannot
+    /// move.
     pub(crate) fn start_move(&mut self, quic: LinkId) -> bool {
         let Some(link) = self.links.get_mut(&quic) else { return false };
         let Some(detour) = link.detour.as_deref_mut().filter(|detour| detour.keeps()) else {
@@ -333,7 +333,8 @@ impl Channels {
         detour.stage = Stage::Moving;
         detour.unsaid.clear();
         let (beside, number) = (detour.beside, detour.number);
-        // Closed circuits are left out of the list, which is enough to close them at the neighbour.
+        // The list contains no closed circuits. The neighbour closes every circuit that is
+        // missing.
         link.inbox.clear();
         link.channel.outbox.clear();
         (link.padded, link.told, link.transport) = (false, false, Transport::default());
@@ -384,9 +385,9 @@ impl Channels {
         if ends { self.finish_move(quic) } else { Ok(Vec::new()) }
     }
 
-    /// Completes the move, once each end has the other's list. Unacknowledged cells are sent again
-    /// over the other link, ahead of queued cells. Returns the owners of circuits that the
-    /// neighbour has closed.
+    /// Completes the move, after each end has received the other's list. Queues unacknowledged
+    /// cells for the other link, ahead of cells that were not sent yet. Returns the owners of
+    /// circuits that the neighbour has closed.
     fn finish_move(&mut self, quic: LinkId) -> Result<Vec<Owner>, BadCount> {
         let Some(link) = self.links.get_mut(&quic) else { return Ok(Vec::new()) };
         let Some(detour) = link.detour.as_deref_mut() else { return Ok(Vec::new()) };
@@ -400,9 +401,10 @@ impl Channels {
                     let more = lane.delivery.fresh(count).ok_or(BadCount)?;
                     self.pool.skip(&mut lane.delivery.kept, more);
                 }
-                // The neighbour does not know of the circuit yet: all cells are sent again.
+                // The neighbour has not received the circuit's first cell, so all cells are sent
+                // again.
                 None if lane.delivery.received == 0 && lane.delivery.acknowledged == 0 => {}
-                // The neighbour has closed it.
+                // The neighbour has closed the circuit.
                 None => {
                     ended.push(id);
                     continue;
@@ -425,8 +427,8 @@ impl Channels {
             Some(lane.owner)
         });
         let lost: Vec<Owner> = lost.collect();
-        // We have closed the circuits left in the list, except those whose first cell we have not
-        // received.
+        // The circuits left in the list do not exist here. If the count is 0, their first cell has
+        // not arrived yet. We have closed the others.
         for (id, _) in listed.into_iter().filter(|(_, count)| *count > 0) {
             let reason = DestroyReason::FINISHED;
             link.channel.say(id, Command::DESTROY, &[reason.0]);
@@ -436,7 +438,7 @@ impl Channels {
         Ok(lost)
     }
 
-    /// Reports to the neighbour that all circuits of the QUIC link `number` are closed.
+    /// Notifies the neighbour that all circuits of the QUIC link `number` are closed.
     pub(crate) fn send_move_over(&mut self, id: LinkId, number: u32) {
         if let Some(link) = self.links.get_mut(&id) {
             link.channel.send_long(Command::MOVE_OVER, &number.to_be_bytes());
@@ -444,21 +446,21 @@ impl Channels {
         }
     }
 
-    /// Returns the link that takes over the circuits of `quic`, after or during their move, and
-    /// the number that `quic` has on that link.
+    /// Returns the link that takes over the circuits of `quic`, during or after their move, and
+    /// the number of `quic` on that link.
     pub(crate) fn moved_to(&self, quic: LinkId) -> Option<(LinkId, u32)> {
         let detour = self.links.get(&quic)?.detour.as_ref().filter(|detour| !detour.keeps())?;
         Some((detour.beside, detour.number))
     }
 
-    /// Returns true while the circuits of `quic` are moving. This lasts until the neighbour's list
+    /// Returns true while the circuits of `quic` are moving, which ends when the neighbour's list
     /// is complete.
     pub(crate) fn is_moving(&self, quic: LinkId) -> bool {
         let detour = self.links.get(&quic).and_then(|link| link.detour.as_ref());
         detour.is_some_and(|detour| detour.stage == Stage::Moving)
     }
 
-    /// Closes each QUIC link whose circuits moved to the link `id` and are all closed now.
+    /// Closes each QUIC link whose circuits moved to the link `id` and have all closed.
     pub(crate) fn tidy(&mut self, id: LinkId) {
         let Some(link) = self.links.get(&id).filter(|link| !link.moved.is_empty()) else { return };
         let is_over = |id: &LinkId| {
@@ -471,8 +473,8 @@ impl Channels {
         }
     }
 
-    /// Returns true if there is something to send for circuits that moved to the link `id` from
-    /// other links.
+    /// Returns true if circuits that moved to the link `id` from other links have something to
+    /// send.
     pub(super) fn moved_have_cells(&mut self, id: LinkId) -> bool {
         let moved = self.links.get(&id).map(|link| link.moved.clone()).unwrap_or_default();
         moved.iter().any(|id| {
@@ -481,8 +483,8 @@ impl Channels {
         })
     }
 
-    /// Appends a cell to `out`: the next cell of the link `id`, or of a link whose circuits moved
-    /// to it. These links take turns.
+    /// Appends a cell to `out`, either of the link `id` or of a link whose circuits moved to it.
+    /// These links take turns.
     pub(super) fn pop_in_turn(&mut self, now: Time, id: LinkId, out: &mut Vec<u8>) -> Popped {
         let Some(link) = self.links.get(&id) else { return Popped::Nothing };
         let (moved, turn) = (link.moved.clone(), link.turn);
@@ -531,8 +533,8 @@ impl Channels {
     }
 }
 
-/// Appends the header of a cell that is sent over another link. The header consists of circuit ID
-/// 0, the command DETOUR, the length, and the `number` of the cell's original link.
+/// Appends the header of a cell that carries a cell of another link: circuit ID 0, the command
+/// DETOUR, the length, and the `number` of the cell's original link.
 fn put_head(out: &mut Vec<u8>, number: u32) {
     out.extend_from_slice(&[0; 4]);
     out.push(Command::DETOUR.0);
@@ -541,8 +543,8 @@ fn put_head(out: &mut Vec<u8>, number: u32) {
 }
 
 impl Delivery {
-    /// Returns the number of cells that `count` newly acknowledges; `None` if more are
-    /// acknowledged than were sent.
+    /// Returns the number of newly acknowledged cells, if the neighbour has received `count`.
+    /// Returns `None` if that is more than were sent.
     fn fresh(&self, count: u32) -> Option<usize> {
         let more = count.wrapping_sub(self.acknowledged);
         (more as usize <= self.kept.len()).then_some(more as usize)

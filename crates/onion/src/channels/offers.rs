@@ -1,4 +1,4 @@
-//! The neighbours' offers of QUIC links, and the QUIC links that exist
+//! Neighbours' offers of QUIC links, and the QUIC links that are open or being opened
 //! (`docs/spec/quic-links.md`).
 
 use super::{Channels, LinkId};
@@ -11,9 +11,9 @@ impl Channels {
     }
 
     /// Returns whether a QUIC link to the relay `rsa` is being opened. Only one is opened at a
-    /// time. If two were opened, each could be paired with the TLS link for which the other was
-    /// meant. That TLS link may belong to another thread of the relay, and then the circuits could
-    /// not move to it.
+    /// time. Of two QUIC links, each could be paired with the TLS link that the other was meant
+    /// for. If that TLS link belonged to another thread of the relay, circuits could not move to
+    /// it.
     pub(crate) fn is_opening_quic(&self, rsa: &[u8; 20]) -> bool {
         let mut links = self.reaching(rsa);
         links.any(|(_, link)| link.beside.is_some_and(|beside| beside.is_opening))

@@ -1,6 +1,5 @@
-//! Bridges as first hops. The client's sample of guards consists of all bridges that the user
-//! names, in the user's order (guard-spec, "Bridges"). A bridge can be used once its descriptor is
-//! known.
+//! Bridges as first hops. The client's sample of guards contains all bridges that the user names,
+//! in the user's order (guard-spec, "Bridges"). A bridge can be used once its descriptor is known.
 
 use std::sync::Arc;
 
@@ -11,7 +10,7 @@ use crate::directory::network::{Network, Position, RelayRestrictions};
 use crate::guards::Listing;
 use crate::wire::netdoc::Bridge;
 
-/// A client's bridges, in the order in which the user names them.
+/// A client's bridges, in the user's order.
 #[derive(Debug)]
 pub(super) struct Bridges(Vec<NamedBridge>);
 
@@ -50,7 +49,7 @@ impl Bridges {
     }
 }
 
-/// A client's bridges as the list from which it draws guards.
+/// A client's bridges, as the list from which guards are drawn.
 pub(super) struct Nameable<'a> {
     pub(super) bridges: &'a Bridges,
     pub(super) restrictions: &'a RelayRestrictions,
@@ -75,9 +74,8 @@ impl Listing<[u8; 20]> for Nameable<'_> {
 }
 
 impl CircuitManager {
-    /// Makes the client enter the network only through these bridges. Each is given by its RSA
-    /// identity, or by `None` if its bridge line contains no identity. Call this before any other
-    /// method.
+    /// Restricts the first hop to these bridges. Each is given by its RSA identity, or by `None`
+    /// if its bridge line contains no identity. Must be called before any other method.
     pub fn set_bridges(&mut self, ids: Vec<Option<[u8; 20]>>) {
         self.entry.set_bridges(Bridges::new(ids));
         self.entry.set_legs(self.legs());
@@ -94,8 +92,8 @@ impl CircuitManager {
         self.retry_now();
     }
 
-    /// Retries all bridges and begins the next circuit at once, because the cause of earlier
-    /// failures may no longer exist.
+    /// Retries all bridges and begins the next circuit at once. The caller does this when the
+    /// cause of earlier failures may be gone.
     pub fn retry_now(&mut self) {
         self.entry.guards().forgive();
         (self.failures, self.paused_until) = (0, anabranch_multipath::Time::ZERO);
@@ -121,8 +119,8 @@ impl CircuitManager {
         }
     }
 
-    /// Reports once that the user names fewer bridges than `wanted`, the number of circuits (legs)
-    /// in a set.
+    /// Reports, once, that the user names fewer bridges than `wanted`, the number of circuits
+    /// (legs) in a set.
     pub(super) fn report_few_bridges(&mut self, wanted: usize) {
         let Some(count) = self.entry.bridges().map(Bridges::count) else { return };
         if wanted > count && !std::mem::replace(&mut self.told_few_bridges, true) {

@@ -1,4 +1,4 @@
-//! Directory caches: guards from which the client fetches documents over circuits of one hop. The
+//! Directory caches: guards from which the client fetches documents over one-hop circuits. The
 //! owner of the [`CircuitManager`] builds and uses these circuits.
 
 use rand_core::Rng;
@@ -16,10 +16,11 @@ impl CircuitManager {
         CircuitKey(self.last_key)
     }
 
-    /// Returns a guard to ask for documents, and the key of the circuit to that guard. The caller
-    /// reports the outcome by [`CircuitManager::cache_reached`] or
-    /// [`CircuitManager::cache_failed`], and the circuit's end by [`CircuitManager::cache_left`].
-    /// Returns `None` while no relay is known or, if the client uses bridges, no bridge.
+    /// Chooses a guard to ask for documents. Returns the key of the circuit to that guard, and its
+    /// hop. The caller reports the outcome with [`CircuitManager::cache_reached`] or
+    /// [`CircuitManager::cache_failed`], and the circuit's end with
+    /// [`CircuitManager::cache_left`]. Returns `None` while no relay is known (or no bridge, if
+    /// the client uses bridges).
     pub fn cache(&mut self, unix_now: u64, rng: &mut impl Rng) -> Option<(CircuitKey, Hop)> {
         let network = self.network.clone();
         let network = network.as_deref();
@@ -49,7 +50,7 @@ impl CircuitManager {
     }
 }
 
-/// Returns the relay `id` as the only hop of a circuit. If its microdescriptor is missing, its
+/// Returns the relay `id` as the only hop of a circuit. Without the relay's microdescriptor, its
 /// onion key is unknown, and the circuit is created by CREATE_FAST.
 fn only_hop(network: &Network, id: &[u8; 20]) -> Option<Hop> {
     if let Some(relay) = network.relay(id) {

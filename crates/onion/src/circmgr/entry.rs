@@ -1,4 +1,4 @@
-//! A client's guards in the known network. They are chosen within the user's restrictions.
+//! A client's guards in the known network, within the user's restrictions.
 
 use rand_core::Rng;
 
@@ -7,24 +7,24 @@ use super::bridges::{Bridges, Nameable};
 use crate::directory::network::{Network, Position, RelayRestrictions};
 use crate::guards::{GuardParams, Guards, Instance, Instances, Listing, Purpose};
 
-/// A client's guards, and whether the network has changed since the guards were last updated.
+/// A client's guards, and a flag for changes of the network since the guards were last updated.
 #[derive(Debug)]
 pub(super) struct Entry {
     instances: Instances<[u8; 20]>,
     /// The bridges, if the user enters the network only through bridges.
     bridges: Option<Bridges>,
     stale: bool,
-    /// Number of circuits (legs) in a set. At least this number of guards is in use.
+    /// Number of circuits (legs) in a set, and minimum number of guards in use.
     legs: usize,
 }
 
-/// Outcome of [`Entry::renew`], which updates the guards.
+/// Outcome of [`Entry::renew`], the update of the guards.
 #[derive(Debug, Default)]
 pub(super) struct Renewed {
     /// True if the state to save has changed.
     pub(super) changed: bool,
-    /// Number of relays that are allowed as guards. `None` if there are enough, so that no warning
-    /// is needed.
+    /// Number of relays that are allowed as guards, if they are so few that the user must be
+    /// warned; else `None`.
     pub(super) few: Option<usize>,
 }
 
@@ -34,7 +34,7 @@ impl Entry {
         Entry { instances, bridges: None, stale: true, legs: 1 }
     }
 
-    /// Enters the network through `bridges`.
+    /// Restricts the first hop to `bridges`.
     pub(super) fn set_bridges(&mut self, bridges: Bridges) {
         self.bridges = Some(bridges);
         self.instances.use_bridges();
@@ -65,30 +65,30 @@ impl Entry {
         self.legs = legs;
     }
 
-    /// Returns the guards that the circuits (legs) of sets use. Returns none if a set has only one
-    /// circuit.
+    /// Returns the guards that the circuits (legs) of sets use. The result is empty if a set has
+    /// only one circuit.
     pub(super) fn in_use(&self) -> Vec<[u8; 20]> {
         let primary = self.current().primary().iter().copied();
         if self.legs < 2 { Vec::new() } else { primary.take(self.legs).collect() }
     }
 
-    /// Notes that there is another consensus, or that more of its relays are known.
+    /// Notes that there is a new consensus, or that more of its relays are known.
     pub(super) fn network_changed(&mut self) {
         self.stale = true;
     }
 
-    /// Returns the guards in use, for reading.
+    /// Returns the current sample of guards for reading.
     pub(super) fn current(&self) -> &Guards<[u8; 20]> {
         self.instances.of(self.instances.current())
     }
 
-    /// Returns the guards in use.
+    /// Returns the current sample of guards.
     pub(super) fn guards(&mut self) -> &mut Guards<[u8; 20]> {
         self.instances.guards()
     }
 
-    /// Updates the guards if the network has changed. Bridges can be updated even if the network
-    /// is not known.
+    /// Updates the guards if the network has changed. Bridges are updated even without a known
+    /// network.
     pub(super) fn renew(
         &mut self,
         unix_now: u64,
@@ -146,8 +146,8 @@ impl Entry {
         Some(choice?.id)
     }
 
-    /// Returns a guard for another leg of a set whose relays are `beside`. It is one of the guards
-    /// in use, and conflicts with none of these relays.
+    /// Returns a guard for another leg of the set whose relays are `beside`. Chooses one of the
+    /// guards in use that conflicts with none of these relays.
     pub(super) fn choose_leg(
         &mut self,
         unix_now: u64,
@@ -186,8 +186,8 @@ impl Entry {
         network: &'a Network,
         restrictions: &'a RelayRestrictions,
     ) -> Eligible<'a> {
-        // If few relays are allowed, a sample of all would contain hardly any of them (as in C
-        // tor).
+        // If few relays are allowed, a sample of all relays would contain hardly any of them. As
+        // in C tor, it then contains only allowed relays.
         let only_allowed = self.instances.current() == Instance::Restricted;
         Eligible { network, restrictions, only_allowed }
     }

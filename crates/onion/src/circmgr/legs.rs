@@ -2,9 +2,9 @@
 //! designs). This module links circuits to sets, and begins further legs.
 //!
 //! The first circuit of a set is its head, and streams are attached to it. It is linked as soon as
-//! it is built, before it has a stream. Circuits built for the set later join it, whether or not
-//! the set is in use. A client that had no demand for an hour builds no further legs. C tor's
-//! clients built and dropped sets for as long as they ran (C tor's issue 40981).
+//! it is built, before it has a stream. Circuits that are built for the set later join it even if
+//! it is in use. A client that had no demand for an hour builds no further legs. C tor's clients
+//! built and dropped sets for as long as they ran (C tor's issue 40981).
 
 use std::time::Duration;
 
@@ -20,28 +20,27 @@ use crate::handshake::extension::HopRequest;
 use crate::moment::Moment;
 use crate::wire::netdoc::{Flags, RelayStatus, Speaks};
 
-/// Time after a demand during which further circuits for sets are built ahead (C tor's
+/// Time after a demand during which further circuits for sets are built in advance (C tor's
 /// PredictedPortsRelevanceTime).
 const RELEVANT: Duration = Duration::from_secs(3600);
-/// Delay after the loss of a circuit of a set (a leg) before another circuit is begun in its
-/// place.
+/// Delay after a set has lost a circuit (a leg), before another circuit is begun to replace it.
 const AGAIN: Duration = Duration::from_secs(1);
-/// Time after which a set that has no circuits is closed (`docs/spec/resilient-legs.md#death`).
+/// Time after which a set without circuits is closed (`docs/spec/resilient-legs.md#death`).
 const LEGLESS: Duration = Duration::from_secs(10);
 /// Maximum number of circuits under construction for a set that has lost all its circuits. They
-/// are begun a second apart.
+/// are begun one second apart.
 const MOST_ATTEMPTS: usize = 3;
-/// Number of circuits (legs) in a set if the user gives no number and the design has no consensus
-/// parameter.
+/// Number of circuits (legs) in a set if neither the user nor a consensus parameter of the design
+/// gives a number.
 const USUAL: usize = 2;
-/// Minimum number of relays where the circuits of a set can join. If there are fewer, the user is
-/// informed, because each such relay sees which guards a client has.
+/// Minimum number of relays at which the circuits of a set can join. If there are fewer, the user
+/// is informed, because each such relay sees which guards a client has.
 const FEW_JOINING: usize = 8;
-/// A fingerprint that no relay has. If no relay can link sets of circuits, the restrictions permit
-/// only this fingerprint as exit or middle.
+/// A fingerprint that no relay has. The restrictions permit only this exit or middle if no relay
+/// can link sets of circuits.
 const NOBODY: [u8; 20] = [0; 20];
 
-/// Position in the path of the relay where the circuits (legs) of a set meet.
+/// Position in the path of the relay at which the circuits (legs) of a set meet.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum SetEnd {
     Exit,
@@ -49,7 +48,7 @@ enum SetEnd {
 }
 
 impl SetEnd {
-    /// Returns the list of relays that the restrictions permit for this position.
+    /// Returns the restrictions' list of permitted relays for this position.
     fn wished(self, restrictions: &mut RelayRestrictions) -> &mut Vec<[u8; 20]> {
         match self {
             SetEnd::Exit => &mut restrictions.exit,
@@ -82,16 +81,16 @@ pub(super) struct LegState {
     /// earliest time to begin the next one (`again`).
     begun: usize,
     again: Time,
-    /// True if the circuit no longer answers, and no other circuit of its set answers either.
+    /// True if this circuit has stopped answering, and no other circuit of its set answers either.
     silent: bool,
-    /// True if another circuit replaces this one because of its age. This circuit is closed once
-    /// the set has enough circuits without it.
+    /// True if another circuit is to replace this one because of its age. This circuit is closed
+    /// once the set has enough other circuits.
     aged: bool,
-    /// The name that the core uses for the circuit's set, if the set no longer has its first
-    /// circuit. The name is the key of that first circuit.
+    /// The core's name for the circuit's set, if the set has lost its first circuit. The name is
+    /// the key of that first circuit.
     name: Option<CircuitKey>,
-    /// True if the circuit is the first leg of a set whose legs join at a middle relay. The
-    /// circuit is complete once the set continues beyond that relay, the last one of the circuit.
+    /// True if the circuit is the first leg of a set whose legs join at the circuit's last relay,
+    /// a middle. The circuit is complete once the set continues beyond that relay.
     pub(super) merges: bool,
 }
 
@@ -103,21 +102,21 @@ impl LegState {
     }
 }
 
-/// A set that has lost all its circuits. It has had streams, and continues once a new circuit is
+/// A set that has had streams and has lost all its circuits. It continues once a new circuit is
 /// built for it.
 #[derive(Clone, Debug)]
 pub(super) struct LeglessSet {
-    /// The name that the core uses for the set: the key of the circuit that began it.
+    /// The core's name for the set: the key of the circuit that began it.
     name: CircuitKey,
     since: Time,
     /// Earliest time at which the next circuit may be begun for the set.
     again: Time,
-    /// State of the set's last head (the circuit with the set's streams), with these streams.
+    /// State of the set's last head (the circuit with the set's streams), including these streams.
     head: Circuit,
 }
 
 impl CircuitManager {
-    /// Sets the number of circuits (legs) in a set, as the user wants it. `None` leaves the number
+    /// Sets the number of circuits (legs) in a set that the user wants. `None` leaves the number
     /// to the consensus; 1 means single circuits.
     pub fn set_legs(&mut self, legs: Option<usize>) {
         self.wanted_legs = legs;
@@ -134,9 +133,9 @@ impl CircuitManager {
         self.design = design;
     }
 
-    /// Makes a set with streams replace each of its circuits (legs) once the circuit is `age` old,
-    /// so that long streams change their circuits. This applies to designs in which a set
-    /// continues after a circuit is lost.
+    /// Sets the `age` at which a set with streams replaces each of its circuits (legs), so that
+    /// long streams change their circuits. This applies to designs in which a set survives the
+    /// loss of a circuit.
     pub fn set_leg_age(&mut self, age: Option<Duration>) {
         self.leg_age = age;
     }
@@ -147,8 +146,7 @@ impl CircuitManager {
         self.lossy = lossy;
     }
 
-    /// Returns true if circuits may end only at exits that can link sets of a design other than
-    /// Tor's.
+    /// Returns true if circuits must end at exits that can link sets of a design other than Tor's.
     #[must_use]
     pub fn needs_able_exits(&self) -> bool {
         self.design != Design::Conflux && !self.design.is_merged() && self.legs() >= 2
@@ -159,9 +157,9 @@ impl CircuitManager {
         self.design.is_merged() && self.legs() >= 2
     }
 
-    /// Returns the hops of a circuit over `relays` that are built for this circuit alone. Where
-    /// the circuits of a set join at a middle relay, the hops beyond that relay belong to the
-    /// whole set.
+    /// Returns the hops of a circuit over `relays` that are built for this circuit alone. If the
+    /// circuits of a set join at a middle relay, the hops beyond that relay belong to the whole
+    /// set and are left out.
     pub(super) fn hops(&self, relays: &[Relay<'_>]) -> Vec<Hop> {
         if self.lossy {
             let hop = |relay| super::hop_with(relay, HopRequest::Lossy);
@@ -181,7 +179,7 @@ impl CircuitManager {
     }
 
     /// Queues the order to begin a set with the circuit `key`. The circuits of this set join at
-    /// the last relay of that circuit.
+    /// the last relay of `key`.
     pub(super) fn merge(&mut self, key: CircuitKey) {
         let Some(circuit) = self.circuits.get_mut(&key) else { return };
         circuit.leg.linking = true;
@@ -197,14 +195,14 @@ impl CircuitManager {
     }
 
     /// Returns the number of circuits (legs) in a set. With bridges it is at most the number of
-    /// bridges, as each leg uses a different bridge.
+    /// bridges, because each leg uses a different bridge.
     pub(super) fn legs(&self) -> usize {
         let most = self.entry.bridges().map_or(usize::MAX, Bridges::count);
         self.requested_legs().min(most.max(1))
     }
 
-    /// Returns the number of circuits (legs) that the user wants in a set. If the user gives no
-    /// number, returns the value of the consensus, or else the default.
+    /// Returns the number of circuits (legs) in a set that the user wants. Without a wish of the
+    /// user, returns the value of the consensus, or else the default.
     pub(super) fn requested_legs(&self) -> usize {
         if self.lossy {
             return self.wanted_legs.unwrap_or(1).max(1);
@@ -219,9 +217,9 @@ impl CircuitManager {
     }
 
     /// Returns the user's restrictions, further restricted to relays that can link sets of the
-    /// client's design. These are exits for designs other than Tor's, and middles for designs
-    /// where circuits join at a middle. A circuit to another relay could not be linked. Orders a
-    /// report to the user if no such relay is left, or if few such middles are left.
+    /// client's design: exits for designs other than Tor's, and middles for designs whose circuits
+    /// join at a middle. Circuits to other relays could not be linked. Orders a report to the user
+    /// if no such relay is left, or if few such middles are left.
     pub(super) fn allowed(&mut self) -> RelayRestrictions {
         let mut restrictions = self.wanted.clone();
         if self.lossy {
@@ -288,8 +286,8 @@ impl CircuitManager {
         restrictions
     }
 
-    /// Notes that the last relay of the circuit `key` has linked it to a set. Where circuits join
-    /// at a middle relay, the first of them now continues to the exit, and is complete.
+    /// Notes that the last relay of the circuit `key` has linked it to a set. If circuits join at
+    /// a middle relay, the first of them now continues to the exit, and is complete.
     pub fn linked(&mut self, at: Moment, key: CircuitKey, rng: &mut impl Rng) {
         let Some(circuit) = self.circuits.get_mut(&key) else { return };
         circuit.leg.linked = true;
@@ -300,16 +298,16 @@ impl CircuitManager {
         }
     }
 
-    /// Returns the head (first circuit) of the set that has, or will have, the circuit `key` as a
-    /// further leg.
+    /// Returns the head (first circuit) of the set that the circuit `key` belongs to or will join
+    /// as a further leg.
     #[must_use]
     pub fn head(&self, key: CircuitKey) -> Option<CircuitKey> {
         self.circuits.get(&key)?.leg.head
     }
 
     /// Notes that the circuit `key` cannot be linked to a set. The circuit is dropped in three
-    /// cases. It was meant as a further leg; or it was meant as the first leg of a set that joins
-    /// at a middle relay; or it was the new circuit of a set that lost all its circuits.
+    /// cases. It was meant as a further leg; or as the first leg of a set that joins at a middle
+    /// relay; or as the new circuit of a set that lost all its circuits.
     pub fn not_linked(&mut self, key: CircuitKey) {
         let Some(circuit) = self.circuits.get_mut(&key) else { return };
         (circuit.leg.linking, circuit.leg.alone) = (false, true);
@@ -318,7 +316,7 @@ impl CircuitManager {
         }
     }
 
-    /// Queues orders to link circuits that are built and unused, which makes them sets.
+    /// Queues orders to link circuits that are built and unused. They become sets or join sets.
     pub(super) fn link(&mut self, network: &Network) {
         if self.legs() < 2 {
             return;
@@ -331,7 +329,8 @@ impl CircuitManager {
             (None, None) => circuit.first_used.is_none() && self.may_link(network, circuit),
         };
         let fitting = self.circuits.iter().filter(|(_, circuit)| ready(circuit) && fits(circuit));
-        // The core knows a set by the circuit that began it, even after that has closed.
+        // The core identifies a set by the circuit that began it, even after that circuit has
+        // closed.
         let name = |head: CircuitKey| {
             self.circuits.get(&head).and_then(|head| head.leg.name).unwrap_or(head)
         };
@@ -354,7 +353,7 @@ impl CircuitManager {
         speaks && !circuit.leg.alone && !circuit.retired && !self.unlinkable.contains(&exit)
     }
 
-    /// Begins at most `most` further circuits, for sets that have too few.
+    /// Begins at most `most` further circuits for sets that have too few circuits.
     pub(super) fn begin_legs(
         &mut self,
         network: &Network,
@@ -369,7 +368,7 @@ impl CircuitManager {
         for head in heads {
             let begun = self.begin_leg(network, head, at, rng);
             if !begun && self.design.is_resilient() {
-                // Guards that conflict with other legs now may not do so later.
+                // Guards that conflict with other legs now may be free later.
                 self.circuits.entry(head).and_modify(|circuit| circuit.leg.again = at.now + AGAIN);
             } else if !begun {
                 self.circuits.entry(head).and_modify(|circuit| circuit.leg.begun = usize::MAX);
@@ -407,11 +406,10 @@ impl CircuitManager {
         self.circuits.iter().map(|(key, circuit)| (*key, circuit)).filter(move |(_, one)| of(one))
     }
 
-    /// Begins another circuit (leg) for a set. It has the same exit as the set's first circuit,
-    /// and also the same middle where circuits join at a middle. It has no other relay, family or
-    /// subnet in common with the set. Returns false if no relay was found for the circuit: then
-    /// the set has fewer circuits. Only guards in use are taken: more guards would see the client
-    /// in the long run.
+    /// Begins another circuit (leg) for a set. The circuit has the set's exit, and also the set's
+    /// middle if circuits join at a middle. It has no other relay, family or subnet in common with
+    /// the set. Only guards in use are chosen, because further guards would also see the client
+    /// over time. Returns false if no suitable relay was found; the set then has fewer circuits.
     fn begin_leg(
         &mut self,
         network: &Network,
@@ -425,7 +423,7 @@ impl CircuitManager {
             return true;
         };
         let legs = own.into_iter().chain(self.further(head).map(|(_, leg)| leg));
-        // Silent legs are ignored: there may be no other guards.
+        // Ignore relays of silent legs, because there may be no other guards.
         let paths = legs.filter(|leg| !leg.leg.silent).map(|leg| leg.path);
         let others: Vec<[u8; 20]> = paths.flat_map(|[guard, middle, _]| [guard, middle]).collect();
         let key = CircuitKey(self.last_key + 1);
@@ -435,7 +433,7 @@ impl CircuitManager {
         let guard = self.entry.choose_leg(at.unix, key.0, &beside, network, &self.restrictions);
         let Some(guard) = guard else { return false };
         beside.push(guard);
-        // Guards of further legs are not used as middles as long as there are others.
+        // If possible, use no guards of further legs as middles.
         let apart = [beside.as_slice(), &self.entry.in_use()].concat();
         let answering = [apart.as_slice(), &self.suspects.at(at.now)].concat();
         let mut middle = |beside| network.choose(Position::Middle, beside, &self.restrictions, rng);
@@ -460,10 +458,10 @@ impl CircuitManager {
         true
     }
 
-    /// Removes the closed circuit `key`, whose state was `gone`, from its set. If the set may
-    /// continue without its head (the circuit with the streams), another circuit becomes the head.
-    /// A set that lost a circuit takes no new streams: the exit, which may not have noticed the
-    /// loss yet, would send data of these streams on the lost circuit.
+    /// Removes the closed circuit `key`, whose state was `gone`, from its set. If the set
+    /// continues without its head (the circuit with the streams), another circuit becomes the
+    /// head. A set that has lost a circuit takes no new streams. The exit may not have noticed the
+    /// loss yet, and would send their data on the lost circuit.
     pub(super) fn left_set(&mut self, now: Time, key: CircuitKey, gone: &Circuit, cause: Cause) {
         if cause == Cause::Unlinked {
             self.unlinkable.insert(gone.path[if self.is_merging() { 1 } else { 2 }]);
@@ -498,7 +496,7 @@ impl CircuitManager {
     }
 
     /// Removes the closed circuit `key` from its set, in designs that continue without loss of
-    /// data. Each lost circuit is replaced.
+    /// data. A new circuit replaces each lost one.
     fn left_resilient_set(&mut self, now: Time, key: CircuitKey, gone: &Circuit) {
         if let Some(head) = gone.leg.head {
             self.circuits.entry(head).and_modify(|circuit| match gone.leg.linked {
@@ -513,7 +511,8 @@ impl CircuitManager {
         let rest: Vec<CircuitKey> = self.further(key).map(|(key, _)| key).collect();
         match heir {
             Some(heir) => self.inherit((key, name), heir, gone),
-            // Data that programs wrote before they ended their streams may still be in transit.
+            // Programs may have ended their streams while data that they wrote is still in
+            // transit.
             None if was_set && gone.first_used.is_some() => {
                 for leg in rest {
                     self.circuits.entry(leg).and_modify(|circuit| circuit.leg.head = Some(name));
@@ -526,8 +525,8 @@ impl CircuitManager {
         }
     }
 
-    /// Makes the circuit `heir` the head of the set that the core knows by `name`. The previous
-    /// head was the circuit `key`, whose state was `gone`.
+    /// Makes the circuit `heir` the head of the set with the core's name `name`. The previous head
+    /// was the circuit `key`, whose state was `gone`.
     fn inherit(&mut self, (key, name): (CircuitKey, CircuitKey), heir: CircuitKey, gone: &Circuit) {
         let rest: Vec<CircuitKey> = self.further(key).map(|(key, _)| key).collect();
         for leg in rest.into_iter().filter(|leg| *leg != heir) {
@@ -545,7 +544,7 @@ impl CircuitManager {
     }
 
     /// Records that the circuit `heir` replaced `key` as the head of a set. Later requests with
-    /// `key` then refer to `heir`.
+    /// the key `key` then apply to `heir`.
     fn known_as(&mut self, key: CircuitKey, heir: CircuitKey) {
         self.heirs.values_mut().filter(|of| **of == key).for_each(|of| *of = heir);
         if key != heir {
@@ -554,8 +553,8 @@ impl CircuitManager {
         self.heirs.remove(&heir);
     }
 
-    /// Notes that the circuit `key` no longer answers, and that no other circuit of its set
-    /// answers. Another circuit will be begun.
+    /// Notes that the circuit `key` no longer answers, and neither does any other circuit of its
+    /// set. Another circuit is begun later.
     pub fn silent(&mut self, key: CircuitKey) {
         let Some(circuit) = self.circuits.get_mut(&key) else { return };
         if !std::mem::replace(&mut circuit.leg.silent, true) {
@@ -565,8 +564,8 @@ impl CircuitManager {
         }
     }
 
-    /// Returns the age at which circuits of a set are replaced. Returns `None` if they never are,
-    /// or if the design does not permit it.
+    /// Returns the age at which circuits of a set are replaced. Returns `None` if the user sets
+    /// none, or if the design does not permit replacement.
     fn leg_age(&self) -> Option<Duration> {
         self.leg_age.filter(|_| self.design.is_resilient() && self.legs() >= 2)
     }
@@ -614,8 +613,8 @@ impl CircuitManager {
         linked.map(|circuit| circuit.begun + age).filter(|due| *due > self.looked).min()
     }
 
-    /// Begins circuits for each set that has lost all its circuits. The first built circuit of a
-    /// set becomes its head.
+    /// Begins circuits for each set that has lost all its circuits. The first of these circuits
+    /// that is built becomes the set's head.
     pub(super) fn rescue(&mut self, network: &Network, at: Moment, rng: &mut impl Rng) {
         for place in (0..self.legless.len()).rev() {
             let LeglessSet { name, again, .. } = self.legless[place];
@@ -638,8 +637,8 @@ impl CircuitManager {
         over.into_iter().for_each(|name| self.drop_further(name));
     }
 
-    /// Notes that a stream has ended whose set has lost all its circuits. `name` is the core's
-    /// name for the set.
+    /// Notes that a stream has ended whose set, with the core's name `name`, has lost all its
+    /// circuits.
     pub(super) fn left_legless(&mut self, name: CircuitKey) {
         let set = self.legless.iter_mut().find(|set| set.name == name);
         set.into_iter().for_each(|set| set.head.streams = set.head.streams.saturating_sub(1));
@@ -657,7 +656,7 @@ impl CircuitManager {
         self.heirs.get(&key).copied().unwrap_or(key)
     }
 
-    /// Drops the further circuits of a set whose head `head` is dropped.
+    /// Drops the further circuits of the set of `head`, which is dropped.
     pub(super) fn drop_further(&mut self, head: CircuitKey) {
         let legs: Vec<CircuitKey> = self.further(head).map(|(key, _)| key).collect();
         legs.into_iter().for_each(|leg| self.drop_circuit(leg));
@@ -671,8 +670,8 @@ impl CircuitManager {
     }
 }
 
-/// Returns true if a relay that supports `speaks` can link sets of circuits of the design
-/// `design`.
+/// Returns true if a relay with the protocol versions `speaks` can link sets of circuits of the
+/// design `design`.
 const fn links(design: Design, speaks: Speaks) -> bool {
     let able = match design {
         Design::Conflux => speaks.conflux,

@@ -1,4 +1,4 @@
-//! Selection of a stream's circuit if several circuits fit the stream.
+//! The choice of a stream's circuit among several circuits that fit.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,10 +9,10 @@ use anabranch_multipath::Time;
 use super::Circuit;
 use crate::client::CircuitKey;
 
-/// Criterion for the selection of a stream's circuit if several circuits fit the stream.
+/// Criterion for choosing a stream's circuit among several circuits that fit.
 ///
-/// By age, a circuit in use is preferred to an unused one. By build time and by round-trip time,
-/// used and unused circuits are compared with each other.
+/// The criteria by age prefer circuits in use to unused circuits. The criteria by build time and
+/// by round-trip time compare both kinds alike.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Selection {
     /// The circuit that was begun first.
@@ -22,8 +22,8 @@ pub enum Selection {
     Newest,
     /// The circuit that was built in the shortest time.
     BuildTime,
-    /// The circuit with the shortest round-trip time, measured when its last hop was added. That
-    /// time includes the handshake with the hop.
+    /// The circuit with the shortest round-trip time. This time was measured when the circuit's
+    /// last hop was added, and includes the handshake with that hop.
     Rtt,
 }
 
@@ -82,7 +82,7 @@ impl FromStr for Selection {
 pub(super) struct Timing {
     /// Time at which the extension to the last hop began.
     last: Time,
-    /// Time from when the circuit was begun until it was built.
+    /// Time from the circuit's beginning until it was built.
     build: Duration,
     /// Round-trip time to the last hop, including the handshake there.
     rtt: Duration,

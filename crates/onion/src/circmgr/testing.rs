@@ -1,4 +1,4 @@
-//! A relay's testing circuit, which leads through other relays back to the relay itself.
+//! A relay's testing circuit: it leads through other relays back to the relay itself.
 
 use rand_core::Rng;
 

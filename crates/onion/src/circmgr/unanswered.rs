@@ -1,12 +1,11 @@
-//! Streams that the exit has not answered (path-spec 2.3). After a timeout each such stream tries
+//! Streams that the exit has not answered (path-spec 2.3). After a timeout, such a stream tries
 //! another circuit. The circuit without an answer takes no new streams, but keeps its open ones.
 //!
-//! A relay of that circuit may be down. Each of its relays through which no answer arrived
-//! meanwhile is a suspect for a minute. Other circuits through a suspect take no new streams in
-//! that time, and new circuits avoid the suspect while other relays are available. Without this
-//! rule, each stream on a circuit with a relay that is down would wait for 10 s. In a set of
-//! several circuits, streams would wait whenever the scheduler changes to a circuit with such a
-//! relay.
+//! A relay of that circuit may be down. Each of its relays through which no answer arrived in the
+//! meantime is a suspect for a minute. During this time, other circuits through a suspect take no
+//! new streams, and new circuits avoid the suspect while other relays are available. Without this
+//! rule, each stream on a circuit with a failed relay would wait for 10 s. Streams of a set of
+//! several circuits would wait whenever the scheduler changes to a circuit with such a relay.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -16,24 +15,24 @@ use anabranch_multipath::Time;
 use super::{Circuit, CircuitManager, Demand, Order};
 use crate::client::CircuitKey;
 
-/// Timeout for an exit's answer, on a stream's first attempts (`FIRST_PATIENCE`) and on all later
+/// Timeout for an exit's answer: on a stream's first attempts (`FIRST_PATIENCE`), and on later
 /// ones (`LATER_PATIENCE`; C tor's `compute_retry_timeout`).
 const FIRST_PATIENCE: Duration = Duration::from_secs(10);
 const LATER_PATIENCE: Duration = Duration::from_secs(15);
 /// Number of a stream's attempts that have the timeout [`FIRST_PATIENCE`].
 const FIRST_ATTEMPTS: u32 = 2;
-/// Time for which relays that did not answer are avoided, unless an answer arrives through them.
+/// Time for which silent relays are avoided, unless an answer arrives through them.
 pub(super) const SUSPICION: Duration = Duration::from_secs(60);
 
-/// A demand that waits for a circuit.
+/// A demand (request for a circuit) that has no circuit yet.
 #[derive(Clone, Debug)]
 pub(super) struct PendingDemand {
     pub(super) demand: Demand,
-    /// Number of circuits that carried the demand and gave no answer in time.
+    /// Number of circuits that carried the demand without an answer in time.
     pub(super) silences: u32,
 }
 
-/// A demand that is attached to a circuit whose exit has not answered.
+/// A demand that is attached to a circuit whose exit has not answered yet.
 #[derive(Clone, Debug)]
 struct Unanswered {
     pending: PendingDemand,
@@ -42,8 +41,8 @@ struct Unanswered {
     deadline: Time,
 }
 
-/// Relays that may be down. Guards are never among them: all circuits share the guards, and a
-/// failed guard is detected when circuits are built.
+/// Relays that may be down. Guards are never suspects: all circuits share the guards, and building
+/// a circuit shows whether its guard works.
 #[derive(Debug, Default)]
 pub(super) struct SuspectRelays {
     /// Time of the last answer through each relay; entries older than [`LATER_PATIENCE`] are
@@ -61,8 +60,8 @@ impl SuspectRelays {
         self.until.retain(|id, _| !relays.contains(id));
     }
 
-    /// Marks as suspect each of `relays` through which no answer arrived after `since`. Returns the
-    /// suspects.
+    /// Marks each of `relays` through which no answer has arrived since `since` as a suspect.
+    /// Returns the suspects.
     fn suspect(
         &mut self,
         now: Time,
@@ -112,8 +111,8 @@ impl UnansweredDemands {
         self.deadlines.first().map(|(deadline, _)| *deadline)
     }
 
-    /// Removes and returns an unanswered demand that is due by `now`. Of several, takes the one
-    /// that has waited longest.
+    /// Removes and returns an unanswered demand that is due at `now`. If several are due, takes
+    /// the one with the longest wait.
     fn pop_due(&mut self, now: Time) -> Option<Unanswered> {
         let &(deadline, number) = self.deadlines.first()?;
         if deadline > now {
@@ -125,7 +124,7 @@ impl UnansweredDemands {
 }
 
 impl PendingDemand {
-    /// Returns the exits that the demand's circuit must not have.
+    /// Returns the exits that the demand's circuit must avoid.
     pub(super) fn avoided(&self) -> Vec<[u8; 20]> {
         self.demand.avoid.iter().chain(&self.demand.shun).copied().collect()
     }
@@ -138,9 +137,9 @@ impl CircuitManager {
         self.unanswered.remove(number);
     }
 
-    /// Notes that an answer arrived on `circuit`, so its relays work. In a set of several circuits
-    /// it is unknown which circuit carried the answer. Then only the relay where all circuits of
-    /// the set end is known to work.
+    /// Notes that an answer arrived on `circuit`, so that its relays work. In a set of several
+    /// circuits, it is unknown which circuit carried the answer. Only the relay at which all
+    /// circuits of the set end is then known to work.
     pub fn heard(&mut self, now: Time, circuit: CircuitKey) {
         let head = self.head_of(circuit);
         let is_alone = self.further(head).next().is_none();
@@ -156,8 +155,8 @@ impl CircuitManager {
         }
     }
 
-    /// Detaches streams from circuits on which the exit did not answer, and queues their demands
-    /// again.
+    /// Detaches streams from circuits whose exit has not answered in time, and queues their
+    /// demands again.
     pub(super) fn give_up_silent(&mut self, now: Time) {
         while let Some(Unanswered { mut pending, circuit, since, .. }) =
             self.unanswered.pop_due(now)
@@ -172,9 +171,10 @@ impl CircuitManager {
         }
     }
 
-    /// Stops using circuits that share a suspect middle or exit with the circuit `silent`, because
-    /// the next stream on them would also wait for a timeout. Unused circuits are dropped, and
-    /// their replacements show whether the relays answer. Circuits in use take no new streams.
+    /// Stops the use of circuits that share a suspect middle or exit with the circuit `silent`,
+    /// because the next stream on them would also wait for a timeout. Circuits in use take no new
+    /// streams. Unused circuits are dropped, and their replacements show whether the relays
+    /// answer.
     fn leave_suspects(&mut self, (now, since): (Time, Time), silent: CircuitKey) {
         let head = self.head_of(silent);
         let of_silent: Vec<[u8; 20]> =

@@ -1,5 +1,5 @@
-//! Schedules first the circuit that has sent the fewest cells recently, so that web pages overtake
-//! bulk transfers (Tang and Goldberg, CCS 2010).
+//! Scheduler that serves the circuit with the fewest recently sent cells first. Web pages thus
+//! overtake bulk transfers (Tang and Goldberg, CCS 2010).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -10,17 +10,16 @@ use super::Policy;
 
 /// Half-life of the counts of sent cells: C tor's default of `CircuitPriorityHalflifeMsec`.
 const HALF_LIFE: Duration = Duration::from_secs(30);
-/// Number of half-lives after which all counts and the weight are scaled down, so that they do not
-/// overflow.
+/// Number of half-lives after which all counts and the weight are scaled down to prevent overflow.
 const REBASE: f64 = 500.0;
 
-/// Scheduler that prefers the circuit with the lowest count of sent cells. In this count, the
-/// weight of a cell halves after each half-life.
+/// Scheduler that prefers the circuit with the lowest count of sent cells. The weight of a cell in
+/// this count halves after each half-life.
 ///
-/// Only the order of the counts matters. So the weight of new cells grows over time, and the
-/// counts need not be reduced.
+/// Only the order of the counts matters. Instead of reducing all counts over time, the scheduler
+/// increases the weight of new cells.
 ///
-/// A busy circuit often sends many cells in a row. So the circuit that is next is kept in `front`,
+/// A busy circuit often sends many cells in a row. `front` therefore holds the next circuit
 /// outside the ordered set, until another circuit precedes it.
 #[derive(Clone, Debug)]
 pub struct Ewma {
@@ -28,8 +27,8 @@ pub struct Ewma {
     base: Time,
     /// Weight of a cell that is sent now, and the time for which this weight was computed.
     weight: (Time, f64),
-    /// Counts of all circuits that have sent cells. The entry for `front` is not kept up to date;
-    /// the current count of that circuit is in its rank.
+    /// Counts of all circuits that have sent cells. The entry of the circuit in `front` is
+    /// outdated; its rank has the current count.
     counts: BTreeMap<u32, f64>,
     /// The circuit that sends the next cell, if it is known.
     front: Option<Rank>,
@@ -37,8 +36,8 @@ pub struct Ewma {
     behind: BTreeSet<Rank>,
 }
 
-/// A circuit's rank: its count as the bits of a float, and its ID. Non-negative floats have the
-/// same order as their bits.
+/// A circuit's rank: the bits of its count (a float), and its ID. The bits of non-negative floats
+/// have the same order as the floats.
 type Rank = (u64, u32);
 
 impl Default for Ewma {

@@ -1,5 +1,5 @@
-//! Schedules circuits by the order of [`Ewma`], but passes no more cells to a link than the kernel
-//! can send soon. So cells that are queued late can still overtake others (Jansen et al., "Never
+//! Scheduler with the order of [`Ewma`] that passes no more cells to a link than the kernel can
+//! send soon. Cells that are queued later can thus still overtake others (Jansen et al., "Never
 //! Been KIST", USENIX Security 2014).
 
 use std::time::Duration;
@@ -8,8 +8,8 @@ use anabranch_multipath::{LinkView, Time};
 
 use super::{Ewma, Policy};
 
-/// Interval between two checks of a connection while the kernel has no room for its cells (the
-/// paper, section 4.2).
+/// Interval between checks of a connection while the kernel has no room for its cells (section 4.2
+/// of the paper).
 pub const INTERVAL: Duration = Duration::from_millis(10);
 
 /// The scheduler [`Ewma`], for links whose cells stay queued until the kernel has room for them.
@@ -34,9 +34,9 @@ impl Policy for Kist {
     }
 }
 
-/// Returns the number of bytes to pass to the kernel now. It is the free part of the congestion
-/// window plus one full window, less the bytes that the kernel has not sent yet. The additional
-/// window gives the kernel data to send when the next acknowledgements arrive.
+/// Returns the number of bytes to pass to the kernel now: the free part of the congestion window,
+/// plus one full window, less the bytes that the kernel has not sent yet. The additional window
+/// gives the kernel data to send when the next acknowledgements arrive.
 #[must_use]
 pub fn room(view: &LinkView) -> usize {
     let bytes = |segments: u32| u64::from(segments) * u64::from(view.mss);

@@ -6,8 +6,8 @@ use rand_core::Rng;
 
 use super::Policy;
 
-/// Scheduler that draws the next circuit at random, all with the same probability. It is fair only
-/// in the long term, and is used for comparison.
+/// Scheduler that draws the next circuit at random, with the same probability for each. It is fair
+/// only in the long term, and exists for comparison.
 #[derive(Clone, Debug)]
 pub struct Random {
     dice: Stream,
@@ -39,7 +39,7 @@ impl Policy for Random {
 
     fn next(&mut self) -> Option<u32> {
         if self.drawn.is_none() && !self.circuits.is_empty() {
-            // The bias is below 2^-32 for each circuit.
+            // Each circuit's probability is biased by less than 2^-32.
             let place = (u64::from(self.dice.next_u32()) * self.circuits.len() as u64) >> 32;
             self.drawn = Some(place as usize);
         }

@@ -145,7 +145,7 @@ impl Client {
         };
         let data = Extend { target: hop.target.clone(), kind, handshake }.write();
         (circuit.pending, circuit.asked) = (Some(pending), now);
-        // A trunk's first EXTEND2 goes over a leg, to the relay where legs join.
+        // The first EXTEND2 of a trunk is sent on a leg, to the relay where the legs join.
         let trunk_of = circuit.trunk_of.filter(|_| circuit.layers.is_empty());
         let by = trunk_of.map_or(Some(index), |set| self.sets.several(set)?.circuits().next());
         let Some(by) = by else { return };

@@ -20,8 +20,8 @@ pub struct Circuit {
     pub(super) key: CircuitKey,
     /// The circuit's lane (its ID on the link to the first relay); `None` before there is a link.
     pub(super) lane: Option<Lane>,
-    /// The set for which this circuit is the trunk, if any. A trunk continues where the set's legs
-    /// join, and the legs carry its cells.
+    /// The set whose trunk this circuit is, if any. A trunk continues where the set's legs join,
+    /// and the legs carry its cells.
     pub(super) trunk_of: Option<SetId>,
     /// Hops that are not yet built, nearest first.
     pub(super) wanted: std::collections::VecDeque<Hop>,
@@ -35,14 +35,14 @@ pub struct Circuit {
     pub(super) lossy: LossyLayers,
     /// The circuit's set, and its flow control as a leg; `None` until its last hop is built.
     pub(super) leg: Option<(SetId, Leg)>,
-    /// The stream ID that was assigned last. The search for the next free ID begins after it.
+    /// The most recently assigned stream ID. The search for the next free ID begins after it.
     pub(super) last_id: u16,
-    /// Number of the circuit's cells received on its link, and number sent.
+    /// Numbers of the circuit's cells on its link: received, and sent.
     pub(super) cells: [u64; 2],
 }
 
 impl Circuit {
-    /// Returns true if the circuit carries lossy cells, or will when it is complete.
+    /// Returns true if the circuit carries lossy cells, or will carry them when it is complete.
     pub(super) fn wants_lossy(&self) -> bool {
         !matches!(self.lossy, LossyLayers::None)
     }

@@ -1,4 +1,4 @@
-//! A client's sets of several circuits (proposal 329, and the designs before it).
+//! Sets of several circuits at the client (proposal 329, and earlier designs).
 
 use std::fmt;
 
@@ -34,11 +34,11 @@ pub enum NoSet {
     CongestionControl,
     /// The circuit set has its maximum number of legs.
     Full,
-    /// Hops after the legs (parallel circuits) were given although the design does not join legs
-    /// at a middle relay. Or none were given although the design does.
+    /// The caller gave hops after the legs (parallel circuits), but the design does not join legs
+    /// at a middle relay. Or it gave none although the design needs them.
     Beyond,
-    /// The circuit's cells have another format than those of the set. A message that was lost on
-    /// another leg might not fit into them.
+    /// The circuit's cells have another format than those of the set. A message that must be
+    /// retransmitted on this circuit might not fit into its cells.
     OtherCells,
     /// The scheduler does not support the number of legs that a set of lossy circuits may have.
     Schedule,
@@ -73,8 +73,8 @@ impl std::error::Error for NoSet {}
 
 impl Client {
     /// Makes a complete, unused circuit a leg of the set of the circuit `with`, or of a new set if
-    /// `with` is `None`. Streams that are opened on any leg belong to the set. Their cells are
-    /// sent as soon as one leg is linked.
+    /// `with` is `None`. Streams that are opened on any leg belong to the set. The cells of these
+    /// streams are sent as soon as one leg is linked.
     ///
     /// # Errors
     /// Returns [`NoSet`] if the circuit cannot be a leg.
@@ -168,8 +168,8 @@ impl Client {
         said.expect("what is too long was left out")
     }
 
-    /// Returns the set that has the circuit `key` as a leg. If the set can continue without legs,
-    /// also finds it by a leg that has closed.
+    /// Returns the set that has the circuit `key` as a leg. For a set that can continue without
+    /// legs, `key` may also be a leg that has closed.
     pub(super) fn set_named(&self, key: CircuitKey) -> Option<SetId> {
         let living = self.place(key).map(|(_, id)| id);
         living.or_else(|| self.role.names.get(&key).copied())
@@ -194,7 +194,7 @@ impl Client {
         id
     }
 
-    /// Handles `message`, which is about linking or using sets.
+    /// Handles `message`, which links a circuit or controls a set.
     ///
     /// # Errors
     /// Returns the violation if the last relay broke the protocol.
@@ -237,7 +237,7 @@ impl Client {
 /// Parses a LINKED message for the leg with the number `serial` of a circuit set of `design`.
 ///
 /// # Errors
-/// The message is malformed, or belongs to another design or leg.
+/// The message is malformed, or it belongs to another design or leg.
 fn read_linked(
     design: Design,
     serial: Option<u32>,

@@ -21,8 +21,7 @@ pub(super) enum LossyLayers {
     /// The circuit carries no lossy cells.
     #[default]
     None,
-    /// The circuit is being built. The values are the keys of the hops built so far, nearest
-    /// first.
+    /// The circuit is being built. These are the keys of the hops built so far, nearest first.
     Building(Vec<LossyKeys>),
     /// The circuit is complete.
     Complete(Box<LossyClient>),
@@ -69,8 +68,7 @@ impl HopKey {
 }
 
 impl Client {
-    /// Handles a lossy cell of the circuit of `owner`. The cell is given by its counter and its
-    /// body.
+    /// Handles a lossy cell of the circuit of `owner`, given the cell's counter and its body.
     pub(super) fn take_lossy_cell(
         &mut self,
         now: Time,
@@ -89,7 +87,7 @@ impl Client {
     }
 
     /// Makes the complete, unused lossy `circuit` a leg of the set of the circuit `with`, or of a
-    /// new set. [`Output::Linked`] later reports that the exit has linked it.
+    /// new set. When the exit has linked the leg, [`Output::Linked`] reports this.
     ///
     /// # Errors
     /// Returns [`NoSet`] if the circuit cannot be a leg.
@@ -128,10 +126,10 @@ impl Client {
         Ok(())
     }
 
-    /// Handles the exit's answer to a request to link the circuit `index`.
+    /// Handles the exit's answer to the request to link the circuit `index`.
     ///
     /// # Errors
-    /// The client has sent no such request, or it was answered before.
+    /// The client has sent no such request, or the exit has already answered it.
     pub(super) fn lossy_linked(&mut self, now: Time, index: u32) -> Result<(), CircuitFault> {
         let id = self.set_of(index).ok_or(CircuitFault::Message)?;
         let legs = self.sets.get_mut(id).and_then(|set| set.lossy_legs.as_mut());

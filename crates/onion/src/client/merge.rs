@@ -1,6 +1,6 @@
 //! A client's sets whose legs join at a middle relay (`docs/spec/middle-merge.md`). The legs carry
-//! the cells of one circuit, the trunk, which continues from this relay to the exit. Streams
-//! belong to the trunk.
+//! the cells of one circuit, the trunk. The trunk continues from the middle relay to the exit, and
+//! has the streams.
 
 use anabranch_multipath::Time;
 
@@ -15,7 +15,7 @@ impl Client {
     /// Makes a complete, unused `circuit` the first leg of a set whose legs join at the last relay
     /// of `circuit`. The set continues from that relay over the hops `beyond`, at least one hop.
     /// After [`Output::Linked`], streams can be opened on `circuit`. Further legs end at the same
-    /// relay, and join the set by [`Client::link`].
+    /// relay and join the set with [`Client::link`].
     ///
     /// # Errors
     /// Returns [`NoSet`] if the circuit cannot begin such a set.
@@ -44,9 +44,9 @@ impl Client {
         Ok(())
     }
 
-    /// Returns the set that has the streams of the circuit `key`. If the circuit is or was a leg
-    /// of a set whose legs join at a middle relay, this is the set of the circuit that continues
-    /// there, the trunk.
+    /// Returns the set that has the streams of the circuit `key`. For a present or former leg of a
+    /// set whose legs join at a middle relay, this is the set of the trunk (the circuit that
+    /// continues from that relay).
     pub(super) fn streams_of(&self, key: CircuitKey) -> Option<SetId> {
         let id = self.set_named(key)?;
         match self.sets.get(id)?.is_merged() {
@@ -67,9 +67,8 @@ impl Client {
         self.sets.trunk_of(self.merged_set_of(index)?)
     }
 
-    /// Returns true if the circuit set `id` continues when it has lost all legs, because new legs
-    /// can join it. A set does not continue if its trunk (the circuit after the joined legs) is
-    /// incomplete.
+    /// Returns true if the circuit set `id` continues after it has lost all legs, because new legs
+    /// can join it. A set ends if its trunk (the circuit after the joined legs) is incomplete.
     pub(super) fn goes_on(&self, id: SetId) -> bool {
         let trunk = self.sets.trunk_of(id).and_then(|trunk| self.circuits.get(trunk));
         trunk.is_none_or(|trunk| trunk.leg.is_some())
@@ -82,16 +81,16 @@ impl Client {
         trunk.is_some_and(|trunk| trunk.key == key && trunk.leg.is_none())
     }
 
-    /// Notes that the trunk (the circuit that continues where the set's legs join) is complete in
-    /// the set that was begun with `circuit`.
+    /// Notes that a set's trunk (the circuit that continues where the legs join) is complete. The
+    /// set was begun with `circuit`.
     pub(super) fn merged(&mut self, circuit: CircuitKey) {
         let several = self.set_named(circuit).and_then(|id| self.sets.several(id));
         let rtt = several.map(|several| several.end.longest_rtt()).unwrap_or_default();
         self.put(Output::Linked { circuit, rtt });
     }
 
-    /// Handles a cell on the circuit `index` that no relay of this circuit originated. It may be a
-    /// cell of the trunk (the circuit that continues where the set's legs join).
+    /// Handles a cell on the circuit `index` that no relay of this circuit sent. The cell may
+    /// belong to the trunk (the circuit that continues where the set's legs join).
     pub(super) fn take_unrecognised(&mut self, now: Time, index: u32, body: &mut Body) {
         let set = self.merged_set_of(index).ok_or(CircuitFault::Unrecognised);
         let taken =
@@ -101,8 +100,8 @@ impl Client {
         }
     }
 
-    /// Ends the circuit set `id` because of an event on its trunk, the circuit that continues
-    /// where the set's legs join.
+    /// Ends the circuit set `id` because of an event on its trunk (the circuit that continues
+    /// where the set's legs join).
     pub(super) fn end_merged(&mut self, id: SetId, cause: Cause) {
         let circuits = self.forget_set(id);
         circuits.into_iter().for_each(|leg| self.tear_down(leg, cause));

@@ -1,4 +1,5 @@
-//! A handshake with the next relay of a circuit, from our first message to the agreed keys.
+//! The client's side of a handshake with the next relay of a circuit, from the first message to
+//! the agreed keys.
 
 use rand_core::CryptoRng;
 
@@ -24,7 +25,7 @@ impl From<Keys> for Agreement {
     }
 }
 
-/// A handshake whose answer has not arrived.
+/// A handshake whose answer has not arrived yet.
 pub(super) enum Pending {
     Fast(fast::Client),
     Ntor(ntor::Client),
@@ -66,7 +67,7 @@ impl Pending {
                 let (mut stream, said) = client.finish(reply)?;
                 let agreed = extension::read_answer(&said, wish, params.sendme_inc)?;
                 let keys = stream.of(agreed);
-                // The key stream yields the keys, a nonce, and then the secrets for lossy cells.
+                // The key stream yields the keys, then a nonce, then the secrets for lossy cells.
                 let _ = stream.nonce();
                 let lossy = agreed.lossy.then(|| stream.lossy());
                 Ok(Agreement { keys, lossy, agreed })

@@ -1,4 +1,4 @@
-//! A client's streams: to destinations and to directories, and name lookups.
+//! A client's streams to destinations and directories, and its name lookups.
 
 use std::fmt;
 
@@ -54,9 +54,9 @@ impl Client {
         self.begin_with(now, circuit, begin, &[])
     }
 
-    /// Opens a stream to a destination, and writes `first`: the bytes that the program has already
-    /// sent, at most 64 KiB. On a lossy circuit, the stream's first segment contains as many of
-    /// these bytes as fit.
+    /// Opens a stream to a destination, and writes `first`: at most 64 KiB that the program has
+    /// already sent. On a lossy circuit, the stream's first segment contains as many of these
+    /// bytes as fit.
     ///
     /// # Errors
     /// Returns [`NoStream`] if the stream cannot be opened.
@@ -119,7 +119,8 @@ impl Client {
                 set.streams.say(command, id, data);
             }
         }
-        // Before anything is sent: the first segment takes as much as it has room for.
+        // Write the bytes before anything is sent, so that the first segment contains as many as
+        // fit.
         match set.lossy.as_mut().filter(|lossy| lossy.has(id, stream)) {
             Some(lossy) => set.streams.carried[1] += lossy.write(id, first) as u64,
             None if first.is_empty() => {}
@@ -148,7 +149,7 @@ impl Client {
         let set = set.and_then(|set| self.sets.get_mut(set)).ok_or(CircuitFault::Message)?;
         match message.command {
             RelayCommand::CONNECTED => {
-                // The answer to a stream that we have closed since was in transit.
+                // A stream that was closed after its answer was sent has no entry any more.
                 let Some(stream) = set.streams.peek(message.stream) else { return Ok(()) };
                 if stream.open || !is_connected(message.data) {
                     return Err(CircuitFault::Message);

@@ -1,5 +1,5 @@
-//! Records of cells as a client's guards see them, and the memory that waiting cells and messages
-//! use.
+//! Records of cells as a client's guards see them, and the memory use of waiting cells and
+//! messages.
 
 use anabranch_multipath::Time;
 
@@ -7,8 +7,8 @@ use super::{CircuitKey, Client};
 use crate::ending::Ending;
 use crate::wire::cell::CELL;
 
-/// A cell of a circuit on the link to its guard. DESTROY cells that we send are not recorded,
-/// because the circuit is removed before they are sent.
+/// A cell of a circuit on the link to its guard. DESTROY cells that this client sends are not
+/// recorded, because the circuit is removed before they are sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CellSeen {
     /// Time at which the cell was received, or passed to the link.
@@ -25,22 +25,23 @@ impl Client {
         self.role.seen.get_or_insert_default();
     }
 
-    /// Returns the cells recorded since the last call, in the order of time. Returns none if cells
-    /// are not recorded.
+    /// Returns the cells recorded since the last call, in the order of time. The result is empty
+    /// if cells are not recorded.
     pub fn take_seen(&mut self) -> Vec<CellSeen> {
         self.role.seen.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
-    /// Returns the number of cells of `circuit` received, and the number sent so far. They include
+    /// Returns the number of cells of `circuit` received, and the number sent. Both counts include
     /// cells of all kinds, as the circuit's guard sees them.
     pub fn cells(&self, circuit: CircuitKey) -> [u64; 2] {
         let circuit = self.role.keys.get(&circuit).and_then(|&index| self.circuits.get(index));
         circuit.map(Ending::cells).unwrap_or_default()
     }
 
-    /// Returns three sizes in bytes. The first is that of all queued cells and messages. The
-    /// second is that of messages that wait for earlier messages on other legs. The third is the
-    /// largest value of the second in any one circuit set so far.
+    /// Returns three sizes in bytes:
+    /// 1. all queued cells and messages;
+    /// 2. messages that wait for earlier messages on other legs;
+    /// 3. the largest value of the second in any one circuit set so far.
     pub fn waiting(&self) -> [usize; 3] {
         let reordered = self.memory.reordered();
         let waiting = self.channels.used() * CELL + reordered;

@@ -1,7 +1,7 @@
-//! Numbering of the messages of a set of circuits in the design
-//! [`Design::Resilient`](super::Design::Resilient) (`docs/spec/resilient-legs.md#numbers`). The
-//! circuits of a set are its legs. A *run* is a sequence of consecutive messages on one leg. In
-//! short runs each message carries its number. In long runs SWITCH messages convey the numbers.
+//! Numbering of messages in the design [`Design::Resilient`](super::Design::Resilient)
+//! (`docs/spec/resilient-legs.md#numbers`). The circuits of a set are its legs. A *run* is a
+//! sequence of consecutive messages on one leg. In short runs, each message carries its number. In
+//! long runs, SWITCH messages convey the numbers.
 
 use anabranch_multipath::PathId;
 
@@ -11,21 +11,21 @@ use super::legs::Legs;
 use super::numbering::{AHEAD, Bases, Mark, Numbering};
 use crate::wire::resilient::LegSwitch;
 
-/// Minimum length of a long run (consecutive messages on one leg), in messages. The numbers of 124
-/// messages, 4 bytes each, fill one cell, and a SWITCH message also costs one cell.
+/// Minimum length of a long run (consecutive messages on one leg), in messages. At this length
+/// both methods cost one cell: 124 numbers of 4 bytes each, or one SWITCH message.
 const LONG: u64 = 124;
 /// Length of a message number in bytes.
 const NUMBER: usize = 4;
 
 /// Numbering in which each leg (circuit of the set) has one of two states, separately in each
 /// direction. In one state, its messages carry the low 32 bits of their numbers, as in
-/// [`Explicit`](super::Explicit). In the other state, messages carry no numbers, and the numbers
-/// are consecutive. SWITCH changes the state, or sets the next of the consecutive numbers.
+/// [`Explicit`](super::Explicit). In the other state, the numbers are consecutive and messages do
+/// not carry them. SWITCH changes the state, or sets the next of the consecutive numbers.
 ///
 /// A sender cannot know how many consecutive messages it will send on one leg (the length of a
-/// run), so it expects the length of the previous run. After a long run it begins with SWITCH.
-/// After a short run it writes numbers into messages, and sends SWITCH once they have cost as many
-/// bytes as a SWITCH.
+/// run), and therefore expects the length of the previous run. After a long run it begins with
+/// SWITCH. After a short run it first writes numbers into messages. It sends SWITCH once these
+/// numbers have cost as many bytes as a SWITCH.
 #[derive(Debug, Default)]
 pub struct Adaptive {
     legs: Legs<Numbers>,
@@ -38,7 +38,7 @@ pub struct Adaptive {
 }
 
 /// Numbers of the next messages to send and to receive on a leg. A number is `Some` while the
-/// messages have consecutive numbers and do not carry them.
+/// messages are numbered consecutively and do not carry their numbers.
 #[derive(Clone, Copy, Debug, Default)]
 struct Numbers {
     sends: Option<u64>,
@@ -50,15 +50,15 @@ struct Numbers {
 }
 
 impl Adaptive {
-    /// Returns a numbering without legs. With this numbering, messages lost with a leg may be sent
-    /// again on another leg.
+    /// Returns a numbering without legs. It supports sending a message again on another leg after
+    /// the message was lost with its leg.
     #[must_use]
     pub fn new() -> Adaptive {
         Adaptive::default()
     }
 
-    /// Notes that the next message is sent on `leg`. Returns true if the present run of
-    /// consecutive messages on this leg counts as long, so that SWITCH conveys its numbers.
+    /// Notes that the next message is sent on `leg`. Returns true if the present run (consecutive
+    /// messages on this leg) counts as long, so that SWITCH conveys its numbers.
     fn is_in_long_run(&mut self, leg: PathId) -> bool {
         if self.current != Some(leg) {
             (self.previous, self.length) = (self.length, 0);
@@ -70,8 +70,8 @@ impl Adaptive {
 }
 
 impl Numbers {
-    /// Returns how the other end learns the message's number `number`. `by_switch` is true in a
-    /// long run of consecutive messages on one leg.
+    /// Returns the way to convey the message's number `number` to the other end. `by_switch` is
+    /// true in a long run of consecutive messages on one leg.
     fn mark(&mut self, number: u64, by_switch: bool) -> Mark {
         let low = number as u32;
         let follows = self.sends == Some(number);

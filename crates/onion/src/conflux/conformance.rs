@@ -1,7 +1,7 @@
-//! Rules that every numbering of messages must obey. Two connected ends of a set of circuits, both
-//! in memory, test them.
+//! Tests that every numbering of messages must pass. They run two connected ends of a set of
+//! circuits in memory.
 //!
-//! Call [`check`] from a test, or drive a [`Pair`] as the fuzz target `conflux` does.
+//! Call [`check`] from a test, or drive a [`Pair`] directly, as the fuzz target `conflux` does.
 
 use std::collections::VecDeque;
 
@@ -13,7 +13,7 @@ use super::{Arrival, ConfluxEnd, Fate, Limits, Numbering};
 use crate::wire::conflux::{ConfluxLink, DesiredUx, SetNonce};
 use crate::wire::message::{Message, RelayCommand};
 
-/// A function that creates the numbering of messages for one end of a set of circuits.
+/// A function that creates the numbering for one end of a set of circuits.
 pub type Make = fn() -> Box<dyn Numbering>;
 
 /// One of the two ends of a [`Pair`].
@@ -56,9 +56,8 @@ struct Wire {
     to: [VecDeque<LegMessage>; 2],
 }
 
-/// The client's end and the exit's end of a set of circuits, with any number of circuits (legs)
-/// between them. Each message carries its number in its data, so that the receiver can check the
-/// order.
+/// The client's end and the exit's end of a set, with any number of circuits (legs) between them.
+/// Each message carries its number in its data, so that the receiver can check the order.
 #[derive(Debug)]
 pub struct Pair {
     ends: [ConfluxEnd; 2],
@@ -79,8 +78,8 @@ impl Pair {
         Pair { ends, wires, sent: [0; 2], delivered: [0; 2], in_order: true }
     }
 
-    /// Stops checking the order of messages, because an end has accepted a message that a correct
-    /// end never sends.
+    /// Stops checking the order of messages. Used after an end has accepted a message that a
+    /// correct end never sends.
     pub fn distrust(&mut self) {
         self.in_order = false;
     }
@@ -145,8 +144,8 @@ impl Pair {
         Ok(())
     }
 
-    /// Adds a message that a correct end never sends. It arrives on a leg after the messages
-    /// already in transit.
+    /// Injects a message that a correct end never sends. It arrives on its leg after the messages
+    /// that are already in transit.
     pub fn inject(&mut self, to: Side, wire: usize, command: RelayCommand, data: &[u8]) {
         let queue = &mut self.wires[wire].to[to.index()];
         queue.push_back(LegMessage::Message(command, 1, data.to_vec()));
@@ -192,7 +191,7 @@ impl Pair {
         self.wires[wire].to[from.other().index()].push_back(said);
     }
 
-    /// Delivers a message that is next in order, then the later messages that were waiting for it.
+    /// Delivers a message that is next in order, and then the stored messages that waited for it.
     fn take(&mut self, to: Side, data: &[u8]) {
         self.count(to, data);
         while let Some(held) = self.ends[to.index()].pop() {
@@ -207,8 +206,7 @@ impl Pair {
         assert!(in_order || !self.in_order, "rule: messages are delivered in their order");
     }
 
-    /// Breaks a leg, so that the messages in transit on it are lost. Returns the consequence for
-    /// each end.
+    /// Breaks a leg: the messages in transit on it are lost. Returns the consequence for each end.
     pub fn cut(&mut self, wire: usize, unacknowledged: [bool; 2]) -> [Fate; 2] {
         self.wires[wire].to.iter_mut().for_each(VecDeque::clear);
         let places = std::mem::take(&mut self.wires[wire].places);
@@ -221,7 +219,7 @@ impl Pair {
         })
     }
 
-    /// Launches `legs` legs at the same time, and links them.
+    /// Launches `legs` legs at the same time and links them.
     ///
     /// # Panics
     /// If an end refuses a message from the other end.
@@ -314,7 +312,7 @@ fn is_not_moved_by_what_it_refuses(make: Make) {
     for turn in 0..300 {
         pair.send(Side::Client, turn % 3).expect("rule: a linked leg may be sent by");
         let (command, data) = &hostile[turn % hostile.len()];
-        // On the third leg only this message is in transit.
+        // This leaves only the hostile message in transit on its leg.
         drain(&mut pair);
         pair.inject(Side::Exit, (turn + 1) % 3, *command, data);
         let refused = pair.deliver(Time::ZERO, Side::Exit, (turn + 1) % 3);

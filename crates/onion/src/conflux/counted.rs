@@ -1,5 +1,5 @@
-//! The numbering of messages of proposal 329. Each leg counts its messages. SWITCH carries the
-//! number of messages sent on other legs since the last message on this leg, which is the lag of
+//! The numbering of messages in proposal 329. Each leg counts its messages. A SWITCH message
+//! carries the lag of its leg: the number of messages sent on other legs since the last message on
 //! this leg.
 
 use anabranch_multipath::PathId;
@@ -18,9 +18,9 @@ struct Counters {
 
 /// Numbering of proposal 329 (section 3; C tor's `last_seq_sent` and `last_seq_recv`).
 ///
-/// The leg used last always has the highest number sent. A sender that changes to another leg
-/// first sends SWITCH with that leg's lag, which raises the leg's number to the highest. A message
-/// follows every SWITCH, and the lag in it is never 0. Arti's receivers require both of these
+/// The leg that was used last always has the highest number sent. Before a sender changes to
+/// another leg, it sends SWITCH with that leg's lag, which raises the leg's number to the highest.
+/// A message follows every SWITCH, and the lag in SWITCH is never 0. Arti's receivers require both
 /// properties, although C tor's senders do not guarantee them.
 #[derive(Debug, Default)]
 pub struct Counted {

@@ -7,19 +7,17 @@ use anabranch_multipath::{Every, Silence, seed};
 
 use crate::wire::conflux::DesiredUx;
 
-/// A run of one cell on a leg, after which the scheduler chooses again. It thus chooses the leg of
-/// each cell separately.
+/// A run of one cell: the scheduler chooses the leg of each cell separately.
 const EACH: Every = Every::Packets { mean: 1, random: false };
 
-/// A scheduler, and how long it stays on one leg, in cells or in time.
+/// A scheduler and its settings, such as how long it stays on one leg (in cells or in time).
 #[derive(Clone, Debug)]
 pub struct Dealing {
     /// The scheduler that chooses the leg for each run of consecutive cells.
     pub schedule: Spec,
     /// Length of a run of consecutive cells on one leg.
     pub every: Every,
-    /// Idle time after which the random schedule is drawn again. `None` if it is never drawn
-    /// again.
+    /// Idle time after which the random schedule is drawn again; `None` if it is drawn only once.
     pub redraw: Option<Silence>,
 }
 
@@ -41,9 +39,9 @@ impl Dealing {
         Dealing { schedule, every: every.unwrap_or(EACH), redraw: None }
     }
 
-    /// Parses the other end's request for a scheduler and for the length of its runs of
-    /// consecutive cells on one leg, such as `round-robin 1p`. Returns `None` if no scheduler of
-    /// this name supports `legs` legs, or if the length is invalid.
+    /// Parses the other end's request for a scheduler and the length of its runs (consecutive
+    /// cells on one leg), such as `round-robin 1p`. Returns `None` if no scheduler of this name
+    /// supports `legs` legs, or if the length is invalid.
     #[must_use]
     pub fn read(text: &str, legs: usize) -> Option<Dealing> {
         let (schedule, every) = text.split_once(' ')?;

@@ -1,4 +1,4 @@
-//! The designs of sets of circuits, and all differences between the designs.
+//! The designs of sets of circuits, and the differences between them.
 
 use std::fmt;
 use std::str::FromStr;
@@ -17,7 +17,7 @@ use crate::wire::conflux::SetNonce;
 use crate::wire::message::RelayCommand;
 
 /// Number of consecutive cells on one leg, in designs where each change of legs costs one SWITCH
-/// cell. About 3 % of the cells are then SWITCH.
+/// cell. About 3 % of the cells are then SWITCH cells.
 const RUN: Every = Every::Packets { mean: 31, random: false };
 
 /// A design of sets of several circuits that carry the same streams (`docs/spec/ancestors.md`).
@@ -26,14 +26,13 @@ pub enum Design {
     /// Proposal 329, as in C tor.
     #[default]
     Conflux,
-    /// A design older than proposal 329, and the kind of windows that its circuits have.
+    /// A design that is older than proposal 329, and the kind of windows that its circuits have.
     Ancestor(Ancestor, Over),
     /// This project's design, in which circuits of the set may fail without loss of data
     /// (`docs/spec/resilient-legs.md`).
     Resilient,
-    /// Like [`Design::Resilient`], but the circuits of the set join at a middle relay. One circuit
-    /// continues from there to an exit, which knows nothing of the set
-    /// (`docs/spec/middle-merge.md`).
+    /// [`Design::Resilient`] with circuits that join at a middle relay. One circuit continues from
+    /// there to the exit, which needs no support for sets (`docs/spec/middle-merge.md`).
     Merged,
 }
 
@@ -86,8 +85,8 @@ impl Design {
         }
     }
 
-    /// Returns the design's variant as an ancestor of proposal 329, or `None` if the design is not
-    /// older than the proposal.
+    /// Returns the ancestor of proposal 329 that this design is; `None` if it is not older than
+    /// the proposal.
     #[must_use]
     pub const fn ancestor(self) -> Option<Ancestor> {
         match self {
@@ -96,15 +95,15 @@ impl Design {
         }
     }
 
-    /// Returns the design `ancestor` on circuits with or without congestion control.
+    /// Returns the design of `ancestor`, on circuits with or without congestion control.
     #[must_use]
     pub const fn ancestor_over(ancestor: Ancestor, congestion_control: bool) -> Design {
         let windows = if congestion_control { Over::Vegas } else { Over::Fixed };
         Design::Ancestor(ancestor, windows)
     }
 
-    /// Returns true if messages lost with a leg are sent again, so that the set of circuits can
-    /// continue without the leg.
+    /// Returns true if messages that were lost with a leg are sent again, so that the set of
+    /// circuits continues without the leg.
     #[must_use]
     pub const fn is_resilient(self) -> bool {
         matches!(self, Design::Resilient | Design::Merged)
@@ -117,7 +116,7 @@ impl Design {
         matches!(self, Design::Merged)
     }
 
-    /// Returns the version of the protocol `Anabranch` that a relay must advertise to link sets of
+    /// Returns the version of the protocol `Anabranch` that a relay must advertise for sets of
     /// this design; `None` for Tor's own design.
     #[must_use]
     pub const fn protocol(self) -> Option<u8> {
@@ -162,14 +161,14 @@ impl Design {
         }
     }
 
-    /// Returns this design's scheduler and the number of consecutive cells that it sends on one
-    /// leg. Returns `None` if the other end requests both.
+    /// Returns this design's scheduler, and the number of consecutive cells that it sends on one
+    /// leg. Returns `None` if the other end chooses both.
     #[must_use]
     pub fn dealing(self) -> Option<Dealing> {
         match self {
             Design::Conflux | Design::Resilient => None,
-            // Runs are long because a change of legs costs a cell. `lowrtt` would send all cells of
-            // a round trip on one leg, because only the exit's window limits it.
+            // Runs are long because each change of legs costs a cell. `lowrtt` would send all
+            // cells of a round trip on one leg, because only the exit's window limits it.
             Design::Merged => Some(Dealing { every: RUN, ..Dealing::of("pull") }),
             Design::Ancestor(Ancestor::Conflux2013, _) => Some(Dealing::of("conflux-2013")),
             Design::Ancestor(Ancestor::MTor, _) => Some(Dealing::of("pull")),
@@ -184,8 +183,8 @@ impl Design {
         }
     }
 
-    /// Returns the maximum number of cells of one stream in flight over `legs` legs, where fixed
-    /// windows limit them. Returns 0 with congestion control.
+    /// Returns the maximum number of cells of one stream in flight over `legs` legs, as limited by
+    /// fixed windows. Returns 0 for designs with congestion control.
     pub(crate) const fn under_way(self, legs: usize) -> u64 {
         match (self.has_congestion_control(), self.stream_windows()) {
             (true, _) => 0,

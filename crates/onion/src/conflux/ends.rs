@@ -19,7 +19,7 @@ use crate::wire::resilient::LegSwitch;
 pub struct Limits {
     /// Maximum number of circuits (legs) that a set has at a time (`cfx_max_legs_set`).
     pub legs: usize,
-    /// Maximum time to wait for the answer to LINK, or to LINKED. C tor has a timer for neither.
+    /// Maximum time to wait for the answer to LINK, or to LINKED. C tor has no timer for either.
     pub answer: Duration,
 }
 
@@ -34,20 +34,20 @@ impl Default for Limits {
 pub enum Fate {
     /// The set continues on its other legs (circuits).
     Lives,
-    /// Messages on the lost leg cannot be recovered, so the set and all its streams end.
+    /// Messages on the lost leg cannot be recovered. The set and all its streams end.
     Dies,
 }
 
 /// Outcome of the arrival of a message on a leg.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arrival<'d> {
-    /// The caller must handle the message now, with this data. It then handles the messages that
+    /// The caller must handle the message now, with this data, and then the messages that
     /// [`ConfluxEnd::pop`] returns.
     Now(&'d [u8]),
-    /// The caller has nothing to handle now: the message waits for earlier messages, or it was
+    /// The caller has nothing to handle now. The message waits for earlier messages, or it was
     /// SWITCH.
     Later,
-    /// The message was received before, so the caller ignores it.
+    /// A duplicate: the message was received before, and the caller ignores it.
     Known,
 }
 
@@ -56,10 +56,10 @@ pub enum Arrival<'d> {
 enum State {
     /// The client sent LINK at this time.
     Launched(Time),
-    /// The exit sent LINKED at this time; LINKED_ACK is expected.
+    /// The exit sent LINKED at this time, and expects LINKED_ACK.
     Linked(Time),
-    /// Both ends have linked the leg, and it may carry data. Contains the round-trip time measured
-    /// while it was linked.
+    /// Both ends have linked the leg, and it may carry data. The value is the round-trip time that
+    /// was measured during linking.
     Ready(Duration),
 }
 
@@ -82,11 +82,11 @@ pub struct ConfluxEnd {
     /// The leg (circuit of the set) on which the last message was sent.
     current: Option<PathId>,
     desired: DesiredUx,
-    /// True if a linked leg was lost. Messages may be missing with it even if no gap in their
-    /// numbers has appeared yet.
+    /// True if a linked leg was lost. Its messages may be missing even if no gap in the numbers
+    /// has appeared yet.
     maimed: bool,
     gone: bool,
-    /// State for sending messages again, in designs that do so when a leg fails.
+    /// State for retransmission, in designs that send messages again when a leg fails.
     retransmitter: Option<Retransmitter>,
 }
 
@@ -97,8 +97,8 @@ impl ConfluxEnd {
         ConfluxEnd::new(Role::Client, nonce, numbering, limits)
     }
 
-    /// Returns an exit's end that has no legs yet. Create an end when a LINK message has an
-    /// unknown nonce, then pass that message to [`ConfluxEnd::link`].
+    /// Returns an exit's end that has no legs yet. Create it for a LINK message with an unknown
+    /// nonce, and then pass that message to [`ConfluxEnd::link`].
     #[must_use]
     pub fn exit(nonce: SetNonce, numbering: Box<dyn Numbering>, limits: Limits) -> ConfluxEnd {
         ConfluxEnd::new(Role::Exit, nonce, numbering, limits)
@@ -125,8 +125,8 @@ impl ConfluxEnd {
         }
     }
 
-    /// Returns this end with retransmission switched on: messages lost with a leg are sent again,
-    /// so that the set can continue without the leg.
+    /// Returns this end with retransmission switched on. Messages that are lost with a leg are
+    /// then sent again, so that the set continues without the leg.
     #[must_use]
     pub fn keeping(self) -> ConfluxEnd {
         let retransmitter = Some(Retransmitter::new(self.role == Role::Client));
@@ -147,8 +147,8 @@ impl ConfluxEnd {
     }
 
     /// Adds one of the client's circuits as a leg. Returns the leg's slot and the LINK message to
-    /// send. LINK carries the numbers (0, 0), from which the leg then counts its messages. Stock
-    /// exits therefore let the leg join a set in use.
+    /// send. The leg counts its messages from the numbers (0, 0) in LINK. Stock exits therefore
+    /// let the leg join a set that is already in use.
     ///
     /// # Errors
     /// The set is full or has ended.
@@ -166,11 +166,11 @@ impl ConfluxEnd {
     }
 
     /// Handles LINK. Returns the leg's slot and the LINKED message to send. `clean` is true if the
-    /// circuit never had a stream or a lookup. The leg may receive data at once, and may send data
+    /// circuit never had a stream or a lookup. The leg may receive data at once. It may send data
     /// once LINKED_ACK has arrived.
     ///
     /// LINKED repeats the numbers of LINK, so that both ends count from the same numbers. This
-    /// holds with C tor, with Arti, and on legs that join a set in use.
+    /// holds with C tor, with Arti, and for legs that join a set in use.
     ///
     /// # Errors
     /// The leg may not join.
@@ -223,8 +223,8 @@ impl ConfluxEnd {
             return Err(ConfluxFault::Nonce);
         }
         match self.state(leg)? {
-            // C tor's exits send the numbers of a set in use; a leg counts from (0, 0) anyway, as
-            // theirs do.
+            // For a set in use, C tor's exits send the set's numbers in LINKED. Ignore them: both
+            // ends count on a new leg from (0, 0).
             State::Launched(said) => {
                 self.desired = linked.ux;
                 self.legs.set(leg, State::Ready(now.since(said)));
@@ -257,11 +257,11 @@ impl ConfluxEnd {
     }
 
     /// Handles `message`, received on `leg`. The message is SWITCH or belongs to a stream.
-    /// Messages that have no number ([`is_counted`]) are passed on at once and are not reordered.
+    /// Messages without a number ([`is_counted`]) are not reordered, but passed on at once.
     ///
     /// # Errors
-    /// Returns the violation. [`ConfluxFault::closes`] returns whether it closes the leg or the
-    /// whole set of circuits.
+    /// Returns the violation. [`ConfluxFault::closes`] returns whether the violation closes the
+    /// leg or the whole set of circuits.
     pub fn receive<'d>(
         &mut self,
         leg: PathId,
@@ -287,8 +287,8 @@ impl ConfluxEnd {
         self.take(leg, message)
     }
 
-    /// Handles a cell of the circuit that continues beyond the relay where the legs join. The cell
-    /// arrived on `leg`, and is treated as a message whose data is the whole cell.
+    /// Handles a cell of the trunk (the circuit that continues from the relay where the legs
+    /// join), received on `leg`. The whole cell is treated as the data of a message.
     ///
     /// # Errors
     /// See [`ConfluxEnd::receive`].
@@ -303,8 +303,8 @@ impl ConfluxEnd {
         self.take(leg, cell)
     }
 
-    /// Handles a numbered message that is next in order, or keeps it until all earlier messages
-    /// have arrived.
+    /// Handles a numbered message that is next in order. Stores any other message until all
+    /// earlier ones have arrived.
     fn take<'d>(&mut self, leg: PathId, message: Message<'d>) -> Result<Arrival<'d>, ConfluxFault> {
         let Message { command, stream, data } = message;
         let next = self.queue.next_number();
@@ -320,14 +320,14 @@ impl ConfluxEnd {
         }
     }
 
-    /// Returns the next message that waited for earlier messages, if all of these have arrived and
-    /// the set of circuits has not ended.
+    /// Returns the next stored message, if all earlier messages have arrived and the set of
+    /// circuits has not ended.
     pub fn pop(&mut self) -> Option<Held> {
         self.queue.pop()
     }
 
-    /// Assigns a number to a message to send on `leg`. The caller sends the returned [`Mark`]
-    /// together with the message.
+    /// Assigns a number to a message to send on `leg`. The caller sends the message together with
+    /// the returned [`Mark`].
     ///
     /// # Errors
     /// The set has ended, the leg is not linked, or the number cannot be conveyed.
@@ -341,8 +341,9 @@ impl ConfluxEnd {
         Ok(mark)
     }
 
-    /// Returns the mark that conveys the number of a message that was lost with another leg and is
-    /// sent again on `leg`. The message's data leaves `spare` bytes of the cell free.
+    /// Returns the mark for sending a message again on `leg` after it was lost with another leg.
+    /// The mark conveys the message's `number`. The message's data leaves `spare` bytes of the
+    /// cell free.
     ///
     /// # Errors
     /// See [`ConfluxEnd::send`].
@@ -355,8 +356,7 @@ impl ConfluxEnd {
     }
 
     /// Removes the closed leg `leg`, and returns the consequence for the set. `unacknowledged` is
-    /// true if the number of cells in flight on the leg was at least the number that one SENDME
-    /// acknowledges.
+    /// true if at least as many cells were in flight on the leg as one SENDME acknowledges.
     pub fn lose(&mut self, leg: PathId, unacknowledged: bool) -> Fate {
         let Ok(state) = self.state(leg) else { return self.fate() };
         let was_linked = !matches!(state, State::Launched(_));
@@ -372,8 +372,8 @@ impl ConfluxEnd {
             return self.fate();
         }
         self.maimed |= was_linked;
-        // Legs that are being linked do not keep a set whose last linked leg has closed: a later
-        // leg would join a different set (TROVE-2026-026).
+        // A set whose last linked leg has closed must end, even if further legs are being linked.
+        // They would join a different set (TROVE-2026-026).
         let alone = was_linked && self.linked_legs() == 0;
         if lost || alone || self.misses_what_is_lost() {
             self.die();
@@ -381,14 +381,14 @@ impl ConfluxEnd {
         self.fate()
     }
 
-    /// Returns true if later messages wait for a message that was sent on a lost leg. By C tor's
-    /// rules, a set continues if fewer cells are lost than one SENDME acknowledges. Its streams
-    /// then wait forever.
+    /// Returns true if later messages wait for a message that was lost with a leg. C tor lets a
+    /// set continue if fewer cells are lost than one SENDME acknowledges, and its streams then
+    /// wait forever.
     fn misses_what_is_lost(&self) -> bool {
         self.maimed && self.bytes() > 0 && self.numbering.passed(self.queue.next_number())
     }
 
-    /// Ends the set of circuits: drops the waiting messages, and refuses later ones.
+    /// Ends the set of circuits: drops stored messages, and refuses later ones.
     pub fn die(&mut self) {
         self.gone = true;
         self.legs.clear();
@@ -397,7 +397,7 @@ impl ConfluxEnd {
     }
 
     /// Iterates over the legs on which the other end has not answered LINK or LINKED in time. The
-    /// caller must close these legs.
+    /// caller must close them.
     pub fn late(&self, now: Time) -> impl Iterator<Item = PathId> + '_ {
         let due = move |state: &State| self.due(state).is_some_and(|due| due <= now);
         self.legs.iter().filter(move |(_, state)| due(state)).map(|(leg, _)| leg)
@@ -417,8 +417,8 @@ impl ConfluxEnd {
         }
     }
 
-    /// Returns the round-trip time of `leg`, which was measured when the leg was linked. Returns
-    /// `None` until then; the leg carries no data in that time.
+    /// Returns the round-trip time of `leg` that was measured when the leg was linked. Returns
+    /// `None` before that; the leg then carries no data.
     #[must_use]
     pub fn rtt(&self, leg: PathId) -> Option<Duration> {
         match self.state(leg) {
@@ -427,7 +427,7 @@ impl ConfluxEnd {
         }
     }
 
-    /// Returns the longest of the round-trip times that were measured when the legs were linked.
+    /// Returns the longest round-trip time of all legs, as measured when they were linked.
     #[must_use]
     pub fn longest_rtt(&self) -> Duration {
         self.legs.iter().filter_map(|(leg, _)| self.rtt(leg)).max().unwrap_or_default()
@@ -439,16 +439,16 @@ impl ConfluxEnd {
         self.desired
     }
 
-    /// Returns true if messages other than stream data may be sent on `leg`: the leg is linked,
-    /// and the other end answers on it.
+    /// Returns true if messages other than stream data may be sent on `leg`. The leg must be
+    /// linked, and the other end must be answering on it.
     #[must_use]
     pub fn may_send(&self, leg: PathId) -> bool {
         let is_linked = matches!(self.state(leg), Ok(State::Linked(_) | State::Ready(_)));
         is_linked && !self.is_silent(leg)
     }
 
-    /// Returns the number of legs that may carry data, because their round-trip times were
-    /// measured when they were linked.
+    /// Returns the number of legs that may carry data. Their round-trip times were measured when
+    /// they were linked.
     #[must_use]
     pub fn measured_legs(&self) -> usize {
         self.legs.iter().filter(|(_, state)| matches!(state, State::Ready(_))).count()
@@ -478,8 +478,8 @@ impl ConfluxEnd {
         self.numbering.last_sent()
     }
 
-    /// Returns the lag of `leg` in messages, as SWITCH conveys it: how far the leg's last number
-    /// is below the last number sent on any leg.
+    /// Returns the lag of `leg` in messages, as SWITCH conveys it: the difference between the last
+    /// number sent on any leg and the last number sent on `leg`.
     #[must_use]
     pub fn behind(&self, leg: PathId) -> u64 {
         self.numbering.behind(leg)
@@ -491,7 +491,7 @@ impl ConfluxEnd {
         self.current
     }
 
-    /// Returns the number of bytes in each cell that the message's number uses.
+    /// Returns the number of bytes that the message's number uses in each cell.
     #[must_use]
     pub fn overhead(&self) -> usize {
         self.numbering.overhead()
@@ -533,8 +533,8 @@ impl ConfluxEnd {
         self.queue.bytes()
     }
 
-    /// Returns the total size in bytes of two kinds of messages: received messages that wait for
-    /// earlier ones, and sent messages that wait for their acknowledgement.
+    /// Returns the total size in bytes of stored messages: received ones that wait for earlier
+    /// messages, and sent ones that wait for their acknowledgement.
     #[must_use]
     pub fn held(&self) -> usize {
         self.queue.bytes() + self.retransmitter.as_ref().map_or(0, Retransmitter::bytes)
@@ -576,9 +576,9 @@ impl ConfluxEnd {
     }
 }
 
-/// Returns true if a circuit that is a leg of a set, or is being linked, may carry this message. A
-/// directory request is answered with END (reason 14, NOTDIRECTORY), and the circuit stays open. A
-/// request to extend such a circuit is a violation.
+/// Returns true if a circuit may carry this message while it is a leg of a set, or is being
+/// linked. A directory request is answered with END (reason 14, NOTDIRECTORY), and the circuit
+/// stays open. A request to extend such a circuit is a violation.
 #[must_use]
 pub const fn may_carry(command: RelayCommand) -> bool {
     !matches!(command, RelayCommand::BEGIN_DIR | RelayCommand::EXTEND | RelayCommand::EXTEND2)

@@ -6,12 +6,12 @@ use super::fault::ConfluxFault;
 use super::legs::Legs;
 use super::numbering::{AHEAD, Bases, Mark, Numbering};
 
-/// Numbering in which the low 32 bits of a message's number precede its data. Numbers take 0.8 %
-/// of a cell, and a change of legs costs nothing. Numbering by SWITCH costs the same if about 124
-/// consecutive cells are sent on one leg before each change.
+/// Numbering in which the low 32 bits of a message's number precede its data. The numbers take 0.8
+/// % of each cell, and a change of legs costs nothing. Numbering by SWITCH costs the same if about
+/// 124 consecutive cells are sent on one leg before each change.
 ///
-/// Conflux of 2013 and mTor number their cells in this way. Such messages are sent only to ends
-/// that have agreed to receive them.
+/// Conflux of 2013 and mTor number their cells in this way. Only ends that have agreed to this
+/// numbering receive such messages.
 #[derive(Debug, Default)]
 pub struct Explicit {
     legs: Legs<Last>,

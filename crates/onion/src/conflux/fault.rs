@@ -1,12 +1,13 @@
-//! Violations by the other end of a set of circuits, and what each of them closes.
+//! Violations by the other end of a set of circuits, and the part of the set that each violation
+//! closes.
 
 use std::fmt;
 
 /// The part of a set of circuits that a violation closes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Closes {
-    /// The leg on which the message arrived. [`Fate`](super::Fate) is the consequence for the set
-    /// of circuits.
+    /// The leg on which the message arrived. [`Fate`](super::Fate) is the consequence for the
+    /// whole set.
     Leg,
     /// The whole set of circuits: all its legs, whether linked or not.
     Set,
@@ -15,13 +16,13 @@ pub enum Closes {
 /// A violation by the other end of a set of circuits (C tor's `conflux_pool.c` and `conflux.c`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConfluxFault {
-    /// A message that only the other role, client or exit, may send.
+    /// A message that only the other role (client or exit) may send.
     Role,
     /// A message that cannot be parsed.
     Unreadable,
     /// A second LINK, LINKED or LINKED_ACK on the same circuit.
     Twice,
-    /// LINK on a circuit that has streams, or had some before.
+    /// LINK on a circuit that has or had streams.
     Streams,
     /// LINKED with the nonce of another set of circuits.
     Nonce,
@@ -36,26 +37,26 @@ pub enum ConfluxFault {
     /// The other end claims to have sent messages that we never received, or to have received
     /// messages that we never sent.
     DataLoss,
-    /// Our next message cannot be sent. Either its leg lags the other legs by 2^32 - 1 messages or
-    /// more, or no cell could be filled after a number was assigned.
+    /// Our next message cannot be sent. Its leg lags the other legs by 2^32 - 1 messages or more,
+    /// or no cell could be filled after a number was assigned.
     Incoherent,
     /// SWITCH with the value 0. Such a message would not change the leg's number.
     SwitchZero,
     /// SWITCH directly after another SWITCH.
     SwitchTwice,
-    /// A message number farther ahead than any window allows.
+    /// A message number that is farther ahead than any window allows.
     TooFar,
     /// A message number that was received before.
     Repeated,
     /// The queue of messages that wait for a missing one is full.
     Full,
-    /// An acknowledgement of messages that were never sent, or an acknowledgement of nothing new.
+    /// An acknowledgement of messages that were never sent, or of no new messages.
     Unsent,
 }
 
 impl ConfluxFault {
-    /// Returns what must be closed: the leg, or the set if its streams cannot continue without
-    /// loss.
+    /// Returns the part that must be closed: the leg, or the set if its streams cannot continue
+    /// without loss.
     #[must_use]
     pub const fn closes(self) -> Closes {
         match self {

@@ -1,10 +1,10 @@
-//! State of each leg of a set of circuits, by the leg's slot.
+//! A table with the state of each leg of a set of circuits, by the leg's slot.
 
 use anabranch_multipath::PathId;
 
 use super::fault::ConfluxFault;
 
-/// A table of legs by slot. The slot of a removed leg is used again.
+/// A table of legs by slot. Slots of removed legs are reused.
 #[derive(Debug)]
 pub(crate) struct Legs<T>(Vec<Option<T>>);
 
@@ -20,8 +20,8 @@ impl<T> Legs<T> {
         PathId::at(self.0.iter().position(Option::is_none).unwrap_or(self.0.len()))
     }
 
-    /// Sets the state of the leg `leg` (a circuit of the set) to `known`, and adds the leg if its
-    /// slot is empty.
+    /// Sets the state of the leg `leg` (a circuit of the set) to `known`. Adds the leg if its slot
+    /// is empty.
     pub(crate) fn set(&mut self, leg: PathId, known: T) {
         if leg.index() >= self.0.len() {
             self.0.resize_with(leg.index() + 1, || None);

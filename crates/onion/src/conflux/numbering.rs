@@ -1,4 +1,4 @@
-//! Numbers of messages that are sent over several circuits (legs).
+//! Numbering of messages that are sent over several circuits (legs).
 
 use std::fmt;
 
@@ -10,8 +10,8 @@ use crate::wire::message::RelayCommand;
 use crate::wire::resilient::LegSwitch;
 
 /// Maximum distance of a received message number from the next expected number. Eight circuits
-/// never have 2^24 cells (8 GB) in flight. A larger distance is therefore an error, or an attack
-/// on the queue.
+/// never have 2^24 cells (8 GB) in flight, so a larger distance is an error, or an attack on the
+/// queue.
 pub const AHEAD: u64 = 1 << 24;
 
 /// The numbers from which a new leg begins to count its messages.
@@ -26,23 +26,23 @@ pub struct Bases {
 /// How a message's number is conveyed to the other end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mark {
-    /// Nothing is sent: the number is one more than that of the previous message on the leg.
+    /// The number is not sent: it is one more than that of the previous message on the leg.
     Nothing,
-    /// A SWITCH message of proposal 329 is sent first, on the same leg. It raises the leg's number
-    /// by this value.
+    /// A SWITCH message of proposal 329 precedes the message on the same leg. It raises the leg's
+    /// number by this value.
     Switch(u32),
-    /// Bytes that are put before the message's data.
+    /// Bytes that precede the message's data.
     Prefix([u8; 4]),
-    /// This project's SWITCH message is sent first. It contains the number of this message; from
+    /// This project's SWITCH message precedes the message, and contains the message's number. From
     /// here on, messages on the leg have consecutive numbers and do not carry them.
     Run(u32),
-    /// This project's SWITCH message is sent first. From this message on, each message carries its
-    /// own number.
+    /// This project's SWITCH message precedes the message. From this message on, each message
+    /// carries its own number.
     Singly([u8; 4]),
 }
 
 impl Mark {
-    /// Returns the bytes to put before the message's data.
+    /// Returns the bytes that precede the message's data.
     #[must_use]
     pub const fn prefix(&self) -> &[u8] {
         match self {
@@ -51,7 +51,8 @@ impl Mark {
         }
     }
 
-    /// Returns the command and data of the SWITCH message to send first; `None` if there is none.
+    /// Returns the command and data of the SWITCH message that precedes the message; `None` if
+    /// there is none.
     #[must_use]
     pub fn before(&self) -> Option<(RelayCommand, Vec<u8>)> {
         let switch = |switch: LegSwitch| (RelayCommand::RESILIENT_SWITCH, switch.write().to_vec());
@@ -66,8 +67,8 @@ impl Mark {
     }
 }
 
-/// A way to assign numbers to messages and to convey them to the other end. Each direction counts
-/// separately, from 1.
+/// A method to assign numbers to messages and to convey the numbers to the other end. Each
+/// direction counts separately, from 1.
 ///
 /// A call that fails changes nothing.
 pub trait Numbering: fmt::Debug + Send {
@@ -86,25 +87,26 @@ pub trait Numbering: fmt::Debug + Send {
     /// Removes the leg `leg` (a circuit of the set).
     fn leave(&mut self, leg: PathId);
 
-    /// Returns the number of bytes that the number of a message takes from the message's data.
+    /// Returns the number of bytes that a message's number takes from the space for its data.
     fn overhead(&self) -> usize;
 
     /// Assigns a number to a message on `leg`. The caller sends the returned mark and then the
-    /// message, or it sends neither.
+    /// message, or neither of them.
     ///
     /// # Errors
     /// The number cannot be conveyed.
     fn send(&mut self, leg: PathId) -> Result<Mark, ConfluxFault>;
 
-    /// Handles SWITCH of proposal 329, which raises the number of `leg` by `by`. `next` is the
-    /// number of the next message to deliver.
+    /// Handles a SWITCH message of proposal 329, which raises the number of `leg` by `by`. `next`
+    /// is the number of the next message to deliver.
     ///
     /// # Errors
     /// SWITCH is not allowed at this point.
     fn switched(&mut self, leg: PathId, by: u32, next: u64) -> Result<(), ConfluxFault>;
 
-    /// Returns the mark that conveys the number of a message that was lost with another leg and is
-    /// sent again on this leg. The message's data leaves `spare` bytes of the cell free.
+    /// Returns the mark for sending a message again on this leg after it was lost with another
+    /// leg. The mark conveys the message's number. The message's data leaves `spare` bytes of the
+    /// cell free.
     ///
     /// # Errors
     /// This numbering never sends messages again, or there is no such leg.
@@ -125,7 +127,7 @@ pub trait Numbering: fmt::Debug + Send {
         Err(ConfluxFault::Role)
     }
 
-    /// Handles a message that arrived on the leg `leg` with the data `data`. Returns the message's
+    /// Handles a message with the data `data` that arrived on the leg `leg`. Returns the message's
     /// number, and the data without this number.
     ///
     /// # Errors
@@ -140,16 +142,16 @@ pub trait Numbering: fmt::Debug + Send {
     /// Returns true if the same number may arrive twice, because lost messages are sent again.
     fn resends(&self) -> bool;
 
-    /// Returns true if a higher number was sent or received on `leg` than on all other legs.
-    /// Messages may be lost if this leg fails.
+    /// Returns true if a higher number was sent or received on `leg` than on all other legs. If
+    /// such a leg fails, messages may be lost.
     fn leads(&self, leg: PathId) -> bool;
 
-    /// Returns the lag of `leg`: the distance from the last number sent on it to the number of our
-    /// last message on any leg. SWITCH conveys this distance.
+    /// Returns the lag of `leg`: the difference between the number of our last message on any leg
+    /// and the last number sent on `leg`. SWITCH conveys this difference.
     fn behind(&self, leg: PathId) -> u64;
 
-    /// Returns true if `number` or a higher number has arrived on every leg. As numbers only grow
-    /// on each leg, a missing message with this number will then never arrive.
+    /// Returns true if `number` or a higher number has arrived on every leg. Numbers only grow on
+    /// each leg, so a missing message with this number will never arrive then.
     fn passed(&self, number: u64) -> bool;
 
     /// Returns the number of the last message that this end sent.
@@ -157,9 +159,9 @@ pub trait Numbering: fmt::Debug + Send {
 }
 
 /// Returns true if a message with this command and stream has a number (proposal 329, section 3; C
-/// tor's `conflux_should_multiplex`). BEGIN, END, CONNECTED, RESOLVE and RESOLVED have none on
-/// stream 0, because C tor's `connection_edge_process_relay_cell` drops such messages before it
-/// counts them.
+/// tor's `conflux_should_multiplex`). On stream 0, BEGIN, END, CONNECTED, RESOLVE and RESOLVED
+/// have none: C tor's `connection_edge_process_relay_cell` drops such messages before it counts
+/// them.
 #[must_use]
 pub const fn is_counted(command: RelayCommand, stream: u16) -> bool {
     match command {

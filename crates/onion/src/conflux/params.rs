@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-/// Consensus parameters of sets of circuits. Absent values are replaced by their defaults, and
-/// present values are clamped to their bounds.
+/// Consensus parameters of sets of circuits. Absent values have their defaults, and present values
+/// are clamped to their bounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConfluxParams {
     /// `cfx_enabled`: true if circuits may be linked at all.
@@ -15,8 +15,8 @@ pub struct ConfluxParams {
     /// `cfx_max_unlinked_leg_retry`: number of circuits that a client launches to replace failed
     /// ones.
     pub retries: usize,
-    /// `cfx_low_exit_threshold`: share of exits with `Conflux=1`, in units of 1/10,000. If the
-    /// actual share is lower, clients keep no set of circuits ready.
+    /// `cfx_low_exit_threshold`: minimum share of exits with `Conflux=1`, in units of 1/10,000.
+    /// Below it, clients keep no set of circuits ready.
     pub low_exits: u32,
 }
 

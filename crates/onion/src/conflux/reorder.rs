@@ -1,5 +1,5 @@
-//! Messages that wait in a queue for earlier messages, because they arrived on a faster circuit
-//! (leg) of the set.
+//! The queue for messages that arrived on a faster circuit (leg) of the set than earlier messages,
+//! and must wait for them.
 
 use anabranch_multipath::{Insertion, PathId, Reorder};
 
@@ -9,8 +9,8 @@ use crate::wire::message::RelayCommand;
 const LEAST: usize = 1 << 20;
 /// Capacity of a reorder queue, in multiples of the largest window of a circuit so far.
 const WINDOWS: usize = 4;
-/// Memory in bytes that a queued message takes in addition to its data: its node in the tree, and
-/// its metadata.
+/// Memory in bytes that a queued message takes in addition to its data, for its tree node and
+/// metadata.
 const BESIDES: usize = 96;
 /// Memory in bytes that a queued message takes if it fills a cell.
 const CELL: usize = 498 + BESIDES;
@@ -34,22 +34,22 @@ impl Held {
     }
 }
 
-/// Outcome of offering a message to the queue.
+/// Outcome of passing a message to the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Offer {
-    /// The message is the next in order. The caller handles it, and then the messages that
+    /// The message is next in order. The caller handles it, and then the messages that
     /// [`ReorderQueue::pop`] returns.
     Next,
     /// The message waits in the queue for earlier ones.
     Waits,
     /// A message with this number was received before.
     Repeated,
-    /// The message would have to wait, and the queue is full.
+    /// The message would have to wait, but the queue is full.
     Full,
 }
 
-/// The queue in which received messages of a set of circuits wait for earlier ones. Its size in
-/// bytes is limited to four times the largest window of a circuit so far, and to at least 1 MiB. C
+/// Queue for received messages of a set of circuits that wait for earlier messages. Its size in
+/// bytes is limited to four times the largest window of a circuit so far, but at least 1 MiB. C
 /// tor's default limit is 2 GiB, and Arti's queue has no limit.
 #[derive(Debug)]
 pub struct ReorderQueue {
@@ -74,8 +74,8 @@ impl ReorderQueue {
         ReorderQueue::default()
     }
 
-    /// Notes that a leg has a window of `cells` cells. The limit of the queue grows with the
-    /// largest window.
+    /// Notes that a leg has a window of `cells` cells. The queue's limit grows with the largest
+    /// window.
     pub fn saw_window(&mut self, cells: u64) {
         self.window = self.window.max(usize::try_from(cells).unwrap_or(usize::MAX));
     }
@@ -104,7 +104,7 @@ impl ReorderQueue {
         self.waiting.next_number()
     }
 
-    /// Offers a received message with the number `number` to the queue. The queue keeps the
+    /// Passes a received message with the number `number` to the queue. The queue stores the
     /// message if it must wait.
     pub fn offer(&mut self, number: u64, message: impl FnOnce() -> Held) -> Offer {
         if self.waiting.advance(number) {
@@ -127,15 +127,15 @@ impl ReorderQueue {
         }
     }
 
-    /// Returns the next message in order, if it is in the queue, and removes it.
+    /// Removes and returns the next message in order, if it is in the queue.
     pub fn pop(&mut self) -> Option<Held> {
         let (_, held) = self.waiting.pop()?;
         self.bytes -= held.cost();
         Some(held)
     }
 
-    /// Returns true if the streams should be paused (XOFF). A pause begins when the queue is half
-    /// full, and ends when it is less than a quarter full.
+    /// Returns true if the streams should be paused (XOFF). The pause begins when the queue is
+    /// half full, and ends when it is less than a quarter full.
     pub fn is_pressed(&mut self) -> bool {
         let budget = self.budget();
         self.pressed = self.bytes >= if self.pressed { budget / 4 } else { budget / 2 };

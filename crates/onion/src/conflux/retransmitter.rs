@@ -2,8 +2,8 @@
 //! acknowledged. If a circuit (leg) fails, its messages are sent again on another leg
 //! (`docs/spec/resilient-legs.md#acknowledgements`).
 //!
-//! The module is independent of circuits and of cell formats. The caller notifies it of messages
-//! sent, received and acknowledged on each leg. It returns the actions that are due
+//! The module is independent of circuits and of cell formats. The caller reports messages that
+//! were sent, received and acknowledged on each leg. The module returns the actions that are due
 //! ([`LegAction`]).
 
 use std::collections::{BTreeMap, VecDeque};
@@ -16,35 +16,35 @@ use super::legs::Legs;
 use crate::wire::message::RelayCommand;
 use crate::wire::resilient::Received;
 
-/// Number of messages that one acknowledgement acknowledges, like the cells of a SENDME.
+/// Number of messages after which an acknowledgement is due, as for the cells of a SENDME.
 const EVERY: u32 = 31;
-/// Maximum delay of an acknowledgement while fewer than `EVERY` messages wait for it.
+/// Maximum delay of an acknowledgement while fewer than `EVERY` messages are unacknowledged.
 const DELAY: Duration = Duration::from_millis(50);
-/// Time without an acknowledgement after which a leg counts as silent. Three round trips are used
-/// instead if that is longer.
+/// Minimum time without an acknowledgement after which a leg counts as silent. The time is three
+/// round trips if they take longer.
 const SILENCE: Duration = Duration::from_secs(1);
-/// Timeout for the answer to LINK on a further leg, which then counts as silent. Three times the
-/// longest round-trip time of the set is used instead if that is longer. The first leg has the 60
-/// s of `Limits`, because nothing is lost with it.
+/// Minimum timeout for the answer to LINK on a further leg, which then counts as silent. The
+/// timeout is three times the longest round-trip time of the set if that is longer. The first leg
+/// has the 60 s of `Limits`, because nothing is lost with it.
 const LINKING: Duration = Duration::from_secs(2);
-/// Time without a received message after which a client sends PROBE. Two round trips are used
-/// instead if that is longer.
+/// Minimum time without a received message after which a client sends PROBE. The time is two round
+/// trips if they take longer.
 const QUIET: Duration = Duration::from_secs(1);
 /// Time for which a client keeps a set of circuits while no circuit answers. An exit keeps it
 /// twice as long.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Maximum unacknowledged bytes of a set of circuits, worth 1.3 s at 100 Mbit/s. Above this limit
-/// the set sends no new messages.
+/// Maximum unacknowledged bytes of a set of circuits: 1.3 s at 100 Mbit/s. At this limit the set
+/// sends no new messages.
 const MOST: usize = 16 << 20;
 /// Memory in bytes that a stored message takes in addition to its data.
 const BESIDES: usize = 96;
-/// Maximum number of buffers of acknowledged messages that are kept for reuse. Two
-/// acknowledgements free this number of buffers.
+/// Maximum number of buffers of acknowledged messages that are kept for reuse, enough for two
+/// acknowledgements.
 const SPARE: usize = 2 * EVERY as usize;
-/// Maximum number of failed legs that wait until they are reported to the other end.
+/// Maximum number of failed legs that wait to be reported to the other end.
 const MOST_GONE: usize = 64;
-/// Maximum number of messages that a working leg sends a second time while other legs have not
-/// acknowledged them. This happens before these legs are known to have failed.
+/// Maximum number of messages that a working leg repeats although other legs may still deliver
+/// them. The repetition happens before these legs are known to have failed.
 const MOST_REPEATED: usize = EVERY as usize;
 
 /// A message that was sent and is stored until it is acknowledged.
@@ -66,21 +66,20 @@ impl SentMessage {
     }
 }
 
-/// An action that is due because time has passed, or because a leg (circuit of the set) was added
-/// or lost.
+/// An action that is due after some time, or because a leg (circuit of the set) was added or lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LegAction {
     /// Send RECEIVED on this leg (circuit of the set). [`Retransmitter::take_received`] returns
-    /// the content of the message.
+    /// its content.
     Tell(PathId),
     /// Send PROBE on this leg, which asks the other end for an acknowledgement.
     Probe(PathId),
-    /// The other end answers neither on this leg nor on any other: build another leg.
+    /// The other end answers on no leg, including this one: build another leg.
     Silent(PathId),
-    /// The other end no longer answers on this leg, but it answers on another: close this leg.
+    /// The other end no longer answers on this leg, but answers on another: close this leg.
     GiveUp(PathId),
-    /// Report to the other end, on any leg, that the leg (circuit of the set) with this serial
-    /// number is closed.
+    /// Report the closing of a leg (circuit of the set) to the other end, on any other leg. The
+    /// value is the closed leg's serial number.
     Gone(u32),
     /// The other end has not answered on any leg for too long: end the set of circuits.
     Over,
@@ -91,12 +90,12 @@ pub enum LegAction {
 pub struct Acknowledged {
     /// Number of newly acknowledged messages.
     pub messages: u64,
-    /// Time since the newest acknowledged message was sent. `None` if the acknowledgement was
-    /// delayed, because fewer than `EVERY` messages had arrived.
+    /// Time from sending the newest acknowledged message to its acknowledgement. `None` if the
+    /// acknowledgement was delayed because fewer than `EVERY` messages had arrived.
     pub rtt: Option<Duration>,
 }
 
-/// State that is kept for each leg in order to send its messages again.
+/// State of one leg, kept so that its messages can be sent again.
 #[derive(Debug)]
 struct OnLeg {
     serial: u32,
@@ -107,10 +106,10 @@ struct OnLeg {
     /// Unacknowledged messages sent on the leg, oldest first, each with the time at which it was
     /// sent.
     kept: VecDeque<(Time, SentMessage)>,
-    /// Number of messages sent on the leg that are acknowledged.
+    /// Number of acknowledged messages that were sent on the leg.
     acknowledged: u32,
-    /// Number of messages received on the leg, number of them that we have acknowledged, and the
-    /// time at which the next acknowledgement is due.
+    /// Number of messages received on the leg (`came`), the number of them that we have
+    /// acknowledged, and the time at which the next acknowledgement is due.
     came: u32,
     told: u32,
     tell_at: Option<Time>,
@@ -124,16 +123,16 @@ struct OnLeg {
 
 impl OnLeg {
     /// Returns the time at which the leg counts as silent, if the other end owes an answer on it.
-    /// `longest` is the longest round-trip time of all legs, or `None` while the set still waits
-    /// for its first leg.
+    /// `longest` is the longest round-trip time of all legs; `None` while the set waits for its
+    /// first leg.
     fn silent_at(&self, longest: Option<Duration>) -> Option<Time> {
         if !self.linked {
             return Some(self.launched? + LINKING.max(3 * longest?));
         }
         let sent = self.kept.front().map(|(sent, _)| (*sent).max(self.progress));
         let asked = [sent, self.probed].into_iter().flatten().min()?;
-        // An answer that was in transit while the leg failed counts as an answer: one round trip
-        // less.
+        // The last answer may have been in transit when the leg failed. Subtract one round trip,
+        // because that answer arrived up to one round trip after the failure.
         Some(asked + (SILENCE.max(3 * self.rtt) - self.rtt.min(SILENCE)))
     }
 
@@ -156,14 +155,14 @@ pub struct Retransmitter {
     spare: Vec<Vec<u8>>,
     /// Serial numbers of closed legs (circuits of the set) that must be reported to the other end.
     gone: VecDeque<u32>,
-    /// Time of the last received message (`heard`), and whether PROBE was sent on the legs
-    /// (circuits) since then (`probing`).
+    /// Time of the last received message (`heard`), and `probing`: true if PROBE has been sent on
+    /// the legs (circuits) since then.
     heard: Option<Time>,
     probing: bool,
-    /// True if a leg was linked at any time.
+    /// True if a leg was ever linked.
     was_linked: bool,
-    /// Time since which the other end has not answered on any leg (circuit); `None` while it
-    /// answers on one.
+    /// Time since which the other end has answered on no leg (circuit); `None` while it answers on
+    /// one.
     alone: Option<Time>,
 }
 
@@ -186,8 +185,7 @@ impl Retransmitter {
         }
     }
 
-    /// Adds the next leg of a client, which has sent LINK at `now`. Returns the leg's serial
-    /// number.
+    /// Adds the next leg of a client that has sent LINK at `now`. Returns the leg's serial number.
     pub fn launch(&mut self, now: Time, leg: PathId) -> u32 {
         let serial = self.last_serial.saturating_add(1);
         self.join(leg, serial);
@@ -224,13 +222,13 @@ impl Retransmitter {
         }
     }
 
-    /// Stores the round-trip time of the leg `leg` (a circuit of the set), which was measured
-    /// while it was linked.
+    /// Stores the round-trip time of the leg `leg` (a circuit of the set), as measured while the
+    /// leg was linked.
     pub fn measured(&mut self, leg: PathId, rtt: Duration) {
         self.legs.get_mut(leg).into_iter().for_each(|on| on.rtt = rtt);
     }
 
-    /// Returns true if a leg was linked at any time.
+    /// Returns true if a leg was ever linked.
     #[must_use]
     pub const fn was_linked(&self) -> bool {
         self.was_linked
@@ -248,9 +246,9 @@ impl Retransmitter {
         self.legs.iter().find(|(_, on)| on.serial == serial).map(|(leg, _)| leg)
     }
 
-    /// Handles a report of the other end that the leg with the serial number `serial` is closed.
-    /// The report arrived on the leg `by`. Returns the reported leg, or `None` if it is already
-    /// closed here.
+    /// Handles the other end's report that the leg with the serial number `serial` is closed. The
+    /// report arrived on the leg `by`. Returns the reported leg, or `None` if it is already closed
+    /// here.
     ///
     /// # Errors
     /// There never was such a leg, or the report arrived on that leg itself.
@@ -266,7 +264,7 @@ impl Retransmitter {
         Ok(leg)
     }
 
-    /// Returns true if the other end has failed to answer on the leg `leg` for too long.
+    /// Returns true if the other end has not answered on the leg `leg` for too long.
     #[must_use]
     pub fn is_silent(&self, leg: PathId) -> bool {
         self.legs.get(leg).is_ok_and(|on| on.silent)
@@ -278,13 +276,13 @@ impl Retransmitter {
         self.bytes
     }
 
-    /// Returns true if no new message may be sent before an acknowledgement arrives.
+    /// Returns true if new messages must wait for an acknowledgement.
     #[must_use]
     pub const fn is_full(&self) -> bool {
         self.bytes >= MOST
     }
 
-    /// Returns true if no message is stored, because the other end has acknowledged all of them.
+    /// Returns true if no message is stored: the other end has acknowledged all of them.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.bytes == 0
@@ -312,7 +310,7 @@ impl Retransmitter {
         self.again.values().next()
     }
 
-    /// Removes and returns the next message that must be sent again. The caller sends it, and
+    /// Removes and returns the next message that must be sent again. After sending it, the caller
     /// calls [`Retransmitter::sent`].
     pub fn take_again(&mut self) -> Option<SentMessage> {
         let (_, kept) = self.again.pop_first()?;
@@ -320,10 +318,10 @@ impl Retransmitter {
         Some(kept)
     }
 
-    /// Schedules unacknowledged messages of other legs for sending on the working leg `lively`, if
-    /// they are at most `MOST_REPEATED`. The caller then sends XOFF, which must not wait for a leg
-    /// that may have failed unnoticed. The originals stay stored, and the other end drops
-    /// duplicates.
+    /// Schedules the unacknowledged messages of other legs for sending on the working leg
+    /// `lively`, if they are at most `MOST_REPEATED`. The caller sends XOFF after them, which must
+    /// not wait for a leg that may have failed unnoticed. The originals stay stored, and the other
+    /// end drops duplicates.
     pub fn repeat(&mut self, lively: PathId) {
         let others = self.legs.iter().filter(|(leg, _)| *leg != lively);
         let owed = others.flat_map(|(_, on)| &on.kept).map(|(_, kept)| kept.clone());
@@ -345,7 +343,7 @@ impl Retransmitter {
         self.again.len()
     }
 
-    /// Notes that a message with a number was received on the leg `leg` (a circuit of the set).
+    /// Notes that a numbered message was received on the leg `leg` (a circuit of the set).
     pub fn note_received(&mut self, now: Time, leg: PathId) {
         (self.heard, self.probing) = (Some(now), false);
         if let Ok(on) = self.legs.get_mut(leg) {
@@ -354,8 +352,8 @@ impl Retransmitter {
         }
     }
 
-    /// Returns true if at least `EVERY` messages received on `leg` are unacknowledged. A RECEIVED
-    /// message is then due.
+    /// Returns true if at least `EVERY` messages received on `leg` are unacknowledged, so that a
+    /// RECEIVED message is due.
     #[must_use]
     pub fn owes(&self, leg: PathId) -> bool {
         self.legs.get(leg).is_ok_and(|on| on.came.wrapping_sub(on.told) >= EVERY)
@@ -372,8 +370,8 @@ impl Retransmitter {
     /// Handles `received`, a RECEIVED message that arrived on the leg `leg`.
     ///
     /// # Errors
-    /// The message acknowledges messages that were not sent. Or it acknowledges no new messages,
-    /// and does not answer a PROBE that we sent.
+    /// The message acknowledges messages that were never sent. Or it acknowledges no new messages,
+    /// and answers no PROBE of ours.
     pub fn acknowledged(
         &mut self,
         now: Time,
@@ -411,14 +409,14 @@ impl Retransmitter {
         Ok(Acknowledged { messages: fresh as u64, rtt })
     }
 
-    /// Removes a closed leg, and schedules its unacknowledged messages for sending again. Returns
+    /// Removes a closed leg, and schedules its unacknowledged messages for retransmission. Returns
     /// false if the set cannot continue, because no leg was ever linked and this was the last one.
     pub fn lose(&mut self, leg: PathId) -> bool {
         if let Ok(on) = self.legs.get_mut(leg) {
             let (serial, linked) = (on.serial, on.linked);
             for (_, kept) in std::mem::take(&mut on.kept) {
                 let cost = kept.cost();
-                // A waiting repetition is the same message.
+                // The message already waits to be repeated. Count its bytes only once.
                 if self.again.insert(kept.number, kept).is_some() {
                     self.bytes -= cost;
                 }
@@ -441,8 +439,8 @@ impl Retransmitter {
     }
 
     /// Returns the time at which a client sends PROBE on its legs (circuits): after `QUIET`
-    /// without a message while streams are open. It does not send PROBE again until a message
-    /// arrives.
+    /// without a message while streams are open. After a PROBE, the client sends no other until a
+    /// message arrives.
     fn quiet_at(&self, streams: bool) -> Option<Time> {
         let asks = self.is_client && streams && !self.probing && self.has_living();
         self.heard.filter(|_| asks).map(|heard| heard + QUIET.max(2 * self.longest()))
@@ -458,8 +456,8 @@ impl Retransmitter {
         self.alone.map(|since| since + most)
     }
 
-    /// Returns the time of the next action if no message arrives or is sent before; [`Time::ZERO`]
-    /// means now. `streams` is true if the set has streams.
+    /// Returns the time of the next action, provided that no message is sent or received before
+    /// it. [`Time::ZERO`] means now. `streams` is true if the set has streams.
     #[must_use]
     pub fn next_timeout(&self, streams: bool) -> Option<Time> {
         let living = self.has_living();
@@ -474,8 +472,8 @@ impl Retransmitter {
         legs.chain([self.quiet_at(streams), self.over_at()]).flatten().min()
     }
 
-    /// Returns true if the set is unused and has no leg. An exit never considers its set unused,
-    /// because the first message of a stream may have been lost, and is then sent again.
+    /// Returns true if the set is unused and has no leg. At an exit it always returns false,
+    /// because the client may still retransmit a stream's first message that was lost.
     fn is_idle(&self, streams: bool) -> bool {
         self.is_client && !streams && self.is_empty() && self.legs.iter().next().is_none()
     }

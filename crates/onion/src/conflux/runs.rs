@@ -1,4 +1,4 @@
-//! Numbers of cells that pass a relay where the circuits (legs) of a set join
+//! Numbering of cells that pass a relay where the circuits (legs) of a set join
 //! (`docs/spec/middle-merge.md#numbers`).
 
 use anabranch_multipath::PathId;
@@ -9,8 +9,8 @@ use super::legs::Legs;
 use super::numbering::{AHEAD, Bases, Mark, Numbering};
 use crate::wire::resilient::LegSwitch;
 
-/// Numbering for cells that have no room for a number. The cells of each leg have consecutive
-/// numbers from 1. A SWITCH message sets a new number for the next cell.
+/// Numbering for cells that have no room for a number. Cells on each leg are numbered
+/// consecutively from 1. A SWITCH message sets the number of the next cell.
 #[derive(Debug, Default)]
 pub struct Runs {
     legs: Legs<Numbers>,
@@ -33,7 +33,7 @@ impl Default for Numbers {
 }
 
 impl Numbers {
-    /// Returns how the other end learns the cell's number `number`.
+    /// Returns the way to convey the cell's number `number` to the other end.
     fn mark(&mut self, number: u64) -> Mark {
         let follows = self.sends == number;
         self.sends = number + 1;
@@ -42,8 +42,8 @@ impl Numbers {
 }
 
 impl Runs {
-    /// Returns a numbering without legs. With this numbering, cells lost with a leg may be sent
-    /// again on another leg.
+    /// Returns a numbering without legs. It supports sending a cell again on another leg after the
+    /// cell was lost with its leg.
     #[must_use]
     pub fn new() -> Runs {
         Runs::default()

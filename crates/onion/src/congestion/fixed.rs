@@ -6,14 +6,14 @@ use anabranch_multipath::{LegView, PathView};
 
 use super::{Control, Outlet};
 
-/// A window of fixed size. Each SENDME allows a fixed number of further cells.
+/// A window of fixed size. Each SENDME allows a fixed number of further cells to be sent.
 #[derive(Clone, Debug)]
 pub struct Fixed {
     room: u64,
     size: u64,
     step: u64,
-    /// Round-trip time of the last SENDME, and the minimum round-trip time. The first is not
-    /// smoothed, because the scheduler of Conflux of 2013 needs it unsmoothed.
+    /// Round-trip time measured by the last SENDME, and the minimum round-trip time. The former is
+    /// not smoothed, because the scheduler of Conflux of 2013 needs it unsmoothed.
     rtt: Option<(Duration, Duration)>,
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-/// Parameters with the defaults and limits of proposal 324. The unit is cells unless noted
+/// Parameters with the defaults and limits of proposal 324. Quantities are in cells unless noted
 /// otherwise.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Params {
@@ -18,22 +18,21 @@ pub struct Params {
     pub cwnd_min: u64,
     /// `cc_cwnd_max`: maximum congestion window.
     pub cwnd_max: u64,
-    /// `cc_cwnd_inc`: amount of each change of the window.
+    /// `cc_cwnd_inc`: size of each change of the window.
     pub cwnd_inc: u64,
-    /// `cc_cwnd_inc_rate`: number of window changes in the time in which one window of cells is
-    /// acknowledged.
+    /// `cc_cwnd_inc_rate`: number of window changes while one window of cells is acknowledged.
     pub cwnd_inc_rate: u64,
     /// `cc_cwnd_inc_pct_ss`: growth of the window in slow start, in percent of the acknowledged
     /// cells.
     pub cwnd_inc_pct_ss: u64,
-    /// `cc_cwnd_full_gap`: maximum unused part of a window that still counts as full, in units of
-    /// the cells that one SENDME acknowledges.
+    /// `cc_cwnd_full_gap`: maximum unused part of a window that still counts as full, in multiples
+    /// of `cc_sendme_inc` cells.
     pub cwnd_full_gap: u64,
-    /// `cc_cwnd_full_minpct`: used part of a window, in percent, below which the window does not
-    /// count as full.
+    /// `cc_cwnd_full_minpct`: used part of a window, in percent, below which the window no longer
+    /// counts as full.
     pub cwnd_full_minpct: u64,
-    /// `cc_cwnd_full_per_cwnd`: true if the record that the window was full is reset once per
-    /// window of cells, false if it is reset at each change of the window.
+    /// `cc_cwnd_full_per_cwnd`: how often the record that the window was full is reset. True: once
+    /// per window of cells; false: at each change of the window.
     pub cwnd_full_per_cwnd: bool,
     /// `cc_ewma_cwnd_pct`: number of SENDMEs over which round-trip times are averaged, in percent
     /// of the SENDMEs of one window.
@@ -45,10 +44,9 @@ pub struct Params {
     /// `cc_rtt_reset_pct`: increase of the minimum round-trip time towards the average while the
     /// window is at its minimum, in percent of their difference.
     pub rtt_reset_pct: u64,
-    /// `cc_ss_max`: size of the window at which slow start ends.
+    /// `cc_ss_max`: window size at which slow start ends.
     pub ss_cwnd_max: u64,
-    /// `cc_sscap_exit`: size of the window from which its growth in slow start is limited (RFC
-    /// 3742).
+    /// `cc_sscap_exit`: window size from which growth in slow start is limited (RFC 3742).
     pub ss_cap: u64,
     /// `cc_vegas_alpha_exit`: number of queued cells below which the window grows.
     pub alpha: u64,
@@ -66,8 +64,8 @@ pub struct Params {
     /// `cc_xon_rate`: number of cells between two measurements of the rate at which a program
     /// reads data.
     pub xon_rate: u64,
-    /// `cc_xon_change_pct`: change in the rate at which a program reads, in percent, that is
-    /// reported by XON.
+    /// `cc_xon_change_pct`: minimum change of a program's reading rate that is reported by XON, in
+    /// percent.
     pub xon_change_pct: u64,
     /// `cc_xon_ewma_cnt`: number of measurements over which the rate at which a program reads is
     /// averaged.
@@ -108,7 +106,7 @@ impl Default for Params {
     }
 }
 
-/// A parameter's name, minimum, maximum, and the function that returns its field.
+/// A parameter's name, its minimum, its maximum, and a function that returns its field.
 type Limits = (&'static str, i32, i32, fn(&mut Params) -> &mut u64);
 
 const LIMITS: &[Limits] = &[

@@ -1,6 +1,6 @@
-//! The congestion control TOR_VEGAS (proposal 324, section 3.3): the window depends on the number
-//! of cells that are queued anywhere on the circuit. This number is estimated as the window, minus
-//! the cells that the path can hold at the minimum round-trip time.
+//! The congestion control TOR_VEGAS (proposal 324, section 3.3). The window depends on the number
+//! of cells that are queued anywhere on the circuit. The estimate of this number is the window,
+//! minus the cells that the path can hold at the minimum round-trip time.
 
 use std::time::Duration;
 
@@ -8,8 +8,8 @@ use anabranch_multipath::{LegView, PathView};
 
 use super::{Control, Outlet, Params};
 
-/// Ratio of a round-trip time to the average above which the measurement is discarded. So large a
-/// ratio means that a clock or the peer has stalled, which is no sign of congestion.
+/// Maximum ratio of a round-trip time to the average. A measurement with a larger ratio is
+/// discarded, because a clock or the peer has stalled, which is no sign of congestion.
 const JUMP: u64 = 5_000;
 
 /// The congestion window of a circuit's sender.
@@ -20,7 +20,7 @@ pub struct Vegas {
     window: u64,
     inflight: u64,
     slow_start: bool,
-    /// True if the window was used completely in the recent past. The window grows only then.
+    /// True if the window was used completely in the recent past; only then may it grow.
     full: bool,
     blocked: bool,
     /// Number of SENDMEs until the window may change again (`until_change`), and until a whole
@@ -88,8 +88,8 @@ impl Vegas {
         if self.rtt.least == 0 {
             self.rtt.least = average;
         } else if self.window == self.params.cwnd_min && !self.slow_start {
-            // A single round-trip time that was too low would otherwise hold the window at its
-            // minimum for good.
+            // Otherwise a single measurement that is too low would hold the window at its minimum
+            // permanently.
             let (high, low) = (average.max(self.rtt.least), average.min(self.rtt.least));
             let pct = self.params.rtt_reset_pct;
             self.rtt.least = (pct * high + (100 - pct) * low) / 100;

@@ -3,10 +3,10 @@
 //! relay decrypts the whole cell to noise. A hop's keys change with every cell that the hop itself
 //! sends or receives, but not with cells that it forwards.
 //!
-//! The first 16 bytes of a cell are its tag, and the rest is its content. A relay always encrypts
-//! and a client always decrypts, in both directions. To send a cell, the client "decrypts" it with
-//! the nonce as tag. The relay's encryption restores that nonce. The relay thus recognizes that
-//! the cell is addressed to it.
+//! The first 16 bytes of a cell are its tag, and the rest is its content. In both directions, the
+//! relay encrypts and the client decrypts. To send a cell, the client "decrypts" it with the nonce
+//! as the tag. The relay's encryption restores the nonce, which shows the relay that the cell is
+//! addressed to it.
 
 use aes::cipher::consts::U16;
 use aes::cipher::{BlockDecrypt, BlockEncrypt, KeyInit};
@@ -21,22 +21,22 @@ use crate::wire::message::Format;
 
 /// Length of a cell's tag in bytes.
 pub const TAG: usize = 16;
-/// Bytes of key material for one direction of a hop's layer of encryption: four keys and the first
-/// nonce.
+/// Length of the key material for one direction of a hop's layer, in bytes: four keys and the
+/// first nonce.
 pub const SEED: usize = KEYS + TAG;
-/// Bytes of key material for a hop's layer of encryption: first the bytes for the direction away
-/// from the client, then the bytes for the direction towards the client.
+/// Length of the key material for a hop's layer, in bytes: first the direction away from the
+/// client, then the direction towards it.
 pub const KEY_BYTES: usize = 2 * SEED;
 
 const KEYS: usize = 64;
 /// Number of bytes in a cell after its tag.
 const CONTENT: usize = BODY - TAG;
 /// Index of the block in a tag's key stream at which the next keys begin. The blocks before it
-/// encrypt a cell.
+/// encrypt the cell.
 const NEXT_KEYS: usize = 31;
 const _: () = assert!(NEXT_KEYS * TAG >= CONTENT);
-/// Number of blocks of a tag's key stream, at most 64: the counter starts at a multiple of 64, and
-/// must not carry.
+/// Number of blocks of a tag's key stream. The maximum is 64: the counter starts at a multiple of
+/// 64, and must not carry.
 const STREAM: usize = NEXT_KEYS + SEED / TAG;
 const _: () = assert!(STREAM <= 64 && SEED.is_multiple_of(TAG));
 
@@ -55,7 +55,7 @@ pub struct CgoClient {
 }
 
 impl CgoRelay {
-    /// Returns the layer with the key material `seed`, which is the result of a handshake.
+    /// Returns a layer with the key material `seed` that results from a handshake.
     pub fn new(seed: &[u8; KEY_BYTES]) -> CgoRelay {
         let (out, back) = directions(seed);
         CgoRelay { out, back }
@@ -63,7 +63,7 @@ impl CgoRelay {
 }
 
 impl CgoClient {
-    /// Returns the layer with the key material `seed`, which is the result of a handshake.
+    /// Returns a layer with the key material `seed` that results from a handshake.
     pub fn new(seed: &[u8; KEY_BYTES]) -> CgoClient {
         let (out, back) = directions(seed);
         CgoClient { out, back }
@@ -125,14 +125,14 @@ impl ClientLayer for CgoClient {
 /// One direction of a layer. `C` is AES-128, either for encryption or for decryption.
 struct Direction<C> {
     keys: Keys<C>,
-    /// Tag that the next cell must have if this hop is its sender or receiver, and does not only
-    /// forward it.
+    /// Tag that the next cell has if this hop is its sender or receiver. Cells that the hop only
+    /// forwards have other tags.
     nonce: Block,
-    /// Tag of the last cell, in the form that it has between this hop and the next one away from
+    /// Tag of the last cell, in the form that it has between this hop and the next hop away from
     /// the client.
     last: Block,
-    /// Keys and nonce that replace the present ones if this hop was the sender or receiver of the
-    /// last cell, and did not only forward it.
+    /// Keys and nonce that replace the present ones after a cell that this hop sent or received,
+    /// but not after a cell that it only forwarded.
     next: [u8; SEED],
 }
 
@@ -146,8 +146,8 @@ impl<C: KeyInit<KeySize = U16>> Direction<C> {
         body[..TAG].ct_eq(&self.nonce).into()
     }
 
-    /// Replaces the keys and the nonce after a cell whose sender or receiver was this hop. The old
-    /// values cannot be computed from the new ones (the proposal's `Update`).
+    /// Replaces the keys and the nonce after a cell that this hop sent or received. The old values
+    /// cannot be computed from the new ones (the proposal's `Update`).
     fn renew(&mut self) {
         let (keys, nonce) = self.next.split_at(KEYS);
         self.keys = Keys::new(keys);
@@ -201,21 +201,21 @@ impl<C: KeyInit<KeySize = U16>> Keys<C> {
         }
     }
 
-    /// Returns the mask that is applied to a tag before and after the block cipher: POLYVAL over
-    /// the last tag, the command, and the content.
+    /// Returns the mask for a tag, which is applied before and after the block cipher: POLYVAL
+    /// over the last tag, the command, and the content.
     fn blind(&self, last: &Block, command: Command, content: &[u8]) -> Block {
         let mut bytes = [0; (TAG + 1 + CONTENT).next_multiple_of(TAG)];
         bytes[..TAG].copy_from_slice(last);
         bytes[TAG] = command.0;
         bytes[TAG + 1..][..CONTENT].copy_from_slice(content);
         let mut hash = self.wide_hash.clone();
-        // In one call: the library processes four blocks at a time.
+        // A single call is faster, because the library processes four blocks at a time.
         hash.update_padded(&bytes);
         hash.finalize().into()
     }
 
-    /// XORs `content` with the key stream of `tag`, and returns the stream's blocks from
-    /// `NEXT_KEYS` on: the next keys and nonce.
+    /// XORs `content` with the key stream of `tag`. Returns the stream's blocks from `NEXT_KEYS`
+    /// on, which are the next keys and nonce.
     fn cover(&self, tag: &Block, content: &mut [u8]) -> [u8; SEED] {
         let mut hash = self.stream_hash.clone();
         hash.update(&[(*tag).into()]);

@@ -1,8 +1,8 @@
 //! AES-128 in counter mode, one cell at a time.
 //!
 //! All blocks of a cell are passed to the cipher in one call, and the cipher processes eight at a
-//! time. Other implementations of counter mode process larger groups, and the remaining blocks one
-//! by one. They take twice as long for the 32 blocks of a cell
+//! time. Other implementations of counter mode process larger groups, and then the remaining
+//! blocks one by one. For the 32 blocks of a cell they need twice as long
 //! (`docs/notes/relay-performance.md`).
 
 use aes::cipher::{BlockEncrypt, KeyInit};
@@ -11,7 +11,7 @@ use aes::{Aes128Enc, Block};
 use crate::wire::cell::BODY;
 
 const BLOCK: usize = 16;
-/// Maximum number of blocks computed in one call. This number suffices for the body of a cell.
+/// Maximum number of blocks computed in one call: enough for the body of a cell.
 const BATCH: usize = BODY.div_ceil(BLOCK);
 
 /// A key stream (AES-128 in counter mode), read from its start.
@@ -40,7 +40,7 @@ impl KeyStream {
         rest.chunks_mut(BATCH * BLOCK).for_each(|chunk| self.apply_blocks(chunk));
     }
 
-    /// XORs `bytes` with the key stream. No bytes of the last block may be left unused.
+    /// XORs `bytes` with the key stream. The last block must have no unused bytes.
     fn apply_blocks(&mut self, bytes: &mut [u8]) {
         let mut blocks = [Block::default(); BATCH];
         let blocks = &mut blocks[..bytes.len().div_ceil(BLOCK)];

@@ -21,10 +21,11 @@ pub const LONGEST: usize = 33 * BLOCK;
 pub const LONGEST_TWEAK: usize = 3 * BLOCK;
 
 const BLOCK: usize = 16;
-/// Number of blocks in the longest key stream. It encrypts all blocks of a message except the
+/// Number of blocks in the longest key stream, which encrypts all blocks of a message but the
 /// first.
 const STREAM: usize = LONGEST / BLOCK - 1;
-/// Maximum bytes that are hashed: a block with the tweak's length, the tweak, and the message.
+/// Maximum length of the hash input, in bytes: one block with the tweak's length, the tweak, and
+/// the message.
 const HASHED: usize = BLOCK + LONGEST_TWEAK + STREAM * BLOCK;
 
 /// A key, prepared for one direction. `C` is [`Aes128Enc`] to encrypt, [`Aes128Dec`] to decrypt.

@@ -4,16 +4,16 @@
 //!
 //! A cell carries a counter. Each layer is [HCTR2](super::hctr2), with counter, command and
 //! direction in the tweak. After decryption at its recipient, the first 16 bytes of a cell are
-//! zeros. A cell with other bytes is for another hop. The client encrypts outward cells and
-//! decrypts inward ones; a relay does the reverse.
+//! zeros; otherwise the cell is for another hop. The client encrypts outward cells and decrypts
+//! inward ones; a relay does the reverse.
 //!
 //! * [`LossyClient`] and [`LossyRelay`] are the states of a circuit at the client and at a relay:
 //!   layers of encryption, the next counter to send, and a replay window for each direction in
 //!   which cells arrive.
-//! * [`LossyRelayLayer`] and [`LossyClientLayer`] are one hop's layer. They have the same traits
-//!   as the layers of ordered circuits. A caller sets the counter of the cell first.
+//! * [`LossyRelayLayer`] and [`LossyClientLayer`] are one hop's layer. They implement the same
+//!   traits as the layers of ordered circuits. A caller must first set the counter of the cell.
 //!
-//! Only the circuit's last relay originates cells, so a direction has one sequence of counters.
+//! Only the circuit's last relay originates cells, so each direction has one sequence of counters.
 
 use aes::{Aes128Dec, Aes128Enc};
 use anabranch_multipath::Replay;
@@ -28,16 +28,16 @@ use crate::wire::message::Format;
 
 /// Number of bytes of key material for a hop: one secret for each direction.
 pub const KEY_BYTES: usize = 2 * SECRET;
-/// Number of bytes at the start of a cell that must be zeros after decryption at its recipient.
+/// Number of bytes at the start of a cell that are zeros after decryption at its recipient.
 pub const ZEROS: usize = 16;
-/// Maximum number of cells that one key encrypts: half a gigabyte.
+/// Maximum number of cells that one key encrypts: half a gigabyte of cells.
 pub const EPOCH: u32 = 1 << 20;
-/// Maximum difference between a counter and the greatest counter that arrived before.
+/// Maximum difference between a counter and the greatest counter received so far.
 pub const LEAP: u64 = 1 << 16;
 
 const SECRET: usize = 32;
-/// Number of counters after the start of an epoch at which the key of the previous epoch is
-/// dropped. It is the length of the window of [`Replay`].
+/// Number of counters after the start of an epoch at which the previous epoch's key is dropped. It
+/// equals the length of the window of [`Replay`].
 const OVERLAP: u32 = 16_384;
 const _: () = assert!(LEAP < EPOCH as u64 && OVERLAP < EPOCH);
 
@@ -58,8 +58,8 @@ pub struct LossyKeys {
 }
 
 impl From<&[u8; KEY_BYTES]> for LossyKeys {
-    /// Splits key material into two secrets: first the secret for cells away from the client, then
-    /// the other.
+    /// Splits key material into the secret for cells away from the client and the secret for cells
+    /// to the client, in this order.
     fn from(bytes: &[u8; KEY_BYTES]) -> LossyKeys {
         let mut keys = LossyKeys { out: [0; SECRET], back: [0; SECRET] };
         keys.out.copy_from_slice(&bytes[..SECRET]);
@@ -71,14 +71,14 @@ impl From<&[u8; KEY_BYTES]> for LossyKeys {
 /// Reason why a cell is not accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// The counter arrived before, or is so old that this cannot be decided. The cell is dropped.
+    /// The counter is a duplicate, or too old to check for duplicates. The cell is dropped.
     Replayed,
-    /// The counter is more than [`LEAP`] ahead of all counters that arrived before. The cell is
+    /// The counter is more than [`LEAP`] ahead of all counters received before. The cell is
     /// dropped.
     TooFarAhead,
-    /// The circuit's other end did not send the cell: the last hop does not recognise it, or a hop
-    /// before the last does. Links deliver cells unchanged, so an end or a relay of the circuit
-    /// broke the protocol. The circuit must be closed.
+    /// The circuit's other end did not send the cell: the last hop does not recognise the cell, or
+    /// a hop before the last does. Links deliver cells unchanged, so an end or a relay of the
+    /// circuit broke the protocol. The circuit must be closed.
     Garbage,
 }
 
@@ -87,7 +87,7 @@ pub enum Refusal {
 pub enum Outward {
     /// The cell is for this relay. The cell's content follows the zeros at its start.
     Ours,
-    /// The cell must be sent to the next relay, with the same counter.
+    /// The cell must be forwarded to the next relay, with the same counter.
     Onward,
 }
 
@@ -107,8 +107,8 @@ impl LossyRelay {
         LossyRelay { layer: LossyRelayLayer::new(keys), sent: Sent::default(), outward, inward }
     }
 
-    /// Processes a cell that arrived from the client's side. If `is_last` is true, the circuit
-    /// ends at this relay.
+    /// Processes a cell from the client's side. `is_last` is true if the circuit ends at this
+    /// relay.
     ///
     /// # Errors
     /// Returns a [`Refusal`]. The body of the cell is then unspecified.
@@ -127,8 +127,7 @@ impl LossyRelay {
         }
     }
 
-    /// Processes a cell that arrived from the next relay, and adds this relay's layer of
-    /// encryption.
+    /// Processes a cell from the next relay, and adds this relay's layer of encryption.
     ///
     /// # Errors
     /// [`Refusal::Replayed`] and [`Refusal::TooFarAhead`].
@@ -142,7 +141,7 @@ impl LossyRelay {
         Ok(())
     }
 
-    /// Encrypts a cell that this relay, the circuit's last, sends to the client. The content
+    /// Encrypts a cell that this relay, the circuit's last one, sends to the client. The content
     /// starts at [`ZEROS`]. Returns the cell's counter. Returns `None` once all counters are used;
     /// the circuit must then be closed.
     pub fn originate(&mut self, command: Command, body: &mut Body) -> Option<u32> {
@@ -178,7 +177,7 @@ impl LossyClient {
         Some(counter)
     }
 
-    /// Decrypts a cell that arrived. Only the circuit's last hop may have sent it.
+    /// Decrypts a received cell, which only the circuit's last hop may have sent.
     ///
     /// # Errors
     /// Returns a [`Refusal`]. The body of the cell is then unspecified.
@@ -309,9 +308,9 @@ impl<C: From<Aes128Enc>> Ratchet<C> {
         Ratchet { secret, epoch: 0, current, previous: None }
     }
 
-    /// Returns the cipher for `counter`. If the counter is in a later epoch, advances to that
-    /// epoch. If the key for the counter was dropped, returns the cipher of another epoch, which
-    /// decrypts the cell to garbage. No replay window accepts such an old counter.
+    /// Returns the cipher for `counter`. Advances to a later epoch if the counter belongs to it.
+    /// If the key for the counter was dropped, returns the cipher of another epoch, which decrypts
+    /// the cell to garbage. The replay window rejects such an old counter in any case.
     fn of(&mut self, counter: u32) -> &Hctr2<C> {
         while self.epoch < counter / EPOCH {
             let (next, secret) = step(&self.secret);
@@ -327,7 +326,7 @@ impl<C: From<Aes128Enc>> Ratchet<C> {
     }
 }
 
-/// Derives the cipher of an epoch's secret, and the next epoch's secret.
+/// Derives an epoch's cipher, and the secret of the next epoch, from the epoch's secret.
 fn step<C: From<Aes128Enc>>(secret: &[u8; SECRET]) -> (Hctr2<C>, [u8; SECRET]) {
     let key = expand(secret, KEY);
     let key = key.first_chunk::<{ hctr2::KEY }>().expect("32 bytes begin with 16");
@@ -380,7 +379,7 @@ impl Sent {
 }
 
 /// Replay window of the counters received in one direction. It is created when the first cell
-/// arrives, because most circuits receive none.
+/// arrives, because most circuits never receive one.
 #[derive(Default)]
 struct Arrivals {
     window: Option<Replay>,

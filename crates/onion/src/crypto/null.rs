@@ -6,8 +6,8 @@
 //! agreed on.
 //!
 //! A cell stays readable. The field "recognised" of Tor's original relay encryption (tor1)
-//! contains the number of remaining layers. The digest field contains the cell's number among all
-//! cells for the same hop in the same direction.
+//! contains the number of remaining layers. The digest field contains the cell's sequence number
+//! among all cells for the same hop in the same direction.
 
 use super::{ClientLayer, RelayLayer, Tag};
 use crate::wire::cell::{Body, Command};
@@ -30,8 +30,8 @@ struct Layer {
 
 impl Layer {
     /// Returns a layer that replaces Counter Galois Onion if `cgo` is true, or else Tor's original
-    /// relay encryption (tor1). Cells have the format of the replaced layer, and tags have the
-    /// same length as there.
+    /// relay encryption (tor1). The format of cells and the length of tags are those of the
+    /// replaced layer.
     fn new(cgo: bool) -> Layer {
         Layer { cgo, originated: 0, recognised: 0 }
     }
@@ -61,8 +61,8 @@ impl Layer {
         body[RECOGNISED].copy_from_slice(&layers.to_be_bytes());
     }
 
-    /// Removes a layer from a cell. Returns the cell's tag if this was its last layer and it has
-    /// the next number.
+    /// Removes a layer from a cell. Returns the cell's tag if this was the cell's last layer and
+    /// the cell has the next sequence number.
     fn open(&mut self, body: &mut Body) -> Option<Tag> {
         let layers = u16::from_be_bytes([body[1], body[2]]).wrapping_sub(1);
         body[RECOGNISED].copy_from_slice(&layers.to_be_bytes());

@@ -87,8 +87,8 @@ fn directions(keys: &KeyMaterial) -> (Direction, Direction) {
 }
 
 impl Direction {
-    /// Computes the digest of all cells so far including this one, whose digest field counts as
-    /// zero. Writes the digest into that field.
+    /// Computes the digest of all cells so far, including this one, and writes it into the cell's
+    /// digest field. For the computation, that field counts as zero.
     fn authenticate(&mut self, body: &mut Body) -> Tag {
         body[DIGEST].fill(0);
         self.digest.update(&body[..]);
@@ -97,8 +97,8 @@ impl Direction {
         Tag::from(digest)
     }
 
-    /// Returns the tag if the cell is the next one for this hop. Nearly all other cells have a
-    /// nonzero field "recognised", so the digest is computed only if that field is zero.
+    /// Returns the tag if the cell is the next one for this hop. Computes the digest only if the
+    /// field "recognised" is zero: nearly all other cells have another value there.
     fn recognise(&mut self, body: &mut Body) -> Option<Tag> {
         if body[RECOGNISED] != [0, 0] {
             return None;

@@ -10,11 +10,11 @@ use super::civil::utc;
 
 /// Length of a period of the history, in seconds (C tor's value).
 pub const PERIOD_S: u64 = 86_400;
-/// Number of complete periods for which the history is kept.
+/// Number of complete periods in the history.
 const PERIODS: usize = 5;
 /// Time over which rates are measured. Shorter bursts do not count.
 const SPAN: Duration = Duration::from_secs(10);
-/// If more than this time lies between two calls of `note`, the machine has stalled, and the
+/// Maximum time between two calls of `note`. After a longer gap the machine has stalled, and the
 /// measurement of the rate starts again.
 const STALL: Duration = Duration::from_secs(60);
 /// Granularity of published byte counts, in bytes. Counts are rounded down to a multiple of this
@@ -113,7 +113,8 @@ impl BandwidthHistory {
     /// Starts a new period for each period that has ended by `unix_now`.
     fn go_on(&mut self, unix_now: u64) {
         if self.ends == 0 || self.ends > unix_now + PERIOD_S {
-            // The first period; or the clock was set back, and the present period starts again.
+            // This is the first period. Or the clock was set back, and the present period starts
+            // again.
             self.ends = unix_now + PERIOD_S;
         }
         for _ in 0..=PERIODS {
@@ -127,7 +128,7 @@ impl BandwidthHistory {
             }
         }
         if unix_now >= self.ends {
-            // Nothing is known about such a long gap.
+            // Nothing is known about the time of such a long gap.
             (self.past, self.ends) = (VecDeque::new(), unix_now + PERIOD_S);
         }
     }

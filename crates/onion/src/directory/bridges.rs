@@ -1,5 +1,5 @@
-//! The bridges of a client. Each bridge has a separate schedule for requests of its descriptor, so
-//! that a bridge which is down does not delay the others.
+//! A client's bridges. Each bridge has its own schedule of requests for its descriptor, so that a
+//! failed bridge does not delay the others.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -56,7 +56,7 @@ impl BridgeIdentity {
     }
 }
 
-/// All bridges of a client, in the order in which the user names them.
+/// A client's bridges, in the user's order.
 #[derive(Debug)]
 pub(super) struct AskedBridges(Vec<AskedBridge>);
 
@@ -81,8 +81,8 @@ impl AskedBridges {
         AskedBridges(identities.into_iter().map(entry).collect())
     }
 
-    /// Returns whether the descriptor of any bridge is known, so that other documents can be
-    /// fetched over that bridge.
+    /// Returns true if the descriptor of any bridge is known. Other documents can then be fetched
+    /// over that bridge.
     pub(super) fn is_any_known(&self) -> bool {
         self.0.iter().any(|entry| entry.known)
     }
@@ -99,8 +99,8 @@ impl AskedBridges {
         self.0.iter().filter(|entry| !entry.asked).map(|entry| entry.due).min()
     }
 
-    /// Makes requests to all bridges without a known descriptor due at once, because the network
-    /// may be reachable again.
+    /// Makes the requests to all bridges without a known descriptor due now. The caller does this
+    /// when the network may be reachable again.
     pub(super) fn ask_now(&mut self) {
         for entry in self.0.iter_mut().filter(|entry| !entry.known) {
             (entry.failures, entry.due) = (0, Time::ZERO);
@@ -120,7 +120,7 @@ impl AskedBridges {
     ) -> Result<Bridge, DocumentError> {
         let bridge = self.0[place].identity.check(text, unix_now)?;
         let entry = &mut self.0[place];
-        // From now on only this identity is accepted.
+        // Accept only this identity from now on.
         entry.identity.rsa = Some(bridge.status.rsa_identity);
         (entry.known, entry.asked, entry.failures, entry.due) = (true, false, 0, now + RENEWAL);
         Ok(bridge)

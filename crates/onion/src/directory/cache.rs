@@ -1,6 +1,6 @@
 //! Answers to directory requests (dir-spec, "Directory caches"), by the paths that clients, relays
-//! and caches request. A relay serves documents that it has verified. An authority serves documents
-//! that it has made or accepted.
+//! and caches request. A relay serves documents that it has verified. An authority serves
+//! documents that it has made or accepted.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -17,11 +17,10 @@ use shelf::Shelf;
 mod flavour;
 mod shelf;
 
-/// Path prefix of the consensus. In a request, the name of the flavour follows, and then a list of
-/// authorities. The cache answers only if more than half of the listed authorities signed the
-/// consensus.
+/// Path prefix of the consensus. The name of the flavour follows, and then a list of authorities.
+/// The cache answers only if more than half of the listed authorities signed the consensus.
 pub const CONSENSUS: &str = "/tor/status-vote/current/consensus";
-/// Maximum number of documents in one request (the most that C tor's clients request at once).
+/// Maximum number of documents in one request, as in C tor's clients.
 const MOST_ITEMS: usize = 500;
 
 /// The documents that a directory cache serves.
@@ -30,8 +29,8 @@ pub struct Cache {
     microdesc: Flavour,
     ns: Flavour,
     certs: Vec<AuthorityCert>,
-    /// The two key digests of our own certificate, identity key and signing key, if we are an
-    /// authority.
+    /// The digests of the two keys in our own certificate (identity key, signing key), if we are
+    /// an authority.
     own_cert: Option<([u8; 20], [u8; 20])>,
     microdescs: BTreeMap<[u8; 32], Arc<str>>,
     /// Our own RSA identity.
@@ -43,8 +42,8 @@ pub struct Cache {
 
 impl Cache {
     /// Stores a verified consensus of either flavour, and the authorities that signed it. Server
-    /// descriptors and extra-info documents that a relay has replaced are kept until three more
-    /// consensuses were stored, for clients that have an older consensus.
+    /// descriptors and extra-info documents that a relay has replaced are kept until three further
+    /// consensuses are stored, for clients with an older consensus.
     pub fn consensus(&mut self, text: &str, signers: Vec<[u8; 20]>) {
         let is_microdesc = text.starts_with("network-status-version 3 microdesc");
         if is_microdesc {
@@ -67,8 +66,8 @@ impl Cache {
         self.certs = certs;
     }
 
-    /// Stores the certificates of the authority that runs this cache. The newest certificate is
-    /// its current certificate.
+    /// Stores the certificates of the authority that runs this cache. The newest of them is its
+    /// current certificate.
     pub fn own_certs(&mut self, certs: Vec<AuthorityCert>) {
         let newest = certs.iter().max_by_key(|cert| cert.holds());
         self.own_cert = newest.map(AuthorityCert::keys);
@@ -96,7 +95,7 @@ impl Cache {
     }
 
     /// Stores a relay's descriptor and its extra-info document, each with its digest. The relay's
-    /// previous documents become old. Without `extra`, its extra-info documents are removed.
+    /// previous documents become old. If `extra` is absent, its extra-info documents are removed.
     pub fn relay(
         &mut self,
         id: [u8; 20],
@@ -111,8 +110,8 @@ impl Cache {
         self.edition += u64::from(server || extra);
     }
 
-    /// Stores a descriptor and its digest from another cache. A copy of the descriptor of this
-    /// relay itself counts as old, because the stored descriptor is at least as new.
+    /// Stores a descriptor and its digest from another cache. A descriptor of this relay itself
+    /// counts as old, because the stored one is at least as new.
     pub fn server(&mut self, id: [u8; 20], server: (&str, [u8; 20])) {
         let put = if self.own == Some(id) { Shelf::put_old } else { Shelf::put };
         self.edition += u64::from(put(&mut self.servers, id, server));
@@ -130,7 +129,7 @@ impl Cache {
         self.edition += u64::from(server || extra);
     }
 
-    /// Marks the documents of relays that are not in `known` as old, except our own.
+    /// Marks the documents of relays outside `known` as old, except our own.
     pub fn keep_relays(&mut self, known: &BTreeSet<[u8; 20]>) {
         let known = known.iter().copied().chain(self.own).collect();
         let servers = self.servers.keep(&known);
@@ -177,7 +176,7 @@ impl Cache {
         }
     }
 
-    /// Returns the number of bytes that must be compressed to answer `request`.
+    /// Returns the number of bytes to compress for an answer to `request`.
     #[must_use]
     pub fn unpacked(&self, request: &Request) -> usize {
         let texts = self.text(request).unwrap_or_default();
@@ -204,8 +203,8 @@ impl Cache {
         Ok(found.into_iter().map(|text| &**text).collect())
     }
 
-    /// Returns the consensus. If the client has an older consensus, returns a diff from that one
-    /// if possible.
+    /// Returns the consensus. If the client has an older consensus, returns a diff from it if
+    /// possible.
     fn consensus_for(&self, rest: &str, request: &Request) -> Result<Reply, Refusal> {
         let (flavour, rest) = rest.split_once('/').unwrap_or((rest, ""));
         match flavour {
@@ -226,8 +225,8 @@ impl Cache {
         Ok(found.map(|text| &**text).collect())
     }
 
-    /// Returns certificates. With `since`, the time of `If-Modified-Since`, certificates older
-    /// than that are left out.
+    /// Returns certificates. Leaves out certificates older than `since`, the time of
+    /// `If-Modified-Since`.
     fn certs_of(&self, rest: &str, since: Option<u64>) -> Result<Vec<&str>, Refusal> {
         let found = match rest.split_once('/') {
             None if rest == "all" => self.certs.iter().collect(),

@@ -34,7 +34,7 @@ pub struct Description {
     pub platform: String,
     /// The subprotocols that this software supports, such as `Link=4-5 Relay=2-4`.
     pub protocols: String,
-    /// Bytes per second: long-term rate, burst, and maximum observed in the last days.
+    /// Long-term rate, burst, and maximum observed in the last days, in bytes per second.
     pub bandwidth: [u64; 3],
     /// The bandwidth history for the extra-info document.
     pub history: BandwidthHistory,
@@ -44,11 +44,11 @@ pub struct Description {
     pub contact: Option<String>,
     /// Fingerprints of the other relays of the same operator, upper-case hex.
     pub family: Vec<String>,
-    /// Keys of the operator's families, which certify this relay.
+    /// Keys of the operator's families. They certify this relay.
     pub family_keys: Vec<FamilyKey>,
     /// The exit policy.
     pub policy: ExitPolicy,
-    /// Whether the relay answers directory requests over `BEGIN_DIR`.
+    /// True if the relay answers directory requests over `BEGIN_DIR`.
     pub directory_cache: bool,
     /// The pluggable transports of a bridge, in addition to its OR port; `None` for a public relay.
     pub bridge: Option<Vec<Transport>>,
@@ -90,7 +90,7 @@ impl std::fmt::Display for DescriptionError {
 
 impl std::error::Error for DescriptionError {}
 
-/// Bytes per second of a relay without a configured limit (C tor's value).
+/// Rate of a relay without a configured limit, in bytes per second (C tor's value).
 const RATE: u64 = 1 << 30;
 
 impl Description {
@@ -165,9 +165,9 @@ impl Description {
         Ok(text)
     }
 
-    /// Returns whether the description differs from `other` in more than uptime and a small change
-    /// of the observed bandwidth. Only then does the relay upload it (dir-spec, "Uploading server
-    /// descriptors").
+    /// Returns true if the description differs from `other` in more than the uptime and a small
+    /// change of the observed bandwidth. Only then does the relay upload it (dir-spec, "Uploading
+    /// server descriptors").
     #[must_use]
     pub fn differs_from(&self, other: &Description) -> bool {
         let plain = |one: &Description| {
@@ -175,8 +175,8 @@ impl Description {
             Description { uptime: 0, bandwidth: [0; 3], ..one.clone() }.write_rest(&mut text);
             (text, one.nickname.clone(), one.address, one.orport, one.protocols.clone())
         };
-        // A change of the configured bandwidth counts, and an observed bandwidth that more than
-        // doubles or halves.
+        // Every change of the configured bandwidth counts. A change of the observed bandwidth
+        // counts if it more than doubles or halves.
         let far = |a: u64, b: u64| a > b.saturating_mul(2) || b > a.saturating_mul(2);
         let ([rate, burst, observed], before) = (self.bandwidth, other.bandwidth);
         let moved = plain(self) != plain(other)
@@ -185,10 +185,10 @@ impl Description {
         moved || [rate, burst] != before[..2] || far(observed, before[2])
     }
 
-    /// Returns whether the descriptor announces exits to IPv6. It does if a rule accepts IPv6
-    /// explicitly, or if the relay has an IPv6 address and the policy accepts IPv6. A relay without
-    /// an IPv6 address that announced such exits would refuse streams to hosts that also have IPv4
-    /// addresses.
+    /// Returns true if the descriptor announces exits to IPv6: either a rule accepts IPv6
+    /// explicitly, or the relay has an IPv6 address and the policy accepts IPv6. If a relay
+    /// without an IPv6 address announced such exits, it would refuse streams to hosts that also
+    /// have IPv4 addresses.
     #[must_use]
     pub fn exits_to_v6(&self) -> bool {
         let (some, none) = (self.v6.is_some(), "reject 1-65535");
@@ -252,7 +252,7 @@ impl Description {
         let (bit, cert) = keys.ntor_cross_cert(now)?;
         line(text, &format!("ntor-onion-key-crosscert {bit}"));
         object(text, "ED25519 CERT", &cert);
-        // Padded, unlike the other keys, as in the specification and in C tor.
+        // This key is padded, unlike the others, as in the specification and in C tor.
         line(text, &format!("ntor-onion-key {}", Base64::encode_string(&keys.ntor().1)));
         Ok(())
     }

@@ -1,5 +1,5 @@
 //! Diffs between two consensuses of one flavour (dir-spec 4.5 and appendix E). A client that has
-//! the old consensus need not fetch the whole new one.
+//! the old consensus can fetch a diff instead of the whole new consensus.
 //!
 //! Relays are sorted by identity, so both texts are read once, relay by relay. Within a relay's
 //! entry, the head or the foot, the diff replaces all lines from the first difference to the last.
@@ -17,15 +17,15 @@ use crate::wire::text::{hex, line};
 /// this text.
 const SIGNATURE: &str = "directory-signature ";
 
-/// Returns the SHA3-256 of the signed part of a consensus. Clients' requests name the consensus by
-/// this digest. Returns `None` if there is no signature.
+/// Returns the SHA3-256 of the signed part of a consensus. Clients' requests identify the
+/// consensus by this digest. Returns `None` if there is no signature.
 #[must_use]
 pub fn signed_digest(text: &str) -> Option<[u8; 32]> {
     let end = text.find(&format!("\n{SIGNATURE}"))? + 1 + SIGNATURE.len();
     Some(digest(&text[..end]))
 }
 
-/// Returns the diff from `old` to `new`. Returns `None` if `old` has no signatures, or `new`
+/// Returns the diff from `old` to `new`. Returns `None` if `old` has no signatures, or if `new`
 /// contains the line `.`, which a diff cannot express.
 #[must_use]
 pub fn diff(old: &str, new: &str) -> Option<String> {
@@ -38,7 +38,7 @@ pub fn diff(old: &str, new: &str) -> Option<String> {
     let mut text = "network-status-diff-version 1\n".to_owned();
     line(&mut text, &format!("hash {} {}", hex(&from), hex(&to)));
     line(&mut text, &format!("{},$d", signed + 1));
-    // From last to first, so that the line numbers stay valid.
+    // Hunks go from last to first, so that the line numbers of the others stay valid.
     for hunk in hunks(&old[..signed], &new).into_iter().rev() {
         hunk.write(&mut text, &new);
     }
@@ -49,7 +49,7 @@ fn digest(text: &str) -> [u8; 32] {
     Sha3_256::digest(text.as_bytes()).into()
 }
 
-/// A range of old lines, and the range of new lines that replaces them; counted from 0.
+/// A range of old lines, and the range of new lines that replaces them. Lines are counted from 0.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Hunk {
     old: Range<usize>,
@@ -57,8 +57,8 @@ struct Hunk {
 }
 
 impl Hunk {
-    /// Returns the differing lines within the ranges `a` of the old text and `b` of the new text,
-    /// if any.
+    /// Returns the differing lines within the ranges `a` of the old text and `b` of the new text.
+    /// Returns `None` if they are equal.
     fn of(old: &[&str], new: &[&str], [mut a, mut b]: [Range<usize>; 2]) -> Option<Hunk> {
         while !a.is_empty() && !b.is_empty() && old[a.start] == new[b.start] {
             (a.start, b.start) = (a.start + 1, b.start + 1);
@@ -76,7 +76,7 @@ impl Hunk {
             (false, true) => 'd',
             (false, false) => 'c',
         };
-        // New lines are appended after the line before, and lines count from 1.
+        // New lines are appended after the preceding line. In a diff, lines are counted from 1.
         let first = if self.old.is_empty() { start } else { start + 1 };
         let _ = match self.old.len() {
             0 | 1 => writeln!(text, "{first}{command}"),
@@ -127,8 +127,8 @@ fn pairs(old: &[&str], new: &[&str]) -> Vec<[Range<usize>; 2]> {
     pairs
 }
 
-/// The lines of one part of a consensus: of a relay's entry, with the relay's identity as the
-/// name, or of the head or the foot.
+/// The lines of one part of a consensus: a relay's entry (with the relay's identity as the name),
+/// the head, or the foot.
 struct Part<'a> {
     name: &'a str,
     lines: Range<usize>,

@@ -48,8 +48,8 @@ pub(super) fn sign(
     Ok(text)
 }
 
-/// The digests of an extra-info document in a descriptor: SHA-1 of the signed part, and SHA-256 of
-/// the whole text.
+/// The digests of an extra-info document, as in a descriptor: SHA-1 of the signed part, and
+/// SHA-256 of the whole text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ExtraDigests {
     /// The digest that names the document in requests.

@@ -1,6 +1,6 @@
-//! The downloads of directory documents: what to request next, from which source, and how to
-//! process the result. A client fetches the documents that it needs to build circuits; a cache
-//! fetches those that it serves.
+//! Downloads of directory documents: what to request next, from which source, and how to process
+//! the result. A client fetches the documents that it needs to build circuits. A cache fetches the
+//! documents that it serves.
 //!
 //! The owner takes jobs from [`Directory::poll`], transfers their bytes, and passes each [`Job`]'s
 //! outcome to [`Directory::done`]. A verified document is returned as an [`Event`] with its text,
@@ -24,7 +24,8 @@ use crate::wire::netdoc::{
 };
 use crate::wire::text::hex;
 
-/// Number of microdescriptors in one request, so that every server accepts the request line.
+/// Maximum number of microdescriptors in one request, so that every server accepts the request
+/// line.
 const BATCH: usize = 90;
 /// Maximum number of downloads in progress at the same time.
 const AT_ONCE: usize = 3;
@@ -33,13 +34,13 @@ const AT_ONCE: usize = 3;
 const FIRST_PAUSE: u64 = 500;
 const LONGEST_PAUSE: u64 = 600_000;
 const LONGEST_FIRST_PAUSE: u64 = 8_000;
-/// Minimum and maximum interval, in seconds, between two checks whether the consensus must be
-/// renewed. The check is repeated because the system clock may be changed.
+/// Minimum and maximum interval in seconds between checks whether the consensus must be renewed.
+/// The check is repeated because the system clock may change.
 const LOOK: (u64, u64) = (1, 3_600);
 /// Number of consecutive failures after which requests alternate between authorities and caches.
 const CACHE_TRIES: u32 = 5;
 /// Number of consecutive failures over circuits after which the authorities' directory ports are
-/// also used. This applies only while there is no consensus.
+/// used too. This applies only while there is no consensus.
 const LINK_TRIES: u32 = 2;
 
 /// An authority in the user's configuration.
@@ -47,7 +48,7 @@ const LINK_TRIES: u32 = 2;
 pub struct AuthorityIdentity {
     /// The digest of the v3 identity key that signs consensuses.
     pub v3: [u8; 20],
-    /// Whether the authority can be asked over a one-hop circuit: its OR port is known, and this
+    /// True if the authority can be asked over a one-hop circuit: its OR port is known, and this
     /// process builds circuits.
     pub by_circuit: bool,
 }
@@ -99,8 +100,7 @@ pub struct Job {
 pub enum Failure {
     /// No server could be reached, or the stream closed too early.
     Unreachable,
-    /// The server was reached, but sent nothing. An authority behaves in this way until it has a
-    /// consensus.
+    /// The server was reached, but sent nothing. Authorities do this until they have a consensus.
     Silent,
     /// The response is not valid HTTP.
     Http(HttpError),
@@ -171,9 +171,9 @@ pub enum Event {
     Certificates(String),
     /// A microdescriptor was received. Contains its digest and text.
     Microdesc([u8; 32], String),
-    /// The newest available consensus expired this number of seconds ago. The flag is true if the
-    /// consensus is used nevertheless ([`Consensus::is_reasonably_live`]). Otherwise its relays
-    /// only serve to fetch a newer consensus.
+    /// The newest available consensus expired this number of seconds ago. The flag is true if it
+    /// is used nevertheless ([`Consensus::is_reasonably_live`]). Otherwise its relays only serve
+    /// to fetch a newer consensus.
     Late(u64, bool),
     /// Circuits can be built from now on.
     Ready,
@@ -189,17 +189,17 @@ type Prove = fn(Unproven, &[[u8; 20]], &[AuthorityCert], u64) -> Result<Consensu
 pub struct Directory {
     authorities: Vec<AuthorityIdentity>,
     certs: Vec<AuthorityCert>,
-    /// A consensus whose signatures cannot be verified before certificates arrive.
+    /// A consensus whose signatures cannot be verified until certificates arrive.
     waiting: Option<String>,
     network: Option<Network>,
     share_subnets: bool,
-    /// Whether a directory cache also serves the documents to others.
+    /// True if this is a directory cache, which also serves the documents.
     for_a_cache: bool,
-    /// The bridges through which all documents are fetched; `None` if bridges are not used.
+    /// The bridges over which all documents are fetched; `None` if the client uses no bridges.
     bridges: Option<AskedBridges>,
     under_way: Vec<Job>,
     next_number: u64,
-    /// Number of consecutive failures. It determines the next pause and the source of the next
+    /// Number of consecutive failures, which determines the next pause and the source of the next
     /// request.
     failures: u32,
     /// Number of consecutive failures to reach authorities over circuits.
@@ -234,26 +234,25 @@ impl Directory {
         }
     }
 
-    /// Makes the directory fetch each consensus before clients do, so that it can be served to
-    /// them.
+    /// Makes the directory fetch each consensus before clients do, in order to serve it to them.
     pub fn for_a_cache(&mut self) {
         self.for_a_cache = true;
     }
 
-    /// Makes the directory use only these bridges, and fetch their descriptors first. Authorities
+    /// Restricts the directory to these bridges, whose descriptors are fetched first. Authorities
     /// are never contacted.
     pub fn by_bridges(&mut self, identities: Vec<BridgeIdentity>) {
         self.bridges = Some(AskedBridges::new(identities));
     }
 
-    /// Makes requests to all bridges without a known descriptor due at once, because the network
-    /// may be reachable again.
+    /// Makes the requests to all bridges without a known descriptor due now. The caller does this
+    /// when the network may be reachable again.
     pub fn ask_bridges(&mut self) {
         self.bridges.iter_mut().for_each(AskedBridges::ask_now);
     }
 
-    /// Restarts with other authorities. Job numbers and bridges are kept; outcomes of jobs in
-    /// progress are ignored, except bridges' descriptors.
+    /// Restarts with other authorities. Keeps job numbers and bridges. Ignores the outcomes of
+    /// jobs in progress, except bridges' descriptors.
     pub fn restart_with(&mut self, authorities: Vec<AuthorityIdentity>, share_subnets: bool) {
         let Directory { next_number, for_a_cache, .. } = *self;
         let anew = Directory::new(authorities, share_subnets);
@@ -286,9 +285,9 @@ impl Directory {
     }
 
     /// Restores documents that were stored before the program last stopped. An empty text means
-    /// that there is none. Documents that cannot be verified are skipped, and damaged documents
-    /// are reported. A consensus that expired long ago still provides relays from which a newer
-    /// consensus can be fetched.
+    /// that there is no document. Documents that cannot be verified are skipped, and damaged
+    /// documents are reported. A consensus that expired long ago still provides relays from which
+    /// a newer consensus can be fetched.
     pub fn restore(
         &mut self,
         certs: &str,
@@ -312,8 +311,7 @@ impl Directory {
                 Err(Failure::Document(error)) if error.is_damage() => {
                     events.push(damaged(KeptDocument::Consensus, error));
                 }
-                // It may be signed by other authorities, or have been stored while the clock was
-                // ahead.
+                // Other authorities may have signed it, or the clock was ahead when it was stored.
                 Err(_) => {}
             }
         }
@@ -350,7 +348,7 @@ impl Directory {
         job
     }
 
-    /// Returns whether the maximum number of jobs is in progress. Jobs for bridges' descriptors do
+    /// Returns true if the maximum number of jobs is in progress. Jobs for bridges' descriptors do
     /// not count.
     fn is_busy(&self) -> bool {
         let counts = |job: &&Job| !matches!(job.want, Want::Bridge(_));
@@ -430,8 +428,7 @@ impl Directory {
         }
     }
 
-    /// Records whether an authority could be reached over a circuit, as the outcome of a job
-    /// shows.
+    /// Records whether the outcome of a job shows that an authority can be reached over a circuit.
     fn note_way(&mut self, source: Source, outcome: &Result<Response, Failure>) {
         self.unlinked = match (source, outcome) {
             (Source::Authority(_), Err(Failure::Silent)) => 0,
@@ -443,7 +440,7 @@ impl Directory {
     }
 
     fn next_want(&self, unix_now: u64) -> Option<Want> {
-        // With bridges no other source is asked.
+        // A client with bridges uses no other source.
         if self.bridges.as_ref().is_some_and(|bridges| !bridges.is_any_known()) {
             return None;
         }
@@ -459,9 +456,9 @@ impl Directory {
         (!digests.is_empty()).then_some(Want::Microdescs(digests))
     }
 
-    /// Returns whether microdescriptors are fetched before a newer consensus. This order is used
-    /// because circuits can be built sooner. It is not used after a failure, because only a newer
-    /// consensus may help then.
+    /// Returns true if microdescriptors are fetched before a newer consensus, because circuits can
+    /// then be built sooner. After a failure the consensus comes first, because only a newer
+    /// consensus may help.
     fn precedes_consensus(&self, unix_now: u64) -> bool {
         let lacks = |network: &Network| !network.is_enough() && network.missing().next().is_some();
         self.failures == 0 && self.is_live(unix_now) && self.network.as_ref().is_some_and(lacks)
@@ -478,11 +475,11 @@ impl Directory {
         network.filter(|digest| !asked.contains(digest)).take(BATCH).collect()
     }
 
-    /// Chooses the source of the next request. Before the first consensus, authorities are asked.
-    /// A client with a consensus that cannot build circuits alternates between authorities and
-    /// caches, so that one dead authority cannot block it. Otherwise caches are asked first, to
-    /// reduce the load on the authorities. After [`CACHE_TRIES`] failures, requests alternate
-    /// between authorities and caches.
+    /// Chooses the source of the next request. Before the first consensus, asks authorities. A
+    /// client with a consensus that cannot build circuits alternates between authorities and
+    /// caches, so that one dead authority cannot block it. Otherwise asks caches first, to reduce
+    /// the load on the authorities. After [`CACHE_TRIES`] failures, alternates between authorities
+    /// and caches.
     fn source(&self, unix_now: u64, rng: &mut impl Rng) -> Source {
         if self.bridges.is_some() {
             return Source::Cache;
@@ -556,7 +553,7 @@ impl Directory {
                 let all = self.certs.iter().map(AuthorityCert::text).collect();
                 events.push(Event::Certificates(all));
                 let Some(waiting) = self.waiting.take() else { return Ok(()) };
-                // A consensus that still lacks signers is dropped, and requested again.
+                // If signers are still missing, the consensus is dropped and requested again.
                 let outcome = self.adopt(&waiting, Unproven::prove, unix_now, rng, events);
                 self.waiting = None;
                 outcome
@@ -579,7 +576,7 @@ impl Directory {
         self.waiting = Some(text.to_owned());
         let lacks = !self.wanted_certs().is_empty();
         let proven = match prove(unproven, &ids, &self.certs, unix_now) {
-            // The certificates of its signers are fetched first; then it is verified again.
+            // Fetch the certificates of the signers first, then verify the consensus again.
             Err(DocumentError::TooFewSigners(..)) if lacks => return Ok(()),
             outcome => {
                 self.waiting = None;
@@ -587,8 +584,8 @@ impl Directory {
             }
         };
         let late = unix_now.saturating_sub(proven.valid_until);
-        // A consensus older than ours is useless, and may be an attack. So is our own if it has
-        // expired.
+        // A consensus older than ours is useless and may be an attack. Our own consensus is
+        // useless too if it has expired.
         let is_old_news = |ours: &Network| match ours.consensus().valid_after {
             ours if ours == proven.valid_after => late > 0,
             ours => ours > proven.valid_after,
@@ -658,7 +655,8 @@ impl Directory {
     /// each further failure.
     fn pause(&mut self, at: Moment, rng: &mut impl Rng) {
         let bound = FIRST_PAUSE.saturating_mul(3u64.saturating_pow(self.failures.min(10)));
-        // Without a network there is nothing else to do, and a young network has no consensus yet.
+        // Pauses are short without a live consensus: there is nothing else to do, and the
+        // authorities of a new network have no consensus yet.
         let longest = if self.is_live(at.unix) { LONGEST_PAUSE } else { LONGEST_FIRST_PAUSE };
         let bound = bound.min(longest);
         self.failures = self.failures.saturating_add(1);
@@ -672,7 +670,7 @@ pub(super) fn base64(digest: &[u8; 32]) -> String {
     Base64Unpadded::encode_string(digest)
 }
 
-/// Returns a random time at which a client fetches the next consensus, so that not all clients
+/// Returns a random time at which a client fetches the next consensus, so that clients do not all
 /// fetch at once (dir-spec, "when to download"). The time lies in the first half of the period
 /// from `fresh_until` to `valid_until`.
 fn renewal(fresh_until: u64, valid_until: u64, unix_now: u64, rng: &mut impl Rng) -> u64 {
@@ -681,10 +679,10 @@ fn renewal(fresh_until: u64, valid_until: u64, unix_now: u64, rng: &mut impl Rng
     from + rng.next_u64() % room
 }
 
-/// Returns a random time at which a cache fetches the next consensus (dir-spec, "Directory caches";
-/// C tor's values). The first argument contains valid-after, fresh-until and valid-until of the
-/// present consensus. The earliest time is up to two minutes after fresh-until, when authorities
-/// have the next consensus. The latest is half an interval after the earliest.
+/// Returns a random time at which a cache fetches the next consensus (dir-spec, "Directory
+/// caches"; C tor's values). The first argument contains valid-after, fresh-until and valid-until
+/// of the present consensus. The time is at the earliest up to two minutes after fresh-until, when
+/// authorities have the next consensus, and at the latest half an interval later.
 pub(super) fn cache_renewal(
     [after, fresh, until]: [u64; 3],
     unix_now: u64,

@@ -1,10 +1,10 @@
-//! The directory of onion services: it stores the descriptors that services publish, for clients
-//! that request them by key (rend-spec-v3 2.2.6).
+//! The directory of onion services (HSDir). It stores the descriptors that services publish, and
+//! clients request them by key (rend-spec-v3 2.2.6).
 //!
 //! Services and clients compute which directories are responsible from the time period, the shared
 //! random value and the replica. A directory accepts every descriptor, as C tor does, because a
 //! service and its directory may have different consensuses. It rejects descriptors of older time
-//! periods, because the certificate in such a descriptor has expired or will expire soon.
+//! periods, because their certificate has expired or will expire soon.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,17 +13,16 @@ use super::http::Request;
 use super::reply::{Encoding, Reply};
 use crate::wire::hsdesc::{HsDescError, HsDescOuter, read_blinded_key};
 
-/// Path from which clients request descriptors. The blinded key follows.
+/// Prefix of the path of clients' requests for descriptors. The blinded key follows it.
 const BY_KEY: &str = "/tor/hs/3/";
 /// Path for services' uploads of their descriptors.
 const PUBLISH: &str = "/tor/hs/3/publish";
 /// Maximum total bytes of all descriptors in a directory.
 pub const MOST_BYTES: usize = 100 << 20;
-/// Memory in bytes that each descriptor takes in addition to its content: its key and its table
-/// entry.
+/// Memory in bytes that each descriptor takes in addition to its content, for its key and its
+/// table entry.
 const BESIDE: usize = 128;
-/// Divisor of [`MOST_BYTES`]. When the directory is full, this part of its space, an eighth, is
-/// freed at once.
+/// Divisor of [`MOST_BYTES`]: a full directory frees an eighth of its space at once.
 const SPARE: usize = 8;
 /// Interval in seconds between removals of expired descriptors.
 const SWEEP: u64 = 60;
@@ -73,14 +72,14 @@ struct Stored {
     fetched: u32,
 }
 
-/// A descriptor's content. It is stored as binary parts if possible, because base64 text takes a
+/// A descriptor's content. It is stored as binary parts if possible, because base64 text takes one
 /// third more space.
 #[derive(Debug)]
 enum Kept {
-    /// Certificate, signature and encrypted part, concatenated; and the certificate's length in
+    /// Certificate, signature and encrypted part, concatenated, and the certificate's length in
     /// bytes.
     Parts(Box<[u8]>, u16),
-    /// The descriptor's text, if the text rebuilt from its parts would differ from it.
+    /// The descriptor's text, used if a text that is rebuilt from the parts would differ.
     Text(Box<str>),
 }
 
@@ -124,7 +123,7 @@ impl Stored {
 }
 
 impl HsDir {
-    /// Creates an empty directory, whose descriptors may take `most` bytes.
+    /// Creates an empty directory. Its descriptors may use at most `most` bytes.
     #[must_use]
     pub fn new(most: usize) -> HsDir {
         HsDir { stored: BTreeMap::new(), bytes: 0, most, swept: 0 }
@@ -205,8 +204,8 @@ impl HsDir {
         self.bytes
     }
 
-    /// Removes expired descriptors. Does nothing for `SWEEP` seconds after the last removal, unless
-    /// the clock was set back.
+    /// Removes expired descriptors. Acts at most once in `SWEEP` seconds, unless the clock was set
+    /// back.
     fn sweep(&mut self, unix_now: u64) {
         if (self.swept..self.swept + SWEEP).contains(&unix_now) {
             return;
@@ -216,9 +215,9 @@ impl HsDir {
         self.bytes = self.stored.values().map(Stored::bytes).sum();
     }
 
-    /// Frees space if the limit is exceeded. The descriptors with the fewest fetches are removed
-    /// first; of descriptors with equal numbers, the earliest to expire. The descriptor with the
-    /// key `newest` stays, as in C tor, because its publisher cannot know the limit.
+    /// Frees space if the limit is exceeded. Removes the descriptors with the fewest fetches
+    /// first, and among equal ones the earliest to expire. The descriptor with the key `newest`
+    /// stays, as in C tor, because its publisher cannot know the limit.
     fn relieve(&mut self, newest: &[u8; 32]) {
         if self.bytes <= self.most {
             return;

@@ -1,7 +1,7 @@
 //! HTTP/1.0 for directory documents (dir-spec, "HTTP"): one request and one response, both limited
 //! in size.
 //!
-//! The module only parses and produces bytes. The caller carries them over a stream of a circuit
+//! The module only parses and produces bytes. The caller transfers them over a stream of a circuit
 //! or over a TCP connection.
 
 use std::fmt;
@@ -87,7 +87,8 @@ pub struct ResponseReader {
 }
 
 impl ResponseReader {
-    /// Creates a reader of a response whose body has at most `limit` bytes, encoded or decoded.
+    /// Creates a reader of a response whose body has at most `limit` bytes, both encoded and
+    /// decoded.
     #[must_use]
     pub fn new(limit: usize) -> ResponseReader {
         ResponseReader { bytes: Vec::new(), limit }
@@ -106,7 +107,7 @@ impl ResponseReader {
         Ok(())
     }
 
-    /// Returns the number of bytes received.
+    /// Returns the number of bytes received so far.
     #[must_use]
     pub fn received(&self) -> usize {
         self.bytes.len()
@@ -138,13 +139,13 @@ impl ResponseReader {
 /// A request from a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// Whether the method is GET; otherwise it is POST.
+    /// True if the method is GET, false if it is POST.
     pub get: bool,
     /// The requested path, such as `/tor/status-vote/current/consensus-microdesc`.
     pub path: String,
-    /// The encoding for the response: the best of the encodings that the client accepts.
+    /// The encoding of the response: the best encoding that the client accepts.
     pub encoding: Encoding,
-    /// The time in `If-Modified-Since`, in seconds since 1970; `None` without that header.
+    /// The time in `If-Modified-Since`, in seconds since 1970; `None` if the header is absent.
     pub since: Option<u64>,
     /// The consensuses that the client has, by the SHA3-256 of their signed parts
     /// (`X-Or-Diff-From-Consensus`).
@@ -167,7 +168,7 @@ impl RequestReader {
         RequestReader { bytes: Vec::new(), limit }
     }
 
-    /// Appends received bytes. Returns the request once it is complete, and ignores further bytes.
+    /// Appends received bytes. Returns the request once it is complete. Further bytes are ignored.
     ///
     /// # Errors
     /// Returns an [`HttpError`] if the request is malformed or exceeds the limit.
@@ -209,7 +210,7 @@ impl RequestReader {
     }
 }
 
-/// Returns the length in bytes of the message's head. The body begins after it.
+/// Returns the length of the message's head in bytes. The body follows the head.
 fn head_length(
     parsed: Result<httparse::Status<usize>, httparse::Error>,
     there: usize,

@@ -1,7 +1,6 @@
-//! The documents that a directory cache fetches in addition to those that clients fetch, so that
-//! it can answer every request in dir-spec. The additional documents are the consensus of the
-//! flavour `ns`, the server descriptors that this consensus lists, and the extra-info documents
-//! that the descriptors name.
+//! Downloads of the documents that a directory cache needs in addition to those of a client, in
+//! order to answer every request in dir-spec. They are the consensus of the flavour `ns`, the
+//! server descriptors that it lists, and the extra-info documents that the descriptors name.
 //!
 //! The owner takes a request from [`Mirror::poll`], sends it to an authority, and passes the
 //! outcome to [`Mirror::done`]. A verified text is returned as a [`Document`]. The owner stores
@@ -25,8 +24,8 @@ const BATCH: usize = 96;
 /// Maximum length of a descriptor and of an extra-info document that authorities accept, in bytes.
 const LONGEST_SERVER: usize = 20_000;
 const LONGEST_EXTRA: usize = 50_000;
-/// Maximum total bytes of descriptors. Above this limit no more descriptors are fetched. The same
-/// limit applies separately to extra-info documents.
+/// Maximum total bytes of descriptors, and separately of extra-info documents. Above this limit no
+/// more of them are fetched.
 const MOST_BYTES: usize = 128 << 20;
 /// First pause after a failure, and maximum pause, in milliseconds.
 const FIRST_PAUSE: u64 = 1_000;
@@ -116,8 +115,8 @@ pub struct Mirror {
     servers: BTreeMap<[u8; 20], Held>,
     /// The size in bytes of each fetched extra-info document, by SHA-1.
     extras: BTreeMap<[u8; 20], usize>,
-    /// Documents that were requested but not received, by digest: the number of requests for each,
-    /// and the time in milliseconds before which the document is not requested again.
+    /// Documents that were requested but not received, by digest: the number of requests, and the
+    /// time in milliseconds before which the document is not requested again.
     late: BTreeMap<[u8; 20], (u32, u64)>,
     asked: Option<MirrorRequest>,
     failures: u32,
@@ -132,10 +131,10 @@ impl Mirror {
         Mirror { authorities, ..Mirror::default() }
     }
 
-    /// Returns the next request to make; `None` if there is none now. `newest` is the time from
-    /// which the owner's consensus of the flavour `microdesc` is valid (0 if there is none). `now`
-    /// is the time of any monotonic clock in milliseconds. Only one request may be in progress at
-    /// a time.
+    /// Returns the next request to make; `None` if there is none now. Only one request may be in
+    /// progress at a time. `newest` is the time from which the owner's consensus of the flavour
+    /// `microdesc` is valid (0 if there is none). `now` is the time of any monotonic clock in
+    /// milliseconds.
     pub fn poll(&mut self, now: u64, newest: u64) -> Option<MirrorRequest> {
         if self.asked.is_some() || now < self.paused_until {
             return None;
@@ -145,7 +144,7 @@ impl Mirror {
     }
 
     /// Returns the number of milliseconds from `now` after which [`Mirror::poll`] may return a
-    /// request. Returns `None` if nothing is missing until there is a newer consensus.
+    /// request. Returns `None` if nothing is missing before there is a newer consensus.
     #[must_use]
     pub fn wait(&self, now: u64, newest: u64) -> Option<u64> {
         if self.wanted(now, newest).is_some() {
@@ -155,8 +154,8 @@ impl Mirror {
         soonest.map(|wait| wait.max(self.paused_until.saturating_sub(now)))
     }
 
-    /// Returns whether the mirror has no request to make at `now`. Documents that were not
-    /// available are requested again only after a pause, so they do not count before its end.
+    /// Returns true if the mirror has no request to make at `now`. Documents that were not
+    /// available do not count until the pause before their next request has ended.
     #[must_use]
     pub fn is_whole(&self, now: u64, newest: u64) -> bool {
         self.wanted(now, newest).is_none()
@@ -178,7 +177,7 @@ impl Mirror {
         let Some(asked) = self.asked.take() else { return Ok(Vec::new()) };
         let taken = outcome.and_then(|response| match (response.status, &asked) {
             (200, _) => self.take(&asked, &response.body, certs, unix_now),
-            // A server without any of these documents may still have others.
+            // A server that has none of these documents may still have others.
             (404, MirrorRequest::Servers(_) | MirrorRequest::Extras(_)) => Ok(Vec::new()),
             (status, _) => Err(Failure::Status(status)),
         });
@@ -196,9 +195,10 @@ impl Mirror {
     }
 
     /// Restores documents that were stored before the program last stopped. An empty text means
-    /// that there is none. Documents that cannot be verified, or that no other document names any
-    /// more, are skipped. Without a valid consensus all are skipped; [`Mirror::take_up`] can add
-    /// them once a valid consensus is known. Damaged documents are reported.
+    /// that there is no document. Documents that cannot be verified, or that no other document
+    /// names any more, are skipped. Without a valid consensus, all are skipped;
+    /// [`Mirror::take_up`] can add them once a valid consensus is known. Damaged documents are
+    /// reported.
     pub fn restore(
         &mut self,
         [consensus, servers, extras]: [&str; 3],
@@ -297,7 +297,7 @@ impl Mirror {
         unix_now: u64,
     ) -> Result<Vec<Document>, DocumentError> {
         let list = prove_server_list(text, &self.authorities, certs, unix_now)?;
-        // A consensus older than ours is useless, and may be an attack.
+        // A consensus older than ours is useless and may be an attack.
         if list.valid_after < self.list.valid_after {
             return Err(DocumentError::Expired);
         }
@@ -311,7 +311,7 @@ impl Mirror {
         Ok(vec![Document::Consensus(text.to_owned(), signers)])
     }
 
-    /// Adds descriptors that the consensus lists. Each descriptor's digest leaves out the last
+    /// Adds descriptors that the consensus lists. A descriptor's digest does not cover the last
     /// signature in it, so this signature is verified as well.
     fn take_servers(&mut self, text: &str) -> Vec<Document> {
         let mut documents = Vec::new();
@@ -319,7 +319,7 @@ impl Mirror {
             let Ok(Server { id, digest, extra }) = check_server(text) else { continue };
             let is_named = self.list.servers.get(&digest) == Some(&id);
             if is_named && !self.servers.contains_key(&digest) {
-                // Without a digest of the whole document it cannot be verified.
+                // A document cannot be verified without a digest of its whole text.
                 let extra = extra.filter(|extra| extra.sha256.is_some());
                 self.servers.insert(digest, Held { relay: id, extra, bytes: text.len() });
                 documents.push(Document::Server(id, digest, text.to_owned()));
@@ -329,8 +329,7 @@ impl Mirror {
     }
 
     /// Adds extra-info documents whose two digests both match a relay's descriptor. The second
-    /// digest is computed over the whole text, including the signatures. The signatures are
-    /// therefore not verified again.
+    /// digest covers the whole text with its signatures, so the signatures are not verified again.
     fn take_extras(&mut self, text: &str) -> Vec<Document> {
         let named = self.servers.values().filter_map(|held| Some((held.relay, held.extra?)));
         let named: BTreeMap<[u8; 20], ([u8; 20], ExtraDigests)> =
@@ -347,7 +346,7 @@ impl Mirror {
     }
 
     /// Schedules another request for documents that were requested but not received. The pauses
-    /// increase.
+    /// grow with each failure.
     fn note_late(&mut self, asked: &MirrorRequest, now: u64, rng: &mut impl Rng) {
         let mut pauses = BTreeMap::new();
         for digest in asked.digests() {
@@ -356,7 +355,8 @@ impl Mirror {
                 continue;
             }
             let (tries, until) = self.late.entry(*digest).or_default();
-            // Documents with the same number of failures stay in one batch.
+            // Documents with the same number of failures get the same pause, and so stay in one
+            // batch.
             *until = now + *pauses.entry(*tries).or_insert_with(|| pause(*tries, rng));
             *tries = tries.saturating_add(1);
         }

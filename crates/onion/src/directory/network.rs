@@ -26,17 +26,17 @@ const LONG_LIVED: [u16; 12] = [21, 22, 706, 1863, 5050, 5190, 5222, 5223, 6523, 
 #[derive(Clone, Debug)]
 pub struct Network {
     listing: Arc<Listing>,
-    /// Microdescriptors, by the index of their relay in the consensus. An entry is `None` if the
-    /// microdescriptor is not known.
+    /// Microdescriptors, by the relay's index in the consensus. `None` if the microdescriptor is
+    /// unknown.
     microdescs: Vec<Option<Arc<Microdesc>>>,
     /// Three sums of bandwidth, as in [`Listing::weight_of`], over the relays whose
     /// microdescriptors are known.
     known: [u64; 3],
-    /// Bridges. The consensus need not list them, and random draws never choose them.
+    /// Bridges. They need not be in the consensus, and random draws never choose them.
     bridges: Vec<Arc<Bridge>>,
     /// Tables for random draws of relays. They are computed at the first draw.
     tables: OnceLock<Arc<Tables>>,
-    /// Whether two relays of a path may share a /16 (IPv6: a /32). Only test networks permit it.
+    /// True if two relays of a path may share a /16 (IPv6: a /32). Only test networks permit it.
     pub share_subnets: bool,
 }
 
@@ -67,7 +67,7 @@ pub enum Position {
 pub struct Target {
     /// The port of the destination.
     pub port: u16,
-    /// Whether the exit must reach the destination over IPv6.
+    /// True if the exit must reach the destination over IPv6.
     pub v6: bool,
 }
 
@@ -161,9 +161,9 @@ impl Network {
         fresh
     }
 
-    /// Sets the bridges. Bridges can be used like other relays, except that random draws never
-    /// choose them. If the consensus lists a bridge, the descriptor of the bridge takes precedence
-    /// over that entry.
+    /// Sets the bridges. They can be used like other relays, except that random draws never choose
+    /// them. If the consensus also lists a bridge, its descriptor takes precedence over that
+    /// entry.
     #[must_use]
     pub fn with_bridges(mut self, bridges: Vec<Arc<Bridge>>) -> Network {
         self.bridges = bridges;
@@ -215,7 +215,7 @@ impl Network {
         self.placed().map(|(_, relay)| relay)
     }
 
-    /// Returns the usable relays, each with its index in the consensus.
+    /// Returns the usable relays with their indices in the consensus.
     fn placed(&self) -> impl Iterator<Item = (usize, Relay<'_>)> {
         (0..self.microdescs.len()).filter_map(|place| Some((place, self.at(place)?)))
     }
@@ -248,9 +248,9 @@ impl Network {
         self.at(self.place(id)?)
     }
 
-    /// Returns whether paths can be built. The usable relays must have three quarters of the
-    /// bandwidth of all guards, of all exits, and of all relays. path-spec 2.1.1 instead requires
-    /// 60 % of all paths.
+    /// Returns true if paths can be built. The usable relays must have three quarters of the
+    /// bandwidth of all guards, of all exits, and of all relays. path-spec 2.1.1 requires 60 % of
+    /// all paths instead.
     #[must_use]
     pub fn is_enough(&self) -> bool {
         let enough = |(known, all): (&u64, &u64)| known * 4 >= all * 3;
@@ -258,8 +258,8 @@ impl Network {
             && self.known.iter().zip(&self.listing.weight).all(enough)
     }
 
-    /// Draws, by bandwidth weight, a relay for `position` that can be in one path with the relays
-    /// `beside`.
+    /// Draws a relay for `position` by bandwidth weight. The relay must fit into one path with the
+    /// relays `beside`.
     ///
     /// # Errors
     /// Returns [`NoRelay`] if no relay fits.
@@ -329,8 +329,8 @@ impl Network {
         fitting.map(with).collect()
     }
 
-    /// Draws a path to `target`: first the exit, which is hardest to find, then the guard that
-    /// `guard` returns for that exit, then the middle hop.
+    /// Draws a path to `target`. First draws the exit, which is hardest to find, then the guard,
+    /// which `guard` returns for that exit, and then the middle hop.
     ///
     /// # Errors
     /// Returns the position for which no relay fits.
@@ -347,7 +347,7 @@ impl Network {
         Ok([guard, middle.status.rsa_identity, exit])
     }
 
-    /// Returns whether the relays `one` and `other` may be in the same path. Returns false if
+    /// Returns true if the relays `one` and `other` may be in the same path. Returns false if
     /// either of them is unknown.
     #[must_use]
     pub fn agree(&self, one: &[u8; 20], other: &[u8; 20]) -> bool {
@@ -397,7 +397,7 @@ impl Network {
         }
     }
 
-    /// Returns whether `one` and `other` may be in the same path. They must be different relays,
+    /// Returns true if `one` and `other` may be in the same path: they are different relays
     /// without a common family or subnet.
     fn go_together(&self, one: &Relay<'_>, other: &Relay<'_>) -> bool {
         let (a, b) = (one.status, other.status);
@@ -410,8 +410,8 @@ impl Network {
         !(same || related || one.microdesc.family_ids.iter().any(family) || near)
     }
 
-    /// Returns the relay's bandwidth multiplied by the weight of `position` for relays of its type
-    /// (dir-spec 3.8.3).
+    /// Returns the relay's bandwidth, multiplied by the weight that `position` has for relays of
+    /// its type (dir-spec 3.8.3).
     fn weight(&self, relay: &RelayStatus, position: Position) -> u64 {
         u64::from(relay.bandwidth) * self.listing.position_weight(relay, position)
     }

@@ -17,20 +17,20 @@ pub struct Params {
     pub timeouts: TimeoutParams,
     /// Parameters for the choice and the lifetime of guards.
     pub guards: GuardParams,
-    /// Parameters for link padding, and for the time that unused links and circuits are kept.
+    /// Parameters for link padding, and for closing unused links and circuits.
     pub padding: PaddingParams,
 }
 
 /// The `cbt…` parameters. Times are in milliseconds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TimeoutParams {
-    /// `cbtdisabled`: whether the initial timeout is always used, so that no timeout is learnt.
+    /// `cbtdisabled`: true if no timeout is learnt, and the initial timeout is always used.
     pub disabled: bool,
-    /// `cbtnummodes`: number of histogram bins, those with the most build times, from which the
+    /// `cbtnummodes`: number of histogram bins (those with the most build times) from which the
     /// start of the distribution is estimated.
     pub modes: usize,
-    /// `cbtrecentcount`: number of recent circuits that are checked in order to detect a change of
-    /// the client's network.
+    /// `cbtrecentcount`: number of recent circuits that are examined to detect a change of the
+    /// client's network.
     pub recent: usize,
     /// `cbtmaxtimeouts`: number of timeouts among the recent circuits after which all learnt build
     /// times are discarded.

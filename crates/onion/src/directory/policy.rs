@@ -1,5 +1,5 @@
-//! Exit policies: rules on the destinations of streams. The first matching rule applies (dir-spec,
-//! "exit policy").
+//! Exit policies: rules for the destinations of streams. The first matching rule applies
+//! (dir-spec, "exit policy").
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -19,7 +19,7 @@ const PRIVATE: [(IpAddr, u8); 10] = [
     (IpAddr::V6(Ipv6Addr::new(0xff00, 0, 0, 0, 0, 0, 0, 0)), 8),
 ];
 
-/// An exit policy: rules in order. A destination that no rule matches is refused.
+/// An exit policy: an ordered list of rules. A destination that no rule matches is refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExitPolicy {
     rules: Vec<Rule>,
@@ -122,8 +122,8 @@ impl ExitPolicy {
         self.rules.iter().any(|rule| rule.accept && names(rule.net))
     }
 
-    /// Returns the rules for IPv4 as in a descriptor (dir-spec, "accept"): authorities reject a
-    /// descriptor whose rules contain IPv6. The last rule matches everything.
+    /// Returns the rules for IPv4, as in a descriptor (dir-spec, "accept"): authorities reject
+    /// descriptors with rules for IPv6. The last rule matches everything.
     pub fn rules(&self) -> impl Iterator<Item = String> {
         let is_v4 =
             |rule: &&Rule| !matches!(rule.net, Net::Family(false) | Net::Prefix(IpAddr::V6(_), _));
@@ -140,7 +140,7 @@ impl ExitPolicy {
     /// Returns the ports that are open to nearly all of IPv4, as a microdescriptor lists them:
     /// `accept 80,443`. A port is not open if a rule rejects it for a /7 or a larger network
     /// before another rule accepts it. Rejections of smaller networks are ignored. C tor instead
-    /// adds up the rejected addresses, and ignores them if they are at most a /7 in total.
+    /// adds up the rejected addresses, and ignores them if their total is at most a /7.
     #[must_use]
     pub fn summary(&self) -> String {
         self.summary_of(true)
@@ -189,7 +189,7 @@ impl ExitPolicy {
                 Net::Family(of_v4) => of_v4 == v4,
                 Net::Prefix(net, _) if net.is_ipv4() != v4 => false,
                 Net::Prefix(_, 0) => true,
-                // A rule that accepts only a part leaves the rest to the rules after it.
+                // If a rule accepts only a part, the following rules decide about the rest.
                 Net::Prefix(..) if rule.accept => false,
                 Net::Prefix(IpAddr::V4(_), length) => length < 8,
                 Net::Prefix(net, length) => length <= 16 && !PRIVATE.contains(&(net, length)),

@@ -44,8 +44,8 @@ impl Encoding {
     }
 
     /// Returns the preferred encoding among those in `accepted`, the value of the
-    /// `Accept-Encoding` header. A path that ends in `.z` (`suffixed`) also accepts
-    /// [`Encoding::Deflate`], even if the header does not (dir-spec, "Standard headers").
+    /// `Accept-Encoding` header. `suffixed` is true for a path that ends in `.z`, which also
+    /// accepts [`Encoding::Deflate`] (dir-spec, "Standard headers").
     #[must_use]
     pub fn best_of(accepted: &str, suffixed: bool) -> Encoding {
         let named = |one: &Encoding| {
@@ -90,7 +90,7 @@ impl Reply {
         Reply { status, reason, headers: String::new(), encoding: Encoding::Identity, body }
     }
 
-    /// Creates a response with status 200, whose body is compressed if that makes it shorter.
+    /// Creates a response with status 200. Compresses the body if that makes it shorter.
     #[must_use]
     pub fn ok(body: &[u8], encoding: Encoding) -> Reply {
         match encoding.pack(body) {
@@ -113,7 +113,7 @@ impl Reply {
     }
 
     /// Adds the headers of every directory response: the present time, and the client's address if
-    /// it is public.
+    /// the address is public.
     #[must_use]
     pub fn with_common_headers(self, unix_now: u64, peer: Option<IpAddr>) -> Reply {
         let reply = self.header("Date", http_date(unix_now));
@@ -135,14 +135,13 @@ impl Reply {
         self.body.len()
     }
 
-    /// Returns whether this response and `other` use the same body in memory.
+    /// Returns true if this response and `other` share one body in memory.
     #[must_use]
     pub fn shares(&self, other: &Reply) -> bool {
         Arc::ptr_eq(&self.body, &other.body)
     }
 
-    /// Returns the address of the body in memory. This number identifies the body while the body
-    /// exists.
+    /// Returns the address of the body in memory, which identifies the body as long as it exists.
     #[must_use]
     pub fn body_number(&self) -> usize {
         self.body.as_ptr().addr()
@@ -155,7 +154,7 @@ impl Reply {
     }
 
     /// Converts the response to a [`ResponseStream`], which is sent in parts. Copies of a response
-    /// share the response's body.
+    /// share its body.
     #[must_use]
     pub fn into_stream(self) -> ResponseStream {
         ResponseStream { head: self.head(), body: self.body, said: 0 }
@@ -180,7 +179,7 @@ pub struct ResponseStream {
 }
 
 impl ResponseStream {
-    /// Returns the bytes that are not sent yet; empty at the end.
+    /// Returns the bytes that are not sent yet. They are empty at the end.
     #[must_use]
     pub fn next(&self) -> &[u8] {
         match self.said.checked_sub(self.head.len()) {
@@ -195,7 +194,7 @@ impl ResponseStream {
     }
 }
 
-/// Compresses `body` with gzip: deflated bytes as in zlib, between gzip's header and trailer.
+/// Compresses `body` with gzip: deflated bytes, as in zlib, between gzip's header and trailer.
 fn gzip(body: &[u8]) -> Vec<u8> {
     const HEAD: [u8; 10] = [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 255];
     let deflated = miniz_oxide::deflate::compress_to_vec(body, EFFORT);

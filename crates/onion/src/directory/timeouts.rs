@@ -1,5 +1,5 @@
-//! Circuit build timeouts (path-spec 2.4). Build times are modelled by a Pareto distribution, and
-//! the timeout is a quantile of that distribution.
+//! Circuit build timeouts (path-spec 2.4). A Pareto distribution models the build times, and the
+//! timeout is one of its quantiles.
 
 use std::collections::VecDeque;
 
@@ -15,7 +15,7 @@ const BIN: u64 = 10;
 pub struct BuildTimes {
     params: TimeoutParams,
     times: VecDeque<u32>,
-    /// Whether each of the most recent circuits timed out after its first hop was built.
+    /// For each of the most recent circuits: true if it timed out after its first hop was built.
     recent: VecDeque<bool>,
     timeout: u64,
     close: u64,
@@ -32,15 +32,16 @@ impl BuildTimes {
         learnt
     }
 
-    /// Returns the timeout in milliseconds after which a circuit under construction is no longer
-    /// used.
+    /// Returns the timeout in milliseconds after which a circuit under construction is given up
+    /// for use.
     #[must_use]
     pub fn timeout(&self) -> u64 {
         self.timeout
     }
 
     /// Returns the timeout in milliseconds after which a circuit under construction is closed. A
-    /// circuit that is no longer used stays open until then, so that its build time is measured.
+    /// circuit that was given up for use stays open until then, so that its build time is
+    /// measured.
     #[must_use]
     pub fn close_timeout(&self) -> u64 {
         self.close
@@ -77,7 +78,7 @@ impl BuildTimes {
         self.recent.push_back(late);
     }
 
-    /// Discards all build times, because the network has changed, and increases the timeout.
+    /// Discards all build times because the network has changed, and increases the timeout.
     fn restart_estimate(&mut self) {
         let learnt = self.times.len() >= self.params.least_circuits;
         let doubled = self.timeout.saturating_mul(2).min(u64::from(u32::MAX));

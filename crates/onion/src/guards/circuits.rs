@@ -1,4 +1,4 @@
-//! The state of circuits as far as it depends on their guards (guard-spec 4.6 to 4.9).
+//! The state of circuits, as far as it depends on their guards (guard-spec 4.6 to 4.9).
 
 use std::collections::BTreeMap;
 
@@ -10,9 +10,9 @@ use super::{Choice, Name};
 pub enum Readiness {
     /// The circuit may be used as soon as it is built, because its guard is primary.
     OnCompletion,
-    /// The circuit may be used once it is built, if no better circuit exists.
+    /// After completion, the circuit may be used only if no better circuit exists.
     IfNoBetter,
-    /// The circuit is built, but waits because a better circuit may be built soon.
+    /// The circuit is built, but waits because a better circuit may still be built.
     Waiting,
     /// The circuit may be used now.
     Complete,
@@ -28,7 +28,7 @@ pub(super) struct Circuits<I> {
 struct Circuit<I> {
     guard: I,
     readiness: Readiness,
-    /// The time since which the circuit has been in its present state.
+    /// Start of the circuit's present state, in seconds since 1970.
     since: u64,
     /// Guards that this circuit must not use.
     avoided: Vec<I>,
@@ -56,8 +56,8 @@ impl<I: Name> Circuits<I> {
         gone.is_some_and(|gone| matches!(gone.readiness, Readiness::Waiting | Readiness::Complete))
     }
 
-    /// Records that the circuit `key` is built. Returns whether it must wait for better ones. A
-    /// circuit through a primary guard need not wait.
+    /// Records that the circuit `key` is built. Returns true if it must wait for better circuits.
+    /// A circuit through a primary guard need not wait.
     pub(super) fn built(&mut self, now: u64, key: u64, is_primary: bool) -> bool {
         let Some(circuit) = self.all.get_mut(&key) else { return false };
         let waits =
@@ -106,7 +106,7 @@ impl<I: Name> Circuits<I> {
 }
 
 impl<I: Name> Circuit<I> {
-    /// Returns whether `other` must wait, because this circuit is better or may become better.
+    /// Returns whether `other` must wait for this circuit, which is better or may become better.
     fn blocks(
         &self,
         other: &Circuit<I>,

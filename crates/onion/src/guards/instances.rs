@@ -1,15 +1,17 @@
-//! Separate samples of guards for users who allow few relays, and for users of bridges (guard-spec
-//! 2). The guards chosen under a restriction must not affect the guards used without it, and vice
-//! versa.
+//! Separate samples of guards: for users who allow few relays, for users of bridges, and for all
+//! others (guard-spec 2). The guards chosen under a restriction must not affect the guards used
+//! without it, and vice versa.
 
 use super::{GuardParams, Guards, Listing, Name, Sampled};
 
 /// The name of a sample of guards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Instance {
-    /// The sample of guards of a user who allows most guards and has no bridges.
+    /// The sample of guards of a user who has no bridges and allows at least
+    /// `guard-meaningful-restriction-percent` of all guards.
     Default,
-    /// The sample of guards of a user who allows only a small part of the guards.
+    /// The sample of guards of a user who allows less than `guard-meaningful-restriction-percent`
+    /// of all guards.
     Restricted,
     /// The sample of guards of a user of bridges. It contains all bridges, in the user's order.
     Bridges,
@@ -22,12 +24,12 @@ pub struct Instances<I> {
     restricted: Guards<I>,
     bridges: Guards<I>,
     current: Option<Instance>,
-    /// Whether the user was warned that few guards are allowed.
+    /// True if the user was warned that few guards are allowed.
     warned: bool,
 }
 
 impl<I: Name> Instances<I> {
-    /// Restores the samples that were stored before the client last stopped.
+    /// Restores the samples that an earlier process stored.
     #[must_use]
     pub fn restore(
         default: Vec<Sampled<I>>,
@@ -38,8 +40,8 @@ impl<I: Name> Instances<I> {
         Instances { default, restricted, bridges, current: None, warned: false }
     }
 
-    /// Selects the sample of guards that consists of bridges. [`Instances::select`] must not be
-    /// called afterwards.
+    /// Selects the sample of guards that consists of bridges. After this, the caller must not call
+    /// [`Instances::select`].
     pub fn use_bridges(&mut self) {
         self.current = Some(Instance::Bridges);
     }
@@ -71,7 +73,7 @@ impl<I: Name> Instances<I> {
 
     /// Selects the sample of guards by the share of all guards that the user allows. The selection
     /// changes only if the share passes the bound by a margin, to prevent oscillation. Returns
-    /// true if the user should be warned now that too few guards are allowed.
+    /// true if the user must be warned now that too few guards are allowed.
     pub fn select(
         &mut self,
         allowed: usize,
@@ -79,8 +81,8 @@ impl<I: Name> Instances<I> {
         params: &GuardParams,
     ) -> bool {
         let (allowed, all) = (allowed as u64, listing.count() as u64);
-        // Shares are in parts of 10,000. The bound is in percent, with a hysteresis of 5 % of it
-        // on either side.
+        // Shares are in units of 1/10,000. The bound is in percent, with a hysteresis of 5 % of
+        // the bound on either side.
         let share = (allowed * 10_000).checked_div(all).unwrap_or(10_000);
         let bound = match self.current {
             None | Some(Instance::Bridges) => params.meaningful_restriction * 100,

@@ -9,10 +9,11 @@ const DAY: u64 = 86_400;
 pub struct GuardParams {
     /// `guard-n-primary-guards`: the number of primary guards.
     pub primary: usize,
-    /// `guard-n-primary-guards-to-use`: the number of primary guards among which one is chosen.
+    /// `guard-n-primary-guards-to-use`: the number of primary guards from which a circuit's guard
+    /// is chosen.
     pub primary_to_use: usize,
-    /// `guard-n-primary-dir-guards-to-use`: the number of primary guards among which one is chosen
-    /// for a directory request.
+    /// `guard-n-primary-dir-guards-to-use`: the number of primary guards from which the guard for
+    /// a directory request is chosen.
     pub primary_for_directory: usize,
     /// `guard-min-filtered-sample-size`: the target number of usable guards in the sample.
     pub min_filtered_sample: usize,
@@ -26,11 +27,11 @@ pub struct GuardParams {
     /// `guard-confirmed-min-lifetime-days`: the minimum time that a guard stays in the sample after
     /// it was confirmed.
     pub confirmed_lifetime: u64,
-    /// `guard-remove-unlisted-guards-after-days`: the time after which a guard that consensuses no
-    /// longer list is removed from the sample.
+    /// `guard-remove-unlisted-guards-after-days`: the time after which a guard that is no longer
+    /// listed in consensuses is removed from the sample.
     pub unlisted_lifetime: u64,
-    /// `guard-internet-likely-down-interval`: the time without a circuit after which failures are
-    /// not blamed on guards.
+    /// `guard-internet-likely-down-interval`: the time without a built circuit after which
+    /// failures are not attributed to guards.
     pub internet_likely_down: u64,
     /// `guard-nonprimary-guard-connect-timeout`: the maximum time for which a circuit under
     /// construction makes other circuits wait.
@@ -38,11 +39,11 @@ pub struct GuardParams {
     /// `guard-nonprimary-guard-idle-timeout`: the maximum time for which a built circuit waits for
     /// circuits with better guards.
     pub idle_timeout: u64,
-    /// `guard-meaningful-restriction-percent`: a share of all guards in percent. A user who allows
-    /// a smaller share has a separate sample of guards.
+    /// `guard-meaningful-restriction-percent`: a user who allows less than this share of all
+    /// guards (in percent) has a separate sample of guards.
     pub meaningful_restriction: u64,
-    /// `guard-extreme-restriction-percent`: a share of all guards in percent. A user who allows a
-    /// smaller share is warned.
+    /// `guard-extreme-restriction-percent`: a user who allows less than this share of all guards
+    /// (in percent) is warned.
     pub extreme_restriction: u64,
 }
 
@@ -75,21 +76,21 @@ impl GuardParams {
         }
     }
 
-    /// Adapts the parameters to sets of up to `legs` circuits, where each circuit of a set has a
+    /// Adapts the parameters to sets of up to `legs` circuits, in which each circuit has a
     /// different primary guard. The number of guards in use is the larger of
-    /// `guard-n-primary-guards-to-use` and `legs`. The number of primary guards is at least that
-    /// number.
+    /// `guard-n-primary-guards-to-use` and `legs`. The number of primary guards is at least as
+    /// large.
     #[must_use]
     pub fn for_legs(&self, legs: usize) -> GuardParams {
         let primary_to_use = self.primary_to_use.max(legs);
         GuardParams { primary_to_use, primary: self.primary.max(primary_to_use), ..self.clone() }
     }
 
-    /// Adapts the parameters to a client with bridges. The client's sample of guards contains all
-    /// bridges in the user's order.
+    /// Adapts the parameters to a client with bridges, whose sample of guards contains all bridges
+    /// in the user's order.
     #[must_use]
     pub fn for_bridges(&self) -> GuardParams {
-        // An unreachable target: the sample grows until there are no more bridges.
+        // An unreachable target makes the sample grow until it contains all bridges.
         GuardParams { min_filtered_sample: usize::MAX, ..self.clone() }
     }
 

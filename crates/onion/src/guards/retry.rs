@@ -12,8 +12,8 @@ const SCHEDULE: [(u64, u64, u64); 4] = [
     (u64::MAX, 9 * HOUR, 36 * HOUR),
 ];
 
-/// Returns whether a guard may be tried again at `now`. It was last tried at `tried`, and all
-/// attempts since `failing` have failed.
+/// Returns true if a guard may be tried again at `now`. `tried` is the time of the last attempt.
+/// All attempts since `failing` have failed.
 pub(super) fn is_due(now: u64, tried: Option<u64>, failing: Option<u64>, is_primary: bool) -> bool {
     let (Some(tried), Some(failing)) = (tried, failing) else { return true };
     let for_long = now.saturating_sub(failing);

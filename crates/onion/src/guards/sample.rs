@@ -6,24 +6,23 @@ use rand_core::Rng;
 
 use super::{GuardParams, before};
 
-/// The state of a guard that is stored until the next start of the program (guard-spec 4.1). Times
-/// are seconds since 1970.
+/// The state of a guard that is stored on disk (guard-spec 4.1). Times are seconds since 1970.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sampled<I> {
     /// The relay that is the guard.
     pub id: I,
     /// The time at which the guard was drawn, randomly shifted into the past.
     pub added: u64,
-    /// Whether the last consensus lists the relay as a guard.
+    /// True if the last consensus lists the relay as a guard.
     pub listed: bool,
-    /// The time since which no consensus has listed the relay, randomly shifted into the past;
-    /// `None` while it is listed.
+    /// The time since which consensuses do not list the relay, randomly shifted into the past;
+    /// `None` while they list it.
     pub unlisted_since: Option<u64>,
-    /// The first time at which a circuit was built through the guard; `None` if none was.
+    /// The record of the first circuit that was built through the guard; `None` if none was.
     pub confirmed: Option<Confirmed>,
 }
 
-/// The record that a circuit was built through a guard.
+/// The record that a circuit was built through a guard, which confirms the guard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Confirmed {
     /// The time at which the circuit was built, randomly shifted into the past.
@@ -43,8 +42,8 @@ impl<I> Sampled<I> {
         now >= self.over_at(params)
     }
 
-    /// Returns the time at which the guard's lifetime ends. The time is different if a later
-    /// consensus changes whether the guard is listed.
+    /// Returns the time at which the guard's lifetime ends. The time changes if a later consensus
+    /// changes whether the guard is listed.
     pub(super) fn over_at(&self, params: &GuardParams) -> u64 {
         let unlisted = self.unlisted_since.filter(|_| !self.listed);
         let long_gone = unlisted.map_or(u64::MAX, |since| since + params.unlisted_lifetime);
@@ -62,25 +61,25 @@ pub(super) struct Guard<I> {
     pub(super) reach: Reach,
     pub(super) tried: Option<u64>,
     pub(super) failing_since: Option<u64>,
-    /// Whether a circuit is being built that will show whether the guard is reachable.
+    /// True while a circuit is under construction that will show whether the guard is reachable.
     pub(super) pending: bool,
-    /// Whether the consensus lists the guard and the user allows it.
+    /// True if the consensus lists the guard and the user allows it.
     pub(super) filtered: bool,
 }
 
-/// Present knowledge whether a guard is reachable.
+/// Present knowledge of a guard's reachability.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reach {
     /// The guard is reachable: the last circuit through it was built.
     Yes,
     /// The guard is not reachable: the last circuit through it was not built.
     No,
-    /// Unknown, or the guard is due for another attempt.
+    /// Unknown, or the time for another attempt has come.
     Maybe,
 }
 
 /// The sort key of a guard by preference (guard-spec 4.3), best first: confirmed guards, then
-/// guards that are being tried. Of the latter, the guard whose attempt began first is preferred.
+/// guards that are being tried. Of the latter, an earlier attempt comes first.
 pub(super) type Rank = (u32, Reverse<bool>, u64);
 
 impl<I> From<Sampled<I>> for Guard<I> {
@@ -112,7 +111,7 @@ impl<I> Guard<I> {
         (place, Reverse(self.pending), self.tried.unwrap_or(u64::MAX))
     }
 
-    /// Records whether the consensus that is valid from `dated` lists the guard.
+    /// Records whether a consensus lists the guard. The consensus is valid from `dated`.
     pub(super) fn listed(
         &mut self,
         listed: bool,

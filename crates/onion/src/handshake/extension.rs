@@ -1,12 +1,11 @@
-//! The extensions that client and relay exchange in the messages of ntor-v3 (proposal 324, section
-//! 10.3).
+//! The extensions that client and relay exchange in ntor-v3 messages (proposal 324, section 10.3).
 
 use super::Refused;
 use crate::wire::extend::{self, Extension};
 use crate::wire::message::Format;
 
-/// Counter Galois Onion as a subprotocol: the number that stands for `Relay` in tor-spec
-/// ("Subprotocol versioning"), and the version.
+/// Counter Galois Onion as a subprotocol (tor-spec, "Subprotocol versioning"): the number of
+/// `Relay`, and the version.
 const CGO: (u8, u8) = (2, 6);
 
 /// The features that a client requests from a hop.
@@ -25,7 +24,7 @@ pub enum HopRequest {
     Lossy,
 }
 
-/// A relay's features that its configuration or the consensus may switch off.
+/// Features of a relay that its configuration or the consensus can switch off.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Offered {
     /// The consensus parameter `sendme_inc`; `None` if congestion control is switched off.
@@ -37,7 +36,7 @@ pub struct Offered {
 /// Result of the negotiation between the two ends of a circuit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Agreed {
-    /// Number of cells that one SENDME acknowledges, if congestion control is used (proposal 324);
+    /// Number of cells that one SENDME acknowledges, with congestion control (proposal 324).
     /// `None` if the circuit has fixed windows.
     pub sendme_inc: Option<u8>,
     /// True if the circuit's encryption is Counter Galois Onion.
@@ -69,12 +68,12 @@ pub fn request(wish: HopRequest) -> Vec<u8> {
     extend::put_extensions(&wanted)
 }
 
-/// Answers a client's ntor-v3 message, for a relay with the features `offered`. Returns the relay's
-/// message, and the negotiated features.
+/// Answers a client's ntor-v3 message, for a relay with the features `offered`. Returns the
+/// relay's message and the negotiated features.
 ///
 /// # Errors
-/// [`Refused::Malformed`] if `message` cannot be parsed. [`Refused::Unsupported`] for subprotocols
-/// that we do not support, or that need an extension which is not granted.
+/// [`Refused::Malformed`] if `message` cannot be parsed. [`Refused::Unsupported`] if the client
+/// requests a subprotocol that we do not support, or whose extension is not granted.
 pub fn answer(message: &[u8], offered: Offered) -> Result<(Vec<u8>, Agreed), Refused> {
     let asked = extend::read_requests(message).ok_or(Refused::Malformed)?;
     let wanted = asked.contains(&Extension::CongestionRequest);
@@ -96,13 +95,13 @@ pub fn answer(message: &[u8], offered: Offered) -> Result<(Vec<u8>, Agreed), Ref
 }
 
 /// Parses a relay's answer to the request `wish`. `sendme_inc` is the consensus parameter. The
-/// relay's value must be at most twice and at least half of the parameter (proposal 324, section
-/// 10.3). By accepting the handshake, the relay grants all subprotocols that the client requested.
-/// It grants lossy cells only by an extension in its answer.
+/// relay's value must be between half and twice the parameter (proposal 324, section 10.3). By
+/// accepting the handshake, the relay grants all requested subprotocols. It grants lossy cells
+/// only by an extension in its answer.
 ///
 /// # Errors
-/// [`Refused::Malformed`] if the answer cannot be parsed, grants what was not requested, or does
-/// not grant congestion control although the request needs it.
+/// [`Refused::Malformed`] if the answer cannot be parsed, grants a feature that was not requested,
+/// or does not grant congestion control although the request needs it.
 pub fn read_answer(message: &[u8], wish: HopRequest, sendme_inc: u8) -> Result<Agreed, Refused> {
     let said = extend::read_answers(message).ok_or(Refused::Malformed)?;
     let granted = said.iter().find_map(|extension| match extension {

@@ -1,4 +1,4 @@
-//! CREATE_FAST: a handshake without public keys. Only the encryption of the link protects it
+//! CREATE_FAST: a handshake without public keys, protected only by the link's encryption
 //! (tor-spec, "CREATE_FAST/CREATED_FAST cells").
 
 use digest::Digest;

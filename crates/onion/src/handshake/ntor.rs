@@ -1,5 +1,5 @@
-//! ntor (tor-spec, "The 'ntor' handshake"): the client combines a new curve25519 key for this
-//! circuit with two keys of the relay, a new key and the relay's onion key.
+//! The ntor handshake (tor-spec, "The 'ntor' handshake"). The client combines a new curve25519 key
+//! for this circuit with two keys of the relay: a new key and the onion key.
 
 use hmac::{Hmac, Mac};
 use rand_core::CryptoRng;
@@ -55,8 +55,8 @@ impl Client {
     }
 }
 
-/// Performs the relay's side of the handshake. `onion_keys` are the present onion key and older
-/// keys that are still accepted.
+/// Performs the relay's side of the handshake. `onion_keys` contains the present onion key and
+/// older keys that are still accepted.
 ///
 /// # Errors
 /// [`Refused`] if the client's message is truncated, for another relay or key, or degenerate.
@@ -92,7 +92,7 @@ fn accept_with(
 type Derived = (KeyMaterial, [u8; NONCE]);
 
 /// Returns the relay's proof, the circuit's keys, and the value that binds messages to the
-/// circuit. `keys` are the onion key, the client's key and the relay's key.
+/// circuit. `keys` contains the onion key, the client's key and the relay's key.
 fn derive(
     ephemeral: &[u8; 32],
     lasting: &[u8; 32],
@@ -107,7 +107,7 @@ fn derive(
     (proof, expand(&seed))
 }
 
-/// Expands the seed by the second step of HKDF (RFC 5869), with ntor's label.
+/// Expands the seed with the second step of HKDF (RFC 5869) and ntor's label.
 fn expand(seed: &[u8; 32]) -> Derived {
     let mut stream = [0; 96];
     let mut last: [u8; 32] = hash(&[M_EXPAND, &[1]], seed);

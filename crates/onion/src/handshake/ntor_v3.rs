@@ -1,4 +1,4 @@
-//! ntor-v3 (proposal 332): the ntor handshake with SHA3 and Ed25519 identities. It carries an
+//! The ntor-v3 handshake (proposal 332): ntor with SHA3 and Ed25519 identities. It also carries an
 //! encrypted message in each direction.
 
 use cipher::{KeyIvInit, StreamCipher};
@@ -31,9 +31,9 @@ pub struct Client {
 }
 
 impl Client {
-    /// Starts a handshake with the relay that has this Ed25519 identity and onion key. `message`
-    /// is sent to the relay. Returns the client's side, and the handshake data of its CREATE2;
-    /// `None` if the onion key is degenerate.
+    /// Starts a handshake with the relay that has this Ed25519 identity and onion key. Sends
+    /// `message` to the relay. Returns the client's side, and the handshake data of its CREATE2.
+    /// Returns `None` if the onion key is degenerate.
     pub fn start(
         rng: &mut dyn CryptoRng,
         relay: [u8; 32],
@@ -263,8 +263,8 @@ impl Second<'_> {
     }
 }
 
-/// The unlimited key stream that results from a handshake. Its parts must be read in order: keys,
-/// nonce, lossy keys.
+/// The key stream that results from a handshake. It never ends. The caller must read its parts in
+/// order: keys, nonce, lossy keys.
 pub struct KeyStream {
     cipher: Aes256Ctr,
     reader: Shake256Reader,

@@ -1,7 +1,7 @@
 //! QUIC links alongside TLS links (`docs/spec/quic-links.md`). The end that accepted a TLS link
-//! offers its QUIC port to the end that opened the link. Circuits created after the QUIC link was
-//! opened use it; existing circuits stay on the TLS link. If a QUIC link breaks, its circuits move
-//! to the TLS link alongside it (`detour`).
+//! offers its QUIC port to the end that opened the link. Circuits created after a QUIC link has
+//! opened use it; older circuits stay on the TLS link. If a QUIC link breaks, its circuits move to
+//! the TLS link alongside it (`detour`).
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -14,13 +14,13 @@ use crate::io::LinkOutput;
 use crate::wire::extend::Target;
 use crate::wire::link::{Identity, TlsLinkToken};
 
-/// Delay after a failed attempt to open a QUIC link, before the next attempt. The delay doubles
+/// Delay before the next attempt to open a QUIC link, after a first failure. The delay doubles
 /// with each further failure, up to `LONGEST`.
 const PAUSE: Duration = Duration::from_secs(60);
 const LONGEST: Duration = Duration::from_secs(3_600);
 
 impl<R: NodeRole> Node<R> {
-    /// Handles an offer: the neighbour of the link `id` accepts QUIC links at `port`.
+    /// Handles an offer of QUIC links: the neighbour of the link `id` accepts them at `port`.
     pub(super) fn offered(&mut self, id: LinkId, port: u16, token: TlsLinkToken) {
         if let Some(link) = self.channels.link(id) {
             link.beside =
@@ -69,7 +69,7 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// Attempts again to open a QUIC link alongside the link `id`, if that link or a QUIC link
+    /// Attempts again to open a QUIC link alongside the link `id`, if the link or a QUIC link
     /// alongside it has circuits. Otherwise postpones the attempt, because an unused QUIC link
     /// would soon be closed.
     pub(super) fn offer_due(&mut self, now: Time, id: LinkId) {

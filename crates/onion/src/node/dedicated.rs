@@ -1,7 +1,6 @@
-//! Links that are opened for one circuit each (a TCP connection for each circuit: AlSabah and
-//! Goldberg, "PCTCP", CCS 2013). A relay can do so without support from its neighbour, which sees
-//! ordinary links. Such a link closes when the circuit for which it was opened is gone and the
-//! neighbour has no circuits on it.
+//! Dedicated links: each is opened for one circuit (a TCP connection for each circuit: AlSabah and
+//! Goldberg, "PCTCP", CCS 2013). The neighbour sees ordinary links and need not support anything.
+//! A dedicated link closes when its circuit is closed and the neighbour has no circuits on it.
 
 use std::time::Duration;
 
@@ -11,12 +10,13 @@ use super::{Node, NodeRole, Timer};
 use crate::channels::LinkId;
 use crate::wire::extend::Target;
 
-/// Time for which a link stays open without circuits, so that cells in transit are not lost.
+/// Time for which a dedicated link stays open without circuits, so that cells in transit are not
+/// lost.
 pub(super) const REST: Duration = Duration::from_secs(1);
 
 /// The link on which a circuit continues to its next relay.
 pub(crate) enum NextLink {
-    /// An existing link, which other circuits also use, because the maximum number of links to the
+    /// An existing link that other circuits use too, because the maximum number of links to the
     /// relay is open.
     Shared(LinkId),
     /// A new link, which is being opened.

@@ -14,15 +14,15 @@ use crate::wire::cell::{CELL, Cell, Command, HEADER, Width, head};
 use crate::wire::crypto::random;
 use crate::wire::link::{Identity, put_beside, read_beside, read_counts, read_move};
 
-/// Maximum time before received cells on a QUIC link are acknowledged.
+/// Maximum time until received cells on a QUIC link are acknowledged.
 const SAY: Duration = Duration::from_secs(1);
 /// Time limit for the neighbour to send its list of received cells. If the list is late, the
 /// circuits are lost.
 const MOVING: Duration = Duration::from_secs(60);
 
 impl<R: NodeRole> Node<R> {
-    /// Offers QUIC links to the neighbour of the link `id`. The offer contains a token, which QUIC
-    /// links use to identify this link.
+    /// Offers QUIC links to the neighbour of the link `id`. The offer contains a token with which
+    /// QUIC links identify this link.
     pub(super) fn offer(&mut self, id: LinkId) {
         let Some(link) = self.channels.link(id) else { return };
         if link.channel.offers().is_some() {
@@ -53,7 +53,7 @@ impl<R: NodeRole> Node<R> {
         cell: &mut Cell<'_>,
     ) -> Result<(), LinkFault> {
         match cell.command {
-            // These cells arrive on the QUIC link itself.
+            // BESIDE and ARRIVED must arrive on the QUIC link itself, not inside a DETOUR cell.
             Command::BESIDE | Command::ARRIVED if self.channels.has_moved(id) => {
                 Err(out_of_place(cell))
             }
@@ -92,16 +92,16 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// Handles the closing of the connection below the link `id`. Circuits that have moved are not
-    /// affected.
+    /// Handles the closing of the connection below the link `id`. Circuits that have moved to
+    /// another link are not affected.
     pub(super) fn carrier_closed(&mut self, now: Time, id: LinkId) {
         if !self.channels.has_moved(id) {
             self.closed(now, id);
         }
     }
 
-    /// Handles a violation of the TLS or QUIC protocol by the neighbour of the link `id`. The link
-    /// is closed. Its circuits are closed too, and do not move to another link.
+    /// Handles a violation of the TLS or QUIC protocol by the neighbour of the link `id`. Closes
+    /// the link and its circuits, which do not move to another link.
     pub(super) fn carrier_broke(&mut self, now: Time, id: LinkId, fault: CarrierFault) {
         if self.channels.link(id).is_some_and(|link| !link.has_moved()) {
             self.violated(id, LinkFault::Carrier(fault));
@@ -164,7 +164,7 @@ impl<R: NodeRole> Node<R> {
         let Some((number, inner)) = cell.body.split_first_chunk_mut() else {
             return Err(malformed);
         };
-        // If the link's last circuit has closed here, cells may still be in transit.
+        // Cells may still be in transit after the QUIC link's last circuit has closed here.
         let Some(quic) = self.channels.numbered(id, u32::from_be_bytes(*number)) else {
             return Ok(());
         };
@@ -194,9 +194,9 @@ impl<R: NodeRole> Node<R> {
         Ok(())
     }
 
-    /// Ends all moves of circuits that involve the closing link `id`. QUIC links whose circuits
-    /// moved to it are closed. Other QUIC links alongside it stay open, but their circuits cannot
-    /// move any more. If the circuits of `id` itself had moved to another link, sends MOVE_OVER to
+    /// Ends all moves of circuits from or to the closing link `id`. Closes the QUIC links whose
+    /// circuits moved to it. Other QUIC links alongside it stay open, but their circuits can no
+    /// longer move. If the circuits of `id` itself had moved to another link, sends MOVE_OVER to
     /// the neighbour.
     pub(super) fn close_detours(&mut self, now: Time, id: LinkId) {
         for quic in self.channels.paired_quic(id) {

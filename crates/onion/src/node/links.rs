@@ -1,4 +1,4 @@
-//! Opening and closing of links, and the cells on them.
+//! Opening and closing of links, and the handling of their cells.
 
 use anabranch_multipath::Time;
 
@@ -16,8 +16,8 @@ use crate::wire::link::Padding;
 impl<R: NodeRole> Node<R> {
     /// Adds a new link.
     pub(super) fn open(&mut self, now: Time, id: LinkId, target: Option<Target>, start: Start) {
-        // A connection that may lose bytes is refused: to restore the order of cells, both ends
-        // would have to number them.
+        // Refuse connections that may lose bytes. Both ends would have to number cells to restore
+        // their order.
         let role =
             R::channel_role(self, target.is_some(), &start).filter(|_| start.capabilities.whole);
         let Some(role) = role else {
@@ -38,7 +38,7 @@ impl<R: NodeRole> Node<R> {
 
     /// Handles received bytes of the link `id`.
     pub(super) fn receive(&mut self, now: Time, id: LinkId, bytes: &[u8]) {
-        // Cells on a QUIC link that was given up are sent again on the other link.
+        // After a QUIC link was given up, the neighbour sends its cells again on the other link.
         let Some(link) = self.channels.link(id).filter(|link| !link.has_moved()) else { return };
         link.inbox.extend_from_slice(bytes);
         if !link.waits {
@@ -46,7 +46,7 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// Handles the exported secret for which the link `id` waited.
+    /// Handles the exported TLS secret that the link `id` waited for.
     pub(super) fn exported(&mut self, now: Time, id: LinkId, secret: [u8; 32]) {
         let Some(link) = self.channels.link(id) else { return };
         link.waits = false;
@@ -77,7 +77,8 @@ impl<R: NodeRole> Node<R> {
         self.let_go(now, id);
     }
 
-    /// Handles cells until no complete cell is left, or until the link `id` must wait.
+    /// Handles cells until no complete cell is left, or until the link `id` must wait for
+    /// something.
     ///
     /// # Errors
     /// Returns a violation if the link must be closed.
@@ -106,8 +107,8 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// Handles the RELAY cells at the front of `cells`. Nearly all cells of a busy link are RELAY
-    /// cells, and an open channel does nothing with them.
+    /// Handles the RELAY cells at the front of `cells` without the channel. An open channel does
+    /// nothing with RELAY cells, and nearly all cells of a busy link are RELAY cells.
     ///
     /// # Errors
     /// Returns a violation if the link must be closed.
@@ -146,8 +147,8 @@ impl<R: NodeRole> Node<R> {
         Ok(())
     }
 
-    /// Handles the stored cells of `circuit` that waited for the cell that was just handled. Such
-    /// cells exist only on an unordered link.
+    /// Handles the stored cells of `circuit` that follow the cell handled last. Such cells exist
+    /// only on an unordered link.
     ///
     /// # Errors
     /// Returns a violation if the link must be closed.
@@ -237,7 +238,8 @@ impl<R: NodeRole> Node<R> {
         }
         let has_lanes = link.channel.has_lanes();
         match has_lanes {
-            // Circuits wait until both ends know which link is alongside.
+            // Circuits must not use the QUIC link before both ends know which TLS link it runs
+            // alongside.
             true => self.quic_opened(id, identity),
             false => self.channels.opened(id),
         }
@@ -292,14 +294,15 @@ impl<R: NodeRole> Node<R> {
         let Some(link) = self.channels.link(id) else { return };
         let (has_lanes, wanted) = (link.channel.has_lanes(), link.wanted.take());
         let was_open = link.channel.is_open();
-        // Use the dialled identity: a link that breaks early has no verified one, or the wrong one.
+        // Use the dialled identity. A link that breaks early has no verified identity, or the
+        // wrong one.
         let proven = link.channel.identity().map(|identity| identity.rsa);
         let relay = wanted.as_ref().map(|target| target.rsa).or(proven);
         self.channels.close(id).into_iter().for_each(|owner| R::lost(self, now, owner));
         if let Some(rsa) = relay.filter(|_| has_lanes) {
             self.quic_gone(now, &rsa);
         }
-        // No circuit waits for a QUIC link.
+        // No circuits wait for this link if it is a QUIC link.
         let wanted = wanted.filter(|_| !was_open && !has_lanes);
         if let Some(target) = wanted {
             self.unreachable(&target, Why::Unreached);

@@ -19,20 +19,20 @@ use crate::table::SetId;
 use crate::wire::cell::{Body, Cells, Command, NUMBERED_CELL, Width};
 use crate::wire::extend::Target;
 
-/// Time limit for opening a link that carries lossy cells. After it, the circuits that wait for
-/// the link are closed.
+/// Time limit for opening a link that carries lossy cells. When it expires, the circuits that wait
+/// for the link are closed.
 const OPENING: Duration = Duration::from_secs(10);
 
 /// Counters of lossy cells.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LossyStats {
-    /// Number of cells sent on links. It includes forwarded cells, and cells of streams that end
-    /// at this node.
+    /// Number of cells sent on links, both forwarded cells and those of streams that end at this
+    /// node.
     pub sent: u64,
-    /// Number of cells that have arrived.
+    /// Number of cells that arrived.
     pub received: u64,
-    /// Number of arrived cells that were dropped because of their counter. The counter had arrived
-    /// before, was too far ahead, or was too old to determine whether it had arrived before.
+    /// Number of arrived cells that were dropped because of their counter: it was a duplicate, too
+    /// far ahead, or too old to check for duplicates.
     pub refused: u64,
     /// Number of arrived cells that were dropped because their circuit is closed, or because their
     /// link does not carry lossy cells yet.
@@ -40,8 +40,8 @@ pub struct LossyStats {
     /// Number of cells to send that were dropped, because too many waited for their link, or
     /// because their link no longer carries lossy cells.
     pub dropped: u64,
-    /// Number of circuits closed because of an invalid cell, which an end or a relay of the
-    /// circuit must have changed or forged.
+    /// Number of circuits closed because of an invalid cell. An end or a relay of the circuit must
+    /// have changed or forged such a cell.
     pub garbage: u64,
 }
 
@@ -101,8 +101,8 @@ impl<R: NodeRole> Node<R> {
         self.channels.push_lossy(now, lane, counter, body);
     }
 
-    /// Handles a lossy cell of the circuit `index` that its layer of encryption refused. Drops the
-    /// cell or closes the circuit, depending on `refusal`.
+    /// Handles a lossy cell of the circuit `index` that its encryption layer refused. Depending on
+    /// `refusal`, drops the cell or closes the circuit.
     pub(crate) fn refuse_lossy(&mut self, index: u32, refusal: Refusal) {
         match refusal {
             Refusal::Replayed | Refusal::TooFarAhead => self.lossy.refused += 1,
@@ -127,8 +127,8 @@ impl<R: NodeRole> Node<R> {
         self.pump_lossy(now, id);
     }
 
-    /// Sends the segments that are due on streams of the circuit set `id` over lossy cells, and
-    /// outputs the events of these streams.
+    /// Sends the due segments of the streams of the circuit set `id` over lossy cells, and outputs
+    /// the events of these streams.
     pub(crate) fn pump_lossy(&mut self, now: Time, id: SetId) {
         self.send_segments(now, id);
         let lossy = self.sets.get_mut(id).and_then(|set| set.lossy.as_mut());
@@ -152,7 +152,7 @@ impl<R: NodeRole> Node<R> {
             let Some(set) = self.sets.get_mut(id) else { return };
             let (Some(lossy), &Route::One(first)) = (&mut set.lossy, &set.route) else { return };
             let is_linked = set.lossy_legs.as_ref().is_none_or(|legs| legs.is_linked());
-            // A segment that is due may time its stream out, which is an event.
+            // Preparing a segment may time its stream out, which is an event.
             let next = match lossy.has_event() || !is_linked {
                 true => None,
                 false => lossy.poll(now, set.lossy_legs.as_deref_mut()),
@@ -192,9 +192,9 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// Turns the set of the circuit `index` into a set that may have several lossy circuits, with
-    /// this circuit as the first leg. At the client, `asked` is the time of our request to the
-    /// other end.
+    /// Converts the set of the circuit `index` so that it may have several lossy circuits. This
+    /// circuit is the first leg. `asked` is the time of the client's request to the other end
+    /// (`None` at the exit).
     pub(crate) fn found_lossy_set(&mut self, index: u32, legs: LossyLegs, asked: Option<Time>) {
         let Some(set) = self.set_of(index).and_then(|id| self.sets.get_mut(id)) else { return };
         let legs = set.lossy_legs.insert(Box::new(legs));
@@ -204,7 +204,7 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// Informs the streams of the circuit set `id` of the set's present legs.
+    /// Passes the present legs of the circuit set `id` to its streams.
     pub(crate) fn update_lossy_legs(&mut self, id: SetId) {
         if let Some(set) = self.sets.get_mut(id)
             && let (Some(lossy), Some(legs)) = (&mut set.lossy, &set.lossy_legs)
@@ -235,7 +235,7 @@ impl<R: NodeRole> Node<R> {
     }
 
     /// Removes the circuit `circuit` from the set `id`. Returns false if the set has no other
-    /// lossy leg. Then the caller must remove the set.
+    /// lossy leg; the caller must then remove the set.
     pub(super) fn leave_lossy_set(&mut self, id: SetId, circuit: u32) -> bool {
         let Some(set) = self.sets.get_mut(id) else { return false };
         if set.leave_lossy(circuit) {
@@ -256,7 +256,7 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// Makes the circuit `circuit` wait for a link with lossy cells to the relay `target`, and
+    /// Lets the circuit `circuit` wait for a link with lossy cells to the relay `target`, and
     /// requests such a link. If a QUIC link to this relay exists but carries no lossy cells,
     /// closes the circuit.
     pub(crate) fn reach_lossy(&mut self, now: Time, target: Target, circuit: u32) {
@@ -268,7 +268,7 @@ impl<R: NodeRole> Node<R> {
             }
         }
         if has_quic {
-            // The caller has found no QUIC link with lossy cells.
+            // The caller has looked for a link with lossy cells and found none.
             return R::give_up(self, circuit, Why::NoLossyLink);
         }
         let is_requested =
@@ -283,8 +283,8 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// Assigns the QUIC link `id`, which is now ready, to the circuits that wait for lossy cells
-    /// to its relay. If the link carries no lossy cells, these circuits are closed.
+    /// Assigns the QUIC link `id`, which is now ready, to the circuits that wait for a link with
+    /// lossy cells to its relay. If the link carries no lossy cells, closes these circuits.
     pub(super) fn lossy_found(&mut self, now: Time, id: LinkId) {
         let Some(link) = self.channels.link(id) else { return };
         let (identity, takes_lossy) = (link.channel.identity(), link.takes_lossy());
@@ -297,8 +297,8 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// Closes the circuits that wait for lossy cells to the relay at the other end of the link
-    /// `id`, because no QUIC link to this relay can be opened.
+    /// Closes the circuits that wait for a link with lossy cells to the relay at the other end of
+    /// the link `id`. No QUIC link to this relay can be opened.
     pub(super) fn no_lossy_link(&mut self, id: LinkId) {
         let identity = self.channels.link(id).and_then(|link| link.channel.identity());
         let Some(identity) = identity else { return };
@@ -314,8 +314,8 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// Closes the lossy circuits on the QUIC link `id`. Its other circuits are about to move to
-    /// the TLS link alongside it, which carries no lossy cells.
+    /// Closes the lossy circuits on the QUIC link `id`, whose other circuits are about to move to
+    /// the TLS link alongside it. The TLS link carries no lossy cells.
     pub(super) fn close_lossy(&mut self, id: LinkId) {
         for owner in self.channels.owners(id) {
             if self.circuits.get(owner.circuit).is_some_and(R::Circuit::is_lossy) {

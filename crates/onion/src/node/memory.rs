@@ -1,14 +1,14 @@
-//! The memory that a node's queues use, and the limit on it.
+//! Memory use of a node's queues, and its limit.
 
 use crate::wire::cell::CELL;
 
-/// Memory use of a node, besides the cells that wait for links.
+/// Memory use of a node, apart from the cells that wait for links.
 ///
-/// The methods that judge it take the number of these cells, `queued`, from
+/// Methods that need the number of those cells take it as `queued`, from
 /// [`Channels::used`](crate::channels::Channels::used).
 pub(crate) struct Memory {
-    /// Maximum number of queued cells of all circuits together, including the bytes below,
-    /// converted to cells.
+    /// Maximum number of queued cells of all circuits together. The bytes below count as cells
+    /// too.
     most_cells: usize,
     /// Bytes buffered in all circuit sets: messages that wait for earlier messages or for an
     /// acknowledgement, and forwarded cells that wait for a leg of a set.
@@ -67,12 +67,12 @@ impl Memory {
         queued + (self.reordered + self.lossy_held).div_ceil(CELL)
     }
 
-    /// Returns whether more cells wait than are allowed.
+    /// Returns true if more cells wait than the limit allows.
     pub(super) fn is_exceeded(&self, queued: usize) -> bool {
         self.waiting_cells(queued) > self.most_cells
     }
 
-    /// Returns the kind that uses the most memory. Of equal kinds, it is the queued cells.
+    /// Returns the kind that uses the most memory. If kinds are equal, prefers the queued cells.
     pub(super) fn largest(&self, queued: usize) -> MemoryUse {
         if self.lossy_held > self.reordered.max(queued * CELL) {
             MemoryUse::LossyStreams
@@ -83,9 +83,9 @@ impl Memory {
         }
     }
 
-    /// Returns whether the queues are so full that the streams of circuit sets must pause. This
-    /// begins above half of the maximum, and ends when the queues are down to a quarter. C tor
-    /// checks its queues only when they exceed the limit.
+    /// Returns true if the queues are so full that the streams of circuit sets must pause. This
+    /// state begins above half of the maximum, and ends at a quarter. C tor checks its queues only
+    /// when they exceed the limit.
     pub(super) fn is_scarce(&mut self, queued: usize) -> bool {
         let most = self.most_cells / if self.scarce { 4 } else { 2 };
         self.scarce = self.waiting_cells(queued) > most;

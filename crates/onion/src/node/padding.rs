@@ -28,8 +28,8 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// Returns the idle time after which a PADDING cell is sent on the link `id`; `None` if the
-    /// link is not padded.
+    /// Returns the idle time after which the link `id` sends a PADDING cell; `None` if the link is
+    /// not padded.
     pub(crate) fn silence(&mut self, id: LinkId) -> Option<Silence> {
         let link = self.channels.link(id).filter(|link| link.channel.has_padding())?;
         self.rules.silence(link.seen())
@@ -70,7 +70,7 @@ impl<R: NodeRole> Node<R> {
         let until = match circuits {
             0 => link.quiet.rests_until(),
             _ if link.is_dedicated => {
-                // The timer is set again when its last circuit closes.
+                // The timer starts again when the link's last circuit closes.
                 link.quiet.resting = None;
                 return false;
             }
@@ -82,15 +82,15 @@ impl<R: NodeRole> Node<R> {
         until <= now
     }
 
-    /// Sets the timer to `until`, when the node checks whether the link `id` can be closed.
+    /// Sets a timer for `until`, at which the node checks whether it can close the link `id`.
     pub(crate) fn rest_until(&mut self, id: LinkId, until: Time) {
         let Some(link) = self.channels.link(id) else { return };
         link.quiet.resting = Some(until);
         self.timers.insert((until, Timer::Rest(id)));
     }
 
-    /// Removes the timers of a closing link. Otherwise timers of short-lived links would stay in
-    /// memory for an hour.
+    /// Removes the timers of a closing link. Without this, timers of short-lived links would stay
+    /// in memory for an hour.
     pub(crate) fn disarm(&mut self, id: LinkId) {
         let Some(link) = self.channels.link(id) else { return };
         let watched = link.quiet.watched.take().map(|time| (time, Timer::Padding(id)));

@@ -1,9 +1,9 @@
 //! Sets whose legs join at a middle relay: distribution of the trunk's cells among the legs, and
 //! handling of cells received on the legs (`docs/spec/middle-merge.md`).
 //!
-//! The *trunk* is the circuit that continues from the relay at which the legs join. At its two
-//! ends it is like any circuit, except that the legs of a set carry its cells. At the client, the
-//! trunk has the streams, and the layers of the hops after the joining relay. At the joining
+//! The *trunk* is the circuit that continues from the relay at which the legs join. It is an
+//! ordinary circuit, except that the legs of a set carry its cells. At the client, the trunk has
+//! the streams, and the encryption layers of the hops after the joining relay. At the joining
 //! relay, it has the lane (the circuit ID on a link) to the next hop.
 
 use anabranch_multipath::{PathId, Time};
@@ -39,8 +39,8 @@ impl<R: NodeRole> Node<R> {
     }
 
     /// Postpones the distribution of queued cells among the legs of the circuit set `id` until all
-    /// cells that were received together have been handled. Distribution after each cell would
-    /// cost more than handling the cell.
+    /// cells that were received together have been handled. Distribution after every cell would
+    /// cost more time than handling the cell.
     pub(crate) fn deal_later(&mut self, id: SetId) {
         let passing = self.sets.several(id).and_then(|several| several.passing.as_mut());
         if passing.is_some_and(Passing::becomes_undealt) {
@@ -56,15 +56,15 @@ impl<R: NodeRole> Node<R> {
             self.deal_cells(now, id);
             self.recount(id);
             self.await_leg_actions(id);
-            // The queue has room again: the streams on the trunk may send more.
+            // The queue has room again, so the streams on the trunk may send more.
             if let Some(above) = self.streams_set_over(id) {
                 self.pump(now, above);
             }
         }
     }
 
-    /// Returns the number of queued cells of `circuit`. They wait for the circuit's link, or for
-    /// the legs that carry the circuit. Returns `None` if there is no such circuit.
+    /// Returns the number of queued cells of `circuit`. These cells wait for the circuit's link,
+    /// or for the legs that carry the circuit. Returns `None` if there is no such circuit.
     pub(crate) fn waiting_of(&mut self, circuit: u32) -> Option<usize> {
         let (carrier, ..) = self.circuits.get_mut(circuit).and_then(R::Circuit::parts)?;
         match carrier {
@@ -96,7 +96,7 @@ impl<R: NodeRole> Node<R> {
     }
 
     /// Notes that the trunk of the set `id` (the circuit that continues where its legs join) is
-    /// closed. This will be reported to the other end on every leg. Destroying the legs would not
+    /// closed. Every leg reports this to the other end later. Destroying the legs would not
     /// suffice, because DESTROY reports only the closing of one leg.
     pub(crate) fn cut_trunk(&mut self, id: SetId, reason: DestroyReason) {
         let passing = self.sets.several(id).and_then(|several| several.passing.as_mut());
@@ -201,7 +201,7 @@ impl<R: NodeRole> Node<R> {
         let several = self.sets.several(id).ok_or(CircuitFault::Unrecognised)?;
         let leg = several.leg(index).ok_or(ConfluxFault::NotLinked)?;
         match &several.passing {
-            // Cells that the client sent before the report of the closing are no violation.
+            // The client sent these cells before it knew that the trunk is closed: no violation.
             Some(passing) if passing.is_cut() => return Ok(()),
             Some(passing) if passing.trunk.is_some() => {}
             _ => return Err(CircuitFault::Unrecognised),
@@ -229,8 +229,8 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// Handles stored cells of the trunk (the circuit that continues where the set's legs join)
-    /// while the next one in order is present and the set `id` exists. Any cell may end the set.
+    /// Handles stored cells of the trunk (the circuit that continues where the set's legs join) in
+    /// order, until one is missing or a cell has ended the set `id`.
     fn take_cells_that_waited(&mut self, now: Time, id: SetId) -> Result<(), CircuitFault> {
         while let Some(held) = self.sets.several(id).and_then(|several| several.end.pop()) {
             if let Some((command, mut body)) = as_cell(held.command, &held.data) {
@@ -248,8 +248,8 @@ impl<R: NodeRole> Node<R> {
         body: &mut Body,
     ) -> Result<(), CircuitFault> {
         let Some(several) = self.sets.several(id) else { return Ok(()) };
-        // Only cells in turn count towards the window: a peer that sends only cells that must wait
-        // does not enlarge the queue's budget.
+        // Only cells in order count towards the window. Otherwise a peer could enlarge the queue's
+        // limit by sending only cells that must wait.
         several.count_received(now);
         let Some(passing) = &mut several.passing else { return Ok(()) };
         if !passing.may_go_on(command) {

@@ -23,7 +23,7 @@ use crate::wire::message::{self, Format, Message, RelayCommand};
 use crate::wire::resilient::{Received, put_gone, read_gone};
 
 /// The parts of a leg that are needed to send cells on it: its lane (circuit ID on a link), flow
-/// control and layers.
+/// control and encryption layers.
 pub(super) struct Port<'a> {
     lane: Lane,
     control: &'a mut Leg,
@@ -34,7 +34,7 @@ pub(super) struct Port<'a> {
 }
 
 impl<'a> Port<'a> {
-    /// Returns the parts needed to send on a circuit that is a leg.
+    /// Returns the parts of a leg that are needed to send on it.
     pub(super) fn of<C: Ending>(
         circuits: &'a mut Slab<C>,
         channels: &'a mut Channels,
@@ -85,15 +85,15 @@ impl<R: NodeRole> Node<R> {
             return self.deal_cells(now, id);
         }
         let again = set.several().is_some_and(|several| several.next_again().is_some());
-        // Nothing can be sent. With a window on each leg, only the views of the legs show this.
+        // Nothing can be sent. If streams have a window on each leg, this is not known yet.
         if !again && !set.streams.have_leg_windows() && set.streams.next(now, true).is_none() {
             return;
         }
         let only_data = set.streams.next(now, false).is_none();
         let mut waiting = set.streams.waiting(Format::V0);
         let Some(several) = set.several() else { return };
-        // Queues drain cell by cell. While all windows are used up, updating the views after each
-        // cell would cost an exit more than the distribution itself.
+        // Queues drain one cell at a time. While all windows are used up, updating the views after
+        // each cell would cost an exit more time than the distribution itself.
         if !again && only_data && !several.sees_links() && !several.has_window(&self.circuits) {
             return;
         }
@@ -138,7 +138,7 @@ impl<R: NodeRole> Node<R> {
             let has_room = next == Next::Data;
             let onto = OutLeg { by: leg, format: port.format, has_room, prefix: mark.prefix() };
             let mut body = [0; BODY];
-            // A number that no message carries would desynchronise the set for good.
+            // A number without its message would desynchronise the set permanently.
             let filled = streams.fill(now, onto, &mut body, port.rng);
             let filled = filled.ok_or(ConfluxFault::Incoherent)?;
             if counted {
@@ -151,8 +151,8 @@ impl<R: NodeRole> Node<R> {
         Ok(sent)
     }
 
-    /// Sends at most `cells` messages again on `leg`. The messages were first sent on legs
-    /// (parallel circuits) that have failed or may have failed.
+    /// Retransmits at most `cells` messages on `leg`. They were first sent on legs (parallel
+    /// circuits) that have failed or may have failed.
     fn send_again(
         &mut self,
         now: Time,
@@ -292,8 +292,8 @@ impl<R: NodeRole> Node<R> {
             .flat_map(|(_, several)| several.legs(&self.circuits, &self.channels))
     }
 
-    /// Handles stored messages while the next one in order is present and the circuit set `id`
-    /// exists. Any message may end the set.
+    /// Handles stored messages of the circuit set `id` in order, until one is missing or a message
+    /// has ended the set.
     fn take_waiting(&mut self, now: Time, id: SetId, index: u32) {
         while let Some(held) = self.sets.several(id).and_then(|several| several.end.pop()) {
             let circuit = self.sets.several(id).and_then(|several| several.circuit(held.leg));
@@ -309,7 +309,7 @@ impl<R: NodeRole> Node<R> {
     }
 
     /// Pauses the streams of the circuit set `id` while too many bytes wait for missing messages,
-    /// in this set or in all sets together. Otherwise resumes them if they were paused.
+    /// in this set or in all sets together. Resumes paused streams otherwise.
     fn rest_or_go_on(&mut self, now: Time, id: SetId) {
         let scarce = self.memory.is_scarce(self.channels.used());
         let Some(Set { streams, route: Route::Several(several), .. }) = self.sets.get_mut(id)
@@ -325,8 +325,8 @@ impl<R: NodeRole> Node<R> {
     }
 
     /// Removes a closed circuit from its set. `unacknowledged` is true if data was in flight on
-    /// the circuit. The set ends if data is lost with the leg, or if it was the only leg of a set
-    /// that is not resilient.
+    /// the circuit. The set ends if data is lost with the leg. A set that is not resilient also
+    /// ends with its only leg.
     pub(crate) fn leave_set(&mut self, id: SetId, circuit: u32, unacknowledged: bool) {
         let Some(Set { streams, route: Route::Several(several), .. }) = self.sets.get_mut(id)
         else {
@@ -377,8 +377,8 @@ impl<R: NodeRole> Node<R> {
         self.timers.extend(due.map(|time| (time, Timer::Linking(id))));
     }
 
-    /// Performs the actions that are due on the legs of a resilient circuit set, which survives
-    /// the loss of legs.
+    /// Performs the due actions on the legs of a resilient circuit set (a set that survives the
+    /// loss of legs).
     pub(super) fn tend(&mut self, now: Time, id: SetId) {
         self.report_cut(now, id);
         let streams = self.streams_over(id) > 0;
@@ -418,7 +418,7 @@ impl<R: NodeRole> Node<R> {
     }
 
     /// Sends RECEIVED, which acknowledges the messages that arrived on `leg`. `asked` is true if
-    /// this answers a PROBE message.
+    /// it answers a PROBE message.
     pub(super) fn send_received(&mut self, now: Time, id: SetId, leg: PathId, asked: bool) {
         let retransmitter =
             self.sets.several(id).and_then(|several| several.end.retransmitter_mut());
@@ -456,8 +456,8 @@ impl<R: NodeRole> Node<R> {
         self.timers.extend(due.map(|time| (time, Timer::LegActions(id))));
     }
 
-    /// Handles `message`, which is about the legs of a resilient circuit set, which survives the
-    /// loss of legs. It is not about a stream.
+    /// Handles `message`, which is about the legs of a resilient circuit set (a set that survives
+    /// the loss of legs), not about a stream.
     ///
     /// # Errors
     /// Returns the violation if the other end broke the protocol.

@@ -1,4 +1,5 @@
-//! Streams: the bytes that their programs write and read, and the cells that carry these bytes.
+//! Streams: the bytes that programs write to them and read from them, and the cells that carry
+//! these bytes.
 
 use std::collections::VecDeque;
 
@@ -75,7 +76,7 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// Closes the stream `key` on behalf of its program. Data that the program wrote before is sent
+    /// Closes the stream `key` on behalf of its program. Data that the program has written is sent
     /// first.
     pub(crate) fn end(&mut self, now: Time, key: StreamKey, reason: EndReason) {
         let Some((set, id)) = self.streams.live(key) else { return self.streams.remove(key) };
@@ -99,8 +100,8 @@ impl<R: NodeRole> Node<R> {
     }
 
     /// Sends pending cells of the set of `circuit`, because the circuit's queue has room again.
-    /// Does nothing if the set's legs carry a trunk that has no waiting cells. The senders of
-    /// trunk cells have then sent everything that their windows allow.
+    /// Does nothing if the set's legs carry a trunk without waiting cells. In that case, the
+    /// trunk's streams have already sent everything that their windows allow.
     pub(super) fn pump_by(&mut self, now: Time, circuit: u32) {
         let Some(id) = self.set_of(circuit) else { return };
         let Some(set) = self.sets.get_mut(id).filter(|set| !set.is_idle()) else { return };
@@ -130,8 +131,8 @@ impl<R: NodeRole> Node<R> {
     }
 
     /// Sends pending cells of the streams on `leg`, the only leg of the circuit set `id`. Returns
-    /// true if the caller must call this function again. This happens only if `leg` is a trunk,
-    /// whose cells the legs of another set carry.
+    /// true if the caller must call this function again. This happens only if `leg` is a trunk (a
+    /// circuit whose cells the legs of another set carry).
     fn send_by_one(&mut self, now: Time, id: SetId, leg: u32) -> bool {
         let Some(waiting) = self.waiting_of(leg) else { return false };
         let Some(set) = self.sets.get_mut(id) else { return false };
@@ -202,8 +203,8 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// Handles a message that arrived on the circuit `index` and ends here: either a message of a
-    /// stream, or a SENDME for a leg.
+    /// Handles a message that arrived on the circuit `index` and ends here. It is either a message
+    /// of a stream, or a SENDME for a leg.
     ///
     /// # Errors
     /// Returns the violation if the other end broke the protocol.

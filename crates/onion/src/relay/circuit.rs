@@ -27,11 +27,10 @@ const MAX_EARLY: u8 = 8;
 
 /// One circuit of a relay.
 pub struct Circuit {
-    /// The lane (circuit ID on a link) towards the client. It is `NOWHERE` for a trunk, which the
-    /// legs of a set carry.
+    /// The lane (circuit ID on a link) towards the client. It is `NOWHERE` for a trunk, whose
+    /// cells travel on the legs of a set.
     pub(super) lane: Lane,
-    /// The set from which this circuit continues as its trunk, if any. The legs of that set carry
-    /// the trunk's cells.
+    /// The set whose trunk this circuit is, if any. The legs of that set carry the trunk's cells.
     pub(super) trunk_of: Option<SetId>,
     pub(super) next: Next,
     /// True if the client on this circuit has asked for an introduction. It may ask only once.
@@ -39,12 +38,12 @@ pub struct Circuit {
     /// The relay's end of the circuit. `None` if another shard (parallel core) of the relay has
     /// this end, and the circuit only continues on a link of this shard.
     own: Option<Own>,
-    /// True if a cell that may belong to a stream was forwarded.
+    /// True if a cell that may belong to a stream was forwarded on this circuit.
     carried: bool,
     /// True if the circuit's lossy cells are forwarded to another parallel core (shard) of this
-    /// relay, which has taken over our end of the circuit.
+    /// relay, which has taken over this relay's end of the circuit.
     passes_lossy: bool,
-    /// The number that another parallel core (shard) of this relay uses to fetch our end of this
+    /// The number with which another parallel core (shard) of this relay fetches our end of this
     /// circuit; `None` if no shard does.
     pub(super) ticket: Option<u64>,
 }
@@ -56,8 +55,8 @@ pub(super) struct Own {
     lossy: Option<Box<LossyRelay>>,
     leg: Leg,
     pub(super) set: SetId,
-    /// For a circuit that another parallel core (shard) of this relay handed over: true if the
-    /// circuit came to that shard from a relay, false if from a client. `None` for other circuits.
+    /// For a circuit that another parallel core (shard) of this relay handed over: true if that
+    /// shard received the circuit from a relay, false if from a client. `None` for other circuits.
     pub(super) by_relay: Option<bool>,
     early: u8,
     /// Value from the circuit's handshake that binds messages to the circuit.
@@ -104,21 +103,21 @@ pub(super) struct ServicePoint {
     pub(super) limit: Option<Bucket>,
 }
 
-/// The way in which a circuit continues at this relay.
+/// How a circuit continues at this relay.
 pub(super) enum Next {
     /// It does not continue: this relay is the last hop.
     Nothing,
     /// The circuit waits for a link to the next relay, which is being opened.
     Dialling(Box<Extend>),
-    /// The circuit waits for the answer to CREATE2, which was sent on this lane (a circuit on a
+    /// The circuit waits for the answer to the CREATE2 that was sent on this lane (a circuit on a
     /// link).
     Creating(Lane),
     /// The circuit continues to its next relay on this lane (a circuit on a link).
     Open(Lane),
     /// The circuit is an introduction or rendezvous point of an onion service.
     Point(Box<ServicePoint>),
-    /// The circuit waits for another parallel core (shard) of this relay, which was asked on this
-    /// lane (a circuit on a link) to introduce the client.
+    /// The circuit waits for another parallel core (shard) of this relay to introduce the client.
+    /// The request was sent on this lane (a circuit on a link).
     Introducing(Lane),
     /// The circuit is joined, as a rendezvous point, to this circuit of the same shard.
     Joined(u32),
@@ -167,7 +166,7 @@ impl Circuit {
     }
 
     /// For a circuit that another parallel core (shard) of this relay handed over, returns true if
-    /// the circuit came to that shard from a relay. Returns `None` for other circuits.
+    /// that shard received the circuit from a relay. Returns `None` for other circuits.
     pub(super) fn by_relay(&self) -> Option<bool> {
         self.own.as_ref().and_then(|own| own.by_relay)
     }
@@ -180,9 +179,9 @@ impl Circuit {
 }
 
 impl Next {
-    /// Returns true if the circuit is used for an onion service: it is an introduction or
-    /// rendezvous point, is joined to another circuit, or waits for another parallel core's
-    /// (shard's) introduction.
+    /// Returns true if the circuit serves an onion service. Such a circuit is an introduction or
+    /// rendezvous point, is joined to another circuit, or waits for another parallel core (shard)
+    /// to introduce its client.
     pub(super) fn is_of_services(&self) -> bool {
         matches!(self, Next::Point(_) | Next::Introducing(_) | Next::Joined(_) | Next::Across(_))
     }
@@ -284,7 +283,7 @@ impl Relay {
                 body[..reply.len()].copy_from_slice(&reply);
                 self.channels.push(now, lane, answer, &body);
             }
-            // TAP is refused, as C tor may do; a request for it alone is no violation.
+            // C tor may also refuse TAP. A request for TAP is not a violation.
             Err(refused) => {
                 self.channels.destroy(lane, DestroyReason::PROTOCOL);
                 if command != Command::CREATE {
@@ -294,8 +293,7 @@ impl Relay {
         }
     }
 
-    /// Continues a circuit that another parallel core (shard) of this relay has on a link of this
-    /// shard.
+    /// Continues a circuit of another parallel core (shard) of this relay on a link of this shard.
     fn bridge(&mut self, now: Time, lane: Lane, body: &Body) {
         let circuit = self.circuits.next_index();
         let Some(wish) = Extend::read(body) else {
@@ -345,7 +343,7 @@ impl Relay {
 
     /// Handles a RELAY or RELAY_EARLY cell that arrived on `lane` (a circuit on a link).
     pub(super) fn relay(&mut self, now: Time, lane: Lane, command: Command, body: &mut Body) {
-        // The circuit of the cell is closed: the cell was in transit.
+        // The cell was in transit when its circuit was closed.
         let Some(owner) = self.channels.owner(lane) else { return };
         if owner.outward {
             self.inbound(now, owner.circuit, command, body);
@@ -406,7 +404,7 @@ impl Relay {
         if let Some(set) = circuit.trunk_of {
             return self.pass_back(set, command, body);
         }
-        // Cells from a joined circuit were counted there.
+        // If the cell comes from a joined circuit, that circuit has counted it already.
         let comes_by_link = matches!(circuit.next, Next::Open(_));
         if let Some(own) = &mut circuit.own {
             self.role.stats.relayed += u64::from(comes_by_link);
@@ -417,7 +415,7 @@ impl Relay {
         }
     }
 
-    /// Records that the links of the circuit `index` have had at least the use `usage`.
+    /// Records `usage` for the links of the circuit `index`: they have had at least this use.
     pub(super) fn mark_circuit(&mut self, index: u32, usage: Usage) {
         let Some(circuit) = self.circuits.get(index) else { return };
         let lanes = [Some(circuit.lane), circuit.next.lane()];
@@ -435,8 +433,8 @@ impl Relay {
         self.left_by(now, owner, reason);
     }
 
-    /// Handles the closing of the circuit on one side. Closes the circuit on the other side for
-    /// the same `reason`.
+    /// Handles the closing of the circuit on one of its two links. Closes the circuit on the other
+    /// link for the same `reason`.
     pub(super) fn left_by(&mut self, now: Time, owner: Owner, reason: DestroyReason) {
         if owner.outward {
             self.cut_off(now, owner.circuit, reason);
@@ -445,10 +443,10 @@ impl Relay {
         }
     }
 
-    /// Closes the circuit `index`, whose continuation has closed. If this was another parallel
-    /// core's (shard's) answer to an introduction, the circuit stays open. C tor also closes the
-    /// circuit (since 0.4.7.11, its issue 40623). TRUNCATED would leave the relays before this one
-    /// with queued cells.
+    /// Closes the circuit `index` after its continuation (the next link or circuit) has closed. C
+    /// tor does the same since 0.4.7.11 (its issue 40623), because TRUNCATED would leave queued
+    /// cells at the relays before this one. If the closing is another parallel core's (shard's)
+    /// answer to an introduction, the circuit stays open.
     fn cut_off(&mut self, now: Time, index: u32, reason: DestroyReason) {
         if !self.introduced_by_sibling(now, index, reason) {
             self.tear_down(index, reason);
@@ -467,8 +465,7 @@ impl Relay {
         self.drop_circuit(index, reason);
     }
 
-    /// Removes the circuit `index`, because it was closed towards the client, and closes its
-    /// continuation.
+    /// Removes the circuit `index` after the client's side closed it, and closes its continuation.
     pub(super) fn drop_circuit(&mut self, index: u32, reason: DestroyReason) {
         let Some(circuit) = self.circuits.remove(index) else { return };
         self.channels.leave(circuit.lane);
@@ -485,8 +482,7 @@ impl Relay {
         }
     }
 
-    /// Rejects a cell because of `fault`, and closes the circuit with the cell's ID, if there is
-    /// one.
+    /// Rejects a cell because of `fault`. Closes the circuit with the cell's ID, if there is one.
     pub(super) fn refuse(&mut self, lane: Lane, fault: CircuitFault) {
         self.violated(lane.link, fault);
         match self.channels.owner(lane) {

@@ -1,8 +1,8 @@
-//! Circuits that clients link to sets (proposal 329, and earlier designs): the exit's end.
+//! Sets of linked circuits (proposal 329, and earlier designs), at the exit.
 //!
-//! All legs of a set are in the shard (parallel core) that has the set's first leg. A leg that
-//! arrives at another shard is handed over to that shard with its keys. The leg's cells continue
-//! on the link between the two shards.
+//! All legs of a set are in the shard (parallel core) that has the set's first leg. If a leg
+//! arrives at another shard, that shard hands it over with its keys. The leg's cells continue on
+//! the link between the two shards.
 
 use anabranch_multipath::Time;
 
@@ -23,8 +23,8 @@ use crate::wire::lossy::LossyLink;
 use crate::wire::message::{DestroyReason, Message, RelayCommand};
 use crate::wire::resilient::{self, ResilientLink};
 
-/// Desired UX sent to clients. It asks them to send on all legs (parallel circuits). C tor's
-/// clients send on one leg unless the exit asks for this.
+/// Desired UX sent to clients, which asks them to send on all legs (parallel circuits). Without
+/// this request from the exit, C tor's clients send on one leg only.
 const UX: DesiredUx = DesiredUx::HighThroughput;
 
 /// A leg that one parallel core (shard) hands over to another.
@@ -47,7 +47,8 @@ pub(super) enum Request {
 pub(super) struct Linking {
     design: Design,
     link: ConfluxLink,
-    /// Scheduler that the client requests for our messages; `None` if it requests none.
+    /// Scheduler that the client requests for messages from this relay; `None` if it requests
+    /// none.
     dealing: Option<Dealing>,
     /// The leg's serial number, in designs with serial numbers.
     serial: u32,
@@ -87,8 +88,8 @@ impl Linking {
         Ok(Linking { design, link, dealing, serial: 0, resumes: false })
     }
 
-    /// Returns the data of the LINKED message for `linked`, in the format of the circuit set's
-    /// design.
+    /// Returns the data of the LINKED message that answers this request with `linked`, in the
+    /// format of the circuit set's design.
     fn answer(&self, linked: &ConfluxLink) -> Vec<u8> {
         let (nonce, dealing) = (linked.nonce, String::new());
         let said = match (self.design, self.design.ancestor()) {
@@ -105,7 +106,7 @@ impl Linking {
 }
 
 /// Parses the scheduler that a client requests for our messages on at most `legs` legs (parallel
-/// circuits). Returns `None` for an empty text, because the design then determines the scheduler.
+/// circuits). Returns `None` for an empty text: the design then determines the scheduler.
 ///
 /// # Errors
 /// No scheduler of this name supports `legs` legs, or the number of consecutive cells on one leg
@@ -118,7 +119,7 @@ fn read_dealing(text: &str, legs: usize) -> Result<Option<Dealing>, ConfluxFault
 }
 
 impl Relay {
-    /// Handles `message`, which is about linking or using sets.
+    /// Handles `message`, which links a circuit or controls a set.
     ///
     /// # Errors
     /// Returns the violation if the client broke the protocol.
@@ -171,14 +172,14 @@ impl Relay {
         self.join(now, index, linking)
     }
 
-    /// Makes the circuit `index` a leg of the set that the client identifies by a nonce. If there
-    /// is no such set, creates it. If the set belongs to another parallel core (shard) of this
+    /// Makes the circuit `index` a leg of the set that the client identifies by a nonce. Creates
+    /// the set if it does not exist. If the set belongs to another parallel core (shard) of this
     /// relay, hands the circuit over to that shard.
     fn join(&mut self, now: Time, index: u32, linking: Linking) -> Result<(), CircuitFault> {
         let own = self.set_of(index).ok_or(ConfluxFault::Gone)?;
         let here = SetLocation { shard: self.role.shard, set: own.0 };
         if linking.resumes && self.role.sets.find(&linking.link.nonce).is_none() {
-            // This is no violation: the set has ended in the meantime.
+            // Not a violation: the set has ended in the meantime.
             self.tear_down(index, DestroyReason::FINISHED);
             return Ok(());
         }
@@ -231,7 +232,7 @@ impl Relay {
         Ok(())
     }
 
-    /// Turns the set `id`, which has one circuit so far, into a set that other circuits can join.
+    /// Converts the set `id`, which has one circuit so far, so that other circuits can join it.
     fn found_set(&mut self, id: SetId, linking: &Linking) {
         let (design, seed) = (linking.design, self.rng.next_u64());
         let dealing = self.role.config.dealing.clone().or_else(|| linking.dealing.clone());
@@ -257,8 +258,8 @@ impl Relay {
     }
 
     /// Returns true if the circuit `index` is a leg of a set that may have several legs. Such a
-    /// leg carries no directory requests, is not extended, and is no introduction or rendezvous
-    /// point.
+    /// leg carries no directory requests, cannot be extended, and cannot become an introduction or
+    /// rendezvous point.
     pub(super) fn is_leg(&mut self, index: u32) -> bool {
         self.set_of(index).is_some_and(|set| self.sets.several(set).is_some())
     }

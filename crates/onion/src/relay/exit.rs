@@ -1,5 +1,4 @@
-//! Messages for this relay, and the streams that connect to destinations outside the network from
-//! here.
+//! Messages for this relay, and the streams from here to destinations outside the network.
 
 use std::net::IpAddr;
 
@@ -66,7 +65,7 @@ impl Relay {
                 RelayKind::Stream | RelayKind::Circuit => {
                     self.break_off(index, CircuitFault::Message);
                 }
-                // Commands of later designs are ignored.
+                // Commands of later protocol versions are ignored.
                 RelayKind::Lossy | RelayKind::Unknown => {}
             },
         }
@@ -146,14 +145,14 @@ impl Relay {
             return Some(EndReason::RESOURCES);
         }
         if wants_directory {
-            // A leg is for exit streams (C tor's TROVE-2026-008).
+            // Legs carry exit streams only (C tor's TROVE-2026-008).
             let is_leg = set.several().is_some();
             return (is_leg || !self.role.config.directory).then_some(EndReason::NOT_DIRECTORY);
         }
         if !self.role.config.exit {
             return Some(EndReason::EXIT_POLICY);
         }
-        // A direct connection from a client would make the exit a proxy of one hop.
+        // For a directly connected client, the exit would be a one-hop proxy.
         (!by_relay).then_some(EndReason::PROTOCOL)
     }
 
@@ -194,7 +193,7 @@ impl Relay {
         self.end_by(now, key, RelayCommand::RESOLVED, put_resolved(answers));
     }
 
-    /// Sends `command` with `data` as the only answer on the stream `key`, and ends the stream.
+    /// Sends `command` with `data` as the only answer on the stream `key`, then ends the stream.
     fn end_by(&mut self, now: Time, key: StreamKey, command: RelayCommand, data: Vec<u8>) {
         let place = self.streams.live(key);
         self.streams.remove(key);

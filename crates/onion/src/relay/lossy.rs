@@ -1,6 +1,6 @@
-//! Lossy circuits at a relay (`docs/spec/lossy-circuits.md`): cells to forward, and streams that
-//! connect to destinations from here. All legs of a set are in the shard (parallel core) that has
-//! the set's first leg.
+//! Lossy circuits at a relay (`docs/spec/lossy-circuits.md`): forwarded cells, and streams from
+//! here to destinations. All legs of a set are in the shard (parallel core) that has the set's
+//! first leg.
 
 use std::net::IpAddr;
 
@@ -25,8 +25,7 @@ use crate::wire::message::{
 };
 
 impl Relay {
-    /// Handles a lossy cell of the circuit of `owner`. The cell is given by its counter and its
-    /// body.
+    /// Handles a lossy cell of the circuit of `owner`, given the cell's counter and its body.
     pub(super) fn take_lossy_cell(
         &mut self,
         now: Time,
@@ -62,8 +61,8 @@ impl Relay {
         }
     }
 
-    /// Connects the stream `id` to the destination in `data`, which is the data of BEGIN. If the
-    /// exit refuses the stream, ends it.
+    /// Connects the stream `id` to the destination in `data`, the data of a BEGIN message. Ends
+    /// the stream if the exit refuses it.
     pub(super) fn begin_lossy(&mut self, now: Time, index: u32, id: u16, data: &[u8]) {
         let Some(begin) = Begin::read(data) else {
             return self.break_off(index, CircuitFault::Message);
@@ -88,7 +87,7 @@ impl Relay {
     }
 
     /// Handles a lossy cell from another parallel core (shard) of this relay. That shard has
-    /// either the circuit's link or the relay's end of the circuit.
+    /// either the circuit's link or this relay's end of the circuit.
     pub(super) fn take_across(&mut self, now: Time, lane: Lane, content: &mut [u8]) {
         let Some(cell) = read_across(content) else {
             return self.refuse(lane, CircuitFault::Message);
@@ -100,8 +99,8 @@ impl Relay {
     }
 
     /// Makes the lossy circuit `index` a leg of the set that `data`, the data of LOSSY_LINK,
-    /// identifies. If no such set exists, creates it. If the set belongs to another parallel core
-    /// (shard) of this relay, transfers the circuit to that shard.
+    /// identifies. Creates the set if it does not exist. If the set belongs to another parallel
+    /// core (shard) of this relay, transfers the circuit to that shard.
     ///
     /// # Errors
     /// The circuit cannot be a leg, or the set is full.
@@ -115,8 +114,8 @@ impl Relay {
         self.join_lossy(now, index, link)
     }
 
-    /// Makes the lossy circuit `index` a leg as [`Relay::link_lossy`] does, after LOSSY_LINK was
-    /// parsed.
+    /// Makes the lossy circuit `index` a leg, with the parsed fields of LOSSY_LINK. See
+    /// [`Relay::link_lossy`].
     pub(super) fn join_lossy(
         &mut self,
         now: Time,

@@ -1,6 +1,5 @@
-//! Sets whose legs join at this relay. From here one circuit continues, the *trunk*
-//! (`docs/spec/middle-merge.md`). To the relays after this one, the trunk is a circuit like any
-//! other.
+//! Sets whose legs join at this relay. One circuit, the *trunk*, continues from here
+//! (`docs/spec/middle-merge.md`). The later relays treat the trunk as an ordinary circuit.
 
 use anabranch_multipath::Time;
 
@@ -15,7 +14,7 @@ use crate::wire::extend::Extend;
 use crate::wire::message::{DestroyReason, RelayCommand};
 
 impl Relay {
-    /// Handles the client's request to extend a circuit set to a relay after this one.
+    /// Handles the client's request to extend a circuit set to the relay after this one.
     ///
     /// # Errors
     /// The set's legs (parallel circuits) do not join here, the set is already extended, or it may
@@ -44,7 +43,7 @@ impl Relay {
         Ok(())
     }
 
-    /// Makes the leg `index` carry cells of the trunk (the circuit that continues where the set's
+    /// Lets the leg `index` carry cells of the trunk (the circuit that continues where the set's
     /// legs join) from now on. The leg's window begins large.
     pub(super) fn pass_cells_by(&mut self, index: u32) {
         let parts = self.circuits.get_mut(index).and_then(Ending::parts);
@@ -67,8 +66,8 @@ impl Relay {
     }
 
     /// Handles a cell that arrived on the leg `index` and is not addressed to this relay. The cell
-    /// must belong to the trunk (the circuit that continues where the set's legs join); otherwise
-    /// it is a violation.
+    /// must belong to the trunk (the circuit that continues where the set's legs join). Any other
+    /// cell is a violation.
     pub(super) fn pass_by_leg(&mut self, now: Time, index: u32, command: Command, body: &mut Body) {
         let set = self.merged_set_of(index).ok_or(CircuitFault::Unrecognised);
         let taken = set.and_then(|id| self.take_cell_by_leg(now, id, index, (command, body)));

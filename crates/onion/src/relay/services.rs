@@ -1,9 +1,9 @@
 //! Onion services: introduction points and rendezvous points (rend-spec-v3 3 and 4).
 //!
-//! A point is a circuit that ends at this relay. At a rendezvous point, the circuits of a client
-//! and a service are joined: cells of one circuit that are not addressed to this relay continue on
-//! the other. If the two circuits belong to different shards (parallel cores of the relay), they
-//! are joined by a circuit on the link between the shards.
+//! A point is a circuit that ends at this relay. A rendezvous point joins the circuits of a client
+//! and a service: cells of one circuit that are not addressed to this relay continue on the other.
+//! If the two circuits belong to different shards (parallel cores of the relay), a circuit on the
+//! link between the shards joins them.
 
 use std::collections::BTreeMap;
 
@@ -27,8 +27,8 @@ use crate::wire::rend::{
 /// Consensus parameters of onion services (param-spec).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ServiceParams {
-    /// `HiddenServiceEnableIntroDoSDefense` with its rate and burst: the limit on introductions
-    /// for services that request no other limit.
+    /// `HiddenServiceEnableIntroDoSDefense` with its rate and burst: the limit on introductions of
+    /// a service that requests no limit itself.
     pub intro_limit: IntroLimit,
     /// `DoSRefuseSingleHopClientRendezvous`: true if the relay ignores ESTABLISH_RENDEZVOUS from
     /// clients that are directly connected to it.
@@ -51,11 +51,10 @@ impl ServiceParams {
     }
 }
 
-/// Maximum number of INTRODUCE2 messages queued for a service's link. If more are queued,
-/// introductions are refused.
+/// Maximum number of INTRODUCE2 messages queued for a service's link. Further introductions are
+/// refused.
 const MOST_INTRODUCTIONS: usize = 256;
-/// Length in bytes of the length field, which precedes the data in a cell from one parallel core
-/// (shard) to another.
+/// Length in bytes of the length field before the data, in cells between parallel cores (shards).
 const LENGTH: usize = 2;
 
 impl Relay {
@@ -67,8 +66,7 @@ impl Relay {
             RelayCommand::ESTABLISH_RENDEZVOUS => self.establish_rendezvous(now, index, data),
             RelayCommand::INTRODUCE1 => self.introduce1(now, index, data),
             RelayCommand::RENDEZVOUS1 => self.rendezvous1(now, index, data),
-            // Points send the other messages to services and clients, and nobody sends them to
-            // points.
+            // Only introduction and rendezvous points send the other messages.
             _ => return,
         };
         if let Err(fault) = taken {
@@ -79,8 +77,8 @@ impl Relay {
     /// Makes the circuit `index` the introduction point of a service.
     ///
     /// # Errors
-    /// The circuit already has another use. Or the message is malformed, bound to another circuit,
-    /// or not signed with the key in it.
+    /// The circuit already has another use, or the message is invalid: it is malformed, bound to
+    /// another circuit, or not signed with the key in it.
     fn establish_intro(&mut self, now: Time, index: u32, data: &[u8]) -> Result<(), CircuitFault> {
         let nonce = self.nonce_of_last(index)?;
         let wish = EstablishIntro::check(data, &nonce).ok_or(CircuitFault::Message)?;
@@ -115,8 +113,8 @@ impl Relay {
     }
 
     /// Handles a report by another parallel core (shard) of this relay that a service has a new
-    /// introduction point, and closes the old one. The old point's circuit may be closed already,
-    /// and its number may belong to another circuit now.
+    /// introduction point. Closes the old one. The old point's circuit may be closed already, and
+    /// its number may belong to another circuit by now.
     pub(super) fn replaced_by_sibling(&mut self, body: &Body) {
         let Some((circuit, rest)) = body.split_first_chunk() else { return };
         let Some(auth_key) = rest.first_chunk() else { return };
@@ -152,8 +150,8 @@ impl Relay {
         Ok(())
     }
 
-    /// Introduces a client to a service. A circuit can be used for only one introduction and must
-    /// have several hops, so that each introduction costs the client a circuit.
+    /// Introduces a client to a service. A circuit serves only one introduction and must have
+    /// several hops. Each introduction therefore costs the client a circuit.
     ///
     /// # Errors
     /// The client is not allowed to ask for an introduction on this circuit.
@@ -211,7 +209,7 @@ impl Relay {
         IntroStatus::Success
     }
 
-    /// Reports to a client the outcome of the introduction that it asked for.
+    /// Reports the outcome of an introduction to the client that asked for it.
     fn acknowledge(&mut self, now: Time, index: u32, status: IntroStatus) {
         self.originate(now, index, RelayCommand::INTRODUCE_ACK, &status.put());
     }
@@ -234,14 +232,14 @@ impl Relay {
                 Some(lane) => self.set_next(index, Next::Across(lane)),
                 None => self.tear_down(index, DestroyReason::RESOURCES),
             },
-            // This is no violation: clients give up.
+            // Not a violation: the client may have given up.
             None => self.tear_down(index, DestroyReason::PROTOCOL),
         }
         Ok(())
     }
 
-    /// Joins the client's circuit `index` to `service`, the way on which cells continue to the
-    /// service. Returns false if no client waits on this circuit under `cookie`.
+    /// Joins the client's circuit `index` to `service`, the continuation towards the service.
+    /// Returns false if no client waits on this circuit with `cookie`.
     fn meet(
         &mut self,
         now: Time,
@@ -262,7 +260,7 @@ impl Relay {
     }
 
     /// Sends a request to another parallel core (shard) of this relay, on a new lane (circuit ID)
-    /// of the link to that shard. Returns the lane.
+    /// of the link to that shard. Returns this lane.
     fn cross(
         &mut self,
         now: Time,
@@ -281,8 +279,8 @@ impl Relay {
         Some(lane)
     }
 
-    /// Handles another parallel core's (shard's) request to introduce a client to a service of
-    /// this shard. The answer is DESTROY, with the outcome as its reason.
+    /// Handles the request of another parallel core (shard) to introduce a client to a service of
+    /// this shard. Answers with DESTROY, whose reason is the outcome.
     pub(super) fn introduce_for_sibling(&mut self, now: Time, lane: Lane, body: &Body) {
         let data = crossed(body);
         let place = read_introduce1(data).and_then(|auth_key| {
@@ -296,8 +294,8 @@ impl Relay {
         self.channels.say(lane, Command::DESTROY, &[status.code()]);
     }
 
-    /// Handles another parallel core's (shard's) request to join a service's circuit to a client's
-    /// circuit in this shard.
+    /// Handles the request of another parallel core (shard) to join a service's circuit to a
+    /// client's circuit in this shard.
     pub(super) fn meet_for_sibling(&mut self, now: Time, lane: Lane, body: &Body) {
         let refused = [DestroyReason::PROTOCOL.0];
         let place = read_rendezvous1(crossed(body)).and_then(|(cookie, rest)| {
@@ -315,7 +313,7 @@ impl Relay {
         }
     }
 
-    /// Handles another parallel core's (shard's) answer to an introduction. Returns false if no
+    /// Handles the answer of another parallel core (shard) to an introduction. Returns false if no
     /// answer was expected.
     pub(super) fn introduced_by_sibling(
         &mut self,
@@ -332,7 +330,7 @@ impl Relay {
         true
     }
 
-    /// Cleans up after the closing of the circuit `index`. If the circuit was an introduction or
+    /// Cleans up after the circuit `index` has closed. If the circuit was an introduction or
     /// rendezvous point, removes the point. If it was joined to another circuit, closes that
     /// circuit too.
     pub(super) fn unjoin(&mut self, index: u32, next: &Next, reason: DestroyReason) {

@@ -1,15 +1,15 @@
-//! The circuit sets of one core, by their numbers.
+//! The table of one core's circuit sets.
 
 use super::lossy::LossyStreams;
 use super::{Route, Set, Several};
 use crate::stream::StreamKey;
 use crate::table::{SetId, Slab};
 
-/// All circuit sets of a core. The number of a set that has ended is used again.
+/// All circuit sets of a core by number. Numbers of ended sets are reused.
 #[derive(Default)]
 pub(crate) struct CircuitSets {
     sets: Slab<Set>,
-    /// Largest number of bytes that waited for earlier messages in any one ended set.
+    /// Largest number of bytes that waited for earlier messages in any ended set.
     most_reordered: usize,
 }
 
@@ -63,8 +63,8 @@ impl CircuitSets {
         }
     }
 
-    /// Returns the lossy streams of the set `id`, if the stream `key`, which has the ID `stream`,
-    /// is one of them.
+    /// Returns the lossy streams of the set `id`, if they include the stream `stream` with the key
+    /// `key`.
     pub(crate) fn lossy_of(
         &mut self,
         id: SetId,

@@ -1,5 +1,5 @@
 //! Streams over a lossy circuit (UDP-OR). Each stream is a TCP connection between client and exit.
-//! The TCP segments are the contents of lossy cells (`docs/spec/lossy-circuits.md#streams`).
+//! Lossy cells carry the TCP segments (`docs/spec/lossy-circuits.md#streams`).
 //!
 //! The bytes of each direction begin with one message: BEGIN from the client, and CONNECTED or END
 //! from the exit. The connection's ports are the stream's ID.
@@ -18,17 +18,18 @@ use crate::wire::cell::Body;
 use crate::wire::lossy::{HEAD, MSS, TooLong, put_head, put_segment, read_head, read_segment};
 use crate::wire::message::{EndReason, RelayCommand, is_connected, read_end};
 
-/// Size in bytes of a stream's receive buffer. Its send buffer has the same size.
+/// Size in bytes of a stream's receive buffer, and of its send buffer.
 const BUFFER: usize = 512 << 10;
-/// Number of closed streams whose IDs are not accepted again. A repeated SYN can arrive after its
-/// stream has ended. If it were accepted, the exit would connect to the destination twice.
+/// Number of recently closed streams whose IDs are not accepted again. A repeated SYN can arrive
+/// after its stream has ended. If it were accepted, the exit would connect to the destination
+/// twice.
 const RECENT: usize = 1_024;
 /// Initial window of BBR, in segments: 10 datagrams of two cells each (RFC 6928 allows 10 packets,
 /// and 14,600 bytes).
 const INITIAL: u32 = 20;
 
-/// Error for input that cannot be parsed: the content of a cell, or the first message of the other
-/// end.
+/// Error for input that cannot be parsed: the content of a cell, or the first message from the
+/// other end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Malformed;
 
@@ -46,19 +47,19 @@ pub(crate) enum LossyEvent {
     Begun(u16, Vec<u8>),
     /// At the client: the stream is connected to its destination.
     Connected(StreamKey),
-    /// An event that streams over ordinary cells have too.
+    /// An event that also occurs for streams over ordinary cells.
     StreamEvent(StreamEvent),
 }
 
 /// One end of a stream.
 struct LossyStream {
-    /// The program's key for the stream. `None` before the exit has assigned one, and once `left`
-    /// is true.
+    /// The program's key for the stream. `None` at the exit until a key is assigned, and after the
+    /// program has left (`left`).
     key: Option<StreamKey>,
     /// True once the program has closed the stream, or has been notified of the stream's end.
     left: bool,
     tcp: Connection,
-    /// True once the first message of the other end has been received.
+    /// True once the first message from the other end has arrived.
     has_head: bool,
     /// True if the destination is connected, so that the program's bytes may be sent.
     is_open: bool,
@@ -66,7 +67,7 @@ struct LossyStream {
     starved: bool,
     /// Time of the stream's entry in the table of timers.
     timer: Option<Time>,
-    /// Bytes that the stream had in memory when they were last counted.
+    /// Number of bytes that the stream had in memory at the last count.
     held: usize,
 }
 
@@ -77,7 +78,7 @@ pub(crate) struct LossyStreams {
     /// Streams that may have a segment to send.
     due: BTreeSet<u16>,
     timers: BTreeSet<(Time, u16)>,
-    /// Expiry time of the core's timer; `None` if the core has set none.
+    /// Expiry time of the core's timer; `None` if no timer is set.
     armed: Option<Time>,
     /// Reset segments to send, as answers to segments of unknown streams.
     resets: VecDeque<Segment>,
@@ -89,17 +90,17 @@ pub(crate) struct LossyStreams {
     counted: usize,
     congestion: Congestion,
     /// The legs (circuits of the set), if each connection has a separate window on each leg.
-    /// `None` if a connection has one window.
+    /// `None` if each connection has one window.
     legs: Option<Legs>,
-    /// Round-trip time of connections with one window: that of the circuit, or the last measurement
-    /// by any of them.
+    /// Round-trip time of connections with one window: that of the circuit, or the last
+    /// measurement of any such connection.
     rtt: Option<Duration>,
 }
 
 /// The legs of a circuit set whose connections have a separate window on each leg.
 #[derive(Clone, Copy, Default)]
 struct Legs {
-    /// Bit set of the slots that have linked legs (parallel circuits).
+    /// Bit set of the slots whose legs (parallel circuits) are linked.
     open: u8,
     /// Round-trip time of each leg (parallel circuit), from the last measurement by any
     /// connection.
@@ -131,15 +132,15 @@ impl LossyStreams {
         self.congestion = congestion;
     }
 
-    /// Sets the expected round-trip time of the next connections, that of the circuit. A
+    /// Sets the expected round-trip time of new connections to that of the circuit. The first
     /// measurement by a connection replaces it.
     pub(crate) fn expect_rtt(&mut self, rtt: Duration) {
         self.rtt = Some(rtt);
     }
 
-    /// Passes the legs (parallel circuits) to all connections, if they have a separate window on
-    /// each leg. Cells in flight on a removed leg count as lost. Connections with one window expect
-    /// the round-trip time of the slowest leg.
+    /// Passes the legs (parallel circuits) to all connections that have a separate window on each
+    /// leg. Cells in flight on a removed leg count as lost. Connections with one window expect the
+    /// round-trip time of the slowest leg.
     pub(crate) fn set_legs(&mut self, legs: &LossyLegs) {
         if !legs.have_windows() {
             self.rtt = legs.rtts().into_iter().flatten().max().max(self.rtt);
@@ -169,7 +170,7 @@ impl LossyStreams {
             fast_open: true,
             syn_copy: true,
             timestamp_offset: rng.next_u32(),
-            // The counters of cells stop old duplicates.
+            // Old duplicates are recognised by the counters of cells.
             paws: false,
             legs: if self.legs.is_some() { MOST_LEGS } else { 1 },
             ..usual
@@ -177,7 +178,7 @@ impl LossyStreams {
     }
 
     /// Passes the legs (parallel circuits) to a new connection. The connection sends its first
-    /// segments on `leg`. If `leg` is `None`, it uses the leg with the lowest round-trip time.
+    /// segments on `leg`, or on the leg with the lowest round-trip time if `leg` is `None`.
     fn equip(&self, tcp: &mut Connection, leg: Option<usize>) {
         let Some(legs) = &self.legs else {
             self.rtt.into_iter().for_each(|rtt| tcp.expect_rtt(0, rtt));
@@ -202,8 +203,8 @@ impl LossyStreams {
         self.held
     }
 
-    /// Returns the number of bytes that [`held`](LossyStreams::held) returns: first the number at
-    /// the previous call of `recount`, then the present one.
+    /// Returns two values of [`held`](LossyStreams::held): that at the previous call of `recount`,
+    /// then the present one.
     pub(crate) fn recount(&mut self) -> [usize; 2] {
         [std::mem::replace(&mut self.counted, self.held), self.held]
     }
@@ -220,8 +221,8 @@ impl LossyStreams {
         !self.streams.is_empty() || !self.recent.is_empty()
     }
 
-    /// Returns the number of streams. It includes streams that are closed at this end and still
-    /// wait for the other end.
+    /// Returns the number of streams, including streams that are closed at this end and still wait
+    /// for the other end.
     pub(crate) fn len(&self) -> usize {
         self.streams.len()
     }
@@ -237,7 +238,7 @@ impl LossyStreams {
     }
 
     /// Opens a stream at the client, with the data of BEGIN. Bytes that are written before the
-    /// next [`LossyStreams::poll`] are sent in the same cell, as far as there is room.
+    /// next [`LossyStreams::poll`] are sent in the same cell if they fit.
     pub(crate) fn connect(
         &mut self,
         now: Time,
@@ -269,7 +270,7 @@ impl LossyStreams {
         }
     }
 
-    /// Sends the exit's answer to BEGIN. After CONNECTED the streams' bytes may be sent; END
+    /// Sends the exit's answer to BEGIN. CONNECTED allows the stream's bytes to be sent; END
     /// closes the stream.
     pub(crate) fn answer(&mut self, id: u16, command: RelayCommand, data: &[u8]) {
         let Some(stream) = self.streams.get_mut(&id) else { return };
@@ -309,10 +310,10 @@ impl LossyStreams {
         self.settle(id);
     }
 
-    /// Closes the stream `id` on behalf of its program. Bytes that the program wrote before are
-    /// sent first. At the exit, END is sent on a stream that is not open yet. If the destination
-    /// of an open stream has failed, the stream is removed at once. Then the reason is returned,
-    /// and the exit must send END in ordinary cells of the circuit.
+    /// Closes the stream `id` on behalf of its program. Bytes that the program has written are
+    /// sent first. At the exit, sends END on a stream that is not open yet. If the destination of
+    /// an open stream has failed, removes the stream at once and returns the reason. The exit must
+    /// then send END in ordinary cells of the circuit.
     pub(crate) fn end(&mut self, id: u16, reason: EndReason) -> Option<EndReason> {
         let stream = self.streams.get_mut(&id)?;
         if self.side == Side::Exit && !stream.is_open {
@@ -329,7 +330,7 @@ impl LossyStreams {
     }
 
     /// Handles END for the stream `id` that arrived in an ordinary cell of the circuit. Returns
-    /// false if no stream over lossy cells has this ID, or had it recently.
+    /// false if no stream over lossy cells has or recently had this ID.
     pub(crate) fn ended(&mut self, id: u16, reason: EndReason) -> bool {
         let Some(stream) = self.streams.get_mut(&id) else { return self.recent.contains(&id) };
         if let Some(key) = stream.key.take() {
@@ -341,7 +342,7 @@ impl LossyStreams {
     }
 
     /// Handles the decrypted body of a cell that arrived on the leg (parallel circuit) in slot
-    /// `leg`. `has_room` is false if no further stream may be opened.
+    /// `leg`. `has_room` is true if a further stream may be opened.
     ///
     /// # Errors
     /// [`Malformed`]: the other end broke the protocol.
@@ -388,8 +389,8 @@ impl LossyStreams {
     /// had no bytes to read before.
     fn progress(&mut self, id: u16, was_empty: bool) -> Result<(), Malformed> {
         self.due.insert(id);
-        // After the program has left, received bytes are discarded. The first message may then be
-        // incomplete.
+        // After the program has left, received bytes are discarded, perhaps before the first
+        // message is complete.
         if self.streams.get(&id).is_some_and(|stream| !stream.has_head && !stream.left) {
             self.take_head(id)?;
         }
@@ -431,7 +432,7 @@ impl LossyStreams {
         Ok(())
     }
 
-    /// Reports to the program that it can read, if it had nothing to read before.
+    /// Notifies the program that it can read, if it had nothing to read before.
     fn wake_reader(&mut self, id: u16, was_empty: bool) {
         let Some(stream) = self.streams.get(&id).filter(|stream| stream.is_open) else { return };
         let wakes = was_empty && stream.tcp.readable() > 0;
@@ -440,7 +441,7 @@ impl LossyStreams {
         }
     }
 
-    /// Reports to the program of the stream `id` that there is room, or that the stream has ended.
+    /// Notifies the program of the stream `id` that there is room, or that the stream has ended.
     /// Drops received bytes if the program has closed the stream.
     fn settle(&mut self, id: u16) {
         let Some(stream) = self.streams.get_mut(&id) else { return };
@@ -451,7 +452,7 @@ impl LossyStreams {
         self.count(id);
         let Some(stream) = self.streams.get_mut(&id) else { return };
         let Some(key) = stream.key else {
-            // The client has closed the stream before its BEGIN was complete.
+            // The client has closed the stream before all of its BEGIN arrived.
             if !stream.has_head && !stream.left && stream.tcp.is_finished() {
                 stream.leave();
                 self.due.insert(id);
@@ -485,8 +486,8 @@ impl LossyStreams {
     }
 
     /// Returns the body of the next cell to send now, and the slot of the leg to use. The cell's
-    /// content is placed after the zeros. The slot is `None` for a reset, and if connections have
-    /// one window for all legs. `legs` are the legs of the circuit set, if there are any.
+    /// content follows the zeros at its beginning. The slot is `None` for a reset, and if each
+    /// connection has one window for all legs. `legs` are the legs of the circuit set, if any.
     pub(crate) fn poll(
         &mut self,
         now: Time,
@@ -517,7 +518,7 @@ impl LossyStreams {
     }
 
     /// Sets the timer of the stream `id`, which has nothing to send. If the stream has ended,
-    /// removes the stream instead.
+    /// removes it instead.
     fn rest(&mut self, id: u16) {
         self.settle(id);
         let Some(stream) = self.streams.get_mut(&id) else { return };
@@ -544,8 +545,8 @@ impl LossyStreams {
         self.recent.push_back(id);
     }
 
-    /// Returns the expiry time for a timer that the core must set. Returns `None` if an earlier
-    /// timer is already set, or if no timer is needed.
+    /// Returns the time for which the core must set its timer. Returns `None` if an earlier timer
+    /// is already set, or if no timer is needed.
     pub(crate) fn alarm(&mut self) -> Option<Time> {
         let (next, _) = *self.timers.first()?;
         let is_earlier = self.armed.is_none_or(|armed| next < armed);
@@ -557,8 +558,8 @@ impl LossyStreams {
         self.armed = None;
     }
 
-    /// Removes all streams, because the circuit is closed. Returns the streams that a program
-    /// knows, with their unread bytes.
+    /// Removes all streams, because the circuit is closed. Returns the streams that programs still
+    /// use, with their unread bytes.
     pub(crate) fn take_all(&mut self) -> Vec<(StreamKey, VecDeque<u8>)> {
         self.held = 0;
         let streams = std::mem::take(&mut self.streams).into_values();
@@ -585,7 +586,7 @@ fn reason(ending: Ending) -> Option<EndReason> {
     match ending {
         Ending::Finished | Ending::Aborted => None,
         Ending::TimedOut => Some(EndReason::TIMEOUT),
-        // The other end does not know the stream any more.
+        // The other end no longer knows the stream.
         _ => Some(EndReason::DESTROY),
     }
 }

@@ -1,9 +1,9 @@
 //! The legs of a set whose lossy circuits all lead to the same exit (mUDP-OR), and the scheduler
 //! that chooses the leg of each cell.
 //!
-//! Schedulers without windows are those of the published mUDP-OR. With them, each TCP connection
-//! has one window for all legs. With a scheduler that needs windows, each TCP connection has a
-//! separate window on each leg.
+//! The schedulers of the published mUDP-OR need no windows. With such a scheduler, each TCP
+//! connection has one window for all legs. With a scheduler that needs windows, each TCP
+//! connection has a separate window on each leg.
 
 use std::time::Duration;
 
@@ -21,22 +21,22 @@ pub(crate) const LINKING: Duration = Duration::from_secs(10);
 #[derive(Clone, Copy, Debug)]
 struct LossyLeg {
     circuit: u32,
-    /// Time of the request to link the leg (parallel circuit); `None` after the exit has answered
-    /// it, and at the exit.
+    /// Time of the client's request to link the leg (parallel circuit). `None` once the exit has
+    /// answered, and always at the exit.
     asked: Option<Time>,
-    /// Time between our request to link the leg (parallel circuit) and the exit's answer. Known
-    /// only at the client.
+    /// Time from the client's request to link the leg (parallel circuit) to the exit's answer.
+    /// `None` at the exit.
     rtt: Option<Duration>,
 }
 
-/// The legs of one circuit set. Each leg keeps its slot number.
+/// The legs of one circuit set. A leg keeps its slot number as long as it exists.
 pub(crate) struct LossyLegs {
     nonce: SetNonce,
     legs: [Option<LossyLeg>; MOST_LEGS],
     splitter: Splitter,
     has_windows: bool,
-    /// If the legs (parallel circuits) have windows: the slot that the scheduler chose last, and
-    /// the number of cells that remain to be sent on it.
+    /// The slot that the scheduler chose last, and the number of cells still to send on it. Used
+    /// only if the legs (parallel circuits) have windows.
     run: Option<(usize, u64)>,
 }
 
@@ -63,8 +63,8 @@ impl LossyLegs {
         legs.fold(0, |bits, (slot, _)| bits | 1 << slot)
     }
 
-    /// Returns the round-trip time of the leg (parallel circuit) in each slot, as measured when
-    /// the leg was linked.
+    /// Returns the round-trip time of the leg (parallel circuit) in each slot, measured when the
+    /// leg was linked.
     pub(crate) fn rtts(&self) -> [Option<Duration>; MOST_LEGS] {
         self.legs.map(|leg| leg?.rtt)
     }
@@ -83,9 +83,9 @@ impl LossyLegs {
         wanted.or_else(|| self.legs.iter().find_map(linked)).map(|leg| leg.circuit)
     }
 
-    /// Returns the slot of the leg (parallel circuit) for the next cell of a connection that has a
-    /// separate window on each leg. `views` describes the connection's legs. `waiting` is the
-    /// number of cells that wait. Returns `None` if the cells must wait.
+    /// Returns the leg (parallel circuit) for the next cell of a connection that has a separate
+    /// window on each leg, as a slot. `views` describes the connection's legs. `waiting` is the
+    /// number of cells that wait. Returns `None` if the cells must wait longer.
     pub(crate) fn choose_by(
         &mut self,
         now: Time,
@@ -112,15 +112,16 @@ impl LossyLegs {
         &self.nonce
     }
 
-    /// Adds a leg. At the client, `asked` is the time of the request that the exit must answer
-    /// before the leg is used; at the exit it is `None`. Returns false if the circuit set is full.
+    /// Adds a leg. Returns false if the circuit set is full. At the client, `asked` is the time of
+    /// the link request; the leg is used after the exit has answered it. At the exit, `asked` is
+    /// `None`.
     pub(crate) fn add(&mut self, circuit: u32, asked: Option<Time>) -> bool {
         let free = self.legs.iter_mut().find(|leg| leg.is_none());
         free.map(|leg| *leg = Some(LossyLeg { circuit, asked, rtt: None })).is_some()
     }
 
-    /// Notes that the exit has answered for the leg `circuit`. Returns the time between request
-    /// and answer, or `None` if no answer was expected.
+    /// Notes that the exit has answered the link request of the leg `circuit`. Returns the time
+    /// from request to answer, or `None` if no answer was expected.
     pub(crate) fn answered(&mut self, now: Time, circuit: u32) -> Option<Duration> {
         let mut legs = self.legs.iter_mut().flatten();
         let leg = legs.find(|leg| leg.circuit == circuit)?;

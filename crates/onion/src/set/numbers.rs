@@ -1,20 +1,19 @@
-//! Statistics of circuit sets and their legs for display. They contain only numbers, no nonces or
-//! addresses.
+//! Statistics of circuit sets and their legs for display. They contain no nonces or addresses.
 
 use std::time::Duration;
 
-/// A set that may have several circuits (legs), as seen from one of its ends.
+/// Statistics of a set that may have several circuits (legs), as seen from one of its ends.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SetNumbers {
     /// Name of the method that numbers the circuit set's messages
     /// ([`Numbering::name`](crate::conflux::Numbering::name)).
     pub design: &'static str,
     /// Scheduler of this end, and the number of consecutive cells that it sends on one leg
-    /// (`--every`), in command-line syntax.
+    /// (`--every`), in the syntax of the command line.
     pub schedule: String,
     /// Number of streams in the circuit set.
     pub streams: usize,
-    /// Number of bytes of streams received, and number sent so far.
+    /// Number of stream bytes received, and number sent.
     pub carried: [u64; 2],
     /// Bytes of messages that wait for earlier messages on other legs (parallel circuits).
     pub reordered: usize,
@@ -25,25 +24,25 @@ pub struct SetNumbers {
     pub kept: usize,
     /// Present limit on the bytes that may wait for earlier messages.
     pub budget: usize,
-    /// True if the circuit set's streams are paused (XOFF), because too many bytes wait for
-    /// earlier messages.
+    /// True if the circuit set's streams are paused (XOFF) because too many bytes wait for earlier
+    /// messages.
     pub resting: bool,
     /// The circuit set's legs, by slot.
     pub legs: Vec<LegNumbers>,
 }
 
-/// A leg of a set (one of its circuits).
+/// Statistics of a leg (one circuit of a set).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LegNumbers {
-    /// Number that a client's caller assigned to the leg's circuit; `None` at a relay.
+    /// Number that the client's caller assigned to the leg's circuit; `None` at a relay.
     pub circuit: Option<u64>,
     /// True if both ends have linked the leg (parallel circuit). Otherwise it carries no data.
     pub is_linked: bool,
-    /// Number of cells received, and number sent so far. A client counts all cells of the leg's
-    /// circuit, as the guard sees them; a relay counts only cells with DATA.
+    /// Number of cells received, and number sent. A client counts all cells of the leg's circuit,
+    /// as the guard sees them; a relay counts only cells with DATA.
     pub cells: [u64; 2],
-    /// Smoothed round-trip time, measured with SENDMEs. Before the first SENDME, the time that
-    /// linking took.
+    /// Smoothed round-trip time, measured with SENDMEs. Until the first SENDME arrives, it is the
+    /// time that linking took.
     pub rtt: Option<Duration>,
     /// Minimum round-trip time, measured in the same way.
     pub least_rtt: Option<Duration>,
@@ -75,7 +74,7 @@ impl SetNumbers {
     }
 }
 
-/// Summary of a number over many items. Summaries of several cores can be combined.
+/// Summary of one quantity over many items. Summaries of several cores can be combined.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NumberSpread {
     /// Number of items.

@@ -1,32 +1,31 @@
-//! Cells of one circuit that are carried whole on the legs of a set. The legs join at a middle
-//! relay, and the circuit continues from there (`docs/spec/middle-merge.md`).
+//! Cells of the trunk of a set. Its legs, which carry these cells unchanged, join at a middle
+//! relay, and the trunk (one circuit) continues from there (`docs/spec/middle-merge.md`).
 
 use std::collections::VecDeque;
 
 use crate::wire::cell::{BODY, Body, Command};
 use crate::wire::message::{DestroyReason, Message, RelayCommand};
 
-/// Maximum number of RELAY_EARLY cells that are forwarded (tor-spec, "Relay cells"). This limit is
-/// for the whole circuit set, not for each leg.
+/// Maximum number of RELAY_EARLY cells that are forwarded for the whole circuit set, not for each
+/// leg (tor-spec, "Relay cells").
 const MOST_EARLY: u8 = 8;
 
 /// State of a circuit set whose legs join at a middle relay.
 #[derive(Debug, Default)]
 pub(crate) struct Passing {
-    /// The trunk: the circuit that continues from the relay at which the legs join. At the client,
-    /// it has the layers of the hops after that relay. At that relay, it is the continuing
-    /// circuit. `None` before it exists.
+    /// The trunk: the circuit that continues from the relay at which the legs join. The client's
+    /// trunk has the encryption layers of the hops after that relay. `None` before the trunk
+    /// exists.
     pub(crate) trunk: Option<u32>,
     /// Cells of the trunk (the circuit that continues where the set's legs join) that wait until a
     /// leg has room, oldest first.
     waiting: VecDeque<(Command, Vec<u8>)>,
     early: u8,
-    /// True if cells have arrived that were not yet distributed among the legs (parallel
-    /// circuits).
+    /// True if cells have arrived that are not yet distributed among the legs (parallel circuits).
     undealt: bool,
     /// Reason for the closing of the trunk (the circuit that continues where the set's legs join).
     cut: Option<DestroyReason>,
-    /// Whether the client has been notified of `cut`.
+    /// True if the client has been notified of `cut`.
     is_notified: bool,
 }
 
@@ -49,8 +48,7 @@ impl Passing {
     }
 
     /// Returns the reason for the closing of the trunk (the circuit that continues where the set's
-    /// legs join), once. Returns `None` if the trunk is open, or if the reason was returned
-    /// before.
+    /// legs join). Returns `None` if the trunk is open, or if the reason was already returned.
     pub(crate) fn take_cut_reason(&mut self) -> Option<DestroyReason> {
         self.cut.filter(|_| !std::mem::replace(&mut self.is_notified, true))
     }
@@ -61,8 +59,8 @@ impl Passing {
         self.waiting.push_back((command, body));
     }
 
-    /// Notes that cells have arrived. Returns true if they are the first ones since the queued
-    /// cells were last distributed among the legs (parallel circuits).
+    /// Notes that cells have arrived. Returns true if they are the first since the queued cells
+    /// were last distributed among the legs (parallel circuits).
     pub(crate) fn becomes_undealt(&mut self) -> bool {
         !std::mem::replace(&mut self.undealt, true)
     }
@@ -87,23 +85,23 @@ impl Passing {
         self.waiting.len() * BODY
     }
 
-    /// Returns true if a cell with `command` may be forwarded. Counts the cell if it is
-    /// RELAY_EARLY.
+    /// Returns true if a cell with `command` may be forwarded. A RELAY_EARLY cell is counted
+    /// towards its limit.
     pub(crate) fn may_go_on(&mut self, command: Command) -> bool {
         self.early = self.early.saturating_add(u8::from(command == Command::RELAY_EARLY));
         self.early <= MOST_EARLY
     }
 }
 
-/// Returns a cell of the trunk (the circuit that continues where the set's legs join) as a message
-/// of its set. The cell's command is stored as the message's command, and the whole body as its
+/// Converts a cell of the trunk (the circuit that continues where the set's legs join) to a
+/// message of its set. The cell's command becomes the message's command, and the whole body its
 /// data. Such messages are never sent.
 pub(crate) fn as_message(command: Command, body: &[u8]) -> Message<'_> {
     Message { command: RelayCommand(command.0), stream: 0, data: body }
 }
 
-/// Returns the cell from which [`as_message`] made a message. Returns `None` if the data has the
-/// wrong length.
+/// Converts a message that [`as_message`] made back to its cell. Returns `None` if the data has
+/// the wrong length.
 pub(crate) fn as_cell(command: RelayCommand, data: &[u8]) -> Option<(Command, Body)> {
     Some((Command(command.0), data.try_into().ok()?))
 }

@@ -22,31 +22,31 @@ use crate::wire::conflux::DesiredUx;
 use crate::wire::message::{Format, Message, RelayCommand};
 
 /// Maximum number of messages that a leg's first SWITCH may skip before the client has
-/// acknowledged any data. Arti closes a leg (parallel circuit) whose first SWITCH skips further
-/// before any message was delivered, although a larger number may be correct.
+/// acknowledged any data. If a first SWITCH skips more before any message was delivered, Arti
+/// closes the leg (parallel circuit), although a larger number may be correct.
 const FIRST: u64 = 124;
-/// Minimum period over which arrived cells are counted. Round-trip times measured by linking are
-/// too short for this, because they do not include the queues of a loaded path.
+/// Minimum period over which arrived cells are counted. The round-trip times measured during
+/// linking are too short for this, because they do not include the queues of a loaded path.
 const UNMEASURED: Duration = Duration::from_millis(200);
 
 /// The legs of a circuit set, and the scheduler that distributes messages among them.
 pub(crate) struct Several {
     pub(crate) end: ConfluxEnd,
     pub(crate) design: Design,
-    /// The trunk, which is the circuit that continues from the relay at which the legs join, and
-    /// the trunk's waiting cells. `None` if the legs do not join at a middle relay.
+    /// The trunk (the circuit that continues from the relay at which the legs join) and its
+    /// waiting cells. `None` if the legs do not join at a middle relay.
     pub(crate) passing: Option<Passing>,
     /// The circuits that are the set's legs.
     circuits: Legs<u32>,
     /// Cells that arrived recently on any leg (parallel circuit).
     arrivals: Arrivals,
-    /// Scheduler that distributes messages; `None` if the other end's request determines it.
+    /// Scheduler that distributes messages; `None` if the other end requests the scheduler.
     dealing: Option<Dealing>,
     splitter: Option<(DesiredUx, Splitter)>,
     seed: u64,
     views: Vec<PathView>,
-    /// A copy of the scheduler's views of the legs (parallel circuits), with only the legs on
-    /// which some stream has room.
+    /// Copy of the scheduler's views, restricted to the legs (parallel circuits) on which some
+    /// stream has room.
     narrowed: Vec<PathView>,
     /// True if the other end has acknowledged data on any leg (parallel circuit).
     opened: bool,
@@ -54,10 +54,10 @@ pub(crate) struct Several {
     resting: bool,
     /// The leg (parallel circuit) on which the most recent numbered message arrived.
     lively: Option<PathId>,
-    /// Number of buffered bytes ([`Several::held`]) when they were last counted.
+    /// Number of buffered bytes ([`Several::held`]) at the last count.
     counted: usize,
-    /// Format of messages in the cells of the circuit set's legs. It is the same for all legs, so
-    /// that a message that was sent on one leg can be sent again on any other.
+    /// Format of messages in the cells of the legs. All legs have the same format, so that a
+    /// message that was sent on one leg can be sent again on any other.
     format: Option<Format>,
     /// Expiry time of the timer for actions on the circuit set's legs.
     tends_at: Option<Time>,
@@ -65,14 +65,14 @@ pub(crate) struct Several {
 
 /// A cell of the trunk (the circuit that continues where the set's legs join) to send on a leg.
 pub(crate) struct PassingCell {
-    /// The cell's number in the circuit set, if the cell is sent again; `None` if it is new.
+    /// The cell's number in the circuit set if the cell is retransmitted; `None` if it is new.
     again: Option<u64>,
     pub(crate) command: Command,
     pub(crate) body: Vec<u8>,
 }
 
-/// Number of DATA cells that arrived since `since`, a period of about the longest round-trip time
-/// of a leg (parallel circuit). The peer's windows had room for these cells.
+/// A count of the DATA cells that arrived since `since`. The period is about the longest
+/// round-trip time of a leg (parallel circuit), so the peer's windows had room for these cells.
 #[derive(Clone, Copy, Debug, Default)]
 struct Arrivals {
     since: Time,
@@ -80,9 +80,9 @@ struct Arrivals {
 }
 
 impl Several {
-    /// Returns the state without legs (parallel circuits). `seed` is the scheduler's only source
-    /// of randomness. `dealing` is the scheduler that the user or the other end requests; if
-    /// `None`, the design determines it.
+    /// Returns a state without legs (parallel circuits). `seed` is the scheduler's only source of
+    /// randomness. `dealing` is the scheduler that the user or the other end requests; if it is
+    /// `None`, the design determines the scheduler.
     pub(crate) fn new(
         end: ConfluxEnd,
         design: Design,
@@ -110,15 +110,15 @@ impl Several {
         }
     }
 
-    /// Returns true if a circuit with this message format may join the set. The format is
-    /// irrelevant if legs join at a middle relay, because the legs then carry whole cells.
+    /// Returns true if a circuit with this message format may join the set. If legs join at a
+    /// middle relay, the format is irrelevant, because the legs carry whole cells.
     pub(crate) fn takes_format(&mut self, format: Format) -> bool {
         !self.design.is_resilient()
             || self.passing.is_some()
             || *self.format.get_or_insert(format) == format
     }
 
-    /// Sets the timer for leg actions, if the next action is due before the timer expires. Returns
+    /// Sets the timer for leg actions if the next action is due before the timer expires. Returns
     /// the new time, or `None` if the timer does not change.
     pub(crate) fn tends_sooner(&mut self, streams: bool) -> Option<Time> {
         let due = self.end.retransmitter()?.next_timeout(streams)?;
@@ -138,7 +138,7 @@ impl Several {
         [std::mem::replace(&mut self.counted, now), now]
     }
 
-    /// Returns the number of bytes that wait: for earlier messages, for a leg (parallel circuit),
+    /// Returns the number of bytes that wait for earlier messages, for a leg (parallel circuit),
     /// or for an acknowledgement.
     pub(crate) fn held(&self) -> usize {
         self.end.held() + self.passing.as_ref().map_or(0, Passing::bytes)
@@ -179,7 +179,7 @@ impl Several {
     }
 
     /// Returns the next cell of the trunk (the circuit that continues where the set's legs join)
-    /// to send. Cells that must be sent again are returned first.
+    /// to send. Retransmissions come first.
     pub(crate) fn next_cell(&mut self) -> Option<PassingCell> {
         let retransmitter = self.end.retransmitter_mut()?;
         if let Some(SentMessage { number, command, data, .. }) = retransmitter.take_again() {
@@ -197,8 +197,8 @@ impl Several {
     }
 
     /// Assigns a number to a cell of the trunk (the circuit that continues where the set's legs
-    /// join) that is sent on `leg`, and stores a copy. Returns the [`Mark`], which transfers the
-    /// number and must be sent before the cell.
+    /// join) that is sent on `leg`, and stores a copy. Returns the [`Mark`] that conveys the
+    /// number to the other end. The caller must send it before the cell.
     ///
     /// # Errors
     /// The leg is closed, or its set has ended.
@@ -228,8 +228,8 @@ impl Several {
         self.end.queue().saw_window(under_way);
     }
 
-    /// Removes the leg of `circuit`. `unacknowledged` is true if data was in flight on it. Returns
-    /// whether the set continues.
+    /// Removes the leg of `circuit`. `unacknowledged` is true if data was in flight on the leg.
+    /// Returns whether the set continues.
     pub(crate) fn lose(&mut self, circuit: u32, unacknowledged: bool) -> Fate {
         let Some(leg) = self.leg(circuit) else { return Fate::Lives };
         self.circuits.remove(leg);
@@ -289,8 +289,8 @@ impl Several {
         self.views[leg.index()] = view;
     }
 
-    /// Returns a scheduler's view of `leg`. Before the leg's first SENDME, the view has the
-    /// round-trip time that was measured when the leg (parallel circuit) was linked.
+    /// Returns a scheduler's view of `leg` (a parallel circuit). Before the leg's first SENDME,
+    /// the view has the round-trip time that was measured when the leg was linked.
     fn view<C: Ending>(
         &self,
         now: Time,
@@ -328,8 +328,8 @@ impl Several {
     }
 
     /// Returns the number of cells that `leg` may carry now. Before the other end's first
-    /// acknowledgement it is limited so that no first SWITCH exceeds [`FIRST`]. Only the exit in
-    /// Conflux of proposal 329 has this limit.
+    /// acknowledgement, the number is limited so that no first SWITCH exceeds [`FIRST`]. Only the
+    /// exit in Conflux of proposal 329 has this limit.
     fn first_room(&self, leg: PathId) -> u64 {
         let is_stock = self.design == Design::Conflux && self.end.is_exit();
         if self.opened || !is_stock || self.end.measured_legs() < 2 {
@@ -353,9 +353,9 @@ impl Several {
         assigned(splitter.assign(now, &self.views, cells.max(1)))
     }
 
-    /// Returns the leg (parallel circuit) for the next data cell, and the number 1. Only legs for
-    /// which `has_room` returns true are considered: on these, a stream with data has room in its
-    /// window.
+    /// Returns the leg (parallel circuit) for the next data cell, and the number 1. Considers only
+    /// legs for which `has_room` returns true. A stream with data has room in its window on such a
+    /// leg.
     pub(crate) fn assign_one(
         &mut self,
         now: Time,
@@ -372,15 +372,15 @@ impl Several {
         assigned(splitter.assign(now, &self.narrowed, 1))
     }
 
-    /// Returns true if the first message to send again is data, and false if it is not. Returns
+    /// Returns true if the first message to retransmit is data, and false if it is not. Returns
     /// `None` if there is no such message.
     pub(crate) fn next_again(&self) -> Option<bool> {
         let next = self.end.retransmitter()?.next_again()?;
         Some(next.command == RelayCommand::DATA)
     }
 
-    /// Stores a copy of a message that was sent on `leg`. The copy does not contain the prefix
-    /// that `mark` placed before the data. Does nothing if the design does not retransmit.
+    /// Stores a copy of a message that was sent on `leg`, without the prefix that `mark` placed
+    /// before the data. Does nothing if the design does not retransmit.
     pub(crate) fn keep(
         &mut self,
         now: Time,
@@ -403,7 +403,7 @@ impl Several {
         self.end.retransmitter()?.owes(leg).then_some(leg)
     }
 
-    /// Returns the number of messages that must be sent again.
+    /// Returns the number of messages to retransmit.
     pub(crate) fn to_send_again(&self) -> u64 {
         self.end.retransmitter().map_or(0, |retransmitter| retransmitter.to_send_again() as u64)
     }
@@ -429,8 +429,8 @@ impl Several {
         }
     }
 
-    /// Returns the scheduler and its settings. A configuration of this end has priority over a
-    /// request of the other end.
+    /// Returns the scheduler and its settings. This end's configuration has priority over the
+    /// other end's request.
     fn dealing(&self, desired: DesiredUx) -> Dealing {
         self.dealing.clone().unwrap_or_else(|| Dealing::as_desired(desired))
     }
@@ -446,9 +446,9 @@ impl Several {
         drawn.expect("the usual scheduler takes no argument")
     }
 
-    /// Returns the leg (parallel circuit) for messages other than data. This is the leg of the
-    /// last sent message, because no SWITCH is needed on it. Before the first message it is the
-    /// leg with the shortest round-trip time, or any linked leg if none is measured.
+    /// Returns the leg (parallel circuit) for messages other than data. It is the leg of the last
+    /// sent message, because no SWITCH is needed on it. Before the first message, it is the leg
+    /// with the shortest round-trip time, or any linked leg if none is measured.
     ///
     /// While streams are paused in a resilient design, it is the leg on which messages arrive. The
     /// missing messages are on another leg, which may have failed unnoticed and would lose XOFF.
@@ -457,9 +457,9 @@ impl Several {
     }
 
     /// Returns the leg (parallel circuit) for a numbered message other than data. A client uses
-    /// the leg that the scheduler chooses, unless this leg has no room or the streams are paused.
-    /// An exit uses the leg of its last message, because the client has just sent on this leg or
-    /// waits for it.
+    /// the leg that the scheduler chooses, unless that leg has no room or the streams are paused.
+    /// An exit uses the leg of its last message. The client has just sent on that leg, or waits
+    /// for it.
     pub(crate) fn counted_control(&mut self, now: Time) -> Option<PathId> {
         let by_last = self.resting || self.end.is_exit();
         let assigned = if by_last { None } else { self.assign(now, 1) };
@@ -488,7 +488,7 @@ impl Several {
         (queued < QUEUE_HIGH as u64).then_some(leg)
     }
 
-    /// Returns statistics of the circuit set for display. The fields about streams are left empty.
+    /// Returns statistics of the circuit set for display, without the values for streams.
     pub(crate) fn numbers<C: Ending>(&self, circuits: &Slab<C>, channels: &Channels) -> SetNumbers {
         let Dealing { schedule, every, .. } = self.dealing(self.end.desired());
         let waiting = self.end.waiting();
@@ -537,9 +537,9 @@ impl Several {
         self.lively = Some(leg);
     }
 
-    /// Schedules the unacknowledged messages of other legs (parallel circuits) to be sent again on
-    /// the leg on which messages arrive. This happens when streams are paused, because the peer
-    /// must receive these messages before XOFF.
+    /// Schedules the unacknowledged messages of other legs (parallel circuits) for retransmission
+    /// on the leg on which messages arrive. Called when streams are paused, because the peer must
+    /// receive these messages before XOFF.
     pub(crate) fn hurry(&mut self) {
         let (Some(leg), Some(retransmitter)) = (self.lively, self.end.retransmitter_mut()) else {
             return;
@@ -547,7 +547,7 @@ impl Several {
         retransmitter.repeat(leg);
     }
 
-    /// Counts a received DATA cell, and estimates the peer's window from the count. Returns the
+    /// Counts a received DATA cell, and estimates the peer's window from this count. Returns the
     /// maximum number of bytes that may wait for earlier messages.
     pub(crate) fn count_received(&mut self, now: Time) -> usize {
         if now.since(self.arrivals.since) > self.end.longest_rtt().max(UNMEASURED) {
@@ -559,10 +559,10 @@ impl Several {
         queue.budget()
     }
 
-    /// Returns true if the streams must be paused, false if they must be resumed, and `None` if
-    /// nothing changes. If memory is `scarce`, the streams are paused as soon as any message waits
-    /// for an earlier one. They stay paused until the missing message arrives, or its loss ends
-    /// the circuit set.
+    /// Returns true if the streams must be paused, and false if they must be resumed. Returns
+    /// `None` if nothing changes. If memory is `scarce`, the streams are paused as soon as any
+    /// message waits for an earlier one. They stay paused until the missing message arrives, or
+    /// its loss ends the circuit set.
     pub(crate) fn rest_changed(&mut self, scarce: bool) -> Option<bool> {
         let waits = scarce && self.end.bytes() > 0;
         let pressed = self.end.queue().is_pressed() || waits;

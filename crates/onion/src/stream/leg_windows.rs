@@ -1,5 +1,5 @@
-//! Fixed flow-control windows of a stream on each leg (circuit) of its set, as in mTor, and the
-//! SENDMEs for these windows.
+//! Flow control of a stream by a fixed window on each leg (circuit) of its set, as in mTor, and by
+//! SENDMEs.
 
 use anabranch_multipath::{PathId, Time};
 
@@ -8,8 +8,8 @@ use super::{Arrived, Broken, Flow, Replies};
 use crate::conflux::legs::Legs;
 
 /// A separate window for each leg (parallel circuit), as if the stream used only that leg. Each
-/// cell is acknowledged on its leg as soon as it arrives. If acknowledgements waited for missing
-/// earlier cells, all legs would be as slow as the slowest one.
+/// cell is acknowledged on its leg on arrival, even if earlier cells are missing. Otherwise all
+/// legs would be as slow as the slowest one.
 #[derive(Default)]
 pub(super) struct LegWindows {
     legs: Legs<OnLeg>,
@@ -18,14 +18,14 @@ pub(super) struct LegWindows {
 /// The windows of a stream on one leg (parallel circuit).
 struct OnLeg {
     windows: Windows,
-    /// Number of cells that arrived before an earlier cell. They were counted on arrival, and must
-    /// not be counted again later.
+    /// Number of cells that arrived before an earlier cell. They were counted on arrival, and are
+    /// not counted again when their turn comes.
     early: u64,
 }
 
 impl LegWindows {
-    /// Returns the stream's windows on `leg`. They are fully open if the leg (parallel circuit)
-    /// has carried no data of the stream.
+    /// Returns the stream's windows on `leg`. The windows are fully open if the leg (parallel
+    /// circuit) has carried no data of the stream.
     fn on(&mut self, leg: PathId) -> Option<&mut OnLeg> {
         if self.legs.get(leg).is_err() {
             self.legs.set(leg, OnLeg { windows: Windows::new(), early: 0 });
@@ -33,8 +33,8 @@ impl LegWindows {
         self.legs.get_mut(leg).ok()
     }
 
-    /// Returns the windows on the leg (parallel circuit) on which a cell arrived. Returns `None`
-    /// if this leg is closed, because it has no windows any more.
+    /// Returns the windows of the leg (parallel circuit) on which a cell arrived. Returns `None`
+    /// if this leg is closed and has no windows any more.
     fn of(&mut self, arrived: &Arrived) -> Result<Option<(PathId, &mut OnLeg)>, Broken> {
         let Some(leg) = arrived.by else { return Ok(None) };
         Ok(Some((leg, self.on(leg).ok_or(Broken::OutOfPlace)?)))

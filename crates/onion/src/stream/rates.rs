@@ -1,5 +1,5 @@
 //! Flow control by XON and XOFF (proposal 324, section 4). If a program reads slowly, its end of
-//! the stream asks the peer to pause, and later reports the rate at which the program reads.
+//! the stream asks the peer to pause (XOFF). Later it sends the program's reading rate (XON).
 
 use std::sync::Arc;
 
@@ -20,17 +20,17 @@ pub(super) struct Rates {
     said_xoff: bool,
     /// True while the peer must pause because the stream's set is paused.
     resting: bool,
-    /// Total number of bytes received (`came`), and number of times that we have asked the peer to
-    /// pause (`stopped_peer`).
+    /// Total number of bytes received (`came`), and number of XOFF messages sent to the peer
+    /// (`stopped_peer`).
     came: u64,
     stopped_peer: u64,
     drain: Drain,
-    /// True if the peer has sent XOFF, and no XON since.
+    /// True if the peer has sent XOFF and no XON since then.
     stopped: bool,
-    /// Limit on our sending at the rate that the peer requested; `None` if there is no limit.
+    /// Limit on our sending rate, as the peer requested; `None` if there is no limit.
     bucket: Option<Bucket>,
-    /// Total number of bytes sent (`sent`), and number of times that the peer has asked us to
-    /// pause (`stops`).
+    /// Total number of bytes sent (`sent`), and number of XOFF messages received from the peer
+    /// (`stops`).
     sent: u64,
     stops: u64,
 }
@@ -40,8 +40,8 @@ pub(super) struct Rates {
 struct Drain {
     since: Option<Time>,
     bytes: u64,
-    /// Rates in kilobytes a second: the average reading rate, and the last rate sent to the peer;
-    /// 0 if there is none.
+    /// Rates in kilobytes a second: the average reading rate, and the rate last sent to the peer.
+    /// 0 stands for an unknown rate.
     average: u64,
     told: u64,
 }
@@ -68,17 +68,18 @@ impl Rates {
         }
     }
 
-    /// Returns true if `waiting` is more than the peer can have had in flight when we sent XOFF.
+    /// Returns true if more bytes wait for the program (`waiting`) than the peer can have had in
+    /// flight when we sent XOFF.
     fn is_flooded(&self, waiting: usize, burst: usize) -> bool {
         waiting.saturating_sub(burst)
             > self.limit + self.params.ss_cwnd_max.min(self.params.cwnd_max) as usize * DATA
     }
 
-    /// Notes that `waiting` bytes wait for the program. Returns true if the peer must be asked to
-    /// pause.
+    /// Notes that `waiting` bytes wait for the program. Returns true if an XOFF message must be
+    /// sent.
     fn filled(&mut self, now: Time, waiting: usize) -> bool {
         if self.said_xoff {
-            // The time for which the program pauses is no measure of its reading rate.
+            // The pause would distort the measured reading rate.
             return false;
         }
         self.drain.since.get_or_insert(now);
@@ -107,7 +108,7 @@ impl Rates {
         due.then(|| self.release())
     }
 
-    /// Ends the pause of the peer, and returns the rate to send to it in XON.
+    /// Ends the pause of the peer. Returns the rate for the XON message.
     fn release(&mut self) -> u32 {
         self.said_xoff = false;
         self.drain.told = self.drain.average;
@@ -132,8 +133,7 @@ impl Rates {
     }
 
     /// Doubles the average rate if the program has read at least `xon_rate` cells and no bytes are
-    /// left. Then the program could read faster than the rate that we sent to the peer (as in C
-    /// tor).
+    /// left. The program could then have read faster than the rate sent to the peer (as in C tor).
     fn raise(&mut self) {
         let drain = &mut self.drain;
         if drain.told > 0 && drain.bytes >= self.params.xon_rate * DATA as u64 {
@@ -184,9 +184,9 @@ impl Flow for Rates {
         Ok(())
     }
 
-    /// Asks the peer to pause if `rest` is true, or to resume otherwise. The peer accepts at most
-    /// one XOFF for each `limit` bytes that it has sent. So a stream that has carried little data
-    /// is not paused.
+    /// Asks the peer to pause if `rest` is true, and to resume otherwise. The peer accepts at most
+    /// one XOFF for each `limit` bytes that it has sent. A stream that has carried less data is
+    /// therefore not paused.
     fn rest(&mut self, _now: Time, rest: bool, waiting: usize, replies: &mut Replies<'_>) {
         let may_stop = self.came >= self.limit as u64 * (self.stopped_peer + 1);
         if rest && !self.said_xoff && may_stop {
@@ -211,7 +211,7 @@ impl Flow for Rates {
     }
 
     /// Handles XOFF or XON. The peer may send at most one XOFF for each `peers_limit` bytes that
-    /// we have sent. With more XOFFs it could imprint a recognisable pattern on our traffic.
+    /// we have sent. With more of them it could imprint a recognisable pattern on our traffic.
     fn set_rate(&mut self, now: Time, rate: Option<u32>) -> Result<(), Broken> {
         let Some(rate) = rate else {
             self.stops += 1;
@@ -223,7 +223,7 @@ impl Flow for Rates {
         };
         self.stopped = false;
         let rate = u64::from(rate) * 1000;
-        // The bucket holds the bytes of one second, at least those of a cell.
+        // The bucket holds the bytes of one second, but at least those of one cell.
         self.bucket = (rate > 0).then(|| Bucket::full(now, rate, rate.max(DATA as u64)));
         Ok(())
     }

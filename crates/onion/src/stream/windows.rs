@@ -1,5 +1,5 @@
-//! Fixed flow-control windows of a stream, and their SENDMEs (tor-spec, "Stream-level flow
-//! control"). They are used on circuits without congestion control.
+//! Flow control of a stream by fixed windows and SENDMEs (tor-spec, "Stream-level flow control").
+//! It is used on circuits without congestion control.
 
 use std::time::Duration;
 
@@ -9,7 +9,8 @@ use super::{Arrived, Broken, Flow, Replies};
 use crate::congestion::{Control, Fixed, Outlet};
 use crate::wire::message::{DATA, RelayCommand};
 
-/// Maximum number of bytes waiting for a program with which the peer's window is still reopened.
+/// Maximum number of bytes waiting for the program at which a SENDME still reopens the peer's
+/// window.
 const READ_SLOWLY: usize = 10 * DATA;
 
 /// Fixed windows for both directions of one stream.
@@ -24,8 +25,8 @@ impl Windows {
         Windows { send: Fixed::stream(), left: Fixed::stream().window() }
     }
 
-    /// Reopens the peer's window: sends a SENDME for each `sendme_inc` received cells, but only
-    /// while at most [`READ_SLOWLY`] bytes wait for the program.
+    /// Reopens the peer's window with one SENDME for each `sendme_inc` received cells. Sends none
+    /// while more than [`READ_SLOWLY`] bytes wait for the program.
     fn open(&mut self, waiting: usize, replies: &mut Replies<'_>) {
         let (step, whole) = (self.send.sendme_inc(), self.send.window());
         while self.left + step <= whole && waiting <= READ_SLOWLY {

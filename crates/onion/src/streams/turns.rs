@@ -1,10 +1,10 @@
-//! Scheduling of a set's streams. The queues are updated whenever a stream changes, so that the
-//! cost of sending a cell does not depend on the number of streams.
+//! Scheduler of a set's streams. Its queues are updated whenever a stream changes. The cost of
+//! sending a cell therefore does not depend on the number of streams.
 //!
 //! Streams take turns as flows do in FQ-CoDel (RFC 8290, section 4.2): a deficit round robin in
-//! which each stream sends up to [`RUN`] cells. With long turns, neither end needs a system call
-//! for each cell of 498 bytes. A stream that had nothing to send before takes one turn ahead of
-//! the others. Otherwise a short request would wait until each download has had a turn.
+//! which each stream sends up to [`RUN`] cells in one turn. With long turns, neither end needs a
+//! system call for each cell of 498 bytes. A stream that had nothing to send before takes one turn
+//! ahead of the others. Otherwise a short request would wait until each download has had a turn.
 //!
 //! If streams have a window on each leg (circuit of the set), each leg has separate queues. A
 //! stream that cannot send on one leg is then skipped only on that leg.
@@ -22,8 +22,8 @@ pub(super) const RUN: u16 = 64;
 /// Queues of the streams that may send data or END, and totals over all streams.
 #[derive(Default)]
 pub(super) struct Turns {
-    /// Queues for each leg (parallel circuit). There is only one entry if flow control does not
-    /// depend on the leg.
+    /// Queues for each leg (parallel circuit). If flow control does not depend on the leg, there
+    /// is only one entry.
     legs: Vec<(PathId, LegTurns)>,
     /// Streams that must send END now.
     ending: BTreeSet<u16>,
@@ -33,8 +33,8 @@ pub(super) struct Turns {
     noted: BTreeMap<u16, StreamShare>,
     /// Total number of bytes in all streams that wait to be sent in cells.
     unsent: usize,
-    /// Number of streams with bytes to send (`wanting`), and number of streams with a full send
-    /// buffer and a program that waits for room (`starved`).
+    /// Number of streams with bytes to send (`wanting`), and number of streams whose program waits
+    /// for room in a full send buffer (`starved`).
     wanting: usize,
     starved: usize,
 }
@@ -42,7 +42,7 @@ pub(super) struct Turns {
 /// Queues of the streams that take turns on one leg (parallel circuit).
 #[derive(Default)]
 struct LegTurns {
-    /// Streams that had nothing to send before. They are served before the streams in `old`.
+    /// Streams that had nothing to send until now. They are served before the streams in `old`.
     new: VecDeque<u16>,
     /// Streams that have had at least one turn.
     old: VecDeque<u16>,
@@ -120,8 +120,8 @@ impl Turns {
         self.legs.retain(|(other, _)| *other != leg);
     }
 
-    /// Skips the stream `id`, which is not allowed to send on `leg` now, until its state changes
-    /// or until the time `wake`.
+    /// Skips the stream `id`, which may not send on `leg` now. The stream is skipped until its
+    /// state changes, or until the time `wake`.
     pub(super) fn park(&mut self, leg: PathId, id: u16, wake: Option<Time>) {
         self.on(leg).queued.entry(id).and_modify(|queued| queued.ready = false);
         if let (Some(wake), Some(noted)) = (wake, self.noted.get_mut(&id)) {
@@ -167,7 +167,7 @@ impl Turns {
     }
 
     /// Returns the number of bytes that wait to be sent in cells. Returns `None` if a program has
-    /// more bytes to write than there is room for.
+    /// more bytes to write than fit into a stream's send buffer.
     pub(super) fn unsent(&self) -> Option<usize> {
         (self.starved == 0).then_some(self.unsent)
     }
@@ -203,8 +203,8 @@ impl LegTurns {
             if queued.ready && queued.left > 0 {
                 return Some(id);
             }
-            // A stream with nothing more to send joins `old` as well, so that it is not new again
-            // before the others have had their turns.
+            // A stream that has nothing more to send also joins `old`. Otherwise it could be new
+            // again before the others have had their turns.
             queued.left = RUN;
             self.new.pop_front();
             self.old.push_back(id);

@@ -1,16 +1,15 @@
 //! Messages that link circuits to sets, in the designs before proposal 329: Conflux of 2013, and
-//! mTor. This project defined the formats, because the papers only describe a cell with a nonce.
+//! mTor. This project defined their formats, because the papers only describe a cell with a nonce.
 //!
-//! All three messages have no stream ID: they are addressed to the last hop, or sent by it. LINK
-//! and LINKED have the same layout; LINKED_ACK has no data. `docs/spec/ancestors.md` defines the
-//! exchange.
+//! All three messages have no stream ID: they are exchanged with the last hop. LINK and LINKED
+//! have the same layout; LINKED_ACK has no data. `docs/spec/ancestors.md` defines the exchange.
 
 use super::conflux::SetNonce;
 
 /// The only version of LINK and LINKED.
 const VERSION: u8 = 1;
-/// Length in bytes of the part of LINK and LINKED before the text: version, design, nonce, and
-/// length of the text.
+/// Length in bytes of the fixed part of LINK and LINKED before the text: version, design, nonce,
+/// and length of the text.
 const FIXED: usize = 1 + 1 + 32 + 1;
 /// Maximum length in bytes of the text [`AncestorLink::dealing`].
 pub const DEALING: usize = 200;
@@ -33,15 +32,14 @@ pub struct AncestorLink {
     /// The nonce of the set of circuits.
     pub nonce: SetNonce,
     /// The scheduler that the sender of this message requests for the data that it receives, and
-    /// the length of its runs, such as `round-robin 1p`. A run is the cells sent on one leg
-    /// between two changes of leg. An empty text selects the design's own scheduler. At most
-    /// [`DEALING`] bytes.
+    /// the length of its runs, such as `round-robin 1p`. A run is a sequence of consecutive cells
+    /// on one leg. An empty text selects the design's own scheduler. At most [`DEALING`] bytes.
     pub dealing: String,
 }
 
 impl AncestorLink {
-    /// Parses the data of LINK or LINKED. Returns `None` if the data is truncated, has an unknown
-    /// version or design, or if its text is too long or not UTF-8. Bytes after the text are
+    /// Parses the data of LINK or LINKED. Returns `None` if the data is truncated, if its version
+    /// or design is unknown, or if its text is too long or not UTF-8. Bytes after the text are
     /// ignored.
     #[must_use]
     pub fn read(data: &[u8]) -> Option<AncestorLink> {

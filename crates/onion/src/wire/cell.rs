@@ -1,5 +1,5 @@
-//! Cells on a link (tor-spec, "Cells (messages on channels)"): division of a byte stream into
-//! cells.
+//! Cells on a link (tor-spec, "Cells (messages on channels)"): the parser that splits a byte
+//! stream into cells.
 //!
 //! Cells are not copied: [`Cells`] lends each cell from the received bytes, and a relay cell is
 //! decrypted in place.
@@ -41,58 +41,59 @@ impl Command {
     pub const CREATE2: Command = Command(10);
     pub const CREATED2: Command = Command(11);
     pub const PADDING_NEGOTIATE: Command = Command(12);
-    /// On circuit 0 of a TLS link on which QUIC links are agreed: announces the UDP port for them
-    /// (`docs/spec/quic-links.md`).
+    /// Announces the UDP port for QUIC links. Sent on circuit 0 of a TLS link if both ends agreed
+    /// on QUIC links (`docs/spec/quic-links.md`).
     pub const QUIC: Command = Command(72);
-    /// On circuit 0 of a QUIC link: names the TLS link that is parallel to this QUIC link. The
+    /// Names the TLS link that is parallel to a QUIC link. Sent on circuit 0 of the QUIC link; the
     /// answer has the same command.
     pub const BESIDE: Command = Command(73);
-    /// On circuit 0 of a QUIC link: acknowledges cells, by the number of received cells of each
-    /// listed circuit.
+    /// Acknowledges cells: contains the number of received cells of each listed circuit. Sent on
+    /// circuit 0 of a QUIC link.
     pub const ARRIVED: Command = Command(74);
-    /// On circuit 0, directly before NETINFO, if both ends named link protocol 103: lists the
-    /// extensions that the sender requests (`docs/spec/numbers.md`, "Capabilities").
+    /// Lists the extensions that the sender requests (`docs/spec/numbers.md`, "Capabilities").
+    /// Sent on circuit 0, directly before NETINFO, if both ends listed link protocol 103.
     pub const CAPABILITIES: Command = Command(75);
-    /// In a datagram of a QUIC link on which lossy cells are agreed: a cell of a lossy circuit. It
-    /// has the layout of a numbered cell, and its number is the originator's counter
+    /// A cell of a lossy circuit. Sent in a datagram of a QUIC link, if both ends agreed on lossy
+    /// cells. It has the layout of a numbered cell, and its number is the originator's counter
     /// (`docs/spec/lossy-circuits.md`).
     pub const RELAY_LOSSY: Command = Command(76);
-    /// Between two shards (threads) of one relay, never on the network: asks the receiving shard
-    /// to extend the circuit over one of that shard's links. The body is that of EXTEND2.
+    /// Asks another shard (thread) of this relay to extend the circuit over one of that shard's
+    /// links. The body is that of EXTEND2. Sent between shards only, never on the network.
     pub const ONWARD: Command = Command(64);
-    /// Between two shards (threads) of one relay: asks the receiving shard to forward an
-    /// INTRODUCE1 to an onion service connected to that shard. The answer is DESTROY.
+    /// Asks another shard (thread) of this relay to forward an INTRODUCE1 to an onion service that
+    /// is connected to that shard. The answer is DESTROY.
     pub const INTRODUCE: Command = Command(65);
-    /// Between two shards (threads) of one relay: asks the receiving shard to join the circuit, on
-    /// which a RENDEZVOUS1 arrived, to the circuit of a client that waits on that shard.
+    /// Asks another shard (thread) of this relay to join the circuit, on which a RENDEZVOUS1
+    /// arrived, to the circuit of a client that waits on that shard.
     pub const MEET: Command = Command(66);
-    /// Between two shards (threads) of one relay, on circuit 0: asks the receiving shard to close
-    /// an introduction point, because the service has a newer one.
+    /// Asks another shard (thread) of this relay to close an introduction point, because the
+    /// service has a newer one. Sent on circuit 0.
     pub const REPLACED: Command = Command(67);
-    /// Between two shards (threads) of one relay: asks the receiving shard to take over a leg
-    /// (circuit) of a set that this shard manages. The leg's link stays with the sending shard,
-    /// which passes the cells on. The body contains the number under which the leg's state is
-    /// stored for the receiving shard.
+    /// Asks another shard (thread) of this relay to take over a leg (circuit) of a set that this
+    /// other shard manages. The leg's link stays with the sending shard, which passes the cells
+    /// on. The body contains the number under which the leg's state is stored for the receiving
+    /// shard.
     pub const ADOPT: Command = Command(68);
-    /// Between two shards (threads) of one relay: a lossy cell of a leg that was taken over from
-    /// the shard with the leg's link. The body contains the cell's counter and body.
+    /// A lossy cell of a leg between two shards (threads) of one relay: one has the leg's link,
+    /// and the other has taken over the leg. The body contains the cell's counter and body.
     pub const ACROSS: Command = Command(195);
     pub const VPADDING: Command = Command(128);
     pub const CERTS: Command = Command(129);
     pub const AUTH_CHALLENGE: Command = Command(130);
     pub const AUTHENTICATE: Command = Command(131);
     pub const AUTHORIZE: Command = Command(132);
-    /// On a TLS link with a parallel QUIC link: circuits of the QUIC link continue on the TLS
-    /// link. Contains, for each circuit, the number of cells that arrived over QUIC.
+    /// Moves the circuits of a QUIC link to the parallel TLS link. Contains, for each circuit, the
+    /// number of cells that arrived over QUIC. Sent on the TLS link.
     pub const MOVE: Command = Command(192);
-    /// On a TLS link with a parallel QUIC link: a cell of a circuit that moved from the QUIC link.
+    /// A cell of a circuit that moved from a QUIC link to the parallel TLS link. Sent on the TLS
+    /// link.
     pub const DETOUR: Command = Command(193);
-    /// On a TLS link with a parallel QUIC link: all circuits of the QUIC link have ended.
+    /// Reports that all circuits of a QUIC link have ended. Sent on the parallel TLS link.
     pub const MOVE_OVER: Command = Command(194);
 }
 
 impl Command {
-    /// Returns whether cells with this command contain their length.
+    /// Returns true if cells with this command contain their length.
     pub fn is_variable(self) -> bool {
         self == Command::VERSIONS || self.0 >= 128
     }
@@ -113,15 +114,15 @@ pub struct Cell<'a> {
     pub body: &'a mut [u8],
 }
 
-/// Error for a variable-length cell that exceeds the reader's limit; contains the cell's length.
+/// Error for a variable-length cell that exceeds the reader's limit. Contains the cell's length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooLong(pub usize);
 
-/// Width of circuit IDs. It is 2 bytes in VERSIONS cells, which are sent before negotiation, and in
-/// link protocol 3.
+/// Width of circuit IDs on a link. It is 2 bytes in VERSIONS cells, which are sent before
+/// negotiation, and in link protocol 3.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Width {
-    /// Two bytes: before VERSIONS cells were exchanged, and in link protocol 3.
+    /// Two bytes: in VERSIONS cells, which precede the negotiation, and in link protocol 3.
     Two,
     /// Four bytes: in link protocol 4 and later.
     Four,
@@ -141,17 +142,17 @@ pub fn head(bytes: &[u8], width: Width) -> Option<(u32, Command, usize)> {
     Some((circuit, command, id + 3 + usize::from(length)))
 }
 
-/// Fields from the beginning of a cell on a QUIC link (`docs/spec/quic-links.md`), where each
-/// circuit has a lane (QUIC stream) of its own.
+/// Fields from the beginning of a cell on a QUIC link (`docs/spec/quic-links.md`). Each circuit
+/// has its own lane (QUIC stream) there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LaneHead {
     /// Circuit ID; 0 for cells of the link itself.
     pub circuit: u32,
     /// Length of the whole cell in bytes.
     pub length: usize,
-    /// Whether the cell is the first of its lane in the direction of the circuit.
+    /// True if the cell is the first of its lane in the direction of the circuit.
     pub makes: bool,
-    /// Whether the cell is the last of its lane: DESTROY.
+    /// True if the cell is the last of its lane, which is DESTROY.
     pub ends: bool,
 }
 
@@ -159,9 +160,9 @@ impl LaneHead {
     /// Maximum length in bytes of a cell of the link itself, including its header.
     pub const LONGEST: usize = VAR_HEADER + 8192;
 
-    /// Parses the beginning of a cell; `None` if there are too few bytes. `first` is true for the
-    /// first cell of the link itself in each direction. That cell is VERSIONS, which has a circuit
-    /// ID of 2 bytes because it precedes the agreement on the link version.
+    /// Parses the beginning of a cell. Returns `None` if there are too few bytes. `first` is true
+    /// for the first cell of the link itself in each direction: VERSIONS, whose circuit ID has 2
+    /// bytes because it precedes the agreement on the link version.
     #[must_use]
     pub fn parse(bytes: &[u8], first: bool) -> Option<LaneHead> {
         let width = if first { Width::Two } else { Width::Four };
@@ -203,8 +204,8 @@ impl<'a> Cells<'a> {
         self.width = width;
     }
 
-    /// Makes the reader expect numbered cells from now on. Every such cell has [`NUMBERED_CELL`]
-    /// bytes, whatever its command, and a circuit ID of 4 bytes.
+    /// Makes the reader expect numbered cells from now on. Each such cell has [`NUMBERED_CELL`]
+    /// bytes and a circuit ID of 4 bytes, whatever its command.
     pub fn expect_numbers(&mut self) {
         (self.width, self.numbered) = (Width::Four, true);
     }
@@ -332,8 +333,8 @@ pub fn put_variable(out: &mut Vec<u8>, width: Width, command: Command, body: &[u
     out.extend_from_slice(body);
 }
 
-/// Appends a lossy cell, given by `counter` and `body`, in the form in which it is sent between
-/// two shards (threads) of one relay.
+/// Appends a lossy cell with this `counter` and `body`, in the form that two shards (threads) of
+/// one relay exchange.
 pub(crate) fn put_across(out: &mut Vec<u8>, circuit: u32, counter: u32, body: &Body) {
     let start = out.len();
     let content = [&counter.to_be_bytes()[..], body].concat();
@@ -341,7 +342,7 @@ pub(crate) fn put_across(out: &mut Vec<u8>, circuit: u32, counter: u32, body: &B
     out[start..start + 4].copy_from_slice(&circuit.to_be_bytes());
 }
 
-/// Parses the body of an ACROSS cell: counter and body of the lossy cell.
+/// Parses the body of an ACROSS cell. Returns the counter and the body of the lossy cell.
 pub(crate) fn read_across(content: &mut [u8]) -> Option<(u32, &mut Body)> {
     let (counter, body) = content.split_first_chunk_mut()?;
     Some((u32::from_be_bytes(*counter), body.try_into().ok()?))

@@ -1,15 +1,15 @@
-//! Messages that link circuits to a set, and messages that announce that a sender changes to
-//! another circuit of the set (proposal 329, as in C tor and Arti).
+//! Messages that link circuits to a set, and messages that announce a sender's change to another
+//! circuit of the set (proposal 329, as in C tor and Arti).
 //!
-//! All four messages have no stream ID: they are addressed to the last hop, or sent by it. LINK
-//! and LINKED have the same layout; LINKED_ACK has no data.
+//! All four messages have no stream ID: they are exchanged with the last hop. LINK and LINKED have
+//! the same layout; LINKED_ACK has no data.
 
 use std::fmt;
 
 use rand_core::CryptoRng;
 use subtle::ConstantTimeEq;
 
-/// The only version of LINK and LINKED that is in use.
+/// The only version of LINK and LINKED in use.
 const VERSION: u8 = 1;
 /// Length in bytes of a nonce.
 const NONCE: usize = 32;
@@ -17,7 +17,7 @@ const NONCE: usize = 32;
 const LINK: usize = 1 + NONCE + 8 + 8 + 1;
 
 /// The secret that all circuits of a set share. Anybody who knows the nonce can add a circuit to
-/// the set. It is therefore never printed, and is compared in constant time.
+/// the set. The nonce is therefore never printed, and is compared in constant time.
 #[derive(Clone, Copy)]
 pub struct SetNonce([u8; NONCE]);
 
@@ -99,11 +99,11 @@ impl DesiredUx {
 pub struct ConfluxLink {
     /// The nonce of the set of circuits.
     pub nonce: SetNonce,
-    /// The number of the last message that the sender of LINK or LINKED has sent in the set of
-    /// circuits.
+    /// The number of the last message in the set of circuits that the sender of LINK or LINKED has
+    /// sent.
     pub sent: u64,
-    /// The number of the last message that the sender of LINK or LINKED has received in the set of
-    /// circuits.
+    /// The number of the last message in the set of circuits that the sender of LINK or LINKED has
+    /// received.
     pub received: u64,
     /// The sender's preference for the data that it receives.
     pub ux: DesiredUx,
@@ -136,9 +136,9 @@ impl ConfluxLink {
     }
 }
 
-/// Parses the data of SWITCH: the increment of the circuit's message number. C tor before
-/// 0.4.9.3-alpha sends 498 bytes, with zeros after the number. Data shorter than 4 bytes, which C
-/// tor reads as 0, is rejected.
+/// Parses the data of SWITCH, the increment of the circuit's message number. C tor before
+/// 0.4.9.3-alpha sends 498 bytes, with zeros after the number. Data shorter than 4 bytes is
+/// rejected; C tor reads it as 0.
 #[must_use]
 pub fn read_switch(data: &[u8]) -> Option<u32> {
     data.first_chunk().map(|number| u32::from_be_bytes(*number))

@@ -1,4 +1,4 @@
-//! The cryptographic primitives that Tor's protocols use. Each has one name here.
+//! The cryptographic primitives of Tor's protocols, each under one name.
 
 use rand_core::CryptoRng;
 

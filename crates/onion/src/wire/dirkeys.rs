@@ -160,8 +160,8 @@ impl AuthorityKeys {
         }
     }
 
-    /// Returns the signature item to append to the consensus `unsigned`. The signed digest is SHA-1
-    /// for the flavour `ns` (`is_ns` is true), and SHA-256 for others (dir-spec,
+    /// Returns the signature item to append to the consensus `unsigned`. The signed digest is
+    /// SHA-1 for the flavour `ns` (`is_ns` is true), and SHA-256 for other flavours (dir-spec,
     /// `directory-signature`).
     ///
     /// # Errors

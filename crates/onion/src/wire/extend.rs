@@ -8,8 +8,7 @@ use tor_cell::relaycell::extend::{CcRequest, CcResponse, CircRequestExt, CircRes
 use tor_cell::relaycell::msg::{Body as _, Extend2};
 use tor_linkspec::{EncodedLinkSpec, LinkSpec, LinkSpecType};
 
-/// Placeholder for a bridge's RSA identity, if the bridge line has no fingerprint and the identity
-/// is therefore unknown.
+/// Placeholder for an unknown RSA identity of a bridge, if the bridge line has no fingerprint.
 pub const ANYBODY: [u8; 20] = [0; 20];
 
 /// The handshake type of CREATE2.
@@ -47,7 +46,7 @@ pub struct Extend {
 }
 
 impl Extend {
-    /// Parses the data of EXTEND2. Returns `None` if the data is malformed. It must have an
+    /// Parses the data of EXTEND2. Returns `None` if the data is malformed: it must have an
     /// address, exactly one RSA identity, and at most one Ed25519 identity.
     pub fn read(data: &[u8]) -> Option<Extend> {
         let message = Extend2::decode_from_reader(&mut Reader::from_slice(data)).ok()?;
@@ -56,8 +55,8 @@ impl Extend {
         for specifier in message.linkspecs() {
             match specifier.parse().ok()? {
                 LinkSpec::OrPort(address, port) => {
-                    // One address of each family, as clients send: with more, we would connect to
-                    // all of them on the client's behalf.
+                    // Take one address of each family, which is what clients send. Otherwise a
+                    // client could make us connect to many addresses.
                     let address = SocketAddr::from((address, port));
                     if !target.addresses.iter().any(|other| other.is_ipv4() == address.is_ipv4()) {
                         target.addresses.push(address);
@@ -71,7 +70,7 @@ impl Extend {
                 _ => {}
             }
         }
-        // A relay only extends to a relay whose identity it can verify.
+        // A relay extends only to a relay whose identity it can verify.
         target.rsa = rsa.filter(|id| !target.addresses.is_empty() && *id != ANYBODY)?;
         let kind = Kind(message.handshake_type().into());
         Some(Extend { target, kind, handshake: message.handshake().to_vec() })
@@ -186,20 +185,20 @@ pub fn read_answers(message: &[u8]) -> Option<Vec<Extension>> {
     Some(known.chain(lossy(message)).collect())
 }
 
-/// Returns the subprotocols in an extension list that was already checked. They are parsed here
-/// because the library does not return them.
+/// Returns the subprotocols in an extension list that was already checked. The library does not
+/// return them.
 fn pairs(message: &[u8]) -> Vec<(u8, u8)> {
     let body = body_of(message, 3).unwrap_or_default();
     body.chunks_exact(2).map(|pair| (pair[0], pair[1])).collect()
 }
 
-/// Returns [`Extension::Lossy`] if an extension list that was already checked contains it. Bytes
-/// in the extension's body are ignored, as only later versions may define them.
+/// Returns [`Extension::Lossy`] if an extension list that was already checked contains it. Ignores
+/// the extension's body, which only later versions may define.
 fn lossy(message: &[u8]) -> Option<Extension> {
     body_of(message, LOSSY).map(|_| Extension::Lossy)
 }
 
-/// Returns the body of the first extension of type `wanted` in an extension list that is already
+/// Returns the body of the first extension of type `wanted` in an extension list that was already
 /// checked.
 fn body_of(message: &[u8], wanted: u8) -> Option<&[u8]> {
     let mut rest = message.get(1..)?;

@@ -1,5 +1,5 @@
-//! The key of a family of relays (proposal 321). Each relay of the family publishes a certificate
-//! that this key signed. Clients never put two relays of one family into one path.
+//! The key of a family of relays (proposal 321). It signs a certificate for each relay of the
+//! family, which the relay publishes. Clients never put two relays of one family into one path.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,8 +12,8 @@ use super::keys::{KeyError, at, certificate, untag};
 
 /// Suffix of the names of family key files, as in C tor.
 pub const FAMILY_KEY_SUFFIX: &str = ".secret_family_key";
-/// Lifetime in seconds of a relay's certificate (C tor's value). Each new descriptor, published
-/// after at most 18 hours, has a new certificate.
+/// Lifetime in seconds of a relay's certificate (C tor's value). Each new descriptor has a new
+/// certificate, and the time between descriptors is at most 18 hours.
 const CERT_SECONDS: u64 = 30 * 86_400;
 
 /// A family's secret key.
@@ -63,7 +63,7 @@ impl Eq for FamilyKey {}
 
 impl fmt::Debug for FamilyKey {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Without the secret, so that it is never logged.
+        // Print no secret, so that it is never logged.
         write!(out, "FamilyKey({})", self.id())
     }
 }

@@ -1,5 +1,5 @@
-//! Onion services' descriptors, as far as directories can read them. Directories can read the
-//! outer wrapper (rend-spec-v3 2.4); the content is encrypted for clients.
+//! Onion services' descriptors, as far as directories can read them: the outer wrapper
+//! (rend-spec-v3 2.4). The content is encrypted for clients.
 
 use std::fmt;
 use std::time::{Duration, UNIX_EPOCH};
@@ -11,7 +11,7 @@ use tor_checkable::{SelfSigned, TimeBound};
 use super::crypto::ed25519::{PublicKey, Signature};
 use super::text::{line, object};
 
-/// Maximum length in bytes of a descriptor that is accepted (`HSV3MaxDescriptorSize`'s default).
+/// Maximum accepted length of a descriptor in bytes (the default of `HSV3MaxDescriptorSize`).
 pub const LONGEST: usize = 50_000;
 /// Range of the lifetimes that a descriptor may request, in minutes.
 const LIFETIMES: std::ops::RangeInclusive<u16> = 30..=720;
@@ -67,7 +67,7 @@ pub struct HsDescOuter {
     pub revision: u64,
     /// Minutes for which the directory should keep the descriptor.
     pub lifetime: u16,
-    /// The certificate with which the blinded key certifies the signing key (cert-spec, type 8).
+    /// The certificate in which the blinded key certifies the signing key (cert-spec, type 8).
     pub cert: Vec<u8>,
     /// The content, encrypted for clients.
     pub encrypted: Vec<u8>,

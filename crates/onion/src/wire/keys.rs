@@ -1,4 +1,4 @@
-//! The long-term keys of a relay, in C tor's files, and the certificates made with them.
+//! The long-term keys of a relay in C tor's files, and the certificates that they sign.
 //!
 //! An RSA identity (1024 bits by definition) and an Ed25519 master identity belong together
 //! permanently: authorities remember the pair, and reject other combinations. The master key
@@ -87,10 +87,10 @@ pub struct Credentials {
     pub rsa_sha256: [u8; 32],
     /// The relay's RSA identity key, as in [`Certified::rsa`](super::link::Certified::rsa).
     pub rsa: RsaKey,
-    /// Certificates of the types 2, 4, 5 and 7, each with its type, for links where we are the
+    /// Certificates of the types 2, 4, 5 and 7 with their types, for links on which we are the
     /// responder.
     pub as_responder: Vec<(u8, Vec<u8>)>,
-    /// Certificates of the types 2, 4, 6 and 7, each with its type, for links where we are the
+    /// Certificates of the types 2, 4, 6 and 7 with their types, for links on which we are the
     /// initiator.
     pub as_initiator: Vec<(u8, Vec<u8>)>,
     /// The key that the certificate of type 6 certifies.
@@ -138,7 +138,7 @@ impl RelayKeys {
         (self.ntor.secret.to_bytes(), self.ntor.public.to_bytes())
     }
 
-    /// Returns whether the signing key is due for replacement ([`RelayKeys::renew_signing`]).
+    /// Returns true if the signing key must be replaced ([`RelayKeys::renew_signing`]).
     #[must_use]
     pub fn signing_is_old(&self, unix_now: u64) -> bool {
         unix_now + RENEW_SECONDS > self.signing_until
@@ -239,8 +239,8 @@ impl RelayKeys {
     }
 
     /// Makes the TLS certificate of a relay's links for `key` (PKCS#8 in DER). The certificate's
-    /// visible properties are the same as in C tor, where the key has 2,048 bits. The key is an
-    /// RSA key, because C tor closes links to relays with other TLS keys (C tor's issue 41226).
+    /// visible properties are those of C tor's certificates, whose key has 2,048 bits. The key is
+    /// an RSA key, because C tor closes links to relays with other TLS keys (C tor's issue 41226).
     ///
     /// # Errors
     /// Returns [`KeyError::Making`] if `key` is invalid, or the library cannot make a certificate.
@@ -346,8 +346,7 @@ impl RelayKeys {
         self.identity.sign(&Sha1::digest(text)).map_err(making)
     }
 
-    /// Signs `text` itself, and not a digest of `text`, with the signing key, as in an
-    /// AUTHENTICATE cell.
+    /// Signs `text` itself (not a digest of it) with the signing key, as in an AUTHENTICATE cell.
     #[must_use]
     pub fn sign(&self, text: &[u8]) -> [u8; 64] {
         self.signing.sign(text).to_bytes()
@@ -361,7 +360,7 @@ impl RelayKeys {
     }
 
     /// Returns the sign bit that converts the public ntor key to an Ed25519 key, and the
-    /// certificate with which the ntor key certifies the master identity (dir-spec,
+    /// certificate in which the ntor key certifies the master identity (dir-spec,
     /// `ntor-onion-key-crosscert`).
     pub(crate) fn ntor_cross_cert(&self, unix_now: u64) -> Result<(u8, Vec<u8>), KeyError> {
         let (key, bit) = convert_curve25519_to_ed25519_private(&self.ntor.secret)
@@ -375,7 +374,7 @@ impl RelayKeys {
 
 impl fmt::Debug for RelayKeys {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Without the keys, so that they are never logged.
+        // Print no keys, so that they are never logged.
         out.debug_struct("RelayKeys").finish_non_exhaustive()
     }
 }
@@ -435,8 +434,8 @@ fn new_signing<R: CryptoRng>(
     Ok((key, cert, until))
 }
 
-/// Makes a certificate in the format of cert-spec. If `by` is given, the certificate contains
-/// `by`, the identity of the signer.
+/// Makes a certificate in the format of cert-spec. It contains the signer's identity `by`, if
+/// given.
 pub(super) fn certificate(
     kind: CertType,
     certified: CertifiedKey,
@@ -549,17 +548,17 @@ fn hostname<R: CryptoRng>(rng: &mut R, domain: &str) -> String {
     format!("www.{letters}.{domain}")
 }
 
-/// Returns a random lifetime in seconds for a TLS certificate. It is a number of whole days, or
-/// one second less in half of all cases.
+/// Returns a random lifetime in seconds for a TLS certificate: a number of whole days, or in half
+/// of all cases one second less.
 fn lifetime<R: CryptoRng>(rng: &mut R) -> u64 {
     let [least, most] = TLS_SECONDS;
     let life = least + below(most - least, rng);
     life - life % DAY - below(2, rng)
 }
 
-/// Returns the start and the end of a certificate's validity, in seconds since 1970; it lasts
-/// `life` seconds. The start is the beginning of a random past day, so that it does not reveal
-/// when the certificate was made. At least a day of the validity is left.
+/// Returns the start and the end of a validity of `life` seconds, in seconds since 1970. The start
+/// is the beginning of a random past day, so that it does not reveal when the certificate was
+/// made. At least one day of the validity is left.
 fn span<R: CryptoRng>(rng: &mut R, now: u64, life: u64) -> [u64; 2] {
     let earliest = (now + 2 * DAY).saturating_sub(life).min(now);
     let from = earliest + below((now - earliest).max(1), rng);

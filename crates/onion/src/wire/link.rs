@@ -41,8 +41,8 @@ pub fn put_versions(versions: &[u16]) -> Vec<u8> {
     versions.iter().flat_map(|version| version.to_be_bytes()).collect()
 }
 
-/// Extensions to link protocol 5 that an end requests. An extension is used if both ends request
-/// it.
+/// Extensions to link protocol 5 that an end requests. An extension is used only if both ends
+/// request it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Extensions {
     /// Cells have numbers and all TLS records have the same size, so that records can be decrypted
@@ -77,7 +77,8 @@ impl Extensions {
     }
 }
 
-/// Returns the body of a CAPABILITIES cell: the number of capability bytes, and then these bytes.
+/// Returns the body of a CAPABILITIES cell: the number of capability bytes, followed by these
+/// bytes.
 pub fn put_capabilities(wanted: Extensions) -> [u8; 2] {
     let early = if wanted.early { Extensions::EARLY } else { 0 };
     let beside = if wanted.beside { Extensions::BESIDE } else { 0 };
@@ -85,8 +86,8 @@ pub fn put_capabilities(wanted: Extensions) -> [u8; 2] {
     [1, early | beside | lossy]
 }
 
-/// Parses a CAPABILITIES cell; unknown bits and bytes are ignored. Returns `None` if the cell has
-/// no capability byte, or has fewer of them than its length field requires.
+/// Parses a CAPABILITIES cell. Ignores unknown bits and bytes. Returns `None` if the cell has no
+/// capability byte, or has fewer of them than its length field gives.
 pub fn read_capabilities(body: &[u8]) -> Option<Extensions> {
     let (length, rest) = body.split_first()?;
     let bits = *rest.get(..usize::from(*length))?.first()?;
@@ -98,7 +99,7 @@ pub fn read_capabilities(body: &[u8]) -> Option<Extensions> {
     })
 }
 
-/// A token with which a QUIC link names the TLS link parallel to it.
+/// A token with which a QUIC link identifies the TLS link parallel to it.
 pub type TlsLinkToken = [u8; 16];
 
 /// Returns the body of a QUIC cell: the UDP port for QUIC links, and the token of the TLS link that
@@ -117,9 +118,9 @@ pub fn read_quic(body: &[u8]) -> Option<(u16, TlsLinkToken)> {
     Some((port, *rest.first_chunk()?))
 }
 
-/// Returns the body of a BESIDE cell: the number of the QUIC link among all QUIC links that are
-/// parallel to the TLS link with this token. A token of zeros means that there is no TLS link. The
-/// answer repeats the number, or contains 0.
+/// Returns the body of a BESIDE cell: the number of the QUIC link, and the token of the TLS link
+/// parallel to it. The number counts all QUIC links that are parallel to this TLS link. A token of
+/// zeros means that there is no TLS link. The answer repeats the number, or contains 0.
 pub fn put_beside(number: u32, token: &TlsLinkToken) -> [u8; 20] {
     let mut body = [0; 20];
     body[..4].copy_from_slice(&number.to_be_bytes());
@@ -156,9 +157,8 @@ pub fn read_counts(bytes: &[u8]) -> impl Iterator<Item = CellCount> {
     pairs.take_while(|(circuit, _)| *circuit != 0)
 }
 
-/// Returns the body of a MOVE cell: the number of a QUIC link, whether this cell is the last of
-/// the list, and the counts. Each count is the number of cells of one circuit that arrived on that
-/// link.
+/// Returns the body of a MOVE cell: the number of a QUIC link, a flag for the last cell of the
+/// list, and counts. Each count is the number of cells of one circuit that arrived on that link.
 pub fn put_move(number: u32, ends: bool, counts: &[CellCount]) -> Vec<u8> {
     let mut body = number.to_be_bytes().to_vec();
     body.push(u8::from(ends));
@@ -166,7 +166,7 @@ pub fn put_move(number: u32, ends: bool, counts: &[CellCount]) -> Vec<u8> {
     body
 }
 
-/// Parses a MOVE cell. Returns the number of the QUIC link, whether this cell is the last of the
+/// Parses a MOVE cell. Returns the number of the QUIC link, true if this is the last cell of the
 /// list, and the cell counts. Returns `None` if the cell is malformed.
 pub fn read_move(body: &[u8]) -> Option<(u32, bool, Vec<CellCount>)> {
     let (number, rest) = body.split_first_chunk()?;
@@ -185,8 +185,9 @@ pub struct Identity {
     pub ed25519: [u8; 32],
 }
 
-/// An RSA identity key of 1,024 bits with exponent 65,537, in DER (PKCS#1). Link protocol 3
-/// chooses circuit IDs by comparing moduli; comparing these bytes gives the same result.
+/// An RSA identity key of 1,024 bits with exponent 65,537, in DER (PKCS#1). In link protocol 3, a
+/// comparison of moduli decides the choice of circuit IDs; comparing these bytes gives the same
+/// result.
 pub type RsaKey = [u8; 140];
 
 /// The contents of a CERTS cell, after verification.
@@ -243,7 +244,7 @@ pub fn put_certs(certs: &[(u8, Vec<u8>)]) -> Vec<u8> {
 /// 2, 4 and 7 from every relay). `unix_now` is in seconds since 1970.
 ///
 /// # Errors
-/// Returns [`BadCerts`] if any part is invalid. Then nothing in the cell can be trusted.
+/// Returns [`BadCerts`] if any part is invalid. Nothing in the cell can be trusted then.
 pub fn read_certs(body: &[u8], unix_now: u64) -> Result<Certified, BadCerts> {
     let certs = distinct(body)?;
     let signing = edwards(&certs, CertType::IDENTITY_V_SIGNING, None, unix_now)?;
@@ -281,8 +282,8 @@ fn distinct(body: &[u8]) -> Result<Certs, BadCerts> {
 /// The signer of an Ed25519 certificate, and the key that it certifies.
 type Signed = ([u8; 32], [u8; 32]);
 
-/// Verifies the Ed25519 certificate of type `kind`, if present, and returns its signer and the
-/// certified key. If `signer` is given, that key must have signed the certificate.
+/// Verifies the Ed25519 certificate of type `kind`, if present. Returns its signer and the
+/// certified key. If `signer` is given, this key must have signed the certificate.
 fn edwards(
     certs: &Certs,
     kind: CertType,
@@ -339,14 +340,14 @@ pub fn put_challenge(challenge: &[u8; 32]) -> Vec<u8> {
     [&challenge[..], &1u16.to_be_bytes(), &AUTH_TYPE.to_be_bytes()].concat()
 }
 
-/// Parses an AUTH_CHALLENGE cell. Returns whether the cell permits our authentication type; `None`
-/// if it is malformed.
+/// Parses an AUTH_CHALLENGE cell. Returns true if the cell permits our authentication type, and
+/// `None` if the cell is malformed.
 pub fn read_challenge(body: &[u8]) -> Option<bool> {
     let challenge = AuthChallenge::decode_from_reader(&mut Reader::from_slice(body)).ok()?;
     Some(challenge.methods().contains(&AUTH_TYPE))
 }
 
-/// Values that both ends of a link know. The AUTHENTICATE cell is computed from them.
+/// Values that both ends of a link know. They determine the AUTHENTICATE cell.
 #[derive(Clone, Debug, Default)]
 pub struct Binding {
     /// SHA-256 of the RSA identity keys: the initiator's, then the responder's.
@@ -388,8 +389,8 @@ impl Binding {
         [&AUTH_TYPE.to_be_bytes()[..], &length.to_be_bytes(), &signed, &signature].concat()
     }
 
-    /// Returns whether an AUTHENTICATE cell proves that its sender has the secret half of `key` and
-    /// is the other end of this link.
+    /// Returns true if an AUTHENTICATE cell proves that its sender has the secret half of `key`
+    /// and is the other end of this link.
     pub fn proves(&self, body: &[u8], key: &[u8; 32]) -> bool {
         let Some((&[t0, t1, l0, l1], rest)) = body.split_first_chunk() else { return false };
         let length = usize::from(u16::from_be_bytes([l0, l1]));
@@ -435,7 +436,7 @@ pub fn put_netinfo(info: &Info) -> Vec<u8> {
     body
 }
 
-/// A request of the relay or client at the other end of a link, in PADDING_NEGOTIATE
+/// A request for padding from the relay or client at the other end of a link, in PADDING_NEGOTIATE
 /// (padding-spec, "Padding negotiation").
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Padding {

@@ -1,5 +1,5 @@
-//! The content of lossy cells, and the first message that each direction of a stream sends over
-//! them (`docs/spec/lossy-circuits.md#streams`).
+//! The content of lossy cells, and the first message that each direction of a stream sends in them
+//! (`docs/spec/lossy-circuits.md#streams`).
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -16,20 +16,19 @@ const LENGTH: usize = 2;
 const SEGMENT: usize = BODY - ZEROS - LENGTH;
 /// Number of bytes of a TCP header without options (RFC 9293, section 3.1).
 const TCP_HEADER: usize = 20;
-/// Maximum segment size in bytes of TCP inside lossy cells, as in UDP-OR (RFC 9293, section
-/// 3.7.1): a segment has to fit into one lossy cell.
+/// Maximum segment size in bytes of TCP inside lossy cells (RFC 9293, section 3.7.1), as in
+/// UDP-OR: a segment must fit into one lossy cell.
 pub const MSS: u16 = (SEGMENT - TCP_HEADER) as u16;
 /// Length in bytes of the header of a first message: command and length.
 pub const HEAD: usize = 3;
-/// Address that is used to compute the checksum of segments, as segments carry no addresses inside
-/// a circuit.
+/// Address for the checksum of segments, which carry no addresses inside a circuit.
 const NOWHERE: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
 
 /// Error for a first message that is longer than a relay message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooLong;
 
-/// Returns the body of a cell that contains `segment`. The caller encrypts it.
+/// Returns the body of a cell that contains `segment`. The caller encrypts the body.
 ///
 /// # Panics
 /// If the segment with its header does not fit into a cell. Without options, up to [`MSS`] bytes
@@ -46,7 +45,7 @@ pub fn put_segment(segment: &Segment) -> Body {
 }
 
 /// Parses the segment in a decrypted cell. Returns `None` if there is none, or if the segment's
-/// two ports are not both the same stream ID.
+/// two ports are not the same stream ID.
 #[must_use]
 pub fn read_segment(body: &Body) -> Option<Segment> {
     let (length, rest) = body[ZEROS..].split_first_chunk()?;
@@ -66,7 +65,7 @@ pub fn put_head(command: RelayCommand, data: &[u8]) -> Vec<u8> {
 }
 
 /// Parses the first message of one direction of a stream. The bytes received so far are `front`
-/// and then `back`. Returns `None` if the message has not arrived completely.
+/// followed by `back`. Returns `None` if the message has not arrived completely.
 ///
 /// # Errors
 /// Returns [`TooLong`] if the message is longer than a relay message.
@@ -91,13 +90,13 @@ pub struct LossyLink {
     /// The nonce of the set of circuits.
     pub nonce: SetNonce,
     /// The scheduler that the client requests for the cells that it receives, and the number of
-    /// consecutive cells on one circuit, as in `round-robin 1p`.
+    /// consecutive cells on one circuit, such as `round-robin 1p`.
     pub dealing: String,
 }
 
 impl LossyLink {
-    /// Parses the data of LOSSY_LINK: the nonce, and the text up to the end. Returns `None` if the
-    /// data is truncated, or the text is too long or not UTF-8.
+    /// Parses the data of LOSSY_LINK: the nonce, followed by the text. Returns `None` if the data
+    /// is truncated, or the text is too long or not UTF-8.
     #[must_use]
     pub fn read(data: &[u8]) -> Option<LossyLink> {
         let (&nonce, text) = data.split_first_chunk::<32>()?;

@@ -15,16 +15,17 @@ pub use super::relay_command::{RelayCommand, RelayKind};
 use super::cell::{BODY, Body};
 use super::tag::Tag;
 
-/// Maximum number of data bytes in a relay cell. For a stream's DATA see [`Format::data`].
+/// Maximum number of data bytes in a relay cell. For DATA messages of a stream see
+/// [`Format::data`].
 pub const DATA: usize = BODY - HEADER_V0;
-/// Maximum number of data bytes in a stream's message other than DATA, in any format. It leaves
-/// room for the number that messages carry in some designs of sets of circuits.
+/// Maximum number of data bytes in a stream's message other than DATA, in any format. This leaves
+/// room for the message number in some designs of sets of circuits.
 const CONTROL: usize = BODY - HEADER_V1 - 2 - 4;
 /// Length in bytes of the header of a message with a digest: command, recognised, stream, digest,
 /// length.
 const HEADER_V0: usize = 11;
 /// Length in bytes of the header of a message with a tag: tag, command, length. A stream ID
-/// follows if messages with this command have one.
+/// follows for commands that have one.
 const HEADER_V1: usize = 19;
 /// The position in the body of the field "recognised", which is zero in a cell for the hop that
 /// decrypts it.
@@ -34,7 +35,7 @@ pub const DIGEST: Range<usize> = 5..9;
 /// Number of zero bytes between the data and the random padding.
 const GAP: usize = 4;
 
-/// The layout of a message in a cell's body. It depends on the relay encryption in use.
+/// The layout of a message in a cell's body, which depends on the relay encryption in use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Format {
     /// Messages with a digest (tor-spec, "Relay cells").
@@ -102,7 +103,7 @@ pub fn write(format: Format, body: &mut Body, message: Message<'_>, rng: &mut dy
     write_header(format, body, message.command, message.stream, message.data.len(), rng);
 }
 
-/// Writes the header and the padding of a message. The data is already in the body, and the tag is
+/// Writes the header and the padding of a message whose data is already in the body. The tag is
 /// written later.
 pub fn write_header(
     format: Format,
@@ -200,21 +201,20 @@ pub fn is_connected(data: &[u8]) -> bool {
     msg::Connected::decode_from_reader(&mut Reader::from_slice(data)).is_ok()
 }
 
-/// TTL in seconds that an exit sends to clients with each address, in place of the name server's
+/// TTL in seconds that an exit sends to clients with each address, instead of the name server's
 /// TTL. The remaining TTL of a cached answer would reveal to a client when another client asked. C
 /// tor raises lower TTLs to this value for the same reason.
 pub const ADDRESS_TTL: u32 = 300;
 
 /// Returns the data of END for an address that the exit policy refuses: the address, and the TTL
-/// of its name in seconds. Without an address, clients would conclude from `EXITPOLICY` that the
+/// of its name in seconds. If `EXITPOLICY` comes without an address, clients conclude that the
 /// exit permits no streams at all.
 pub fn put_refusal(address: IpAddr, ttl: u32) -> Vec<u8> {
     encode(msg::End::new_exitpolicy(address, ttl)).expect("an address always fits")
 }
 
 /// Parses the data of END: the reason, and the refused address if the reason is `EXITPOLICY`.
-/// Further bytes are ignored, because future reasons may have more data (tor-spec, "Closing
-/// streams").
+/// Ignores further bytes, because future reasons may have more data (tor-spec, "Closing streams").
 pub fn read_end(data: &[u8]) -> (EndReason, Option<IpAddr>) {
     let [reason, more @ ..] = data else { return (EndReason::MISC, None) };
     let reason = EndReason(*reason);
@@ -312,8 +312,8 @@ pub fn put_sendme(tag: &Tag) -> Vec<u8> {
     [&[1], &length.to_be_bytes()[..], tag.bytes()].concat()
 }
 
-/// Parses the data of XON: the rate in kilobytes per second that the peer's application accepts. A
-/// rate of 0 means no limit.
+/// Parses the data of XON: the rate in kilobytes per second that the peer's application accepts (0
+/// means no limit).
 pub fn read_xon(data: &[u8]) -> Option<u32> {
     Xon::decode_from_reader(&mut Reader::from_slice(data)).ok()?;
     Some(u32::from_be_bytes(*data.get(1..5)?.first_chunk()?))

@@ -2,7 +2,7 @@
 //!
 //! Documents from other computers are checked here before other modules read them. Onion services'
 //! descriptors are checked in [`hsdesc`](super::hsdesc). A consensus that is not verified stays
-//! inside [`Unproven`]. Only [`Unproven::prove`] and [`Unproven::prove_old`] return it.
+//! inside [`Unproven`]. Only [`Unproven::prove`] and [`Unproven::prove_old`] return a consensus.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -24,7 +24,7 @@ pub use plain::{Server, ServerList, check_server, divided, prove_server_list};
 
 mod plain;
 
-/// Seconds for which a consensus is still usable after its expiry, because the authorities may be
+/// Seconds after its expiry for which a consensus is still usable, because the authorities may be
 /// overloaded or down (C tor's "reasonably live").
 pub const REASONABLY_LIVE: u64 = 86_400;
 
@@ -46,8 +46,8 @@ pub struct Consensus {
 }
 
 impl Consensus {
-    /// Returns whether the consensus is valid. An expired consensus counts as well for one day,
-    /// because it may be used if there is no valid one.
+    /// Returns true if the consensus is valid, or expired less than a day ago. An expired
+    /// consensus may be used if there is no valid one.
     #[must_use]
     pub fn is_reasonably_live(&self, unix_now: u64) -> bool {
         unix_now <= self.valid_until.saturating_add(REASONABLY_LIVE)
@@ -57,7 +57,8 @@ impl Consensus {
 /// A relay's entry in the consensus.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RelayStatus {
-    /// The relay's nickname, which does not identify it: relays choose their nicknames freely.
+    /// The relay's nickname. It does not identify the relay, because relays choose nicknames
+    /// freely.
     pub nickname: String,
     /// The relay's RSA identity.
     pub rsa_identity: [u8; 20],
@@ -95,7 +96,7 @@ pub struct Flags {
     pub v2dir: bool,
 }
 
-/// Subprotocols that a relay supports and that decide which features may be used with it.
+/// Subprotocols of a relay that decide which features may be used with it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Speaks {
     /// ntor-v3 handshakes (`Relay=4`).
@@ -149,15 +150,15 @@ impl Ports {
 }
 
 impl Microdesc {
-    /// Returns whether the relay's policy permits streams to all or nearly all destinations at
-    /// `port`: over IPv6 if `v6` is true, else over IPv4.
+    /// Returns true if the relay's policy permits streams to all or nearly all destinations at
+    /// `port`, over IPv6 if `v6` is true, else over IPv4.
     #[must_use]
     pub fn exits_to(&self, port: u16, v6: bool) -> bool {
         if v6 { &self.ports.ipv6 } else { &self.ports.ipv4 }.allows_port(port)
     }
 
-    /// Returns the ports that [`Microdesc::exits_to`] permits over IPv4, in the form of a
-    /// microdescriptor: `accept 80,443`, or `reject 1-65535` if there are none.
+    /// Returns the ports that [`Microdesc::exits_to`] permits over IPv4, as in a microdescriptor:
+    /// `accept 80,443`, or `reject 1-65535` if there are none.
     #[must_use]
     pub fn ports_v4(&self) -> String {
         self.ports.ipv4.to_string()
@@ -212,7 +213,7 @@ pub enum DocumentError {
     Malformed(String),
     /// A signature in the document is wrong.
     BadSignature,
-    /// Too few known authorities signed the document. Contains the number that signed it, and the
+    /// Too few known authorities signed the document. Contains the number of signers, and the
     /// number required.
     TooFewSigners(usize, usize),
     /// The document belongs to a relay or an authority other than the requested one.
@@ -224,7 +225,7 @@ pub enum DocumentError {
 }
 
 impl DocumentError {
-    /// Returns whether the document's text itself is damaged. Other errors depend on the time, on
+    /// Returns true if the document's text itself is damaged. Other errors depend on the time, on
     /// the known authorities, or on the request.
     #[must_use]
     pub fn is_damage(&self) -> bool {
@@ -304,12 +305,12 @@ impl Unproven {
     pub fn parse(text: &str) -> Result<Unproven, DocumentError> {
         fits(text, LONGEST_CONSENSUS)?;
         let (_, _, unchecked) = MdConsensus::parse(text).map_err(malformed)?;
-        // The times are compared below, where too early and expired can be distinguished.
+        // The times are checked below, where "too early" and "expired" can be distinguished.
         Ok(Unproven { document: unchecked.dangerously_assume_timely() })
     }
 
-    /// Returns the claimed signers. Each is given by the digests of the authority's identity key
-    /// and of its signing key.
+    /// Returns the claimed signers, each as the digests of the authority's identity key and
+    /// signing key.
     #[must_use]
     pub fn signers(&self) -> Vec<([u8; 20], [u8; 20])> {
         let ids = self.document.signing_cert_ids();
@@ -336,8 +337,8 @@ impl Unproven {
         }
     }
 
-    /// Verifies the consensus as [`Unproven::prove`] does, but accepts it however long ago it
-    /// expired. The relays in an expired consensus can still serve a newer one.
+    /// Verifies the consensus as [`Unproven::prove`] does, but accepts an expired consensus of any
+    /// age. Its relays can still serve a newer consensus.
     ///
     /// # Errors
     /// Returns a [`DocumentError`] for the same reasons as [`Unproven::prove`], except for expiry.
@@ -361,8 +362,8 @@ impl Unproven {
         Ok(plain(&document.dangerously_assume_wellsigned()))
     }
 
-    /// Returns the number of authorities that have certificates in `certs` and that the consensus
-    /// names as signers.
+    /// Returns the number of authorities that the consensus names as signers and that have
+    /// certificates in `certs`.
     fn signed_by(&self, certs: &[AuthCert]) -> usize {
         let claimed = self.signers();
         let has = |cert: &&AuthCert| {

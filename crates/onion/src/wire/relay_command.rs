@@ -18,8 +18,8 @@ pub enum RelayKind {
     Service,
     /// A set of lossy circuits (`docs/spec/lossy-circuits.md`).
     Lossy,
-    /// No part: the command is unknown. A relay ignores it, because a later version of the
-    /// protocol may define it.
+    /// The command is unknown, and no part handles it. A relay ignores it, because a later version
+    /// of the protocol may define it.
     Unknown,
 }
 
@@ -77,16 +77,15 @@ relay_commands! {
         ANCESTOR_LINK = 160,
         ANCESTOR_LINKED = 161,
         ANCESTOR_LINKED_ACK = 162,
-        /// In this project's resilient sets of circuits: determines how the following messages on
-        /// a circuit are numbered. `docs/spec/resilient-legs.md` defines the commands from 163 to
-        /// 166.
+        /// Sets the numbering of the following messages on a circuit, in this project's resilient
+        /// sets of circuits. `docs/spec/resilient-legs.md` defines the commands from 163 to 166.
         RESILIENT_SWITCH = 163,
-        /// In resilient sets of circuits: acknowledges messages, by the number of messages
+        /// Acknowledges messages in resilient sets of circuits. Contains the number of messages
         /// received on a circuit.
         RESILIENT_RECEIVED = 164,
-        /// In resilient sets of circuits: reports that the sender has closed a circuit of the set.
+        /// Reports that the sender has closed a circuit of a resilient set.
         RESILIENT_GONE = 165,
-        /// In resilient sets of circuits: a request to send `RESILIENT_RECEIVED` at once.
+        /// Requests `RESILIENT_RECEIVED` at once, in resilient sets of circuits.
         RESILIENT_PROBE = 166,
     }
     Service {
@@ -101,19 +100,19 @@ relay_commands! {
         INTRODUCE_ACK = 40,
     }
     Lossy {
-        /// On a lossy circuit: adds the circuit to a set (`docs/spec/lossy-circuits.md`).
+        /// Adds a lossy circuit to a set (`docs/spec/lossy-circuits.md`).
         LOSSY_LINK = 167,
-        /// The answer to `LOSSY_LINK`.
+        /// Answers `LOSSY_LINK`.
         LOSSY_LINKED = 168,
     }
 }
 
-/// Commands of proposal 339 (UDP datagrams). They have a stream ID, but this software does not
-/// support them.
+/// Commands of proposal 339 (UDP datagrams). They have a stream ID. This software does not support
+/// them.
 const UDP: std::ops::RangeInclusive<u8> = 16..=18;
 
 impl RelayCommand {
-    /// Returns whether messages with this command have a stream ID in tagged cells
+    /// Returns true if messages with this command have a stream ID in tagged cells
     /// ([`Format::V1`](super::message::Format::V1)). In that format, SENDME messages never belong
     /// to a stream.
     pub(crate) const fn has_stream(self) -> bool {

@@ -1,6 +1,6 @@
 //! Messages from services and clients to introduction points and rendezvous points (rend-spec-v3 3
-//! and 4), as far as a relay reads them. What clients and services send to each other is encrypted
-//! end to end.
+//! and 4), as far as a relay reads them. The data between client and service is encrypted end to
+//! end.
 
 use digest::Digest;
 use subtle::ConstantTimeEq;
@@ -55,7 +55,8 @@ impl IntroLimit {
     }
 }
 
-/// ESTABLISH_INTRO: a service's request to receive introductions on the circuit that carries it.
+/// ESTABLISH_INTRO: a service's request to receive introductions on the circuit that carries the
+/// message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EstablishIntro {
     /// The key that identifies the introduction point to clients.
@@ -127,7 +128,7 @@ fn read_auth_key(reader: &mut Reader<'_>) -> Option<[u8; 32]> {
 #[must_use]
 pub fn read_introduce1(data: &[u8]) -> Option<[u8; 32]> {
     let mut reader = Reader::from_slice(data);
-    // This field named services of the older version 2.
+    // Version 2, which is obsolete, named services in this field.
     let is_new = reader.take(20).ok()?.iter().all(|&byte| byte == 0);
     let auth_key = read_auth_key(&mut reader)?;
     for _ in 0..reader.take_u8().ok()? {
@@ -138,7 +139,7 @@ pub fn read_introduce1(data: &[u8]) -> Option<[u8; 32]> {
     (is_new && reader.remaining() > 0).then_some(auth_key)
 }
 
-/// Parses the data of ESTABLISH_RENDEZVOUS, which is a cookie only.
+/// Parses the data of ESTABLISH_RENDEZVOUS, which is only a cookie.
 #[must_use]
 pub fn read_establish_rendezvous(data: &[u8]) -> Option<[u8; COOKIE]> {
     data.try_into().ok()

@@ -1,10 +1,10 @@
-//! Messages about this project's resilient sets of circuits, which continue when a circuit (leg)
-//! fails (`docs/spec/resilient-legs.md`). The legs of a set join at the exit or at a middle hop
-//! (`docs/spec/middle-merge.md`).
+//! Messages about this project's resilient sets of circuits, which survive the failure of a
+//! circuit (leg) (`docs/spec/resilient-legs.md`). The legs of a set join at the exit or at a
+//! middle hop (`docs/spec/middle-merge.md`).
 //!
-//! No message has a stream ID: they are addressed to the relay at which the legs join, or sent by
-//! it. LINK and LINKED have the commands of [`ancestors`](super::ancestors), with the versions 2
-//! and 3. After the version byte their layout differs from that of version 1.
+//! No message has a stream ID: all are exchanged with the relay at which the legs join. LINK and
+//! LINKED have the commands of [`ancestors`](super::ancestors), with the versions 2 and 3. After
+//! the version byte their layout differs from that of version 1.
 
 use super::ancestors::DEALING;
 use super::conflux::SetNonce;
@@ -13,24 +13,24 @@ use super::conflux::SetNonce;
 pub const VERSION: u8 = 2;
 /// The version of LINK and LINKED for sets whose circuits join at a middle hop.
 pub const MERGED: u8 = 3;
-/// Flag in LINK: a circuit was already linked to this set, so the relay must know the set.
+/// Flag in LINK: a circuit was linked to this set before, so the relay must know the set.
 const RESUMES: u8 = 1;
-/// In SWITCH: numbers on this circuit are consecutive from here on, and messages do not contain
-/// them.
+/// Value in SWITCH: from here on, messages on this circuit have consecutive numbers and do not
+/// contain them.
 const RUN: u8 = 0;
-/// In SWITCH: each message on this circuit contains its number from here on.
+/// Value in SWITCH: from here on, each message on this circuit contains its number.
 const SINGLY: u8 = 1;
-/// In RECEIVED: the message is sent without a request.
+/// Value in RECEIVED: the message is unrequested.
 const UNASKED: u8 = 0;
-/// In RECEIVED: the message answers PROBE.
+/// Value in RECEIVED: the message answers PROBE.
 const ASKED: u8 = 1;
 
 /// The data of LINK and LINKED.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResilientLink {
-    /// Whether the circuits of the set join at a middle hop. If so, they carry whole cells.
+    /// True if the circuits of the set join at a middle hop. They then carry whole cells.
     pub merged: bool,
-    /// Whether the set had a linked circuit before. If so, a relay that does not know the set must
+    /// True if the set had a linked circuit before. A relay that does not know the set must then
     /// not create it.
     pub resumes: bool,
     /// The nonce of the set of circuits.
@@ -78,15 +78,16 @@ impl ResilientLink {
 /// The data of SWITCH: how the following messages on a leg (circuit of a set) are numbered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LegSwitch {
-    /// Whether each message contains its number from now on. If false, numbers are consecutive,
-    /// and messages do not contain them.
+    /// True if each message contains its number from now on. If false, messages have consecutive
+    /// numbers and do not contain them.
     pub singly: bool,
     /// The low 32 bits of the next message's number.
     pub number: u32,
 }
 
 impl LegSwitch {
-    /// Parses the data of SWITCH. Returns `None` if it is truncated, or its first byte is unknown.
+    /// Parses the data of SWITCH. Returns `None` if the data is truncated, or its first byte is
+    /// unknown.
     #[must_use]
     pub fn read(data: &[u8]) -> Option<LegSwitch> {
         let (&[how], rest) = data.split_first_chunk()?;
@@ -101,8 +102,8 @@ impl LegSwitch {
     }
 }
 
-/// The data of RECEIVED: the number of messages that were received on the same leg (circuit of a
-/// set) on which RECEIVED is sent.
+/// The data of RECEIVED: the number of messages received on the leg (circuit of a set) on which
+/// RECEIVED is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Received {
     /// Whether the message answers PROBE.
@@ -112,7 +113,7 @@ pub struct Received {
 }
 
 impl Received {
-    /// Parses the data of RECEIVED. Returns `None` if it is truncated, or its first byte is
+    /// Parses the data of RECEIVED. Returns `None` if the data is truncated, or its first byte is
     /// unknown.
     #[must_use]
     pub fn read(data: &[u8]) -> Option<Received> {
@@ -135,7 +136,7 @@ pub fn read_gone(data: &[u8]) -> Option<u32> {
     data.first_chunk().map(|serial| u32::from_be_bytes(*serial))
 }
 
-/// Returns the data of GONE, which reports the leg with the serial number `serial` as closed.
+/// Returns the data of GONE, which reports that the leg with the serial number `serial` is closed.
 #[must_use]
 pub const fn put_gone(serial: u32) -> [u8; 4] {
     serial.to_be_bytes()

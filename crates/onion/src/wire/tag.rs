@@ -1,9 +1,9 @@
-//! Tags of cells, which SENDME messages contain.
+//! Tags of cells, which SENDME messages return.
 
 use subtle::ConstantTimeEq;
 
-/// The authentication tag that a cell has for its receiver. The receiver returns the tag to the
-/// cell's sender in a SENDME (proposals 289 and 359). It has 20 bytes, or 16 with Counter Galois
+/// The authentication tag of a cell at its receiver. The receiver returns the tag to the cell's
+/// sender in a SENDME (proposals 289 and 359). The tag has 20 bytes, or 16 with Counter Galois
 /// Onion.
 #[derive(Clone, Copy, Debug)]
 pub struct Tag {

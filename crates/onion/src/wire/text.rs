@@ -1,4 +1,5 @@
-//! The encoding of bytes and digests in directory documents, and the signed part of a document.
+//! The encoding of bytes and digests in directory documents, and the digest of a document's signed
+//! part.
 
 use base64ct::{Base64, Encoding};
 use digest::Digest;
@@ -44,9 +45,9 @@ pub fn bytes<const N: usize>(text: &str) -> Option<[u8; N]> {
     digits.then(|| std::array::from_fn(|place| byte(place).expect("these are digits")))
 }
 
-/// Returns the SHA-1 of the signed part of a server descriptor or an extra-info document, which
-/// identifies the document. The signed part is everything but the RSA signature itself (dir-spec,
-/// "router-signature").
+/// Returns the SHA-1 of the signed part of a server descriptor or an extra-info document. This
+/// digest identifies the document. The signed part is everything before the RSA signature itself
+/// (dir-spec, "router-signature").
 #[must_use]
 pub fn signed_digest(document: &str) -> [u8; 20] {
     const MARK: &str = "\nrouter-signature\n";

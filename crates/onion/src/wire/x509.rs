@@ -1,6 +1,6 @@
-//! X.509 certificates of the two types that Tor uses: the certificate of a relay's RSA identity
-//! key (tor-spec, "CERTS cells", type 2), and the certificate of the relay's TLS links. Both
-//! certificates have C tor's format.
+//! X.509 certificates of the two types that Tor uses, in C tor's format: the certificate of a
+//! relay's RSA identity key (tor-spec, "CERTS cells", type 2), and the certificate of the relay's
+//! TLS links.
 
 use std::str::FromStr;
 use std::time::Duration;
@@ -28,7 +28,7 @@ const SHA256_WITH_RSA: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.
 /// Number of random bytes in a serial number, as in C tor.
 const SERIAL: usize = 8;
 
-/// The contents of a certificate that is to be made.
+/// The contents of a certificate to make.
 pub(super) struct Draft<'d> {
     /// The host name of the subject.
     pub(super) subject: &'d str,
@@ -78,8 +78,8 @@ fn content(draft: &Draft<'_>, serial: &[u8; SERIAL]) -> Result<TbsCertificate, d
     })
 }
 
-/// Converts `unix`, in seconds since 1970, to a time in a certificate. Years up to 2049 and later
-/// years have different formats (RFC 5280, section 4.1.2.5).
+/// Converts `unix`, in seconds since 1970, to a time in a certificate. The format for years up to
+/// 2049 differs from that for later years (RFC 5280, section 4.1.2.5).
 fn time(unix: u64) -> Result<Time, der::Error> {
     let since = Duration::from_secs(unix);
     let early = UtcTime::from_unix_duration(since).map(Time::UtcTime);
@@ -92,7 +92,7 @@ pub(super) fn issuer(der: &[u8]) -> Option<String> {
     name.strip_prefix("CN=").map(str::to_owned)
 }
 
-/// Returns whether a DER certificate is signed with the key that it certifies, `key`, and is valid
+/// Returns true if a DER certificate is signed with `key`, the key that it certifies, and is valid
 /// at `unix_now`.
 pub(super) fn is_self_signed(der: &[u8], key: &PublicKey, unix_now: u64) -> bool {
     let Ok(certificate) = Certificate::from_der(der) else { return false };
@@ -102,7 +102,7 @@ pub(super) fn is_self_signed(der: &[u8], key: &PublicKey, unix_now: u64) -> bool
     (from..=until).contains(&unix_now) && signed_by(&certificate, key).unwrap_or(false)
 }
 
-/// Returns whether `key` signed the certificate. Returns `None` if the signature's format or
+/// Returns true if `key` signed the certificate. Returns `None` if the signature's format or
 /// algorithm is not the expected one.
 fn signed_by(certificate: &Certificate, key: &PublicKey) -> Option<bool> {
     let content = certificate.tbs_certificate.to_der().ok()?;

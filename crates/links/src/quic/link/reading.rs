@@ -21,7 +21,7 @@ impl QuicLink {
     }
 
     /// Reads the lane that `stream` carries. If the lane has ended, returns the stream that waited
-    /// for the lane's number, if any. That stream can be read next.
+    /// for the lane's number, if any. The caller can read that stream next.
     pub(super) fn read_lane(
         &mut self,
         stream: StreamId,
@@ -54,7 +54,7 @@ impl QuicLink {
         }
     }
 
-    /// Handles a stream that ended without the unit (cell) that ends its lane: appends such a unit
+    /// Handles a stream that ended before its lane did: appends the unit (cell) that ends the lane
     /// to `into`.
     fn broke_off(
         &mut self,
@@ -73,7 +73,7 @@ impl QuicLink {
     /// Stops reading a stream whose lane has ended. Returns the stream of the next lane with the
     /// same number, if there is one.
     pub(super) fn leave_for(&mut self, stream: StreamId) -> Option<StreamId> {
-        // This call fails for a stream that was read to its end, because it is closed already.
+        // This call fails if the stream was read to its end, because it is then closed already.
         let _ = self.connection.recv_stream(stream).stop(ENDED);
         self.lanes.gone(stream)
     }
@@ -84,7 +84,7 @@ impl QuicLink {
 enum Fed {
     /// The lane has consumed all bytes.
     All,
-    /// The bytes wait, because the previous lane with the same number has not ended.
+    /// The bytes must wait, because the previous lane with the same number has not ended.
     Held,
     /// The bytes contain the last unit (cell) of the lane.
     Over,
@@ -119,7 +119,7 @@ fn feed(
 }
 
 /// Passes the received bytes of a stream to `take`, in order, until `take` returns false or no
-/// bytes are left. Returns whether the stream has ended.
+/// bytes are left. Returns true if the stream has ended.
 ///
 /// # Errors
 /// The error of `take`.
@@ -128,7 +128,7 @@ fn read_all(
     stream: StreamId,
     mut take: impl FnMut(&[u8]) -> Result<bool, Fault>,
 ) -> Result<bool, Fault> {
-    // This call fails for a stream that was stopped or read to its end.
+    // This call fails if the stream was stopped, or read to its end.
     let mut receiving = connection.recv_stream(stream);
     let Ok(mut chunks) = receiving.read(true) else { return Ok(false) };
     let outcome = loop {
@@ -142,7 +142,7 @@ fn read_all(
             Err(ReadError::Blocked) => break Ok(false),
         }
     };
-    // Flow control credit is sent with the next packet.
+    // The connection sends flow control credit with its next packet.
     let _ = chunks.finalize();
     outcome
 }

@@ -10,8 +10,8 @@ use crate::directory::http::Request;
 use crate::directory::reply::{Encoding, Reply};
 use crate::wire::text::hex;
 
-/// Number of earlier consensuses from which diffs are offered. They go back half a day on the
-/// public network, where a client fetches about every two hours.
+/// Number of earlier consensuses from which diffs are offered. They cover half a day on the public
+/// network, where a client fetches about every two hours.
 const MOST_BEFORE: usize = 12;
 /// Maximum total bytes of the earlier consensuses.
 const MOST_BYTES: usize = 32 << 20;
@@ -30,7 +30,7 @@ struct Present {
     whole: Packed,
     signers: Vec<[u8; 20]>,
     valid_after: u64,
-    /// The digest that names this consensus in clients' requests.
+    /// The digest that identifies this consensus in clients' requests.
     digest: Option<[u8; 32]>,
     /// Diffs from earlier consensuses to this one. The key is the digest of the earlier
     /// consensus's signed part.
@@ -92,8 +92,8 @@ impl Flavour {
     }
 }
 
-/// Returns the diff from `old` to `new`, with the digest that names `old`. Returns `None` if the
-/// diff is not shorter than `new`.
+/// Returns the diff from `old` to `new`, with the digest that identifies `old`. Returns `None` if
+/// the diff is not shorter than `new`.
 fn towards(old: &[u8], new: &str) -> Option<([u8; 32], Packed)> {
     let old = std::str::from_utf8(old).ok()?;
     let text = diff(old, new).filter(|text| text.len() < new.len())?;
@@ -101,7 +101,7 @@ fn towards(old: &[u8], new: &str) -> Option<([u8; 32], Packed)> {
 }
 
 impl Present {
-    /// Returns the whole consensus, a diff from a consensus that the client has, or "Not
+    /// Returns a diff from a consensus that the client has, the whole consensus, or "Not
     /// modified".
     fn find(&self, list: &str, request: &Request) -> Result<Reply, Refusal> {
         self.check(list)?;

@@ -1,6 +1,6 @@
 //! Storage for documents of one type: server descriptors, or extra-info documents. A relay's
-//! present document is found by the relay's identity. Older documents are found by digest. Clients
-//! may request these, because older consensuses list them.
+//! present document is found by the relay's identity, and older documents by their digests.
+//! Clients may request older documents, because older consensuses list them.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -8,8 +8,8 @@ use std::sync::Arc;
 use super::{NOT_FOUND, Refusal, items};
 use crate::wire::text::twenty;
 
-/// Number of new consensuses after which a replaced document is removed. Consensuses that list the
-/// document are valid for that time.
+/// Number of new consensuses after which a replaced document is removed. A consensus that lists
+/// the document is valid until then.
 const TURNS: u8 = 3;
 /// Maximum number of old documents of one relay.
 const MOST_OLD: usize = 4;
@@ -21,7 +21,7 @@ pub(super) struct Shelf {
     by_digest: BTreeMap<[u8; 20], Arc<str>>,
 }
 
-/// One relay's documents, by digest.
+/// One relay's documents, identified by digest.
 #[derive(Clone, Debug, Default)]
 struct RelayVersions {
     present: Option<[u8; 20]>,
@@ -54,7 +54,7 @@ impl Shelf {
             return false;
         }
         pile.retire();
-        // The relay may publish an old document again.
+        // A relay may publish an old document again.
         pile.old.retain(|(old, _)| *old != digest);
         pile.present = Some(digest);
         let beyond = pile.beyond();
@@ -63,8 +63,8 @@ impl Shelf {
         true
     }
 
-    /// Adds a document that the relay has already replaced, for clients that request it by its
-    /// digest. Returns whether the document was missing.
+    /// Adds a document that the relay has already replaced. Clients can still request it by its
+    /// digest. Returns true if the document was missing.
     pub(super) fn put_old(&mut self, id: [u8; 20], (text, digest): (&str, [u8; 20])) -> bool {
         if self.by_digest.contains_key(&digest) {
             return false;
@@ -94,7 +94,7 @@ impl Shelf {
         present.map(|(_, pile)| pile.retire()).count() > 0
     }
 
-    /// Records that there is a new consensus. Removes documents that were replaced more than
+    /// Records that there is a new consensus, and removes documents that were replaced more than
     /// [`TURNS`] consensuses ago.
     pub(super) fn turn(&mut self) {
         let mut over = Vec::new();
@@ -112,8 +112,8 @@ impl Shelf {
         self.by_digest.get(&self.by_relay.get(id)?.present?)
     }
 
-    /// Returns the documents that `rest` names, without duplicates: `all`, `fp/…+…` by fingerprint,
-    /// or `d/…+…` by digest.
+    /// Returns the documents that `rest` names, without duplicates: `all`, `fp/…+…` by
+    /// fingerprint, or `d/…+…` by digest.
     pub(super) fn find(&self, rest: &str) -> Result<Vec<&Arc<str>>, Refusal> {
         match rest.split_once('/') {
             None if rest == "all" => Ok(self.present().collect()),

@@ -1,4 +1,4 @@
-//! A consensus, and values derived from it alone.
+//! A consensus, and values that depend on it alone.
 
 use super::Position;
 use crate::directory::params::Params;
@@ -11,7 +11,7 @@ const WHOLE: u64 = 10_000;
 const POSITIONS: [char; 4] = ['g', 'm', 'e', 'b'];
 const KINDS: [char; 4] = ['g', 'm', 'e', 'd'];
 
-/// A consensus, with values derived from it that are needed often.
+/// A consensus, and frequently needed values that are derived from it.
 #[derive(Debug)]
 pub(super) struct Listing {
     pub(super) consensus: Consensus,
@@ -48,15 +48,15 @@ impl Listing {
     }
 
     /// Returns the relays whose microdescriptor has this digest. There is usually one. There are
-    /// more only if a relay copies the microdescriptor of another.
+    /// more only if relays copy the microdescriptor of another.
     pub(super) fn named(&self, digest: &[u8; 32]) -> &[([u8; 32], u32)] {
         let begin = self.digests.partition_point(|(other, _)| other < digest);
         let end = self.digests.partition_point(|(other, _)| other <= digest);
         &self.digests[begin..end]
     }
 
-    /// Returns the bandwidth that a relay adds to each of three sums: for guards, for exits, and
-    /// for all relays.
+    /// Returns the bandwidth that a relay contributes to each of three sums: guards, exits, and
+    /// all relays.
     pub(super) fn weight_of(relay: &RelayStatus) -> [u64; 3] {
         let bandwidth = u64::from(relay.bandwidth);
         let one = |is: bool| if is { bandwidth } else { 0 };

@@ -1,14 +1,15 @@
-//! The test whether any path to a target exists within a user's restrictions.
+//! The check that a path to a target exists within a user's restrictions.
 
 use super::{Network, NoRelay, Position, Relay, RelayRestrictions, Target};
 
 /// Maximum number of pairs of exit and guard that are examined. If there are more pairs, a path is
-/// assumed to exist: networks without a path have few relays, or the user permits few relays.
+/// assumed to exist: in networks without a path there are few relays, or the user permits few.
 const MOST_PAIRS: usize = 20_000;
 
 impl Network {
-    /// Checks that some path to `target` exists within `restrictions`. [`Network::path`] draws at
-    /// random and may fail by chance; this function examines every combination, up to `MOST_PAIRS`.
+    /// Checks that a path to `target` exists within `restrictions`. [`Network::path`] draws at
+    /// random and may fail by chance. This function examines every combination, up to
+    /// `MOST_PAIRS`.
     ///
     /// # Errors
     /// Returns the position for which no relay fits.

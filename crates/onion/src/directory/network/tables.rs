@@ -1,10 +1,10 @@
-//! Relays by position with cumulative weights. The tables are computed once for each state of the
-//! network, so that a draw examines a few relays instead of all.
+//! Tables of the relays for each position, with cumulative weights. They are computed once for
+//! each state of the network, so that a draw examines a few relays instead of all.
 //!
-//! A draw picks a relay by weight and rejects it if it is unsuitable. A relay is unsuitable if it
-//! shares a family or subnet with a relay of the path, or if the user excludes it. The accepted
-//! relays have the same distribution as in a draw among the suitable relays alone. After [`TRIES`]
-//! rejections, the draw is made among the suitable relays alone.
+//! A draw chooses a relay by weight and rejects it if it is unsuitable: it shares a family or
+//! subnet with a relay of the path, or the user excludes it. The accepted relays have the same
+//! distribution as in a draw among the suitable relays alone. After [`TRIES`] rejections, the draw
+//! is made among the suitable relays alone.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::Range;
@@ -14,8 +14,7 @@ use rand_core::Rng;
 use super::{Network, Position, Relay, Target, is_guard};
 use crate::draw::below;
 
-/// Number of relays that are drawn and rejected before the weights of all suitable relays are added
-/// up.
+/// Number of rejected draws after which the weights of all suitable relays are added up.
 const TRIES: usize = 64;
 
 /// The relays of each position, prepared for random draws.
@@ -32,7 +31,7 @@ pub(super) struct Tables {
 #[derive(Debug)]
 pub(super) struct Table {
     places: Vec<u32>,
-    /// The cumulative sums: the entry at index `n` is the weight of the first `n` relays, so the
+    /// The cumulative sums. The entry at index `n` is the weight of the first `n` relays, so the
     /// first entry is 0.
     sums: Vec<u64>,
 }
@@ -44,7 +43,7 @@ pub(super) struct Exits {
     classes: Vec<Range<usize>>,
 }
 
-/// Ranges of a table, from which one relay is drawn.
+/// Ranges of a table from which one relay is drawn.
 pub(super) struct Part<'a> {
     table: &'a Table,
     ranges: Vec<Range<usize>>,
@@ -140,8 +139,8 @@ fn hash(of: &impl Hash) -> u64 {
 }
 
 impl Part<'_> {
-    /// Draws a suitable relay by weight and returns its index. If all suitable relays have the
-    /// weight 0, each has the same chance.
+    /// Draws a suitable relay by weight, and returns its index. If all suitable relays have the
+    /// weight 0, each has the same probability.
     pub(super) fn draw(&self, suits: impl Fn(usize) -> bool, rng: &mut impl Rng) -> Option<usize> {
         let total: u64 = self.ranges.iter().map(|range| self.table.weight(range)).sum();
         let tries = if total == 0 { 0 } else { TRIES };
@@ -152,7 +151,7 @@ impl Part<'_> {
         drawn.or_else(|| self.weigh(suits, rng))
     }
 
-    /// Returns the index of the relay whose range of the cumulative weights contains `point`.
+    /// Returns the index of the relay whose range in the cumulative weights contains `point`.
     fn at(&self, mut point: u64) -> Option<usize> {
         for range in &self.ranges {
             let weight = self.table.weight(range);
@@ -167,8 +166,8 @@ impl Part<'_> {
         None
     }
 
-    /// Draws a relay as [`Part::draw`] does, but first adds up the weights of all suitable relays
-    /// and draws among these.
+    /// Draws a relay as [`Part::draw`] does, but only among the suitable relays, whose weights it
+    /// adds up first.
     fn weigh(&self, suits: impl Fn(usize) -> bool, rng: &mut impl Rng) -> Option<usize> {
         let all = self.ranges.iter().flat_map(Range::clone);
         let suiting: Vec<usize> = all.filter(|&at| suits(self.table.places[at] as usize)).collect();

@@ -1,5 +1,5 @@
-//! The documents that a directory cache verifies in addition to those that clients use: the
-//! consensus of the flavour `ns`, and the descriptors that this consensus lists.
+//! The documents that a directory cache verifies and clients do not use: the consensus of the
+//! flavour `ns`, and the server descriptors that it lists.
 
 use std::collections::BTreeMap;
 
@@ -43,7 +43,7 @@ pub fn prove_server_list(
 ) -> Result<ServerList, DocumentError> {
     fits(text, LONGEST_CONSENSUS)?;
     let (_, _, unchecked) = PlainConsensus::parse(text).map_err(malformed)?;
-    // The times are compared below, where too early and expired can be distinguished.
+    // The times are checked below, where "too early" and "expired" can be distinguished.
     let document = unchecked.dangerously_assume_timely();
     let lifetime = document.peek_lifetime();
     let (valid_after, valid_until) = (unix(lifetime.valid_after()), unix(lifetime.valid_until()));
@@ -67,8 +67,8 @@ pub fn prove_server_list(
     Ok(ServerList { valid_after, valid_until, signers, servers: servers.collect() })
 }
 
-/// Returns the authorities that have certificates in `certs` and that the consensus names as
-/// signers, without duplicates.
+/// Returns the authorities that the consensus names as signers and that have certificates in
+/// `certs`, without duplicates.
 fn signers(document: &UnvalidatedPlainConsensus, certs: &[AuthCert]) -> Vec<[u8; 20]> {
     let claimed: Vec<_> = document.signing_cert_ids().collect();
     let has = |cert: &&AuthCert| claimed.contains(&cert.key_ids());
@@ -106,8 +106,7 @@ pub fn check_server(text: &str) -> Result<Server, DocumentError> {
 }
 
 /// Splits concatenated documents. Each document extends from the line that begins with `keyword`
-/// to the end of its RSA signature. Text between documents is skipped, and so is an incomplete
-/// document.
+/// to the end of its RSA signature. Skips text between documents, and an incomplete document.
 pub fn divided<'a>(text: &'a str, keyword: &'a str) -> impl Iterator<Item = &'a str> {
     const END: &str = "\n-----END SIGNATURE-----\n";
     let mut rest = text;
