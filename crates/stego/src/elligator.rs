@@ -38,8 +38,8 @@ pub(crate) struct HiddenPair {
 impl HiddenPair {
     /// Generates a key pair, in two attempts on average.
     ///
-    /// The public point gets a random component of low order. So all points of the curve occur, not
-    /// only those of the prime-order subgroup, which a censor could test for. X25519 ignores that
+    /// The public point gets a random component of low order, so that all points of the curve
+    /// occur. A censor could test for points of the prime-order subgroup. X25519 ignores that
     /// component.
     pub(crate) fn generate(rng: &mut impl CryptoRng) -> HiddenPair {
         loop {
@@ -113,8 +113,8 @@ fn map(r: Element) -> Element {
 #[derive(Clone, Copy)]
 struct Element(fiat::fiat_25519_tight_field_element);
 
-/// A field element before carry propagation, as a sum returns it. It has to be carried, or
-/// multiplied.
+/// A field element before carry propagation, which is the result of an addition. It must be
+/// carried or multiplied before further use.
 type Loose = fiat::fiat_25519_loose_field_element;
 
 impl Element {
@@ -157,7 +157,7 @@ impl Element {
         self.power(&INVERSE)
     }
 
-    /// Returns a square root of the element; `None` if it has none.
+    /// Returns a square root of the element; `None` if the element is not a square.
     fn root(self) -> Option<Element> {
         let candidate = self.power(&ROOT);
         let other = candidate.times(Element::small(2).power(&QUARTER));

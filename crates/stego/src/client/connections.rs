@@ -12,8 +12,8 @@ use crate::link::Link;
 use crate::recovery::Recovery;
 use crate::slot::{ClientEnd, LoadHint};
 
-/// Timeout for opening a connection. After an outage, a new connection after this time succeeds
-/// sooner than TCP's retransmission, whose intervals grow to a minute and more.
+/// Timeout for opening a connection. After an outage, a new connection succeeds sooner than TCP's
+/// retransmissions, whose intervals grow to a minute and more.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Pause after the first failed connection.
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
@@ -118,7 +118,7 @@ impl Backoff {
 }
 
 impl<R: CryptoRng> Client<R> {
-    /// Returns the number of connections that the link should have.
+    /// Returns the number of connections that the link should have now.
     pub(super) fn wanted(&self, now: Time, link: &Link) -> usize {
         let family = self.config.profile.family();
         if link.is_active(now) { family.connections } else { family.idle_connections }

@@ -15,7 +15,7 @@ use crate::outbox::Outbox;
 use crate::recovery::DEFAULT_RTT;
 use crate::slot::Family;
 
-/// Number of waiting bytes at and above which they are sent without a coalescing delay.
+/// Number of waiting bytes from which the bytes are sent without a coalescing delay.
 const COALESCED_BELOW: usize = 16 << 10;
 /// Coalescing delay on a link whose other end has nothing to send.
 const DELAY: Duration = Duration::from_millis(5);
@@ -27,8 +27,8 @@ pub(super) struct ChunkSchedule {
     splitter: Splitter,
     /// Maximum bytes of a chunk.
     chunk: usize,
-    /// Whether messages are costly and should therefore be few. Waiting data then go into as few
-    /// messages as can hold them.
+    /// Whether messages are costly and should therefore be few. If so, waiting data go into as few
+    /// messages as possible.
     coalesces: bool,
     /// Time since which a small number of bytes has been waiting for more bytes to join the same
     /// message; `None` if no bytes wait.

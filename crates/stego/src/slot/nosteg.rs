@@ -50,7 +50,7 @@ pub(super) struct NoSteg {
 /// fewer left is not used any more.
 const LEAST: usize = 2_000;
 /// Number of bytes of a connection that are reserved for acknowledgements. Without this reserve,
-/// the last of several connections might have no room to acknowledge what it received.
+/// the last of several connections might have no room to acknowledge the received data.
 const SPARE: usize = 1_700;
 
 impl NoSteg {

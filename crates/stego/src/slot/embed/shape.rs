@@ -10,7 +10,7 @@ use aws_lc_rs::digest::{SHA256, digest};
 /// once.
 const STEP: usize = 16 << 10;
 /// Minimum bytes of the client's first step, which has to contain a handshake or a token and the
-/// shape's number. Also the minimum for the server's answer to it.
+/// shape's number. The server's answer to this step has the same minimum.
 const FIRST: usize = 64;
 /// Maximum pause before a step (bytes that one end sends in a row).
 const PAUSE: Duration = Duration::from_secs(10);

@@ -230,7 +230,7 @@ impl Heads {
         let mut buffer = [0; GETS[GETS.len() - 1]];
         let read = Base64UrlUnpadded::decode(hidden.ok_or(NotCover)?, &mut buffer);
         let hidden = read.map_err(|_| NotCover)?;
-        // With a site, the path may be any. Only the query shows whether the request is from a
+        // With a site, any path is allowed. Only the query shows whether the request is from a
         // client of this bridge.
         let asked = self.tier == Tier::Site || names.is_media(self.tier, path);
         let ours = asked && !hidden.is_empty();
