@@ -27,7 +27,7 @@ use toml::de::{DeTable, DeValue};
 
 pub use words::{in_plain_words, without_codes};
 
-/// The keys that one kind of table may have.
+/// The keys that tables at one path may have.
 #[derive(Clone, Copy, Debug)]
 pub struct Section<'s> {
     /// Path of the table: keys joined by dots, or `""` for the top. For an array of tables, this
@@ -95,7 +95,8 @@ pub fn is_wg_quick(text: &str) -> bool {
     text.lines().any(|line| line.trim().eq_ignore_ascii_case("[interface]"))
 }
 
-/// Returns an error if `text` is not TOML, or for the first key that `sections` does not list.
+/// Checks that `text` is TOML, and that each table in `sections` has only listed keys. Returns an
+/// error for the first mistake.
 ///
 /// Tables whose path is in no section are not checked.
 pub fn check(text: &str, file: &str, sections: &[Section<'_>]) -> Result<(), TomlError> {

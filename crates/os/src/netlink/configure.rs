@@ -21,9 +21,9 @@ use super::{Prefix, socket};
 pub struct NewRoute {
     /// Destination of the route.
     pub dst: Prefix,
-    /// Index of the route's interface.
+    /// Index of the interface through which packets leave.
     pub oif: u32,
-    /// The next router; `None` if the destination is on the interface's own network.
+    /// The next router. `None` if the destination is on the interface's own network.
     pub gateway: Option<IpAddr>,
     /// Source address for sockets that chose none; `None` lets the kernel choose.
     pub prefsrc: Option<IpAddr>,
