@@ -61,8 +61,8 @@ impl Town {
     }
 
     /// Creates a population of places with these weights for `days` days. A relay leaves after a
-    /// random time with an exponential distribution and a mean of `mean` days. `periods` selects
-    /// other random times for some places.
+    /// random time with an exponential distribution and a mean of `mean` days. The relays of places
+    /// for which `periods` is true never leave.
     #[must_use]
     pub fn churning(
         weights: &[u64],
