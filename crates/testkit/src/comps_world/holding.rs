@@ -28,7 +28,7 @@ const SEGMENT: u8 = b'S';
 #[derive(Clone, Copy, Debug)]
 pub enum Accepts {
     /// The address of the last handshake. If data arrives from another address, the server begins
-    /// a handshake with that address, but not within this time after its previous handshake.
+    /// a handshake with that address, at most once in this time.
     LastHandshake(Duration),
     /// The address of the first datagram. The server never answers another address.
     First,
