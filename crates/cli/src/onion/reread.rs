@@ -8,8 +8,8 @@ use anabranch_router::onion::reload::{Names, Renewed, Reread};
 use super::Common;
 use crate::failure::Failure;
 
-/// Arguments with which a program was started, and the settings that are in force. `A` is the type
-/// of both.
+/// The arguments with which a program was started, and the settings that are in force. `A` is the
+/// type of both.
 pub(super) struct Source<A> {
     /// Flags of the command line, which include the name of the file.
     pub(super) flags: A,
@@ -41,7 +41,7 @@ pub(super) fn common(old: &Common, new: &Common) -> [Setting; 4] {
 }
 
 /// Converts `read` to the callback with which a running program reads its settings again. An error
-/// becomes one line, which names the file if there is one.
+/// becomes one line, which names the settings file if there is one.
 pub(super) fn reread<'r, T>(
     file: Option<PathBuf>,
     mut read: impl FnMut() -> Result<Renewed<T>, Failure> + 'r,
