@@ -1,6 +1,6 @@
-//! Test that every command in the README and the guides exists. Commands of this program are
-//! parsed by its command line, targets of `make` are looked up in the Makefile, and other programs
-//! by name.
+//! Test that every command in the README and the guides exists. It parses commands of this program
+//! with the program's own command line, looks up targets of `make` in the Makefile, and checks
+//! other programs by name.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
