@@ -146,9 +146,9 @@ pub struct PathDraw {
 /// Counts of simulated sets of circuits with the same number of circuits.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PathCounts {
-    /// Counts for each number of hostile entries, from none to all. The three counts are all sets
-    /// of circuits, those with a hostile exit, and those with a hostile relay where the circuits
-    /// meet.
+    /// Counts of sets of circuits, for each number of hostile entries, from none to all. The three
+    /// counts are all such sets, the sets with a hostile exit, and the sets with a hostile relay
+    /// where the circuits meet.
     pub by_entries: Vec<[u64; 3]>,
     /// Number of attempts that failed because no relay was left for a position.
     pub unbuilt: u64,
