@@ -31,7 +31,7 @@ impl<T> PerDirection<T> {
     }
 }
 
-/// Traffic over time, of one session or of all of them.
+/// Traffic over time, of one session or of all sessions.
 #[derive(Clone, Debug)]
 pub struct Course {
     /// Time of the first step, in seconds since the trace began; 0 if [`Course::aligned`].

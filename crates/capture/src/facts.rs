@@ -9,8 +9,8 @@ use parquet::file::metadata::KeyValue;
 /// The version of the trace schema that this program writes and reads.
 pub const SCHEMA: &str = "1";
 
-/// The columns in Parquet's own notation. All columns are required. They equal those of the lab's
-/// `io/columns.json`, as a test checks.
+/// The columns in Parquet's own notation. All columns are required. A test checks that they equal
+/// the columns in the lab's `io/columns.json`.
 pub(super) const MESSAGE: &str = "message anabranch_trace {
     required int64 load;
     required binary label (STRING);
@@ -119,7 +119,7 @@ impl TraceFacts {
         Some(start.format("%Y-%m-%d %H:%M:%S UTC").to_string())
     }
 
-    /// Converts the facts into Parquet metadata, except those in [`LateFacts`].
+    /// Converts the facts into Parquet metadata, without the facts in [`LateFacts`].
     pub(super) fn metadata(&self) -> Vec<KeyValue> {
         let entry = |key: &str, value: String| KeyValue::new(format!("anabranch.{key}"), value);
         let mut entries = vec![

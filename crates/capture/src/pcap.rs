@@ -82,7 +82,7 @@ impl PcapTap {
     /// `start` is the wall-clock time at time zero.
     ///
     /// # Errors
-    /// The directory cannot be created or written to, a file's name is that of a directory, or a
+    /// The directory cannot be created or written to, a file has the name of a directory, or a
     /// path's name is not a valid file name.
     pub fn create(
         folder: &Path,

@@ -49,7 +49,7 @@ pub enum TraceError {
     Directory,
     /// The file has the results of `anabranch experiment`.
     Experiment,
-    /// The file's metadata are not those of a trace, for the contained reason.
+    /// The file's metadata are not the metadata of a trace, for the contained reason.
     Facts(String),
     /// A column is missing or has the wrong type.
     Column {
@@ -170,8 +170,8 @@ impl Trace {
     }
 }
 
-/// Rejects a file that does not begin and end like a Parquet file. This error is easier to
-/// understand than that of the Parquet library, which mentions footers.
+/// Rejects a file that does not begin and end like a Parquet file. The error is easier to
+/// understand than the Parquet library's error, which mentions footers.
 fn check_ends(file: &File, length: u64) -> Result<(), TraceError> {
     let read = |at| {
         let mut found = [0; MAGIC.len()];

@@ -42,8 +42,8 @@ pub struct Session {
     pub unsplit: bool,
     /// Each path with traffic, in ascending order, without path -1.
     pub paths: Vec<PathSummary>,
-    /// All traffic of the session: the rows of path -1 if the trace has them, otherwise those of
-    /// all paths together.
+    /// All traffic of the session: the rows of path -1 if the trace has them, otherwise the rows
+    /// of all paths together.
     pub whole: PathSummary,
 }
 

@@ -321,7 +321,8 @@ impl TraceSink {
 
     fn write_group(&mut self, rows: &Rows) -> Result<(), ParquetError> {
         let mut group = self.file.next_row_group()?;
-        // The order is that of the schema, because Parquet stores columns one after the other.
+        // The columns follow the order of the schema, because Parquet stores columns one after the
+        // other.
         column::<Int64Type>(&mut group, &rows.load)?;
         labels(&mut group, &rows.label)?;
         column::<BoolType>(&mut group, &rows.monitored)?;
