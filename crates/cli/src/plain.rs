@@ -1,5 +1,5 @@
-//! Parsers of numbers and addresses in flags. Unlike those of clap, their error messages name no
-//! Rust types.
+//! Parsers of numbers and addresses in flags. Unlike clap's parsers, they name no Rust types in
+//! their error messages.
 
 use std::ffi::OsStr;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};

@@ -85,8 +85,8 @@ impl Work {
         verdict(&jobs, &ends)
     }
 
-    /// Stops the programs, and returns how each of them has ended. If there is a `face`, notices
-    /// that arrive meanwhile are shown on it.
+    /// Stops the programs, and returns how each of them has ended. If there is a `face`, it shows
+    /// the notices that arrive in the meantime.
     fn stop(
         &self,
         programs: Programs,

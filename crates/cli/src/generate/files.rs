@@ -1,6 +1,6 @@
-//! Man pages of section 5, one for each kind of TOML file. They are made from the definition of
-//! the command line, because a file's keys are names of flags. The example files are those that
-//! this project ships.
+//! Man pages of section 5, one for each kind of TOML file. They are made from two sources: the
+//! definition of the command line, because a file's keys are names of flags, and the example files
+//! of this project.
 
 use std::fs;
 use std::io;

@@ -23,7 +23,7 @@ const SHARED: &[&str] = &[
     "replace",
 ];
 
-/// The options of a splitter, restricted to those in [`SHARED`].
+/// The options of a splitter, restricted to the options in [`SHARED`].
 #[derive(Debug)]
 pub(super) struct Shared(pub(super) Options);
 

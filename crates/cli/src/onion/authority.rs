@@ -1,4 +1,4 @@
-//! `anabranch authority`: a directory authority of an onion network of one's own.
+//! `anabranch authority`: the directory authority of a private onion network.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};

@@ -21,8 +21,8 @@ pub(super) struct Source<A> {
 /// Name of a setting, and whether its new value differs from the one in force.
 pub(super) type Setting = (&'static str, bool);
 
-/// Returns the names of the settings that differ: those in `live` take effect at once, and those
-/// in `fixed` need a restart.
+/// Returns the names of the settings that differ. Settings in `live` take effect at once, and
+/// settings in `fixed` need a restart.
 pub(super) fn names(live: &[Setting], fixed: &[Setting]) -> Names {
     let differing = |all: &[Setting]| {
         all.iter().filter(|(_, differs)| *differs).map(|(name, _)| *name).collect()

@@ -338,8 +338,9 @@ impl RawRelays {
         only(self.mapping.as_ref(), ("mapping", "n:1", lacks), at)
     }
 
-    /// Returns the numbers of relays that are not exits, and of exits. If the file names a
-    /// consensus, also returns a sample of its relays. The numbers are then those in the sample.
+    /// Returns the number of relays that are not exits, and the number of exits. If the file names
+    /// a consensus, also returns a sample of its relays. The two numbers are then those of the
+    /// sample.
     fn chosen(
         &self,
         folder: &Path,

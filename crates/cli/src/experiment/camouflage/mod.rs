@@ -1,5 +1,5 @@
-//! `anabranch experiment camouflage`: the cost of camouflage on an emulated access line like that
-//! of the paper.
+//! `anabranch experiment camouflage`: the cost of camouflage on an emulated access line like the
+//! paper's.
 
 mod judged;
 mod markdown;
