@@ -19,7 +19,7 @@ pub struct Program {
     pub host: usize,
     /// The program, as a name or a path, and its arguments. Never empty.
     pub command: Vec<String>,
-    /// Environment variables that are set in addition to those of this process.
+    /// Environment variables that are set in addition to the variables of this process.
     pub environment: BTreeMap<String, String>,
     /// Working directory. `None` means the working directory of this process.
     pub directory: Option<PathBuf>,

@@ -147,7 +147,7 @@ fn route(oif: u32, end: &End, route: &Route, tcp: TcpControl) -> NewRoute {
 /// Sets the sysctls of the calling thread's namespace. Interfaces that are created later inherit
 /// the defaults.
 ///
-/// * The reverse-path filter is off, because a server may answer on another path than that of the
+/// * The reverse-path filter is off, because the answer of a server may take another path than the
 ///   request.
 /// * The kernel must send no packets of its own on the links, because observers would count them.
 ///   IPv6 forwarding is set for the namespace, not for its interfaces. An interface with
