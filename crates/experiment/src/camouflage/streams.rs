@@ -17,8 +17,8 @@ const SLACK: u32 = 3;
 /// Parameters of a stream.
 #[derive(Clone, Copy)]
 pub(super) struct Pace<'a> {
-    /// Parameters for fetching the stream. Its length and its rate are replaced by those of the
-    /// stream.
+    /// Parameters for fetching the stream. The stream's own length and rate replace the length and
+    /// rate in these parameters.
     pub(super) fetch: Fetch<'a>,
     /// Round-trip time of the client's access line, in ms.
     pub(super) rtt: u32,

@@ -73,8 +73,8 @@ impl Measured {
     }
 
     /// Returns whether other work on the machine makes the result doubtful. This is so if the
-    /// hypervisor took more than a tenth of the CPU time, or if one wake-up in a hundred was later
-    /// than the paths' round-trip time.
+    /// hypervisor took more than a tenth of the CPU time. It is also so if one wake-up in a
+    /// hundred was later than the paths' round-trip time.
     pub fn disturbed(&self) -> bool {
         self.machine.steal > 0.1 || self.machine.late > 20.0
     }

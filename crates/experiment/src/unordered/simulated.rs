@@ -44,7 +44,7 @@ const LOOPBACK_MTU: u16 = u16::MAX;
 /// Rate of network lines that exist in the simulation only, in bits per second.
 const UNLIMITED: NonZeroU64 = NonZeroU64::new(10_000_000_000).expect("it is not zero");
 
-/// Executor of simulations in place of measurements.
+/// Executor of simulations, which replace the measurements.
 pub struct Simulator {
     documents: NetworkDocuments,
     settings: Settings,
@@ -163,8 +163,8 @@ fn common(unit: &Unit, seed: u64) -> Common {
     }
 }
 
-/// Returns the host at a place of the path. Lines have a limited rate in the direction from their
-/// host only, because the rate of an emulated line is that of its sending end.
+/// Returns the host at a place of the path. Lines have a limited rate only in the direction from
+/// their host, because the sending end determines the rate of an emulated line.
 fn host(place: usize) -> HostSettings {
     let queue = Duration::from_millis(QUEUE_MS.into());
     let rate = NonZeroU64::new(u64::from(RATE_MBIT) * 1_000_000).expect("a line has a rate");
