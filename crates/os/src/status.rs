@@ -152,7 +152,7 @@ fn serve(listener: &UnixListener, text: &Mutex<String>, over: &AtomicBool) {
 /// Returns the texts of all runs whose sockets this user may open, ordered by the names of the
 /// sockets.
 ///
-/// Root may open those of services and of all users. Sockets of killed runs are skipped.
+/// Root may open the sockets of services and of all users. Sockets of killed runs are skipped.
 ///
 /// # Errors
 /// A directory exists but cannot be read.

@@ -30,7 +30,8 @@ pub struct NewRoute {
     /// Metric of the route; the route with the smallest is preferred. `None` means the kernel's
     /// default (0 for IPv4, 1024 for IPv6).
     pub metric: Option<u32>,
-    /// TCP congestion control of connections over this route; `None` means that of the namespace.
+    /// TCP congestion control of connections over this route. `None` means the namespace's
+    /// default.
     pub congestion_control: Option<&'static str>,
 }
 

@@ -25,7 +25,7 @@ use super::{Prefix, socket};
 pub const OURS: u8 = 171;
 /// Number of the main table.
 const MAIN: u32 = 254;
-/// Metric of the route of last resort in a table, larger than that of any other route.
+/// Metric of the route of last resort in a table. It is larger than the metric of any other route.
 const LAST: u32 = u32::MAX - 1;
 
 /// An IP version.
@@ -137,7 +137,7 @@ pub fn remove_rules(priorities: std::ops::Range<u32>) -> io::Result<()> {
     remove_rules_but(priorities, |_| false)
 }
 
-/// Removes rules like [`remove_rules`], but keeps those for which `keep` returns true.
+/// Removes rules like [`remove_rules`], but keeps the rules for which `keep` returns true.
 pub fn remove_rules_but(
     priorities: std::ops::Range<u32>,
     keep: impl Fn(&FoundRule) -> bool,

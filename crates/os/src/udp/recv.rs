@@ -9,7 +9,7 @@ use super::send::Datagrams;
 use super::socket::UdpSocket;
 use super::sys::{self, Arrival};
 
-/// Size of one buffer in bytes. It exceeds any UDP payload, even that of joined datagrams.
+/// Size of one buffer in bytes. It exceeds any UDP payload, even the payload of joined datagrams.
 const SLOT: usize = 65_536;
 
 /// One or more datagrams from one sender, which the kernel may have joined.

@@ -195,8 +195,9 @@ impl<'q, 'a> SendBatch<'q, 'a> {
     }
 }
 
-/// Returns the number of datagrams of `stride` bytes that can follow those of `last` in one
-/// segmented send. All segments but the last must have the same size, and none may be empty.
+/// Returns the number of datagrams of `stride` bytes that can follow the datagrams of `last` in
+/// one segmented send. All segments except the last must have the same size, and no segment may be
+/// empty.
 fn room_behind(last: &Message, len: usize, stride: usize) -> usize {
     let open = last.bytes == last.segments * last.segment;
     if !open || len == 0 {

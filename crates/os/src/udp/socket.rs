@@ -33,10 +33,10 @@ pub struct UdpOptions {
     /// Whether runs of datagrams are received joined (`UDP_GRO`) and sent joined (`UDP_SEGMENT`).
     /// If not, each datagram passes the kernel separately; nothing else changes.
     pub offload: bool,
-    /// Whether errors are queued for [`UdpSocket::take_error`] (`IP_RECVERR`). Without this, a
-    /// connected socket reports only closed ports, and not that a router has no route. With it, the
-    /// poller reports an error until the queue has been read. Unconnected sockets never queue
-    /// errors, so that errors of one client do not affect another.
+    /// Whether errors are queued for [`UdpSocket::take_error`] (`IP_RECVERR`). Without this
+    /// option, a connected socket reports only closed ports, and not that a router has no route.
+    /// With this option, the poller reports an error until the queue has been read. Unconnected
+    /// sockets never queue errors, so that errors of one client do not affect another.
     pub error_queue: bool,
     /// Whether other sockets with this option may have the same address and port (`SO_REUSEPORT`).
     /// The program of [`UdpSocket::choose_by`] then selects the socket for each datagram. Without a
