@@ -152,9 +152,8 @@ struct Shown {
 
 impl Shown {
     /// Selects the classes to display. The first class begins at the largest power of ten below
-    /// which at most [`NEXT_TO_NOTHING`] of the packets lie, without those in class 0. The last
-    /// class completes the power of ten of the last used class. Returns `None` if there are no
-    /// runs.
+    /// which at most [`NEXT_TO_NOTHING`] of the packets lie, not counting class 0. The last class
+    /// completes the power of ten of the last used class. Returns `None` if there are no runs.
     fn of(part: &Part<'_>, measure: Measure) -> Option<Shown> {
         let mut sums = [0; Histogram::LEN];
         for (_, _, lane) in Direction::BOTH.iter().flat_map(|&way| part.lanes(way)) {
