@@ -1,4 +1,4 @@
-//! The head of an HTTP request to a proxy (RFC 9110). Tor's headers are those of proposal 365.
+//! The head of an HTTP request to a proxy (RFC 9110). Proposal 365 defines Tor's headers.
 
 use std::net::{IpAddr, Ipv6Addr};
 

@@ -30,8 +30,8 @@ pub enum SocksRequest {
     /// Requests a stream to a host.
     Connect(Destination),
     /// Requests a relay for UDP datagrams (UDP ASSOCIATE). The request contains an unspecified
-    /// client address, because a client with a NAT on its path does not know which address the
-    /// proxy will see (RFC 1928, section 7).
+    /// client address (RFC 1928, section 7). With a NAT on its path, a client does not know which
+    /// address the proxy will see.
     Associate {
         /// Whether the unspecified address is `::` rather than 0.0.0.0, for a client that reaches
         /// the proxy over IPv6.
