@@ -1,10 +1,11 @@
-//! Elligator 2 for Curve25519: public keys as 32 bytes that are indistinguishable from random ones.
+//! Elligator 2 for Curve25519: public keys as 32 bytes that are indistinguishable from random
+//! bytes.
 //!
-//! The map from a field element to a point is RFC 9380, section 6.7.1 (Z = 2); its inverse is
-//! Bernstein, Hamburg, Krasnova and Lange, "Elligator: elliptic-curve points indistinguishable from
-//! uniform random strings", CCS 2013, section 5. Field arithmetic is that of fiat-crypto, which is
-//! formally verified. The number of keys drawn until one has a representative reveals nothing about
-//! the final key.
+//! The map from a field element to a point is RFC 9380, section 6.7.1 (Z = 2). Its inverse is
+//! Bernstein, Hamburg, Krasnova and Lange, "Elligator: elliptic-curve points indistinguishable
+//! from uniform random strings", CCS 2013, section 5. Field arithmetic is from fiat-crypto, which
+//! is formally verified. The number of keys that are drawn until a key has a representative
+//! reveals nothing about that key.
 
 use curve25519_dalek::constants::EIGHT_TORSION;
 use curve25519_dalek::{EdwardsPoint, MontgomeryPoint};

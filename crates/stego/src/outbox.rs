@@ -85,7 +85,7 @@ impl Outbox {
         }
     }
 
-    /// Accepts bytes to send, as far as the window and the memory budget have room. Returns how
+    /// Accepts bytes to send, up to the room in the window and in the memory budget. Returns how
     /// many were accepted.
     pub(crate) fn write(&mut self, bytes: &[u8], budget: &mut Budget) -> usize {
         let open = self.ending == Ending::Open;
@@ -114,7 +114,8 @@ impl Outbox {
     }
 
     /// Returns to the memory budget the bytes that the sender no longer needs. If the sender's
-    /// free share has shrunk, takes the missing bytes from the budget, as far as it has any left.
+    /// free share has shrunk, takes the missing bytes from the budget, up to the number that is
+    /// left.
     pub(crate) fn update_budget(&mut self, budget: &mut Budget) {
         budget.give(std::mem::take(&mut self.borrowed));
         let needed = self.beyond(budget).min(budget.left());

@@ -1,8 +1,8 @@
 //! Single-use tokens: the first bytes of a later connection, with which it joins a link.
 //!
 //! Both ends derive the tokens from the link's keys: token *n* is the first 16 bytes of
-//! HMAC-SHA256 over *n*. To third parties they are random bytes. A server looks up awaited tokens
-//! in a table, so neither a token nor a stranger's bytes cost public-key operations.
+//! HMAC-SHA256 over *n*. To third parties, tokens are random bytes. A server looks up awaited
+//! tokens in a table, so it needs no public-key operations for a token or for a stranger's bytes.
 
 use std::collections::BTreeMap;
 use std::ops::Range;

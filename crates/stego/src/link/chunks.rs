@@ -97,9 +97,8 @@ impl ChunkSchedule {
         }
     }
 
-    /// Sets the room to zero on every path that the waiting data do not need. Of the other paths,
-    /// keeps first those that have to send a message anyway, and then the paths with the most
-    /// room.
+    /// Sets the room to zero on every path that the waiting data do not need. Keeps first the
+    /// paths that have to send a message anyway, and then the paths with the most room.
     fn use_few_messages(&mut self, connections: &mut Connections, outbox: &Outbox) {
         let bytes = outbox.sendable();
         let mut needed = bytes + (bytes / self.chunk + 1) * (block::OVERHEAD + DATA_OVERHEAD);

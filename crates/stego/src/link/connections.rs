@@ -1,4 +1,5 @@
-//! The connections of a link: at most one for each path, and closed ones with blocks in flight.
+//! The connections of a link: at most one for each path, and closed connections with blocks in
+//! flight.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

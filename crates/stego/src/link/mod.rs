@@ -282,8 +282,8 @@ impl Link {
         received + unsent.saturating_sub(self.outbox.allowed(budget))
     }
 
-    /// Returns to the memory budget the part that was taken for data that have arrived at the
-    /// other end meanwhile.
+    /// Returns to the memory budget the bytes that were taken for data that have since arrived at
+    /// the other end.
     pub(crate) fn update_budget(&mut self, budget: &mut Budget) {
         self.outbox.update_budget(budget);
     }

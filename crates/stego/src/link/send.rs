@@ -97,7 +97,7 @@ impl Link {
     }
 
     /// Removes and returns the sealed bytes of `path`, padded to `length`. The argument `length`
-    /// is either at most [`Link::sealed`] or at least [`block::OVERHEAD`] more than that.
+    /// must either be at most [`Link::sealed`], or exceed it by at least [`block::OVERHEAD`].
     pub(crate) fn take(&mut self, now: Time, path: usize, length: usize) -> Vec<u8> {
         while let Some(connection) = self.connections.get_mut(path) {
             let missing = length.saturating_sub(connection.sealed.len());

@@ -55,7 +55,7 @@ impl<R: CryptoRng> Server<R> {
             .is_some_and(|connection| matches!(connection.owner, ConnOwner::Joined { .. }))
     }
 
-    /// Treats a connection as that of a stranger (a program without the bridge's key), if its
+    /// Treats a connection as a stranger's (from a program without the bridge's key), if its
     /// client is not known yet. Returns the bytes received; `None` if the client is known.
     pub fn give_up(&mut self, id: ConnId) -> Option<Vec<u8>> {
         let connection = self.conns.get_mut(&id)?;

@@ -114,8 +114,8 @@ impl Shape {
 
     /// Creates the shape of a recorded connection. Packets of one direction within 1 ms of each
     /// other form a step, and pauses of more than 10 s are shortened to 10 s. Steps before the
-    /// first step that a client could begin with are dropped, and so are steps of the client at
-    /// the end.
+    /// first one with which a client could begin are dropped. Steps of the client at the end are
+    /// dropped, too.
     ///
     /// # Errors
     /// No steps are left, or the errors of [`Shape::new`].
@@ -249,7 +249,7 @@ impl Shapes {
     /// Creates a collection of the given shapes.
     ///
     /// # Errors
-    /// There are no shapes or more than 1,024, two have the same name, or one direction has no
+    /// There are no shapes or more than 1,024, or two have the same name. Or one direction has no
     /// step with room for a chunk of the stream (600 bytes).
     pub fn new(shapes: Vec<Shape>) -> Result<Shapes, ShapeFault> {
         let fault = |why: String| Err(ShapeFault(why));

@@ -202,7 +202,7 @@ impl Heads {
     /// Parses the head of a request.
     ///
     /// # Errors
-    /// The head is not that of a valid request.
+    /// The head does not belong to a valid request.
     pub(super) fn request(&self, head: &[u8]) -> Result<RequestHead, NotCover> {
         let mut headers = [httparse::EMPTY_HEADER; HEADERS];
         let mut request = httparse::Request::new(&mut headers);
@@ -240,7 +240,7 @@ impl Heads {
     /// Parses the head of an answer.
     ///
     /// # Errors
-    /// The head is not that of a valid answer.
+    /// The head does not belong to a valid answer.
     pub(super) fn answer(&self, head: &[u8]) -> Result<AnswerHead, NotCover> {
         let mut headers = [httparse::EMPTY_HEADER; HEADERS];
         let mut answer = httparse::Response::new(&mut headers);
