@@ -79,7 +79,7 @@ pub struct Setting {
     /// Scheduler that distributes data among the circuits of a set, at exit and client; `None` for
     /// the default.
     pub dealing: Option<Dealing>,
-    /// Scheduler at the client, if it differs from that of the exit.
+    /// Scheduler at the client, if it differs from the exit's scheduler.
     pub client_dealing: Option<Dealing>,
     pub policy: circuitmux::Kind,
     pub max_cells: usize,

@@ -37,8 +37,8 @@ pub enum Moves {
     /// validates each address only once.
     Validated,
     /// The server changes after it has validated the address for a round trip. It validates an
-    /// address again at each change. It does not change if a newer datagram arrives from its
-    /// current address meanwhile.
+    /// address again at each change. It does not change if, during the validation, a newer
+    /// datagram arrives from its current address.
     Revalidated,
     /// The server changes at the first datagram from the new address, but only this number of
     /// times, like quic-go up to 0.64.1.
