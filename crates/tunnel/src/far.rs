@@ -324,8 +324,8 @@ impl<R: CryptoRng> Far<R> {
     }
 
     /// Appends to `out` the packet that carries a datagram of a flow, or a part of a datagram, to
-    /// `client` by `path`. Returns the packet's destination. Returns `None` if there are no keys,
-    /// or if nothing has arrived by this path yet.
+    /// `client` on `path`. Returns the packet's destination. Returns `None` if there are no keys,
+    /// or if nothing has arrived on this path yet.
     pub fn seal<'p>(
         &mut self,
         now: Time,

@@ -14,9 +14,9 @@
 //! * `flow`: number of one program of the near end. The far end has a port for each flow, from
 //!   which it exchanges packets with the server.
 //! * `run`: the number of packets directly before this one, with consecutive numbers, that were
-//!   sent by the same path. If some of these packets are missing when later packets of the path
+//!   sent on the same path. If some of these packets are missing when later packets of the path
 //!   have arrived, they are lost.
-//! * `ack`: acknowledges data to a sender that has windows. It is sent by the path on which the
+//! * `ack`: acknowledges data to a sender that has windows. It is sent on the path on which the
 //!   data arrived.
 //! * `decoy`: has the length that data would have. The receiver drops it.
 
@@ -29,8 +29,8 @@ use crate::window::Receipt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Frame<'a> {
     /// A datagram of a flow, or a part of one. `stamp` is the time of sending. `run` is the number
-    /// of packets directly before it that were sent by the same path. `counted` is true if the
-    /// datagram needs an acknowledgement.
+    /// of packets directly before this one that were sent on the same path. `counted` is whether
+    /// the datagram needs an acknowledgement.
     Data { stamp: u32, flow: u16, run: u16, counted: bool, piece: Piece<'a> },
     /// A probe, which the other end answers with a [`Frame::Pong`] on the same path. `deaf`
     /// reports that the sender receives nothing on that path. `rtt` is the round-trip time that
@@ -144,7 +144,7 @@ impl<'a> Frame<'a> {
     }
 
     /// Returns the number of packets directly before this frame's packet, with consecutive
-    /// numbers, that were sent by the same path. It is 0 for control messages.
+    /// numbers, that were sent on the same path. It is 0 for control messages.
     pub(crate) fn run(self) -> u16 {
         if let Frame::Data { run, .. } | Frame::Decoy { run, .. } = self { run } else { 0 }
     }

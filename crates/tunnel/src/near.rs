@@ -323,7 +323,7 @@ impl<R: CryptoRng> Near<R> {
         (0..self.paths).any(|path| self.session.carries(PathId(path.into())))
     }
 
-    /// Plans a copy of the newest handshake by `path`.
+    /// Plans a copy of the newest handshake on `path`.
     fn copy_by(&mut self, path: PathId) {
         if !self.copies.contains(&path) {
             self.copies.push_back(path);

@@ -130,15 +130,15 @@ struct Path {
     unanswered: u32,
     /// Time of the first round that `unanswered` counts.
     asked: Time,
-    /// Whether the other end has reported that it receives nothing by this path.
+    /// Whether the other end has reported that it receives nothing on this path.
     deaf: bool,
-    /// Whether this machine cannot send by this path now.
+    /// Whether this machine cannot send on this path now.
     is_cut: bool,
     /// The longest packet of this path in bytes, if known.
     room: Option<u16>,
-    /// The packets in flight by this path.
+    /// The packets in flight on this path.
     window: Window,
-    /// The packets that arrived by this path, to be acknowledged.
+    /// The packets that arrived on this path, to be acknowledged.
     tally: Tally,
 }
 
@@ -253,12 +253,12 @@ impl Session {
         Some(!std::mem::replace(&mut path.is_cut, !carries))
     }
 
-    /// Returns whether this machine can send by `path` now.
+    /// Returns whether this machine can send on `path` now.
     pub(crate) fn carries(&self, path: PathId) -> bool {
         self.paths.get(path.index()).is_some_and(|path| !path.is_cut)
     }
 
-    /// Returns when a packet last arrived by `path`; `None` if none has.
+    /// Returns when a packet last arrived on `path`; `None` if none has.
     pub(crate) fn heard(&self, path: PathId) -> Option<Time> {
         self.paths.get(path.index())?.heard
     }
@@ -312,8 +312,8 @@ impl Session {
         self.closed
     }
 
-    /// Appends the packet that carries a datagram of a flow, or a part of one, by `path`. Returns
-    /// false, and appends nothing, if there are no keys yet or the path is not one of the session.
+    /// Appends the packet that carries a datagram of a flow, or a part of one, on `path`. Returns
+    /// false, and appends nothing, if there are no keys yet or the session has no such path.
     pub(crate) fn seal(
         &mut self,
         now: Time,

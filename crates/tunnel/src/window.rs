@@ -5,10 +5,10 @@
 //! packets. If a controller provoked losses to find its limit, each loss would slow the TCP
 //! connections in the tunnel, and this would happen on each path.
 //!
-//! Names and sections without another source are those of
+//! Names and sections without another source are from
 //! draft-cardwell-iccrg-bbr-congestion-control-02, which draft-ietf-ccwg-bbr continues. Variables
-//! that begin with `C.` (connection) or `P.` (packet) are those of
-//! draft-cheng-iccrg-delivery-rate-estimation-02, which also defines how delivery rates are
+//! that begin with `C.` (connection) or `P.` (packet) are from
+//! draft-cheng-iccrg-delivery-rate-estimation-02. That draft also defines how delivery rates are
 //! sampled. Once the path's [`Capacity`] is known, packets are paced by it, so that a burst does
 //! not overflow the path's queue.
 
@@ -26,9 +26,9 @@ const LEAST: f64 = 4.0;
 /// Window in Startup, in bandwidth-delay products. This is the counterpart of `BBRStartupCwndGain`
 /// (section 2.6), whose value in the draft is 2.
 const SEEK: f64 = 3.0;
-/// Window in ProbeBW, in bandwidth-delay products, one value per round. The cycle is that of the
-/// pacing gain in the first BBR (draft-cardwell-iccrg-bbr-congestion-control-00), with 0.85 in
-/// place of 0.75. One round probes for a higher rate, and the next one drains the queue of the
+/// Window in ProbeBW, in bandwidth-delay products, one value per round. The cycle is the pacing
+/// gain's cycle in the first BBR (draft-cardwell-iccrg-bbr-congestion-control-00), with 0.85 in
+/// place of 0.75. One round probes for a higher rate, and the next round drains the queue of the
 /// probe.
 const CRUISE: [f64; 8] = [1.25, 0.85, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0];
 /// Maximum queue that this end builds in the path, as time at the path's rate. Shallow queues hold
@@ -79,8 +79,8 @@ pub(crate) struct Receipt {
     pub(crate) count: u32,
     /// Time since the packet with the greatest number arrived, in microseconds.
     pub(crate) ago: u32,
-    /// Time in microseconds from one arrival to another. The first is the first arrival since the
-    /// previous acknowledgement. The second is that of the packet with the greatest number.
+    /// Time in microseconds between two arrivals: the first one since the previous
+    /// acknowledgement, and the arrival of the packet with the greatest number.
     pub(crate) span: u32,
 }
 
