@@ -1,8 +1,9 @@
 //! Loss detection and recovery of a connection. A block is *in flight* if it was sent over the
 //! connection, needs an acknowledgement and is not acknowledged yet.
 //!
-//! A connection delivers its bytes in order or not at all, so a count of received blocks identifies
-//! them. If none are acknowledged for a while, the sender treats all blocks in flight as lost.
+//! A connection delivers its bytes in order or not at all, so the number of received blocks shows
+//! which ones have arrived. If no block is acknowledged for a while, the sender treats all blocks
+//! in flight as lost.
 
 use std::collections::VecDeque;
 use std::time::Duration;

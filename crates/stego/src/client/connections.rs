@@ -124,8 +124,8 @@ impl<R: CryptoRng> Client<R> {
         if link.is_active(now) { family.connections } else { family.idle_connections }
     }
 
-    /// Opens connections until `wanted` of them exist. `hint` is the load that they are expected
-    /// to have.
+    /// Opens connections until there are `wanted` of them. `hint` is the expected load of the new
+    /// connections.
     pub(super) fn dial(&mut self, now: Time, wanted: usize, hint: LoadHint) {
         while self.conns.len() < wanted && now >= self.backoff.until {
             let id = ConnId(self.next_conn);

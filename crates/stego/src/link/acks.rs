@@ -1,4 +1,5 @@
-//! Acknowledgements: when one is sent, over which connection, and the backlog that it advertises.
+//! The rules for acknowledgements: when one is sent, over which connection, and which backlog it
+//! advertises.
 
 use anabranch_multipath::Time;
 

@@ -118,7 +118,7 @@ pub(crate) struct Room {
 pub(crate) struct Demand {
     /// Number of bytes to send; at least 1 if a message is needed.
     pub(crate) bytes: usize,
-    /// The number of bytes that each of these messages must be able to hide.
+    /// Number of hidden bytes for which each of the new messages must have room.
     pub(crate) least_room: usize,
 }
 

@@ -205,7 +205,8 @@ impl<R: CryptoRng> Server<R> {
         let entry = self.links.get_mut(&link).ok_or(LinkViolation::NoLink)?;
         self.awaited.mark_received(&mut entry.tokens, number);
         let free = entry.paths.iter().position(Option::is_none);
-        // The client has fewer connections than a link has paths, so some have failed unnoticed.
+        // A client has fewer connections than a link has paths. If no path is free, some
+        // connections have failed unnoticed.
         let path = free.or_else(|| entry.link.longest_silent()).ok_or(LinkViolation::NoLink)?;
         if let Some(stale) = entry.paths[path].replace(id) {
             self.conns.remove(&stale);

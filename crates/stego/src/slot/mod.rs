@@ -5,9 +5,9 @@
 //! received messages. It does not depend on blocks, links and keys.
 //!
 //! A connection carries one *exchange*, or several in turn. In each exchange, there is a stream of
-//! hidden bytes in both directions; the client's begins with a token. If a connection is one long
-//! exchange (`nosteg`), it has one token. If a proxy may forward each request separately (`http`),
-//! each request is an exchange.
+//! hidden bytes in each direction. The client's stream begins with a token. If a connection is one
+//! long exchange (`nosteg`), it has one token. If a proxy may forward each request separately
+//! (`http`), each request is an exchange.
 
 mod embed;
 mod family;

@@ -1,6 +1,6 @@
-//! `nosteg`: hidden bytes without a cover. All bytes look random, from the first one on, and
-//! censors have blocked connections for that reason (Wu et al., USENIX Security 2023). This module
-//! is for comparison, and for use below other covers.
+//! `nosteg`: hidden bytes without a cover. All bytes look random, from the first byte on. Censors
+//! have blocked connections for that reason (Wu et al., USENIX Security 2023). This module is for
+//! comparison, and for use below other covers.
 
 use std::time::Duration;
 

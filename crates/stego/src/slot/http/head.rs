@@ -128,8 +128,8 @@ impl Heads {
     /// connection closes after the answer. With `modified`, the head looks like nginx's answer
     /// with a file of that time, otherwise like a program's answer.
     ///
-    /// A cache may store the file, but will not be asked for it again: each request has another
-    /// query.
+    /// A cache may store the file, but no client asks for it again, because each request has
+    /// another query.
     pub(super) fn ok(
         &self,
         now: Time,

@@ -108,7 +108,8 @@ impl Object {
         };
         (capacity >= LEAST).then_some(()).ok_or(Refusal::Little)?;
         let object = Object { path: path.to_owned(), headers, slots, capacity };
-        // The values are extremes, and one between them. Each has to be read back.
+        // The tested bytes are the two extremes and one value between them. Each must be read back
+        // unchanged.
         let found = |hidden: &Vec<u8>| kind.find(&object.changed(hidden)).as_ref() == Ok(hidden);
         let noise = (0..capacity).map(|at| (at ^ at >> 7).wrapping_mul(167) as u8).collect();
         let whole = [vec![0; capacity], vec![0xff; capacity], noise].iter().all(found);
