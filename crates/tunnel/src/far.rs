@@ -370,7 +370,7 @@ impl<R: CryptoRng> Far<R> {
     }
 
     /// Forgets the sources that belong to `stream`. A path then has no source until a packet
-    /// arrives by another stream.
+    /// arrives on another stream.
     pub fn lose_stream(&mut self, client: ClientId, stream: u64) {
         let running = self.clients.get_mut(client.0 as usize);
         let Some(running) = running.and_then(|one| one.session.as_mut()) else { return };

@@ -171,8 +171,8 @@ impl<R: CryptoRng> Near<R> {
         })
     }
 
-    /// Sets whether AES is fast on this machine. If both ends have set it, packets are sealed with
-    /// AES.
+    /// Sets whether AES is fast on this machine. If it is fast on both ends' machines, packets are
+    /// sealed with AES.
     pub fn prefer_aes(&mut self, aes: bool) {
         self.aes = aes;
     }

@@ -33,7 +33,7 @@ pub(crate) struct Arrival<T> {
     pub(crate) number: u64,
     /// The sender's timestamp, if the packet has one.
     pub(crate) stamp: Option<u32>,
-    /// Number of packets directly before this one, with consecutive numbers, that were sent by the
+    /// Number of packets directly before this one, with consecutive numbers, that were sent on the
     /// same path.
     pub(crate) run: u16,
     /// The datagram in the packet; `None` if it has none.

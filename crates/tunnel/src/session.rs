@@ -28,7 +28,7 @@ const ASK_IDLE: Duration = Duration::from_secs(20);
 /// Interval of probes after an unanswered probe. It is short so that a path's failure is detected
 /// soon.
 const ASK_AGAIN: Duration = Duration::from_millis(300);
-/// Time within which probes that arrive by several paths count as one round.
+/// Time within which probes that arrive on several paths count as one round.
 const ROUND: Duration = Duration::from_millis(150);
 /// Time without datagrams after which paths are probed at [`ASK_IDLE`].
 const IDLE: Duration = Duration::from_secs(5);
@@ -143,7 +143,7 @@ struct Path {
 }
 
 impl Path {
-    /// Returns whether the path answers, and the other end receives our packets by it.
+    /// Returns whether the path answers, and the other end receives our packets on it.
     fn is_usable(&self) -> bool {
         self.unanswered <= UNANSWERED && !self.deaf
     }
@@ -479,7 +479,7 @@ impl Session {
         path.into_iter().for_each(|path| path.window.acknowledged(now, receipt));
     }
 
-    /// Returns the next datagram, in the order in which the other end sent them.
+    /// Returns the next datagram, in the order in which the other end sent the datagrams.
     pub fn poll(&mut self, now: Time) -> Option<Datagram> {
         loop {
             let whole = self.joiner.take(self.order.poll(now)?);

@@ -70,7 +70,7 @@ pub(crate) const STEP: u32 = 16;
 /// Maximum delay of an acknowledgement, counted from the first packet that it acknowledges.
 pub(crate) const DELAY: Duration = Duration::from_millis(5);
 
-/// An acknowledgement: the other end's report on the packets that arrived by a path.
+/// An acknowledgement: the other end's report on the packets that arrived on a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Receipt {
     /// The lowest 32 bits of the greatest packet number that arrived.
@@ -433,8 +433,8 @@ impl Window {
     }
 }
 
-/// The number of packets that arrived by one path, and the state of the next acknowledgement for
-/// them.
+/// The number of packets that arrived on one path, and the state of the next acknowledgement for
+/// these packets.
 #[derive(Clone, Default)]
 pub(crate) struct Tally {
     count: u32,

@@ -101,7 +101,7 @@ impl PacketQueue {
         aged
     }
 
-    /// Returns the bytes to send next, in order: of each queued packet, the bytes that the stream
+    /// Returns, in order, the bytes to send next: the part of each queued packet that the stream
     /// has not accepted yet.
     pub fn chunks(&self) -> impl Iterator<Item = &[u8]> {
         let skip = std::iter::once(self.begun).chain(std::iter::repeat(0));

@@ -42,7 +42,7 @@ impl Unframer {
         self.longest = longest.clamp(SHORTEST, LONGEST);
     }
 
-    /// Processes the next bytes of the stream, and calls `each` with every packet that they
+    /// Processes the next bytes of the stream, and calls `each` with every packet that these bytes
     /// complete.
     ///
     /// # Errors
