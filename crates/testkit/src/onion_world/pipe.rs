@@ -131,8 +131,8 @@ impl Pipe {
         self.swallows[side] = true;
     }
 
-    /// Splits the data that `node` sends from now on into records of `record` bytes. These may
-    /// overtake each other.
+    /// Splits the data that `node` sends from now on into records of `record` bytes. These records
+    /// may overtake each other.
     pub fn fix(&mut self, node: usize, record: usize) {
         self.records[usize::from(self.nodes[0] != node)] = Some(record);
     }

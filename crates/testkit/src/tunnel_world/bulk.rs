@@ -31,7 +31,7 @@ const ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 /// Time from the end of a transfer to the start of the next one.
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// Index of the direction from the client to the server. That of the opposite direction is
+/// Index of the direction from the client to the server. The index of the opposite direction is
 /// [`DOWN`].
 pub const UP: usize = 0;
 pub const DOWN: usize = 1;
