@@ -75,8 +75,8 @@ pub struct Listed {
 /// Minimum number of relays from which [`is_cut`] can check whether a table is complete. A large
 /// sample of the public network's identities is uniformly distributed.
 const LARGE: usize = 1000;
-/// Number of missing relays from which [`is_cut`] treats a table as incomplete. The number is the
-/// one expected after the table's last relay.
+/// Number of relays expected after the last relay of a table, above which [`is_cut`] treats the
+/// table as incomplete.
 const MISSING: f64 = 40.0;
 
 /// Entry of one relay in a consensus file.
