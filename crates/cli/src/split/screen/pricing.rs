@@ -13,7 +13,8 @@ use super::advice;
 /// path reaches 90 % of its speed (docs/results/overhead.md).
 const LONG: Duration = Duration::from_millis(500);
 
-/// A screen that may add the warning, and passes all output on to another screen.
+/// A screen that warns once if `--every` slows QUIC down much, and passes all output on to another
+/// screen.
 pub(in crate::split) struct Pricing<'s> {
     inner: &'s mut dyn Screen,
     /// Whether no warning is needed, because the user has already chosen an option that keeps QUIC
