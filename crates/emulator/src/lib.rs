@@ -13,9 +13,8 @@
 //! this process, even if the process is killed. The emulator changes nothing outside those
 //! namespaces. A host may be a middlebox that blocks connections ([`censor`]).
 //!
-//! The precision depends on how idle the machine is. The precision suffices for functional tests
-//! and for throughput of some 100 Mbit/s per link, but not for measurements of single
-//! milliseconds.
+//! The precision depends on how idle the machine is. It suffices for functional tests and for
+//! throughput of some 100 Mbit/s per link, but not for measurements of single milliseconds.
 
 mod agenda;
 pub mod censor;
