@@ -73,7 +73,8 @@ impl Bench {
                     continue;
                 }
                 // All of these loads have failed before, on other networks. At the end of a plan,
-                // only such loads may be left, so this network may work.
+                // only such loads may be left, so their failures do not show that this network is
+                // faulty.
                 Ok(Departure::Failing { fresh: false, .. }) => continue,
                 Ok(Departure::Failing { .. }) => {
                     format!(
