@@ -40,8 +40,8 @@ impl HiddenPair {
     /// Generates a key pair, in two attempts on average.
     ///
     /// The public point gets a random component of low order, so that all points of the curve
-    /// occur. A censor could test for points of the prime-order subgroup. X25519 ignores that
-    /// component.
+    /// occur. Otherwise all public points would be in the prime-order subgroup, which a censor
+    /// could test for. X25519 ignores that component.
     pub(crate) fn generate(rng: &mut impl CryptoRng) -> HiddenPair {
         loop {
             let (mut secret, mut dice) = ([0; 32], [0; 1]);

@@ -116,8 +116,8 @@ impl Recovery {
         Some(sent)
     }
 
-    /// Records that bytes were received. If `more` is given, the other end must send further bytes
-    /// within this time.
+    /// Records that bytes were received. If `more` is given, further bytes must arrive within this
+    /// time.
     pub(crate) fn note_activity(&mut self, now: Time, more: Option<Duration>) {
         self.last_received = now;
         self.answer_due = more.map(|pause| now + pause);

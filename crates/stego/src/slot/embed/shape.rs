@@ -249,7 +249,7 @@ impl Shapes {
     /// Creates a collection of the given shapes.
     ///
     /// # Errors
-    /// There are no shapes or more than 1,024, or two have the same name. Or one direction has no
+    /// There are no shapes or more than 1,024, two have the same name, or one direction has no
     /// step with room for a chunk of the stream (600 bytes).
     pub fn new(shapes: Vec<Shape>) -> Result<Shapes, ShapeFault> {
         let fault = |why: String| Err(ShapeFault(why));
