@@ -49,7 +49,7 @@ pub struct RelayNode {
     pub tls_certificate: [u8; 32],
     pub servers: BTreeMap<StreamKey, Server>,
     pub violations: Vec<anabranch_onion::Violation>,
-    /// Whether the servers that this relay's streams reach stop reading.
+    /// Whether the servers that this relay's streams reach read nothing.
     pub stalled: bool,
 }
 

@@ -52,7 +52,7 @@ pub enum Moves {
 pub enum Late {
     /// The machine that runs everything: nothing is sent, received or answered during the pause.
     Host,
-    /// The server: it processes the datagrams that arrive during the pause after the pause.
+    /// The server: datagrams that arrive during the pause are processed when the pause ends.
     Server,
     /// The client's program: it sends its datagrams after the pause.
     Program,
