@@ -175,8 +175,8 @@ impl runner::Unit for Unit {
 }
 
 /// Returns all loads in the order of execution: repetition by repetition. Each repetition has all
-/// monitored pages and a part of the others, split and unsplit, in a seeded random order. The
-/// random order prevents that a temporarily busy machine disturbs the same page in all its loads.
+/// monitored pages and a part of the others, split and unsplit, in a seeded random order. Without
+/// the random order, a temporarily busy machine could disturb the same page in all its loads.
 pub fn plan(settings: &Settings) -> Vec<Unit> {
     let mut rounds: Vec<Vec<Unit>> = (0..settings.loads.max(1)).map(|_| Vec::new()).collect();
     for (at, site) in settings.sites.iter().enumerate() {
