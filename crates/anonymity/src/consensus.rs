@@ -1,9 +1,9 @@
 //! Consensuses as files: documents of the directory protocol (dir-spec 3.4.1) of flavour `ns` or
 //! `microdesc`, and tables with one relay per row.
 //!
-//! A table starts with lines `# KEYWORD REST` that hold lines of a document's header
-//! (`valid-after`, `params`, `bandwidth-weights`). A line that begins with `#fp` follows, then one
-//! row per relay.
+//! A table starts with lines `# KEYWORD REST`. They hold the header lines of a document
+//! (`valid-after`, `params`, `bandwidth-weights`). A line that begins with `#fp` follows, and then
+//! one row per relay.
 //!
 //! A row has twelve fields separated by tabs: fingerprint, nickname, IPv4 address, OR port,
 //! directory port, country, weight, unmeasured, flags, version, exit policy (`accept 80,443`),
@@ -25,23 +25,23 @@ use base64ct::{Base64Unpadded, Encoding};
 
 /// Number of fields in a row of a table.
 const FIELDS: usize = 12;
-/// Exit policy that is assumed for a relay with the flag Exit if the file has no exit policies.
+/// Exit policy of relays with the flag Exit if the file has no exit policies.
 const ANY_PORT: &str = "accept 1-65535";
 /// Maximum size of a consensus file, in bytes.
 pub const LONGEST: u64 = 64 << 20;
 /// First bytes of files compressed with xz and with gzip, each with the name of the program.
 const PACKED: [(&[u8], &str); 2] = [(b"\xfd7zXZ", "xz"), (b"\x1f\x8b", "gzip")];
 /// First character of the annotation lines that CollecTor and tor's cache put before a document.
-/// One annotation names the document's type: it begins with [`TYPE`], and [`TYPES`] are the
-/// accepted types.
+/// The annotation that begins with [`TYPE`] names the document's type; [`TYPES`] are the accepted
+/// types.
 const ANNOTATION: char = '@';
 const TYPE: &str = "@type ";
 const TYPES: [&str; 2] = ["network-status-consensus-3", "network-status-microdesc-consensus-3"];
 /// Number of relays whose microdescriptors are parsed in one call.
 const BATCH: usize = 1000;
 
-/// Reason why a file is not accepted as a consensus: the faulty line, if there is one, and the
-/// error.
+/// Error: a file is not accepted as a consensus. Contains the faulty line, if there is one, and
+/// the cause.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NoConsensus {
     line: Option<usize>,
@@ -62,21 +62,21 @@ impl std::error::Error for NoConsensus {}
 /// A consensus, and whether its file contains exit policies and families.
 #[derive(Clone, Debug)]
 pub struct Listed {
-    /// The network of the relays in the consensus. Each has a microdescriptor, which was made from
-    /// the file.
+    /// The network of the relays in the consensus. Each relay has a microdescriptor made from the
+    /// file.
     pub network: Network,
-    /// Whether the file contains exit policies. If not, each relay with the flag Exit is taken to
-    /// allow all ports.
+    /// Whether the file contains exit policies. If not, each relay with the flag Exit is assumed
+    /// to allow all ports.
     pub has_policies: bool,
-    /// Whether the file contains relay families. If not, no relay is taken to have a family.
+    /// Whether the file contains relay families. If not, relays are assumed to have no families.
     pub has_families: bool,
 }
 
-/// Minimum number of relays with which [`is_cut`] can check whether a table is complete. The
-/// identities of that number of relays of the public network are uniformly distributed.
+/// Minimum number of relays from which [`is_cut`] can check whether a table is complete. A large
+/// sample of the public network's identities is uniformly distributed.
 const LARGE: usize = 1000;
-/// Number of relays expected after the last relay of a table, from which [`is_cut`] takes the
-/// table for incomplete.
+/// Number of relays expected after the last relay of a table, above which [`is_cut`] treats the
+/// table as incomplete.
 const MISSING: f64 = 40.0;
 
 /// Entry of one relay in a consensus file.
@@ -298,10 +298,10 @@ fn table(text: &str, before: usize) -> Result<(Header, Vec<Row>), NoConsensus> {
     }
 }
 
-/// Returns whether the end of a table is missing. A table, which is sorted by identity, has no end
-/// mark. But identities are digests and uniformly distributed, so the last identity gives the
-/// number of relays expected after it. In a complete table, `MISSING` expected relays are absent
-/// with probability `exp(-MISSING)`.
+/// Returns whether the end of a table is missing. A table is sorted by identity and has no end
+/// mark. Identities are digests and therefore uniformly distributed, so the last identity gives
+/// the number of relays expected after it. In a complete table, `MISSING` expected relays are
+/// absent with probability `exp(-MISSING)`.
 fn is_cut(rows: &[Row]) -> bool {
     let is_large = rows.len() >= LARGE && rows.is_sorted_by_key(|row| row.id);
     rows.last().filter(|_| is_large).is_some_and(|last| {
@@ -317,8 +317,8 @@ fn table_row(text: &str) -> Option<Row> {
         return None;
     }
     let family = fields[11].split_whitespace();
-    // Families that name relays by nickname are ignored: they prove nothing, and Tor has ignored
-    // them since 2017.
+    // Families that name relays by nickname are ignored, because nicknames prove nothing. Tor has
+    // ignored such names since 2017.
     let family = family.filter_map(|name| twenty(name.trim_start_matches('$').get(..40)?));
     Some(Row {
         nickname: fields[1].to_owned(),
@@ -367,7 +367,7 @@ fn listed(header: Header, mut rows: Vec<Row>) -> Result<Listed, NoConsensus> {
 }
 
 /// Returns a microdescriptor of the relay in `row`, with the fields that path selection needs. Its
-/// keys are placeholders made from the identity, because no circuit is built with them.
+/// keys are placeholders made from the identity, because the analysis builds no circuits.
 fn description(row: &Row, has_policies: bool) -> String {
     let unknown = (!has_policies && row.flags.exit).then_some(ANY_PORT);
     let mut key = [0; 32];

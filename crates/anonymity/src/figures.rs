@@ -2,14 +2,14 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Mean of a quantity over random draws, and the range that contains nine tenths of the draws.
+/// Mean of a quantity over random draws, with the range of the middle nine tenths of the draws.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Band {
     /// Mean of the quantity over the draws.
     pub mean: f64,
-    /// The 5 % quantile of the trials' results.
+    /// The 5 % quantile of the quantity over the draws.
     pub low: f64,
-    /// The 95 % quantile of the trials' results.
+    /// The 95 % quantile of the quantity over the draws.
     pub high: f64,
 }
 
@@ -45,7 +45,7 @@ pub struct Share {
 }
 
 impl Share {
-    /// Computes a share over `draws`; each is a pair of a count and its total. The interval is
+    /// Computes a share over `draws`, each a pair of a count and its total. The interval is
     /// Student's over the draws, so it includes the variation between draws. For a single draw, it
     /// is Wilson's interval.
     #[must_use]
@@ -76,8 +76,8 @@ impl Share {
 }
 
 /// Returns the 97.5 % quantile of Student's distribution with `free` degrees of freedom. From five
-/// degrees on, it is an expansion around the normal quantile (Abramowitz and Stegun, 26.7.5),
-/// accurate to 0.01.
+/// degrees on, computes it by an expansion around the normal quantile (Abramowitz and Stegun,
+/// 26.7.5), accurate to 0.01.
 fn student(free: usize) -> f64 {
     const FEW: [f64; 4] = [12.706, 4.303, 3.182, 2.776];
     const Z: f64 = 1.96;

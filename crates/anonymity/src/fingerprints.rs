@@ -1,10 +1,11 @@
 //! Guard fingerprints (section 6.2): a client's set of `m` guards identifies the client if few
 //! others have the same set.
 //!
-//! The paper's formula, clients over `C(guards, m)`, is the mean over sets if all sets are equally
-//! likely. In fact guards are drawn by weight, and the mean over clients describes what a client
-//! experiences. Both means are reported. A third measure is the effective size: the size of equal
-//! sets that have the same entropy as the observed ones ([`Sharing::effective`]).
+//! The paper's formula, clients over `C(guards, m)`, is the mean number of clients per set if all
+//! sets are equally likely. In practice, guards are drawn by weight, and the mean over clients
+//! describes what a client experiences. This module reports both means. A third measure is the
+//! effective size: the size of equal sets that have the same entropy as the observed sets
+//! ([`Sharing::effective`]).
 
 use anabranch_multipath::seed::stream;
 use anabranch_onion::draw::below;
@@ -29,7 +30,7 @@ pub struct FingerprintSettings {
     /// Maximum number of circuits per stream (legs). Each number from 1 to `legs` gives a row of
     /// results. Each leg has its own guard.
     pub legs: usize,
-    /// Number of draws; each simulates new clients.
+    /// Number of draws. Each draw simulates new clients.
     pub draws: usize,
     /// Seed of all random choices.
     pub seed: u64,
@@ -55,10 +56,10 @@ impl Default for FingerprintSettings {
 pub struct Sharing {
     /// Number of clients per set of guards: the mean over the sets in use.
     pub over_sets: Band,
-    /// Number of clients with the same set of guards as a given client, including itself: the mean
-    /// over clients, Σn²/N.
+    /// Number of clients with the same set of guards as a given client, including that client: the
+    /// mean over clients, Σn²/N.
     pub over_clients: Band,
-    /// Number of clients with the same set of guards as a given client, including itself: the
+    /// Number of clients with the same set of guards as a given client, including that client: the
     /// median over clients.
     pub median: Band,
     /// Share of clients whose set of guards no other client has.
@@ -66,7 +67,7 @@ pub struct Sharing {
     /// Number of clients that have the most common set of guards.
     pub largest: Band,
     /// Effective number of clients per set of guards: N / 2^H, where H is the entropy of the sets
-    /// in bits. It is the size of equal sets with this entropy.
+    /// in bits. Sets of this equal size would have the same entropy.
     pub effective: Band,
 }
 
@@ -82,8 +83,8 @@ pub struct FingerprintRow {
     pub formula: f64,
     /// Result if each client draws its own guards and uses the first primary guards.
     pub own: Sharing,
-    /// Result if the guards were divided into fixed sets of `in_use` guards, and each client drew
-    /// a set with a probability proportional to the set's weight.
+    /// Result for fixed sets: the guards are divided into sets of `in_use` guards, and each client
+    /// draws one set with a probability proportional to the set's weight.
     pub fixed: Sharing,
 }
 
@@ -153,8 +154,8 @@ fn set(guards: &[u32], in_use: usize) -> Set {
     set
 }
 
-/// Divides the guards at random into sets of `of` guards, and draws a set for each client.
-/// Remaining guards form no set of their own: their weight is added to the last set.
+/// Divides the guards at random into sets of `of` guards, and draws a set for each client. If
+/// guards remain, they form no set of their own, and their weight is added to the last set.
 fn fixed(weights: &[u64], settings: &FingerprintSettings, of: usize, draw: u64) -> Vec<Set> {
     let mut rng = stream(settings.seed.wrapping_add(draw), 0, "fixed guard sets");
     let mut guards: Vec<usize> = (0..weights.len()).collect();

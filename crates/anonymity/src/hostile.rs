@@ -1,5 +1,5 @@
-//! Selection of the relays that the adversary runs. They are relays of the consensus, up to a
-//! share of the total weight for a position.
+//! Selection of the relays that the adversary runs. The adversary runs relays of the consensus, up
+//! to a share of the total weight for a position.
 
 use anabranch_multipath::seed::Stream;
 
@@ -14,9 +14,9 @@ pub enum Spread {
     Heaviest,
 }
 
-/// Selects the hostile relays, and returns a flag for each of `weights`. Relays are considered in
-/// the order of `spread`. A relay that would exceed `share` of the total weight is skipped.
-/// `taken` marks relays that are hostile already, and count towards the share.
+/// Selects the hostile relays. Returns, for each of `weights`, whether the relay is hostile.
+/// Considers relays in the order of `spread`, and skips a relay that would exceed `share` of the
+/// total weight. `taken` marks relays that are hostile already; they count towards the share.
 #[must_use]
 pub fn take(
     weights: &[u64],

@@ -7,15 +7,16 @@
 //! 1. [`consensus`] reads a consensus: a document of the directory protocol, or a table with one
 //!    relay per row.
 //! 2. [`hostile`] selects the relays that the adversary runs.
-//! 3. [`paths`] computes the probability that a circuit of `m` legs is compromised: in closed form,
-//!    and by drawing paths.
+//! 3. [`paths`] computes the probability that a circuit of `m` legs is compromised: in closed
+//!    form, and by drawing paths.
 //! 4. [`year`] computes the share of clients that are compromised within a year, with one, two or
-//!    three guards. [`town`] is the population of relays over that year: relays join and leave.
+//!    three guards. [`town`] is the population of relays over that year, in which relays join and
+//!    leave.
 //! 5. [`fingerprints`] counts the clients that share a set of `m` guards.
 //! 6. [`figures`] aggregates the draws.
 //!
-//! The crate opens no file, reads no clock, starts no thread and draws no entropy. Results are a
-//! function of the input and the seed, for any number of [`Workers`].
+//! The crate opens no file, reads no clock, starts no thread and draws no entropy. Its results
+//! depend only on the input and the seed, and not on the number of [`Workers`].
 
 pub mod consensus;
 pub mod figures;

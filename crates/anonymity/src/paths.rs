@@ -1,11 +1,11 @@
 //! The probability that a stream over several circuits is compromised (section 6.1). The adversary
-//! holds a share of the entry weight and a share of the exit weight. It links a client to its
-//! streams if it runs one of their entries and their exit.
+//! holds a share of the entry weight and a share of the exit weight. The adversary links a client
+//! to a stream if it runs the stream's exit and one of its entries.
 //!
 //! The formulas treat relays as independent: `f_x (1 - (1 - f_g)^m)` for one entry of `m` and the
 //! exit, `f_x f_g^m` for all entries and the exit. Simulated circuits follow the client's rules:
-//! guards of the sample, weights, families, /16s, exit policies, and no relay in two circuits of a
-//! stream.
+//! guards from the guard sample, weights, families, /16 networks, exit policies, and no relay in
+//! two circuits of a stream.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -31,11 +31,11 @@ const PIECE: u64 = 500;
 pub struct PathSettings {
     /// Share of the weight of entry relays that the adversary holds.
     pub entry_share: f64,
-    /// Share that the adversary holds of the weight of the exits that allow `port`.
+    /// Share that the adversary holds of the total weight of exits that allow `port`.
     pub exit_share: f64,
     /// Rule for the adversary's choice of relays.
     pub spread: Spread,
-    /// Maximum number of circuits per stream (legs); each number from 1 to `legs` gives a row of
+    /// Maximum number of circuits per stream (legs). Each number from 1 to `legs` gives a row of
     /// results.
     pub legs: usize,
     /// Port of the streams' destination.
@@ -67,17 +67,17 @@ impl Default for PathSettings {
     }
 }
 
-/// Returns two probabilities for a stream over `legs` circuits: that the exit and at least one
-/// entry are hostile, and that the exit and all entries are. Relays are taken to be independent;
-/// `entry` and `exit` are the adversary's shares of weight. The formulas are `f_x (1 - (1 -
-/// f_g)^m)` and `f_x f_g^m` (section 6.1).
+/// Returns two probabilities for a stream over `legs` circuits. The first is that the exit and at
+/// least one entry are hostile, the second that the exit and all entries are hostile. `entry` and
+/// `exit` are the adversary's shares of weight, and relays are assumed to be independent. The
+/// formulas are `f_x (1 - (1 - f_g)^m)` and `f_x f_g^m` (section 6.1).
 #[must_use]
 pub fn closed_form(entry: f64, exit: f64, legs: usize) -> (f64, f64) {
     let power = i32::try_from(legs).unwrap_or(i32::MAX);
     (exit * (1.0 - (1.0 - entry).powi(power)), exit * entry.powi(power))
 }
 
-/// Probability of an event: from a formula, and as the share of simulated circuits.
+/// Probability of an event, once from a formula and once as the share of simulated circuits.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Chance {
     /// Probability according to the formula for independent relays, with the shares of weight that
@@ -98,14 +98,14 @@ pub struct PathRow {
     pub any: Chance,
     /// Probability that all entries and the exit are hostile.
     pub all: Chance,
-    /// Probability that at least one entry is hostile, and also the relay where the circuits meet,
-    /// if they meet at a middle.
+    /// Probability that at least one entry is hostile, and that the relay where the circuits meet
+    /// is hostile, too, if they meet at a middle.
     pub merge: Chance,
-    /// Probability that all entries are hostile. Together they see everything that the client
-    /// sends.
+    /// Probability that all entries are hostile. All entries together see everything that the
+    /// client sends.
     pub entries: Chance,
     /// Shares of the sets of circuits with 0, 1, … hostile entries. If bytes are distributed
-    /// evenly, each entry sees 1 / legs of them.
+    /// evenly, each entry sees `1 / legs` of the bytes.
     pub seen: Vec<f64>,
     /// Share of a stream's bytes that hostile entries see: the mean over the simulated sets of
     /// circuits.
@@ -146,8 +146,9 @@ pub struct PathDraw {
 /// Counts of simulated sets of circuits with the same number of circuits.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PathCounts {
-    /// For each number of hostile entries, from none to all, three counts: all sets of circuits,
-    /// those with a hostile exit, and those with a hostile relay where the circuits meet.
+    /// Counts of sets of circuits, for each number of hostile entries, from none to all. The three
+    /// counts are all such sets, the sets with a hostile exit, and the sets with a hostile relay
+    /// where the circuits meet.
     pub by_entries: Vec<[u64; 3]>,
     /// Number of attempts that failed because no relay was left for a position.
     pub unbuilt: u64,
@@ -223,8 +224,8 @@ struct Clients<'a> {
     target: Target,
 }
 
-/// The hostile relays of a set of circuits: the number of hostile entries, whether the exit is
-/// hostile, and whether the relay where the circuits meet is.
+/// The hostile relays of a set of circuits: the number of hostile entries, and whether the exit
+/// and the relay where the circuits meet are hostile.
 struct Circuit {
     entries: usize,
     exit: bool,
@@ -300,8 +301,8 @@ impl<'a> Clients<'a> {
     }
 
     /// Chooses the circuits of a new client by the client's own rules: first the exit, then the
-    /// first primary guards that are compatible with it, then the middles. `None` if no relay is
-    /// left for a position.
+    /// first primary guards that are compatible with the exit, then the middles. Returns `None` if
+    /// no relay is left for a position.
     fn circuit(
         &self,
         adversary: &Adversary,
@@ -373,8 +374,8 @@ impl PathCounts {
         self.by_entries.iter().map(|of| of[0]).sum()
     }
 
-    /// Sums the column `kind` of `by_entries` over sets with at least `entries` hostile entries.
-    /// Returns the sum, and the number of sets that were built.
+    /// Sums the column `kind` of `by_entries` over the sets with at least `entries` hostile
+    /// entries. Returns this sum, and the number of sets that were built.
     fn least(&self, entries: usize, kind: usize) -> (u64, u64) {
         let of = self.by_entries.iter().skip(entries);
         (of.map(|of| of[kind]).sum(), self.built())

@@ -1,6 +1,6 @@
-//! The population of entry relays over a simulated year. It consists of places with a fixed
-//! weight. When a relay leaves, another relay of the same weight takes its place. Relays and
-//! places are numbered.
+//! The population of entry relays over a simulated year. The population consists of places with a
+//! fixed weight. When a relay leaves, another relay of the same weight takes its place. Both
+//! relays and places have numbers.
 
 use anabranch_multipath::seed::Stream;
 use anabranch_onion::directory::network::{Network, Position};
@@ -10,23 +10,23 @@ use rand_core::Rng;
 
 /// Length of a day in seconds.
 pub const DAY: u64 = 86_400;
-/// Number of attempts to draw a usable relay at random. After that, the weights of all usable
-/// relays are summed instead.
+/// Maximum number of attempts to draw a usable relay at random. After that, the weights of all
+/// usable relays are summed instead.
 const TRIES: usize = 64;
 
 /// The population of entry relays over a simulated year. Each period in which a place has the same
 /// relay is a `Life`, whose index is the relay's number.
 #[derive(Clone, Debug)]
 pub struct Town {
-    /// Cumulative weights of the places (positions of relays): entry `n` is the total weight of the
-    /// places before `n`, so the first entry is 0.
+    /// Cumulative weights of the places (positions of relays). Entry `n` is the total weight of
+    /// the places before `n`, so the first entry is 0.
     sums: Vec<u64>,
     /// Number of each place's first relay. The last element is the number of all relays.
     first: Vec<u32>,
     lives: Vec<Life>,
 }
 
-/// The period in which a relay is in the network, in seconds, and the relay's place.
+/// The life of a relay: the period in which it is in the network, in seconds, and its place.
 #[derive(Clone, Copy, Debug)]
 struct Life {
     place: u32,
@@ -61,8 +61,8 @@ impl Town {
     }
 
     /// Creates a population of places with these weights for `days` days. A relay leaves after a
-    /// random time with an exponential distribution and a mean of `mean` days. `periods` sets
-    /// other times for some places.
+    /// random time with an exponential distribution and a mean of `mean` days. The relays of places
+    /// for which `periods` is true never leave.
     #[must_use]
     pub fn churning(
         weights: &[u64],

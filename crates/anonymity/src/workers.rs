@@ -4,10 +4,10 @@
 use std::sync::{Mutex, PoisonError};
 
 /// Function with the arguments `(threads, pieces, work)`. It calls `work` once with each number
-/// below `pieces`, on at most `threads` threads, and returns after the last call.
+/// below `pieces`, on at most `threads` threads. It returns after the last call.
 pub type ShareOut = fn(usize, usize, &(dyn Fn(usize) + Sync));
 
-/// Threads that the caller provides: this crate starts none.
+/// Threads that the caller provides, because this crate starts none.
 #[derive(Clone, Copy, Debug)]
 pub struct Workers {
     /// Number of threads to use.

@@ -4,15 +4,16 @@
 //! (`guard-n-primary-guards-to-use`, [`Guards::choose_legs`]).
 //!
 //! There are two models. In *any*, one hostile entry is enough, as for traffic confirmation. In
-//! *all*, the `m` entries of a circuit must be hostile, as for website fingerprinting on all of a
-//! circuit's traffic. That happens if `m` of the guards in use are hostile at the same time. Each
-//! model is counted up to a day (*ever*) and on that day (*now*).
+//! *all*, the `m` entries of a circuit must all be hostile, as for website fingerprinting on all
+//! of a circuit's traffic. That happens if `m` of the guards in use are hostile at the same time.
+//! Each model counts clients that were compromised at any time up to a day (*ever*), and those
+//! compromised on that day (*now*).
 //!
-//! A client is simulated from event to event. An event is a guard that expires, or that is no
-//! longer listed. If the adversary only labels existing relays as hostile, all of its draws share
-//! the same clients.
+//! The simulation of a client proceeds from event to event. An event is that a guard expires, or
+//! that it is no longer listed. If the adversary only makes existing relays hostile, all random
+//! adversaries share the same clients.
 //!
-//! Clients and draws are numbered, and the result of each is independent of the others. [`tally`]
+//! Clients and draws have numbers, and the result of each is independent of the others. [`tally`]
 //! counts a part of the clients and draws, [`add`] merges counts, and [`rows`] summarises them.
 
 use std::ops::Range;
@@ -26,8 +27,8 @@ use crate::hostile::{Spread, take};
 use crate::town::{DAY, Moment, Town};
 use crate::{BadSetting, MOST_LEGS, Workers, count, enough_guards, share};
 
-/// Simulated time at which the clients start, in seconds. It is so late that earlier dates are not
-/// negative.
+/// Simulated time at which the clients start, in seconds. It is late enough that no earlier date
+/// is negative.
 const BEGIN: u64 = 1000 * DAY;
 /// Value that marks an unused element in an [`EntryPeriod`].
 const NOBODY: u32 = u32::MAX;
@@ -55,8 +56,8 @@ pub struct YearSettings {
     pub clients: usize,
     /// Number of random adversaries.
     pub draws: usize,
-    /// Share of the total entry weight that the adversary holds; the total includes the
-    /// adversary's relays.
+    /// Share of the total entry weight that the adversary holds. The total includes the
+    /// adversary's own relays.
     pub share: f64,
     /// Origin of the relays that the adversary runs.
     pub adversary: Adversary,
@@ -119,7 +120,7 @@ pub struct YearRow {
 /// A part of the simulation: ranges of client numbers and of numbers of random adversaries.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Part {
-    /// Numbers of the clients, which are counted for each of the adversaries.
+    /// Numbers of the clients that are counted for each of the adversaries.
     pub clients: Range<usize>,
     /// Numbers of the random adversaries.
     pub draws: Range<usize>,
@@ -135,9 +136,9 @@ pub struct DrawTally {
     /// Number of different guards, summed over clients: for one circuit per stream, for two, and
     /// so on.
     pub guards: [u64; MOST],
-    /// For each day and number of circuits, the number of clients compromised in four ways: a
-    /// hostile entry until that day, all hostile until that day, a hostile entry on that day, all
-    /// hostile on that day.
+    /// Number of compromised clients, for each day and number of circuits per stream. There are
+    /// four counts: a hostile entry until that day, all hostile until that day, a hostile entry on
+    /// that day, all hostile on that day.
     pub compromised: Vec<[[u64; 4]; MOST]>,
 }
 
@@ -170,7 +171,7 @@ pub fn tally(
     Ok(tallies.collect())
 }
 
-/// Adds the counts in `more`, of other clients or adversaries, to `sums`.
+/// Adds the counts in `more` to `sums`. They belong to other clients or other adversaries.
 pub fn add(sums: &mut Vec<DrawTally>, more: Vec<DrawTally>) {
     for tally in more {
         match sums.iter_mut().find(|sum| sum.draw == tally.draw) {
@@ -284,10 +285,12 @@ fn bands(
         .collect()
 }
 
-/// A population of relays, and the places that are hostile with each random adversary.
+/// A population of relays. For each random adversary, it also has the places whose relays are
+/// hostile.
 struct World {
     town: Town,
-    /// Number of the first random adversary of this population. The clients' seeds depend on it.
+    /// Number of the first random adversary of this population. The seeds of the clients depend on
+    /// this number.
     number: usize,
     draws: Vec<(usize, Vec<bool>)>,
 }
@@ -388,7 +391,8 @@ fn population(
     tallies
 }
 
-/// The entries that a client uses from a moment on; unused elements have the value [`NOBODY`].
+/// The entries that a client uses from a certain time on. Unused elements have the value
+/// [`NOBODY`].
 struct EntryPeriod {
     since: u64,
     entries: [u32; MOST_LEGS],

@@ -1,8 +1,8 @@
-//! Traffic of a trace over time. It is computed in a second pass over the trace, with a time step
-//! that depends on the first pass ([`Summary`]).
+//! The traffic of a trace over time. It is computed in a second pass over the trace, with a time
+//! step that depends on the first pass ([`Summary`]).
 //!
-//! This module computes, and leaves drawing to its callers. Its memory is bounded by the product of
-//! the numbers of requested sessions, of lanes and of steps ([`STEPS`]).
+//! This module only computes; its callers draw. Its memory is bounded by the product of the
+//! numbers of requested sessions, of lanes and of steps ([`STEPS`]).
 
 use std::collections::BTreeMap;
 
@@ -11,9 +11,9 @@ use super::{Histogram, PathSummary, Row, Session, Summary, Trace, TraceError};
 /// Maximum number of time steps for which traffic over time is recorded.
 pub const STEPS: usize = 600;
 
-/// Maximum number of runs that are recorded from the beginning of a session, in each direction. It
-/// is large, because a change of path makes many short runs: packets of the old and of the new path
-/// arrive interleaved.
+/// Maximum number of runs that are recorded from the beginning of a session, in each direction.
+/// The number is large because a change of path makes many short runs, when packets of the old and
+/// of the new path arrive interleaved.
 pub const RUNS: usize = 400;
 
 /// A pair of values, one for each direction.
@@ -31,7 +31,7 @@ impl<T> PerDirection<T> {
     }
 }
 
-/// Traffic over time, of one session or of all of them.
+/// Traffic over time, of one session or of all sessions.
 #[derive(Clone, Debug)]
 pub struct Course {
     /// Time of the first step, in seconds since the trace began; 0 if [`Course::aligned`].
@@ -39,14 +39,14 @@ pub struct Course {
     /// Whether times count from the first row of each session instead of from the start of the
     /// trace.
     pub aligned: bool,
-    /// Duration of the recorded traffic, in seconds.
+    /// Duration of the traffic that the course covers, in seconds.
     pub lasts: f64,
     /// Length of a time step in seconds. The last step may be shorter.
     pub step: f64,
     /// The traffic of each path, in ascending order of the paths' numbers.
     pub lanes: Vec<Lane>,
     /// Sum of the sizes in each step over all paths. If the trace has rows of path -1 (the unsplit
-    /// traffic), only these are added.
+    /// traffic), this is the sum of only those rows.
     pub whole: PerDirection<Vec<u64>>,
     /// The first [`RUNS`] runs of a session. Empty if this value combines several sessions.
     pub runs: PerDirection<Vec<Run>>,
@@ -73,7 +73,7 @@ pub struct LaneTraffic {
 }
 
 /// A run: consecutive packets on one path in one direction, also called a burst (see
-/// [`Flow`](super::Flow)). Times are seconds since the trace began.
+/// [`Flow`](super::Flow)). All times are in seconds since the trace began.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Run {
     /// The path that carried the run.
@@ -96,9 +96,9 @@ pub struct Courses {
 }
 
 impl Courses {
-    /// Reads `trace` a second time and returns its courses. `chosen` are the indices of the
-    /// selected sessions in `summary.sessions`. Each course has the traffic of single paths only
-    /// for the `lanes` paths with the most bytes.
+    /// Reads `trace` a second time, and returns its courses. `chosen` are the indices of the
+    /// selected sessions in `summary.sessions`. The number of paths with their own traffic in a
+    /// course is limited to the `lanes` paths with the most bytes.
     ///
     /// The page loads of a data set have no common clock ([`Summary::is_data_set`]). In the course
     /// of all sessions, each load therefore begins at 0.
@@ -128,7 +128,7 @@ struct OpenSession {
     unsplit: bool,
     /// Index of the session in `chosen`; `None` if it is not selected.
     place: Option<usize>,
-    /// Time that counts as 0 for this session in the traffic of all sessions, in seconds.
+    /// Time in seconds that counts as 0 for this session in the course of all sessions.
     zero: f64,
     /// The run in progress.
     run: PerDirection<Option<Run>>,
@@ -157,7 +157,8 @@ impl CourseBuilder {
     }
 
     fn push(&mut self, row: &Row<'_>) {
-        // A session that the first pass did not find was added to the file since. It is ignored.
+        // A session that the first pass did not find was added to the file in the meantime. It is
+        // ignored.
         let Some(going) = self.sessions.get_mut(&(row.load, row.run)) else { return };
         let Courses { all, chosen } = &mut self.courses;
         let ended = going.step(row);
@@ -193,8 +194,8 @@ fn count(courses: [Option<&mut Course>; 2], up: bool, run: Run) {
 }
 
 impl OpenSession {
-    /// Adds a row to the run in progress, or begins the next run. In the second case, returns the
-    /// completed run, if there was one.
+    /// Adds a row to the run in progress, or begins the next run. If it begins a run, returns the
+    /// completed one, if there is any.
     fn step(&mut self, row: &Row<'_>) -> Option<Run> {
         if row.path < 0 {
             return None;
@@ -258,8 +259,8 @@ impl Course {
     }
 }
 
-/// Adds `size` to step `at`. A rounding error may result in a step beyond the last one, which then
-/// counts as the last.
+/// Adds `size` to step `at`. If a rounding error leads to a step beyond the last one, adds it to
+/// the last.
 fn add(sizes: &mut [u64], at: usize, size: u64) {
     let last = sizes.len() - 1;
     sizes[at.min(last)] += size;

@@ -9,8 +9,8 @@ use parquet::file::metadata::KeyValue;
 /// The version of the trace schema that this program writes and reads.
 pub const SCHEMA: &str = "1";
 
-/// The columns in Parquet's own notation. All are required. They are those of the lab's
-/// `io/columns.json`, as a test checks.
+/// The columns in Parquet's own notation. All columns are required. A test checks that they equal
+/// the columns in the lab's `io/columns.json`.
 pub(super) const MESSAGE: &str = "message anabranch_trace {
     required int64 load;
     required binary label (STRING);
@@ -80,9 +80,9 @@ pub struct TraceFacts {
 /// The facts that are known only at the end of the trace.
 #[derive(Debug, Default)]
 pub(super) struct LateFacts {
-    /// As [`TraceFacts::numbers`].
+    /// The same as [`TraceFacts::numbers`].
     pub(super) numbers: Vec<String>,
-    /// As [`TraceFacts::streams`].
+    /// The same as [`TraceFacts::streams`].
     pub(super) streams: Vec<String>,
 }
 
@@ -119,7 +119,7 @@ impl TraceFacts {
         Some(start.format("%Y-%m-%d %H:%M:%S UTC").to_string())
     }
 
-    /// Converts the facts into Parquet metadata, without those of [`LateFacts`].
+    /// Converts the facts into Parquet metadata, without the facts in [`LateFacts`].
     pub(super) fn metadata(&self) -> Vec<KeyValue> {
         let entry = |key: &str, value: String| KeyValue::new(format!("anabranch.{key}"), value);
         let mut entries = vec![

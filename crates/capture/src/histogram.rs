@@ -6,8 +6,9 @@ const CLASSES: usize = 4;
 /// Number of powers of ten, beginning with 0.01.
 const DECADES: usize = 9;
 
-/// Lower bound of each class except the first. Each class of lengths from 1 on contains a whole
-/// number: those from 1 to 9 fall into the classes 1, 2 to 3, 4 to 5, and 6 to 9.
+/// Lower bound of each class except the first. Each class for lengths from 1 on contains at least
+/// one whole number. For example, the lengths from 1 to 9 have the classes 1, 2 to 3, 4 to 5, and
+/// 6 to 9.
 const EDGES: [f64; CLASSES * DECADES] = edges();
 
 const fn edges() -> [f64; CLASSES * DECADES] {
@@ -41,8 +42,8 @@ impl Histogram {
     /// The number of classes.
     pub const LEN: usize = EDGES.len() + 1;
 
-    /// Number of classes per power of ten. The lower bound of the first of them is the power
-    /// itself.
+    /// Number of classes per power of ten. The lower bound of the first of these classes is the
+    /// power of ten itself.
     pub const PER_DECADE: usize = CLASSES;
 
     /// Adds `length` with the weight `weight`.

@@ -1,18 +1,18 @@
 //! Distributions of any number of lengths in bounded memory.
 
-/// Number of bits of a double's mantissa that a bucket's key omits. The key keeps 9, so a bucket
-/// is at most 0.2 % wide.
+/// Number of bits of a double's mantissa that a bucket's key omits. The key keeps 9 bits, so a
+/// bucket is at most 0.2 % wide.
 const DROPPED: u32 = 52 - 9;
 
 /// A distribution of lengths, which are non-negative numbers.
 ///
-/// Lengths that agree in their first ten binary digits share a bucket, which records their number
-/// and sum. There are at most 512 buckets per doubling, and each whole number up to 1,023 has its
-/// own.
+/// Lengths that agree in their first ten binary digits share a bucket. The bucket records their
+/// number and sum. There are at most 512 buckets per doubling, and each whole number up to 1,023
+/// has its own bucket.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Lengths {
-    /// Buckets in ascending order. Most sessions have few runs, for which a tree would need several
-    /// times the memory.
+    /// Buckets in ascending order. A vector suits the many sessions with few runs, for which a
+    /// tree would need several times the memory.
     buckets: Vec<Bucket>,
     count: u64,
     longest: f64,
@@ -63,8 +63,8 @@ impl Lengths {
         self.longest
     }
 
-    /// Returns the median, which for an even number of lengths is the mean of the middle two; 0 if
-    /// there is none. It is exact to the width of a bucket.
+    /// Returns the median; 0 if there is no length. For an even number of lengths, the median is
+    /// the mean of the middle two. It is exact to the width of a bucket.
     pub(super) fn median(&self) -> f64 {
         let Some(last) = self.count.checked_sub(1) else { return 0.0 };
         (self.at(last / 2) + self.at(self.count / 2)) / 2.0

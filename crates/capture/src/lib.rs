@@ -1,7 +1,7 @@
 //! Captures of the traffic that an observer of each path would see, written to files.
 //!
-//! The writers are *taps* ([`Tap`]). A driver passes to each of them every batch of datagrams that
-//! it forwards.
+//! The writers are *taps* ([`Tap`]). A driver passes every batch of datagrams that it forwards to
+//! each tap.
 //!
 //! * [`TraceTap`] writes this project's trace format (Parquet, a row per datagram;
 //!   `docs/formats.md`).
@@ -10,11 +10,12 @@
 //! [`Trace`] reads a trace and rejects other files. [`Summary`] computes statistics of a trace,
 //! and [`Courses`] its traffic over time.
 //!
-//! Taps never delay a driver by more than [`PATIENCE`]: encoding and writing happen on a separate
-//! thread. A tap that fails reports this once; the driver then drops it and continues forwarding. A
-//! file receives its name when [`Tap::flush`] first writes content. If a tap fails or the program
-//! is killed, files remain and are readable up to the last flush. Without traffic, [`Tap::finish`]
-//! leaves files without rows or packets, and a tap that is dropped leaves none.
+//! Taps never delay a driver by more than [`PATIENCE`], because encoding and writing happen on a
+//! separate thread. A tap that fails reports this once; the driver then drops the tap and
+//! continues forwarding. A file receives its name when [`Tap::flush`] first writes content. If a
+//! tap fails or the program is killed, its files remain and are readable up to the last flush.
+//! Without traffic, [`Tap::finish`] leaves files without rows or packets, and a tap that is
+//! dropped without it leaves no file.
 
 mod course;
 mod draft;
@@ -107,22 +108,23 @@ impl<'a> ObservedBatch<'a> {
 
 /// An observer of all traffic that a driver forwards.
 pub trait Tap: Send {
-    /// Records a batch of datagrams. Times must not decrease from one call to the next.
+    /// Records a batch of datagrams. The batches' times must not decrease from one call to the
+    /// next.
     ///
     /// # Errors
     /// The file cannot be written, the disk is too slow, or the batch is malformed. The tap is
     /// then unusable. The caller has to drop it, which keeps the data written so far.
     fn seen(&mut self, seen: &ObservedBatch<'_>) -> io::Result<()>;
 
-    /// Records that packets of `protocol` (a machine-readable name) carry an unencrypted packet
-    /// number.
+    /// Records that packets of `protocol` (a machine-readable name) carry a packet number in
+    /// clear.
     fn numbered(&mut self, protocol: &str) {
         let _ = protocol;
     }
 
-    /// Writes the records from before `now`. Does nothing if the last write is less than a second
+    /// Writes the records from before `now`. Does nothing if the last write was less than a second
     /// ago. A trace also waits until 1/32 of its duration has passed since the last write, because
-    /// each part of the file has an overhead.
+    /// each write adds an overhead to the file.
     ///
     /// # Errors
     /// The errors of [`Tap::seen`].
@@ -145,11 +147,11 @@ fn cut(bytes: &[u8], stride: usize) -> impl Iterator<Item = &[u8]> {
     empty.into_iter().chain(bytes.chunks(stride))
 }
 
-/// Compares two labels, most of which are empty.
+/// Compares two labels, of which most are empty.
 ///
 /// Does not compare the bytes of empty labels. An empty string may point to unmapped memory, where
-/// a vectorised `memcmp` of length 0 costs hundreds of nanoseconds, many times the cost of the rest
-/// of a row.
+/// a vectorised `memcmp` of length 0 costs hundreds of nanoseconds, many times the cost of the
+/// rest of a row.
 fn same_label(one: &[u8], other: &[u8]) -> bool {
     one.len() == other.len() && (one.is_empty() || one == other)
 }

@@ -1,5 +1,5 @@
-//! Files that receive their final name with the first content, and that remain however the program
-//! ends.
+//! Files that receive their final name with their first content. They remain readable however the
+//! program ends.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -15,10 +15,10 @@ const BUFFER: usize = 1 << 16;
 
 /// A file that remains readable while it is written.
 ///
-/// The file has a temporary name until [`LiveFile::show`] is called, and then its final name. If it
-/// is dropped before that call, it is removed, so that a program that fails at its start leaves no
-/// file. Only the file's owner may read it (mode 0600), because a capture reveals the endpoints of
-/// each session.
+/// The file has a temporary name until [`LiveFile::show`] gives it its final name. If this value
+/// is dropped before that call, the file is removed, so that a program that fails at its start
+/// leaves no file. Only the file's owner may read it (mode 0600), because a capture reveals the
+/// endpoints of each session.
 #[derive(Debug)]
 pub(super) struct LiveFile {
     file: File,
@@ -28,7 +28,8 @@ pub(super) struct LiveFile {
     target: PathBuf,
     /// Number of bytes written, including those in the buffer.
     length: u64,
-    /// Whether further writes are ignored, because a write has failed and the file was restored.
+    /// Whether further writes are ignored. They are ignored once a write has failed and the file
+    /// was restored.
     is_over: bool,
 }
 
@@ -64,15 +65,15 @@ impl LiveFile {
         synced.map_err(|error| self.failed(error))
     }
 
-    /// Writes `tail` after the data. The next bytes will replace it.
+    /// Writes `tail` after the data. The next write of data replaces the tail.
     pub(super) fn put_tail(&mut self, tail: &[u8]) -> io::Result<()> {
         self.flush()?;
         self.file.write_all_at(tail, self.length)?;
         self.name()
     }
 
-    /// Truncates the file to `length` bytes and appends `tail`, to remove the remains of a failed
-    /// write. Later writes are ignored.
+    /// Removes the remains of a failed write: truncates the file to `length` bytes, and appends
+    /// `tail`. Later writes are ignored.
     pub(super) fn restore(&mut self, length: u64, tail: &[u8]) -> io::Result<()> {
         self.is_over = true;
         self.buffer.clear();

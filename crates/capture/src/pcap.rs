@@ -24,11 +24,11 @@ use super::live::LiveFile;
 use super::worker::{Sink, Worker};
 use super::{FLUSH_INTERVAL, ObservedBatch, Tap, Transport, cut, invalid};
 
-/// Number of buffered payload bytes, followed by the number of buffered batches, at which data is
+/// Number of payload bytes, followed by the number of batches, that are buffered before data is
 /// passed to the writing thread.
 const FULL: (usize, usize) = (1 << 20, 1 << 13);
 
-/// Maximum packet length that a file announces: more than any IP packet without jumbo payload.
+/// Maximum packet length that a file announces, larger than any IP packet without jumbo payload.
 const SNAPLEN: u32 = 1 << 18;
 
 /// `if_tsresol` for nanoseconds: ten to the power of minus nine.
@@ -41,10 +41,10 @@ const OUTBOUND: u32 = 2;
 /// Limits of the captures of one path.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PcapLimits {
-    /// Bytes after which the next file begins: `NAME_00002.pcapng` follows `NAME_00001.pcapng`.
-    /// With `None`, there is one file of any size, `NAME.pcapng`.
+    /// Size in bytes after which the next file begins: `NAME_00002.pcapng` follows
+    /// `NAME_00001.pcapng`. With `None`, there is one file of any size, `NAME.pcapng`.
     pub size: Option<u64>,
-    /// Maximum number of files of each path. Older ones are removed.
+    /// Maximum number of files of each path. Older files are removed.
     pub files: Option<usize>,
 }
 
@@ -72,17 +72,17 @@ pub struct PcapTap {
     batch: Batch,
     start: Duration,
     paths: usize,
-    /// Time at which the last batch was passed on.
+    /// Time at which a batch was last passed to the writing thread.
     flushed: Time,
     worker: Worker<PcapSink>,
 }
 
 impl PcapTap {
-    /// Begins the files of the paths `names` in `folder`, which is created if it is missing;
-    /// `start` is the wall clock at time zero.
+    /// Begins the files of the paths `names` in `folder`, and creates `folder` if it is missing.
+    /// `start` is the wall-clock time at time zero.
     ///
     /// # Errors
-    /// The directory cannot be created or written to, a file's name is that of a directory, or a
+    /// The directory cannot be created or written to, a file has the name of a directory, or a
     /// path's name is not a valid file name.
     pub fn create(
         folder: &Path,
@@ -152,7 +152,8 @@ impl Tap for PcapTap {
     }
 }
 
-/// The header data of an [`ObservedBatch`]; its bytes are in [`Batch::bytes`], in the same order.
+/// The header data of an [`ObservedBatch`]. The batch's bytes are in [`Batch::bytes`], in the same
+/// order.
 struct Record {
     at: Duration,
     path: u16,
@@ -171,8 +172,8 @@ struct Batch {
     bytes: Vec<u8>,
 }
 
-/// The sink of a capture. It rebuilds the packets, on the worker's thread, because rebuilding costs
-/// more than copying the payload.
+/// The sink of a capture, which rebuilds the packets. This happens on the worker's thread, because
+/// rebuilding costs more than copying the payload.
 struct PcapSink {
     files: Vec<PathFiles>,
     packet: Vec<u8>,
@@ -188,7 +189,7 @@ struct PathFiles {
     number: u32,
     /// Whether the current file has a packet.
     has_packets: bool,
-    /// Whether a file of this run of the program has received its name.
+    /// Whether a file of this execution of the program has received its name.
     has_begun: bool,
     /// Earlier files that still exist, oldest first.
     before: VecDeque<PathBuf>,
@@ -206,7 +207,7 @@ struct Connection {
 
 impl Connection {
     fn new(client: SocketAddr, server: SocketAddr) -> Connection {
-        // The SYN segments, which are not recorded, have the number 0.
+        // The SYN segments have the number 0, and are not recorded.
         Connection { client, server, next: [1, 1] }
     }
 
@@ -280,9 +281,9 @@ impl PathFiles {
         Ok(())
     }
 
-    /// Passes the data to the kernel, and names the file if it has a packet. The first file is
-    /// named even without a packet: under its temporary name it would remain if the program was
-    /// killed.
+    /// Passes the data to the kernel, and gives the file its name if it has a packet. The first
+    /// file gets its name even without a packet, because a file with a temporary name would remain
+    /// if the program was killed.
     fn show(&mut self) -> io::Result<()> {
         if !self.has_packets && self.number > 1 {
             return Ok(());
@@ -293,7 +294,7 @@ impl PathFiles {
         self.file.get_mut().show()
     }
 
-    /// Removes the files of an earlier run of the program, which the new ones replace.
+    /// Removes the files of an earlier execution of the program, which the new files replace.
     fn clear(&self) -> io::Result<()> {
         for entry in fs::read_dir(&self.folder)? {
             let name = entry?.file_name().into_string().unwrap_or_default();
@@ -342,13 +343,13 @@ impl Sink for PcapSink {
     /// Completes all files, even if one fails. Returns the first error.
     fn commit(&mut self) -> io::Result<()> {
         let files = self.files.iter_mut();
-        // After a switch to a new file, that file may have no packet yet.
+        // The program may just have switched to a new file, which has no packet yet.
         let wanted = files.filter(|files| files.has_packets || files.number == 1);
         let ended: Vec<_> = wanted.map(|files| files.file.get_mut().commit()).collect();
         ended.into_iter().collect()
     }
 
-    /// Writes each file that has a packet. An error in one does not affect the others.
+    /// Writes each file that has a packet. An error in one file does not affect the others.
     fn keep(&mut self) {
         for files in self.files.iter_mut().filter(|files| files.has_packets) {
             let _ = files.show();

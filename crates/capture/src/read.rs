@@ -49,7 +49,7 @@ pub enum TraceError {
     Directory,
     /// The file has the results of `anabranch experiment`.
     Experiment,
-    /// The file's metadata are not those of a trace, for this reason.
+    /// The file's metadata are not the metadata of a trace, for the contained reason.
     Facts(String),
     /// A column is missing or has the wrong type.
     Column {
@@ -128,8 +128,8 @@ impl Trace {
         if pairs.iter().any(|pair| pair.key == EXPERIMENT) {
             return Err(TraceError::Experiment);
         }
-        // Columns are checked first: for a file of another kind, the missing column is a better
-        // message.
+        // Columns are checked first, because for a file of another kind, the missing column is a
+        // better message.
         let columns = locate_all(meta.schema_descr())?;
         vet_chunks(file.metadata(), &columns, length)?;
         let facts = TraceFacts::parse(pairs).map_err(TraceError::Facts)?;
@@ -170,8 +170,8 @@ impl Trace {
     }
 }
 
-/// Rejects a file that does not begin and end like a Parquet file. The error is more understandable
-/// than that of the Parquet library, which mentions footers.
+/// Rejects a file that does not begin and end like a Parquet file. The error is easier to
+/// understand than the Parquet library's error, which mentions footers.
 fn check_ends(file: &File, length: u64) -> Result<(), TraceError> {
     let read = |at| {
         let mut found = [0; MAGIC.len()];
@@ -187,7 +187,7 @@ fn check_ends(file: &File, length: u64) -> Result<(), TraceError> {
     }
 }
 
-/// Converts a panic of the Parquet decoder, which some damaged pages cause, into an error.
+/// Converts a panic of the Parquet decoder into an error. Some damaged pages cause such panics.
 ///
 /// The caller must not use the data that `decode` was working on afterwards.
 fn guarded<T>(decode: impl FnOnce() -> Result<T, TraceError>) -> Result<T, TraceError> {
@@ -203,9 +203,9 @@ thread_local! {
     static DECODING: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Installs a hook that prints no panics that [`guarded`] catches. They would look like a fault of
-/// the program, and the error already reports them. Other panics, including those of other
-/// threads, are printed as before.
+/// Installs a panic hook that prints nothing for panics that [`guarded`] catches. They would look
+/// like a fault of the program, and the error already reports them. Other panics, including those
+/// of other threads, are printed as before.
 fn keep_quiet_while_decoding() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -247,8 +247,8 @@ fn locate(schema: &SchemaDescriptor, name: &str, wanted: Physical) -> Result<usi
     Ok(at)
 }
 
-/// Checks the footer's values for each column chunk before the decoder uses them. The decoder would
-/// panic on a negative offset, and would report an unsupported compression as a missing build
+/// Checks the footer's values for each column chunk before the decoder uses them. The decoder
+/// would panic on a negative offset. It would report an unsupported compression as a missing build
 /// option.
 fn vet_chunks(meta: &ParquetMetaData, places: &[usize; 7], length: u64) -> Result<(), TraceError> {
     for group in meta.row_groups() {
@@ -279,8 +279,8 @@ fn lies_within(chunk: &ColumnChunkMetaData, length: u64) -> bool {
 }
 
 /// Rejects text pages whose header claims more lengths than the page has values. The decoder would
-/// allocate memory for all of them, and a failed allocation aborts the program instead of
-/// returning an error.
+/// allocate memory for all of the claimed lengths, and a failed allocation aborts the program
+/// instead of returning an error.
 fn vet_pages(group: &dyn RowGroupReader, place: usize) -> Result<(), TraceError> {
     let optional = group.metadata().column(place).column_descr().max_def_level() > 0;
     let mut pages = group.get_column_page_reader(place)?;
@@ -333,8 +333,8 @@ fn lengths_claimed(values: &[u8]) -> Option<u64> {
     number()
 }
 
-/// Returns whether a column has the expected storage type, but contains unsigned numbers, dates or
-/// decimals.
+/// Returns whether a column has the expected storage type, but another meaning: unsigned numbers,
+/// dates or decimals.
 fn is_foreign(column: &ColumnDescriptor) -> bool {
     use ConvertedType as C;
     match column.logical_type_ref() {
@@ -462,8 +462,8 @@ struct Check {
     loads: HashMap<(i64, i32), Load>,
 }
 
-/// The label and the flag that all rows of a load and run must share, and the time of the latest of
-/// these rows.
+/// State of a load and run: the label and the flag that all of its rows must share, and the time
+/// of its latest row.
 struct Load {
     time: f64,
     label: String,

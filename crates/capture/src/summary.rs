@@ -1,6 +1,6 @@
 //! Statistics of a trace, by session, path and direction.
 //!
-//! This module computes, and leaves drawing to its callers.
+//! This module only computes; its callers draw.
 
 use std::collections::BTreeMap;
 
@@ -42,13 +42,13 @@ pub struct Session {
     pub unsplit: bool,
     /// Each path with traffic, in ascending order, without path -1.
     pub paths: Vec<PathSummary>,
-    /// All traffic of the session: the rows of path -1 if the trace has them, otherwise those of
-    /// all paths together.
+    /// All traffic of the session: the rows of path -1 if the trace has them, otherwise the rows
+    /// of all paths together.
     pub whole: PathSummary,
 }
 
-/// Statistics of one path of a session. Each direction has its own, because a server may answer on
-/// another path.
+/// Statistics of one path of a session. Each direction has its own statistics, because a server
+/// may answer on another path.
 #[derive(Clone, Debug, Serialize)]
 pub struct PathSummary {
     /// Number of the path; -1 stands for the whole traffic.
@@ -61,8 +61,8 @@ pub struct PathSummary {
 
 /// The traffic of a path in one direction.
 ///
-/// A *burst* is a maximal sequence of datagrams in this direction without a datagram on another
-/// path in the same direction in between.
+/// A *burst* is a maximal sequence of consecutive datagrams on one path: no datagram of the same
+/// direction on another path is between them.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Flow {
     /// Number of datagrams.
@@ -81,9 +81,9 @@ pub struct Flow {
     pub longest_gap_ms: f64,
 }
 
-/// Median and maximum of a distribution. Both are zero if it is empty.
+/// Median and maximum of a distribution. Both are zero if the distribution is empty.
 ///
-/// The median is exact to 0.2 %, because the memory for it must not grow with the trace.
+/// The median is exact only to 0.2 %, because its memory must not grow with the trace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Spread {
     /// The median; for an even number of values, the mean of the middle two.
@@ -111,7 +111,7 @@ impl Summary {
     }
 
     /// Returns whether the trace contains several labelled page loads. The times of each load may
-    /// count from its own beginning, so they cannot be compared across loads.
+    /// count from the beginning of that load, so times of different loads cannot be compared.
     #[must_use]
     pub fn is_data_set(&self) -> bool {
         self.sessions.len() > 1 && self.sessions.iter().any(|session| !session.label.is_empty())
@@ -178,8 +178,8 @@ impl<T> Both<T> {
     }
 }
 
-/// Values by the number of the path. They are boxed, because each node of the tree has room for
-/// eleven, and most sessions have only two or three paths.
+/// Values by the number of the path. The values are boxed, because each node of the tree has room
+/// for eleven, and most sessions have only two or three paths.
 type Paths = BTreeMap<i16, Box<Both<Tally>>>;
 
 /// The statistics of a session so far.
@@ -190,8 +190,8 @@ struct SessionTotals {
     ends: f64,
     paths: Paths,
     whole: Both<Tally>,
-    /// Whether the trace has rows of path -1 for the session. Those rows alone are then its whole
-    /// traffic.
+    /// Whether the trace has rows of path -1 for the session. If so, only those rows count as its
+    /// whole traffic.
     unsplit: bool,
     /// The path that carried the latest datagram, for each direction.
     current: Both<Option<i16>>,
@@ -227,7 +227,7 @@ struct Parts {
 }
 
 impl Parts {
-    /// Counts the bursts that were in progress at the end.
+    /// Counts the bursts that were in progress when the trace ended.
     fn settle(&mut self) {
         for both in self.paths.values_mut().map(Box::as_mut).chain([&mut self.whole]) {
             both.up.settle();
@@ -243,7 +243,7 @@ impl Parts {
     }
 
     fn finish(self) -> (Vec<PathSummary>, PathSummary) {
-        // Shares refer to the sum over the paths, not to the whole traffic that was recorded
+        // Shares refer to the sum over the paths, even if the whole traffic was recorded
         // separately.
         let sum = |of: fn(&Both<Tally>) -> u64| self.paths.values().map(|both| of(both)).sum();
         let totals = (sum(|both| both.up.packets), sum(|both| both.down.packets));
@@ -285,7 +285,7 @@ struct Burst {
 }
 
 impl Tally {
-    /// Adds a row. `came` is whether the session switched to this path with this row, so that a
+    /// Adds a row. `came` is whether the session switched to this path with this row. If so, a new
     /// burst begins.
     fn add(&mut self, row: &Row<'_>, came: bool) {
         self.packets += 1;

@@ -21,14 +21,13 @@ use super::live::LiveFile;
 use super::worker::{Sink, Worker};
 use super::{FLUSH_INTERVAL, ObservedBatch, Tap, TraceFacts, Transport, invalid, same_label};
 
-/// Number of rows in a row group. They need 4 MB in memory.
+/// Number of rows in a row group, which needs 4 MB of memory.
 const GROUP: usize = 1 << 17;
 
 /// Maximum number of equal labels that are passed to the Parquet encoder at once.
 const LABELS: usize = 1 << 10;
 
-/// A row of a trace: one datagram, or one unit of the kind that [`SizeUnit`](super::SizeUnit)
-/// names.
+/// A row of a trace: one datagram, or one unit of another kind ([`SizeUnit`](super::SizeUnit)).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Row<'a> {
     /// Number of the page load or session, unique within `run`.
@@ -53,7 +52,7 @@ pub struct Row<'a> {
 /// trace.
 pub struct TraceWriter {
     rows: Rows,
-    /// Time at which rows were last passed to the thread that writes, in seconds of the trace.
+    /// Time at which rows were last passed to the writing thread, in seconds of the trace.
     flushed: f64,
     worker: Worker<TraceSink>,
 }
@@ -67,8 +66,8 @@ impl TraceWriter {
         TraceWriter::begin(target, facts, false)
     }
 
-    /// Creates a trace whose file receives its name with the first flush. However the program ends,
-    /// the file is then readable up to the last flush.
+    /// Creates a trace whose file receives its name with the first flush. The file is then
+    /// readable up to the last flush, however the program ends.
     ///
     /// # Errors
     /// The errors of [`TraceWriter::create`].
@@ -85,8 +84,8 @@ impl TraceWriter {
     }
 
     /// Writes the rows from before `time`, in seconds of the trace. Does nothing if less than a
-    /// second, or less than 1/32 of the trace's duration, has passed since the last write: each row
-    /// group has an overhead of about 3 KB.
+    /// second, or less than 1/32 of the trace's duration, has passed since the last write. Each
+    /// write adds a row group with an overhead of about 3 KB.
     ///
     /// # Errors
     /// The errors of [`TraceWriter::push`].
@@ -114,7 +113,7 @@ impl TraceWriter {
         self.worker.swap(&mut self.rows)
     }
 
-    /// Adds `protocol` to the protocols whose packets carry an unencrypted packet number
+    /// Adds `protocol` to the protocols whose packets carry a packet number in clear
     /// ([`TraceFacts::numbers`]).
     pub fn numbered(&mut self, protocol: &str) {
         self.rows.late.numbers.push(protocol.to_owned());
@@ -128,13 +127,14 @@ impl TraceWriter {
     /// Completes the file and gives it its final name.
     ///
     /// # Errors
-    /// A write failed. The file is then removed, unless it has its final name already.
+    /// A write failed. The file is then removed, unless it already has its final name.
     pub fn finish(self) -> io::Result<()> {
         self.worker.finish(self.rows)
     }
 }
 
-/// Values of the columns that a splitter cannot know, but that the user who starts it may know.
+/// Values of columns that a splitter cannot determine, but that the user who starts the splitter
+/// may know.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RowLabels {
     /// Value of the `label` column.
@@ -235,14 +235,15 @@ fn signed_size(bytes: usize, outward: bool) -> io::Result<i32> {
 #[derive(Default)]
 struct Rows {
     load: Vec<i64>,
-    /// Labels, each with its number of consecutive rows, as labels rarely change.
+    /// Labels, each with the number of consecutive rows that have it, because labels rarely
+    /// change.
     label: Vec<(ByteArray, usize)>,
     monitored: Vec<bool>,
     run: Vec<i32>,
     path: Vec<i32>,
     time: Vec<f64>,
     size: Vec<i32>,
-    /// Facts found since the last row group.
+    /// Facts found since the last row group was written.
     late: LateFacts,
 }
 
@@ -278,7 +279,7 @@ struct TraceSink {
     late: LateFacts,
     /// Whether the file has to be readable after each batch.
     survives: bool,
-    /// Position and bytes of the last footer written; `None` before the first.
+    /// Position and bytes of the last footer that was written; `None` before the first.
     good: Option<(u64, Vec<u8>)>,
 }
 
@@ -320,7 +321,7 @@ impl TraceSink {
 
     fn write_group(&mut self, rows: &Rows) -> Result<(), ParquetError> {
         let mut group = self.file.next_row_group()?;
-        // Columns are written in the order of the schema, because Parquet writes one after the
+        // The columns follow the order of the schema, because Parquet stores columns one after the
         // other.
         column::<Int64Type>(&mut group, &rows.load)?;
         labels(&mut group, &rows.label)?;
@@ -389,10 +390,10 @@ fn labels(
 }
 
 /// Chooses the encodings of columns. Numbers that rarely change from row to row are stored as
-/// differences, which are smaller than dictionaries and several times faster to write. Sizes are
-/// stored with a dictionary. Times and labels are plain, because some readers (fastparquet) support
-/// neither BYTE_STREAM_SPLIT nor DELTA_LENGTH_BYTE_ARRAY. Labels have no statistics, because these
-/// would compare every label (see [`same_label`]).
+/// differences. Differences are smaller than dictionaries, and several times faster to write.
+/// Sizes are stored with a dictionary. Times and labels are plain, because some readers
+/// (fastparquet) support neither BYTE_STREAM_SPLIT nor DELTA_LENGTH_BYTE_ARRAY. Labels have no
+/// statistics, because these would compare every label (see [`same_label`]).
 fn layout(facts: &TraceFacts) -> WriterProperties {
     let mut layout = WriterProperties::builder()
         .set_compression(Compression::ZSTD(ZstdLevel::default()))

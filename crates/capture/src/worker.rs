@@ -5,11 +5,10 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-/// Maximum time for which a slow disk may delay a driver. The capture then fails.
+/// Maximum time for which a slow disk may delay a driver. After this time, the capture fails.
 pub const PATIENCE: Duration = Duration::from_millis(500);
 
-/// Number of batches in circulation: one that is being filled, one that is being written, and one
-/// between them.
+/// Number of batches in circulation: one being filled, one being written, and one in between.
 const POOL: usize = 3;
 
 /// A consumer of batches, which encodes and writes them.
@@ -23,8 +22,8 @@ pub(super) trait Sink: Send + 'static {
     /// Completes the files.
     fn commit(&mut self) -> io::Result<()>;
 
-    /// Makes the files readable as far as they were written. Called if writing or completing them
-    /// has failed, or if they will not be completed.
+    /// Makes the files readable as far as they were written. The worker calls this function if
+    /// writing or completing the files has failed, or if they will not be completed.
     fn keep(&mut self) {}
 }
 
@@ -131,7 +130,7 @@ fn serve<S: Sink>(
             return sink.commit().inspect_err(|_| sink.keep());
         };
         sink.write(&mut batch).inspect_err(|_| sink.keep())?;
-        // The other side may be gone; its next command shows whether it wanted to commit.
+        // The other side may be gone. Its next command shows whether it wanted to commit.
         let _ = recycle.send(batch);
     }
     sink.keep();

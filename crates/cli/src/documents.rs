@@ -1,6 +1,6 @@
-//! Test that every command in the README and the guides exists. Commands of this program are
-//! parsed by its command line, targets of `make` are looked up in the Makefile, and other programs
-//! by name.
+//! Test that every command in the README and the guides exists. It parses commands of this program
+//! with the program's own command line, looks up targets of `make` in the Makefile, and checks
+//! other programs by name.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -18,7 +18,7 @@ const OTHERS: &str = "apt cat chmod chown chromium cp curl export install ip ipt
      ping pip python3 sysctl systemctl wg-quick xz";
 
 /// Tests that every command in the documents is known. `crates/cli/tests/documents.rs` runs many
-/// of the commands, and `lab/tests/test_documents.py` checks those of the lab.
+/// of the commands, and `lab/tests/test_documents.py` checks the commands of the lab.
 #[test]
 fn every_command_of_the_documents_is_known() {
     let makefile = fs::read_to_string(guide::root().join("Makefile")).unwrap();

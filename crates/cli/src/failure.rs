@@ -44,7 +44,7 @@ impl Display for Failure {
 }
 
 impl From<clap::Error> for Failure {
-    /// Converts clap's error. Help and version are no failures: they are printed, and the program
+    /// Converts clap's error. Help and version are not failures: they are printed, and the program
     /// ends.
     fn from(error: clap::Error) -> Failure {
         match error.kind() {
@@ -86,7 +86,7 @@ fn unknown_command(error: &clap::Error) -> String {
 }
 
 /// Names the flags that conflict with each other. If a flag excludes all others, clap names only
-/// that flag, so the others are read from the command line.
+/// that flag. The other flags are then read from the command line.
 fn conflict(error: &clap::Error) -> String {
     let told = one_line(&error.render().to_string());
     if error.get(ContextKind::PriorArg).is_some_and(|prior| *prior != ContextValue::None) {
@@ -114,16 +114,15 @@ fn conflict(error: &clap::Error) -> String {
 pub(crate) fn exit_code(result: Result<(), Failure>) -> ExitCode {
     let Err(Failure { code, message }) = result else { return ExitCode::SUCCESS };
     if !message.is_empty() {
-        // If standard error is closed, that is ignored, because it is no reason to panic.
+        // A closed standard error is ignored, because it is no reason to panic.
         let text = Journal::of_stderr().line(Priority::Error, &format!("anabranch: {message}"));
         let _ = writeln!(std::io::stderr(), "{text}");
     }
     ExitCode::from(code)
 }
 
-/// Returns clap's message and its tip in one line, without the usage that follows. The tip on how
-/// an unknown option can be passed as a value is dropped, because it misleads a user who misspelt
-/// an option.
+/// Returns clap's message and its tip in one line, without the usage that follows. Drops the tip
+/// on how to pass an unknown option as a value, because it misleads a user who misspelt an option.
 fn one_line(rendered: &str) -> String {
     let parts = rendered.split("\n\n").map(str::trim).enumerate();
     let is_tip = |text: &str| text.starts_with("tip:") && !text.starts_with("tip: to pass ");

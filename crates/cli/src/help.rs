@@ -1,4 +1,4 @@
-//! Common form of the help of all flags and sub-commands: sentences with a full stop.
+//! Common form of the help texts of all flags and sub-commands: sentences with a full stop.
 
 use clap::{Arg, Command};
 
@@ -6,7 +6,7 @@ use clap::{Arg, Command};
 /// of a text with one paragraph. clap's note in brackets, such as a default, follows the full
 /// stop.
 pub(crate) fn sentences(mut command: Command) -> Command {
-    // The call adds clap's own flags and its sub-command `help`, whose texts have no full stop
+    // This call adds clap's own flags and its sub-command `help`. Their texts have no full stop
     // either.
     command.build();
     of_built(command)

@@ -142,7 +142,7 @@ fn pair(file: &Path, other: &Path) -> Result<(), Failure> {
 }
 
 /// Returns the name of an end: the name of its file without the extension, or `other` if this is
-/// no valid name.
+/// not a valid name.
 fn name_of(path: &Path) -> String {
     let stem = path.file_stem().map(|stem| stem.to_string_lossy().into_owned());
     stem.filter(|name| check_name(name).is_ok()).unwrap_or_else(|| "other".to_owned())

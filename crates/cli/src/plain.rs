@@ -1,5 +1,5 @@
-//! Parsers of numbers and addresses in flags. Unlike those of clap, their error messages name no
-//! Rust types.
+//! Parsers of numbers and addresses in flags. Unlike clap's parsers, they name no Rust types in
+//! their error messages.
 
 use std::ffi::OsStr;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -19,8 +19,8 @@ pub(crate) fn values(command: Command) -> Command {
     command.mut_subcommands(values)
 }
 
-/// Replaces the parser of a flag whose value is an address or an integer of 64 bits or pointer
-/// size. Smaller integers keep clap's parser, whose messages name the valid range.
+/// Replaces the parser of a flag whose value is an address, or an integer of 64 bits or pointer
+/// size. Smaller integers keep clap's parser, because its messages name the valid range.
 fn value(arg: Arg) -> Arg {
     use std::any::TypeId;
     let kind = arg.get_value_parser().type_id();

@@ -66,8 +66,8 @@ impl ReportArgs {
                 error => refuse(error),
             }
         })?;
-        // The target is checked before the trace is read, so that an invalid target is reported at
-        // once.
+        // The target is checked before the trace is read, so that the user learns of an invalid
+        // target at once.
         let target = self.target()?;
         let summary = Summary::of_trace(&trace).map_err(refuse)?;
         if let Some(target) = &target {
@@ -96,8 +96,8 @@ impl ReportArgs {
         }
     }
 
-    /// Returns the file for the page; `None` if no page is wanted. The trace is never replaced.
-    /// Other files that are no pages of this program are replaced only with `--output`.
+    /// Returns the file for the page; `None` if no page is wanted. The page never replaces the
+    /// trace. It replaces other files that are not pages of this program only with `--output`.
     fn target(&self) -> Result<Option<PathBuf>, Failure> {
         if self.output.is_none() && (self.text || self.json) {
             return Ok(None);
@@ -127,8 +127,8 @@ impl ReportArgs {
         Ok(Some(target))
     }
 
-    /// Returns the sessions that the page shows individually, as indices in the original order.
-    /// They are the busiest ones.
+    /// Returns the sessions that the page shows individually: the busiest ones, as indices in the
+    /// original order.
     fn chosen(&self, summary: &Summary) -> Result<Vec<usize>, Failure> {
         let count = summary.sessions.len();
         if self.all && count > MOST {

@@ -16,7 +16,7 @@ use crate::failure::Failure;
 use crate::text::{percent, table};
 
 /// Names of the events of onion programs that are published. The status contains the latest event
-/// of each name.
+/// with each name.
 #[cfg(feature = "onion")]
 const KEPT: [&str; 9] = [
     "listening",
@@ -78,8 +78,8 @@ impl StatusArgs {
     }
 }
 
-/// Returns whether the running program `run` has the name `name`. If `name` is `None`, every
-/// program is accepted.
+/// Returns whether the running program `run` has the name `name`. Every program is accepted if
+/// `name` is `None`.
 fn is_wanted(run: &Value, name: Option<&str>) -> bool {
     name.is_none_or(|name| {
         run["name"] == name || name.parse().is_ok_and(|pid: u64| run["pid"] == pid)
@@ -111,9 +111,9 @@ pub(crate) struct PublishedStatus {
 }
 
 impl PublishedStatus {
-    /// Opens the published status of a running program of this kind, with its name (`--name`) and
-    /// its file of settings, if it has them. Returns `None` if the status cannot be published. The
-    /// program continues without it.
+    /// Opens the published status of a running program of the kind `kind`, with its name
+    /// (`--name`) and its file of settings, if it has them. Returns `None` if the status cannot be
+    /// published. The program then continues without a published status.
     pub(crate) fn named(
         kind: &str,
         name: Option<&str>,
@@ -156,8 +156,8 @@ impl PublishedStatus {
     }
 }
 
-/// Describes a running program. It may be another user's, so control characters in its texts are
-/// made harmless for a terminal.
+/// Describes a running program. The program may belong to another user, so control characters in
+/// its texts are made harmless for a terminal.
 fn words(run: &Value, now: f64) -> String {
     let text = |value: &Value| legible(value.as_str().unwrap_or("?"));
     let since = span(now - run["started"].as_f64().unwrap_or(now));
@@ -200,9 +200,9 @@ fn of_merge(run: &Value) -> String {
     if rows.len() == 1 { head } else { format!("{head}\n{}", table(&rows)) }
 }
 
-/// Appends columns about paths that are TCP connections, if there are any: bytes that wait for room
-/// in the connection, and packets dropped because they waited too long. `streams` has a value for
-/// each row after the headings.
+/// Appends columns about paths that are TCP connections, if there are such paths: bytes that wait
+/// for room in the connection, and packets dropped because they waited too long. `streams` has a
+/// value for each row after the headings.
 fn add_streams(rows: &mut [Vec<String>], streams: &[Value]) {
     if !streams.iter().any(Value::is_object) {
         return;

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 
 use anabranch_os::shell::line;
 
-/// Returns `sudo` followed by the command line of this process and by the words `more`, quoted for
-/// a shell. The program has its full path, because root's `PATH` may lack it.
+/// Returns `sudo` followed by this process's command line and the words `more`, quoted for a
+/// shell. The program's name is its full path, because root's `PATH` may lack its folder.
 pub(crate) fn command_line(more: impl IntoIterator<Item = String>) -> String {
     let mut words = env::args_os();
     let named = words.next().map(PathBuf::from).unwrap_or_default();

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use textwrap::{Options, WordSeparator, WordSplitter, WrapAlgorithm};
 
-/// Formats `rows` as a table. Columns are as wide as their widest cell, and two spaces apart. No
-/// line ends in spaces.
+/// Formats `rows` as a table. Each column is as wide as its widest cell, and columns are two
+/// spaces apart. No line ends in spaces.
 pub(crate) fn table(rows: &[Vec<String>]) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let cells = |column: usize| rows.iter().filter_map(move |row| row.get(column));
@@ -75,7 +75,7 @@ pub(crate) fn percent(share: f64) -> String {
     format!("{:.0} %", share * 100.0)
 }
 
-/// Formats a round-trip time, or a dash if it is unknown.
+/// Formats a round-trip time. An unknown time becomes a dash.
 pub(crate) fn millis(span: Option<Duration>) -> String {
     let Some(span) = span else { return "-".to_owned() };
     let millis = span.as_secs_f64() * 1e3;

@@ -1,4 +1,4 @@
-//! The queue of due times of all link directions. The cost of a look-up barely grows with the
+//! The queue of due times of all link directions. The cost of a lookup grows very little with the
 //! number of links.
 
 use std::collections::BTreeSet;
@@ -7,8 +7,8 @@ use anabranch_multipath::Time;
 
 /// The next due time of each link direction, ordered by time.
 ///
-/// The order makes a scan of all directions for each packet unnecessary. With such a scan, ten
-/// flows through a star of 301 links were a third slower than through one of 61.
+/// Thanks to the order, a packet does not need a scan of all directions. With such a scan, ten
+/// flows through a star of 301 links were a third slower than through a star of 61 links.
 pub(super) struct Agenda<T = Time> {
     /// Due time of each direction, by the direction's index; `None` if nothing is due.
     times: Vec<Option<T>>,
@@ -28,7 +28,8 @@ impl<T: Copy + Ord> Agenda<T> {
         self.times.len() - 1
     }
 
-    /// Sets the time at which direction `index` is next due; `None` if nothing is due in it.
+    /// Sets the time at which direction `index` is next due. `None` means that nothing is due in
+    /// this direction.
     pub(super) fn set(&mut self, index: usize, time: Option<T>) {
         let old = std::mem::replace(&mut self.times[index], time);
         if old == time {
@@ -42,8 +43,8 @@ impl<T: Copy + Ord> Agenda<T> {
         }
     }
 
-    /// Returns the earliest due time and the index of its direction. Among equal times, returns
-    /// the direction added first.
+    /// Returns the earliest due time and the index of its direction. If several directions have
+    /// this time, returns the one added first.
     pub(super) fn first(&self) -> Option<(T, usize)> {
         self.order.first().copied()
     }

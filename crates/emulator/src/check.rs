@@ -1,4 +1,4 @@
-//! Requirements of the emulator, and whether this machine meets them.
+//! The emulator's requirements, and a check of whether this machine meets them.
 
 use std::fs;
 use std::io;

@@ -28,8 +28,8 @@ pub struct Impairment {
 macro_rules! impairments {
     ($($name:ident $(/ $back:ident)?: $kind:ty, $form:literal, $about:literal, $set:expr;)*) => {
         /// Properties to set on a link; `None` leaves a property unchanged. Each property applies
-        /// to both directions. If its `_back` twin is set, that value applies to the direction from
-        /// the second end to the first instead.
+        /// to both directions. If the property's `_back` twin is set, the twin applies to the
+        /// direction from the second end to the first instead.
         #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
         #[serde(default)]
         pub struct Edit {
@@ -56,7 +56,8 @@ macro_rules! impairments {
 
         impl Edit {
             /// Writes all properties that are not `None` into `settings`, the settings of one
-            /// direction. `back` means that this is the direction from the second end to the first.
+            /// direction. `back` is whether this is the direction from the second end to the
+            /// first.
             pub fn apply(&self, settings: &mut LinkSettings, back: bool) {
                 $(
                     let twin = None$(.or(self.$back.as_ref()))?;

@@ -37,8 +37,8 @@ pub(super) struct Engine {
     censors: BTreeMap<usize, Censor>,
 }
 
-/// A link between two interfaces. Way 0 is the direction from the first to the second, way 1 the
-/// reverse.
+/// A link between two interfaces. Direction (`way`) 0 is from the first interface to the second,
+/// direction 1 the reverse.
 struct Wired {
     name: String,
     tuns: [Tun; 2],
@@ -61,7 +61,7 @@ impl Engine {
         Engine { clock: Clock::start(), cables, agenda, script, buffer: vec![0; PACKET], censors }
     }
 
-    /// Makes the host with the index `host` drop connections to `names`.
+    /// Makes the host with the index `host` block connections to the servers in `names`.
     pub(super) fn censor(&mut self, host: usize, names: &[String]) {
         self.censors.insert(host, Censor::new(names.iter().cloned()));
     }
@@ -103,8 +103,8 @@ impl Engine {
         self.plan(cable, 1);
     }
 
-    /// Updates the due time of a link's direction. Must be called after each change of the link's
-    /// state.
+    /// Updates the due time of a link's direction. The caller must do this after each change of
+    /// the link's state.
     fn plan(&mut self, cable: usize, way: usize) {
         self.agenda.set(2 * cable + way, self.cables[cable].ways[way].link.next_timeout());
     }
@@ -148,9 +148,9 @@ impl Engine {
         poller.remove(&self.cables[token as usize / 2].tuns[token as usize % 2])
     }
 
-    /// Delivers due packets of all links in the order of their arrival. The order holds across
-    /// links even after a late wake-up. Otherwise a server that answers on the path of the newest
-    /// packet would choose a wrong path.
+    /// Delivers the due packets of all links in the order of their arrival, across all links, even
+    /// after a late wake-up. Otherwise a server that answers on the path of the newest packet
+    /// would choose a wrong path.
     pub(super) fn hand_out(&mut self) {
         let mut now = self.clock.now();
         while let Some((due, index)) = self.agenda.first() {
@@ -206,7 +206,7 @@ impl LinkDirection {
         if let Some(ports) = udp_ports(packet) {
             self.count_udp(ports[1 - way], packet.len());
         }
-        // The link counts the drops itself, and the sender must not notice them.
+        // The link itself counts dropped packets, and the sender must not notice the drops.
         let _ = self.link.push(now, packet.into(), packet.len());
     }
 

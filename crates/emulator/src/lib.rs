@@ -9,12 +9,12 @@
 //!
 //! A [`Topology`] is parsed from TOML. A [`Network`] is built from it and runs on one thread, and
 //! [`Programs`] run in its hosts. Namespaces have no names, interfaces are not persistent, and the
-//! programs' PID namespace depends on a pipe from this process. So everything vanishes with this
-//! process, even if it is killed. Nothing outside those namespaces is changed. A host may be a
-//! middlebox that drops connections ([`censor`]).
+//! programs' PID namespace depends on a pipe from this process. Therefore everything vanishes with
+//! this process, even if the process is killed. The emulator changes nothing outside those
+//! namespaces. A host may be a middlebox that blocks connections ([`censor`]).
 //!
-//! Precision depends on how idle the machine is. It suffices for functional tests and for
-//! throughput of some 100 Mbit/s per link, but not for statements about single milliseconds.
+//! The precision depends on how idle the machine is. It suffices for functional tests and for
+//! throughput of some 100 Mbit/s per link, but not for measurements of single milliseconds.
 
 mod agenda;
 pub mod censor;

@@ -28,7 +28,7 @@ pub(super) fn masquerade(interfaces: &[&str]) -> io::Result<()> {
     nft.args(["-f", "-"]).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
     let mut nft = nft.spawn()?;
     let mut input = nft.stdin.take().expect("it was asked to be a pipe");
-    // If `nft` does not read its input to the end, its error message has the reason.
+    // If `nft` stops before it has read all of its input, its error message has the reason.
     let _ = input.write_all(rules(interfaces).as_bytes());
     drop(input);
     let output = nft.wait_with_output()?;
@@ -40,8 +40,8 @@ pub(super) fn masquerade(interfaces: &[&str]) -> io::Result<()> {
     Err(io::Error::other(format!("nft: {first}")))
 }
 
-/// Returns the rules for IPv4 and IPv6. Interface names must not contain characters that nft
-/// interprets.
+/// Returns the rules for IPv4 and IPv6. Interface names must not contain characters with a special
+/// meaning for nft.
 fn rules(interfaces: &[&str]) -> String {
     let rule = |name: &&str| format!("oifname \"{name}\" masquerade\n");
     let rules: String = interfaces.iter().map(rule).collect();

@@ -21,7 +21,7 @@ use super::setup::{self, SetupError};
 use super::stats::LinkStats;
 use super::topology::Topology;
 
-/// Maximum time that the thread waits, so that it never misses a stop.
+/// Maximum time that the thread waits, so that it notices a stop within this time.
 const LONGEST_WAIT: Duration = Duration::from_millis(500);
 
 /// Niceness of the thread that runs the links.
@@ -33,8 +33,8 @@ const WAKER: u64 = u64::MAX;
 /// An emulated network: its namespaces, its links, and the thread that carries packets between
 /// them.
 ///
-/// The network ends when this value is dropped, and when the process ends for any reason. (A
-/// process that still runs inside a host keeps that host's namespace, without any link.)
+/// The network ends when this value is dropped, and when the process ends for any reason. A
+/// process that still runs inside a host then keeps that host's namespace, but no link.
 pub struct Network {
     hosts: Vec<(String, Namespace)>,
     congestion_control: String,
@@ -103,8 +103,8 @@ impl Network {
         &self.hosts[host].1
     }
 
-    /// Returns the hosts' default TCP congestion control. Routes over links override it with the
-    /// topology's ([`Topology::tcp`]).
+    /// Returns the hosts' default TCP congestion control. Routes over links override this default
+    /// with the topology's congestion control ([`Topology::tcp`]).
     pub fn congestion_control(&self) -> &str {
         &self.congestion_control
     }
@@ -127,7 +127,7 @@ impl Drop for Network {
         self.shared.stop.store(true, Ordering::Relaxed);
         self.shared.wake();
         if let Some(thread) = self.thread.take() {
-            // A panic of that thread was already reported by the thread.
+            // That thread has already reported its panic.
             let _ = thread.join();
         }
     }
@@ -155,8 +155,8 @@ impl Shared {
         if token == WAKER {
             let _ = rustix::io::read(&self.waker, &mut [0; 8]);
         } else if engine.take_in(token).is_err() {
-            // The interface was deleted by another program. If it stayed in the poller, it would
-            // always be ready.
+            // Another program has deleted the interface. If the interface stayed in the poller, it
+            // would always be ready.
             let _ = engine.forget(token, poller);
         }
     }
@@ -168,8 +168,8 @@ fn launch(engine: Engine) -> io::Result<(Arc<Shared>, JoinHandle<()>)> {
     let shared = Arc::new(Shared { engine: Mutex::new(engine), waker, stop });
     let (other, (started, start)) = (Arc::clone(&shared), mpsc::sync_channel(1));
     let thread = thread::Builder::new().name("emulated links".to_owned()).spawn(move || {
-        // A poller cannot move between threads, so it is created on this one, and errors are sent
-        // to the other thread.
+        // A poller cannot move between threads, so this thread creates it, and reports errors to
+        // the other thread.
         let poller = other.poller();
         let (poller, result) = poller.map_or_else(|e| (None, Err(e)), |p| (Some(p), Ok(())));
         let _ = started.send(result);
@@ -181,11 +181,11 @@ fn launch(engine: Engine) -> io::Result<(Arc<Shared>, JoinHandle<()>)> {
 
 /// Runs the links until they are stopped: waits, reads packets, delivers packets.
 fn serve(shared: &Shared, mut poller: Poller) {
-    // Without this call, the kernel may wake the thread 50 µs late for every packet. It is
-    // optional: if it fails, nothing else changes.
+    // Without this call, the kernel may wake the thread 50 µs late for every packet. If the call
+    // fails, nothing else changes.
     let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
-    // The thread must not wait for the programs whose packets it carries. On Linux this sets the
-    // niceness of this thread only. Without privilege the niceness stays unchanged.
+    // The thread must not wait for the programs whose packets it carries. On Linux, this call sets
+    // the niceness of this thread only. Without privilege, the niceness stays unchanged.
     let _ = rustix::process::setpriority_process(None, NICE);
     let mut timeout = Duration::ZERO;
     while !shared.stop.load(Ordering::Relaxed) {

@@ -45,8 +45,9 @@ impl ProcessGroup {
         Ok(ProcessGroup { space })
     }
 
-    /// Starts a process in `host`. Unless `command` sets them, its working directory is `/` and it
-    /// inherits standard input. It does not receive this terminal's Ctrl-C.
+    /// Starts a process in `host`. By default, its working directory is `/` and it inherits
+    /// standard input; `command` may set others. The process does not receive this terminal's
+    /// Ctrl-C.
     ///
     /// # Errors
     /// The process cannot be started, for example because the program does not exist.
@@ -68,7 +69,8 @@ impl ProcessGroup {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = self.start(host, command)?;
         if let Some(mut pipe) = child.stdin.take() {
-            // If a program does not read its input, its own error message has the reason.
+            // If a program stops before it has read its input, its own error message has the
+            // reason.
             let _ = pipe.write_all(input);
         }
         let output = child.finish()?;

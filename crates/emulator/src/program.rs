@@ -19,9 +19,9 @@ pub struct Program {
     pub host: usize,
     /// The program, as a name or a path, and its arguments. Never empty.
     pub command: Vec<String>,
-    /// Environment variables that are set in addition to those of this process.
+    /// Environment variables that are set in addition to the variables of this process.
     pub environment: BTreeMap<String, String>,
-    /// Working directory; `None` for that of this process.
+    /// Working directory. `None` means the working directory of this process.
     pub directory: Option<PathBuf>,
     /// Start time, counted from the time at which the network is up.
     pub start: Duration,
@@ -37,12 +37,12 @@ pub struct Program {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Expect {
-    /// The program ends with status 0. If it is in the background, it may also be stopped with the
-    /// emulation.
+    /// The program ends with status 0. A background program may also be stopped when the emulation
+    /// ends.
     Success,
     /// The program ends with any status, or is stopped.
     Any,
-    /// The program runs until the emulation ends.
+    /// The program runs until the emulation stops it.
     Running,
 }
 
@@ -62,7 +62,7 @@ pub enum Ended {
 }
 
 impl Program {
-    /// Returns whether the program was expected to end as `ended`.
+    /// Returns whether `ended` is an end that was expected of the program.
     pub fn is_expected(&self, ended: &Ended) -> bool {
         let stopped = *ended == Ended::Stopped || *ended == Ended::NotStarted;
         match self.expect {

@@ -1,4 +1,5 @@
-//! Programs that run in the hosts of a network. Each has a thread that starts it and waits for it.
+//! Programs that run in the hosts of a network. Each program has a thread that starts it and waits
+//! for its end.
 
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Read};
@@ -24,8 +25,8 @@ const LAST_LINES: Duration = Duration::from_millis(100);
 /// Maximum length of a reported line, in bytes; longer lines are split.
 const LONGEST_LINE: u64 = 16_384;
 
-/// Destination of a program's standard output and standard error. Except with [`Output::Ours`],
-/// its standard input is empty.
+/// Destination of a program's standard output and standard error. With [`Output::Ours`], the
+/// program also has standard input, which is otherwise empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Output {
     /// The output is written to the files `NAME.stdout` and `NAME.stderr` in this directory.
@@ -154,7 +155,7 @@ impl Programs {
         self.shared.terminate_all();
         self.shared.space.kill();
         for thread in self.threads.drain(..) {
-            // A panic of that thread was already reported by the thread.
+            // That thread has already reported its panic.
             let _ = thread.join();
         }
     }
@@ -202,7 +203,7 @@ impl Shared {
             ];
             let ended = child.wait().map_or_else(failed, ended);
             let ended = self.record(at, ended);
-            // The last lines are reported before the end. But the program's children may keep the
+            // The last lines are reported before the end. The program's children may keep the
             // pipes open, so the wait is limited.
             let patience = Instant::now() + LAST_LINES;
             while readers.iter().any(|r| !r.is_finished()) && Instant::now() < patience {
@@ -275,14 +276,13 @@ fn command(job: &Job) -> io::Result<Command> {
     let mut command = Command::new(executable);
     command.arg0(&program.command[0]).args(&program.command[1..]).envs(&program.environment);
     let directory = program.directory.clone().unwrap_or_else(|| ".".into());
-    // When the program starts, its thread has `/` as its working directory, so the path is
-    // resolved here.
+    // The program's thread has `/` as its working directory, so the path is resolved here.
     command.current_dir(fs::canonicalize(directory)?);
     if *output == Output::Ours {
         return Ok(command);
     }
-    // The program is outside the terminal's foreground group, so Ctrl-C reaches only this process,
-    // which then stops the programs.
+    // The program is outside the terminal's foreground group, so Ctrl-C reaches only this process.
+    // This process then stops the programs.
     command.stdin(Stdio::null()).process_group(0);
     match output {
         Output::Folder(folder) => {

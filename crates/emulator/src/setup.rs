@@ -92,8 +92,8 @@ fn interface(cable: &Cable, end: &End) -> io::Result<Tun> {
     Ok(tun)
 }
 
-/// Adds the routes of a link's ends. The source address of a route may belong to another link, so
-/// all interfaces must exist before.
+/// Adds the routes of a link's ends. All interfaces must exist before, because the source address
+/// of a route may belong to another link.
 pub(super) fn routes(
     cable: &Cable,
     tuns: &[Tun; 2],
@@ -147,17 +147,18 @@ fn route(oif: u32, end: &End, route: &Route, tcp: TcpControl) -> NewRoute {
 /// Sets the sysctls of the calling thread's namespace. Interfaces that are created later inherit
 /// the defaults.
 ///
-/// * No reverse-path filter: a server may answer by another path than that of the request.
+/// * The reverse-path filter is off, because the answer of a server may take another path than the
+///   request.
 /// * The kernel must send no packets of its own on the links, because observers would count them.
-///   IPv6 forwarding is set for the namespace, not for its interfaces: an interface that is a
-///   router joins the routers' multicast groups and reports that to its link (RFC 3810). IPv4
-///   redirects are switched off for all interfaces. Those of IPv6 need a link-local address, and
-///   there is none.
+///   IPv6 forwarding is set for the namespace, not for its interfaces. An interface with
+///   forwarding would join the routers' multicast groups and report that on its link (RFC 3810).
+///   IPv4 redirects are switched off for all interfaces. IPv6 redirects need a link-local address,
+///   which no interface has.
 /// * IPv6 addresses remain when an interface is switched off, as IPv4 addresses do.
 fn sysctls(host: &Host, tcp: TcpControl) -> io::Result<()> {
     let chosen = sysctl(CONGESTION_CONTROL, tcp.name());
     // If cubic is not the kernel's default, it may be "restricted", and a namespace cannot choose
-    // it. The routes of the links set it in any case.
+    // it. The routes of the links set it in any case, so this failure is ignored.
     if tcp != TcpControl::Cubic {
         chosen?;
     }
@@ -182,7 +183,7 @@ fn sysctls(host: &Host, tcp: TcpControl) -> io::Result<()> {
         ("ipv6/conf/default/addr_gen_mode", "1"),
         ("ipv6/conf/default/keep_addr_on_down", "1"),
         ("ipv6/conf/all/forwarding", forward),
-        // This must follow the line above, which changes this setting, too.
+        // This setting must follow the one above, which changes it, too.
         ("ipv6/conf/default/forwarding", "0"),
     ] {
         sysctl(name, value)?;
@@ -190,8 +191,8 @@ fn sysctls(host: &Host, tcp: TcpControl) -> io::Result<()> {
     Ok(())
 }
 
-/// Returns the congestion control of TCP sockets in the calling thread's namespace, if their route
-/// sets no other.
+/// Returns the congestion control that TCP sockets in the calling thread's namespace use if their
+/// route sets none.
 fn congestion_control() -> io::Result<String> {
     let text = fs::read_to_string(format!("/proc/sys/net/{CONGESTION_CONTROL}"))?;
     Ok(text.trim().to_owned())

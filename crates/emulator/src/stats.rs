@@ -25,10 +25,10 @@ pub struct DirectionStats {
     pub delivered: Tally,
     /// Packets that did not leave at the other end, by cause.
     pub dropped: Drops,
-    /// UDP packets that entered, by the port at the *second* end of the link. (This is the
-    /// server's end, if the client is at the first end.) It is the destination port forward, and
-    /// the source port back. Fragments after the first have no port and are not counted. At most
-    /// 256 ports are counted separately; the others share port 0.
+    /// UDP packets that entered, by the port at the *second* end of the link: the server's port,
+    /// if the client is at the first end. This is the destination port in the forward direction,
+    /// and the source port in the other. Fragments after the first have no port and are not
+    /// counted. At most 256 ports are counted separately; the others share port 0.
     pub udp: BTreeMap<u16, Tally>,
 }
 
@@ -67,8 +67,9 @@ impl From<Count> for Tally {
 }
 
 impl DirectionStats {
-    /// Returns the statistics for a link's counters. Of the packets that the link delivered, the
-    /// interface refused `refused`, and the censor dropped `censored`.
+    /// Returns the statistics for a link's counters. Two numbers of packets are not in `counters`,
+    /// because the link had delivered these packets: the interface refused `refused`, and the
+    /// censor dropped `censored`.
     pub(super) fn new(
         counters: &Counters,
         refused: Count,

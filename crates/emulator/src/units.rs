@@ -1,4 +1,4 @@
-//! Numbers with units, as topologies contain them: `100mbit`, `10ms`, `250kB`.
+//! Numbers with units in topology files: `100mbit`, `10ms`, `250kB`.
 
 use std::num::NonZeroU64;
 use std::time::Duration;
@@ -6,8 +6,8 @@ use std::time::Duration;
 use anabranch_netem::{Codel, DelayLaw, Loss};
 use serde::Deserialize;
 
-/// Maximum time span in seconds, about eleven days. Sums of such times are far below a clock's
-/// range.
+/// Maximum time span in seconds, about eleven days. Sums of time spans then stay far below the
+/// range of a clock.
 const LONGEST: f64 = 1e6;
 
 /// A rate in bits per second, with a unit: `bit`, `kbit`, `mbit`, `gbit` (powers of 1000), or the
@@ -32,8 +32,8 @@ pub struct Size(pub usize);
 #[serde(try_from = "Written")]
 pub struct LawRule(pub DelayLaw);
 
-/// A value as the file has it. A number without a unit is kept as a text without a unit, which is
-/// then refused.
+/// A value as it is written in the file. A number without a unit is kept as text, and is refused
+/// later.
 #[derive(Deserialize)]
 #[serde(from = "RawWritten")]
 struct Written(String);

@@ -1,5 +1,5 @@
-//! Compares the simulator with the measurements of `experiment circuits` with lines, and writes
-//! the table of `docs/results/simulator.md`: `make validate-sim`.
+//! Compares the simulator with the measurements of `experiment circuits` on emulated network
+//! lines. Writes the table of `docs/results/simulator.md`. `make validate-sim` runs this program.
 //!
 //! ```text
 //! validate_simulator TABLE.parquet [--into FILE.md] [--seeds N] [--seconds N]
@@ -70,7 +70,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Simulates all combinations of `measured` on all processors, and compares them.
+/// Simulates all combinations of `measured` on all processors, and compares the results with the
+/// measurements.
 fn all(options: &Options, measured: &Rounds) -> Vec<Compared> {
     let combinations: Vec<Combination> = Combination::all()
         .into_iter()
@@ -101,7 +102,7 @@ fn all(options: &Options, measured: &Rounds) -> Vec<Compared> {
     });
     let mut runs = runs.into_inner().unwrap_or_default();
     let each = combinations.iter().zip(&mut runs).flat_map(|(combination, runs)| {
-        // Threads end in any order.
+        // The threads end in any order, so the runs are sorted.
         runs.sort_by(|(one, _), (other, _)| one.cmp(other));
         let runs: Vec<Medians> = runs.iter().map(|(_, medians)| *medians).collect();
         compare(*combination, &measured[combination], &runs)
@@ -109,7 +110,7 @@ fn all(options: &Options, measured: &Rounds) -> Vec<Compared> {
     each.collect()
 }
 
-/// Returns the medians of all seeds' repetitions together.
+/// Returns the medians over the repetitions of all seeds together.
 fn simulated(
     options: &Options,
     network: &Network,

@@ -1,5 +1,5 @@
-//! Journals: files that store the results of an experiment so far, one JSON record per line. Each
-//! line is on disk before the next measurement begins.
+//! Journals: files that store an experiment's results so far, one JSON record per line. Each line
+//! is on disk before the next measurement begins.
 
 use std::fmt;
 use std::fs::{self, OpenOptions};
@@ -12,7 +12,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 
-/// Records of an experiment, in a file that grows by a line for each record.
+/// The records of an experiment, in a file that grows by a line for each record.
 ///
 /// The first line identifies the experiment and the build that runs it, so that results of two
 /// builds are never mixed. An incomplete last line (after a power failure or a kill) is dropped,
@@ -25,10 +25,10 @@ pub struct Journal<R> {
     records: Vec<R>,
 }
 
-/// Member of the journal's first line that may grow when the experiment is resumed: the
-/// third-party programs, because more of them may be needed then.
+/// Member of the journal's first line that may grow when the experiment is resumed. It lists the
+/// third-party programs, and the resumed experiment may need more of them.
 const GROWS: &str = "programs";
-/// Members of the journal's first line that describe the origin of the results. Options do not set
+/// Members of the journal's first line that describe the origin of the results. No option sets
 /// them.
 const ORIGIN: [&str; 3] = ["machine", "program", GROWS];
 
@@ -98,7 +98,7 @@ impl<R: Serialize + DeserializeOwned> Journal<R> {
     /// JSON object.
     ///
     /// # Errors
-    /// [`JournalError`]. The file is unchanged then.
+    /// [`JournalError`]. In this case, the file is unchanged.
     pub fn open(path: &Path, header: &Value) -> Result<Journal<R>, JournalError> {
         let io = |error| JournalError::Io(path.to_owned(), error);
         let options = OpenOptions::new().read(true).append(true).create(true).clone();
@@ -116,8 +116,8 @@ impl<R: Serialize + DeserializeOwned> Journal<R> {
         Ok(journal)
     }
 
-    /// Writes the journal's first line. The file, whose content is `found`, is empty or has only a
-    /// part of that line.
+    /// Writes the journal's first line. The file's content, `found`, is empty or only a part of
+    /// that line.
     fn begin(&mut self, found: &[u8]) -> Result<(), JournalError> {
         if !self.header.to_string().as_bytes().starts_with(found) {
             let why = "it is not the start of a journal".to_owned();
@@ -177,7 +177,8 @@ impl<R: Serialize + DeserializeOwned> Journal<R> {
     fn line(&mut self, content: &impl Serialize) -> io::Result<()> {
         let mut line = serde_json::to_vec(content)?;
         line.push(b'\n');
-        // A single write suffices: only a crash of the machine can leave an incomplete line.
+        // A single write suffices, because only a crash of the machine can leave an incomplete
+        // line.
         self.file.write_all(&line)?;
         self.file.sync_data()
     }

@@ -1,5 +1,5 @@
 //! Experiments: plans of many measurements that take hours, on emulated networks or by
-//! computation. An experiment that was stopped continues where it stopped.
+//! computation. A stopped experiment can be resumed where it stopped.
 //!
 //! All experiments share these parts, one per file:
 //!

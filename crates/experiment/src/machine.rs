@@ -18,7 +18,7 @@ pub struct Disturbance {
     /// Share of CPU time that the hypervisor gave to other virtual machines (`steal` of proc(5)).
     pub steal: f64,
     /// Share of the time during which some task waited for a CPU (`some` of `/proc/pressure/cpu`).
-    /// Our own processes are included.
+    /// The tasks of the measured programs are included.
     pub pressure: f64,
     /// Number of processes that ran or waited to run, averaged over the last minute of the
     /// measurement.
@@ -28,7 +28,7 @@ pub struct Disturbance {
     pub late: f64,
 }
 
-/// Observation of the machine's load by other programs, during a measurement.
+/// An observer of the machine's load by other programs during a measurement.
 pub struct Probe {
     before: Counters,
     began: Instant,
@@ -36,7 +36,7 @@ pub struct Probe {
     napper: Option<JoinHandle<Vec<f64>>>,
 }
 
-/// CPU times of the machine at one moment, from which [`Cores::busy_since`] measures its use.
+/// The machine's CPU times at one moment. [`Cores::busy_since`] measures the CPU use since then.
 #[derive(Clone, Copy)]
 pub(crate) struct Cores {
     worked: f64,

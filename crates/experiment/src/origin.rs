@@ -1,4 +1,4 @@
-//! Origin of an experiment's result: the program under test, the third-party programs, the
+//! The origin of an experiment's results: the program under test, the third-party programs and the
 //! machine.
 
 use std::collections::BTreeMap;
@@ -14,8 +14,8 @@ use sha2::{Digest, Sha256};
 
 use super::Programs;
 
-/// Programs that are started through a script. The output of `--version` identifies them better
-/// than the script's hash.
+/// Programs that are started through a script. The output of `--version` identifies these programs
+/// better than the hash of the script.
 const SCRIPTS: [&str; 2] = ["chromium", "aioquic-server"];
 /// Length of a shortened hash in bytes: enough to distinguish builds, short enough to compare by
 /// eye.

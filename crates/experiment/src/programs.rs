@@ -1,4 +1,4 @@
-//! Search for third-party programs. For missing programs, users learn where to get them.
+//! Search for third-party programs. The error for missing programs names their sources.
 
 use std::collections::BTreeMap;
 use std::env;

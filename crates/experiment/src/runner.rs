@@ -9,8 +9,8 @@ use serde::de::DeserializeOwned;
 
 use super::{Journal, JournalError, Progress};
 
-/// Pause before a failed unit (measurement) is tried again; the cause of the failure may vanish
-/// meanwhile.
+/// Pause before a failed unit (measurement) is tried again. The cause of the failure may disappear
+/// in the meantime.
 const PAUSE: Duration = Duration::from_secs(1);
 /// Maximum number of attempts at one unit (measurement) of the plan.
 const TRIES: u32 = 2;
@@ -62,7 +62,7 @@ impl std::error::Error for Incomplete {}
 
 /// Executes the units (measurements) that have no record in the journal, in order. Calls `tell`
 /// for each event, with the progress. Returns true if all units are done, and false if `stop` was
-/// set before. In that case only the unit in progress is lost.
+/// set before. If `stop` was set, only the unit in progress is lost.
 ///
 /// # Errors
 /// [`Incomplete`]: a unit failed twice, or its record could not be stored.

@@ -59,8 +59,8 @@ impl Median {
     }
 }
 
-/// Groups the values by round, computes `amount` from the values of each round, and returns the
-/// results. Each entry of `values` is a round's number and a value.
+/// Groups the values by round, and computes `amount` from the values of each round. Each entry of
+/// `values` is a round's number and a value. Returns the result for each round.
 ///
 /// Values of one round are not independent, because they share programs, circuit and time. An
 /// interval over single values would be too narrow.
@@ -140,15 +140,15 @@ impl Mean {
 }
 
 /// Returns two values of `rounds` that enclose the median with a probability of at least 95 %, for
-/// any distribution. Returns `None` for fewer than six rounds, because such values do not exist
-/// then.
+/// any distribution. Returns `None` for fewer than six rounds, because no two values enclose it
+/// with this probability then.
 #[must_use]
 pub fn median_interval(rounds: &[f64]) -> Option<[f64; 2]> {
     let mut rounds = rounds.to_vec();
     rounds.sort_by(f64::total_cmp);
     let count = rounds.len();
     // `chance` is the probability that exactly `place` of the rounds are below the median.
-    // `outside` is the sum of such probabilities for both sides.
+    // `outside` is the sum of these probabilities so far, for both sides.
     let (mut chance, mut outside, mut found) = (0.5_f64.powi(count as i32), 0.0, None);
     for place in 0..count / 2 {
         outside += 2.0 * chance;

@@ -1,5 +1,5 @@
-//! The emulated network of a measurement, and the start of its splitter and far end. The far end
-//! is the program that puts split traffic together again.
+//! The emulated network of a measurement, and the start of the measurement's splitter and far end.
+//! The far end is the program that puts split traffic together again.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -28,7 +28,7 @@ pub(super) const CIRCUITS_READY: Duration = Duration::from_secs(60);
 ///
 /// Processes and network are removed on drop, and also when this process ends for any reason.
 pub(super) struct Stage {
-    // This field is first, so that processes end before their network is removed.
+    // This field is the first one, so that the processes end before their network is removed.
     pub(super) crew: ProcessGroup,
     network: Network,
     links: Vec<String>,

@@ -1,8 +1,8 @@
 //! Sweeps of simulations: each scenario runs on each random network with each seed.
 //!
-//! A [`Journal`](super::Journal) has a record of each simulation. The downloads of a simulation are
-//! in a separate file. Several threads run the simulations; the results do not depend on the number
-//! of threads.
+//! A [`Journal`](super::Journal) has a record of each simulation. Separate files have the
+//! simulations' downloads. Several threads run the simulations, and the results do not depend on
+//! the number of threads.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -33,7 +33,8 @@ pub struct Arm {
 }
 
 impl Arm {
-    /// Returns the digest of the scenario file and of the consensus file that it names.
+    /// Returns the digest of two files: the scenario file, and the consensus file that the
+    /// scenario names.
     fn digest(&self) -> String {
         let mut bytes = self.text.clone().into_bytes();
         let consensus = self.plan.sample.as_ref().map(|sample| sample.consensus.digest());
@@ -93,11 +94,10 @@ impl Unit for SweepUnit {
     }
 }
 
-/// Estimates the real duration of a simulation, from the bytes of all downloads at 5 ms per
-/// megabyte.
+/// Estimates the real duration of a simulation, at 5 ms per megabyte of all downloads.
 pub(super) fn cost(plan: &NetworkPlan) -> Duration {
-    // The rates in bytes per second of a web client, whose download takes about 2 s, and of a bulk
-    // client.
+    // These are the rates in bytes per second of a web client, whose download takes about 2 s, and
+    // of a bulk client.
     let web = f64::from(320 << 10) / (plan.common.web_pause.as_secs_f64() / 2.0 + 2.0);
     let rate = plan.web as f64 * web + plan.bulk as f64 * 500e3;
     plan.duration.mul_f64(rate * 5e-9).max(Duration::from_millis(1))
@@ -209,7 +209,8 @@ fn record(unit: &SweepUnit, run: &Simulated, took: Duration) -> SweepRecord {
     }
 }
 
-/// Returns the hash of a whole sweep. It combines the hashes of all simulations in any order.
+/// Returns the hash of a whole sweep. It combines the hashes of all simulations, and does not
+/// depend on their order.
 #[must_use]
 pub fn sweep_hash(records: &[SweepRecord]) -> String {
     let mut records: Vec<&SweepRecord> = records.iter().collect();

@@ -45,13 +45,13 @@ impl<R> Rows<'_, R> {
         (name.to_owned(), Values::Text(self.0.iter().map(of).collect()))
     }
 
-    /// Makes a column of 32-bit integers; values that do not fit become the maximum.
+    /// Makes a column of 32-bit integers. Values that do not fit become the maximum.
     pub fn int(&self, name: &str, of: impl Fn(&R) -> u32) -> Column {
         let number = |record| i32::try_from(of(record)).unwrap_or(i32::MAX);
         (name.to_owned(), Values::Int(self.0.iter().map(number).collect()))
     }
 
-    /// Makes a column of 64-bit integers; values that do not fit become the maximum.
+    /// Makes a column of 64-bit integers. Values that do not fit become the maximum.
     pub fn long(&self, name: &str, of: impl Fn(&R) -> u64) -> Column {
         let number = |record| i64::try_from(of(record)).unwrap_or(i64::MAX);
         (name.to_owned(), Values::Long(self.0.iter().map(number).collect()))

@@ -2,8 +2,8 @@
 //! unit to the next, such as an emulated network.
 //!
 //! Unlike [`carry_out`](super::carry_out), this module also stores failed attempts. A failed unit
-//! is tried again at the end of the plan, a limited number of times. The journal keeps the reasons
-//! for units that were given up.
+//! is tried again at the end of the plan, a limited number of times. If a unit is given up, the
+//! journal has the reason.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -47,11 +47,11 @@ struct Shared<'a, U, R> {
 }
 
 /// Executes the units (measurements) that have no successful record in the journal, on `workers`
-/// threads. Each unit has at most `tries` attempts in total, also if the experiment is stopped and
+/// threads. Each unit has at most `tries` attempts in total, even if the experiment is stopped and
 /// resumed. Each thread runs `work`, which takes units from [`Turns::next`] until none is left.
 ///
-/// Returns true if nothing is left to do, and false if `stop` was set before. In that case only
-/// the units in progress are lost.
+/// Returns true if nothing is left to do, and false if `stop` was set before. If `stop` was set,
+/// only the units in progress are lost.
 ///
 /// # Errors
 /// [`Incomplete`]: a worker gave up, or a record could not be stored.
@@ -103,8 +103,8 @@ impl<'a, U: Unit, R: Attempt> Turns<'a, U, R> {
         Turns { shared: Mutex::new(shared), changed: Condvar::new(), stop, workers, tries }
     }
 
-    /// Returns the next unit (measurement), and the number of its attempt from 1. If other workers
-    /// have all remaining units, waits for these workers, because a failed unit is tried again.
+    /// Returns the next unit (measurement), and the number of its attempt, from 1. If other
+    /// workers have all remaining units, waits for them, because a failed unit is tried again.
     /// Returns `None` if nothing is left to do or the experiment was stopped.
     pub fn next(&self) -> Option<(&'a U, u32)> {
         let mut shared = self.lock();
@@ -126,8 +126,8 @@ impl<'a, U: Unit, R: Attempt> Turns<'a, U, R> {
         }
     }
 
-    /// Returns whether the experiment was stopped. Results of units (measurements) in progress are
-    /// useless then.
+    /// Returns whether the experiment was stopped. If so, results of units (measurements) in
+    /// progress are useless.
     pub fn stopped(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
     }

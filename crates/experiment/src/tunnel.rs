@@ -38,8 +38,8 @@ pub(super) struct Route<'a> {
     pub(super) to: &'a Namespace,
     /// Address to which the client's end sends the tunnel's packets.
     pub(super) endpoint: SocketAddr,
-    /// Additional destination that is reached through the tunnel, with the metric of its route.
-    /// The system uses the route with the smallest metric. `None` if there is no such destination.
+    /// Additional destination that is reached through the tunnel, with the metric of its route;
+    /// `None` if there is none. The system uses the route with the smallest metric.
     pub(super) beyond: Option<(Ipv4Addr, u32)>,
     /// MTU of the tunnel's interfaces in bytes.
     pub(super) mtu: u32,

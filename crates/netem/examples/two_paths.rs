@@ -22,7 +22,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     let draw = |purpose: &str| stream(1, 9, purpose);
     let mut splitter = Splitter::drawn(&"weights:5,1".parse()?, 2, "10p".parse()?, None, draw)?;
-    // A packet waits at most 100 ms for an earlier one.
+    // A packet waits for at most 100 ms for an earlier packet.
     let mut merger = Merger::new(2, 0, 10_000, Some(Duration::from_millis(100)));
 
     let (mut now, mut sent, mut delivered) = (Time::ZERO, 0, 0);
@@ -32,7 +32,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             let assigned = splitter.assign(now, &[PathView::open(); 2], 1);
             if let Assignment::Send { path, .. } = assigned {
                 by_path[path.index()] += 1;
-                // A full queue drops the packet, as a real one does.
+                // A full queue drops the packet, as in a real router.
                 let _ = links[path.index()].push(now, sent, LENGTH);
             }
             sent += 1;

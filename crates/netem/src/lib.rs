@@ -9,11 +9,12 @@
 //! push ─▶ MTU? ─▶ queue (drop-tail, CoDel) ─▶ wire (rate) ─▶ loss ─▶ delay ± jitter ─▶ pop
 //! ```
 //!
-//! The link draws the random numbers for loss and for jitter when a unit enters. A unit's loss and
-//! jitter therefore depend only on the seed and on the number of earlier units, not on the queue.
+//! A *unit* is a packet or whatever else the caller sends. The link draws the random numbers for
+//! loss and jitter when a unit enters. They therefore depend only on the seed and on the number of
+//! earlier units, not on the queue.
 //!
-//! A [`Link`] is one direction. Its units may be of any type (a packet, the index of a buffer);
-//! the link uses only their length in bytes. The caller passes the time.
+//! A [`Link`] is one direction. Its units may be of any type (a packet, the index of a buffer),
+//! because the link uses only their length in bytes. The caller passes the present time.
 //!
 //! The emulator (`anabranch emulate`) and the in-memory networks of the cores' tests use this
 //! crate.

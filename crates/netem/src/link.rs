@@ -26,7 +26,7 @@ pub struct Link<T> {
     /// MTU.
     largest: usize,
     counters: Counters,
-    /// Queue of units. The first one is being sent; the others wait.
+    /// Queue of units. The first unit is being sent; the others wait.
     queue: VecDeque<Queued<T>>,
     queued_bytes: usize,
     /// Time at which the first queued unit has been sent completely.
@@ -71,8 +71,8 @@ struct Unit<T> {
     bytes: usize,
 }
 
-/// A unit that waits to be sent. A lost unit occupies its place in the queue like any other, but
-/// has no `load`.
+/// A unit that waits to be sent. A unit selected for loss occupies its place in the queue like any
+/// other, but has no `load`.
 #[derive(Clone, Debug)]
 struct Queued<T> {
     load: Option<T>,
@@ -84,7 +84,7 @@ struct Queued<T> {
 }
 
 /// The random draws of a unit. They are made for each unit that enters, whether or not the queue
-/// accepts it. Otherwise, later draws would depend on the times at which units are sent.
+/// accepts the unit. Otherwise, later draws would depend on the times at which units are sent.
 #[derive(Clone, Copy, Debug)]
 struct Luck {
     lost: bool,
@@ -92,8 +92,8 @@ struct Luck {
 }
 
 impl<T> Link<T> {
-    /// Creates one direction of a link. Its random numbers depend on `seed` and on `entity`, the
-    /// number of this direction: the two directions of a link have different numbers.
+    /// Creates one direction of a link. The direction's random numbers depend on `seed` and on
+    /// `entity`, its number. The two directions of a link must have different numbers.
     pub fn new(settings: LinkSettings, seed: u64, entity: u64) -> Link<T> {
         Link {
             dice: Dice::new(settings.loss.clone(), seed, entity),
@@ -116,7 +116,7 @@ impl<T> Link<T> {
     /// # Errors
     /// [`Dropped`] if it is already certain that the unit will not arrive. This includes a unit
     /// that the loss rule selects, although that unit still takes room in the queue and time to be
-    /// sent. Later drops by CoDel are only counted.
+    /// sent. If CoDel drops the unit later, the link only counts the drop.
     pub fn push(&mut self, now: Time, load: T, bytes: usize) -> Result<(), Dropped> {
         self.advance(now);
         self.counters.entered.add(bytes);
@@ -143,9 +143,9 @@ impl<T> Link<T> {
         Some(unit.load)
     }
 
-    /// Returns the time at which to call [`pop`](Link::pop) again, which is at most the time of the
-    /// next arrival. If it is earlier, `pop` returns `None`, and this function then returns a later
-    /// time. Returns `None` if nothing is in transit.
+    /// Returns the time at which to call [`pop`](Link::pop) again; `None` if nothing is in
+    /// transit. The time is not later than the next arrival. If it is earlier, `pop` returns
+    /// `None`, and this function then returns a later time.
     pub fn next_timeout(&self) -> Option<Time> {
         let flying = self.flight.first_key_value().map(|(&(arrival, _), _)| arrival);
         let shortest = self.delay(0.0);
@@ -154,8 +154,7 @@ impl<T> Link<T> {
     }
 
     /// Changes the settings from `now` on. A unit that is being sent keeps the old rate, and units
-    /// that were sent keep the old delay. But if the link goes down, everything in transit is
-    /// dropped.
+    /// that were sent keep the old delay. If the link goes down, everything in transit is dropped.
     pub fn change(&mut self, now: Time, edit: impl FnOnce(&mut LinkSettings)) {
         self.advance(now);
         let codel = self.settings.codel;
@@ -179,7 +178,8 @@ impl<T> Link<T> {
         &self.counters
     }
 
-    /// Returns the number of bytes that waited to be sent, or were being sent, at the last call.
+    /// Returns the number of bytes that were waiting or being sent at the last call that passed a
+    /// time.
     pub fn backlog(&self) -> usize {
         self.queued_bytes
     }
@@ -213,7 +213,8 @@ impl<T> Link<T> {
 
     fn enqueue(&mut self, queued: Queued<T>) {
         if self.queue.is_empty() {
-            // The unit reaches the wire at once, so no unit can wait too long there.
+            // The queue is empty, so the unit reaches the wire at once, and no unit waits too
+            // long.
             self.law.empty();
             self.head_leaves = queued.came + self.settings.serialization(queued.bytes);
         }
@@ -255,7 +256,7 @@ impl<T> Link<T> {
         };
         let drops = self.law.drops(rule, self.head_leaves, backlog);
         for queued in (0..drops).map_while(|_| self.take_head()).collect::<Vec<_>>() {
-            // A lost unit was already counted when it entered.
+            // A unit lost by the loss rule was already counted when it entered.
             if queued.load.is_some() {
                 self.counters.codel.add(queued.bytes);
             }

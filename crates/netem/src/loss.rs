@@ -14,8 +14,8 @@ pub enum Loss {
     None,
     /// Loses each unit with the same probability, independently of the others.
     Bernoulli(f64),
-    /// Loses units in bursts: two states, each with its own probability of loss (Gilbert 1960,
-    /// Elliott 1963). The link starts in the good state.
+    /// Loses units in bursts. The rule has two states, each with its own probability of loss
+    /// (Gilbert 1960, Elliott 1963). The link starts in the good state.
     GilbertElliott {
         /// Probability of a change from the good to the bad state, before each unit.
         to_bad: f64,
@@ -36,8 +36,8 @@ pub enum Loss {
 pub(crate) struct Dice {
     rule: Loss,
     stream: Stream,
-    /// Random stream for the changes between the good and the bad state. It is separate, so that
-    /// each unit draws exactly one number from `stream`, whichever rule is set.
+    /// Random stream for the changes between the good and the bad state. It is separate from
+    /// `stream`, so that each unit draws exactly one number from `stream`, whichever rule is set.
     turns: Stream,
     seen: u64,
     bad: bool,
@@ -52,8 +52,8 @@ impl Dice {
         Dice { rule, stream, turns, seen: 0, bad: false }
     }
 
-    /// Sets the rule. If it differs, script and burst state start again; the random streams
-    /// continue.
+    /// Sets the rule. If the new rule differs, the script and the burst state start again. The
+    /// random streams continue in any case.
     pub(crate) fn change(&mut self, rule: Loss) {
         if self.rule != rule {
             (self.rule, self.seen, self.bad) = (rule, 0, false);
@@ -61,7 +61,7 @@ impl Dice {
     }
 
     /// Returns whether the next unit is lost. Draws random numbers even if the rule needs none, so
-    /// that a change of the rule does not shift later draws.
+    /// that a change of the rule does not affect later draws.
     pub(crate) fn loses_next(&mut self) -> bool {
         let number = self.seen;
         self.seen += 1;

@@ -13,7 +13,8 @@ pub struct LinkSettings {
     pub rate: Option<NonZeroU64>,
     /// Time from the departure of a unit's last bit to its arrival (propagation delay).
     pub delay: Duration,
-    /// Deviation of the units' delays from `delay`, as defined by [`LinkSettings::law`].
+    /// Width of the distribution of the units' delays around `delay`, as defined by
+    /// [`LinkSettings::law`].
     pub jitter: Duration,
     /// Distribution of the delays. Delays below zero are set to zero.
     pub law: DelayLaw,
@@ -46,8 +47,8 @@ pub enum DelayLaw {
 }
 
 impl DelayLaw {
-    /// Returns the delay of a unit at the quantile `place`: the share of units with a shorter
-    /// delay, in `0.0..1.0`.
+    /// Returns the delay of a unit at the quantile `place`. The quantile is the share of units
+    /// with a shorter delay, in `0.0..1.0`.
     pub(crate) fn delay(self, delay: Duration, jitter: Duration, place: f64) -> Duration {
         match self {
             DelayLaw::Uniform => (delay + jitter.mul_f64(2.0 * place)).saturating_sub(jitter),

@@ -19,8 +19,8 @@ use rustix::time::{ClockId, clock_gettime};
 /// record.
 const PIECES: [usize; 5] = [514, 4 << 10, 16 << 10, 32 << 10, 64 << 10];
 
-/// A method of forwarding. Its arguments are the source, the destination, the total bytes, and the
-/// maximum bytes of a piece.
+/// A method of forwarding. The function's arguments are the source, the destination, the total
+/// bytes, and the maximum bytes of a piece.
 type Way = fn(&mut TcpStream, &mut TcpStream, usize, usize) -> io::Result<()>;
 
 const WAYS: [(&str, Way); 3] = [("read, write", plain), ("epoll", polled), ("io_uring", ringed)];
@@ -59,7 +59,8 @@ fn measure(way: Way, bytes: usize, piece: usize) -> io::Result<f64> {
         let before = cpu_ms();
         let done = way(&mut from, &mut to, bytes, piece);
         let took = cpu_ms() - before;
-        // Closing the connections ends both other threads, whatever the result.
+        // Closing the connections ends the threads of the sender and the receiver, whatever the
+        // result.
         drop((from, to));
         let failed = |_| io::Error::other("a thread of the measurement failed");
         let poured = pour.join().map_err(failed)?;
@@ -143,7 +144,7 @@ fn run(ring: &mut IoUring, calls: &[squeue::Entry]) -> io::Result<Vec<(u64, usiz
     let mut results = Vec::with_capacity(calls.len());
     while results.len() < calls.len() {
         match ring.submit_and_wait(calls.len() - results.len()) {
-            // The kernel may still use the buffers, and when that ends is unknown.
+            // The kernel may use the buffers for an unknown time, so they must not be freed.
             Err(error) if error.kind() != ErrorKind::Interrupted => std::process::abort(),
             _ => results.extend(ring.completion().map(|entry| (entry.user_data(), entry.result()))),
         }

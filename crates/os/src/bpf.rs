@@ -28,7 +28,7 @@ pub fn create_map([kind, key, value, entries, flags]: [u32; 5]) -> io::Result<Ow
     unsafe { bpf(MAP_CREATE, (&raw mut attributes).cast(), size_of_val(&attributes)) }
 }
 
-/// The attributes of `BPF_PROG_LOAD` that we use.
+/// The attributes of `BPF_PROG_LOAD` that this module sets.
 #[repr(C)]
 struct Load {
     kind: u32,

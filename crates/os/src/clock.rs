@@ -4,8 +4,8 @@ use std::time::{Instant, SystemTime};
 
 use anabranch_multipath::Time;
 
-/// A monotonic clock (`CLOCK_MONOTONIC`). It reports [`Time`] since its own start, and converts
-/// such a time to the time of day.
+/// A monotonic clock (`CLOCK_MONOTONIC`). The clock reports the [`Time`] since its own start, and
+/// converts such a [`Time`] to the time of day.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
     start: Instant,
@@ -36,8 +36,9 @@ impl Clock {
         self.wall
     }
 
-    /// Returns the time of day at `time`: the time of day at the start plus the time elapsed. Later
-    /// adjustments of the system clock do not affect it, so the order of events is preserved.
+    /// Returns the time of day at `time`: the time of day at the start plus the time elapsed.
+    /// Later adjustments of the system clock do not change the result, so the order of events is
+    /// preserved.
     pub fn wall(&self, time: Time) -> SystemTime {
         self.wall + time.since(Time::ZERO)
     }

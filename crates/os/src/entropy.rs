@@ -6,7 +6,7 @@ use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::SeedableRng;
 use rustix::rand::{GetRandomFlags, getrandom};
 
-/// Creates a random generator for a core, with a seed from the kernel.
+/// Creates a random generator for a core, seeded by the kernel.
 ///
 /// # Errors
 /// An error of the kernel, which does not occur on a running machine.

@@ -10,7 +10,7 @@ use std::ops::{Deref, DerefMut};
 pub struct FileLock(File);
 
 impl FileLock {
-    /// Locks `file`. Returns `None` if it is already locked.
+    /// Locks `file`. Returns `None` if the file is already locked.
     ///
     /// # Errors
     /// An error of the kernel.

@@ -1,5 +1,5 @@
-//! The limit on files that the process may have open (each socket is one), and the handling of new
-//! connections when it is reached.
+//! The limit on the process's open files (each socket is one), and the handling of new connections
+//! once the limit is reached.
 
 use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -17,7 +17,7 @@ const PAUSE: Duration = Duration::from_secs(60);
 /// Raises the soft limit, usually 1,024, to the hard limit.
 pub fn raise_limit() {
     let maximum = getrlimit(Resource::Nofile).maximum;
-    // If the system refuses, later errors of opening sockets will report the limit.
+    // If the kernel refuses, later errors of opening sockets will report the limit.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
 }
 
@@ -34,9 +34,9 @@ pub fn ran_out(error: &io::Error) -> bool {
     [Errno::MFILE, Errno::NFILE].iter().any(|no| error.raw_os_error() == Some(no.raw_os_error()))
 }
 
-/// A spare file descriptor. When no other file can be opened, it is closed to accept a waiting
-/// connection and close it. Otherwise that connection would keep the listener readable, and the
-/// event loop would spin.
+/// A spare file descriptor for the time when no other file can be opened. The spare is then
+/// closed, so that a waiting connection can be accepted and closed. Otherwise that connection
+/// would keep the listener readable, and the event loop would spin.
 pub struct Spare {
     file: Option<OwnedFd>,
     turned_away: u64,
@@ -53,8 +53,8 @@ impl Spare {
         eventfd(0, EventfdFlags::CLOEXEC).ok()
     }
 
-    /// Returns the number of connections that were closed at once because no file could be opened
-    /// for them.
+    /// Returns the number of connections that were accepted and closed at once, because no file
+    /// could be opened for them.
     #[must_use]
     pub fn turned_away(&self) -> u64 {
         self.turned_away
@@ -77,7 +77,7 @@ impl Spare {
         }
     }
 
-    /// Rejects a waiting connection. Returns whether one was waiting.
+    /// Rejects a waiting connection. Returns whether a connection was waiting.
     fn turn_away(&mut self, listener: &TcpListener) -> bool {
         drop(self.file.take());
         let turned = listener.accept().is_ok();
@@ -120,8 +120,8 @@ impl FileWatch {
     }
 }
 
-/// Returns whether `accept` can be called again at once, because its error concerns only one
-/// connection or the call was interrupted.
+/// Returns whether `accept` can be called again at once. This is so if the error concerns only one
+/// connection, or if a signal interrupted the call.
 fn is_newcomers(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::ConnectionAborted | ErrorKind::Interrupted)
 }

@@ -8,13 +8,13 @@ use std::os::unix::net::UnixStream;
 use signal_hook::consts::SIGHUP;
 use signal_hook::low_level::pipe;
 
-/// A receiver of SIGHUP, which requests a reload of the settings. The same signal also arrives
+/// A receiver of the signal SIGHUP. The signal requests a reload of the settings, and also arrives
 /// when the terminal closes.
 #[derive(Debug)]
 pub struct Hangup {
     signalled: UnixStream,
-    /// Whether the process had a controlling terminal when it started. It then has to exit when
-    /// that terminal closes.
+    /// Whether the process had a controlling terminal when it started. If so, the process has to
+    /// exit when that terminal closes.
     on_terminal: bool,
 }
 
@@ -31,8 +31,8 @@ impl Hangup {
         Ok(Hangup { signalled, on_terminal })
     }
 
-    /// Clears all pending signals. Returns whether the terminal has closed, in which case the
-    /// process has to exit instead of reloading.
+    /// Clears all pending signals. Returns whether the terminal has closed. The process then has
+    /// to exit instead of reloading its settings.
     pub fn take(&mut self) -> bool {
         let mut taken = [0; 64];
         while self.signalled.read(&mut taken).is_ok_and(|count| count > 0) {}

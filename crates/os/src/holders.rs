@@ -17,8 +17,8 @@ pub enum Transport {
 }
 
 /// Returns the program that uses the port of `address`, with name and process number, as in `socat
-/// (process 17)`. Returns `None` if /proc does not show it: it is another user's program, or the
-/// kernel itself (the `ListenPort` of a WireGuard interface).
+/// (process 17)`. Returns `None` if /proc does not show the program. The port may belong to
+/// another user's program, or to the kernel itself (the `ListenPort` of a WireGuard interface).
 pub fn holder(transport: Transport, address: SocketAddr) -> Option<String> {
     let tables = match transport {
         Transport::Udp => ["/proc/net/udp", "/proc/net/udp6"],
@@ -36,8 +36,8 @@ pub fn holder(transport: Transport, address: SocketAddr) -> Option<String> {
     Some(format!("{} (process {})", name.trim_end(), process.file_name()?.display()))
 }
 
-/// Returns an error message: the port of `address` is in use by a program, which it names if
-/// possible.
+/// Returns an error message that the port of `address` is in use. The message names the program
+/// that uses it, if /proc shows it.
 pub fn taken(transport: Transport, address: SocketAddr) -> String {
     let own = format!("(process {})", std::process::id());
     let by = match holder(transport, address) {

@@ -2,8 +2,8 @@
 
 use sd_notify::NotifyState;
 
-/// Notifies the service manager of `state`. It is not an error if the manager does not listen or
-/// has exited.
+/// Notifies the service manager of `state`. Succeeds even if the manager does not listen or has
+/// exited.
 pub fn tell(state: &[NotifyState<'_>]) {
     let _ = sd_notify::notify(state);
 }

@@ -27,7 +27,7 @@ impl Namespace {
     pub fn new() -> io::Result<Namespace> {
         on_fresh_thread(|| {
             // SAFETY: NEWNET changes only the network namespace of this thread, which ends right
-            // afterwards; the file table stays shared.
+            // afterwards. The file table stays shared.
             unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNET) }?;
             Ok(Namespace { handle: File::open("/proc/thread-self/ns/net")? })
         })
@@ -41,7 +41,7 @@ impl Namespace {
     /// Creates a second handle of the same namespace.
     ///
     /// # Errors
-    /// An error of the kernel, if no file descriptor is left.
+    /// An error of the kernel, for example if no file descriptor is left.
     pub fn try_clone(&self) -> io::Result<Namespace> {
         Ok(Namespace { handle: self.handle.try_clone()? })
     }
@@ -76,12 +76,12 @@ impl AsFd for Namespace {
     }
 }
 
-/// Makes this process root of a new user namespace, unless it may create network namespaces
-/// itself. Returns whether it did so. Other processes then have to enter `/proc/PID/ns/user`
+/// Makes this process root of a new user namespace, unless the process may already create network
+/// namespaces. Returns whether it did so. Other processes then have to enter `/proc/PID/ns/user`
 /// before they can enter a network namespace.
 ///
-/// Call this function before any thread is started, as the kernel moves only single-threaded
-/// processes. If the machine allows no user namespace either, nothing changes, and
+/// Call this function before any thread is started, because the kernel moves only single-threaded
+/// processes. If the machine does not allow a user namespace either, nothing changes, and
 /// [`Namespace::new`] will report what is missing.
 pub fn enter_user_namespace_if_needed() -> bool {
     let may = |sets: CapabilitySets| sets.effective.contains(CapabilitySet::SYS_ADMIN);

@@ -28,7 +28,7 @@ pub struct PidNamespace {
 }
 
 impl PidNamespace {
-    /// Creates a namespace.
+    /// Creates a PID namespace.
     ///
     /// # Errors
     /// `EPERM` without `CAP_SYS_ADMIN`, or where parts of `/proc` are hidden, as in some
@@ -65,8 +65,9 @@ impl PidNamespace {
 }
 
 impl Drop for PidNamespace {
-    /// Kills all processes in the namespace, and waits until none is left. This blocks until each
-    /// child that this process started in the namespace has been waited for.
+    /// Kills all processes in the namespace, and waits until none is left. The kernel ends the
+    /// namespace only after this process has waited for each child that it started there, so this
+    /// function may block until then.
     fn drop(&mut self) {
         self.kill();
         let _ = self.first.wait();

@@ -57,7 +57,7 @@ impl Poller {
     }
 
     /// Watches `file`, which `token` identifies, for data to read. Errors and hang-ups are
-    /// reported, too. A file leaves the set automatically when it is closed.
+    /// reported, too. A closed file leaves the set automatically.
     ///
     /// # Errors
     /// `AlreadyExists` if the file is already watched, or another error of the kernel.

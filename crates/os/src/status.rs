@@ -25,7 +25,7 @@ const ROOT: &str = "/run/anabranch";
 const ENDING: &str = ".status";
 /// Timeout for serving one reader, or for reading the text of one run.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// Maximum bytes of a text. A longer one is rejected, as this program writes none.
+/// Maximum bytes of a text. A longer text is rejected, because this program writes none.
 const LONGEST: usize = 1 << 20;
 /// Maximum number of attempts to bind a socket. Runs in different PID namespaces may have the same
 /// process number, and a directory may be removed in the meantime.
@@ -40,8 +40,8 @@ pub struct StatusSocket {
 }
 
 impl StatusSocket {
-    /// Opens the status socket of a run. `kind` is the command that it executes, such as `split`.
-    /// Returns `None` if the run's user has no directory for it.
+    /// Opens the status socket of a run. `kind` is the command that the run executes, such as
+    /// `split`. Returns `None` if the run's user has no directory for sockets.
     ///
     /// # Errors
     /// The directory or the socket cannot be created, or no thread can be started.
@@ -67,14 +67,14 @@ impl StatusSocket {
 }
 
 impl Drop for StatusSocket {
-    /// Ends the thread and removes the socket. The thread blocks in `accept`, so this connects to
-    /// it once.
+    /// Ends the socket's thread and removes the socket. The thread blocks in `accept`, so this
+    /// function connects to the socket once.
     fn drop(&mut self) {
         self.over.store(true, Ordering::SeqCst);
         let _ = UnixStream::connect(&self.path);
         let _ = fs::remove_file(&self.path);
         // The directory may contain other sockets and root's locks. It is then not empty, and
-        // remains.
+        // `remove_dir` leaves it in place.
         let _ = self.path.parent().map(fs::remove_dir);
     }
 }
@@ -118,7 +118,7 @@ fn bind(folder: &Path, kind: &str) -> io::Result<(UnixListener, PathBuf)> {
                 fs::set_permissions(&path, Permissions::from_mode(0o600))?;
                 return Ok((listener, path));
             }
-            // Another run has the name, or a run that ended has removed the directory in the
+            // Another run has this name, or a run that ended has removed the directory in the
             // meantime.
             Err(error)
                 if attempt < ATTEMPTS
@@ -128,7 +128,7 @@ fn bind(folder: &Path, kind: &str) -> io::Result<(UnixListener, PathBuf)> {
     }
 }
 
-/// Returns whether the socket at `path` was left by a killed run.
+/// Returns whether the socket at `path` is left over from a killed run.
 fn is_left(path: &Path) -> bool {
     UnixStream::connect(path).is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused)
 }
@@ -152,7 +152,7 @@ fn serve(listener: &UnixListener, text: &Mutex<String>, over: &AtomicBool) {
 /// Returns the texts of all runs whose sockets this user may open, ordered by the names of the
 /// sockets.
 ///
-/// Root may open those of services and of all users. Sockets of killed runs are skipped.
+/// Root may open the sockets of services and of all users. Sockets of killed runs are skipped.
 ///
 /// # Errors
 /// A directory exists but cannot be read.

@@ -27,7 +27,7 @@ use toml::de::{DeTable, DeValue};
 
 pub use words::{in_plain_words, without_codes};
 
-/// The keys that one kind of table may have.
+/// The keys that tables at one path may have.
 #[derive(Clone, Copy, Debug)]
 pub struct Section<'s> {
     /// Path of the table: keys joined by dots, or `""` for the top. For an array of tables, this
@@ -95,7 +95,8 @@ pub fn is_wg_quick(text: &str) -> bool {
     text.lines().any(|line| line.trim().eq_ignore_ascii_case("[interface]"))
 }
 
-/// Returns an error if `text` is not TOML, or for the first key that `sections` does not list.
+/// Checks that `text` is TOML, and that each table in `sections` has only listed keys. Returns an
+/// error for the first mistake.
 ///
 /// Tables whose path is in no section are not checked.
 pub fn check(text: &str, file: &str, sections: &[Section<'_>]) -> Result<(), TomlError> {
@@ -155,8 +156,8 @@ impl Walk<'_> {
     }
 }
 
-/// Returns the description of a mistake in a value. It names the key, whether or not `message`
-/// does. If a list is expected, it shows the syntax of one.
+/// Returns the description of a mistake in a value. It names the key, even if `message` does not.
+/// If a list is expected, it also shows the syntax of a list.
 fn with_key(text: &str, error: &toml::de::Error, message: String) -> String {
     let plain = in_plain_words(&message);
     let Some(at) = error.span() else { return plain };

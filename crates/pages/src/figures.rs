@@ -3,8 +3,8 @@
 
 use maud::{Markup, PreEscaped, html};
 
-/// Number of path colours in the style sheet. The ninth path reuses the first colour; names
-/// distinguish the paths.
+/// Number of path colours in the style sheet. The ninth path reuses the first colour; the paths'
+/// names distinguish them.
 const COLOURS: i16 = 8;
 
 /// Returns the style sheet's class for the colour of the path numbered `path`. The number -1
@@ -28,8 +28,8 @@ pub fn lane(path: i16, name: &str, remark: &str, drawing: &Markup) -> Markup {
     }
 }
 
-/// Renders a drawing that fills the available width; its own coordinates are `width` by 100 units.
-/// `shapes` are SVG elements that contain only numbers and escaped text.
+/// Renders a drawing that fills the available width. Its own coordinates are `width` by 100 units.
+/// `shapes` are SVG elements; they contain only numbers and escaped text.
 pub fn drawing(class: &str, width: f64, title: &str, grid: &[f64], shapes: &str) -> Markup {
     html! {
         svg.plot.(class) role="img" preserveAspectRatio="none" viewBox={ "0 0 " (number(width)) " 100" } {
@@ -98,7 +98,7 @@ pub fn table<'a>(
     }
 }
 
-/// Renders a table with the numbers of a figure, collapsed until the reader opens it.
+/// Renders a table with the numbers of a figure. The table is collapsed until the reader opens it.
 pub fn numbers(title: &str, head: &[String], rows: &[Vec<String>]) -> Markup {
     html! {
         details {
@@ -108,7 +108,7 @@ pub fn numbers(title: &str, head: &[String], rows: &[Vec<String>]) -> Markup {
     }
 }
 
-/// Formats a coordinate with at most three decimals and no trailing zeros.
+/// Formats a coordinate with at most three decimals, without trailing zeros.
 pub fn number(value: f64) -> String {
     let text = format!("{value:.3}");
     let short = text.trim_end_matches('0').trim_end_matches('.');
@@ -153,7 +153,8 @@ fn unit_of(seconds: f64) -> (&'static str, f64) {
     }
 }
 
-/// Returns the smallest of 1, 2, 5, 10, 20, … (or 0.5, 0.2, …) that is at least `value`.
+/// Returns the smallest round value that is at least `value`. Round values are 1, 2, 5, 10, 20, …
+/// (and 0.5, 0.2, …).
 pub fn round(value: f64) -> f64 {
     if !(value > 0.0 && value.is_finite()) {
         return 1.0;

@@ -5,9 +5,9 @@
 //! * [`trace`]: the page of a trace, with what the observer of each path saw. [`tables`]: the
 //!   summary of a trace for terminals and for programs.
 //!
-//! HTML is written with maud, which escapes all text. The figures are SVG from this crate, because
-//! chart libraries fix colours and text sizes. Their figures would neither follow a dark theme nor
-//! be legible on a phone.
+//! HTML is written with maud, which escapes all text. This crate draws the figures as SVG itself,
+//! because chart libraries fix colours and text sizes. Their figures would not follow a dark
+//! theme, and would not be legible on a phone.
 
 pub mod figures;
 pub mod tables;
@@ -26,7 +26,7 @@ pub const GENERATOR: &str = concat!("anabranch ", env!("CARGO_PKG_VERSION"));
 /// Start of the tag that identifies the pages of this program.
 const MARK: &str = r#"<meta name="generator" content="anabranch"#;
 
-/// Content security policy: nothing may be loaded or run, whatever the data contain.
+/// Content security policy of pages: nothing may be loaded or run, whatever the data contain.
 const POLICY: &str =
     "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'";
 

@@ -20,7 +20,7 @@ const HEADER: [[&str; WIDTH]; 2] = [
     ],
 ];
 
-/// Formats the facts and the summary as one line of JSON, as `docs/formats.md` describes it.
+/// Formats the facts and the summary as one line of JSON, in the format of `docs/formats.md`.
 pub fn as_json(facts: &TraceFacts, summary: &Summary) -> String {
     let report = json!({
         "names": facts.paths,
@@ -69,7 +69,7 @@ fn heading(facts: &TraceFacts, summary: &Summary) -> String {
     out
 }
 
-/// Returns the paragraph on unencrypted packet numbers and what they reveal; `None` if the trace
+/// Returns the paragraph about packet numbers in clear and what they reveal; `None` if the trace
 /// has no such numbers.
 pub(crate) fn in_clear(facts: &TraceFacts) -> Option<String> {
     let title = |name: &String| {
@@ -85,7 +85,8 @@ pub(crate) fn in_clear(facts: &TraceFacts) -> Option<String> {
     })
 }
 
-/// Returns the title of a session: its number, its run, and the label of the loaded page if known.
+/// Returns the title of a session: its number, its run, and the label of the loaded page if it is
+/// known.
 pub(crate) fn title(session: &Session) -> String {
     let mut title = format!("session {}", session.load);
     if session.run != 0 {

@@ -8,14 +8,15 @@ use crate::{Outcome, Service};
 pub(crate) const GRANTED_4: u8 = 0x5a;
 /// SOCKS4's reply code for refusal.
 pub(crate) const REJECTED_4: u8 = 0x5b;
-/// Request headers that this proxy supports. Each is also the name of a capability (proposal 365).
+/// Request headers that this proxy supports. Each header's name is also the name of a capability
+/// (proposal 365).
 const CAPABILITIES: &str =
     "Proxy-Authorization Tor-Family-Preference Tor-Stream-Isolation X-Tor-Stream-Isolation";
 /// Name and version of this program, for the comments of `Via` and `Server`.
 const SOFTWARE: &str = concat!("Anabranch ", env!("CARGO_PKG_VERSION"));
 
-/// Error: a dialogue ended without a request. The bytes have to be sent before the connection is
-/// closed.
+/// Error: a dialogue ended without a request. The contained bytes have to be sent before the
+/// connection is closed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProxyEnd(pub Vec<u8>);
 
@@ -71,8 +72,9 @@ pub(crate) struct HttpAnswer {
 }
 
 impl HttpAnswer {
-    /// Starts an answer. To programs that use a Tor client, it adds the capabilities and the name
-    /// of this program: in `Via` after CONNECT, in `Server` after other methods (proposal 365).
+    /// Starts an answer. For programs that use a Tor client, it adds the proxy's capabilities and
+    /// the name of this program (proposal 365). They are in `Via` after CONNECT, and in `Server`
+    /// after other methods.
     pub(crate) fn new(service: Service, method: Method, status: &str) -> HttpAnswer {
         let answer = HttpAnswer { head: format!("HTTP/1.1 {status}\r\n") };
         match (service, method) {
@@ -119,7 +121,7 @@ pub(crate) fn http_answer(service: Service, outcome: &Outcome) -> Vec<u8> {
 }
 
 /// Builds an answer that refuses a CONNECT request. `token` is the value of `Tor-Request-Failed`;
-/// its part after the slash is added to the status line.
+/// the part after its slash is added to the status line.
 pub(crate) fn failed(service: Service, status: &str, token: &str) -> Vec<u8> {
     let Service::Tor { .. } = service else {
         return HttpAnswer::new(service, Method::Connect, status).last("");

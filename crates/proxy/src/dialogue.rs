@@ -21,8 +21,8 @@ const NO_DESCRIPTOR: u8 = 0xf0;
 /// Prefix of SOCKS5 user names in one of Tor's formats, before the number of the format (proposal
 /// 351).
 const MAGIC: &[u8] = b"<torS0X>";
-/// Number of the only supported format: the user name ends after it, and the password isolates
-/// streams.
+/// Number of the only supported format. In this format, the user name ends after the number, and
+/// the password isolates streams.
 const FORMAT_ISOLATION: &[u8] = b"0";
 /// Status of a failed login (RFC 1929).
 const REFUSED_LOGIN: u8 = 1;
@@ -58,8 +58,8 @@ impl Dialogue {
         Dialogue { service, ..Dialogue::default() }
     }
 
-    /// Processes bytes from the program and appends answers to `out`. Returns the request once it
-    /// is complete, and otherwise `None`.
+    /// Processes bytes from the program, and appends answers to `out`. Returns the request once it
+    /// is complete, and `None` before.
     ///
     /// # Errors
     /// The dialogue has ended, and no request will follow.
@@ -85,7 +85,7 @@ impl Dialogue {
         }
     }
 
-    /// Returns the bytes received after the request, which are the first ones of the stream.
+    /// Returns the bytes received after the request. They are the first bytes of the stream.
     #[must_use]
     pub fn rest(&self) -> &[u8] {
         &self.inbox
@@ -159,7 +159,7 @@ impl Dialogue {
     fn choose_method(&mut self, out: &mut Vec<u8>) -> Result<(), ProxyEnd> {
         let Some(count) = self.inbox.get(1).map(|&count| usize::from(count)) else { return Ok(()) };
         let Some(methods) = self.inbox.get(2..2 + count) else { return Ok(()) };
-        // A program that offers a login wants its streams isolated.
+        // A program that offers a login wants isolated streams.
         let offers = |method| methods.contains(&method);
         let (method, stage) = match (offers(method::PASSWORD), offers(method::NONE)) {
             (true, _) => (method::PASSWORD, Stage::Login),
@@ -193,8 +193,8 @@ impl Dialogue {
         Ok(())
     }
 
-    /// Returns whether a user name is supported: it is an ordinary one, or has a supported format.
-    /// Another format may request features that this client lacks (proposal 351).
+    /// Returns whether a user name is supported: either an ordinary name, or one of a supported
+    /// format. An unsupported format may request features that this client lacks (proposal 351).
     fn understands(&self, user: &[u8]) -> bool {
         let format = user.strip_prefix(MAGIC).filter(|_| self.service != Service::Transport);
         format.is_none_or(|format| format == FORMAT_ISOLATION)
@@ -271,8 +271,8 @@ impl Dialogue {
 }
 
 /// Returns the bytes before the first zero byte, which terminates user IDs and names in SOCKS4.
-/// Returns `Some(None)` if there is no zero byte yet, and `None` if more than [`LONGEST_WORD`]
-/// bytes precede it.
+/// Returns `Some(None)` if there is no zero byte yet. Returns `None` if more than [`LONGEST_WORD`]
+/// bytes precede the zero byte.
 #[expect(clippy::option_option, reason = "the outer one is an error")]
 fn word(bytes: &[u8]) -> Option<Option<&[u8]>> {
     match bytes.iter().position(|&byte| byte == 0) {

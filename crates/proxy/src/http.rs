@@ -1,4 +1,4 @@
-//! The head of an HTTP request to a proxy (RFC 9110). Tor's headers are those of proposal 365.
+//! The head of an HTTP request to a proxy (RFC 9110). Proposal 365 defines Tor's headers.
 
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -33,8 +33,8 @@ pub(crate) struct Connect {
     /// Values of the isolation headers, each preceded by its length.
     pub(crate) isolation: Vec<u8>,
     pub(crate) family: Option<Family>,
-    /// Whether `Proxy-Authorization` has another form than Basic with the user `tor-iso`.
-    /// Applications should no longer use such forms.
+    /// Whether `Proxy-Authorization` has a form that applications should no longer use: any form
+    /// except Basic with the user `tor-iso`.
     pub(crate) is_old_authorization: bool,
 }
 
@@ -42,8 +42,8 @@ pub(crate) struct Connect {
 /// `None` while the head is incomplete.
 ///
 /// # Errors
-/// No request can follow. The error contains the last answer, which is empty if the proxy must not
-/// answer.
+/// No request can follow on the connection. The error contains the last answer, which is empty if
+/// the proxy must not answer.
 pub(crate) fn read(
     bytes: &[u8],
     service: Service,
@@ -100,8 +100,8 @@ fn connect(target: &str, headers: &Headers<'_>, service: Service) -> Result<Conn
     Ok(Connect { host, port, isolation, family, is_old_authorization })
 }
 
-/// Joins the isolation values unambiguously: each is preceded by its length, and a missing value
-/// differs from an empty one.
+/// Joins the isolation values unambiguously: each value is preceded by its length, and a missing
+/// value differs from an empty one.
 fn tuple(values: [Option<&[u8]>; 3]) -> Vec<u8> {
     let parts = values.into_iter().flat_map(|value| {
         let length = value.map_or(u16::MAX, |value| u16::try_from(value.len()).unwrap_or(u16::MAX));

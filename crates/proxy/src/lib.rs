@@ -5,10 +5,10 @@
 //!
 //! [`Dialogue`] parses a program's bytes into a [`ProxyRequest`] and writes the [`Outcome`] in the
 //! program's own protocol (`answer`). `http` parses the head of an HTTP request. [`client`]
-//! implements the client's side of SOCKS5 and CONNECT; both sides share the messages in `socks5`.
+//! implements the client's side of SOCKS5 and CONNECT. Both sides share the messages in `socks5`.
 //!
 //! User name and password do not authenticate a program to a Tor client. They isolate streams:
-//! streams with different ones never share a circuit.
+//! streams with different logins never share a circuit.
 
 use std::net::IpAddr;
 
@@ -28,8 +28,8 @@ pub use socks5::{SocksAddress, UnknownType};
 /// The service behind a proxy, which determines the features of the proxy's dialogues.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Service {
-    /// A pluggable transport: user name and password carry its options, and Tor's headers are
-    /// neither read nor sent.
+    /// A pluggable transport. User name and password carry its options, and Tor's headers are
+    /// ignored and never sent.
     #[default]
     Transport,
     /// A client of the Tor network.

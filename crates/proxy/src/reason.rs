@@ -1,10 +1,10 @@
 //! Reasons of failure, with their codes in SOCKS5 and HTTP.
 
-/// The reason why a request failed. An exit's reason has its name in tor-spec ("Closing streams");
-/// the others are the client's own.
+/// The reason why a request failed. Reasons of an exit have their names in tor-spec ("Closing
+/// streams"); the other reasons are the client's own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
-    /// MISC: a reason that is none of the others.
+    /// MISC: any other reason.
     General,
     /// RESOLVEFAILED: the name has no address.
     ResolveFailed,

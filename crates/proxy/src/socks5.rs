@@ -60,7 +60,7 @@ impl<'m> SocksAddress<'m> {
         Ok(found.map(|(address, rest)| (address, bytes.len() - rest.len())))
     }
 
-    /// Appends type, address and port. A name is cut to 255 bytes.
+    /// Appends type, address and port. A name is truncated to 255 bytes.
     pub fn write(self, out: &mut Vec<u8>) {
         let port = match self {
             SocksAddress::Socket(socket) => {

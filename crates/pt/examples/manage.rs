@@ -38,7 +38,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     for (name, reason) in manager.refused() {
         println!("{name}: refused: {reason}");
     }
-    // Closing its input ends it.
+    // The program exits when its standard input is closed.
     drop(child.stdin.take());
     child.wait()?;
     std::fs::remove_dir_all(state)?;

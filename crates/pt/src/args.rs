@@ -126,8 +126,8 @@ impl Args {
         Args::parse(text, ',')
     }
 
-    /// Encodes each pair as `KEY=VALUE`, and puts `between` between the pairs. Backslashes, `=`
-    /// and `between` in a pair get a backslash before them.
+    /// Encodes each pair as `KEY=VALUE`, and joins the pairs with the separator `between`. In a
+    /// pair, puts a backslash before each backslash, `=` and `between`.
     fn escaped(&self, between: char) -> String {
         let mut text = String::new();
         for (place, (key, value)) in self.0.iter().enumerate() {

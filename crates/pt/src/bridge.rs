@@ -91,7 +91,7 @@ impl BridgeLine {
         let mut words = line.split_whitespace().peekable();
         words.next_if(|word| word.eq_ignore_ascii_case("bridge"));
         let first = words.next().ok_or(BridgeError::Empty)?;
-        // An address has a point or a colon, which the name of a transport cannot have.
+        // An address contains a dot or a colon, which a transport's name cannot contain.
         let transport = is_name(first).then(|| first.to_owned());
         let address = match transport {
             Some(_) => words.next().ok_or_else(|| BridgeError::NoAddress(first.to_owned()))?,
@@ -151,7 +151,7 @@ fn identity(digits: &str) -> Option<[u8; 20]> {
     }
     let mut id = [0; 20];
     for (place, byte) in id.iter_mut().enumerate() {
-        // `from_str_radix` would accept a plus sign.
+        // The filter excludes a plus sign, which `from_str_radix` would accept.
         let two = digits.get(2 * place..2 * place + 2).filter(|two| !two.starts_with('+'))?;
         *byte = u8::from_str_radix(two, 16).ok()?;
     }

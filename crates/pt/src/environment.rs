@@ -30,8 +30,8 @@ pub struct Outbound {
 }
 
 impl Outbound {
-    /// Returns the source address for a connection to `to`; `None` if the kernel chooses. It always
-    /// chooses for a loopback address, as pt-spec requires.
+    /// Returns the source address for a connection to `to`; `None` if the kernel chooses. For a
+    /// loopback address, the kernel always chooses, as pt-spec requires.
     #[must_use]
     pub fn towards(&self, to: IpAddr) -> Option<IpAddr> {
         match to {
@@ -76,7 +76,7 @@ pub struct Server {
 pub struct ServerMethod {
     /// Name of the transport.
     pub name: String,
-    /// Listening address of the transport; `None` lets the transport choose.
+    /// Listening address of the transport. If it is `None`, the transport chooses one.
     pub address: Option<SocketAddr>,
     /// Options that the operator set.
     pub options: Args,

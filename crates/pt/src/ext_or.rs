@@ -34,7 +34,7 @@ const BODY: usize = 256;
 pub enum ExtOrError {
     /// The other side offers no authentication type that we support.
     NoCommonProof,
-    /// The other side's proof is wrong, so it has another cookie.
+    /// The other side's proof is wrong, so the two sides have different cookies.
     Proof,
     /// The relay refused the connection.
     Denied,
@@ -191,7 +191,8 @@ impl ExtOrClient {
                 match command {
                     OKAY => self.stage = ClientStage::Open,
                     DENY => return Err(ExtOrError::Denied),
-                    // This command of the relay concerns its control port, and not our transports.
+                    // The relay's CONTROL command concerns the relay's control port, which our
+                    // transports do not use.
                     CONTROL => {}
                     _ => return Err(ExtOrError::Nonsense),
                 }
@@ -204,7 +205,7 @@ impl ExtOrClient {
     fn introduce(&self, out: &mut Vec<u8>) {
         if let Some(user) = self.info.user {
             // A dual-stack listener reports IPv4 addresses in IPv6 form, for which relays cannot
-            // find the country. Relays do not parse the scope of a link-local address either.
+            // find the country. Relays also do not parse the scope of a link-local address.
             let user = SocketAddr::new(user.ip().to_canonical(), user.port());
             put(USER_ADDRESS, user.to_string().as_bytes(), out);
         }

@@ -63,7 +63,7 @@ pub enum Line {
     Log(Severity, String),
     /// The status of a transport, in the transport's own words.
     Status(String),
-    /// A line that only later versions define. It is ignored.
+    /// A line that only later versions of the protocol define. It is ignored.
     Unknown,
 }
 
@@ -106,7 +106,7 @@ impl Line {
             "SMETHOD" => server_method(rest)?,
             "SMETHOD-ERROR" => method_error(rest, Line::ServerMethodError)?,
             "SMETHODS" => (rest == "DONE").then_some(Line::ServerMethodsDone)?,
-            // A malformed log message must not prevent the use of the transport.
+            // A malformed log message is ignored, so that the transport stays usable.
             "LOG" => log(rest).unwrap_or(Line::Unknown),
             "STATUS" => Line::Status(owned),
             _ => Line::Unknown,

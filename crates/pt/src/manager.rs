@@ -117,7 +117,8 @@ impl Manager {
             Line::VersionError(why) => return Err(Failure::Version(why)),
             Line::EnvError(why) => return Err(Failure::Environment(why)),
             Line::ProxyError(why) => return Err(Failure::Proxy(why)),
-            // Before its version and after it is ready, a transport may write no other lines.
+            // Before it reports its version, and after it is ready, a transport may write only the
+            // lines above.
             _ if self.ready || !self.versioned => return Err(Failure::Line(shown())),
             Line::ProxyDone => self.wants_proxy = false,
             Line::ClientMethod(name, protocol, address) => {
@@ -158,8 +159,7 @@ impl Manager {
         &self.refused
     }
 
-    /// Removes and returns the messages that the transport has logged since the last call of this
-    /// function.
+    /// Removes and returns the messages that the transport has logged since the last call.
     pub fn said(&mut self) -> Vec<(Severity, String)> {
         std::mem::take(&mut self.said)
     }

@@ -1,4 +1,4 @@
-//! The program that provides each transport, as in torrc's `ClientTransportPlugin` and
+//! Lines that name the program of each transport, as in torrc's `ClientTransportPlugin` and
 //! `ServerTransportPlugin`.
 
 use std::fmt;
@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 
 use crate::line::{Protocol, is_name};
 
-/// Names of transports, and the program that provides them.
+/// A set of transports, and the program that provides them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PluginLine {
     /// The transports' names.

@@ -45,7 +45,7 @@ impl fmt::Display for SocksRefusal {
 
 impl std::error::Error for SocksRefusal {}
 
-/// A dialogue with a transport about one connection.
+/// A SOCKS5 dialogue with a transport, which requests one connection to a bridge.
 #[derive(Clone, Debug)]
 pub struct SocksClient {
     /// User name and password with their lengths; `None` if there are no arguments.
@@ -154,7 +154,7 @@ fn answer_length(inbox: &[u8]) -> Result<Option<usize>, SocksRefusal> {
             Some(&length) => 1 + usize::from(length),
             None => return Ok(None),
         },
-        // A refusal may omit the address.
+        // A reply that refuses the request may omit the address.
         _ if code != 0 => return Err(SocksRefusal::Unreached(code)),
         _ => return Err(SocksRefusal::Nonsense),
     };

@@ -19,7 +19,7 @@ use crate::split::refuse;
 /// A flat array of fractions. The Python code gives it its shape.
 type Flat<'py> = Bound<'py, PyArray1<f64>>;
 /// Result of `paths`, with a row for each number of circuits per stream, from 1. The kinds are
-/// those of [`PathRow`]: any, all, merge, entries.
+/// fields of [`PathRow`]: any, all, merge, entries.
 ///
 /// * entry, exit and middle share, and number of relays
 /// * probabilities: rows × kinds × (closed, drawn, low, high)
@@ -28,7 +28,8 @@ type Flat<'py> = Bound<'py, PyArray1<f64>>;
 /// * numbers of sets of circuits: rows × (built, not built)
 type Paths<'py> = ((f64, f64, f64, f64), Flat<'py>, Flat<'py>, Flat<'py>, Vec<(u64, u64)>);
 /// Result of `year`, with rows for 1, 2 and 3 circuits per stream and for the mixture of these
-/// ([`year::rows`]). The kinds are those of [`Compromised`]: any ever, all ever, any now, all now.
+/// ([`year::rows`]). The kinds are the fields of [`Compromised`]: any ever, all ever, any now, all
+/// now.
 ///
 /// * guards in use: rows
 /// * number of different guards: rows

@@ -1,6 +1,6 @@
 //! Convolutions of counts in time slots with kernels of nine taps: three of weight 2, six of
 //! weight -1 (Dempster, Schmidt and Webb, "MiniRocket", KDD 2021). The functions count the results
-//! above thresholds. They need one pass over memory, while NumPy needs a dozen.
+//! above thresholds in one pass over memory, for which NumPy needs a dozen.
 
 use std::collections::BTreeMap;
 
@@ -22,7 +22,8 @@ struct Kernel {
     thresholds: [f32; THRESHOLDS],
 }
 
-/// Convolution kernels grouped by channel and dilation: all kernels of a group read the same taps.
+/// Convolution kernels, grouped by channel and dilation. All kernels of a group read the same
+/// taps.
 struct Kernels {
     by_taps: BTreeMap<(usize, usize), Vec<Kernel>>,
     count: usize,
@@ -111,8 +112,8 @@ impl Scratch {
         }
     }
 
-    /// Counts the slots at which the result of `kernel` is above each threshold. The order of
-    /// summation is NumPy's for `3 * (a + b + c) - sum`, so that results are equal bit by bit.
+    /// Counts the slots at which the result of `kernel` is above each threshold. Sums in the same
+    /// order as NumPy does for `3 * (a + b + c) - sum`, so that results are equal bit by bit.
     fn above(&self, kernel: &Kernel, slots: usize, dilation: usize) -> [u32; THRESHOLDS] {
         let length = self.end - self.first;
         let [a, b, c] = kernel.heavy.map(|tap| &self.wide[tap * dilation + self.first..][..length]);

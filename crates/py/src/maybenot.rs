@@ -1,9 +1,9 @@
 //! Maybenot machines at both ends of a recorded trace, run by Maybenot's own simulator.
 //!
-//! The simulator receives the trace's packets at the times at which the client saw them. It returns
-//! the packets that the client sees once the machines pad and block. The simulator panics in a
-//! state that it considers a bug, and so do the constructors of machines. Such a panic becomes an
-//! error, because the machines that caused it are the user's.
+//! The simulator receives the trace's packets at the times at which the client saw them. It
+//! returns the packets that the client sees once the machines pad and block. The simulator panics
+//! in a state that it considers a bug, and so do the constructors of machines. Such a panic
+//! becomes an error, because the cause is in the user's machines.
 
 use std::cell::Cell;
 use std::panic::{self, AssertUnwindSafe, catch_unwind};
@@ -130,7 +130,7 @@ impl<'a> Trace<'a> {
     fn queue(&self, start: Instant, delay: Duration) -> SimQueue {
         let mut queue = SimQueue::new();
         for (place, &up) in self.up.iter().enumerate() {
-            // The offset keeps all times after the clock's origin; see `ORIGIN`.
+            // The offset keeps all times after the clock's origin. See `ORIGIN`.
             let seen = start + ORIGIN + self.since_first(place);
             let sent = if up { seen } else { seen - delay };
             queue.push(TriggerEvent::NormalSent, up, false, sent, Duration::ZERO);
@@ -142,8 +142,8 @@ impl<'a> Trace<'a> {
         Duration::from_secs_f64(self.times[place] - self.times[0])
     }
 
-    /// Collects the packets that the client sees. Real packets are matched to the trace by their
-    /// order in a direction, which the network keeps.
+    /// Collects the packets that the client sees. Matches real packets to the trace by their order
+    /// in a direction, because the network keeps this order.
     fn seen(&self, start: Instant, events: &[SimEvent]) -> Defended {
         let mut seen = Defended::default();
         let mut waiting = [true, false].map(|up| self.places(up));
@@ -200,8 +200,8 @@ fn arguments(seed: u64, delay: f64, pps: Option<u32>, most: usize) -> PyResult<S
             "pps (packets per second) and the number of steps must each be at least 1",
         ));
     }
-    // Without a value, the simulator would use the limit of a trace that it has parsed; ours has
-    // none.
+    // Without a value, the simulator would use the limit of a trace that it has parsed. This trace
+    // was not parsed, and has no limit.
     let network = Network::new(delay, Some(pps.unwrap_or(u32::MAX) as usize));
     let mut args = SimulatorArgs::new(network, 0, true);
     args.only_client_events = true;
@@ -254,7 +254,7 @@ pub(crate) fn hush_caught_panics() {
 
 /// Maximum number of states of a FRONT machine. Each state stands for an equal part of the area
 /// under a curve. maybenot-machines truncates the curve where 1/2,981 of the area is left. With
-/// more states, its search for the last one would not end.
+/// more states, its search for the last state would not end.
 const FRONT_STATES: usize = 2_900;
 
 /// Checks that maybenot-machines would neither panic nor loop forever with the numbers of

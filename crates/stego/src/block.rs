@@ -34,11 +34,11 @@ const AHEAD: u64 = 4;
 /// Error: a block cannot be opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BadBlock {
-    /// Its length exceeds [`MOST`].
+    /// The block's length exceeds [`MOST`].
     TooLong,
-    /// The other end did not seal it, or its key is no longer kept.
+    /// The block was not sealed by the other end, or its key is no longer kept.
     Forged,
-    /// It was opened before, or is too old to tell.
+    /// The block was opened before, or is too old for the replay check.
     Replayed,
 }
 

@@ -7,8 +7,8 @@ pub(crate) const LEAST_WINDOW: usize = 1 << 20;
 const LEAST_SHARE: usize = 4 << 10;
 
 /// The memory limit of all links of a process. Each link may buffer [`Budget::share`] bytes to
-/// send without counting towards the limit. Windows above [`LEAST_WINDOW`], and buffered data
-/// above this share, count.
+/// send without counting towards the limit. Only windows above [`LEAST_WINDOW`] and buffered data
+/// above this share count.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Budget {
     left: usize,

@@ -26,13 +26,13 @@ use connections::{Backoff, Conn};
 use exchanges::{AnswerSizes, hint};
 use handshake::Handshake;
 
-/// Time for which a client waits for its server after both streams have ended: the last
+/// Time for which a client waits for its server after both streams have ended. The client's last
 /// acknowledgement may not have reached the server.
 const LINGERS: Duration = Duration::from_secs(5);
 /// Time for which a link survives without bytes from the other end.
 pub(crate) const SURVIVES: Duration = Duration::from_secs(300);
-/// Maximum memory of a link beyond the first MiB in each direction. With this, the windows of both
-/// directions may reach their maximum.
+/// Maximum memory of a link beyond the first MiB in each direction. It allows the windows of both
+/// directions to reach their maximum.
 const MEMORY: usize = 30 << 20;
 /// Maximum bytes that are accepted before the link is up.
 const EARLY: usize = 64 << 10;
@@ -61,7 +61,8 @@ pub enum Ending {
     Reset,
     /// The other end was unreachable for 5 minutes.
     Lost,
-    /// The server's memory limit was exceeded, and this link exceeded its allowance most.
+    /// The server exceeded its memory limit, and this link exceeded its allowance by more than any
+    /// other.
     Crowded,
 }
 

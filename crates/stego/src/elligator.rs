@@ -1,10 +1,11 @@
-//! Elligator 2 for Curve25519: public keys as 32 bytes that are indistinguishable from random ones.
+//! Elligator 2 for Curve25519: public keys as 32 bytes that are indistinguishable from random
+//! bytes.
 //!
-//! The map from a field element to a point is RFC 9380, section 6.7.1 (Z = 2); its inverse is
-//! Bernstein, Hamburg, Krasnova and Lange, "Elligator: elliptic-curve points indistinguishable from
-//! uniform random strings", CCS 2013, section 5. Field arithmetic is that of fiat-crypto, which is
-//! formally verified. The number of keys drawn until one has a representative reveals nothing about
-//! the final key.
+//! The map from a field element to a point is RFC 9380, section 6.7.1 (Z = 2). Its inverse is
+//! Bernstein, Hamburg, Krasnova and Lange, "Elligator: elliptic-curve points indistinguishable
+//! from uniform random strings", CCS 2013, section 5. Field arithmetic is from fiat-crypto, which
+//! is formally verified. The number of keys that are drawn until a key has a representative
+//! reveals nothing about that key.
 
 use curve25519_dalek::constants::EIGHT_TORSION;
 use curve25519_dalek::{EdwardsPoint, MontgomeryPoint};
@@ -38,9 +39,9 @@ pub(crate) struct HiddenPair {
 impl HiddenPair {
     /// Generates a key pair, in two attempts on average.
     ///
-    /// The public point gets a random component of low order. So all points of the curve occur, not
-    /// only those of the prime-order subgroup, which a censor could test for. X25519 ignores that
-    /// component.
+    /// The public point gets a random component of low order, so that all points of the curve
+    /// occur. Otherwise all public points would be in the prime-order subgroup, which a censor
+    /// could test for. X25519 ignores that component.
     pub(crate) fn generate(rng: &mut impl CryptoRng) -> HiddenPair {
         loop {
             let (mut secret, mut dice) = ([0; 32], [0; 1]);
@@ -113,8 +114,8 @@ fn map(r: Element) -> Element {
 #[derive(Clone, Copy)]
 struct Element(fiat::fiat_25519_tight_field_element);
 
-/// A field element before carry propagation, as a sum returns it. It has to be carried, or
-/// multiplied.
+/// A field element before carry propagation, which is the result of an addition. It must be
+/// carried or multiplied before further use.
 type Loose = fiat::fiat_25519_loose_field_element;
 
 impl Element {
@@ -157,7 +158,7 @@ impl Element {
         self.power(&INVERSE)
     }
 
-    /// Returns a square root of the element; `None` if it has none.
+    /// Returns a square root of the element; `None` if the element is not a square.
     fn root(self) -> Option<Element> {
         let candidate = self.power(&ROOT);
         let other = candidate.times(Element::small(2).power(&QUARTER));

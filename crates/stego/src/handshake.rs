@@ -6,10 +6,10 @@
 //! ```
 //!
 //! Shares are Elligator 2 representatives, so every byte of both messages looks random. Only the
-//! holder of the server's secret key can open a HELLO, and making one takes the public key in the
-//! bridge line. The keys of blocks also depend on a Diffie-Hellman secret of the two shares. Both
-//! ends discard that secret, so an attacker that later obtains the server's key cannot decrypt
-//! recorded blocks.
+//! holder of the server's secret key can open a HELLO. Only a holder of the bridge line, which
+//! contains the public key, can make one. The keys of blocks also depend on a Diffie-Hellman
+//! secret of the two shares. Both ends discard that secret, so an attacker that later obtains the
+//! server's key cannot decrypt recorded blocks.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -35,7 +35,7 @@ pub(crate) const HELLO: usize = SHARE + HELLO_TEXT + TAG;
 pub(crate) const ANSWER: usize = SHARE + ANSWER_TEXT + TAG;
 /// Maximum difference between the two ends' clocks, in minutes.
 const DRIFT: u32 = 60;
-/// Maximum number of remembered HELLOs, which suffices for 500 links a second. They take some 30
+/// Maximum number of remembered HELLOs, which suffices for 500 links a second and takes some 30
 /// MB. At this maximum, new links have to wait until old entries expire.
 const REMEMBERED: usize = 2_000_000;
 
@@ -89,21 +89,21 @@ impl ClientHandshake {
 /// The reason why a HELLO is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum HelloRefusal {
-    /// Its sender does not know the bridge's key.
+    /// The sender of the HELLO does not know the bridge's key.
     Forged,
-    /// Its key share is a point of low order.
+    /// The key share of the HELLO is a point of low order.
     WeakShare,
-    /// Its version is unknown to this server.
+    /// The version of the HELLO is unknown to this server.
     Version,
-    /// Its time differs from the server's by more than [`DRIFT`].
+    /// The time in the HELLO differs from the server's by more than [`DRIFT`].
     Clock,
-    /// It was received before.
+    /// The HELLO was received before.
     Replayed,
     /// The replay cache is full.
     CacheFull,
 }
 
-/// A HELLO that was accepted, and has to be answered.
+/// An accepted HELLO, which the server has to answer.
 pub(crate) struct AcceptedHello {
     chain: Chain,
     share: [u8; 32],

@@ -16,13 +16,13 @@ const ACK_FIXED: usize = 48;
 const DELAY: Duration = Duration::from_millis(20);
 /// Number of chunks after which an acknowledgement is sent at once.
 const CHUNKS: u32 = 4;
-/// Maximum delay of an acknowledgement after [`Inbox::delay_acks`], however many chunks arrive.
-/// This delay is a quarter of the minimum time that the other end waits for an acknowledgement.
+/// Maximum delay of an acknowledgement after [`Inbox::delay_acks`], however many chunks arrive. It
+/// is a quarter of the minimum time that the other end waits for an acknowledgement.
 const COALESCED_DELAY: Duration = Duration::from_millis(100);
-/// Number of round trips that the window is meant to last at least. A window that is used up in
-/// less time was too small.
+/// Minimum number of round trips that a window should last. A window that is used up faster is too
+/// small.
 const QUICK: u32 = 4;
-/// Number of times that each block count is sent.
+/// Number of times that each receipt (the block count of a connection) is sent.
 const RECEIPT_COPIES: u8 = 2;
 
 /// Error: the other end has exceeded its limit.

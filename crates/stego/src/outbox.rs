@@ -85,7 +85,7 @@ impl Outbox {
         }
     }
 
-    /// Accepts bytes to send, as far as the window and the memory budget have room. Returns how
+    /// Accepts bytes to send, up to the room in the window and in the memory budget. Returns how
     /// many were accepted.
     pub(crate) fn write(&mut self, bytes: &[u8], budget: &mut Budget) -> usize {
         let open = self.ending == Ending::Open;
@@ -114,7 +114,8 @@ impl Outbox {
     }
 
     /// Returns to the memory budget the bytes that the sender no longer needs. If the sender's
-    /// free share has shrunk, takes the missing bytes from the budget, as far as it has any left.
+    /// free share has shrunk, takes the missing bytes from the budget, up to the number that is
+    /// left.
     pub(crate) fn update_budget(&mut self, budget: &mut Budget) {
         budget.give(std::mem::take(&mut self.borrowed));
         let needed = self.beyond(budget).min(budget.left());
@@ -155,8 +156,8 @@ impl Outbox {
         self.cut + self.fresh.len() as u64
     }
 
-    /// Returns the approximate number of bytes to be sent now or later; it is approximate because
-    /// a retransmitted chunk may be shorter.
+    /// Returns the approximate number of bytes to be sent now or later. The number is approximate
+    /// because a chunk may be shorter when it is retransmitted.
     pub(crate) fn unsent(&self) -> usize {
         self.fresh.len() + self.retransmit.len() * self.chunk
     }
@@ -166,8 +167,7 @@ impl Outbox {
         self.fresh_allowed() + self.retransmit.len() * self.chunk
     }
 
-    /// Returns whether anything other than new bytes waits: a retransmission, or the end of the
-    /// stream.
+    /// Returns whether a retransmission or the end of the stream waits to be sent.
     pub(crate) fn is_urgent(&self) -> bool {
         !self.retransmit.is_empty() || self.fin_waits()
     }
@@ -183,7 +183,7 @@ impl Outbox {
         self.unacknowledged + spare + PIECE * self.flight.len()
     }
 
-    /// Returns the number of bytes that the sender may store: its free share, and the bytes that
+    /// Returns the number of bytes that the sender may store: its free share plus the bytes that
     /// it has taken from the memory budget.
     pub(crate) fn allowed(&self, budget: &Budget) -> usize {
         budget.share() + self.borrowed
@@ -274,8 +274,7 @@ impl Outbox {
 
     /// Returns the maximum window at the current number of acknowledged bytes. A peer that
     /// advertises a large window and acknowledges nothing gets [`LEAST_WINDOW`]. A peer that reads
-    /// its data is not slowed down, because it raises its window more slowly than the result
-    /// grows.
+    /// its data is not slowed down: the result grows faster than such a peer raises its window.
     fn earned(&self) -> u64 {
         LEAST_WINDOW as u64 + 2 * self.arrived
     }

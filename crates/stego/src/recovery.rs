@@ -1,8 +1,9 @@
 //! Loss detection and recovery of a connection. A block is *in flight* if it was sent over the
 //! connection, needs an acknowledgement and is not acknowledged yet.
 //!
-//! A connection delivers its bytes in order or not at all, so a count of received blocks identifies
-//! them. If none are acknowledged for a while, the sender treats all blocks in flight as lost.
+//! A connection delivers its bytes in order or not at all, so the number of received blocks shows
+//! which ones have arrived. If no block is acknowledged for a while, the sender treats all blocks
+//! in flight as lost.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -17,8 +18,8 @@ const INITIAL_RTO: Duration = Duration::from_secs(1);
 const MIN_RTO: Duration = Duration::from_millis(400);
 /// Maximum retransmission timeout.
 const MAX_RTO: Duration = Duration::from_secs(15);
-/// Multiplier of the timeout of a connection, as long as no block sent later has arrived over any
-/// connection. The whole path may be slow then.
+/// Factor by which the timeout of a connection is multiplied until a block that was sent later
+/// arrives over any connection. Until then, the whole path may be slow.
 const ALONE: u32 = 3;
 /// Maximum number of times that a timeout is doubled.
 const MAX_BACKOFF: u32 = 4;
@@ -44,8 +45,8 @@ pub(crate) struct Recovery {
     rtt: SmoothedRtt,
     /// Time since which the connection counts as silent; `None` if it does not.
     silent_since: Option<Time>,
-    /// Number of spurious timeouts, at most [`MAX_BACKOFF`]: the connection counted as silent
-    /// although it worked. Each spurious timeout doubles the timeout.
+    /// Number of spurious timeouts, at most [`MAX_BACKOFF`]. A timeout is spurious if the
+    /// connection counted as silent although it worked. Each spurious timeout doubles the timeout.
     spurious: u32,
     /// Time at which bytes were last received over the connection, or at which it began.
     last_received: Time,

@@ -27,14 +27,14 @@ mod tests;
 
 /// Maximum number of simultaneous connections of a link.
 pub(crate) const PATHS: usize = 64;
-/// Time after which a server answers a held request without data, if it holds another request,
-/// too.
+/// Time after which a server answers a held request without data, if it also holds another
+/// request.
 const ENOUGH: Duration = Duration::from_millis(50);
 /// Time for which a finished link is remembered. Its client may return because the last
 /// acknowledgement was lost.
 const LINGERS: Duration = Duration::from_secs(20);
-/// Maximum number of finished links that are remembered. Beyond this number the oldest is
-/// forgotten. At 500 links a second the oldest is 4 s old, and a client gives up after 5 s.
+/// Maximum number of finished links that are remembered. Beyond this number, the oldest link is
+/// forgotten. At 500 links a second, the oldest link is 4 s old, and a client gives up after 5 s.
 const FINISHED: usize = 2_000;
 /// Number of tokens that the server still expects for a finished link, before and after the
 /// greatest token received. A token identifies the link of a new connection.
@@ -277,8 +277,8 @@ impl<R: CryptoRng> Server<R> {
                 self.hang_up(&mut entry);
             }
             if entry.done.is_none() {
-                // The client may return over any of its connections, but only because of a lost
-                // acknowledgement.
+                // The client may return over any of its connections, but only if its last
+                // acknowledgement was lost.
                 entry.link.shrink();
                 self.awaited.trim(&mut entry.tokens, LATE_TOKENS);
                 self.finished.insert((now, id));
@@ -394,8 +394,8 @@ impl<R: CryptoRng> Server<R> {
             // The next exchange may belong to another client, because a proxy may combine several
             // clients.
             connection.owner = ConnOwner::Unknown(Vec::new());
-            // The client closes streaming connections, because it knows when everything has
-            // arrived.
+            // The client closes streaming connections, because only the client knows when
+            // everything has arrived.
             if connection.cover.slot.is_spent() {
                 self.conns.remove(&conn);
                 self.outputs.push_back(ServerOutput::Close(conn));

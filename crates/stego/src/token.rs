@@ -1,8 +1,8 @@
 //! Single-use tokens: the first bytes of a later connection, with which it joins a link.
 //!
 //! Both ends derive the tokens from the link's keys: token *n* is the first 16 bytes of
-//! HMAC-SHA256 over *n*. To third parties they are random bytes. A server looks up awaited tokens
-//! in a table, so neither a token nor a stranger's bytes cost public-key operations.
+//! HMAC-SHA256 over *n*. To third parties, tokens are random bytes. A server looks up awaited
+//! tokens in a table, so it needs no public-key operations for a token or for a stranger's bytes.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -11,13 +11,13 @@ use aws_lc_rs::hmac;
 
 use crate::secrets::Key;
 
-/// Length of a token in bytes: 128 bits, like the tags of blocks. An attacker can try one guess
-/// per request, and with 1,000 links half a million of the 2^128 tokens are awaited. More bytes
-/// would only make requests longer.
+/// Length of a token in bytes: 128 bits, like the tags of blocks. An attacker has one guess per
+/// request. With 1,000 links, half a million of the 2^128 tokens are awaited. More bytes would
+/// only make requests longer.
 pub(crate) const TOKEN: usize = 16;
-/// Number of tokens that a server awaits after the greatest received one, and also the maximum
-/// number of earlier tokens that it still awaits. After this many failed connections in a row, a
-/// client sends its tokens again.
+/// Number of tokens that a server awaits after the greatest received token. It is also the maximum
+/// number of earlier tokens that the server still awaits. After this many failed connections in a
+/// row, a client sends its tokens again.
 const AHEAD: u32 = 256;
 
 /// A token on the wire.
@@ -54,8 +54,8 @@ impl TokenAllocator {
 
     /// Issues the next token. Returns its number and the token.
     ///
-    /// After 256 tokens that were not accepted, issues the same tokens again. 256 failures in a
-    /// row mean that the server has received none of them, and it awaits no others.
+    /// After 256 tokens that were not accepted, issues the same tokens again. After 256 failures
+    /// in a row, the server has received none of these tokens, and it awaits no others.
     pub(crate) fn allocate(&mut self) -> (u32, Token) {
         if self.next - self.taken >= AHEAD {
             self.next = self.taken;

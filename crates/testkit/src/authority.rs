@@ -1,5 +1,5 @@
-//! A directory authority for tests: it certifies its keys and signs a consensus of given relays.
-//! It does not vote. The documents are written from dir-spec, independently of `anabranch_onion`.
+//! A directory authority for tests. It certifies its keys and signs a consensus of given relays,
+//! but does not vote. The documents are written from dir-spec, independently of `anabranch_onion`.
 
 use anabranch_onion::directory::civil::utc;
 use anabranch_onion::wire::keys::{sha1, sha256};
@@ -11,8 +11,8 @@ use rsa::{Pkcs1v15Sign, RsaPrivateKey, rand_core};
 
 use crate::netdoc::{line, object};
 
-/// Size in bits of the test authority's RSA keys. It is small, because generating keys takes most
-/// of a test's time.
+/// Size in bits of the test authority's RSA keys. The size is small, because generating keys takes
+/// most of a test's time.
 const BITS: usize = 1024;
 
 /// Keys of one directory authority for tests.
@@ -127,7 +127,8 @@ impl<R: CryptoRng> rand_core::RngCore for OldRng<'_, R> {
 impl<R: CryptoRng> rand_core::CryptoRng for OldRng<'_, R> {}
 
 impl Listed {
-    /// Returns a relay with this identity and microdescriptor, which is both a guard and an exit.
+    /// Returns an entry for a relay that is both a guard and an exit, with this identity and
+    /// microdescriptor.
     #[must_use]
     pub fn exit(nickname: &str, rsa_identity: [u8; 20], microdesc: String) -> Listed {
         Listed {
@@ -142,8 +143,8 @@ impl Listed {
     }
 }
 
-/// Returns an unsigned consensus that lists `relays`, as made by `authorities`. The times, in
-/// seconds since 1970, are those of its lines `valid-after`, `fresh-until` and `valid-until`.
+/// Returns an unsigned consensus of `authorities` that lists `relays`. The times are those of the
+/// lines `valid-after`, `fresh-until` and `valid-until`, in seconds since 1970.
 #[must_use]
 pub fn unsigned_consensus(
     authorities: &[Authority],

@@ -1,8 +1,8 @@
-//! A splitter, its paths and its peers in memory: there are no sockets and no clock, and every run
+//! A splitter, its paths and its peers in memory. There are no sockets and no clock, and every run
 //! is reproducible.
 //!
 //! The datagrams of the splitter's core pass through a `netem::Link` for each path and direction.
-//! Clients and the server are small models of the way real ones use addresses.
+//! Clients and the server are small models of how real programs use addresses.
 
 #![allow(missing_docs, reason = "helpers of tests, named by what they do")]
 
@@ -21,8 +21,8 @@ pub mod moving;
 /// Default one-way delay of a path.
 pub const DELAY: Duration = Duration::from_millis(10);
 
-/// Client's address as a server sees it. It stands for a socket of the splitter: a session and the
-/// address pair (tuple) whose socket it is.
+/// A client's address as a server sees it. The value stands for a socket of the splitter: a
+/// session, and the address pair (tuple) that has the socket.
 pub type Seen = (SessionId, TupleId);
 
 /// A model of a server. `hear` returns its answers to a datagram, each with the address to send it
@@ -57,12 +57,13 @@ pub struct World<S> {
     pub events: Vec<(Time, Event)>,
     /// Datagrams that the splitter has returned to each client, with their times.
     pub returned: BTreeMap<SocketAddr, Vec<(Time, Vec<u8>)>>,
-    /// For each session, the server that the client has asked for; `None` if it named none.
+    /// For each session, the server that the client has asked for; `None` if the client named
+    /// none.
     pub wanted: BTreeMap<SessionId, Option<SocketAddr>>,
-    /// For each datagram that was returned to a client, in order: the client, and the source
+    /// Datagrams that were returned to clients, in order: for each, the client, and the source
     /// address that the client sees.
     pub seems: Vec<(SocketAddr, Option<SocketAddr>)>,
-    /// Paths that do not lead to the server: their datagrams are lost.
+    /// Paths that do not lead to the server. Their datagrams are lost.
     pub barred: Vec<PathId>,
     /// Whether the paths deliver each datagram twice, in both directions.
     pub duplicate: bool,
@@ -70,8 +71,8 @@ pub struct World<S> {
     pub resolves: bool,
     /// For each path, the index of its emulated link.
     lines: Vec<usize>,
-    /// Socket of each of the splitter's address pairs (tuples). A socket is named after the first
-    /// tuple that used it, or has a free name; the server sees this name as the client's address.
+    /// Socket of each of the splitter's address pairs (tuples). A socket has the name of the first
+    /// tuple that used it, or a free name. The server sees this name as the client's address.
     sockets: BTreeMap<Seen, Seen>,
 }
 
@@ -134,8 +135,8 @@ impl<S: Server> World<S> {
         }
     }
 
-    /// Applies another configuration of the splitter. `before` has the former index of each path.
-    /// A new path gets a new link; sockets of remaining paths are kept.
+    /// Applies another configuration of the splitter. `before` has the former index of each path;
+    /// `None` marks a new path, which gets a new link. The sockets of remaining paths are kept.
     pub fn reconfigure(&mut self, config: Config, before: &[Option<usize>]) {
         let places: Vec<_> = before.iter().map(|path| path.map(PathId::at)).collect();
         let seed = config.seed;
@@ -190,7 +191,7 @@ impl<S: Server> World<S> {
         self.drain(&batch);
     }
 
-    /// Sends a numbered datagram from the client at `from`, with the interval `every`, until
+    /// Sends numbered datagrams from the client at `from`, one after each interval `every`, until
     /// `end`.
     pub fn stream(&mut self, from: SocketAddr, every: Duration, end: Time) {
         while self.now < end {
@@ -239,7 +240,8 @@ impl<S: Server> World<S> {
         self.events.iter().any(|(_, event)| wanted(event))
     }
 
-    /// Returns a log of all sent datagrams and all events. Equal logs mean equal runs.
+    /// Returns a log of all sent datagrams and all events. Two runs are equal if their logs are
+    /// equal.
     pub fn trace(&self) -> String {
         let sent = self
             .sent
@@ -360,8 +362,8 @@ pub fn numbered(number: u64) -> Vec<u8> {
     datagram
 }
 
-/// A server that answers every datagram to the source address of the newest one, and drops
-/// replayed datagrams, as WireGuard and Mosh do.
+/// A server that answers every datagram, like WireGuard and Mosh. It sends to the source address
+/// of the newest datagram, and drops replayed datagrams.
 #[derive(Default)]
 pub struct Follower {
     newest: BTreeMap<SessionId, (Vec<u8>, Seen)>,
@@ -384,7 +386,8 @@ impl Server for Follower {
     }
 }
 
-/// A server that answers every datagram to the session's first client address, as Caddy 2.6 does.
+/// A server that answers every datagram, but always to the session's first client address, like
+/// Caddy 2.6.
 #[derive(Default)]
 pub struct Stubborn {
     first: BTreeMap<SessionId, Seen>,

@@ -4,15 +4,15 @@
 //! * `silent_port` keeps ports on which nobody listens.
 //! * `every_link` has the rules that every OR link must follow; `mock_link` is a link without
 //!   keys.
-//! * `tls_peer` has TLS links without a handshake, and a peer that seals any record with their
-//!   keys.
+//! * `tls_peer` has TLS links without a handshake, and a peer that seals any record with the
+//!   links' keys.
 //! * `tcp` models a bulk transfer by TCP.
 //! * `quic_pair` connects two QUIC endpoints in memory.
 //! * `authority` signs consensuses of any relays; `onion_service` writes descriptors, and messages
 //!   of services and their clients.
-//! * `onion_world` has a client and relays with links in memory; `comps_world` a splitter and its
-//!   peers; `tunnel_world` both ends of a tunnel; `stego_world` a client and a server of
-//!   camouflage.
+//! * `onion_world` has a client and relays with links in memory. `comps_world` has a splitter and
+//!   its peers. `tunnel_world` has both ends of a tunnel. `stego_world` has a client and a server
+//!   of the camouflage transport.
 //!
 //! Each module except `silent_port` and `tcp` needs the feature of its crate.
 

@@ -3,13 +3,13 @@
 use anabranch_links::{Fault, Link, Promises, State, StreamLink};
 use anabranch_multipath::Time;
 
-/// A link over a byte stream that is open from the start. It sends written bytes unchanged, and
-/// ignores received bytes.
+/// A link over a byte stream that is open from the start. The link sends written bytes unchanged,
+/// and ignores received bytes.
 #[derive(Debug)]
 pub struct MockLink {
     record: usize,
     unsent: Vec<u8>,
-    /// Time and value of a byte that the link sends although nothing was written.
+    /// A byte that the link sends without a write, and the time at which it does so.
     due: Option<(Time, u8)>,
 }
 
@@ -20,7 +20,7 @@ impl MockLink {
         MockLink { record, unsent: Vec::new(), due: None }
     }
 
-    /// Creates a link that sends `byte` at `time`, although nothing was written.
+    /// Creates a link that sends `byte` at `time`, even if nothing was written.
     #[must_use]
     pub fn late(time: Time, byte: u8) -> MockLink {
         MockLink { due: Some((time, byte)), ..MockLink::new(1) }

@@ -23,7 +23,7 @@ pub fn auth_key(seed: u8) -> [u8; 32] {
 }
 
 /// Returns the content of an ESTABLISH_INTRO message for the key derived from `seed`, on the
-/// circuit with `nonce`. It contains `limit` (rate, burst) if that is given (rend-spec-v3 3.1.1).
+/// circuit with `nonce`. Includes `limit` (rate, burst) if it is given (rend-spec-v3 3.1.1).
 #[must_use]
 pub fn establish_intro(seed: u8, nonce: &[u8; 20], limit: Option<[u64; 2]>) -> Vec<u8> {
     let mut data = [&[ED25519, 0, 32][..], &auth_key(seed)].concat();
@@ -68,8 +68,8 @@ pub fn descriptor(seeds: [[u8; 32]; 2], until: u64, revision: u64, encrypted: &[
     text
 }
 
-/// Returns a certificate for the key of the second seed, signed by the key of the first (cert-spec
-/// 2.1). It expires at `until`, in seconds since 1970.
+/// Returns a certificate of the second seed's key, signed by the first seed's key (cert-spec 2.1).
+/// The certificate expires at `until`, in seconds since 1970.
 fn certificate(seeds: [[u8; 32]; 2], until: u64) -> Vec<u8> {
     let [blinded, signing] = seeds.map(|seed| Keypair::from_bytes(&seed));
     let hours = u32::try_from(until.div_ceil(3600)).unwrap();

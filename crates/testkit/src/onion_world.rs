@@ -1,5 +1,5 @@
-//! Cores of a client and of relays, connected by reliable pipes with a delay and a rate. A run
-//! depends only on its seed.
+//! A simulated network of a client and relays. Their cores are connected by reliable pipes with a
+//! delay and a rate. A run depends only on its seed.
 #![allow(missing_docs, reason = "helpers of tests, named by what they do")]
 
 mod pipe;
@@ -37,8 +37,8 @@ pub use server::Server;
 
 /// Simulated time at the start of a run, in seconds since 1970.
 pub const UNIX: u64 = 1_800_000_000;
-/// Number of bytes that are fetched from a core at once. No more are fetched while this many wait
-/// in the pipe.
+/// Number of bytes that are fetched from a core at once. No more bytes are fetched while this
+/// number waits in the pipe.
 const BATCH: usize = 32 * CELL;
 
 /// A relay with its keys and addresses, and the servers that its streams reach.
@@ -49,7 +49,7 @@ pub struct RelayNode {
     pub tls_certificate: [u8; 32],
     pub servers: BTreeMap<StreamKey, Server>,
     pub violations: Vec<anabranch_onion::Violation>,
-    /// Whether the servers that this relay's streams reach do not read.
+    /// Whether the servers that this relay's streams reach read nothing.
     pub stalled: bool,
 }
 
@@ -57,19 +57,20 @@ pub struct RelayNode {
 #[derive(Clone)]
 pub struct Setting {
     pub seed: u64,
-    /// Whether bytes arrive in pieces of random length, and the run is hashed. Tests need both;
-    /// measurements would become slower.
+    /// Whether bytes arrive in pieces of random length, and the run is hashed. Tests need both,
+    /// but measurements would become slower.
     pub pieces: bool,
     pub relays: usize,
     /// Whether the relays are exits.
     pub exit: bool,
-    /// Whether relays extend circuits to private addresses, which all relays here have.
+    /// Whether relays extend circuits to private addresses. All relays here have private
+    /// addresses.
     pub allow_private: bool,
     /// Number of cores (event loops) of each relay.
     pub shards: usize,
     pub rate: u64,
     pub delay: Duration,
-    /// Rates and delays of the links to some relays, by the relay's index, in place of the
+    /// Rates and delays of the links to some relays, by the relay's index. They replace the
     /// default.
     pub lines: BTreeMap<usize, (u64, Duration)>,
     /// Multipath design: the protocol with which several circuits carry the same streams (Conflux
@@ -78,7 +79,7 @@ pub struct Setting {
     /// Scheduler that distributes data among the circuits of a set, at exit and client; `None` for
     /// the default.
     pub dealing: Option<Dealing>,
-    /// Scheduler at the client, if it differs from that of the exit.
+    /// Scheduler at the client, if it differs from the exit's scheduler.
     pub client_dealing: Option<Dealing>,
     pub policy: circuitmux::Kind,
     pub max_cells: usize,
@@ -87,14 +88,15 @@ pub struct Setting {
     pub services: ServiceParams,
     /// Amount of link padding that the client's user wants.
     pub amount: Amount,
-    /// Whether links may deliver data out of order. Links to the nodes in `stock` never do.
+    /// Whether links may deliver data out of order. Links to the nodes in `stock` never deliver
+    /// data out of order.
     pub unordered: bool,
     pub stock: Vec<usize>,
     /// Whether nodes open QUIC links in addition to their first links. Nodes in `stock` have no
     /// QUIC links.
     pub quic: bool,
-    /// Whether a QUIC link's packets reach the relay's core that their connection ID encodes. If
-    /// not, they reach any core of the relay.
+    /// Whether a QUIC link's packets reach the core of the relay that their connection ID encodes.
+    /// If not, the packets reach any core of the relay.
     pub steered: bool,
     /// Whether QUIC links cannot be opened, as if a firewall blocked UDP.
     pub blocked: bool,
@@ -102,11 +104,11 @@ pub struct Setting {
     /// delivery.
     pub lost: u32,
     /// Whether QUIC links carry lossy cells (cells that may get lost), and relays allow them. The
-    /// relays in `ungranting`, which are numbered as in `stock`, do not allow them.
+    /// relays in `ungranting` (numbered as in `stock`) do not allow them.
     pub lossy: bool,
     pub ungranting: Vec<usize>,
     /// Number of lossy cells (sent in datagrams) per thousand that each link loses. `jitter`
-    /// varies the delay of the others.
+    /// varies the delay of the remaining lossy cells.
     pub dropped: u32,
     pub jitter: Duration,
     /// Congestion control of the TCP streams over lossy cells (cells that may get lost), at all
@@ -210,7 +212,7 @@ pub struct World {
     /// For each link, the times at which data arrived at either end.
     pub moves: BTreeMap<LinkId, Vec<Time>>,
     pub trace: u64,
-    /// Relay whose core's CPU time is measured; `spent` has the sum.
+    /// Relay whose core's CPU time is measured. `spent` has the sum of this time.
     pub timed: Option<usize>,
     pub spent: Duration,
     links: u64,
@@ -337,15 +339,15 @@ impl World {
         }
     }
 
-    /// Returns the index of a node's relay, and which of its cores the node is; `None` for the
-    /// client.
+    /// Returns the index of a node's relay, and the index of the node among the relay's cores.
+    /// Returns `None` for the client.
     fn shard(&self, node: usize) -> Option<(usize, usize)> {
         let place = node.checked_sub(1)?;
         Some((place / self.setting.shards, place % self.setting.shards))
     }
 
     /// Returns a hop for a circuit through the relay with the index `relay`. `wish` is the request
-    /// in its handshake.
+    /// in the hop's handshake.
     pub fn hop(&self, relay: usize, wish: HopRequest) -> Hop {
         let node = &self.relays[relay * self.setting.shards];
         let key = HopKey::NtorV3 { onion_key: node.onion_key, wish };
@@ -409,8 +411,8 @@ impl World {
     pub fn cut(&mut self, id: LinkId) {
         let Some(mut pipe) = self.pipes.remove(&id) else { return };
         match pipe.unopened() {
-            // The end that opened the link learns that the target is unreachable. The other end
-            // never knew of the link.
+            // The end that opened the link is notified that the target is unreachable. The other
+            // end never knew of the link.
             Some(target) => {
                 let [from, _] = pipe.nodes;
                 self.forget(from, id);
@@ -420,8 +422,8 @@ impl World {
         }
     }
 
-    /// Makes a QUIC link deliver nothing more to `side`. The driver there reports the link as
-    /// lost.
+    /// Makes a QUIC link deliver nothing more to `side`. The driver at this side reports the link
+    /// as lost.
     pub fn lose(&mut self, id: LinkId, side: usize) {
         let Some(pipe) = self.pipes.get_mut(&id) else { return };
         pipe.swallow_to(side);
@@ -435,8 +437,8 @@ impl World {
         self.tell(node, LinkInput::Bytes { link, bytes });
     }
 
-    /// Returns a link between two relays, by their indices; `None` stands for the client. Returns
-    /// `None` if there is no link.
+    /// Returns a link between two relays, which are given by their indices; `None` stands for the
+    /// client. Returns `None` if there is no link.
     pub fn link_between(&self, ends: [Option<usize>; 2]) -> Option<LinkId> {
         let [one, other] = ends;
         let of = |node| self.shard(node).map(|(relay, _)| relay);
@@ -621,7 +623,7 @@ impl World {
                 let begins = begins.filter(|_| self.setting.steered);
                 self.connect(node, target, begins);
             }
-            // Pipes keep all cells in order, so nothing has to be admitted.
+            // Pipes keep all cells in order, so there is nothing to admit.
             LinkOutput::AdmitCircuits { .. } => {}
             LinkOutput::FixRecords { link, content } => {
                 if let Some(pipe) = self.pipes.get_mut(&link) {
@@ -714,8 +716,8 @@ impl World {
             self.forget(from, LinkId::new(0, self.links));
             return self.tell(from, LinkInput::Unreachable { target });
         };
-        // Accepted links go to the relay's cores in rotation, except QUIC links that name their
-        // core.
+        // Accepted links go to the relay's cores in rotation. A QUIC link that names its core goes
+        // to that core.
         let turn = &mut self.came[to / self.setting.shards];
         let shard = begins.map_or(*turn, usize::from) % self.setting.shards;
         let nodes = [from, to + 1 + shard];
@@ -737,14 +739,14 @@ impl World {
         }
     }
 
-    /// Opens a link to a relay whose other end is no node, for tests that write the bytes of a
-    /// hostile neighbour.
+    /// Opens a link to a relay without a node at the other end. Tests use it to write the bytes of
+    /// a hostile neighbour.
     pub fn raw_link(&mut self, relay: usize, peer: IpAddr) -> LinkId {
         self.raw_link_that_is([true, false], relay, peer)
     }
 
-    /// Opens a link like [`World::raw_link`]. If it is not `whole`, it may lose lossy cells; if it
-    /// is `unordered`, cells may overtake each other.
+    /// Opens a link like [`World::raw_link`]. If `whole` is false, the link may lose lossy cells.
+    /// If `unordered` is true, cells may overtake each other.
     pub fn raw_link_that_is(
         &mut self,
         [whole, unordered]: [bool; 2],
@@ -777,7 +779,7 @@ impl World {
         others.into_iter().for_each(|other| self.close(other, link));
     }
 
-    /// Adds an arrival of bytes to the hash of the run.
+    /// Adds the arrival of `bytes` at a node to the hash of the run.
     fn note(&mut self, node: usize, bytes: &[u8]) {
         if !self.setting.pieces {
             return;

@@ -239,7 +239,7 @@ impl QuicPair {
                 let place = self.dice.random_range(0..bytes.len());
                 bytes[place] ^= self.dice.random_range(1..=255u8);
             }
-            // If the line drops the datagram, it is lost.
+            // The line may drop the datagram, which is then lost.
             let _ = self.ways[end].push(self.now, (address(end), bytes), datagram.len());
         }
     }

@@ -1,6 +1,6 @@
 //! Client and server of the camouflage transport with their connections in memory, over an
-//! emulated line in each direction. TCP is modelled as far as it matters: bytes in order, a
-//! window, and a socket's buffer.
+//! emulated line in each direction. The model of TCP has bytes in order, a window, and a socket's
+//! buffer.
 #![allow(missing_docs, reason = "helpers of tests, named by what they do")]
 
 use std::collections::{BTreeMap, VecDeque};
@@ -14,8 +14,8 @@ use anabranch_stego::{
     ServerConfig, ServerKey, ServerOutput,
 };
 
-/// Maximum bytes in a TCP segment. `WINDOW` is the maximum in flight on a connection, and `BUFFER`
-/// that in a socket's buffer.
+/// Maximum bytes in a TCP segment. `WINDOW` is the maximum bytes in flight on a connection, and
+/// `BUFFER` the maximum bytes in a socket's buffer.
 const SEGMENT: usize = 1_400;
 const WINDOW: usize = 128 << 10;
 const BUFFER: usize = 32 << 10;
@@ -27,14 +27,14 @@ const HEADERS: usize = 52;
 /// Behaviour of a simulated TCP connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// The connection carries everything.
+    /// The connection works and delivers everything.
     Fine,
     /// The connection is closed at both ends after this time. Data in flight is lost.
     Killed(Duration),
     /// The connection loses everything in both directions without notice, once this number of
     /// bytes has arrived at the client.
     Frozen(usize),
-    /// The connection opens, but delivers nothing.
+    /// The connection opens, but delivers no data.
     Hole,
     /// The connection attempt is not answered; the kernel gives up after 127 s.
     Unanswered,
@@ -112,7 +112,7 @@ impl Requests {
         self.bytes += message.len();
     }
 
-    /// Returns the difference to the earlier counts `before`.
+    /// Returns the difference between these counts and the earlier counts `before`.
     #[must_use]
     pub fn since(self, before: Requests) -> Requests {
         let [gets, posts, bytes] =
@@ -229,8 +229,8 @@ impl World {
         }
     }
 
-    /// Runs the simulation until the link has ended in order at both ends, for at most `limit`.
-    /// Returns the time of the end.
+    /// Runs the simulation until the link has ended in order at both ends, but for at most
+    /// `limit`. Returns the time of the end.
     pub fn carry(&mut self, task: &mut Task, limit: Duration) -> Time {
         let until = self.now + limit;
         while self.now < until && self.ends != [Some(Ending::Done); 2] {

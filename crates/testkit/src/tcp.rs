@@ -1,6 +1,6 @@
-//! A model of a bulk transfer by TCP, as far as goodput depends on it. It has CUBIC (RFC 9438),
-//! selective acknowledgements, time-based loss detection (RACK, RFC 8985) and an acknowledgement
-//! for every second segment. Slow start ends early as in Linux (HyStart).
+//! A model of a bulk transfer by TCP, with the mechanisms that determine goodput: CUBIC (RFC
+//! 9438), selective acknowledgements, time-based loss detection (RACK, RFC 8985) and an
+//! acknowledgement for every second segment. Slow start ends early as in Linux (HyStart).
 
 #![allow(missing_docs, reason = "helpers of tests, named by what they do")]
 
@@ -21,8 +21,8 @@ pub struct Sender {
     next: u32,
     /// Segments in flight by number: the time of sending, and whether the segment counts as lost.
     out: BTreeMap<u32, (Time, bool)>,
-    /// Numbers of segments that were sent again. Their round trips are not measured (RFC 6298,
-    /// section 3).
+    /// Numbers of segments that were sent again. The round trips of these segments are not
+    /// measured (RFC 6298, section 3).
     again: BTreeSet<u32>,
     lost: BTreeSet<u32>,
     window: f64,
@@ -30,7 +30,7 @@ pub struct Sender {
     most: f64,
     epoch: Option<Time>,
     /// Number of the first segment after the current recovery. Losses of earlier segments belong
-    /// to it.
+    /// to this recovery.
     recovery: u32,
     srtt: Duration,
     least: Duration,
@@ -39,9 +39,9 @@ pub struct Sender {
     round: (u32, Duration, u32),
     /// Times of the first and of the last acknowledgement in HyStart's current train.
     train: (Time, Time),
-    /// Whether slow start has ended without a loss.
+    /// Whether slow start has ended early, without a loss.
     early: bool,
-    /// Time of sending of the acknowledged segment that was sent last.
+    /// Send time of the acknowledged segment that was sent last.
     newest: Time,
     acked_at: Time,
 }
@@ -163,9 +163,9 @@ impl Sender {
         }
     }
 
-    /// Ends slow start as Linux's HyStart does (tcp_cubic.c), if one of two conditions holds. The
-    /// first eight round-trip times of a round all exceed the minimum by an eighth (4 to 16 ms).
-    /// Or a round's acknowledgements, at most 2 ms apart, arrive for half of the minimum
+    /// Ends slow start as Linux's HyStart does (tcp_cubic.c), if one of two conditions holds.
+    /// Either the first eight round-trip times of a round all exceed the minimum by an eighth (4
+    /// to 16 ms). Or acknowledgements at most 2 ms apart keep arriving for half of the minimum
     /// round-trip time.
     fn hystart(&mut self, now: Time, number: u32, rtt: Duration) {
         if number >= self.round.0 {

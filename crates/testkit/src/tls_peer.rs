@@ -2,8 +2,8 @@
 //! their keys.
 //!
 //! The peer's record layer is written from RFC 8446 (sections 5.2, 7.1 to 7.3), independently of
-//! that of the links. A link that decrypts its records is thus checked against a second
-//! implementation.
+//! the links' record layer. A link that decrypts the peer's records is thus checked against a
+//! second implementation.
 
 use anabranch_links::tls::{AgreedSecrets, Tls};
 use aws_lc_rs::aead::{
@@ -18,8 +18,8 @@ use rustls::crypto::aws_lc_rs::cipher_suite::{
 /// Number of TLS 1.3 cipher suites that are tested.
 pub const SUITE_COUNT: usize = 3;
 
-/// TLS content type of handshake messages (RFC 8446, B.1). `DATA` is that of application data, and
-/// `KEY_UPDATE` the type of the handshake message KeyUpdate (B.3).
+/// TLS content type of handshake messages (RFC 8446, B.1). `DATA` is the content type of
+/// application data, and `KEY_UPDATE` the type of the handshake message KeyUpdate (B.3).
 const HANDSHAKE: u8 = 22;
 const DATA: u8 = 23;
 const KEY_UPDATE: u8 = 24;

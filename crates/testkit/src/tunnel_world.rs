@@ -36,16 +36,16 @@ pub struct World {
     pub up: Vec<Wire>,
     pub down: Vec<Wire>,
     pub cut: Vec<bool>,
-    /// For each path, whether it loses everything to the near end but delivers everything to the
-    /// far end.
+    /// For each path, whether it loses everything towards the near end. It still delivers
+    /// everything to the far end.
     pub cut_down: Vec<bool>,
     /// Number of handshakes that the far end of the tunnel has answered.
     pub handshakes: usize,
     /// Number of sessions that were opened at the far end of the tunnel.
     pub begun: usize,
     splitters: [Splitter; 2],
-    /// Whether the scheduler uses congestion windows. If it does, `backlogs` has the datagrams
-    /// that wait for room in them, up and down.
+    /// Whether the scheduler uses congestion windows. If so, `backlogs` has the datagrams that
+    /// wait for room in these windows, up and down.
     windows: bool,
     pub backlogs: [Backlog<Vec<u8>>; 2],
     /// Datagrams that the far end and the near end have delivered, with their times.
@@ -58,15 +58,15 @@ pub struct World {
     cores: Option<Cores>,
 }
 
-/// A machine with fewer CPU cores than busy programs, so that both ends of the tunnel wait for a
-/// core. After waiting, an end reads everything that has arrived meanwhile.
+/// A machine with fewer CPU cores than busy programs, on which both ends of the tunnel wait for a
+/// core. After waiting, an end reads everything that has arrived in the meantime.
 struct Cores {
     dice: Stream,
-    /// For each end that has something to do: the time since when, and the time at which it gets a
-    /// core.
+    /// For each end that has something to do: the time since which it waits, and the time at which
+    /// it gets a core.
     turns: [Option<(Time, Time)>; 2],
-    /// Datagrams of the programs at both ends, with their times, that the tunnel's end has not
-    /// read yet.
+    /// Datagrams of the programs at both ends, with their times. The tunnel's end has not read
+    /// them yet.
     unread: [VecDeque<(Time, Vec<u8>)>; 2],
 }
 
@@ -79,9 +79,9 @@ impl Cores {
         }
     }
 
-    /// Draws the time from an end's wake-up until it runs. In 80 % of cases, a core is free within
-    /// 0.2 ms. Otherwise one or several other programs first use up their time slices (3 ms in
-    /// Linux 6).
+    /// Draws the time from an end's wake-up until the end runs. In 80 % of cases, a core is free
+    /// within 0.2 ms. Otherwise one or several other programs first use up their time slices (3 ms
+    /// in Linux 6).
     fn wait(&mut self) -> Duration {
         let longest = match self.dice.random_range(0..100) {
             0..80 => 200,
@@ -352,7 +352,7 @@ impl World {
     }
 
     fn drain_up(&mut self) {
-        // As the splitter does: what is sent meanwhile is counted, but its windows are not asked.
+        // Like the splitter, this loop counts what it sends, but does not ask the windows again.
         let mut views = self.views_up();
         loop {
             let next = self.backlogs[0].assign(self.now, &mut self.splitters[0], &views);
@@ -377,7 +377,7 @@ impl World {
         }
     }
 
-    /// Restarts the far end of the tunnel: it keeps only its keys.
+    /// Restarts the far end of the tunnel. After the restart, it has only its keys.
     pub fn restart_far(&mut self) {
         let (near_keys, far_keys) = pair(self.seed);
         let rng = stream(self.seed + 1, 8, "far");

@@ -1,10 +1,10 @@
 //! The capacity of a path: the rate at which the path forwards packets. It is estimated from
 //! packet trains (Dovrolis, Ramanathan and Moore, INFOCOM 2001).
 //!
-//! A train is a group of packets that are sent one directly after the other. It arrives with the
-//! spacing that the slowest link of the path gives it, so a few packets of slow start suffice to
-//! measure the capacity. The delivery rate over a round trip shows the capacity only once the
-//! window is full. Until then it is the sending rate.
+//! A train is a group of packets that are sent one directly after the other. The slowest link of
+//! the path determines the spacing with which the train arrives, so a few packets of slow start
+//! suffice to measure the capacity. The delivery rate over a round trip shows the capacity only
+//! once the window is full. Until then, it shows only the sending rate.
 
 use std::time::Duration;
 
@@ -13,14 +13,14 @@ use anabranch_multipath::Time;
 /// Minimum number of packets in a train (packets sent directly one after the other) that yields a
 /// sample.
 const TRAIN: u32 = 3;
-/// Minimum bytes of a train that yields a sample, without its first packet. An end that waits for a
-/// CPU core reads packets late. Trains of short packets, such as acknowledgements, would measure
-/// that wait.
+/// Minimum bytes of a train that yields a sample, without its first packet. An end that waits for
+/// a CPU core reads packets late. With trains of short packets, such as acknowledgements, the
+/// sample would measure that wait.
 const TRAIN_BYTES: f64 = 2_400.0;
 /// Weight of a new sample in the average, as for the smoothed round-trip time of RFC 6298.
 const WEIGHT: f64 = 1.0 / 8.0;
-/// Ratio above which the path has stretched a train of packets: the time in which the packets
-/// arrived, to the time in which they were sent.
+/// Ratio of the time in which a train of packets arrived to the time in which it was sent. Above
+/// this ratio, the path has stretched the train.
 const STRETCHED: f64 = 2.0;
 /// Pacing rate as a multiple of the capacity. It is above 1 so that pacing does not hide a
 /// capacity that has grown, and a sender that waited for a CPU core can catch up. With 2, as Linux
@@ -35,11 +35,11 @@ const BURST_PACKETS: f64 = 4.0;
 /// that always reads whole trains at once shows no capacity. Without this bound the average would
 /// shrink until its inverse is infinite, and pacing would stop the path.
 const FASTEST: f64 = 1e-11;
-/// Maximum delay of a caller, such as a wait for a CPU core, that it may make up for by sending
-/// faster than the pacing rate.
+/// Maximum delay of a caller that the caller may make up for by sending faster than the pacing
+/// rate. A caller is late, for example, if it waits for a CPU core.
 const LATE: Duration = Duration::from_millis(20);
 
-/// The train of packets that one acknowledgement ([`Receipt`](crate::window::Receipt)) reports.
+/// A train of packets, as one acknowledgement ([`Receipt`](crate::window::Receipt)) reports it.
 pub(crate) struct Train {
     pub(crate) packets: u32,
     /// Average size of a packet, in bytes.
@@ -50,20 +50,22 @@ pub(crate) struct Train {
     pub(crate) arrived: Duration,
 }
 
-/// One path's capacity, and the pacing that follows from it.
+/// The capacity of one path, and the pacing of its packets at a rate that follows from the
+/// capacity.
 #[derive(Default)]
 pub(crate) struct Capacity {
     /// Average time between two bytes, in seconds. Times are averaged, not rates: a receiver that
     /// reads several packets at once shortens one interval and lengthens another by the same time.
     interval: Option<f64>,
-    /// Whether a train of packets has arrived more slowly than it was sent. If not, the path may be
-    /// faster than any train that was sent.
+    /// Whether a train of packets has arrived more slowly than it was sent. If not, the path may
+    /// be faster than any train that was sent.
     confirmed: bool,
-    /// Time at which the path will have forwarded all packets sent until now, at the pacing rate.
+    /// Time at which the path will have forwarded all packets sent until now, if it forwards them
+    /// at the pacing rate.
     free: Time,
     /// Time at which pacing allows the next packets; `None` if pacing delays none.
     opens: Option<Time>,
-    /// Delay of the caller: the time from `opens` to its next call. See [`LATE`].
+    /// Delay of the caller: the time between `opens` and the caller's next call. See [`LATE`].
     late: Duration,
 }
 
@@ -90,8 +92,8 @@ impl Capacity {
         self.interval.filter(|interval| *interval > FASTEST).map(|interval| 1.0 / interval)
     }
 
-    /// Returns the estimated capacity in bytes per second, if a train of packets has arrived more
-    /// slowly than it was sent: the path then limits the rate.
+    /// Returns the estimated capacity in bytes per second, if the path limits the rate: a train of
+    /// packets has arrived more slowly than it was sent. Otherwise returns `None`.
     pub(crate) fn limit(&self) -> Option<f64> {
         self.rate().filter(|_| self.confirmed)
     }
@@ -108,8 +110,8 @@ impl Capacity {
         }
     }
 
-    /// Returns the time at which pacing starts to count packets sent at `now`. It is before `now`
-    /// by the caller's delay, at most [`LATE`].
+    /// Returns the time from which pacing counts packets sent at `now`. It is before `now` by the
+    /// caller's delay, but at most by [`LATE`].
     fn begins(&self, now: Time) -> Time {
         let late = self.opens.filter(|due| *due <= now).map_or(self.late, |due| now.since(due));
         self.free.max(earlier(now, late.min(LATE)))

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anabranch_multipath::{PathId, Time};
 
-/// Minimum time for which a path's minimum delay is used. The maximum is twice that.
+/// Minimum time for which a measured minimum delay of a path is used. The maximum is twice that.
 const SPAN: Duration = Duration::from_secs(10);
 /// Minimum time for which a datagram waits for a missing datagram.
 const LEAST: Duration = Duration::from_millis(2);
@@ -16,8 +16,8 @@ pub const LONGEST: Duration = Duration::from_millis(250);
 /// The delays of all paths.
 #[derive(Default)]
 pub(crate) struct Delays {
-    /// Arrival time minus stamp of the first packet, in microseconds (32 bits). All delays are
-    /// relative to it.
+    /// Arrival time of the first packet minus its timestamp, in microseconds (32 bits). All delays
+    /// are relative to this difference.
     base: Option<u32>,
     paths: Vec<Delay>,
 }
@@ -34,8 +34,8 @@ struct Delay {
 }
 
 impl Delays {
-    /// Records a packet with `stamp` that arrived by `path` at `now`. Returns when it would have
-    /// arrived by the fastest path.
+    /// Records a packet with `stamp` that arrived on `path` at `now`. Returns the time at which
+    /// the packet would have arrived on the fastest path.
     pub(crate) fn note(&mut self, now: Time, path: PathId, stamp: u32) -> Time {
         let difference = micros(now).wrapping_sub(stamp);
         let base = *self.base.get_or_insert(difference);
@@ -48,9 +48,9 @@ impl Delays {
         Time::from_nanos(now.nanos().saturating_sub(longer * 1000))
     }
 
-    /// Returns how long a datagram waits for older ones, counted from the time at which it would
-    /// have arrived by the fastest path: the difference between the delays of the slowest and the
-    /// fastest path.
+    /// Returns how long a datagram waits for older ones: the difference between the delays of the
+    /// slowest and the fastest path. The wait counts from the time at which the datagram would
+    /// have arrived on the fastest path.
     pub(crate) fn patience(&self) -> Duration {
         let most = self.paths.iter().filter_map(Delay::usual).max();
         let spread = most.map_or(0, |most| (most - self.least()).max(0).unsigned_abs());
@@ -84,7 +84,7 @@ impl Delay {
         };
         let error = delay - *mean / 8;
         *mean += error;
-        // Rounded up, so that the deviation becomes 0 where the delay does not vary.
+        // The deviation is rounded up, so that it becomes 0 if the delay does not vary.
         self.deviation += error.abs() - (self.deviation + 3) / 4;
     }
 
@@ -99,7 +99,7 @@ impl Delay {
     }
 }
 
-/// Returns the timestamp of `now`: the lowest 32 bits of its microseconds.
+/// Returns the timestamp for `now`: the lowest 32 bits of its microseconds.
 pub(crate) fn micros(now: Time) -> u32 {
     (now.nanos() / 1000) as u32
 }

@@ -1,9 +1,9 @@
-//! The disguise of packets: without the far end's public key, nobody can recognise a packet of this
-//! protocol.
+//! The disguise of packets. It makes packets of this protocol unrecognisable to anybody who does
+//! not know the far end's public key.
 //!
-//! The disguise keeps nothing secret from another client of the same far end. It prevents observers
-//! from finding a field at a fixed offset. It also ensures that the far end does not answer a
-//! sender that does not know its public key.
+//! The disguise keeps nothing secret from another client of the same far end. It prevents
+//! observers from finding a field at a fixed offset. It also ensures that the far end does not
+//! answer a sender that does not know its public key.
 
 use aws_lc_rs::aead::quic::{AES_128, HeaderProtectionKey};
 use aws_lc_rs::aead::{Aad, CHACHA20_POLY1305, LessSafeKey, Nonce, UnboundKey};
@@ -40,7 +40,7 @@ impl Disguise {
         mask(&self.ids, sample)
     }
 
-    /// Encrypts a handshake message into a packet.
+    /// Encrypts a handshake message, and returns the packet that contains it.
     pub(crate) fn hide(&self, message: &[u8], rng: &mut impl CryptoRng) -> Vec<u8> {
         let mut nonce = [0; NONCE];
         rng.fill_bytes(&mut nonce);

@@ -82,7 +82,7 @@ impl Epoch {
 
     /// Opens a packet with `id`, one of [`Epoch::ids`]. Returns the packet number and the length
     /// of the frame, which is written to the start of `frame`. `near` is a number close to the
-    /// packet's. Returns `None` if the other end did not send this packet.
+    /// packet number. Returns `None` if the other end did not send this packet.
     pub(crate) fn open(
         &self,
         id: Id,
@@ -96,7 +96,7 @@ impl Epoch {
         let short: [u8; 4] = std::array::from_fn(|place| header[4 + place] ^ mask[place]);
         let number = whole(near, short);
         let shown = [id, short];
-        // The buffer may be longer than the frame: reused memory need not be filled with zeros
+        // The buffer may be longer than the frame, because reused memory is not filled with zeros
         // again.
         if frame.len() < body.len() {
             frame.resize(body.len(), 0);

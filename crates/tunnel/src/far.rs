@@ -18,13 +18,13 @@ use crate::session::{DecoyCount, Session, UNCONFIRMED};
 
 /// Maximum number of paths of a session.
 const MOST_PATHS: u8 = 64;
-/// Maximum number of handshakes per second that are answered without proof of address. Above it,
-/// the far end requires a cookie.
+/// Maximum number of handshakes per second that are answered without proof of the sender's
+/// address. Above this rate, the far end requires a cookie.
 const CALM: u32 = 50;
 /// Time for which a cookie proves an address (WireGuard: `COOKIE_SECRET_MAX_AGE`).
 const COOKIES: Duration = Duration::from_secs(120);
-/// Silence of a client after which its session is forgotten (WireGuard: three times
-/// `REJECT_AFTER_TIME`).
+/// Time without a packet from a client after which its session is forgotten (WireGuard: three
+/// times `REJECT_AFTER_TIME`).
 const FORGET: Duration = Duration::from_secs(540);
 
 /// A client's number, counted in the order in which clients were configured.
@@ -68,7 +68,7 @@ pub enum PacketKind {
     /// The packet is a handshake. The fields are the answer, to be sent to the packet's source, and
     /// the new session if the handshake starts one.
     Handshake(Vec<u8>, Option<NewRun>),
-    /// The packet belongs to a session, which may now have datagrams to take.
+    /// The packet belongs to a session of this client. The session may now have datagrams to take.
     Session(ClientId),
 }
 
@@ -92,7 +92,7 @@ struct Client {
     /// The stamp of the client's last handshake; `None` before the first. Handshakes with an older
     /// or equal stamp are replays, or copies of a handshake in `answered`.
     stamp: Option<u64>,
-    /// The last handshakes that were answered, the newest last.
+    /// The last handshakes that were answered; the newest is last.
     answered: VecDeque<Answered>,
     generation: u32,
     session: Option<ClientSession>,
@@ -103,9 +103,9 @@ impl Client {
         Client { psk, stamp: None, answered: VecDeque::new(), generation: 0, session: None }
     }
 
-    /// Returns the answer to a copy of an answered handshake with the Noise message `noise`.
-    /// Returns `None` if no such handshake was answered, if `nonce` shows that the packet is a
-    /// replay, or after [`MOST_COPIES`] copies.
+    /// Returns the answer to a copy of an answered handshake, which has the Noise message `noise`.
+    /// Returns `None` if no such handshake was answered, or if `nonce` shows that the packet is a
+    /// replay. Also returns `None` after [`MOST_COPIES`] copies.
     fn repeat(&mut self, noise: &[u8], nonce: [u8; NONCE]) -> Option<&[u8]> {
         let answered = self.answered.iter_mut().find(|one| one.noise == noise)?;
         if answered.nonces.len() >= MOST_COPIES || !answered.nonces.insert(nonce) {
@@ -121,9 +121,10 @@ impl Client {
     }
 }
 
-/// A handshake that was answered. A near end sends copies of one handshake by several paths, and
-/// disguises each with its own nonce. An observer cannot disguise a packet, which requires the far
-/// end's public key. So a packet with a known nonce was replayed, and gets no answer.
+/// A handshake that was answered. A near end sends copies of one handshake on several paths, and
+/// disguises each copy with its own nonce. An observer cannot disguise a packet, because this
+/// requires the far end's public key. A packet with a known nonce is therefore a replay, and gets
+/// no answer.
 struct Answered {
     noise: Vec<u8>,
     answer: Vec<u8>,
@@ -132,11 +133,11 @@ struct Answered {
 
 struct ClientSession {
     run: [u8; 8],
-    /// The random name of the far end's part of the session.
+    /// Random identifier of the far end's part of the session.
     ours: [u8; 8],
     session: Session,
     /// The source of each path, and the number of the packet that showed this source. `None` for a
-    /// path on which nothing has arrived.
+    /// path on which no packet has arrived.
     peers: Vec<Option<(Peer, u64)>>,
     heard: Time,
 }
@@ -166,8 +167,8 @@ impl<R: CryptoRng> Far<R> {
         }
     }
 
-    /// Sets whether AES is fast on this machine. If AES is also fast on a client's machine, as the
-    /// client reports, packets in both directions are sealed with AES.
+    /// Sets whether AES is fast on this machine. If a client reports that AES is fast on its
+    /// machine, too, packets in both directions are sealed with AES.
     pub fn prefer_aes(&mut self, aes: bool) {
         self.aes = aes;
     }
@@ -323,8 +324,8 @@ impl<R: CryptoRng> Far<R> {
     }
 
     /// Appends to `out` the packet that carries a datagram of a flow, or a part of a datagram, to
-    /// `client` by `path`. Returns the packet's destination. Returns `None` if there are no keys,
-    /// or if nothing has arrived by this path yet.
+    /// `client` on `path`. Returns the packet's destination. Returns `None` if there are no keys,
+    /// or if nothing has arrived on this path yet.
     pub fn seal<'p>(
         &mut self,
         now: Time,
@@ -349,7 +350,7 @@ impl<R: CryptoRng> Far<R> {
             if let Some((to, _)) = running.peers.get(path.index()).copied().flatten() {
                 return Some(to);
             }
-            // Nothing has arrived by that path, so its destination is unknown.
+            // Nothing has arrived on that path, so the packet's destination is unknown.
             out.truncate(before);
         }
     }
@@ -361,7 +362,7 @@ impl<R: CryptoRng> Far<R> {
         running.map_or(0, |running| running.peers.len())
     }
 
-    /// Returns the source of a client's path; `None` if nothing has arrived by it.
+    /// Returns the source of a client's path; `None` if no packet has arrived on the path.
     #[must_use]
     pub fn peer(&self, client: ClientId, path: PathId) -> Option<Peer> {
         let running = self.clients.get(client.0 as usize)?.session.as_ref()?;
@@ -369,7 +370,7 @@ impl<R: CryptoRng> Far<R> {
     }
 
     /// Forgets the sources that belong to `stream`. A path then has no source until a packet
-    /// arrives by another stream.
+    /// arrives on another stream.
     pub fn lose_stream(&mut self, client: ClientId, stream: u64) {
         let running = self.clients.get_mut(client.0 as usize);
         let Some(running) = running.and_then(|one| one.session.as_mut()) else { return };
@@ -388,16 +389,16 @@ impl<R: CryptoRng> Far<R> {
         if leads { running.session.view(now, path) } else { anabranch_multipath::PathView::dead() }
     }
 
-    /// Returns the counts of decoys in the present session of a client: sent to the client, and
-    /// received from it.
+    /// Returns the counters of decoys (false packets) in a client's present session: first of
+    /// those sent to the client, then of those received from it.
     #[must_use]
     pub fn decoys(&self, client: ClientId) -> [DecoyCount; 2] {
         let running = self.clients.get(client.0 as usize).and_then(|one| one.session.as_ref());
         running.map_or_else(Default::default, |running| running.session.decoys())
     }
 
-    /// Drops the sessions of clients that have closed them or were silent for `FORGET`. Returns
-    /// these clients.
+    /// Drops the sessions of clients that have closed their sessions or were silent for `FORGET`.
+    /// Returns these clients.
     pub fn expire(&mut self, now: Time) -> Vec<ClientId> {
         let mut gone = Vec::new();
         for (id, client) in (0..).map(ClientId).zip(&mut self.clients) {

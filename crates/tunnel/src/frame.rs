@@ -14,9 +14,9 @@
 //! * `flow`: number of one program of the near end. The far end has a port for each flow, from
 //!   which it exchanges packets with the server.
 //! * `run`: the number of packets directly before this one, with consecutive numbers, that were
-//!   sent by the same path. If some of these packets are missing when later packets of the path
+//!   sent on the same path. If some of these packets are missing when later packets of the path
 //!   have arrived, they are lost.
-//! * `ack`: acknowledges data to a sender that has windows. It is sent by the path on which the
+//! * `ack`: acknowledges data to a sender that has windows. It is sent on the path on which the
 //!   data arrived.
 //! * `decoy`: has the length that data would have. The receiver drops it.
 
@@ -29,20 +29,20 @@ use crate::window::Receipt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Frame<'a> {
     /// A datagram of a flow, or a part of one. `stamp` is the time of sending. `run` is the number
-    /// of packets directly before it that were sent by the same path. `counted` is true if the
-    /// datagram needs an acknowledgement.
+    /// of packets directly before this one that were sent on the same path. `counted` is whether
+    /// the datagram needs an acknowledgement.
     Data { stamp: u32, flow: u16, run: u16, counted: bool, piece: Piece<'a> },
-    /// A probe, which a [`Frame::Pong`] answers by the same path. `deaf` reports that the sender
-    /// receives nothing by that path. `rtt` is the round-trip time that the sender measured there,
-    /// in microseconds, or 0. `room` is the maximum length of a packet on that path, in bytes, or
-    /// 0.
+    /// A probe, which the other end answers with a [`Frame::Pong`] on the same path. `deaf`
+    /// reports that the sender receives nothing on that path. `rtt` is the round-trip time that
+    /// the sender measured there, in microseconds, or 0. `room` is the maximum length of a packet
+    /// on that path, in bytes, or 0.
     Ping { stamp: u32, deaf: bool, rtt: u32, room: u16 },
     /// The answer to a probe: the stamp of the probe (`echo`), and the time at which the answer
     /// was sent (`stamp`).
     Pong { echo: u32, stamp: u32 },
-    /// An acknowledgement of the counted data that arrived by the path.
+    /// An acknowledgement of the counted data that arrived on the path.
     Ack(Receipt),
-    /// A decoy, as long as the packet of a datagram (or part) with `bytes` bytes.
+    /// A decoy, which has the length of a packet with a datagram (or part) of `bytes` bytes.
     Decoy { stamp: u32, run: u16, bytes: usize },
     /// The end of the session.
     Close,
@@ -60,10 +60,10 @@ const STAMPED: u8 = 0x10;
 const PADDED: u8 = 0x20;
 const COUNTED: u8 = 0x40;
 
-/// Maximum number of bytes in a datagram's frame in addition to the datagram. The frame of a part
-/// of a datagram has [`PLACE`] more bytes.
+/// Maximum bytes of a datagram's frame in addition to the datagram itself. The frame of a part of
+/// a datagram has [`PLACE`] more bytes.
 pub(crate) const OVERHEAD: usize = PLAIN + LENGTH;
-/// Number of bytes in a datagram's frame in addition to the datagram, if the frame has no padding.
+/// Bytes of a datagram's frame without padding, in addition to the datagram itself.
 pub(crate) const PLAIN: usize = 1 + 4 + FLOW + RUN;
 const LENGTH: usize = 2;
 const FLOW: usize = 2;
@@ -144,7 +144,7 @@ impl<'a> Frame<'a> {
     }
 
     /// Returns the number of packets directly before this frame's packet, with consecutive
-    /// numbers, that were sent by the same path. It is 0 for control messages.
+    /// numbers, that were sent on the same path. It is 0 for control messages.
     pub(crate) fn run(self) -> u16 {
         if let Frame::Data { run, .. } | Frame::Decoy { run, .. } = self { run } else { 0 }
     }
@@ -226,7 +226,7 @@ impl Field {
 /// Maximum number of bytes before a datagram, or of a control message.
 const HEAD: usize = 1 + 4 + LENGTH + FIELD;
 
-/// The parts of a frame to be written. The datagram is not among them, because it is not copied.
+/// The parts of a frame that is to be written, except the datagram, which is not copied.
 pub(crate) struct Parts {
     head: [u8; HEAD],
     length: usize,

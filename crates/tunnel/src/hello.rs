@@ -17,11 +17,11 @@ use rand_core::CryptoRng;
 const VERSION: u8 = 1;
 /// Longest label of a server at a far end, in bytes.
 pub const LONGEST_LABEL: usize = 32;
-/// Maximum number of copies of one INIT. The far end answers no more of them.
+/// Maximum number of copies of one INIT that the far end answers.
 pub(crate) const MOST_COPIES: usize = 128;
-/// Upper bound of the number of zeros after a payload; the number is smaller.
+/// Exclusive upper bound of the number of zeros after a payload.
 const ZEROS: u8 = 64;
-/// Upper bound of the number of packets in a session; the number is smaller.
+/// Exclusive upper bound of the number of packets in a session.
 const MOST_SENT: u64 = 1 << 62;
 
 /// Proof that the sender of a handshake receives packets at an address.
@@ -61,8 +61,8 @@ impl<'a> Message<'a> {
 /// The near end's content of the handshake.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Hello {
-    /// A random name, which the near end chooses when it starts. If the name changes, the near end
-    /// was restarted, and its packet numbers begin at 0 again.
+    /// Random identifier that the near end chooses when it starts. If the identifier changes, the
+    /// near end was restarted, and its packet numbers begin at 0 again.
     pub(crate) run: [u8; 8],
     /// The number of the near end's next packet.
     pub(crate) first: u64,
@@ -72,8 +72,8 @@ pub(crate) struct Hello {
     pub(crate) paths: u8,
     /// Whether AES is fast on the near end's machine.
     pub(crate) aes: bool,
-    /// The label that the far end's user gave to the requested server. Empty if the far end has
-    /// only one server.
+    /// The label of the requested server, which the far end's user has chosen. Empty if the far
+    /// end has only one server.
     pub(crate) label: String,
 }
 
@@ -87,8 +87,7 @@ impl Hello {
         let label = rest.get(..usize::from(length)).filter(|label| label.len() <= LONGEST_LABEL)?;
         let label = std::str::from_utf8(label).ok()?.to_owned();
         let (first, stamp) = (u64::from_be_bytes(*first), u64::from_be_bytes(*stamp));
-        // No session sends 2^62 packets. The bound leaves room for the numbers that follow
-        // `first`.
+        // No session sends 2^62 packets. The bound leaves room for the numbers after `first`.
         let (sound, aes) = (paths > 0 && first < MOST_SENT, aes == 1);
         sound.then_some(Hello { run: *run, first, stamp, paths, aes, label })
     }
@@ -106,8 +105,8 @@ impl Hello {
 /// The far end's content of the handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Welcome {
-    /// A random name of the far end's part of the session. When the name changes, packet numbers
-    /// begin again.
+    /// Random identifier of the far end's part of the session. If it changes, packet numbers begin
+    /// again.
     pub(crate) run: [u8; 8],
     /// The number of the far end's next packet.
     pub(crate) first: u64,

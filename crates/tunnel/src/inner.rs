@@ -1,5 +1,5 @@
-//! Addresses of the ends of a tunnel that carries IP packets. They are derived from the ends'
-//! public keys, so the ends need not agree on them.
+//! The addresses of both ends of a tunnel that carries IP packets. They are derived from the ends'
+//! public keys, so the ends need not negotiate them.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -35,7 +35,8 @@ impl Inner {
         let network: [u8; 5] = derived(&prk, b"network");
         let host: [u8; 12] = derived(&prk, &end.0);
         let (four, six) = host.split_first_chunk::<4>().expect("it has 12 bytes");
-        // The first and the last address are excluded: they mean the network and its broadcast.
+        // The first and the last address are excluded, because they are the network's own and its
+        // broadcast address.
         let four = (u32::from_be_bytes(*four) & HOSTS).clamp(1, HOSTS - 1);
         let mut octets = [0; 16];
         octets[0] = 0xfd;
@@ -44,7 +45,7 @@ impl Inner {
         Inner { four: Ipv4Addr::from(SHARED | four), six: Ipv6Addr::from(octets) }
     }
 
-    /// Returns whether `address` is one of the two addresses.
+    /// Returns whether `address` is one of this end's two addresses.
     #[must_use]
     pub fn has(&self, address: std::net::IpAddr) -> bool {
         address == self.four || address == self.six

@@ -8,7 +8,7 @@ use snow::Builder;
 
 use crate::suite;
 
-/// The secret that the two ends share. All zeros if there is none (Noise, section 9).
+/// The secret that the two ends share, all zeros if there is none (Noise, section 9).
 pub type Psk = [u8; 32];
 
 /// An end's public key.
@@ -26,7 +26,7 @@ impl fmt::Debug for PublicKey {
 #[derive(Clone)]
 pub struct KeyPair {
     secret: [u8; 32],
-    /// The public key, which the other end knows beforehand.
+    /// The public key, which the other end has to know before the handshake.
     pub public: PublicKey,
 }
 

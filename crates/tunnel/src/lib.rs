@@ -5,23 +5,23 @@
 //! A session between a near end and a far end over several paths. Nothing on one path reveals what
 //! the others carried (`docs/spec/far-end.md`).
 //!
-//! Many protocols show a counter: each packet of WireGuard and Mosh does. From its gaps, the
-//! observer of one path learns how many packets the other paths carried. Between two ends of ours
-//! the whole datagram is encrypted, its counter included, and our own packet number is hidden as
-//! QUIC hides its own.
+//! Many protocols send a counter in clear, for example in each packet of WireGuard and Mosh. From
+//! gaps in the counter, the observer of one path learns how many packets the other paths carried.
+//! Between a near end and a far end, the whole datagram is encrypted, including its counter. The
+//! tunnel's own packet number is hidden as QUIC hides its packet numbers.
 //!
 //! From the wire up:
 //!
 //! * [`keys`]: what both ends know before the handshake.
 //! * `disguise` hides the far end's public key from strangers. `noise` is the handshake, built on
-//!   the primitives of `suite`. `hello` has its messages.
-//! * `epoch`: the keys of one handshake. It seals and opens packets, and accepts each number once
-//!   ([`anabranch_multipath::Replay`]).
+//!   the primitives of `suite`. `hello` has the handshake's messages.
+//! * `epoch`: the keys of one handshake, which seal and open packets. Each packet number is
+//!   accepted once ([`anabranch_multipath::Replay`]).
 //! * [`Inner`]: the addresses of both ends where the tunnel carries IP packets.
 //! * `frame`: the content of a packet. `resequencer`: restores order and spacing, with `delays`
 //!   (the differences between the paths) and the `pacer`.
 //! * `parts`: splits datagrams that are too long for one packet.
-//! * `capacity`: the rate at which each path forwards packets, and pacing by it.
+//! * `capacity`: the rate at which each path forwards packets, and pacing at that rate.
 //! * `round_trip`: the round-trip time of each path, and its timeout.
 //! * [`carrier`]: packets on a byte stream, for paths that are TCP connections.
 //! * `window`: the data in flight that each path may have, for schedules that use windows.

@@ -1,9 +1,9 @@
 //! The near end: it begins handshakes, and has one session.
 //!
-//! The first handshake is sent by the path that answered last. After [`HASTE`] without an answer
-//! the next one is sent by all paths that carry packets now: copies of one message, each disguised
-//! on its own. So a single working path among many dead ones brings the session up after one
-//! retry. The far end answers each copy with the same keys.
+//! The first handshake is sent on the path that answered last. After [`HASTE`] without an answer,
+//! the next handshake is sent on all paths that carry packets now. These packets are copies of one
+//! message, and each copy is disguised separately. Thus a single working path among many dead ones
+//! establishes the session after one retry. The far end answers each copy with the same keys.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -25,14 +25,14 @@ const RENEW: Duration = Duration::from_secs(120);
 /// Time without an answer after which another handshake begins (WireGuard: `REKEY_TIMEOUT`).
 const RETRY: Duration = Duration::from_secs(5);
 /// Times without an answer after which the first three handshakes are repeated. They are shorter
-/// than [`RETRY`], because a path may be cut.
+/// than [`RETRY`], because the path of a handshake may be down.
 const HASTE: [Duration; 3] =
     [Duration::from_millis(500), Duration::from_secs(1), Duration::from_secs(2)];
 /// Age at which keys without a completed renewal are no longer used (WireGuard:
 /// `REJECT_AFTER_TIME`). The other end may have forgotten them.
 const REJECT: Duration = Duration::from_secs(180);
 
-/// Pause before the next handshake, after the far end has closed a session. The pause doubles each
+/// Pause before the next handshake after the far end has closed a session. The pause doubles each
 /// time that the far end closes a session within [`LASTING`] of its handshake.
 const FAREWELL: Duration = Duration::from_millis(500);
 /// Maximum number of doublings of [`FAREWELL`].
@@ -45,7 +45,7 @@ const LASTING: Duration = Duration::from_secs(10);
 pub enum State {
     /// No far end has answered yet, or the far end has stopped answering.
     Trying {
-        /// Handshakes begun since the last answer.
+        /// Number of handshakes begun since the last answer.
         tries: u32,
     },
     /// The session is established.
@@ -60,16 +60,16 @@ pub struct Near<R> {
     label: String,
     disguise: Disguise,
     rng: R,
-    /// The random name that this near end has chosen at its start.
+    /// Random identifier that this near end has chosen at its start.
     run: [u8; 8],
     paths: u8,
     aes: bool,
     session: Session,
     generation: u32,
-    /// The handshakes that wait for an answer, the newest last. Older ones are kept because their
-    /// answers may still arrive by slow paths.
+    /// The handshakes that wait for an answer; the newest is last. Older ones are kept because
+    /// their answers may still arrive on slow paths.
     pending: VecDeque<Attempt>,
-    /// The paths that get a copy of the newest handshake next.
+    /// The paths on which a copy of the newest handshake is sent next.
     copies: VecDeque<PathId>,
     /// The cookie of each path. A cookie proves one of our addresses, and paths may have different
     /// addresses.
@@ -79,14 +79,15 @@ pub struct Near<R> {
     /// Time at which the next handshake begins.
     due: Time,
     tries: u32,
-    /// Whether the far end has stopped answering: no path answers, and a handshake was not answered
-    /// or cannot be sent. The session still has keys then, so [`Session::is_up`] does not show it.
+    /// Whether the far end has stopped answering: no path answers, and a handshake was not
+    /// answered or cannot be sent. [`Session::is_up`] does not show this, because the session
+    /// still has keys.
     is_lost: bool,
     agreed: Option<Time>,
-    /// Number of sessions in a row that the far end has ended within [`LASTING`] of their
-    /// handshakes. At most [`FAREWELLS`].
+    /// Number of consecutive sessions that the far end has closed within [`LASTING`] of their
+    /// handshakes, at most [`FAREWELLS`].
     farewells: u32,
-    /// The random name of the far end's part of the session.
+    /// Random identifier of the far end's part of the session.
     theirs: Option<[u8; 8]>,
 }
 
@@ -125,8 +126,8 @@ impl std::fmt::Display for NearError {
 impl std::error::Error for NearError {}
 
 impl<R: CryptoRng> Near<R> {
-    /// Returns an end with `paths` paths that has sent nothing yet. `label` names the requested
-    /// server at the far end. `sizes` are the lengths that packets may have (see
+    /// Returns a near end with `paths` paths that has sent nothing yet. `label` names the
+    /// requested server at the far end. `sizes` are the lengths that packets may have (see
     /// [`Session::new`]).
     ///
     /// # Errors
@@ -170,8 +171,8 @@ impl<R: CryptoRng> Near<R> {
         })
     }
 
-    /// Sets whether AES is fast on this machine. If both ends have set it, packets are sealed with
-    /// AES.
+    /// Sets whether AES is fast on this machine. If it is fast on both ends' machines, packets are
+    /// sealed with AES.
     pub fn prefer_aes(&mut self, aes: bool) {
         self.aes = aes;
     }
@@ -191,9 +192,9 @@ impl<R: CryptoRng> Near<R> {
         &mut self.session
     }
 
-    /// Appends the packet that carries a datagram of a flow, or a part of one, by `path`; see
-    /// [`Session`]. Returns false, and appends nothing, if the end has no valid keys or no such
-    /// path.
+    /// Appends to `out` the packet that carries a datagram of a flow, or a part of a datagram, on
+    /// `path`; see [`Session`]. Returns false, and appends nothing, if the end has no valid keys
+    /// or no such path.
     pub fn seal<'p>(
         &mut self,
         now: Time,
@@ -205,7 +206,7 @@ impl<R: CryptoRng> Near<R> {
         sound && self.session.seal(now, &self.disguise, path, (flow, piece.into()), out)
     }
 
-    /// Processes a packet that arrived by `path`. Returns whether the far end sent it.
+    /// Processes a packet that arrived on `path`. Returns whether the far end has sent the packet.
     pub fn open(&mut self, now: Time, path: PathId, packet: &[u8]) -> bool {
         let id = id_of(&self.disguise, packet);
         let known = self.session.ids().find(|(one, ..)| Some(*one) == id);
@@ -216,8 +217,8 @@ impl<R: CryptoRng> Near<R> {
         self.answered(now, path, packet).is_some()
     }
 
-    /// Plans a new handshake if the far end has closed the session. A far end does so when it
-    /// stops, and another may soon start in its place.
+    /// Plans a new handshake if the far end has closed the session. A far end closes its sessions
+    /// when it stops, and another far end may soon start in its place.
     fn follow_farewell(&mut self, now: Time) {
         let Some(agreed) = self.agreed.take_if(|_| self.session.is_closed()) else { return };
         if now.since(agreed) >= LASTING {
@@ -259,8 +260,8 @@ impl<R: CryptoRng> Near<R> {
         Some(())
     }
 
-    /// Sends the newest handshake again by `path`, on which the far end asks for proof of our
-    /// address. Returns `None` if no handshake waits for an answer.
+    /// Sends the newest handshake again on `path`, because the far end has asked there for proof
+    /// of our address. Returns `None` if no handshake waits for an answer.
     fn prove(&mut self, path: PathId, cookie: Cookie) -> Option<()> {
         self.pending.back()?;
         let own = self.cookies.get_mut(path.index())?;
@@ -275,7 +276,8 @@ impl<R: CryptoRng> Near<R> {
     /// of the session. Returns its path. `unix_millis` is the wall clock, which orders the
     /// handshakes of one key.
     pub fn say(&mut self, now: Time, unix_millis: u64, out: &mut Vec<u8>) -> Option<PathId> {
-        // Paths that were silent before a handshake need a round trip after it to answer again.
+        // Paths that were silent before a handshake need a round trip after the handshake to
+        // answer again.
         let settled = self.agreed.is_some_and(|agreed| now.since(agreed) >= RETRY);
         let forgotten = self.tries == 0 && settled && self.session.is_deaf();
         if (now >= self.due || forgotten) && self.may_greet() {
@@ -289,9 +291,9 @@ impl<R: CryptoRng> Near<R> {
         self.session.say(now, &self.disguise, out)
     }
 
-    /// Sets whether this machine can send by `path` now. If `carries` is false, for example for a
-    /// stream without a connection, the path gets no handshakes and no probes. When `carries`
-    /// becomes true again, the path is treated as in [`Near::on_path`].
+    /// Sets whether this machine can send on `path` now. A path with `carries` false, such as a
+    /// stream without a connection, gets no handshakes and no probes. When `carries` becomes true
+    /// again, the path is treated as in [`Near::on_path`].
     pub fn set_carries(&mut self, now: Time, path: PathId, carries: bool) {
         let before = self.session.set_carries(path, carries);
         if carries && before == Some(false) {
@@ -299,9 +301,9 @@ impl<R: CryptoRng> Near<R> {
         }
     }
 
-    /// Reports that `path` leads to the far end again, or by another route. Its round-trip time is
-    /// measured again. In an established session, all paths are probed at once. Otherwise a
-    /// handshake is sent by this path at once.
+    /// Reports that `path` leads to the far end again, or over another route. The round-trip time
+    /// of `path` is measured again. In an established session, all paths are probed at once.
+    /// Otherwise a handshake is sent on `path` at once.
     pub fn on_path(&mut self, now: Time, path: PathId) {
         self.session.forget_round_trip(path);
         if self.state() == State::Up {
@@ -316,19 +318,19 @@ impl<R: CryptoRng> Near<R> {
         self.copy_by(path);
     }
 
-    /// Returns whether a handshake can be sent: some path carries packets now.
+    /// Returns whether a handshake can be sent, that is, whether some path carries packets now.
     fn may_greet(&self) -> bool {
         (0..self.paths).any(|path| self.session.carries(PathId(path.into())))
     }
 
-    /// Plans a copy of the newest handshake by `path`.
+    /// Plans a copy of the newest handshake on `path`.
     fn copy_by(&mut self, path: PathId) {
         if !self.copies.contains(&path) {
             self.copies.push_back(path);
         }
     }
 
-    /// Begins a handshake: by the path that answered last, or by all paths if the last handshake
+    /// Begins a handshake on the path that answered last, or on all paths if the last handshake
     /// got no answer.
     fn greet(&mut self, now: Time, unix_millis: u64) {
         let paths = (0..self.paths).map(|path| PathId(path.into()));
@@ -377,9 +379,9 @@ impl<R: CryptoRng> Near<R> {
         Some(path)
     }
 
-    /// Appends a packet with `frame`, whatever its content, after skipping `skip` numbers. The
-    /// function is for frames of unknown kinds, which the other end drops. Returns false if there
-    /// is no session, or if the session has no such path.
+    /// Appends a packet with any `frame`, after skipping `skip` packet numbers. With this
+    /// function, callers can send frames of unknown kinds, which the other end drops. Returns
+    /// false if there is no session, or if the session has no such path.
     pub fn seal_frame(&mut self, path: PathId, skip: u64, frame: &[u8], out: &mut Vec<u8>) -> bool {
         self.session.seal_frame(&self.disguise, path, skip, &[frame], out)
     }

@@ -2,8 +2,8 @@
 //! by `snow`.
 //!
 //! The handshake takes one round trip. The near end's static key is hidden, and both ends are
-//! authenticated. Each handshake replaces the keys of the one before (forward secrecy). The second
-//! message mixes in the shared secret.
+//! authenticated. Each handshake replaces the keys of the previous handshake (forward secrecy).
+//! The second message mixes in the shared secret.
 
 use rand_core::CryptoRng;
 use snow::{Builder, HandshakeState};
@@ -29,8 +29,8 @@ pub(crate) fn initiator(
     built.expect("all that the pattern needs is there")
 }
 
-/// Returns the far end's state of a handshake. Its shared secret is set once the first message has
-/// shown which client sent it.
+/// Returns the far end's state of a handshake. Its shared secret is set later, when the first
+/// message has shown which client sent it.
 pub(crate) fn responder(own: &KeyPair, rng: &mut impl CryptoRng) -> HandshakeState {
     let builder = Builder::with_resolver(params(), resolver(rng)).local_private_key(own.secret());
     let builder = builder.and_then(|builder| builder.prologue(PROLOGUE));

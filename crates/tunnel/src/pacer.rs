@@ -10,11 +10,11 @@ use crate::delays::LONGEST;
 
 /// Maximum time by which a datagram may leave early, together with earlier datagrams.
 const TOGETHER: Duration = Duration::from_millis(1);
-/// Gaps between datagrams are shortened by their `FASTER`th part, so that a queue that is late
-/// catches up.
+/// Divisor of gaps between datagrams. Each gap is shortened by this fraction (a sixteenth), so
+/// that a queue that is late catches up.
 const FASTER: u32 = 16;
-/// Maximum number of queued datagrams. Beyond this number the first datagrams leave before they
-/// are due. This bounds the memory at any rate.
+/// Maximum number of queued datagrams. Beyond this number, the first datagrams leave before they
+/// are due. The limit bounds the memory at any rate.
 const MOST: usize = 8_192;
 
 /// A queue of datagrams, in the order in which they leave.
@@ -36,13 +36,13 @@ impl<T> Pacer<T> {
         self.queue.push_front((now, one));
     }
 
-    /// Adds a datagram that leaves after all others. `steady` is the earliest time at which it
-    /// leaves: when the datagram would have arrived by the slowest path. The gap to the previous
-    /// datagram is at least the difference between their steady times, less a sixteenth. The
-    /// datagram leaves within [`LONGEST`] in any case.
+    /// Adds a datagram that leaves after all others. `steady` is the time at which the datagram
+    /// would have arrived on the slowest path; it does not leave before that time. The gap to the
+    /// previous datagram is at least the difference between their steady times, less a sixteenth.
+    /// The datagram leaves within [`LONGEST`] in any case.
     ///
-    /// Gaps between the datagrams of one path are larger than those of the whole sequence if
-    /// several paths are used at once. So the gap is limited to the difference between the
+    /// If several paths are used at once, gaps between the datagrams of one path are larger than
+    /// gaps in the whole sequence. The gap is therefore limited to the difference between the
     /// sender's `stamp`s, in microseconds.
     pub(crate) fn push(&mut self, now: Time, (steady, stamp): (Time, u32), one: T) {
         let due = self.last.map_or(now, |(last, before, sent)| {

@@ -1,10 +1,10 @@
 //! Splitting of datagrams that are longer than a packet may be.
 //!
-//! A tunnel's own header makes long datagrams too long for the paths. Some programs keep sending
+//! The tunnel's header makes long datagrams too long for the paths. Some programs keep sending
 //! such datagrams: a WireGuard interface with its former MTU, or a DNS server with a long answer.
-//! Each would be lost, and the program would not learn why. So such a datagram is sent in parts,
-//! by one path with consecutive numbers, and the other end joins them. Each such datagram costs at
-//! least one additional packet.
+//! Each such datagram would be lost, and the program would not learn why. The tunnel therefore
+//! sends such a datagram in parts, on one path and with consecutive packet numbers, and the other
+//! end joins the parts. Each such datagram costs at least one additional packet.
 
 use crate::datagram::Datagram;
 use crate::piece::{LAST, PLACE, Piece};
@@ -16,8 +16,8 @@ pub const PADDED_OVERHEAD: usize = epoch::OVERHEAD + frame::OVERHEAD;
 const MOST: usize = LAST as usize;
 /// Length of the longest UDP datagram, in bytes.
 const LONGEST: usize = 65_527;
-/// Minimum length in bytes that a path's longest packet is assumed to have; smaller values are
-/// ignored. Packets of this length pass wherever IPv4 does (RFC 791: 576 bytes with the header).
+/// Minimum length in bytes of a path's longest packet; smaller values are ignored. Packets of this
+/// length pass wherever IPv4 does (RFC 791: 576 bytes with the header).
 const LEAST: usize = 548;
 
 /// Splits a datagram into parts of about equal length, so that each packet has at most `room`
@@ -39,7 +39,8 @@ pub fn pieces(datagram: &[u8], room: Option<usize>) -> impl Iterator<Item = Piec
 /// A joiner of parts that arrive in order.
 #[derive(Default)]
 pub(crate) struct Joiner {
-    /// The joined parts so far, and the position and the packet number of the next part.
+    /// The parts joined so far, the expected position of the next part, and its expected packet
+    /// number.
     begun: Option<(Datagram, u8, u64)>,
 }
 

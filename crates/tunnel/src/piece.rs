@@ -1,4 +1,4 @@
-//! The part of a datagram that one packet carries: all of it, or a piece.
+//! The content of one data packet: a whole datagram, or a part of one.
 
 /// Length of a part's position field, in bytes.
 pub(crate) const PLACE: usize = 1;

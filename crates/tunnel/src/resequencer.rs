@@ -1,13 +1,13 @@
-//! A buffer that puts arrived packets in the order in which the other end sent them, and releases
-//! them as evenly as the paths deliver them.
+//! A buffer that restores the order in which the other end sent the packets, and releases them as
+//! evenly as the paths deliver them.
 //!
 //! A plain reorder queue breaks a bulk transfer. Three rules prevent that (`tests/goodput.rs`
 //! measures them together):
 //!
 //! * A run is a series of packets with consecutive numbers on one path. A packet missing from a
 //!   run counts as lost once later packets of that run have arrived. It also counts as lost once
-//!   every path has delivered later packets. So only packets at the end of a run need a wait.
-//! * Each datagram of a faster path is held until it would have arrived by the slowest path.
+//!   every path has delivered later packets. Thus only packets at the end of a run need a wait.
+//! * Each datagram of a faster path is held until it would have arrived on the slowest path.
 //!   Otherwise round-trip times would jump with every run, and delayed datagrams would leave as
 //!   one burst.
 //! * Datagrams that were delayed in a queue leave with the spacing of their arrival ([`Pacer`]).
@@ -20,20 +20,20 @@ use anabranch_multipath::{Insertion, Merger, PathId, Time};
 use crate::delays::Delays;
 use crate::pacer::Pacer;
 
-/// Maximum number of datagrams that wait for missing ones. If more would wait, the missing
+/// Maximum number of datagrams that wait for missing ones. Beyond this number, the missing
 /// datagrams are given up.
 const WAITING: usize = 4_096;
-/// Number of packets of the same path after which an earlier one counts as lost (QUIC's
+/// Number of later packets of the same path after which a missing packet counts as lost (QUIC's
 /// `kPacketThreshold`: RFC 9002, section 6.1.1).
 const DISORDER: u64 = 3;
 
-/// An arrived packet: the data that matter for its order, and its content.
+/// An arrived packet: the fields that determine its position in the order, and its content.
 pub(crate) struct Arrival<T> {
     pub(crate) path: PathId,
     pub(crate) number: u64,
     /// The sender's timestamp, if the packet has one.
     pub(crate) stamp: Option<u32>,
-    /// Number of packets directly before this one, with consecutive numbers, that were sent by the
+    /// Number of packets directly before this one, with consecutive numbers, that were sent on the
     /// same path.
     pub(crate) run: u16,
     /// The datagram in the packet; `None` if it has none.
@@ -49,8 +49,8 @@ pub(crate) struct Resequencer<T> {
     merger: Merger<Option<Waiting<T>>>,
     ready: Pacer<T>,
     delays: Delays,
-    /// For each path, the number of a packet: all earlier packets of the path have been checked
-    /// for losses.
+    /// For each path, the packet number below which all packets of the path have been checked for
+    /// losses.
     checked: Vec<u64>,
     /// For each path, the greatest packet number that arrived, plus 1.
     newest: Vec<u64>,
@@ -95,7 +95,7 @@ impl<T> Resequencer<T> {
         }
         self.merger.set_patience(Some(self.delays.patience()));
         if self.merger.is_full() {
-            // There is no room for packets after a missing one, so the missing one is given up.
+            // The buffer has no room for further packets, so the missing packet is given up.
             self.merger.give_up();
             self.collect(now);
         }

@@ -1,5 +1,5 @@
-//! One session, as either end has it: numbers of the packets sent, order of those received, epochs
-//! of keys, and which paths answer.
+//! The state of a session at either end: packet numbers, the order of received packets, epochs of
+//! keys, and the paths that answer.
 
 use std::collections::VecDeque;
 use std::ops::{Range, RangeInclusive};
@@ -25,23 +25,25 @@ pub const OVERHEAD: usize = epoch::OVERHEAD + frame::PLAIN;
 const ASK_BUSY: Duration = Duration::from_secs(1);
 /// Interval of probes without traffic: NATs forget flows that are silent for 30 s.
 const ASK_IDLE: Duration = Duration::from_secs(20);
-/// Interval of probes after an unanswered one: a path's failure should be detected soon.
+/// Interval of probes after an unanswered probe. It is short so that a path's failure is detected
+/// soon.
 const ASK_AGAIN: Duration = Duration::from_millis(300);
-/// Time within which probes that arrive by several paths count as one round.
+/// Time within which probes that arrive on several paths count as one round.
 const ROUND: Duration = Duration::from_millis(150);
 /// Time without datagrams after which paths are probed at [`ASK_IDLE`].
 const IDLE: Duration = Duration::from_secs(5);
 /// Maximum number of probes in a row that a usable path may leave unanswered.
 const UNANSWERED: u32 = 3;
-/// Number of epochs (sets of keys) whose packets are opened: the current one, and two that are
-/// older or unconfirmed.
+/// Number of epochs (sets of keys) with which packets are opened: the current epoch, and two that
+/// are older or unconfirmed.
 const EPOCHS: usize = 3;
-/// Number of newest handshakes whose keys the far end still has, even if it does not use them yet.
+/// Number of newest handshakes whose keys the far end keeps, even if it does not send with them
+/// yet.
 pub(crate) const UNCONFIRMED: usize = EPOCHS - 1;
 
 /// The state of a session at either end.
 pub struct Session {
-    /// Whether this end probes the paths. The other end answers.
+    /// Whether this end probes the paths. If so, the other end answers.
     asks: bool,
     sizes: Vec<usize>,
     epochs: VecDeque<(u32, Epoch)>,
@@ -49,14 +51,14 @@ pub struct Session {
     current: Option<u32>,
     /// The number of the next packet.
     number: u64,
-    /// The packets sent last, all by one path.
+    /// The packets sent last, all on one path.
     run: Run,
     replay: Replay,
     order: Resequencer<Datagram>,
     joiner: Joiner,
     paths: Vec<Path>,
     words: VecDeque<(PathId, Word)>,
-    /// Whether each path has a window. The other end then acknowledges our data.
+    /// Whether each path has a window. If so, the other end acknowledges our data.
     has_windows: bool,
     /// The plan of decoys (false packets) on idle paths, if decoys are sent.
     decoys: Option<Decoys>,
@@ -122,26 +124,26 @@ enum Word {
 struct Path {
     rtt: RoundTrip,
     heard: Option<Time>,
-    /// Number of unanswered rounds of probes since a packet last arrived by this path. The near end
-    /// counts its own rounds, the far end the rounds received by other paths. The first round
-    /// counts at once, later ones only after the path's timeout.
+    /// Number of unanswered rounds of probes since a packet last arrived on this path. The near
+    /// end counts its own rounds. The far end counts rounds that it received on other paths. The
+    /// first round counts at once, later ones only after the path's timeout.
     unanswered: u32,
     /// Time of the first round that `unanswered` counts.
     asked: Time,
-    /// Whether the other end has reported that it receives nothing by this path.
+    /// Whether the other end has reported that it receives nothing on this path.
     deaf: bool,
-    /// Whether this machine cannot send by this path now.
+    /// Whether this machine cannot send on this path now.
     is_cut: bool,
     /// The longest packet of this path in bytes, if known.
     room: Option<u16>,
-    /// The packets in flight by this path.
+    /// The packets in flight on this path.
     window: Window,
-    /// The packets that arrived by this path, to be acknowledged.
+    /// The packets that arrived on this path, to be acknowledged.
     tally: Tally,
 }
 
 impl Path {
-    /// Returns whether the path answers, and the other end receives our packets by it.
+    /// Returns whether the path answers, and the other end receives our packets on it.
     fn is_usable(&self) -> bool {
         self.unanswered <= UNANSWERED && !self.deaf
     }
@@ -159,9 +161,9 @@ impl Path {
 }
 
 impl Session {
-    /// Returns a session without keys. `asks` is whether this end probes the paths. A packet is
-    /// padded to the smallest of `sizes` that it fits into. If it fits into none, it keeps its
-    /// length.
+    /// Returns a session without keys. `asks` is whether this end probes the paths. Each packet is
+    /// padded to the smallest of `sizes` that is large enough. A packet larger than all `sizes`
+    /// keeps its length.
     #[must_use]
     pub fn new(paths: u16, asks: bool, sizes: &[usize]) -> Session {
         Session {
@@ -193,8 +195,8 @@ impl Session {
         self.number
     }
 
-    /// Restarts the receiving side: the other end's packets begin with number `first`, and it has
-    /// forgotten all earlier ones.
+    /// Restarts the receiving side. The other end's packets now begin with number `first`, and the
+    /// other end has forgotten all earlier packets.
     pub(crate) fn begin_at(&mut self, first: u64) {
         self.replay = Replay::new();
         self.order.begin_at(first);
@@ -229,51 +231,51 @@ impl Session {
         [self.decoys_sent, self.decoys_came]
     }
 
-    /// Sets the longest packet of `path` to `room` bytes: longer ones are lost there. The next
-    /// probe reports it to the other end.
+    /// Sets the maximum length of packets on `path` to `room` bytes; longer packets are lost
+    /// there. The next probe reports it to the other end.
     pub fn set_room(&mut self, path: PathId, room: usize) {
         let room = u16::try_from(room).unwrap_or(u16::MAX);
         let path = self.paths.get_mut(path.index());
         path.into_iter().for_each(|path| path.room = Some(room));
     }
 
-    /// Returns the longest packet of `path` in bytes, as set here or reported by the other end.
-    /// See [`pieces`](crate::pieces).
+    /// Returns the maximum length of packets on `path` in bytes, as set here or reported by the
+    /// other end. See [`pieces`](crate::pieces).
     #[must_use]
     pub fn room(&self, path: PathId) -> Option<usize> {
         self.paths.get(path.index())?.room.map(usize::from)
     }
 
-    /// Sets whether this machine can send by `path` now. Returns whether it could before; `None`
-    /// if there is no such path.
+    /// Sets whether this machine can send on `path` now. Returns the previous value; `None` if
+    /// there is no such path.
     pub(crate) fn set_carries(&mut self, path: PathId, carries: bool) -> Option<bool> {
         let path = self.paths.get_mut(path.index())?;
         Some(!std::mem::replace(&mut path.is_cut, !carries))
     }
 
-    /// Returns whether this machine can send by `path` now.
+    /// Returns whether this machine can send on `path` now.
     pub(crate) fn carries(&self, path: PathId) -> bool {
         self.paths.get(path.index()).is_some_and(|path| !path.is_cut)
     }
 
-    /// Returns when a packet last arrived by `path`; `None` if none has.
+    /// Returns when a packet last arrived on `path`; `None` if none has.
     pub(crate) fn heard(&self, path: PathId) -> Option<Time> {
         self.paths.get(path.index())?.heard
     }
 
-    /// Returns whether no path answers, so that the other end may have forgotten us.
+    /// Returns whether no path answers. The other end may then have forgotten this session.
     pub(crate) fn is_deaf(&self) -> bool {
         self.paths.iter().all(|path| path.unanswered > UNANSWERED)
     }
 
-    /// Plans the next probes for `now`, unless they are due earlier.
+    /// Plans the next probes for `now`, unless probes are due earlier.
     pub(crate) fn ask_at(&mut self, now: Time) {
         self.ask = self.ask.min(now);
     }
 
     /// Adds the keys of a handshake. If they are `confirmed`, the other end has them, and this end
-    /// sends with them. Otherwise this end begins to send with them when a packet arrives that is
-    /// sealed with them. Returns the IDs of the epochs that are dropped.
+    /// sends with them at once. Otherwise, this end sends with them once a packet sealed with them
+    /// arrives. Returns the IDs of the epochs that are dropped.
     pub(crate) fn renew(&mut self, generation: u32, epoch: Epoch, confirmed: bool) -> Vec<Id> {
         self.epochs.push_back((generation, epoch));
         if confirmed {
@@ -290,7 +292,7 @@ impl Session {
         gone
     }
 
-    /// Returns the IDs of the other end's packets, with the epoch and the path of each.
+    /// Returns the IDs that the other end's packets may have, with the epoch and the path of each.
     pub(crate) fn ids(&self) -> impl Iterator<Item = (Id, u32, PathId)> {
         self.epochs.iter().flat_map(|(generation, epoch)| {
             let ids = epoch.ids().iter().enumerate();
@@ -298,7 +300,7 @@ impl Session {
         })
     }
 
-    /// Returns whether there are keys to send with.
+    /// Returns whether this end has keys to send with.
     #[must_use]
     pub fn is_up(&self) -> bool {
         self.current.is_some() && !self.closed
@@ -310,8 +312,8 @@ impl Session {
         self.closed
     }
 
-    /// Appends the packet that carries a datagram of a flow, or a part of one, by `path`. Returns
-    /// false, and appends nothing, if there are no keys yet or the path is not one of the session.
+    /// Appends the packet that carries a datagram of a flow, or a part of one, on `path`. Returns
+    /// false, and appends nothing, if there are no keys yet or the session has no such path.
     pub(crate) fn seal(
         &mut self,
         now: Time,
@@ -360,7 +362,7 @@ impl Session {
         sealed
     }
 
-    /// Appends a packet with `frame` under the next number, after skipping `skip` numbers.
+    /// Appends a packet with `frame`, after skipping `skip` packet numbers.
     pub(crate) fn seal_frame(
         &mut self,
         disguise: &Disguise,
@@ -396,7 +398,7 @@ impl Session {
             return None;
         };
         if self.current.is_none_or(|current| current < generation) {
-            // The other end has these keys: it sends with them.
+            // The other end has these keys, because it sends with them.
             self.current = Some(generation);
         }
         let frame = Frame::read(&room[..length]);
@@ -421,7 +423,7 @@ impl Session {
     }
 
     fn hear(&mut self, now: Time, path: PathId, is_ping: bool) {
-        // All paths are probed at once: the first probe of a round counts for all.
+        // The other end probes all paths at once, so the first probe of a round counts for all.
         let begins = is_ping && self.asked.is_none_or(|asked| now.since(asked) >= ROUND);
         if begins {
             self.asked = Some(now);
@@ -435,8 +437,8 @@ impl Session {
         }
     }
 
-    /// Executes a frame. For data, returns the flow, the position if it is a part, and the
-    /// datagram's range in `bytes`.
+    /// Processes a frame. For data, returns the flow, the position if the frame has a part of a
+    /// datagram, and the range of the datagram in `bytes`.
     fn take(
         &mut self,
         now: Time,
@@ -477,7 +479,7 @@ impl Session {
         path.into_iter().for_each(|path| path.window.acknowledged(now, receipt));
     }
 
-    /// Returns the next datagram, in the order in which the other end sent them.
+    /// Returns the next datagram, in the order in which the other end sent the datagrams.
     pub fn poll(&mut self, now: Time) -> Option<Datagram> {
         loop {
             let whole = self.joiner.take(self.order.poll(now)?);
@@ -543,7 +545,7 @@ impl Session {
 
     fn question(&mut self, now: Time) {
         let busy = self.busy.is_some_and(|last| now.since(last) < IDLE);
-        // The caller reports when a cut path works again, so probes need not detect that.
+        // The caller reports when a cut path works again, so probes of cut paths are not needed.
         let all_cut = self.paths.iter().all(|path| path.is_cut);
         let any = |range: RangeInclusive<u32>| {
             let mut probed = self.paths.iter().filter(|path| all_cut || !path.is_cut);
@@ -558,16 +560,16 @@ impl Session {
         for (place, path) in self.paths.iter_mut().enumerate() {
             path.ask(now);
             let deaf = path.unanswered > UNANSWERED;
-            // A probe that cannot be sent would use a packet number, for which the other end would
-            // wait.
+            // A probe that cannot be sent would use up a packet number, and the other end would
+            // wait for that number.
             if !path.is_cut {
                 self.words.push_back((PathId::at(place), Word::Ping { deaf }));
             }
         }
     }
 
-    /// Queues a closing message for every path, so that the other end learns of the end of the
-    /// session at once, and not by its silence.
+    /// Queues a closing message for every path, so that the other end notices the end of the
+    /// session at once, and not only by silence.
     pub fn close(&mut self) {
         let open = self.paths.iter().enumerate().filter(|(_, path)| !path.is_cut);
         self.words.extend(open.map(|(place, _)| (PathId::at(place), Word::Close)));
@@ -597,7 +599,7 @@ impl Session {
             };
         };
         let mut view = known.window.view(now, known.rtt.last(), self.run.path == Some(path));
-        // The other end delays each datagram as if it had arrived by the slowest path.
+        // The other end delays each datagram as if it had arrived on the slowest path.
         let usable = self.paths.iter().filter(|path| path.is_usable());
         let slowest = usable.filter_map(|path| path.window.least_rtt()).max();
         view.leg.least_rtt = slowest.unwrap_or(view.leg.least_rtt);

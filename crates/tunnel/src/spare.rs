@@ -1,6 +1,6 @@
 //! A store of buffers that are reused for datagrams.
 
-/// Maximum number of stored buffers. A few calls to the kernel can fill this number.
+/// Maximum number of stored buffers. A few system calls can fill this number of buffers.
 const KEPT: usize = 256;
 /// Maximum size of a stored buffer, in bytes: longer datagrams are rare.
 const LONGEST: usize = 2_048;
@@ -12,7 +12,7 @@ pub(crate) struct Spare {
 }
 
 impl Spare {
-    /// Returns a stored buffer with its old content, or a new empty one.
+    /// Returns a stored buffer with its old content, or a new empty buffer.
     pub(crate) fn take(&mut self) -> Vec<u8> {
         self.buffers.pop().unwrap_or_default()
     }

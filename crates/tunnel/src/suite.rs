@@ -1,5 +1,5 @@
-//! The cryptographic primitives of the handshake. They come from the `snow` library, with our own
-//! random generator: a core draws no entropy.
+//! The cryptographic primitives of the handshake. They come from the `snow` library, except for
+//! the random generator: a core has no source of entropy of its own.
 
 use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};

@@ -1,15 +1,15 @@
 //! The window of one path: the number of bytes that may be in flight. It is computed from the
 //! other end's acknowledgements.
 //!
-//! The window depends on rate and delay, as in BBR, and not on losses. Nothing is retransmitted
-//! between the ends, so every loss that a controller provokes to find its limit slows the TCP
-//! connections in the tunnel. That would happen on each path.
+//! The window depends on rate and delay, as in BBR, and not on losses. The ends do not retransmit
+//! packets. If a controller provoked losses to find its limit, each loss would slow the TCP
+//! connections in the tunnel, and this would happen on each path.
 //!
-//! Names and sections without another source are those of
+//! Names and sections without another source are from
 //! draft-cardwell-iccrg-bbr-congestion-control-02, which draft-ietf-ccwg-bbr continues. Variables
-//! that begin with `C.` (connection) or `P.` (packet) are those of
-//! draft-cheng-iccrg-delivery-rate-estimation-02, which also defines how delivery rates are
-//! sampled. Packets are paced by the path's [`Capacity`] once that is known, so that a burst does
+//! that begin with `C.` (connection) or `P.` (packet) are from
+//! draft-cheng-iccrg-delivery-rate-estimation-02. That draft also defines how delivery rates are
+//! sampled. Once the path's [`Capacity`] is known, packets are paced by it, so that a burst does
 //! not overflow the path's queue.
 
 use std::collections::VecDeque;
@@ -26,14 +26,14 @@ const LEAST: f64 = 4.0;
 /// Window in Startup, in bandwidth-delay products. This is the counterpart of `BBRStartupCwndGain`
 /// (section 2.6), whose value in the draft is 2.
 const SEEK: f64 = 3.0;
-/// Window in ProbeBW, in bandwidth-delay products, one value per round. The cycle is that of the
-/// pacing gain in the first BBR (draft-cardwell-iccrg-bbr-congestion-control-00), with 0.85 in
-/// place of 0.75. One round probes for a higher rate, and the next one drains the queue of the
+/// Window in ProbeBW, in bandwidth-delay products, one value per round. The cycle is the pacing
+/// gain's cycle in the first BBR (draft-cardwell-iccrg-bbr-congestion-control-00), with 0.85 in
+/// place of 0.75. One round probes for a higher rate, and the next round drains the queue of the
 /// probe.
 const CRUISE: [f64; 8] = [1.25, 0.85, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0];
-/// Maximum queue that this end builds in the path, as time at the path's rate. The limit applies
-/// to a probe in ProbeBW, and to Startup once the capacity is known. Shallow queues hold little
-/// more.
+/// Maximum queue that this end builds in the path, as time at the path's rate. Shallow queues hold
+/// little more. The limit applies to a probe in ProbeBW, and to Startup once the capacity is
+/// known.
 const PROBE: Duration = Duration::from_millis(10);
 /// Number of rounds over which the maximum rate is taken: `BtlBwFilterLen` of the first BBR
 /// (draft-cardwell-iccrg-bbr-congestion-control-00), 10 round trips.
@@ -62,15 +62,15 @@ const LONGER: Duration = Duration::from_millis(2);
 const SPAN: Duration = Duration::from_secs(10);
 /// Round-trip time of a path before the first sample (`kInitialRtt`, RFC 9002, section 6.2.2).
 const UNKNOWN: Duration = Duration::from_millis(333);
-/// Time without an acknowledgement after which all packets in flight count as lost. It is three
-/// round trips if those take longer.
+/// Time without an acknowledgement after which all packets in flight count as lost. It is extended
+/// to three round trips if those take longer.
 const GIVE_UP: Duration = Duration::from_secs(1);
 /// Number of packets after which an acknowledgement is sent, if [`DELAY`] has not passed before.
 pub(crate) const STEP: u32 = 16;
 /// Maximum delay of an acknowledgement, counted from the first packet that it acknowledges.
 pub(crate) const DELAY: Duration = Duration::from_millis(5);
 
-/// An acknowledgement: the other end's report on the packets that arrived by a path.
+/// An acknowledgement: the other end's report on the packets that arrived on a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Receipt {
     /// The lowest 32 bits of the greatest packet number that arrived.
@@ -79,8 +79,8 @@ pub(crate) struct Receipt {
     pub(crate) count: u32,
     /// Time since the packet with the greatest number arrived, in microseconds.
     pub(crate) ago: u32,
-    /// Time from the first arrival since the previous acknowledgement to the arrival of the packet
-    /// with the greatest number, in microseconds.
+    /// Time in microseconds between two arrivals: the first one since the previous
+    /// acknowledgement, and the arrival of the packet with the greatest number.
     pub(crate) span: u32,
 }
 
@@ -221,7 +221,8 @@ impl Window {
         let fresh = receipt.count.wrapping_sub(self.count).cast_signed();
         let place = self.sent.iter().position(|sent| sent.number as u32 == receipt.largest);
         let known = place.map_or(0, |place| place + 1);
-        // Packets given up as lost may still arrive, but no packet arrives that was not sent.
+        // Packets that were given up as lost may still arrive. A packet that was not sent cannot
+        // arrive.
         if fresh <= 0 || place.is_none() && !self.is_past(receipt.largest) {
             return;
         }
@@ -267,9 +268,9 @@ impl Window {
         self.round.least = Some(least.map_or(rtt, |least| least.min(rtt)));
     }
 
-    /// Records the delivery rate that a packet sent at `at` shows. The tuple has the packet's
-    /// `delivered`, `delivered_at` and `first_at`. An app-limited sample counts only if it is not
-    /// below `BBR.max_bw` (section 4.5.2.3).
+    /// Records the delivery rate of a sample: a packet that was sent at `at` has arrived. The
+    /// tuple has the packet's `delivered`, `delivered_at` and `first_at`. An app-limited sample
+    /// counts only if it is not below `BBR.max_bw` (section 4.5.2.3).
     fn note_rate(&mut self, (delivered, came, sent): (f64, Time, Time), at: Time, pressed: bool) {
         let took = self.delivered_at.since(came).max(at.since(sent));
         if took < self.least.get().unwrap_or_default() / 2 || took.is_zero() {
@@ -318,7 +319,8 @@ impl Window {
         let (rate, Some((best, flat))) = (self.rate(), self.search) else { return };
         let least = self.least.get().unwrap_or_default();
         let queued = round.least.is_some_and(|rtt| rtt > least + least / 16 + LONGER);
-        // Losses below the capacity are random: packets that are paced at it overflow no queue.
+        // Losses below the capacity are random, because packets that are paced at the capacity
+        // overflow no queue.
         let below = self.capacity.limit().is_some_and(|limit| rate < 0.9 * limit);
         self.search = match () {
             () if queued || lossy && !below => None,
@@ -350,8 +352,8 @@ impl Window {
     fn size(&self) -> f64 {
         let unit = self.unit();
         let Some(product) = self.product() else { return INITIAL };
-        // Acknowledgements are delayed, so packets that arrived but are not acknowledged yet count
-        // as in flight.
+        // Acknowledgements are delayed, so packets that have arrived may not be acknowledged yet
+        // and still count as in flight.
         let late = (self.rate() * DELAY.as_secs_f64()).min(f64::from(STEP) * unit);
         if self.search.is_some() {
             let sought = (SEEK * product + late).max(INITIAL);
@@ -388,7 +390,7 @@ impl Window {
     }
 
     /// Returns the path's state for a scheduler. `rtt` is the path's round-trip time from another
-    /// source, used before the window has a sample.
+    /// source, which is used until the window has a sample.
     pub(crate) fn view(&self, now: Time, rtt: Option<Duration>, current: bool) -> PathView {
         let (unit, rtt) = (self.unit(), self.srtt.or(rtt).unwrap_or(UNKNOWN));
         let leg = LegView {
@@ -414,7 +416,7 @@ impl Window {
         self.capacity.on_time(now);
         let over = self.given_up_at().is_some_and(|due| now >= due);
         if over {
-            // The count of arrived packets continues, because the other end keeps it.
+            // The count of arrived packets continues, because the other end continues to count.
             *self = Window { count: self.count, srtt: self.srtt, ..Window::default() };
         }
         over
@@ -431,8 +433,8 @@ impl Window {
     }
 }
 
-/// The number of packets that arrived by one path, and the state of the next acknowledgement for
-/// them.
+/// The number of packets that arrived on one path, and the state of the next acknowledgement for
+/// these packets.
 #[derive(Clone, Default)]
 pub(crate) struct Tally {
     count: u32,

@@ -14,10 +14,10 @@ use tar::{Archive, Entry};
 /// ustar).
 const TAR_HEADER: u64 = 512;
 const TAR_NAME: (usize, &[u8]) = (257, b"ustar");
-/// Number of bytes at the beginning of a consensus in which its `valid-after` line is searched.
+/// Number of bytes at the beginning of a consensus that are searched for the `valid-after` line.
 const BEGIN: u64 = 4096;
 
-/// The consensus of an archive that the user has chosen.
+/// The consensus that the user has chosen from an archive.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Choice<'a> {
     /// Hour from which the consensus is valid, such as `2024-05-17T17`; `None` if the file has
@@ -37,9 +37,9 @@ pub(crate) fn read_file(file: &Path, choice: Choice<'_>) -> Result<Vec<u8>, Stri
     read(file, choice)
 }
 
-/// Reads the bytes of a consensus from `source`. If that is an archive, such as the archive of a
-/// month from CollecTor, reads the consensus that `choice` names. At most one document is held in
-/// memory.
+/// Reads the bytes of a consensus from `source`. If `source` is an archive, such as the archive of
+/// a month from CollecTor, reads the consensus that `choice` names. At most one document is held
+/// in memory.
 ///
 /// # Errors
 /// The source cannot be read, or `choice` does not fit it. The error is one line.
@@ -82,15 +82,15 @@ fn unpacked<'a>(mut source: impl BufRead + 'a) -> io::Result<Box<dyn Read + 'a>>
     })
 }
 
-/// Reads all of `source`, but at most `LONGEST + 1` bytes. A longer document keeps one byte too
-/// many, so that the parser refuses it.
+/// Reads all of `source`, but at most `LONGEST + 1` bytes. With more than `LONGEST` bytes, the
+/// result is one byte too long, so that the parser refuses it.
 fn all_of(source: impl Read) -> Result<Vec<u8>, String> {
     let mut bytes = Vec::new();
     source.take(LONGEST + 1).read_to_end(&mut bytes).map_err(told)?;
     Ok(bytes)
 }
 
-/// Consensuses of an archive that were read so far.
+/// The consensuses of an archive that were read so far.
 #[derive(Default)]
 struct Passed {
     documents: usize,
@@ -144,8 +144,8 @@ fn several(passed: &Passed, next: &str, written: &str) -> String {
     )
 }
 
-/// Returns the time and the content of an archive's member; `None` if it is not a file or contains
-/// no time.
+/// Returns the time and the content of an archive's member. Returns `None` if the member is not a
+/// file or contains no time.
 fn dated<R: Read>(
     mut entry: Entry<'_, R>,
 ) -> Result<Option<(String, impl Read + use<'_, R>)>, String> {
@@ -162,8 +162,7 @@ fn dated<R: Read>(
     Ok(said.map(|time| (time, Cursor::new(begin).chain(entry))))
 }
 
-/// Converts an hour such as `2024-05-17T17` to the form that consensus documents use: `2024-05-17
-/// 17`.
+/// Converts an hour such as `2024-05-17T17` to the form in consensus documents: `2024-05-17 17`.
 fn time(text: &str, written: &str) -> Result<String, String> {
     let plain = text.trim_end_matches('Z').replacen('T', " ", 1);
     let form = "0000-00-00 00:00:00";

@@ -7,7 +7,8 @@
 //! {"event":"program","program":"load","state":"ended","code":0,"signal":null,"expected":true}
 //! ```
 //!
-//! An invalid command is answered by `{"event":"error","message":...}` and changes nothing.
+//! The answer to an invalid command is `{"event":"error","message":...}`. Such a command changes
+//! nothing.
 
 use std::io::{self, Write};
 
@@ -84,8 +85,8 @@ impl Face for Json {
     }
 }
 
-/// Prints `event` as one line and flushes it. If standard output is closed, returns an error, which
-/// ends the program.
+/// Prints `event` as one line, and flushes the output. If standard output is closed, returns an
+/// error, which ends the program.
 fn print(event: &Value) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
     writeln!(out, "{event}").and_then(|()| out.flush()).map_err(Failure::trouble)

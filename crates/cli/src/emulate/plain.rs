@@ -46,7 +46,7 @@ impl Face for Plain {
     fn show(&mut self, program: &Program, notice: &Notice) -> Result<(), Failure> {
         let name = &program.name;
         match notice {
-            // Output of COMMAND must not be mixed with that of other programs.
+            // The output of COMMAND must not be mixed with the output of other programs.
             Notice::Line { error, text, .. } if *error || self.quiet => {
                 let _ = writeln!(io::stderr(), "[{name}] {text}");
             }

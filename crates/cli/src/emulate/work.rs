@@ -36,8 +36,8 @@ enum Input {
     End,
 }
 
-/// Maximum number of queued inputs. A program that prints faster blocks, as it would on a slow
-/// terminal.
+/// Maximum number of queued inputs. At this maximum, a program that prints blocks, as it would on
+/// a slow terminal.
 const WAITING: usize = 1024;
 
 /// An emulation that handles signals and has no network yet.
@@ -74,7 +74,7 @@ impl Work {
             return face.end(&network, &[]);
         }
         let sender = self.sender.clone();
-        // Sending fails only when this program is ending anyway.
+        // Sending fails only if this program is ending anyway.
         let tell = move |notice| drop(sender.send(Input::Notice(notice)));
         let programs = Programs::start(&network, jobs.clone(), tell).map_err(Failure::misuse)?;
         let followed = self.follow(&network, &jobs, face);
@@ -85,8 +85,8 @@ impl Work {
         verdict(&jobs, &ends)
     }
 
-    /// Stops the programs, and returns how each of them has ended. If there is a `face`, notices
-    /// that arrive meanwhile are shown on it.
+    /// Stops the programs, and returns how each of them has ended. If there is a `face`, it shows
+    /// the notices that arrive in the meantime.
     fn stop(
         &self,
         programs: Programs,
@@ -101,7 +101,7 @@ impl Work {
                 ends
             });
             let mut shown = Ok(());
-            // All notices have to be received, or their senders would block for ever.
+            // All notices must be received, because their senders would otherwise block for ever.
             while let Ok(input) = self.inputs.recv() {
                 match (input, &mut face) {
                     (Input::Stopped, _) => break,
@@ -120,7 +120,7 @@ impl Work {
     /// input ends the emulation.
     fn follow(&self, network: &Network, jobs: &[Job], face: &mut dyn Face) -> Result<(), Failure> {
         let mut awaited = jobs.iter().filter(|job| !job.program.background).count();
-        // An error means that all senders are gone, which is the same as the end of the programs.
+        // An error means that all senders are gone, and therefore that all programs have ended.
         while let Ok(input) = self.inputs.recv() {
             match input {
                 Input::End => return Ok(()),
@@ -151,7 +151,7 @@ fn verdict(jobs: &[Job], ends: &[(&Program, Ended)]) -> Result<(), Failure> {
     match own {
         Some((_, (_, Ended::Code(0)))) | None => {}
         Some((_, (_, Ended::Code(code)))) => return Err(Failure::status(*code)),
-        // Shells report that a signal has ended a program by this status.
+        // Shells use this exit status for a program that a signal has ended.
         Some((_, (_, Ended::Signal(signal)))) => return Err(Failure::status(128 + signal)),
         Some((_, (program, ended))) => return Err(Failure::trouble(sentence(program, ended))),
     }
@@ -180,7 +180,7 @@ fn watch_signals(sender: SyncSender<Input>) -> io::Result<()> {
     thread::spawn(move || {
         for signal in signals.forever() {
             let input = if signal == SIGINT { Input::Interrupt } else { Input::End };
-            // Sending fails only when this program is ending anyway.
+            // Sending fails only if this program is ending anyway.
             let _ = sender.send(input);
         }
     });

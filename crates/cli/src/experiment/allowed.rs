@@ -11,8 +11,9 @@ use crate::sudo;
 /// An option of the command line, and the folder that is its value.
 pub(super) type Folder = (&'static str, PathBuf);
 
-/// Refuses a user who is not root, and names the command line that runs the command as root. The
-/// options in `folders` are given there explicitly, because root has another home folder.
+/// Refuses a user who is not root. The error has the command line that runs the command as root.
+/// That command line gives the options in `folders` explicitly, because root has another home
+/// folder.
 ///
 /// # Errors
 /// Misuse: the user is not root.
@@ -28,7 +29,7 @@ fn words((name, folder): &Folder) -> [String; 2] {
     [(*name).to_owned(), folder.to_string_lossy().into_owned()]
 }
 
-/// Checks that network namespaces are available, and otherwise names the remedy.
+/// Checks that network namespaces are available. If not, the error has the remedy.
 ///
 /// # Errors
 /// Misuse: something is missing.

@@ -1,5 +1,5 @@
-//! Progress of an experiment on standard error. On a terminal, it is one line that is rewritten.
-//! Elsewhere, it is a line for each finished measurement.
+//! Progress of an experiment on standard error. On a terminal, one line is rewritten. Elsewhere,
+//! each finished measurement gets a line.
 
 use std::io::{self, IsTerminal, Write};
 use std::time::Duration;
@@ -52,8 +52,8 @@ impl Bar {
         }
     }
 
-    /// Rewrites the line on the terminal. If standard error is closed, that is ignored, because it
-    /// is no reason to stop.
+    /// Rewrites the line on the terminal. A closed standard error is ignored, because it is no
+    /// reason to stop.
     fn show(&self, text: &str) {
         let width = tcgetwinsize(io::stderr()).map_or(80, |size| usize::from(size.ws_col)).max(20);
         let cut: String = text.chars().take(width - 1).collect();

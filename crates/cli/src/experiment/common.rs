@@ -65,8 +65,9 @@ pub(super) struct SplitWords {
 
 impl Common {
     /// Returns the program under test, which is this executable, and the folder of the peers'
-    /// programs if one is given. Refuses a user who is not root. `others` are further folders whose
-    /// default depends on the user's home, so that the proposed command names them.
+    /// programs if one is given. Refuses a user who is not root. `others` are further folders
+    /// whose default depends on the user's home. The error proposes a `sudo` command that names
+    /// them.
     ///
     /// # Errors
     /// Misuse: the user is not root. Trouble: the system does not reveal the executable's path.

@@ -1,4 +1,4 @@
-//! The part that all executions of experiments share: the journal that is continued, the report of
+//! The common part of all executions of experiments: the journal that is continued, the report of
 //! the progress, and the output of the results.
 
 use std::collections::BTreeSet;
@@ -33,8 +33,8 @@ pub(super) trait Experiment {
     /// out.
     ///
     /// # Errors
-    /// Misuse: something is missing (then nothing was created), or the journal belongs to a run
-    /// with other settings. Trouble: some measurements could not be made.
+    /// Misuse: something is missing (nothing was created in this case), or the journal belongs to
+    /// a run with other settings. Trouble: some measurements could not be made.
     fn measure(&self) -> Result<(), Failure>;
 
     /// Writes tables, page and Markdown about the measurements in `records`, and prints a short
@@ -44,8 +44,8 @@ pub(super) trait Experiment {
     /// Misuse: a file cannot be written.
     fn write_results(&self, header: &Value, records: &[Self::Record]) -> Result<(), Failure>;
 
-    /// Returns the result of the command after a run of the experiment. `whole` is false if the
-    /// run was stopped.
+    /// Returns the result of the command after a run of the experiment. `whole` is whether the run
+    /// was not stopped.
     ///
     /// # Errors
     /// Trouble: the run was stopped before all units (measurements) were done.
@@ -62,7 +62,7 @@ pub(super) trait Experiment {
     }
 }
 
-/// Runs an experiment. With `--report`, only writes the results of its journal.
+/// Runs an experiment. With `--report`, only writes the results of the experiment's journal.
 ///
 /// # Errors
 /// Those of [`Experiment::measure`]. Misuse: there is nothing to report.
@@ -116,8 +116,8 @@ impl<'a, E: Experiment> Run<'a, E> {
     }
 
     /// Executes the units (measurements) that the journal lacks, one after another, until all are
-    /// done or a signal stops the run. Then writes the results. `work` measures one unit, and must
-    /// return soon after the stop flag that it receives is set.
+    /// done or a signal stops the run. Then writes the results. `work` measures one unit. It
+    /// receives a stop flag, and must return soon after the flag is set.
     ///
     /// # Errors
     /// Trouble: a unit fails, its record cannot be stored, or the run was stopped.
@@ -151,7 +151,7 @@ impl<'a, E: Experiment> Run<'a, E> {
         };
         let whole = carry(&self.units, &mut self.journal, &stop, &mut hear);
         reporter.end();
-        // The results are also written if the run was stopped.
+        // The results are written even if the run was stopped.
         self.experiment.write_results(self.journal.header(), self.journal.records())?;
         E::verdict(whole.map_err(Failure::trouble)?, &self.units, self.journal.records())
     }

@@ -1,4 +1,4 @@
-//! The generated part of a Markdown file, which is between two marks.
+//! The generated part of a Markdown file, which stands between two marks.
 
 use std::fs;
 use std::io::{self, Write};
@@ -14,7 +14,7 @@ const COLUMNS: usize = 100;
 /// Replaces the text between the two marks called `name` in `file` by `text`.
 ///
 /// # Errors
-/// The file is missing, or lacks the two marks in order. It is not changed then.
+/// The file is missing, or lacks the two marks in order. The file is then unchanged.
 pub(super) fn replace(file: &Path, name: &str, text: &str) -> io::Result<()> {
     let old = fs::read_to_string(file)?;
     let new = replaced(&old, name, text).ok_or_else(|| {
@@ -43,8 +43,8 @@ fn replaced(old: &str, name: &str, text: &str) -> Option<String> {
     Some(format!("{before}{begin}\n\n{}\n\n{end}{after}", prose_wrapped(text.trim())))
 }
 
-/// Wraps paragraphs and list items to [`COLUMNS`] columns. Each of them is one line of `text`.
-/// Tables, headings, pictures and code are not changed.
+/// Wraps paragraphs and list items to [`COLUMNS`] columns. Each paragraph or item is one line of
+/// `text`. Tables, headings, pictures and code are not changed.
 fn prose_wrapped(text: &str) -> String {
     let mut lines = Vec::new();
     for line in text.lines() {
@@ -63,8 +63,8 @@ fn prose_wrapped(text: &str) -> String {
 /// Character that temporarily replaces a space at which a line must not be broken.
 const BOUND: char = '\u{a0}';
 
-/// Replaces the space before each word that Markdown would read as markup at the beginning of a
-/// line, such as a minus, by [`BOUND`].
+/// Replaces some spaces by [`BOUND`]: those before a word that Markdown would read as markup at
+/// the beginning of a line, such as a minus.
 fn bound(line: &str) -> String {
     let is_markup = |word: &str| {
         let number = word.trim_end_matches(['.', ')']);

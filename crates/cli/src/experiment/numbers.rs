@@ -5,8 +5,8 @@ use anabranch_experiment::{Mean, Median, Spread};
 /// Text for a value that was not measured.
 pub(super) const NONE: &str = "–";
 
-/// Formats median and range of a value, each with `digits` digits after the point and multiplied
-/// by `scale`. If there is only one value, formats that alone.
+/// Formats the median and the range of a value, multiplied by `scale`, with `digits` digits after
+/// the decimal point. If there is only one value, formats only this value.
 pub(super) fn between(spread: Spread, scale: f64, digits: usize) -> String {
     let [median, least, most] = [spread.median, spread.least, spread.most].map(|v| v * scale);
     match spread.count {
@@ -15,7 +15,7 @@ pub(super) fn between(spread: Spread, scale: f64, digits: usize) -> String {
     }
 }
 
-/// Formats a mean with half the width of its interval, if it has an interval. Numbers are
+/// Formats a mean and, if it has an interval, half the width of the interval. Numbers are
 /// multiplied by `scale`.
 pub(super) fn mean(mean: Option<Mean>, scale: f64, digits: usize) -> String {
     let number = |value: f64| format!("{:.digits$}", value * scale);
@@ -47,7 +47,7 @@ pub(super) fn span([low, high]: [f64; 2], digits: usize) -> String {
     format!("[{}, {}]", value(low, digits), value(high, digits))
 }
 
-/// Formats a number; infinity is `∞`.
+/// Formats a number. Infinity becomes `∞`.
 pub(super) fn value(value: f64, digits: usize) -> String {
     if value.is_infinite() { "∞".to_owned() } else { format!("{value:.digits$}") }
 }

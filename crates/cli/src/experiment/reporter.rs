@@ -14,7 +14,8 @@ use crate::failure::Failure;
 use crate::screen::has_terminal;
 use crate::screen::live::LiveView;
 
-/// Reports the progress of an experiment: to people by a view or a bar, to programs by JSON lines.
+/// A reporter of the progress of an experiment. It uses a view or a bar for people, and JSON lines
+/// for programs.
 pub(crate) struct Reporter<R> {
     face: Face,
     outcome: fn(&R) -> String,
@@ -43,7 +44,7 @@ impl<R: Record> Reporter<R> {
         if let Face::View(live) = &mut self.face
             && live.view().is_none()
         {
-            // The terminal is gone, or no longer accepts a view.
+            // The terminal is gone, or does not accept a view any more.
             self.face = Face::Bar(Bar::new());
         }
         match &mut self.face {
@@ -124,7 +125,8 @@ fn object<U: Unit, R: Record>(progress: &Progress, event: Event<'_, U, R>) -> Va
     object
 }
 
-/// Prints `object` as a line. A closed output is ignored, because measurements are stored anyway.
+/// Prints `object` as a line. A closed output is ignored, because the measurements are stored
+/// anyway.
 fn say(object: &Value) {
     let mut out = io::stdout().lock();
     let _ = writeln!(out, "{object}").and_then(|()| out.flush());

@@ -1,5 +1,6 @@
-//! Man pages of section 5: one for each kind of TOML file. They are made from the definition of
-//! the command line, because a file's keys are names of flags, and from the shipped example files.
+//! Man pages of section 5, one for each kind of TOML file. They are made from two sources: the
+//! definition of the command line, because a file's keys are names of flags, and the example files
+//! of this project.
 
 use std::fs;
 use std::io;
@@ -50,7 +51,7 @@ pub(super) fn page_of(command: &str) -> Option<String> {
 /// Writes `anabranch-split.toml.5` and the other pages to `directory`.
 ///
 /// # Errors
-/// A page cannot be written. Pages that were written before stay.
+/// A page cannot be written. Pages that were written before it remain.
 pub(super) fn write(directory: &Path, program: &Command, version: &str) -> io::Result<()> {
     KINDS.iter().try_for_each(|(kind, examples)| {
         let command = program.find_subcommand(kind).expect("a sub-command of that name");

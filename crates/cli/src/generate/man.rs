@@ -13,9 +13,10 @@ use super::files;
 /// Writes the pages `anabranch.1`, `anabranch-split.1`, … of `program` to `directory`.
 ///
 /// # Errors
-/// A page cannot be written. Pages that were written before stay.
+/// A page cannot be written. Pages that were written before it remain.
 pub(super) fn write(directory: &Path, mut program: Command) -> io::Result<()> {
-    // The sub-command `help` is disabled, because it would get a page for each other sub-command.
+    // The sub-command `help` is disabled, because it would otherwise get a page for each other
+    // sub-command.
     program = program.disable_help_subcommand(true);
     program.build();
     let version = program.render_version();
@@ -33,8 +34,8 @@ fn pages(command: &Command) -> Box<dyn Iterator<Item = &Command> + '_> {
     Box::new(std::iter::once(command).chain(shown.flat_map(pages)))
 }
 
-/// Makes each line of a help text a paragraph. Otherwise `man` would join lines, such as the lines
-/// of the list of schedules.
+/// Makes each line of a help text a paragraph. Otherwise `man` would join lines, such as those in
+/// the list of schedules.
 fn with_paragraphs(command: Command) -> Command {
     command.mut_args(|arg: Arg| match arg.get_long_help().map(ToString::to_string) {
         Some(text) if text.contains('\n') => {
@@ -105,8 +106,8 @@ fn see_also(command: &Command) -> Roff {
     roff
 }
 
-/// Returns the text at the end of `--help` for a page. Its lines are unchanged, and each headline
-/// begins a section.
+/// Converts the text at the end of `--help` to a part of a page. Its lines are unchanged, and each
+/// headline begins a section.
 fn closing(text: &str) -> Roff {
     let mut roff = Roff::new();
     for line in text.lines() {

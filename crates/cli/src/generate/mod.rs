@@ -71,7 +71,7 @@ fn print(text: &[u8]) -> Result<(), Failure> {
 
 fn write_man(directory: &Path, program: Command) -> Result<(), Failure> {
     let name = directory.display();
-    // This is checked first, because the error for the first page would not show that the
+    // The directory is checked first, because the error for the first page would not show that the
     // directory is missing.
     if !directory.is_dir() {
         return Err(Failure::misuse(format!("there is no directory '{name}': create it first")));

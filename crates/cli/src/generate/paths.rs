@@ -1,5 +1,5 @@
-//! Completion in shells of the value of `--path` by the interfaces of this machine. The rest of a
-//! completion script is made from the command line's definition.
+//! Shell completion of the value of `--path` with the interfaces of this machine. The rest of a
+//! completion script is made from the definition of the command line.
 
 use clap_complete::Shell;
 

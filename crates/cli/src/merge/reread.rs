@@ -7,16 +7,16 @@ use anabranch_splitter::merge::Settings;
 use super::options::{self, Options};
 use crate::failure::Failure;
 
-/// Sources of the settings: flags, and a file that flags override.
+/// The sources of the settings: flags, and a file whose values the flags override.
 pub(super) struct Source {
     pub(super) flags: Options,
     pub(super) file: PathBuf,
-    /// Options from flags and file when the program started.
+    /// Options from flags and file at the start of the program.
     pub(super) began: Options,
 }
 
 impl Source {
-    /// Reads the settings from flags and file again. The random seed is taken from `running`, the
+    /// Reads the settings from flags and file again. Takes the random seed from `running`, the
     /// current settings.
     ///
     /// # Errors

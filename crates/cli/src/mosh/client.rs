@@ -1,4 +1,5 @@
-//! `mosh-client` with the splitter between it and the server, from its start to its exit status.
+//! The execution of `mosh-client` with the splitter between it and the server, from its start to
+//! its exit status.
 
 use std::io;
 use std::os::unix::net::UnixStream;
@@ -15,11 +16,11 @@ use super::screen::DeferredScreen;
 use crate::failure::Failure;
 use crate::split;
 
-/// Runs the splitter, and the client as soon as the splitter listens. Both end when the client
-/// ends.
+/// Runs the splitter, and starts the client as soon as the splitter listens. Both end when the
+/// client ends.
 ///
-/// Signals that would end this process are passed to the client. It then says goodbye to the
-/// server while the splitter still forwards its packets.
+/// Signals that would end this process are passed to the client. The client can then close its
+/// session with the server while the splitter still forwards its packets.
 pub(super) fn run(
     client: &Client,
     key: &Key,

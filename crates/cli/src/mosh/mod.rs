@@ -186,7 +186,7 @@ pub(crate) struct ProxyArgs {
 }
 
 impl ProxyArgs {
-    /// Forwards an ssh connection until it ends.
+    /// Forwards an ssh connection until the connection ends.
     pub(crate) fn run(self) -> Result<(), Failure> {
         let blame = |error| Failure::trouble(format!("{}: {error}", self.host));
         carry(&self.host, self.port, self.family.family()).map_err(blame)
@@ -224,8 +224,8 @@ impl MoshArgs {
         client::run(&client, &key, settings.towards(to), log)
     }
 
-    /// Returns the splitter's settings. They are checked before the login, so the server's port is
-    /// a placeholder.
+    /// Returns the splitter's settings. They are checked before the login, when the server's port
+    /// is still unknown, so the port is a placeholder.
     fn settings(&mut self, host: &str) -> Result<Settings, Failure> {
         let json = self.shared.0.json;
         if json && self.log.is_none() {
@@ -238,8 +238,8 @@ impl MoshArgs {
         split::settings(options)
     }
 
-    /// Returns whether the server's address is known before the login, that is, does not depend on
-    /// ssh or the server.
+    /// Returns whether the server's address is known before the login, because neither ssh nor the
+    /// server determines it.
     fn knows_server(&self, host: &str) -> bool {
         match self.remote_ip {
             AddressMethod::Local => true,
@@ -301,8 +301,8 @@ impl MoshArgs {
     }
 }
 
-/// Parses `[USER@]HOST`. A host that looks like an option is refused, because it could make ssh
-/// run any command.
+/// Parses `[USER@]HOST`. Refuses a host that looks like an option, because ssh could then run any
+/// command.
 fn user_and_host(text: &str) -> Result<(Option<String>, String), Failure> {
     let (user, host) = match text.rsplit_once('@') {
         Some((user, host)) => (Some(user.to_owned()), host),
@@ -319,7 +319,7 @@ fn target(server: SocketAddr) -> Target {
     Target { host: server.ip().to_string(), port: server.port() }
 }
 
-/// Returns the key of a session that another program has begun.
+/// Returns the key of a session that another program has started.
 fn key() -> Result<Key, Failure> {
     let key = env::var("MOSH_KEY").map_err(|_| {
         Failure::misuse(

@@ -1,4 +1,4 @@
-//! Screen of the splitter while `mosh-client` uses the terminal. It prints nothing until
+//! The splitter's screen while `mosh-client` uses the terminal. It prints nothing until
 //! `mosh-client` has ended.
 
 use std::collections::BTreeSet;
@@ -26,7 +26,7 @@ pub(super) struct DeferredScreen<'s> {
     names: Vec<String>,
     warnings: BTreeSet<String>,
     server: Option<SocketAddr>,
-    /// Current warning that the server does not answer, if there is one.
+    /// The current warning that the server does not answer; `None` if the server answers.
     unanswered: Option<String>,
     summary: Option<String>,
 }

@@ -1,4 +1,4 @@
-//! The options of `anabranch split` that `anabranch mosh` has, too. Both commands use the same
+//! The options of `anabranch split` that `anabranch mosh` shares. Both commands use the same
 //! definition. Options that a login sets itself are left out.
 
 use clap::{ArgMatches, Args, Command, FromArgMatches};
@@ -23,7 +23,7 @@ const SHARED: &[&str] = &[
     "replace",
 ];
 
-/// The options of a splitter, restricted to those in [`SHARED`].
+/// The options of a splitter, restricted to the options in [`SHARED`].
 #[derive(Debug)]
 pub(super) struct Shared(pub(super) Options);
 
@@ -45,8 +45,8 @@ impl Args for Shared {
             .map(|arg| arg.get_id().clone())
             .filter(|id| !SHARED.contains(&id.as_str()))
             .collect();
-        // A login always has a host, so other options that conflict with the host can never be
-        // given.
+        // An unused option conflicts with the host. A login always has a host, so such an option
+        // can never be given.
         Options::augment_args(command).mut_args(|arg| match unused.contains(arg.get_id()) {
             true => arg.hide(true).conflicts_with("host"),
             false => arg,

@@ -1,4 +1,4 @@
-//! `anabranch authority`: a directory authority of an onion network of one's own.
+//! `anabranch authority`: the directory authority of a private onion network.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
@@ -30,7 +30,7 @@ use crate::failure::Failure;
 use crate::split::forms;
 
 /// Interval between consensuses in the public network, in seconds. The next constant is the
-/// minimum here.
+/// minimum interval here.
 const INTERVAL: u64 = 3600;
 const LEAST_INTERVAL: u64 = 10;
 const VALID_INTERVALS: u64 = 3;
@@ -183,7 +183,8 @@ impl AuthorityArgs {
         let tightened = own_folder(&data).map_err(Failure::misuse)?;
         tightened.into_iter().for_each(|text| say(&log, &AuthorityEvent::Trouble(text)));
         let ring = KeyRing::open(&data, &mut rng, unix()).map_err(Failure::misuse)?;
-        // An invalid descriptor is reported now, not in the log of a thread.
+        // The descriptor is checked now, so that its mistakes are reported at once and not in the
+        // log of a thread.
         description.sign(ring.keys(), unix()).map_err(Failure::misuse)?;
         let (keys, listen) = (Arc::clone(ring.keys()), args.listen_dir.clone());
         let settings = authority::Settings {
@@ -251,7 +252,7 @@ impl AuthorityArgs {
             interval,
             valid_intervals,
             first,
-            // The ratios to the interval are those of 45 and 21 minutes to an hour.
+            // The ratios are those of 45 and 21 minutes to an interval of one hour.
             running_for: (interval * 3 / 4).max(60),
             probe_every: (interval * 16 / 45).max(5),
             ipv6: self.ipv6,
@@ -293,8 +294,8 @@ impl AuthorityArgs {
 }
 
 impl Source<AuthorityArgs> {
-    /// Reads the settings from flags and file again. The running authority adopts its part at
-    /// once. The returned part is for the authority's relay.
+    /// Reads the settings from flags and file again. The running authority adopts its own settings
+    /// at once. Returns the settings of the authority's relay.
     ///
     /// # Errors
     /// The file cannot be read or is invalid.
@@ -340,8 +341,8 @@ impl AuthorityArgs {
         names(&live, &[&fixed[..], &common(&old.common, &self.common)].concat())
     }
 
-    /// Returns these settings, in which changes that need a restart are replaced by the values of
-    /// `old`.
+    /// Returns these settings, but with the values of `old` for settings whose change needs a
+    /// restart.
     fn over_fixed(self, old: &AuthorityArgs) -> AuthorityArgs {
         AuthorityArgs {
             common: self.common.over_fixed(&old.common),
@@ -357,8 +358,8 @@ impl AuthorityArgs {
     }
 }
 
-/// Converts an error. If the system refuses something, such as a port in use, it is trouble. If
-/// the folder cannot be used, it is misuse.
+/// Converts an error. The error is trouble if the system refuses something, such as a port in use.
+/// It is misuse if the folder cannot be used.
 fn failure(error: AuthorityError) -> Failure {
     match error {
         AuthorityError::System(_) => Failure::trouble(error),

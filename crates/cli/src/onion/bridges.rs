@@ -1,4 +1,4 @@
-//! Bridges of a client as its user configures them, and the programs that provide the bridges'
+//! Bridges of a client, as the user configures them, and the programs that provide the bridges'
 //! transports.
 
 use std::path::Path;
@@ -21,8 +21,8 @@ pub(super) struct Bridges {
 /// Bridges of a client, with the running programs that provide their transports.
 pub(super) struct BridgeEntrance {
     pub(super) routes: BridgeRoutes,
-    /// Running external programs, and our own transport if it is in use. All of them end when this
-    /// is dropped.
+    /// The running external programs, and our own transport if it is in use. All of them end when
+    /// this value is dropped.
     _running: (Vec<Plugin>, Option<Inside>),
 }
 

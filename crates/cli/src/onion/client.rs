@@ -29,8 +29,8 @@ use crate::split::check_file;
 use crate::split::forms;
 use crate::split::no_metrics;
 
-/// Default address for programs. It is C tor's with another port, so that both can run at the same
-/// time.
+/// Default address for programs. It is C tor's default with another port, so that both programs
+/// can run at the same time.
 const LISTEN: &str = "127.0.0.1:9250";
 /// Maximum number of circuits in a set (circuits that carry the same streams together), if the
 /// consensus sets no other limit.
@@ -374,7 +374,7 @@ impl ClientArgs {
         let authorities = args.common.authorities()?;
         let bridges = args.bridges()?;
         let restrictions = args.restrictions()?;
-        // Invalid options are reported before any program is started.
+        // Invalid options are reported before any external program is started.
         let (metrics, listen) = (args.metrics()?, args.listening());
         let entrance = bridges.map(|bridges| bridges.start(&data)).transpose()?;
         let routes = entrance.as_ref().map(|entrance| entrance.routes.clone());
@@ -639,8 +639,8 @@ impl ClientArgs {
         names(&live, &[&fixed[..], &common(&old.common, &self.common)].concat())
     }
 
-    /// Returns these settings, in which changes that need a restart are replaced by the values of
-    /// `old`.
+    /// Returns these settings, but with the values of `old` for settings whose change needs a
+    /// restart.
     fn over_fixed(self, common: Common, old: &ClientArgs) -> ClientArgs {
         ClientArgs {
             common,

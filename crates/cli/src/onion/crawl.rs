@@ -69,7 +69,8 @@ pub(super) struct CrawlSide {
 impl CrawlSide {
     pub(super) fn run(self) -> Result<(), Failure> {
         let log = Log::new((PublishedStatus::named("pt", None, None), None), self.json, false)?;
-        // This is checked first, because a browser may need minutes before the file is written.
+        // The target is checked first, because a browser may need minutes before the file is
+        // written.
         if self.out.symlink_metadata().is_ok() {
             return Err(Failure::trouble(format!(
                 "{} already exists: choose another name for --out",
@@ -108,7 +109,7 @@ impl CrawlSide {
         let told = |error| Failure::trouble(format!("{}: {error}", self.out.display()));
         let mut file = File::create_new(&self.out).map_err(told)?;
         file.write_all(set.to_string().as_bytes()).map_err(|error| {
-            // An incomplete set of covers is removed, because it is of no use.
+            // An incomplete set of covers is useless, so it is removed.
             let _ = fs::remove_file(&self.out);
             told(error)
         })?;
@@ -126,8 +127,8 @@ impl CrawlSide {
         Ok(())
     }
 
-    /// Drops objects that the browser rejects. Without a browser, drops all scripts. Returns the
-    /// numbers of accepted and of tested objects; `None` without a browser.
+    /// Drops the objects that the browser rejects. Without a browser, drops all scripts. Returns
+    /// the number of accepted objects and the number of tested objects; `None` without a browser.
     fn ask(&self, found: &Found, judged: &mut Judged) -> Result<Option<[usize; 2]>, Failure> {
         let Some(program) = &self.browser else {
             judged.retain("a script, which only a browser (--browser) can check", |kept| {

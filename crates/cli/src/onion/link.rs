@@ -96,8 +96,8 @@ impl<'de> Deserialize<'de> for SegmentControl {
 }
 
 impl LinkOptions {
-    /// Parses the list `kinds`. Of these, the first kind that a neighbour supports is used. Every
-    /// neighbour supports TLS, which need not be listed.
+    /// Parses the list `kinds`. A link has the first of these kinds that the neighbour supports.
+    /// Every neighbour supports TLS, which need not be listed.
     ///
     /// # Errors
     /// A kind is listed twice, or after TLS, where it would never be used, or together with
@@ -182,12 +182,12 @@ impl LinkOptions {
         Ok(self)
     }
 
-    /// Checks that MPTCP is compatible with these settings. Returns `wanted`, whether the user has
+    /// Checks that MPTCP is compatible with these settings. Returns `wanted`: whether the user has
     /// chosen MPTCP.
     ///
     /// # Errors
-    /// MPTCP is wanted and links may be unordered, which requires reading a single TCP connection
-    /// without subflows.
+    /// MPTCP is wanted, and links may be unordered. An unordered link must read a single TCP
+    /// connection without subflows.
     pub(super) fn by_mptcp(self, wanted: bool) -> Result<bool, Failure> {
         if wanted && self.unordered {
             let message = "--mptcp cannot be used with --link utls, because utls cannot read \
@@ -198,8 +198,8 @@ impl LinkOptions {
     }
 
     /// Opens the taps (readers of raw TCP segments, for `--link utls`), one for each of `threads`
-    /// threads that move cells. Must be called before any thread is started, because it drops
-    /// capabilities of the calling thread and of threads that are started later.
+    /// threads that move cells. Call this function before any thread is started. It drops
+    /// capabilities of the calling thread, and only threads that are started later inherit this.
     pub(super) fn taps(self, threads: usize) -> Vec<Tap> {
         if self.unordered { Tap::open_all(threads) } else { Vec::new() }
     }

@@ -1,5 +1,5 @@
-//! Log of a relay or an authority for its operator: lines of text, or one JSON object per line.
-//! Separate threads write the output, so that circuits do not wait for a slow reader.
+//! The log of a relay or an authority for its operator: lines of text, or one JSON object per
+//! line. Separate threads write the output, so that circuits do not wait for a slow reader.
 
 use std::fs::File;
 use std::io;
@@ -15,8 +15,8 @@ use crate::screen::journal::{Journal, Priority};
 use crate::screen::lines::Lines;
 use crate::status::PublishedStatus;
 
-/// Source of the members `name` and `time` of each JSON object: the name that the user has given
-/// to the running program, if any, and its start time.
+/// Source of the members `name` and `time` of each JSON object. They are the name that the user
+/// has given to the running program, if any, and the time since its start.
 #[derive(Debug)]
 pub(super) struct Stamp {
     name: Option<String>,
@@ -80,14 +80,16 @@ impl Log {
         !self.json && !self.quiet
     }
 
-    /// Prints a line for people, unless they want only warnings or the log is for programs.
+    /// Prints a line for people. Prints nothing if only warnings are wanted, or if the log is for
+    /// programs.
     pub(super) fn line(&self, text: &str) {
         if self.is_for_people() {
             self.out.say(&self.journal.line(Priority::Information, text), lost);
         }
     }
 
-    /// Waits for a limited time until all lines are written. Returns whether they are.
+    /// Waits for a limited time until all lines are written. Returns whether all lines are
+    /// written.
     pub(super) fn flush(&self) -> bool {
         self.out.flush()
     }

@@ -116,8 +116,8 @@ impl Common {
         }
     }
 
-    /// Returns these settings, in which changes that need a restart are replaced by the values of
-    /// `old`.
+    /// Returns these settings, but with the values of `old` for settings whose change needs a
+    /// restart.
     fn over_fixed(self, old: &Common) -> Common {
         let (data, name, json, quiet) = (old.data.clone(), old.name.clone(), old.json, old.quiet);
         Common { data, name, json, quiet, ..self }
@@ -133,8 +133,8 @@ impl Common {
         self.data.clone().map_or_else(|| state_folder(command), Ok)
     }
 
-    /// Checks that an authority has neither `--authority` nor `--authorities`, because it is the
-    /// only one of its network.
+    /// Checks that neither `--authority` nor `--authorities` is given to an authority, because an
+    /// authority is the only one of its network.
     fn is_of_nobody_else(&self) -> Result<(), Failure> {
         if self.authority.is_empty() && self.authorities.is_none() {
             return Ok(());

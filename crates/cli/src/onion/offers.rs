@@ -1,4 +1,4 @@
-//! Pluggable transports that a bridge offers, as its operator configures them.
+//! Pluggable transports that a bridge offers, as the bridge's operator configures them.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
@@ -20,7 +20,7 @@ pub(super) struct Offers {
     relay: SocketAddr,
 }
 
-/// Running transports of a bridge. They end when this is dropped.
+/// The running transports of a bridge. They end when this value is dropped.
 pub(super) struct Offered {
     _running: (Vec<Plugin>, Vec<Inside>),
 }

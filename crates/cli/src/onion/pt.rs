@@ -25,8 +25,8 @@ use crate::failure::Failure;
 use crate::split::values::Named;
 use crate::status::{PublishedStatus, run_name};
 
-/// Environment variable that is set if a program such as tor has started this one as a managed
-/// transport.
+/// Environment variable that is set if another program, such as tor, has started this program as a
+/// managed transport.
 const MANAGED: &str = "TOR_PT_MANAGED_TRANSPORT_VER";
 
 const CLIENT_EXAMPLES: &str = "\
@@ -221,8 +221,8 @@ fn profiles() -> String {
 
 fn schedule(text: &str) -> Result<Spec, String> {
     let spec = Spec::over_windows(text).map_err(|error| error.to_string())?;
-    // A schedule that does not support the maximum number of connections is refused here, and not
-    // for each link.
+    // A schedule that does not support the maximum number of connections is refused now, so that
+    // it does not fail later for each link.
     let stream = anabranch_multipath::seed::stream(0, 0, "check");
     spec.build(Profile::MOST_CONNECTIONS, stream).map_err(|error| error.to_string())?;
     Ok(spec)
@@ -334,7 +334,7 @@ fn limits(links: Option<NonZeroUsize>, megabytes: Option<usize>) -> Result<Limit
     Ok(Limits { memory, links: links.map_or(usual.links, NonZeroUsize::get) })
 }
 
-/// Runs as a managed transport, as requested by the program that has started this one.
+/// Runs as a managed transport, as requested by the program that has started this program.
 fn run_managed(
     own: (&Spec, Shapes),
     limits: Limits,
@@ -355,7 +355,7 @@ fn run_managed(
     let station = managed(|name| std::env::var(name).ok(), out, own, limits);
     let mut watch = |event: PtEvent| {
         if let PtEvent::Trouble(why) = event {
-            // If the parent no longer reads, it will end this process.
+            // If the parent no longer reads, it will end this process anyway.
             let _ = log_line(&mut io::stdout(), &why);
         }
     };

@@ -267,7 +267,8 @@ impl RelayArgs {
         claim.tightened.iter().for_each(|text| screen.warn(text));
         let ring = KeyRing::open(&data, &mut rng, unix()).map_err(Failure::misuse)?;
         let keys = Arc::clone(ring.keys());
-        // An invalid descriptor is reported now, not in the log of a thread.
+        // The descriptor is checked now, so that its mistakes are reported at once and not in the
+        // log of a thread.
         live.description.sign(&keys, unix()).map_err(Failure::misuse)?;
         tapped(&taps).iter().for_each(|text| screen.say("note", text));
         screen.say("fingerprint", &hex(&keys.rsa_identity()));
@@ -368,7 +369,7 @@ impl RelayArgs {
         })
     }
 
-    /// Returns the number of threads: the value of `--threads`, or else the number of cores.
+    /// Returns the number of threads: the value of `--threads`, or by default the number of cores.
     fn threads(&self) -> NonZeroUsize {
         let cores = || thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
         self.threads.unwrap_or_else(cores)
@@ -384,8 +385,8 @@ impl RelayArgs {
         Ok(Some(SocketAddrV6::new(address, listen.port(), 0, 0)))
     }
 
-    /// Returns rate and burst in bytes per second, and 0 for the observed bandwidth, which the
-    /// relay sets itself.
+    /// Returns the rate and the burst in bytes per second. The third number is 0, for the observed
+    /// bandwidth that the relay sets itself.
     fn bandwidth(&self) -> Result<[u64; 3], Failure> {
         let rate = self.rate.unwrap_or(RATE);
         let burst = self.burst.unwrap_or(rate);
@@ -408,8 +409,8 @@ impl RelayArgs {
         let told = |at: &SocketAddr| {
             Failure::misuse(format!("--listen {at}: write a port from 1 to 65535"))
         };
-        // All listeners are checked, although only the first one and the first IPv6 one
-        // (`Self::v6`) are advertised.
+        // All listeners are checked, although the relay advertises only the first one and the
+        // first IPv6 one (`Self::v6`).
         self.listen.iter().find(|at| at.port() == 0).map_or(Ok(()), |at| Err(told(at)))?;
         let policy = match self.exit.is_empty() {
             true => ExitPolicy::reject_all(),
@@ -529,8 +530,8 @@ impl RelayArgs {
         names(&live, &[&fixed[..], &common(&old.common, &self.common)].concat())
     }
 
-    /// Returns these settings, in which changes that need a restart are replaced by the values of
-    /// `old`.
+    /// Returns these settings, but with the values of `old` for settings whose change needs a
+    /// restart.
     fn over_fixed(self, old: &RelayArgs) -> RelayArgs {
         RelayArgs {
             common: self.common.over_fixed(&old.common),

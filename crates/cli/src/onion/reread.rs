@@ -8,8 +8,8 @@ use anabranch_router::onion::reload::{Names, Renewed, Reread};
 use super::Common;
 use crate::failure::Failure;
 
-/// Arguments with which a program was started, and the settings that are in force. `A` is the type
-/// of both.
+/// The arguments with which a program was started, and the settings that are in force. `A` is the
+/// type of both.
 pub(super) struct Source<A> {
     /// Flags of the command line, which include the name of the file.
     pub(super) flags: A,
@@ -21,8 +21,8 @@ pub(super) struct Source<A> {
 /// Name of a setting, and whether its new value differs from the one in force.
 pub(super) type Setting = (&'static str, bool);
 
-/// Returns the names of the settings that differ: those in `live` take effect at once, and those
-/// in `fixed` need a restart.
+/// Returns the names of the settings that differ. Settings in `live` take effect at once, and
+/// settings in `fixed` need a restart.
 pub(super) fn names(live: &[Setting], fixed: &[Setting]) -> Names {
     let differing = |all: &[Setting]| {
         all.iter().filter(|(_, differs)| *differs).map(|(name, _)| *name).collect()
@@ -41,7 +41,7 @@ pub(super) fn common(old: &Common, new: &Common) -> [Setting; 4] {
 }
 
 /// Converts `read` to the callback with which a running program reads its settings again. An error
-/// becomes one line, which names the file if there is one.
+/// becomes one line, which names the settings file if there is one.
 pub(super) fn reread<'r, T>(
     file: Option<PathBuf>,
     mut read: impl FnMut() -> Result<Renewed<T>, Failure> + 'r,

@@ -5,8 +5,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-/// Asserts that the lines `now` contain each event of `earlier`, with each of that event's
-/// members.
+/// Asserts that the lines `now` contain each event of `earlier`, with all members of that event.
 ///
 /// Each line of `earlier` is compared with the first line of `now` that has the same event and the
 /// same `state`. An event may have further members.
@@ -24,8 +23,8 @@ pub(crate) fn assert_readable(earlier: &str, now: &[Value]) {
 }
 
 /// Asserts that `now` has every member of `earlier`, at any depth, with a value of the same type.
-/// A null on either side matches any type. Of arrays, only the first items are compared. `place` is
-/// the position for error messages.
+/// A null on either side matches any type. Compares only the first items of arrays. `place` is the
+/// position for error messages.
 fn assert_has(earlier: &Value, now: &Value, place: &str) {
     match (earlier, now) {
         (Value::Object(earlier), Value::Object(now)) => {

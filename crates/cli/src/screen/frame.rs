@@ -26,13 +26,13 @@ pub(crate) trait Picture: Clone + Send + 'static {
     /// Returns the names of the orders in which the view's rows can be sorted. The key `s` cycles
     /// through them.
     fn orders(&self) -> Vec<&'static str>;
-    /// Returns the height of the view's body in lines.
+    /// Returns the height of the view's body, in lines.
     fn height(&self) -> u16;
     /// Draws the view's body into `area`.
     fn draw(&self, frame: &mut Frame<'_>, area: Rect, look: &Look);
     /// Returns the latest events.
     fn recent(&self) -> &Recent;
-    /// Returns terms in the view's tables, each with its explanation. They are shown below the
+    /// Returns the terms of the view's tables, each with its explanation. They are shown below the
     /// explanation of the keys.
     fn legend(&self) -> &'static [(&'static str, &'static str)] {
         &[]
@@ -86,8 +86,8 @@ pub(crate) fn height(picture: &impl Picture) -> u16 {
     picture.height().saturating_add(EVENTS + 1)
 }
 
-/// Draws a view over the whole `frame`. If there is too little height, events are omitted first,
-/// then the end of the body.
+/// Draws a view over the whole `frame`. If the height does not suffice, leaves out events first,
+/// and then the end of the body.
 pub(crate) fn draw(frame: &mut Frame<'_>, picture: &impl Picture, look: &Look) {
     let area = frame.area();
     let keys = area.height.min(1);
@@ -105,8 +105,8 @@ pub(crate) fn draw(frame: &mut Frame<'_>, picture: &impl Picture, look: &Look) {
     frame.render_widget(line, Rect { y: area.bottom() - keys, height: keys, ..area });
 }
 
-/// Returns the title of a view: the name of the program, and the name that the user has given to
-/// this start of it (`--name`), if any.
+/// Returns the title of a view: the name of the program and, if the user has given one, the name
+/// of this execution (`--name`).
 pub(crate) fn title(program: &str, name: Option<&str>) -> String {
     name.map_or_else(|| program.to_owned(), |name| format!("{program} '{name}'"))
 }
@@ -224,7 +224,7 @@ pub(crate) mod tests {
         terminal.backend().buffer().clone()
     }
 
-    /// Returns the text on that screen before any key was pressed.
+    /// Returns the text on the screen of [`seen`], before any key was pressed.
     pub(crate) fn words(picture: &impl Picture, width: u16) -> String {
         let buffer = seen(picture, width, &Look::new(Palette::new(true)));
         crate::screen::golden::text(&buffer)

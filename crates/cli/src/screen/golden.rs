@@ -1,5 +1,5 @@
-//! Test of views against golden files at 80, 100 and 160 columns. A person inspects the files when
-//! they change.
+//! Test of views against golden files at 80, 100 and 160 columns. Whenever these files change, a
+//! person inspects them.
 
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -72,6 +72,6 @@ fn style(cell: &Cell) -> char {
         Color::Reset => ' ',
         other => panic!("no letter for {other}"),
     };
-    // The colour of a space is visible only in inverse.
+    // The colour of a space is visible only in inverse text.
     if cell.symbol() == " " && letter != 'v' { ' ' } else { letter }
 }

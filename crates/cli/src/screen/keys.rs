@@ -33,8 +33,9 @@ impl Key {
             _ => return None,
         };
         match key.code {
-            // For Ctrl-C, the terminal sends SIGINT. While the terminal is asked for the position
-            // of its cursor, it is in raw mode, so Ctrl-C arrives here as a key.
+            // Usually the terminal converts Ctrl-C to SIGINT. While the view asks the terminal for
+            // the position of its cursor, the terminal is in raw mode, so Ctrl-C arrives here as a
+            // key.
             KeyCode::Char('c') if key.modifiers.contains(KeyModifiers::CONTROL) => Some(Key::End),
             KeyCode::Char('q' | 'Q') => Some(Key::End),
             KeyCode::Char('p' | 'P') => Some(Key::Hold),
@@ -45,12 +46,12 @@ impl Key {
     }
 }
 
-/// Passes each key to `take`, until `take` returns false because the view has ended. Without a key,
-/// `take` is called with `None` every [`TURN`].
+/// Passes each key to `take`, until `take` returns false because the view has ended. Without a
+/// key, `take` is called with `None` every [`TURN`].
 ///
-/// Keys are read by crossterm's event reader, which also reads the terminal's reports of the cursor
-/// position. A second reader could consume these reports. In the background nothing is read,
-/// because the kernel would stop the process (SIGTTIN).
+/// Keys are read by crossterm's event reader, which also reads the terminal's reports of the
+/// cursor position. A second reader could consume these reports. A process in the background reads
+/// nothing, because the kernel would stop it (SIGTTIN).
 pub(crate) fn follow(mut take: impl FnMut(Option<Key>) -> bool) {
     let mut key = None;
     while take(key.take()) {
@@ -65,15 +66,15 @@ pub(crate) fn follow(mut take: impl FnMut(Option<Key>) -> bool) {
     }
 }
 
-/// Returns whether this process may read from the terminal: it is in the foreground, or the
-/// terminal belongs to another session.
+/// Returns whether this process may read from the terminal. This is so if the process is in the
+/// foreground, or if the terminal belongs to another session.
 fn is_in_front() -> bool {
     tcgetpgrp(io::stdin()).map_or(true, |group| group == getpgrp())
 }
 
 /// Ends the program, as Ctrl-C does.
 pub(crate) fn end_run() {
-    // If the signal is not permitted, Ctrl-C still works.
+    // If sending the signal is not permitted, Ctrl-C still works.
     let _ = kill_process(getpid(), Signal::INT);
 }
 

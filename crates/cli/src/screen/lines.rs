@@ -10,16 +10,17 @@ use std::time::{Duration, Instant};
 use signal_hook::consts::SIGTERM;
 use signal_hook::low_level::raise;
 
-/// Maximum number of bytes queued for the reader. It is large enough for the end of the program,
-/// when the ends of all sessions are reported at once.
+/// Maximum number of bytes queued for the reader. It suffices for the end of the program, when the
+/// ends of all sessions are reported at once.
 const ROOM: usize = 1 << 20;
 /// Maximum time for which the program waits for the reader before it ends.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// Delay before a write is repeated, if another program has made the file non-blocking.
+/// Delay before a write is repeated. A repetition is necessary if another program has made the
+/// file non-blocking.
 const RETRY: Duration = Duration::from_millis(10);
 
 /// Queue of lines that a separate thread writes as soon as the reader accepts them. Adding a line
-/// never blocks: lines for which there is no room are dropped and counted. Dropping this value
+/// never blocks. Lines for which there is no room are dropped and counted. Dropping this value
 /// waits at most [`PATIENCE`] for the reader.
 pub(crate) struct Lines {
     shared: Arc<Shared>,
@@ -56,7 +57,7 @@ impl Lines {
         Lines::to(File::from(io::stderr().as_fd().try_clone_to_owned()?), |_| {})
     }
 
-    /// Creates the output to `file`. After an error the program continues without it.
+    /// Creates the output to `file`. After an error, the program continues without this output.
     ///
     /// # Errors
     /// The thread cannot be created.
@@ -64,7 +65,7 @@ impl Lines {
         Lines::to(file, |_| {})
     }
 
-    /// Creates the output to `out`. When writing fails, `failed` is called once.
+    /// Creates the output to `out`. If writing fails, calls `failed` once.
     fn to(out: impl Write + Send + 'static, failed: fn(&io::Error)) -> io::Result<Lines> {
         let shared = Arc::new(Shared::default());
         let (writer, name) = (shared.clone(), "lines".to_owned());
@@ -89,7 +90,8 @@ impl Lines {
         self.shared.end();
     }
 
-    /// Waits at most [`PATIENCE`] until the reader has accepted all lines. Returns whether it has.
+    /// Waits at most [`PATIENCE`] until the reader has accepted all lines. Returns whether the
+    /// reader has accepted them.
     pub(crate) fn flush(&self) -> bool {
         self.shared.settle(Instant::now() + PATIENCE)
     }
@@ -117,14 +119,14 @@ struct Queue {
     lost: u64,
     /// Whether the thread is writing the lines that it has taken.
     writing: bool,
-    /// Whether the output has ended: no further lines are queued or written.
+    /// Whether the output has ended. If so, no further lines are queued or written.
     over: bool,
 }
 
 impl Queue {
     /// Queues `text`, or counts its lines as dropped if there is no room. Once a line is dropped,
-    /// further lines are dropped until the thread has taken the queue. So a single notice reports
-    /// all lines of a gap.
+    /// further lines are dropped until the thread has taken the queue. Thus a single notice
+    /// reports all lines of a gap.
     fn add(&mut self, text: &str, lost: impl FnOnce(u64) -> String) {
         let no_room = self.lost > 0 || self.text.len() + text.len() >= ROOM;
         if self.over || (no_room && !self.text.is_empty()) {
@@ -146,7 +148,7 @@ impl Queue {
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, Queue> {
-        // A panic of another thread that held the lock is ignored: at worst, a line has no end.
+        // A panic of another thread that held the lock is ignored. At worst, a line is incomplete.
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -161,8 +163,8 @@ impl Shared {
         }
     }
 
-    /// Waits for queued lines, and moves them into `text`, whose previous content was written.
-    /// Returns false at the end.
+    /// Waits for queued lines, and moves them into `text`, whose previous content has been
+    /// written. Returns false at the end.
     fn take(&self, text: &mut Vec<u8>) -> bool {
         text.clear();
         let mut queue = self.lock();

@@ -1,4 +1,4 @@
-//! A live view with its terminal. The view is opened below the existing lines, and cleared at the
+//! A live view with its terminal. The view opens below the existing lines, and is cleared at the
 //! end.
 
 use std::time::Duration;
@@ -40,14 +40,14 @@ impl<M: Picture> LiveView<M> {
         });
     }
 
-    /// Returns the view; `None` if its terminal is not available any more.
+    /// Returns the view; `None` if the view's terminal is not available any more.
     pub(crate) fn view(&mut self) -> Option<&View<M>> {
         self.view = self.view.take().filter(View::runs);
         self.gone = self.view.is_none();
         self.view.as_ref()
     }
 
-    /// Returns whether the terminal was found to be unavailable, so that only lines can be
+    /// Returns whether the terminal has turned out to be unavailable, so that only lines can be
     /// printed.
     pub(crate) fn is_gone(&self) -> bool {
         self.gone

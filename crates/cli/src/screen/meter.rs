@@ -6,15 +6,15 @@ use std::time::Duration;
 
 use anabranch_multipath::Time;
 
-/// Minimum period over which the current rate is computed. Over the interval between two samples,
-/// the number would change too often to be read.
+/// Minimum period over which the current rate is computed. Over a shorter period, such as the
+/// interval between two samples, the number would change too fast to be read.
 const WINDOW: Duration = Duration::from_secs(1);
 
 /// The rates of one counter.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Meter {
-    /// Samples of the last second and the last sample before that, the oldest first. A sample is a
-    /// time and the counter's value.
+    /// Samples of the last second, and the last sample before them, the oldest first. A sample is
+    /// a time and the counter's value.
     window: VecDeque<(Time, u64)>,
     /// Start of the current second, and the counter's value at that time.
     second: Option<(Time, u64)>,
@@ -49,8 +49,8 @@ impl Meter {
         }
     }
 
-    /// Returns the current rate in units per second: over the last second, or since the previous
-    /// sample if that is older.
+    /// Returns the current rate in units per second. The period is the last second, or the time
+    /// since the previous sample if that is longer ago.
     pub(crate) fn rate(&self) -> f64 {
         match (self.window.front(), self.window.back()) {
             (Some(&first), Some(&last)) => rate(first, last),
@@ -64,7 +64,7 @@ impl Meter {
     }
 }
 
-/// For each number n, the maximum rate of several meters over the last n seconds. It is the common
+/// The maximum rate of several meters over the last n seconds, for each number n. It is the common
 /// scale of graphs of different widths.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Peaks(Arc<[f64]>);

@@ -61,7 +61,7 @@ struct EventLine {
 }
 
 impl Recent {
-    /// Adds an event. If there are too many, the oldest is dropped.
+    /// Adds an event. If there are too many events, the oldest is dropped.
     pub(crate) fn keep(&mut self, time: Time, words: String) {
         self.push(EventLine { time, words, is_warning: false });
     }

@@ -4,7 +4,8 @@ use std::ffi::OsStr;
 
 use ratatui::style::{Color, Modifier, Style};
 
-/// Styles of the parts of a live view. Styles carry no information that is not also in the text.
+/// Styles of the parts of a live view. A style never carries information that is not also in the
+/// text.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Palette {
     colours: bool,

@@ -1,5 +1,5 @@
-//! Tables that fit the terminal. On a narrow terminal, only the most important columns are shown.
-//! On a wide one, graphs are longer.
+//! Tables that fit the terminal. A narrow terminal shows only the most important columns. A wide
+//! terminal shows longer graphs.
 
 use ratatui::layout::{Alignment, Constraint};
 use ratatui::text::{Line, Span};
@@ -16,8 +16,8 @@ pub(crate) struct Column<R> {
     /// Heading of the column, in which `#` stands for the column's width.
     head: &'static str,
     width: u16,
-    /// Maximum width. A graph uses all of it if there is room. Other columns are only as wide as
-    /// their widest cell.
+    /// Maximum width. A graph uses all of it if there is room. Any other column is only as wide as
+    /// its widest cell.
     most: u16,
     is_graph: bool,
     /// Rank of the column. If there is too little room, columns of the highest rank are omitted

@@ -134,7 +134,7 @@ impl<M: Picture> State<M> {
     }
 
     /// Executes the request that the user makes with `key`. Returns whether the caller must end
-    /// the program. It must do so only at the first such request, because a second SIGINT would
+    /// the program. This is true only for the first such request, because a second SIGINT would
     /// discard captures.
     fn execute(&mut self, key: Key) -> bool {
         self.wanted = true;
@@ -152,7 +152,7 @@ impl<M: Picture> State<M> {
         false
     }
 
-    /// Returns the model to draw, and the user's choices.
+    /// Returns the model to draw, and the choices of the user.
     fn shown(&self) -> (&M, &Look) {
         (self.held.as_ref().unwrap_or(&self.model), &self.look)
     }
@@ -176,7 +176,7 @@ impl<M> State<M> {
         self.kept.drain(..).chain(notice).collect()
     }
 
-    /// Advances to `phase`. An earlier phase than the current one has no effect.
+    /// Advances to `phase`. A phase that is earlier than the current one has no effect.
     fn end(&mut self, phase: Phase) {
         self.phase = self.phase.max(phase);
     }
@@ -194,7 +194,7 @@ impl<M> Shared<M> {
     }
 
     fn wait(&self, span: Duration, busy: impl FnMut(&mut State<M>) -> bool) {
-        // After a timeout, the caller continues in the same way.
+        // The caller continues in the same way after a timeout.
         drop(self.changed.wait_timeout_while(self.lock(), span, busy));
     }
 
@@ -282,8 +282,8 @@ fn open(height: u16) -> io::Result<Screen> {
 }
 
 fn clear(mut terminal: Screen) {
-    // `Terminal::clear` would ask the terminal for the position of its cursor, so the lines are
-    // cleared from the view's known start.
+    // `Terminal::clear` would ask the terminal for the position of its cursor. The lines are
+    // therefore cleared from the view's known start.
     let top = terminal.get_frame().area().top();
     drop(terminal);
     let _ = execute!(io::stdout(), MoveTo(0, top), Clear(ClearType::FromCursorDown), Show);

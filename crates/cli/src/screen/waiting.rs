@@ -1,4 +1,4 @@
-//! Notice that looking up names takes long. Without a network, a resolver waits for seconds.
+//! A notice that looking up names takes long. Without a network, a resolver waits for seconds.
 
 use std::io::{self, Write};
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
@@ -8,8 +8,8 @@ use std::time::Duration;
 /// Time without an answer after which the notice is printed.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Timer of the notice. Unless it is dropped within [`PATIENCE`], the notice is printed to standard
-/// error.
+/// Timer of the notice. The notice is printed to standard error, unless this value is dropped
+/// within [`PATIENCE`].
 pub(crate) struct LookingUp {
     _answered: Sender<()>,
 }

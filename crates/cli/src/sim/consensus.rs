@@ -1,4 +1,4 @@
-//! The consensus that a scenario names.
+//! Reading of the consensus that a scenario names.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -38,8 +38,8 @@ enum OneOrMany {
     One(Written),
 }
 
-/// A value in the file. Every type is accepted here, so that a value of another type is refused
-/// with the message for an invalid text.
+/// A value in the file. Every type is accepted at first. A value of an unsuitable type then gets
+/// the same error message as an invalid text.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Written {
@@ -93,7 +93,7 @@ fn rate(text: &str) -> Result<u64, String> {
     let units = [("gbit", 1e9), ("mbit", 1e6), ("kbit", 1e3)];
     let rate = units.iter().find_map(|(unit, factor)| {
         let number: f64 = text.strip_suffix(unit)?.trim_end().parse().ok()?;
-        // NaN and negative numbers become 0, which is refused.
+        // NaN and negative numbers become 0, which is refused later.
         NonZeroU64::new((number * factor) as u64).filter(|rate| rate.get() <= MAX_RATE)
     });
     let tables = PublicRates::ALL.map(|table| format!("`{}`", table.name())).join(", ");

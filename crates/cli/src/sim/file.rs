@@ -1,4 +1,4 @@
-//! Scenario files.
+//! Parser of scenario files.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -74,8 +74,7 @@ const KEYS: &[Section<'_>] = &[
     },
 ];
 
-/// Designs from the literature that the simulator does not support: the name of each, and the
-/// reason.
+/// Designs from the literature that the simulator does not support, each with the reason.
 const NOT_BUILT: [(&str, &str); 2] = [
     ("more", "the simulator has no circuits whose relays change with each message"),
     ("utor", "it is a kind of link: write `link = \"utls\"` in [relays]"),
@@ -88,11 +87,11 @@ const UDP_OR: &str = "udp-or";
 /// Design whose streams are TCP connections between client and exit, over several circuits.
 const MUDP_OR: &str = "mudp-or";
 
-/// Maximum number of circuits that carry the same streams together, as a set (`cfx_max_legs_set`
-/// allows no more).
+/// Maximum number of circuits in a set, that is, of circuits that carry the same streams together.
+/// `cfx_max_legs_set` allows no more.
 const MAX_LEGS: i64 = 8;
-/// Number of circuits of a set if the file does not have it. It is the default of Tor's consensus
-/// parameter `cfx_num_legs_set`, and that of `anabranch client`.
+/// Default number of circuits in a set. It is also the default of Tor's consensus parameter
+/// `cfx_num_legs_set` and of `anabranch client`.
 const SET_LEGS: usize = 2;
 
 #[derive(Deserialize)]
@@ -215,8 +214,8 @@ pub(super) struct ScenarioFile {
 }
 
 impl ScenarioFile {
-    /// Parses `text`, the content of the file `name`. Also reads the consensus that the file names;
-    /// its path is relative to the file's folder.
+    /// Parses `text`, the content of the file `name`. Also reads the consensus that the file
+    /// names. The path of the consensus is relative to the file's folder.
     ///
     /// # Errors
     /// The first mistake, with its line.
@@ -339,8 +338,9 @@ impl RawRelays {
         only(self.mapping.as_ref(), ("mapping", "n:1", lacks), at)
     }
 
-    /// Returns the numbers of relays that are not exits, and of exits. If the file names a
-    /// consensus, also returns a sample of its relays, and the numbers are those in the sample.
+    /// Returns the number of relays that are not exits, and the number of exits. If the file names
+    /// a consensus, also returns a sample of its relays. The two numbers are then those of the
+    /// sample.
     fn chosen(
         &self,
         folder: &Path,
@@ -430,8 +430,9 @@ impl RawClients {
         }
     }
 
-    /// Returns the number of circuits of a file without `legs`: [`SET_LEGS`] if the file names a
-    /// design with several circuits, or where they join.
+    /// Returns the number of circuits for a file without the key `legs`. It is [`SET_LEGS`] if the
+    /// file names a design with several circuits, or the relay at which circuits join. Otherwise
+    /// it is 1.
     fn usual_legs(&self) -> usize {
         let names_one = self.is(TOR) || self.is(UDP_OR);
         let names_set = self.multipath.is_some() || self.merging.is_some();
@@ -505,8 +506,8 @@ impl RawClients {
         name.get_ref().parse().map_err(|error| at(name.span(), format!("{error}")))
     }
 
-    /// Parses the schedule: its name, and after a space the length of its runs (consecutive cells
-    /// on one circuit). Without a length, runs have one cell (`1p`).
+    /// Parses the schedule: its name and, after a space, the length of its runs (consecutive cells
+    /// on one circuit). Without a length, a run has one cell (`1p`).
     fn dealing(
         &self,
         at: &dyn Fn(Range<usize>, String) -> TomlError,

@@ -55,8 +55,8 @@ enum Many {
     Sweep(sweep::SweepArgs),
 }
 
-/// Number of relays from which on the creation of keys is reported, because it takes more than a
-/// few seconds.
+/// Number of relays from which the creation of keys is reported, because it takes more than a few
+/// seconds.
 const MANY_RELAYS: usize = 200;
 
 /// Results of one simulation.
@@ -200,7 +200,7 @@ fn print_memory(out: &mut impl Write) -> io::Result<()> {
     kilobytes.map_or(Ok(()), |kilobytes| writeln!(out, "memory: {} MiB", kilobytes.div_ceil(1024)))
 }
 
-/// Returns the results as JSON (docs/formats.md). They do not depend on the machine.
+/// Returns the results as JSON (docs/formats.md). The results do not depend on the machine.
 fn as_json(results: &[RunResult]) -> Value {
     let class = |run: &Simulated, bulk| {
         let [first, last] = times(run.of_load(bulk));

@@ -164,8 +164,8 @@ fn list(units: &[SweepUnit], records: &[SweepRecord]) -> io::Result<()> {
     Ok(())
 }
 
-/// Adds the program's build to the header, so that results of two builds are not mixed. Results do
-/// not depend on the machine, so it is not added.
+/// Adds the program's build to the header, so that results of two builds are not mixed. The
+/// machine is not added, because results do not depend on it.
 fn origin(mut header: Value) -> Result<Value, Failure> {
     let own = std::env::current_exe().map_err(Failure::trouble)?;
     let origin = Origin::of(anabranch_pages::GENERATOR, &own, &Programs::new(None));

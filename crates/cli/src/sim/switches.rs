@@ -1,5 +1,6 @@
-//! Switches of the taxonomy of "Analysis of Multi-path Onion Routing" (section 4) in a scenario
-//! file. If a combination is not supported, the error names the layer that lacks a property for it.
+//! Keys of a scenario file that select from the taxonomy of "Analysis of Multi-path Onion Routing"
+//! (section 4). If a combination is not supported, the error names the layer that lacks a property
+//! for it.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -20,8 +21,8 @@ pub(super) type At<'a> = &'a dyn Fn(Range<usize>, String) -> TomlError;
 /// Value of a key, if the file has the key.
 pub(super) type Written<'a> = Option<&'a Spanned<String>>;
 
-/// Refuses a value of `key` other than `known`, the only one that a layer supports; `lacks` is the
-/// reason. No value means `known`.
+/// Refuses every value of `key` except `known`, because a layer supports no other value; `lacks`
+/// is the reason. A missing value means `known`.
 pub(super) fn only(
     written: Written<'_>,
     (key, known, lacks): (&str, &str, &str),
@@ -87,9 +88,9 @@ pub(super) fn selection(written: Written<'_>, at: At<'_>) -> Result<Selection, T
     read.map_err(|error| at(written.span(), format!("{error}")))
 }
 
-/// Returns the design whose circuits join at the relay that `written` names. It is `design`, or
-/// [`Design::Merged`] if the circuits join at a middle relay and the file names no design
-/// (`is_named` is false).
+/// Returns the design whose circuits join at the relay that `written` names. This is `design` in
+/// general. It is [`Design::Merged`] if the circuits join at a middle relay and the file names no
+/// design (`is_named` is false).
 pub(super) fn joining(
     written: Written<'_>,
     (design, is_named): (Design, bool),

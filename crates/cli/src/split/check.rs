@@ -13,8 +13,8 @@ use super::screen::{about_json, advice};
 use crate::failure::Failure;
 use crate::text::table;
 
-/// Prints what the splitter will do with `options`. `about` describes its listener. If the reader
-/// closes the pipe early, that is not a failure.
+/// Prints what the splitter will do with `options`. `about` describes its listener. A reader that
+/// closes the pipe early is not a failure.
 pub(super) fn print(
     entrance: &Entrance,
     about: &Listening,
@@ -77,7 +77,7 @@ fn ways(about: &Listening) -> impl Iterator<Item = &Egress> {
     about.egresses.iter().chain(&about.others)
 }
 
-/// Describes the proxy of a path, and the number of bytes that it adds to each datagram.
+/// Describes the proxy of a path, and the number of bytes that the proxy adds to each datagram.
 fn proxy(egress: &Egress) -> String {
     match (&egress.stream, egress.proxy) {
         (Some(Some(by)), _) => return format!("{by} (TCP)"),

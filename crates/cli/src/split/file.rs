@@ -1,4 +1,4 @@
-//! The settings in a TOML file.
+//! Reading of the settings in a TOML file.
 
 use std::fs;
 use std::path::Path;

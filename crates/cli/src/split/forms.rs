@@ -1,4 +1,5 @@
-//! Forms of values in a TOML file: the same forms as in options, and also lists and tables.
+//! Forms of values in a TOML file. Values have the same forms as in options, or are lists and
+//! tables.
 
 use std::fmt::{self, Display};
 use std::net::{IpAddr, SocketAddr};
@@ -36,7 +37,7 @@ where
     values::address(&text).map(Some).map_err(D::Error::custom)
 }
 
-/// Parses a run's name.
+/// Parses the name of a running program (`--name`).
 pub(crate) fn name<'de, D>(deserializer: D) -> Result<Option<String>, D::Error>
 where
     D: Deserializer<'de>,
@@ -139,7 +140,7 @@ where
     commas(deserializer).map(Some)
 }
 
-/// Returns the error for `text`. The text is added to the message if the parser's message does not
+/// Returns the error for `text`. Adds `text` to the parser's message if the message does not
 /// contain it.
 fn refused<'de, D: Deserializer<'de>>(text: &str, error: &impl Display) -> D::Error {
     let told = in_plain_words(&error.to_string());
@@ -201,8 +202,8 @@ impl<'de> Visitor<'de> for Paths {
     }
 }
 
-/// A `[[path]]` table, or a text in a list. The newtype makes the TOML parser name the line of
-/// this table in errors, and not the line of the first table.
+/// A `[[path]]` table, or a text in a list. Because of this newtype, the TOML parser reports
+/// errors with the line of this table, and not with the line of the first table.
 #[derive(Deserialize)]
 struct PathItem(#[serde(deserialize_with = "path")] PathChoice);
 
@@ -292,7 +293,7 @@ impl PathFields {
             "socks5-tcp" => Ok(Some(StreamKind::Socks5(self.proxy_at(value)?))),
             "http" => Ok(Some(StreamKind::Http(self.proxy_at(value)?))),
             _ => {
-                // The text is parsed as that of the option. Its name is not used.
+                // The text is parsed like the option's value. The name in it is not used.
                 let spec: PathSpec =
                     format!("x={word}:{value}").parse().map_err(|error| format!("{error}"))?;
                 Ok(spec.stream)
@@ -343,7 +344,7 @@ impl PathFields {
         }
     }
 
-    /// Returns the proxy at the address `at`, with the table's user and password.
+    /// Returns the proxy at the address `at`, with the user and password of the table.
     fn proxy_at(&self, at: &str) -> Result<Proxy, String> {
         let login = match (&self.user, self.password()?) {
             (None, Some(_)) => return Err("there is a password, but no 'user': add 'user'".into()),
@@ -353,13 +354,13 @@ impl PathFields {
                 Some(Login::new(user, password).map_err(|error| error.to_string())?)
             }
         };
-        // The address must not contain a user name, which has its own key.
+        // The address must not contain a user name, because the user name has its own key.
         let at: Target = at.parse().map_err(|_| ProxyError::Form.to_string())?;
         Ok(Proxy { at, login })
     }
 }
 
-/// A text that no error message repeats.
+/// A text that error messages never repeat.
 #[derive(Deserialize)]
 #[serde(untagged, expecting = "the password is not a text: put it in quotes")]
 enum Hidden {

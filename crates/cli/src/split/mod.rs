@@ -177,8 +177,8 @@ impl SplitArgs {
     }
 }
 
-/// Prints the paths that `--path auto` stands for, before they are used. With `--json` they are in
-/// the object `listening`.
+/// Prints the paths that `--path auto` stands for, before they are used. With `--json`, the object
+/// `listening` contains them instead.
 fn show_uplinks(options: &Options, settings: &Settings) {
     if options.json || options.quiet || !options.paths.contains(&PathChoice::Uplinks) {
         return;
@@ -188,7 +188,7 @@ fn show_uplinks(options: &Options, settings: &Settings) {
     let _ = writeln!(io::stderr(), "--path auto: {}", paths.join(" "));
 }
 
-/// Undoes the changes that killed splitters have left, and prints them.
+/// Undoes the changes that remain from killed splitters, and prints these changes.
 fn restore() -> Result<(), Failure> {
     let restored = steer::restore().map_err(|error| blame(error.into()))?;
     let text = match restored.is_empty() {

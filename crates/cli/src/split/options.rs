@@ -348,8 +348,8 @@ pub(crate) struct Options {
 }
 
 impl Options {
-    /// Returns these settings. Settings that are missing here are taken from `file`. A list of
-    /// paths replaces the file's list.
+    /// Returns these settings, completed with the settings of `file`. A list of paths replaces the
+    /// file's list.
     pub(crate) fn over(self, file: Options) -> Options {
         Options {
             listen: self.listen.or(file.listen),

@@ -1,4 +1,4 @@
-//! Checks the user's options, and completes them to consistent settings, before anything is
+//! Checks of the user's options, and their completion to consistent settings, before anything is
 //! opened.
 
 use std::fmt::Display;
@@ -59,7 +59,7 @@ pub(crate) fn settings(options: &Options) -> Result<Settings, Failure> {
 /// Default SOCKS port of C tor and of `anabranch client`.
 const ONION_SOCKS: &str = "127.0.0.1:9050";
 
-/// Fills in the defaults of paths that are streams. A path of several circuits becomes several
+/// Fills in the defaults of paths that are streams. Replaces a path of several circuits by several
 /// paths.
 fn streams(options: &Options, paths: Vec<PathSpec>) -> Result<Vec<PathSpec>, Failure> {
     if let Some(path) = paths.iter().find(|path| path.stream.is_some())
@@ -119,8 +119,8 @@ fn tls(options: &Options, paths: &[PathSpec]) -> Result<Option<Arc<dyn TlsEnd>>,
     Ok(Some(Arc::new(end)))
 }
 
-/// Returns the entrance of clients' datagrams: a listener or an interface. Conflicts are checked
-/// here, because clap does not see the options of a file.
+/// Returns the entrance of clients' datagrams: a listener or an interface. Also checks for
+/// conflicts, because clap does not see the options of a file.
 fn entrance(
     options: &Options,
     paths: &[PathSpec],
@@ -289,10 +289,10 @@ fn far_end(options: &Options, paths: usize) -> Result<Option<FarEnd>, Failure> {
 }
 
 /// Refuses decoys with a schedule that uses congestion windows. Decoys hide which paths are idle,
-/// but such schedules reveal it anyway, and decoys would consume the windows.
+/// but such a schedule reveals it anyway, and decoys would consume the windows.
 ///
 /// # Errors
-/// Both are given. The error is a message of one line.
+/// A one-line message, if both are given.
 pub(crate) fn check_decoys(
     decoys: Option<DecoyBudget>,
     schedule: Option<&Spec>,
@@ -433,8 +433,8 @@ impl Roles {
         Ok(Roles { handshake, handshake_scheduled, scheduled })
     }
 
-    /// Returns the paths in the order that the splitter's core expects: a handshake path that the
-    /// schedule does not use comes last.
+    /// Returns the paths in the order that the splitter's core expects. A handshake path that the
+    /// schedule does not use is the last.
     fn order(&self, paths: &[PathSpec]) -> Vec<PathSpec> {
         let mut ordered = paths.to_vec();
         if let Some(index) = self.handshake.filter(|_| !self.handshake_scheduled) {
@@ -493,7 +493,8 @@ fn find(paths: &[PathSpec], name: &str, setting: &str) -> Result<usize, Failure>
     })
 }
 
-/// Refuses, before the splitter starts, files that could not be written at its end.
+/// Refuses files that could not be written, before the splitter starts. Otherwise the error would
+/// occur at its end.
 fn check_outputs(options: &Options, paths: &[PathSpec]) -> Result<(), Failure> {
     let mut trace = options.trace.iter();
     trace.try_for_each(|trace| check_file("trace", trace, options.replace))?;
@@ -528,8 +529,8 @@ fn pcap_limits(options: &Options) -> PcapLimits {
     PcapLimits { size, files: options.pcap_files.map(NonZeroUsize::get) }
 }
 
-/// Refuses a file that could not be written at the end of the program, or that exists and must not
-/// be replaced.
+/// Refuses a file that could not be written at the end of the program, and an existing file that
+/// must not be replaced.
 pub(crate) fn check_file(setting: &'static str, file: &Path, replace: bool) -> Result<(), Failure> {
     let parent = file.parent().filter(|parent| !parent.as_os_str().is_empty());
     check_directory(setting, parent.unwrap_or(Path::new(".")))?;

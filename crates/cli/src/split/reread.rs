@@ -9,18 +9,18 @@ use super::options::Options;
 use super::plan;
 use crate::failure::Failure;
 
-/// Sources of the settings: flags, and a file that flags override.
+/// The sources of the settings: flags, and a file whose values the flags override.
 pub(super) struct Source {
     pub(super) flags: Options,
     pub(super) file: PathBuf,
-    /// Options from flags and file when the program started.
+    /// Options from flags and file at the start of the program.
     pub(super) began: Options,
-    /// Whether listener, server and mark are from a WireGuard file. If so, they do not change.
+    /// Whether listener, server and mark come from a WireGuard file. If so, they cannot change.
     pub(super) tunnel: bool,
 }
 
 impl Source {
-    /// Reads the settings from flags and file again. The seed of random choices is taken from
+    /// Reads the settings from flags and file again. Takes the seed of random choices from
     /// `running`, the current settings.
     ///
     /// # Errors

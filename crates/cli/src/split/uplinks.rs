@@ -1,4 +1,4 @@
-//! `--path auto`: paths over the uplinks of this machine, which the user need not name.
+//! `--path auto`: paths over the uplinks of this machine. The user need not name them.
 
 use std::fmt;
 use std::str::FromStr;

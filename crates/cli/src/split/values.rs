@@ -1,4 +1,4 @@
-//! Values that both flags and files have, and that other crates cannot parse from text.
+//! Values in flags and files that other crates cannot parse from text.
 
 use std::ffi::OsStr;
 use std::fmt::{self, Display};
@@ -54,7 +54,7 @@ impl FromStr for Span {
     }
 }
 
-/// A firewall mark, decimal or with `0x`; never 0, which means "no mark".
+/// A firewall mark, decimal or with `0x`. It is never 0, because 0 means "no mark".
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Mark(pub(crate) u32);
 
@@ -76,9 +76,9 @@ impl FromStr for Mark {
     }
 }
 
-/// Name for "recognise the protocol".
+/// Value of `--protocol` that lets the splitter recognise the protocol.
 pub(crate) const AUTO: &str = "auto";
-/// Name for any protocol.
+/// Value of `--protocol` with which sessions of every protocol are split.
 pub(crate) const ANY: &str = "any";
 
 /// Protocol of the sessions, as declared by the user.
@@ -193,8 +193,8 @@ fn invalid(
     clap::Error::raw(ErrorKind::ValueValidation, message).with_cmd(command)
 }
 
-/// Parser of a path. Its error messages do not repeat text that may be a password, as clap's own
-/// would.
+/// Parser of a path. Its error messages do not repeat text that may be a password. clap's own
+/// messages would.
 #[derive(Clone, Debug)]
 pub(crate) struct PathParser;
 

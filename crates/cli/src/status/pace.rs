@@ -8,8 +8,8 @@ use anabranch_multipath::Time;
 /// Maximum age of the published status.
 pub(crate) const FRESH: Duration = Duration::from_secs(1);
 
-/// An interval timer, driven by a clock that ticks at least as often. The field is the earliest
-/// time of the next event.
+/// An interval timer, driven by a clock that ticks at least as often as events are due. The field
+/// is the earliest time of the next event.
 pub(crate) struct Pace(Time);
 
 impl Pace {
@@ -18,9 +18,9 @@ impl Pace {
         Pace(Time::ZERO)
     }
 
-    /// Returns whether an event is due at `now`, and if so starts the next interval. Events are
-    /// `every` apart. `tick` is the interval of the clock. An event may be half a tick early.
-    /// Otherwise it would be a whole tick late if the clock ticks slightly early.
+    /// Returns whether an event is due at `now`, and if so, starts the next interval. Events are
+    /// `every` apart, and `tick` is the interval of the clock. An event may be half a tick early.
+    /// Otherwise, if the clock ticked slightly early, the event would be a whole tick late.
     pub(crate) fn is_due(&mut self, now: Time, every: Duration, tick: Duration) -> bool {
         let is_due = now >= self.0;
         if is_due {

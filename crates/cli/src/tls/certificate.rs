@@ -1,4 +1,4 @@
-//! The far end's certificate, which is read from a file, or created at the first start.
+//! The far end's certificate. It is read from a file, or created at the first start.
 
 use std::fs::OpenOptions;
 use std::io::{self, Write};
@@ -11,7 +11,8 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use time::{Duration, OffsetDateTime};
 
-/// Validity of a created certificate in days. Near ends that pin the certificate ignore it.
+/// Validity of a created certificate in days. Near ends that pin the certificate ignore its
+/// validity.
 const VALID: i64 = 3_650;
 
 /// A certificate with its chain and its key.

@@ -1,5 +1,5 @@
-//! TLS 1.3 for paths of the splitter (`tls:`, `merge --listen-tls`), by rustls. The splitter itself
-//! knows only the traits [`TlsEnd`] and [`TlsStream`].
+//! TLS 1.3 for paths of the splitter (`tls:`, `merge --listen-tls`), implemented with rustls. The
+//! splitter itself uses only the traits [`TlsEnd`] and [`TlsStream`].
 
 mod certificate;
 mod pin;
@@ -176,8 +176,8 @@ struct Stream(Connection);
 impl Stream {
     fn boxed(connection: impl Into<Connection>) -> Box<dyn TlsStream> {
         let mut connection = connection.into();
-        // There is no limit, because sealed bytes are passed on at once. The caller stores those
-        // for which the socket has no room.
+        // There is no limit, because sealed bytes are passed on at once. The caller stores the
+        // bytes for which the socket has no room.
         connection.set_buffer_limit(None);
         Box::new(Stream(connection))
     }
@@ -189,8 +189,8 @@ impl TlsStream for Stream {
             let read = self.0.read_tls(&mut wire);
             read.map_err(|error| TlsError(error.to_string()))?;
             self.0.process_new_packets().map_err(|error| TlsError(words(error)))?;
-            // All content is read here. An error means only that nothing is left, or that the
-            // stream has ended.
+            // All content is read here. An error means only that nothing is left to read, or that
+            // the stream has ended.
             let _ = self.0.reader().read_to_end(content);
         }
         Ok(())

@@ -1,11 +1,11 @@
 //! The server name in a ClientHello (RFC 8446, section 4.1.2; RFC 6066, section 3).
 
-/// Result of parsing the beginning of a connection.
+/// The result of parsing the beginning of a connection, in search of the server name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum ServerName {
     /// The bytes are a ClientHello for this host name.
     Name(String),
-    /// The bytes are no ClientHello, or a ClientHello without a name.
+    /// The bytes are not a ClientHello, or are a ClientHello without a name.
     None,
     /// More bytes are needed to decide.
     NotYet,
@@ -33,7 +33,7 @@ pub(super) fn of_records(mut stream: &[u8]) -> ServerName {
     }
 }
 
-/// Parses the beginning of the handshake messages. The name may be found before the message is
+/// Parses the beginning of the handshake messages. Can find the name before the message is
 /// complete.
 pub(super) fn server_name(message: &[u8]) -> ServerName {
     let Some(&kind) = message.first() else { return ServerName::NotYet };

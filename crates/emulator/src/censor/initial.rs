@@ -1,5 +1,5 @@
-//! A client's first QUIC packets, which are decrypted as any observer on the path can (RFC 9001,
-//! section 5.2; RFC 9369).
+//! A client's first QUIC packets. This module decrypts them as any observer on the path can (RFC
+//! 9001, section 5.2; RFC 9369).
 
 use std::fmt;
 
@@ -26,8 +26,8 @@ pub(super) struct Initial<'a> {
 struct Header<'a> {
     kind: Kind,
     version: Version,
-    /// Destination connection ID. The receiver chooses it; in a client's first packets, the client
-    /// does.
+    /// Destination connection ID. The receiver chooses it, except in a client's first packets,
+    /// where the client chooses it.
     destination: &'a [u8],
     /// Offset of the packet number in the datagram. `end` is the offset after the packet.
     number_at: usize,
@@ -42,7 +42,7 @@ enum Kind {
     Other,
 }
 
-/// Returns the Initial packets of a datagram, and skips other packets before and between them.
+/// Returns the Initial packets of a datagram. Skips other packets before and between them.
 pub(super) fn packets(mut datagram: &[u8]) -> impl Iterator<Item = Initial<'_>> {
     let next = move || {
         let header = header(datagram)?;
@@ -63,8 +63,8 @@ impl Initial<'_> {
         ))
     }
 
-    /// Returns the decrypted frames, if this is a packet of the client that `keys` belong to, else
-    /// `None`.
+    /// Decrypts the packet, and returns its frames. Returns `None` if it is not a packet of the
+    /// client that `keys` belong to.
     pub(super) fn open(&self, keys: &ClientKeys) -> Option<Vec<u8>> {
         open(self.packet, &self.header, &keys.0)
     }
@@ -123,7 +123,7 @@ fn open(packet: &[u8], header: &Header<'_>, keys: &DirectionalKeys) -> Option<Ve
     let length = usize::from(*first & 0b11) + 1;
     let number = number[..length].iter().fold(0, |number, &byte| number << 8 | u64::from(byte));
     head.truncate(header.number_at + length);
-    // The first packet numbers are either sent in full, or shortened only by leading zero bytes.
+    // The first packet numbers are sent either in full, or shortened only by leading zero bytes.
     Some(keys.packet.decrypt_in_place(number, &head, &mut body[length..]).ok()?.to_vec())
 }
 
@@ -145,8 +145,8 @@ fn frame(frames: &[u8], at: usize, take: &mut impl FnMut(u64, &[u8])) -> Option<
             let (_, at) = number(frames, at + 1)?;
             let (_, at) = number(frames, at)?;
             let (ranges, mut at) = number(frames, at)?;
-            // An ACK frame has the first range, pairs of gap and range, and for type 3 the three
-            // ECN counts.
+            // An ACK frame has a first range, then pairs of gap and range, and for type 3 the
+            // three ECN counts.
             let numbers = ranges.checked_mul(2)?.checked_add(if kind == 3 { 4 } else { 1 })?;
             for _ in 0..numbers {
                 at = number(frames, at)?.1;

@@ -4,13 +4,12 @@
 //! keys of a client's first packets are derived from data that any observer on the path can read
 //! (RFC 9001, section 5.2; RFC 9369). The CRYPTO frames of several packets are reassembled until
 //! the ClientHello is readable. For TLS over TCP, the client's first segments are reassembled. A
-//! blocked name also blocks all names below it. Once a connection is blocked, none of its packets
-//! passes in either direction. Packets before the name was complete have passed, as with real
-//! censors.
+//! blocked name also blocks all names below it. Once a connection is blocked, all of its packets
+//! are dropped in both directions. As with real censors, the packets before that have passed.
 //!
 //! A pair of addresses with ports may serve several connections. TCP connections follow one
-//! another: a SYN that does not retransmit the last one begins a new connection. QUIC connections
-//! may exist at the same time (`quic.rs`), and each is judged by its own ClientHello.
+//! another: a SYN begins a new connection, unless it is a retransmission of the last SYN. QUIC
+//! connections may exist at the same time (`quic.rs`), and each is judged by its own ClientHello.
 //!
 //! The module does no I/O. It does not handle fragments of IP packets, nor IP options that hide a
 //! header. It does not follow a migration to other ports either: a block applies to the addresses
@@ -45,7 +44,8 @@ pub struct Censor {
     dropped: u64,
 }
 
-/// The two ends of a flow, the smaller one first, and whether the protocol is UDP.
+/// The addresses and ports of a flow's two ends, the smaller one first, and whether the protocol
+/// is UDP.
 type Flow = (SocketAddr, SocketAddr, bool);
 
 #[derive(Debug)]
@@ -108,13 +108,13 @@ impl Censor {
                 self.remember(flow, State::Tcp(begun));
             }
         }
-        // The beginning of a connection without an entry was not seen.
+        // A connection without an entry began before this filter saw it, so it passes.
         let Some(State::Tcp(tcp)) = self.flows.get_mut(&flow) else { return true };
         tcp.pass(from, segment, &self.blocked)
     }
 
-    /// Stores the state of `flow`, which replaces that of an earlier connection. Evicts the oldest
-    /// flow if there are more than [`FLOWS`].
+    /// Stores the state of `flow`, in place of the state of an earlier connection. Evicts the
+    /// oldest flow if there are more than [`FLOWS`].
     fn remember(&mut self, flow: Flow, state: State) {
         if self.flows.insert(flow, state).is_some() {
             return;

@@ -8,7 +8,7 @@ const LONGEST: usize = 16_384;
 /// Maximum number of pieces stored beyond a gap.
 const WAITING: usize = 64;
 
-/// The bytes of a stream from its start to the first gap.
+/// The reassembled beginning of a stream: its bytes up to the first gap, and later pieces.
 #[derive(Debug, Default)]
 pub(super) struct Pieces {
     front: Vec<u8>,
@@ -17,8 +17,8 @@ pub(super) struct Pieces {
 }
 
 impl Pieces {
-    /// Adds a piece at offset `at`. Bytes received earlier take precedence. Bytes beyond
-    /// [`LONGEST`] are dropped.
+    /// Adds a piece at offset `at`. If pieces overlap, the bytes received first are kept. Bytes
+    /// beyond [`LONGEST`] are dropped.
     pub(super) fn take(&mut self, at: u64, bytes: &[u8]) {
         let inside = at < LONGEST as u64 && !bytes.is_empty();
         if inside && (at <= self.front.len() as u64 || self.later.len() < WAITING) {

@@ -1,10 +1,10 @@
 //! The QUIC connections of a pair of UDP ports. There may be several at once, because clients open
-//! many from one socket.
+//! many connections from one socket.
 //!
-//! An Initial packet belongs to the connection whose keys open it. These keys derive from the
-//! first packet of a connection, or from the first one after a Retry. The latter counts as a new
-//! connection, in which the client sends its ClientHello again. A retransmitted packet, or one
-//! sent to the server's own connection ID, has the same keys.
+//! An Initial packet belongs to the connection whose keys open the packet. These keys derive from
+//! the first packet of a connection. After a Retry, new keys derive from the first packet after
+//! it. The connection then counts as a new one, and the client sends its ClientHello again. A
+//! retransmitted packet, or a packet sent to the server's own connection ID, has the same keys.
 
 use std::collections::VecDeque;
 
@@ -28,9 +28,9 @@ struct Connection {
 
 impl Quic {
     /// Returns whether a datagram of the client or the server may pass. A datagram without an
-    /// Initial packet of a client cannot be assigned to a connection. It passes unless all
-    /// connections are blocked: blocked connections never reach the stage at which such datagrams
-    /// are sent.
+    /// Initial packet of a client cannot be assigned to a connection. Such a datagram passes
+    /// unless all connections are blocked, because blocked connections never reach the stage at
+    /// which such datagrams are sent.
     pub(super) fn pass(&mut self, datagram: &[u8], names: &Names) -> bool {
         let initials = initial::packets(datagram);
         let said: Vec<bool> = initials.filter_map(|packet| self.hear(&packet, names)).collect();

@@ -3,7 +3,7 @@
 use super::hello::ServerName;
 use super::pieces::Pieces;
 
-/// A list of host names, each of which includes all names below it.
+/// A list of host names. Each name includes all names below it.
 #[derive(Debug)]
 pub(super) struct Names(Vec<String>);
 
@@ -52,8 +52,8 @@ impl Start {
         }
     }
 
-    /// Parses the received bytes with `read`, and decides whether the connection is blocked if
-    /// they suffice. A connection whose beginning exceeds the maximum length is allowed.
+    /// Parses the received bytes with `read`. If they suffice, decides whether the connection is
+    /// blocked. A connection whose beginning exceeds the maximum length is allowed.
     pub(super) fn decide(&mut self, names: &Names, read: fn(&[u8]) -> ServerName) {
         let Start::Coming(pieces) = self else { return };
         match read(pieces.front()) {

@@ -39,8 +39,8 @@ impl Tcp {
     /// Returns whether a segment may pass.
     pub(super) fn pass(&mut self, from: SocketAddr, segment: &Segment<'_>, names: &Names) -> bool {
         if from == self.client {
-            // The SYN has the sequence number before that of the first byte. The first byte may be
-            // in the SYN segment (RFC 7413).
+            // The SYN has the sequence number before the number of the first byte. The first byte
+            // may be in the SYN segment (RFC 7413).
             let syn = u32::from(!segment.begins);
             let at = segment.sequence.wrapping_sub(self.syn).wrapping_sub(syn);
             self.start.take(at.into(), segment.payload);

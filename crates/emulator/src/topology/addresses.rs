@@ -7,8 +7,8 @@ use anabranch_os::netlink::{Prefix, PrefixError};
 /// Parses an address for an interface that already has the addresses `before`.
 ///
 /// # Errors
-/// A message with the mistake and a valid form. The kernel accepts most of these mistakes
-/// silently, and then no packet arrives.
+/// A message that describes the mistake and gives a valid form. The kernel accepts most of these
+/// mistakes silently, but then no packet arrives.
 pub(super) fn read(text: &str, before: &[Prefix]) -> Result<Prefix, String> {
     let address: Prefix =
         text.parse().map_err(|error: PrefixError| format!("{error}; write `10.0.0.1/24`"))?;
@@ -29,7 +29,8 @@ pub(super) fn read(text: &str, before: &[Prefix]) -> Result<Prefix, String> {
     Ok(address)
 }
 
-/// Returns the kind of an address that cannot belong to a single host; `None` if the address can.
+/// Returns a name for the kind of `ip` if it cannot be the address of a single host; otherwise
+/// `None`.
 fn unusable(ip: IpAddr) -> Option<&'static str> {
     let this_network = |ip: IpAddr| matches!(ip, IpAddr::V4(ip) if ip.octets()[0] == 0);
     let broadcast = |ip: IpAddr| matches!(ip, IpAddr::V4(ip) if ip.is_broadcast());

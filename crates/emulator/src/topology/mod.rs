@@ -20,7 +20,7 @@ use reader::Reader;
 /// A validated topology: every name is unique, and every link has two ends on two different hosts.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Topology {
-    /// Seed of all random numbers, which are used for loss and jitter.
+    /// Seed of all random numbers. Losses and jitter are random.
     pub seed: u64,
     /// TCP congestion control of all hosts.
     pub tcp: TcpControl,
@@ -40,7 +40,7 @@ pub struct Topology {
 pub enum TcpControl {
     /// Reno (RFC 5681).
     Reno,
-    /// CUBIC (RFC 9438), as in the papers with which results are compared.
+    /// CUBIC (RFC 9438), which was used in the papers whose results are compared.
     #[default]
     Cubic,
     /// BBR, in the kernel's version.
@@ -98,7 +98,7 @@ pub struct End {
     pub routes: Vec<Route>,
     /// Source addresses for packets on those routes, at most one for each IP version.
     pub prefsrc: Vec<IpAddr>,
-    /// Metric of those routes; the route with the smallest is preferred.
+    /// Metric of those routes; the kernel prefers the route with the smallest metric.
     pub metric: Option<u32>,
     /// Whether packets that leave by this interface get the interface's address as their source.
     pub nat: bool,

@@ -1,4 +1,4 @@
-//! Conversion of a topology's text into its parts, with the checks that serde does not make.
+//! Conversion of a topology's text into a [`Topology`], with the checks that serde does not make.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -21,8 +21,8 @@ const HOST_KEYS: &[&str] = &["name", "address", "forward", "censor"];
 const END_KEYS: &[&str] = &["host", "address", "routes", "prefsrc", "metric", "nat"];
 const PROGRAM_KEYS: &[&str] =
     &["name", "host", "command", "environment", "directory", "start", "background", "expect"];
-/// Names that no interface can have: directories, the loopback interface, and entries that
-/// /proc/sys/net has in addition to the interfaces.
+/// Names that no interface can have: directories, the loopback interface, and entries of
+/// `/proc/sys/net` that are not interfaces.
 const TAKEN: [&str; 5] = [".", "..", "lo", "all", "default"];
 /// Range of an interface's MTU in bytes: from the minimum of IPv6 (RFC 8200, section 5) to the
 /// maximum of a TUN interface.
@@ -104,8 +104,8 @@ struct RawProgram {
     expect: Option<Spanned<Expect>>,
 }
 
-/// The tables of the file, parsed a second time for the keys that events can change. Two passes
-/// keep the position of each value, which serde's `flatten` would lose.
+/// The tables of the file, parsed a second time for the keys that events can change. With serde's
+/// `flatten`, one pass would suffice, but the positions of the values would be lost.
 #[derive(Deserialize)]
 struct RawEdits {
     #[serde(default)]
@@ -147,8 +147,8 @@ impl Reader<'_> {
         read.map_err(|error| self.or_splitters(error))
     }
 
-    /// Returns `error`. If the unknown key belongs to the splitter's file format, adds a hint that
-    /// this may be such a file.
+    /// Returns `error`. If its unknown key belongs to the splitter's file format, adds a hint that
+    /// the file may be one of the splitter's.
     fn or_splitters(&self, error: TomlError) -> TomlError {
         let keys = ["listen", "to", "tun", "path", "wg", "schedule", "every"];
         if !keys.iter().any(|key| error.message.starts_with(&format!("unknown key `{key}`;"))) {
@@ -184,8 +184,8 @@ impl Reader<'_> {
         Ok(hosts)
     }
 
-    /// Checks the names that a host blocks. Such a host must forward packets, or it would see no
-    /// connections.
+    /// Checks the names that a host blocks. A host that blocks names must forward packets, because
+    /// it would see no connections otherwise.
     fn censor(&self, raw: Vec<Spanned<String>>, forward: bool) -> Result<Vec<String>, TomlError> {
         let name = |name: Spanned<String>| {
             let span = name.span();

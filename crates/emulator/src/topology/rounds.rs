@@ -1,10 +1,10 @@
 //! Detection of routing loops for addresses that no host has. Packets in such a loop would fill
 //! the network.
 //!
-//! All routes treat addresses between two neighbouring prefix boundaries alike, so one address of
-//! each such interval is followed. A packet is not followed further once its address is in the
-//! network of a link or of a loopback interface. Such a packet ends there: the address has no host,
-//! or a program adds it later.
+//! The boundaries of all prefixes divide the addresses into intervals. All routes treat the
+//! addresses of an interval alike, so one address of each is followed. A packet is not followed
+//! further once its address is in the network of a link or of a loopback interface. The packet
+//! ends there: the address has no host, or a program adds it later.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -13,8 +13,8 @@ use anabranch_os::netlink::Prefix;
 
 use super::routing::{Map, Mistake};
 
-/// Documentation addresses (RFC 5737, RFC 3849). They are tried first, because a user knows that no
-/// host has them.
+/// Documentation addresses (RFC 5737, RFC 3849). They are tried first, because a user knows that
+/// no host has such an address.
 const SHOWN: [IpAddr; 4] = [
     IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)),
     IpAddr::V4(Ipv4Addr::new(198, 51, 100, 1)),
@@ -34,7 +34,7 @@ const NEVER: [Prefix; 5] = [
 /// Checks that no address without a host leads to a routing loop.
 ///
 /// # Errors
-/// There is a loop. The error contains its hosts, and the line of a route in it.
+/// There is a loop. The error contains the loop's hosts, and the line of a route in the loop.
 pub(super) fn check(map: &Map<'_>) -> Result<(), Mistake> {
     let owned: BTreeSet<IpAddr> = map.owners().map(|(_, ip)| ip).collect();
     let samples = SHOWN.into_iter().chain(edges(map, &owned));
@@ -49,14 +49,14 @@ pub(super) fn check(map: &Map<'_>) -> Result<(), Mistake> {
     Err((line, message))
 }
 
-/// Returns the first address of each interval whose addresses all routes treat alike.
+/// Returns the first address of each interval of addresses that all routes treat alike.
 fn edges(map: &Map<'_>, owned: &BTreeSet<IpAddr>) -> BTreeSet<IpAddr> {
     let single = |&ip: &IpAddr| Prefix { ip, len: if ip.is_ipv4() { 32 } else { 128 } };
     let prefixes = map.prefixes().chain(owned.iter().map(single)).chain(NEVER);
     prefixes.flat_map(|prefix| [Some(prefix.network().ip), after(prefix)]).flatten().collect()
 }
 
-/// Returns the address after the last one of a prefix; `None` if there is none.
+/// Returns the first address after a prefix; `None` if there is none.
 fn after(prefix: Prefix) -> Option<IpAddr> {
     let len = prefix.len.into();
     match prefix.network().ip {
@@ -71,8 +71,8 @@ fn after(prefix: Prefix) -> Option<IpAddr> {
     }
 }
 
-/// Returns the loop that packets to `ip` enter, if there is one: its hosts, with the first one
-/// repeated at the end, and the line of the first one's route.
+/// Returns the loop that packets to `ip` enter; `None` if they enter none. The loop consists of
+/// its hosts, with the first host repeated at the end, and the line of the first host's route.
 fn round(map: &Map<'_>, ip: IpAddr) -> Option<(Vec<usize>, usize)> {
     let mut seen = vec![false; map.topology.hosts.len()];
     for start in 0..seen.len() {

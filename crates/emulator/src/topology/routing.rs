@@ -1,7 +1,7 @@
 //! Validation of a topology's routes, before the network is built.
 //!
-//! Each address that a host has and a route covers is followed from host to host, as the kernels
-//! would forward packets to it.
+//! For each address that a host has and a route covers, this module follows a packet from host to
+//! host, as the kernels would forward it.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -48,7 +48,7 @@ struct HostRoute {
     line: Option<usize>,
 }
 
-/// The fate of a packet that is followed through the routes.
+/// The fate of a packet that the module follows through the routes.
 enum Fate {
     Arrives,
     /// The packet loops over these hosts.
@@ -128,7 +128,7 @@ impl<'t> Map<'t> {
         }
         let (mut useful, mut dead_end) = (false, None);
         for (_, ip) in covered {
-            // A longer prefix takes precedence, so packets to this address do not use the route.
+            // A longer prefix takes precedence, so packets to this address use another route.
             if self.best(host, ip).is_some_and(|way| way.to.len > to.len) {
                 useful = true;
                 continue;
@@ -191,8 +191,8 @@ impl<'t> Map<'t> {
         Some((way.next, way.line?))
     }
 
-    /// Checks that no host has two routes with the same destination and metric, which the kernel
-    /// refuses.
+    /// Checks that no host has two routes with the same destination and metric. The kernel refuses
+    /// the second of two such routes.
     fn check_twins(&self, host: usize) -> Result<(), Mistake> {
         let mut seen: BTreeSet<(Prefix, u32)> = BTreeSet::new();
         let ends: Vec<&End> = self.ends(host).collect();
@@ -215,8 +215,8 @@ impl<'t> Map<'t> {
         Ok(())
     }
 
-    /// Returns the route of a packet for `ip` at `host`: the one with the longest prefix, then
-    /// with the smallest metric.
+    /// Returns the route that `host` uses for packets to `ip`: the route with the longest prefix,
+    /// and among these the one with the smallest metric.
     fn best(&self, host: usize, ip: IpAddr) -> Option<&HostRoute> {
         let ways = self.ways[host].iter().filter(|way| way.to.contains(ip));
         ways.min_by_key(|way| (std::cmp::Reverse(way.to.len), way.metric))
@@ -289,7 +289,8 @@ fn check_gateway(link: &str, route: &Route, end: &End, other: &End) -> Result<()
     Ok(())
 }
 
-/// Returns the metric that the kernel uses for a route. For an IPv6 route, 0 means the default.
+/// Returns the metric that the kernel uses for a route. A metric of 0 for an IPv6 route means the
+/// kernel's default.
 fn metric(end: &End, route: &Route) -> u32 {
     match end.metric {
         None | Some(0) if route.to.ip.is_ipv6() => 1024,

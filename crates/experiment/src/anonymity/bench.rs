@@ -43,7 +43,7 @@ pub fn open(file: &Path, hour: Option<&str>, read: Reader) -> Result<(Named, Lis
     let told = |why: &dyn std::fmt::Display| format!("{}: {why}", file.display());
     let bytes = read(file, hour).map_err(|error| told(&error))?;
     let listed = decode(&bytes).map_err(|error| told(&error))?;
-    // This draws no adversary: it only checks that there are enough guards and exits.
+    // No adversary is drawn here. This only checks that there are enough guards and exits.
     let legs = SHARES.map(|(_, legs)| legs).into_iter().max().unwrap_or(1);
     let settings = PathSettings { legs, port: PORT, ..PathSettings::default() };
     draw(&listed.network, &settings, 0..0).map_err(|error| told(&error))?;

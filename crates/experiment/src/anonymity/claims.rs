@@ -1,7 +1,7 @@
 //! Claims of the DBSec 2019 paper about anonymity (section 6), our results, and whether the claims
 //! hold.
 //!
-//! Each verdict is computed from the results by the claim's rule: nothing is judged by hand. A
+//! Each verdict is computed from the results by the claim's rule, and none is judged by hand. A
 //! rule may have several interpretations of the paper's wording, or apply to several networks.
 
 use anabranch_anonymity::figures::Band;
@@ -22,7 +22,7 @@ pub enum Verdict {
     Depends,
     /// The claim holds in no interpretation of its wording.
     HoldsNot,
-    /// Our analysis did not include what the claim is about.
+    /// Our analysis does not cover the subject of the claim.
     Unknown,
 }
 
@@ -54,7 +54,8 @@ impl Verdict {
         }
     }
 
-    /// Derives the verdict from `readings`: whether the claim holds in each interpretation.
+    /// Derives the verdict from `readings`, which has one entry for each interpretation: whether
+    /// the claim holds in it.
     fn of(readings: &[bool]) -> Verdict {
         let good = readings.iter().filter(|good| **good).count();
         match (good, readings.len()) {
@@ -65,9 +66,10 @@ impl Verdict {
         }
     }
 
-    /// Compares the number `paper`, which the paper measured on one network, with the values
-    /// `found` on several networks. A value agrees if it differs by at most `near`. If no value
-    /// agrees, but `paper` lies between two of them, returns [`Verdict::Depends`].
+    /// Compares the number `paper` with the values `found`. The paper measured one network, and
+    /// `found` has one value for each of several networks. A value agrees if it differs by at most
+    /// `near`. If no value agrees, but `paper` lies between two of them, returns
+    /// [`Verdict::Depends`].
     fn between(paper: f64, found: &[f64], near: f64) -> Verdict {
         let readings: Vec<bool> = found.iter().map(|one| (one - paper).abs() <= near).collect();
         let (least, most) = found
@@ -147,8 +149,8 @@ fn band(chance: &Chance) -> Band {
     Band { mean: chance.drawn.value, low: chance.drawn.low, high: chance.drawn.high }
 }
 
-/// Returns whether the values drawn at random agree with `number`: their mean is within 0.005 of
-/// it, or their interval includes it.
+/// Returns whether the values drawn at random agree with `number`: either their mean is within
+/// 0.005 of it, or their interval includes it.
 fn is_near(drawn: &Band, number: f64) -> bool {
     (drawn.mean - number).abs() <= 0.005 || (drawn.low..=drawn.high).contains(&number)
 }
@@ -201,7 +203,7 @@ fn formula(summary: &Summary, claim: (&'static str, &'static str, OfRow)) -> Cla
     Claim { said, paper, ours, verdict: Verdict::of(&good), rule }
 }
 
-/// Formats a ratio; a dash if it is undefined because no client was compromised.
+/// Formats a ratio. Formats it as a dash if it is undefined because no client was compromised.
 fn factor(found: Option<f64>, digits: usize) -> String {
     found.map_or_else(|| "–".to_owned(), |found| format!("{found:.digits$}"))
 }

@@ -1,9 +1,9 @@
 //! Compromise of multi-path clients by hostile relays: "Analysis of Multi-path Onion Routing"
 //! (DBSec 2019), section 6, on consensuses of the public Tor network.
 //!
-//! Nothing is sent here. [`anabranch_anonymity`] makes the analysis with the client's own guard
-//! and path selection. This module divides the analysis into units that take seconds, so that a
-//! run of hours can be stopped and resumed.
+//! This experiment sends no packets. [`anabranch_anonymity`] makes the analysis with the client's
+//! own guard and path selection. This module divides the analysis into units that take seconds, so
+//! that a run of hours can be stopped and resumed.
 //!
 //! * [`Settings`] and [`plan`]: consensuses, adversaries and numbers of clients;
 //! * [`Bench`]: executes one unit;

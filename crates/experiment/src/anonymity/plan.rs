@@ -13,18 +13,19 @@ use serde_json::{Value, json};
 use super::super::runner;
 
 /// Shares of the network's entry and exit weight that the adversary holds in the paper's formulas
-/// (section 6.1, footnote 14). Each has the maximum number of circuits per stream to analyse.
+/// (section 6.1, footnote 14). Each share is followed by the maximum number of circuits per stream
+/// to analyse with it.
 pub const SHARES: [(f64, usize); 2] = [(0.2, 3), (0.1, 5)];
 /// Share of the network's entry weight that the adversary holds in the simulation of a year
 /// (section 6.2).
 const ENTRY_SHARE: f64 = 0.1;
 /// Days of the simulated year on which compromised clients are counted.
 const DAYS: [u64; 13] = [7, 30, 60, 90, 120, 150, 182, 210, 240, 270, 300, 330, 365];
-/// Number of random adversaries in one unit (a part of the analysis that takes seconds), if each
-/// adversary has its own clients.
+/// Number of random adversaries in one unit (a part of the analysis that takes seconds). It
+/// applies if each adversary has its own clients.
 const DRAWS: usize = 5;
 /// Number of units (parts that take seconds) into which the simulation of [`Settings::clients`]
-/// clients is divided, if all random adversaries share the same clients.
+/// clients is divided. It applies if all random adversaries share the same clients.
 const PIECES: usize = 20;
 /// Approximate time, in seconds, to simulate a client's year with one, two and three circuits per
 /// stream.
@@ -110,7 +111,7 @@ pub const VARIANTS: [Variant; 9] = [
     },
 ];
 
-/// A consensus, named by the hour from which it is valid, such as `2015-10-10T02`.
+/// A consensus. Its name is the hour from which it is valid, such as `2015-10-10T02`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Named {
     /// Hour from which the consensus is valid, which is its name.
@@ -133,8 +134,8 @@ pub struct Settings {
     /// are applied to it.
     pub consensuses: Vec<Named>,
     /// Number of clients in the simulation of a year, for each number of circuits per stream. If
-    /// all random adversaries share their clients, the first consensus uses this number, other
-    /// consensuses a tenth. Otherwise each adversary has a fiftieth.
+    /// all random adversaries share their clients, the first consensus has this number of clients,
+    /// and other consensuses have a tenth. Otherwise each adversary has a fiftieth of this number.
     pub clients: usize,
     /// Number of random adversaries, for each setting.
     pub draws: usize,
@@ -272,7 +273,7 @@ fn chunks(all: usize, size: usize) -> Vec<Range<usize>> {
 }
 
 /// Returns all units (parts of the analysis that take seconds) in the order of execution. Fast
-/// units come first, so that the results page soon has some results of each kind.
+/// units come first, so that the results page soon has results of each kind.
 #[must_use]
 pub fn plan(settings: &Settings) -> Vec<Unit> {
     let unit = |consensus: &Named, analysis| Unit { consensus: consensus.name.clone(), analysis };

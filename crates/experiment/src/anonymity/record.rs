@@ -21,10 +21,10 @@ pub struct Listing {
     pub relays: usize,
     /// Number of relays that may be the first hop and have a weight above zero.
     pub entries: usize,
-    /// Whether the consensus has exit policies. If not, each relay with the flag Exit is taken to
-    /// allow all ports.
+    /// Whether the consensus has exit policies. If not, each relay with the flag Exit is assumed
+    /// to allow all ports.
     pub has_policies: bool,
-    /// Whether the consensus has relay families. If not, no relay is taken to have a family.
+    /// Whether the consensus has relay families. If not, relays are assumed to have no families.
     pub has_families: bool,
     /// Number of guards that a client with one circuit per stream uses.
     pub in_use: usize,
@@ -91,7 +91,7 @@ impl runner::Record for Analysed {
     }
 }
 
-/// Returns the columns of the table of all values; each value has a row.
+/// Returns the columns of the table of all values. Each value is a row of the table.
 #[must_use]
 pub fn columns(values: &[Value]) -> Vec<Column> {
     let rows = Rows(values);

@@ -102,17 +102,17 @@ impl Summary {
         summary
     }
 
-    /// Returns the first record's consensus, to which all adversaries are applied. `None` if there
-    /// is no record.
+    /// Returns the consensus of the first record, which is the one with all adversaries. Returns
+    /// `None` if there is no record.
     #[must_use]
     pub fn first(&self) -> Option<&Listing> {
         let years = self.years.iter().map(|table| &table.listing);
         self.paths.iter().map(|table| &table.listing).chain(years).next()
     }
 
-    /// Returns the results that correspond to the paper's Figure 5: for the first consensus and
-    /// the first adversary, if a client with one circuit per stream uses one guard. `None` if they
-    /// are missing.
+    /// Returns the results that correspond to the paper's Figure 5. These are the results for the
+    /// first consensus and the first adversary, if a client with one circuit per stream uses one
+    /// guard. Returns `None` if they are missing.
     #[must_use]
     pub fn figure_5(&self) -> Option<&YearTable> {
         let first = &self.first()?.name;
@@ -155,8 +155,8 @@ pub struct Value {
     pub consensus: String,
     /// Kind of analysis: `paths`, `year` or `fingerprints`.
     pub analysis: &'static str,
-    /// For `paths`, the share of weight that the adversary was meant to hold. For `year`, the
-    /// adversary's name. Empty for `fingerprints`.
+    /// The adversary. For `paths`, it is the share of weight that the adversary was meant to hold.
+    /// For `year`, it is the adversary's name. Empty for `fingerprints`.
     pub adversary: String,
     /// Number of circuits per stream; 0 for a mixture of clients with one, two and three circuits,
     /// which the paper calls COMB.

@@ -1,5 +1,5 @@
-//! Limits that the cost of our camouflaged transport must meet. They apply to goodput and bytes of
-//! 1 MB downloads without Tor inside, on an emulated access line like the paper's. One more limit
+//! Limits for the cost of our camouflage transport. They apply to goodput and bytes of 1 MB
+//! downloads without Tor inside, on an emulated access line like the paper's. One more limit
 //! applies to a slow stream through Tor: its bandwidth on the wire must not depend on the
 //! round-trip time.
 
@@ -9,8 +9,7 @@ use super::measured::Measured;
 use super::plan::{Arm, LONGEST, MeasurementKind};
 use super::summary::{Quantity, counts, ratios, rounds};
 
-/// Minimum number of rounds for a verdict. With fewer rounds, a median neither meets nor misses
-/// its limit.
+/// Minimum number of rounds for a verdict. With fewer rounds, a limit is neither met nor missed.
 const LEAST: usize = 5;
 
 /// Quantity of our transport's cost that has a limit.
@@ -44,8 +43,8 @@ pub struct Held {
     pub interval: Option<[f64; 2]>,
     /// Number of rounds. For a stream, it is the smallest number of rounds at any round-trip time.
     pub rounds: usize,
-    /// Number of downloads or streams that were cut off or failed. If it is not 0, the limit is
-    /// missed, whatever the median is.
+    /// Number of downloads or streams that were cut off or failed. If this number is not 0, the
+    /// limit is missed, whatever the median is.
     pub cut: usize,
     /// The quantity with Tor through our transport, divided by the quantity with Tor alone: the
     /// median over rounds. `None` if it was not measured.
@@ -55,8 +54,8 @@ pub struct Held {
 }
 
 impl Held {
-    /// Returns the margin between the measured value and the limit, as a fraction of the limit. It
-    /// is negative if the limit is missed.
+    /// Returns the margin between the measured value and the limit, as a fraction of the limit.
+    /// The margin is negative if the limit is missed.
     #[must_use]
     pub fn spare(&self) -> f64 {
         let more = self.found / self.bound - 1.0;
@@ -79,8 +78,8 @@ fn bounds(arm: Arm) -> Vec<(Bar, f64)> {
 }
 
 impl Bar {
-    /// Returns the measured quantity of downloads that the limit applies to, and the number to
-    /// divide it by.
+    /// Returns the quantity of downloads that is compared with the limit, and the number by which
+    /// it is divided before.
     fn quantity(self) -> (Quantity, f64) {
         match self {
             Bar::Down => (Quantity::Down, f64::from(LONGEST)),
@@ -119,7 +118,7 @@ fn of_downloads(records: &[Measured], arm: Arm, bar: Bar, bound: f64) -> Option<
 }
 
 /// Converts a verdict on the paper's claim into the comparison of the 50 kB/s stream through
-/// `http-opaque` with its limit. `None` if `one` is about anything else.
+/// `http-opaque` with its limit. Returns `None` if `one` is about another stream or another claim.
 fn of_stream(one: &Judged) -> Option<Held> {
     let (bound, _) = one.claim.bound();
     let is_it = (one.claim, one.arm, one.rate) == (Claim::Flat, Arm::Opaque, Some(50));

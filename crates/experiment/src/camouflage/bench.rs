@@ -54,14 +54,15 @@ pub struct Folders {
     pub covers: Option<PathBuf>,
 }
 
-/// The relays and the web server of a [`TestNetwork`], which all measurements share. They start
-/// with the first measurement, and are restarted after a failed measurement.
+/// The relays and the web server of a [`TestNetwork`]. All measurements share them. They start
+/// with the first measurement, and restart after a failed measurement.
 pub struct Town<'a> {
     bench: &'a Bench,
     test_network: &'a TestNetwork,
     network: RefCell<Option<OnionNetwork<'a>>>,
     web: RefCell<Option<Server>>,
-    /// Number of the next pair of bridge and client. It makes their names unique.
+    /// Number of the next pair of bridge and client. The number makes the names of the pair
+    /// unique.
     number: Cell<u32>,
 }
 
@@ -123,7 +124,8 @@ impl Bench {
     }
 }
 
-/// Returns the programs that measurements of `arm` need, each with its source.
+/// Returns the programs that measurements of `arm` need. Each program has its source (a package or
+/// a project).
 fn needs(arm: Arm) -> &'static [(&'static str, &'static str)] {
     match arm {
         Arm::Direct => &[],
@@ -138,7 +140,7 @@ impl<'a> Town<'a> {
     /// is useless.
     ///
     /// # Errors
-    /// The network or the client could not be started. Failed downloads are no error.
+    /// The network or the client could not be started. A failed download is no error.
     pub fn measure(&self, unit: &Unit, stop: &AtomicBool) -> Result<Measured, String> {
         let measured = self.in_town(unit, stop);
         if measured.is_err() {
@@ -245,7 +247,7 @@ impl<'a> Town<'a> {
         })
     }
 
-    /// Fetches one byte, so that the circuit and the link exist before the measurement.
+    /// Fetches one byte, so that the circuit and the link exist before the measurement starts.
     fn warm(&self, fetch: &Fetch<'_>, stop: &AtomicBool) -> io::Result<()> {
         let mut tries = 0;
         loop {

@@ -15,8 +15,8 @@ use super::webtunnel::{BEHIND, Front, Tunnel};
 
 /// Program `obfs4proxy`, and its source.
 pub(super) const OBFS4: (&str, &str) = ("obfs4proxy", "package obfs4proxy");
-/// Address of the web site that our transport's server would show to strangers. Nothing listens
-/// there, because strangers do not connect during a measurement.
+/// Address of the web site that our transport's server would show to strangers. Nothing listens at
+/// this address, because no stranger connects during a measurement.
 const NO_SITE: &str = "127.0.0.1:9";
 const CLIENT_RULES: &str =
     "ClientOnly 1\nUseBridges 1\nConfluxEnabled 0\nLearnCircuitBuildTimeout 0\n";
@@ -33,7 +33,7 @@ pub(super) struct Kit<'a> {
     pub(super) covers: Option<&'a Path>,
 }
 
-/// A running bridge and its client. They are stopped on drop, the client first.
+/// A running bridge and its client. Both are stopped on drop, the client first.
 pub(super) struct BridgedClient<'a> {
     client: Node<'a>,
     bridge: Node<'a>,
@@ -193,7 +193,7 @@ impl Transport {
 }
 
 /// Returns the bridge line (a line of text) for the client's `torrc`. If the transport's server
-/// writes it to a file, waits for that file.
+/// writes the line to a file, waits for that file.
 fn bridge_line<'a>(
     network: &OnionNetwork<'a>,
     bridge: &mut Node<'a>,
@@ -205,7 +205,8 @@ fn bridge_line<'a>(
         return Ok(format!("Bridge {ip}:{ONION} {identity}"));
     };
     let file = match line {
-        // The known text contains the real location of the bridge; the address is a placeholder.
+        // The known text contains the real location of the bridge. The address in the bridge line
+        // is a placeholder.
         Line::Known(found) => {
             return Ok(format!("Bridge {name} 192.0.2.1:{PORT} {identity} {found}"));
         }

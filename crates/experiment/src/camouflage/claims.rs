@@ -66,7 +66,7 @@ pub struct Judged {
 }
 
 impl Claim {
-    /// Claims about downloads.
+    /// All claims about downloads.
     const DOWNLOADS: [Claim; 6] = [
         Claim::LeanDown,
         Claim::LeanUp,
@@ -76,8 +76,8 @@ impl Claim {
         Claim::Slow,
     ];
 
-    /// Returns the claim's bound, and whether it is a minimum. If the paper states a factor of
-    /// many times, the bound is half of that factor.
+    /// Returns the claim's bound, and whether the bound is a minimum. If the paper claims a factor
+    /// of many times, the bound is half of that factor.
     #[must_use]
     pub fn bound(self) -> (f64, bool) {
         match self {
@@ -100,15 +100,15 @@ impl Claim {
                 matches!(arm, Arm::Nosteg | Arm::NostegRr)
             }
             Claim::HeavyDown | Claim::HeavyUp | Claim::Slow | Claim::Breaks => arm.is_http(),
-            // A constant bandwidth is required of our `http-opaque`, although the paper's HTTP did
-            // not have it.
+            // The claim requires a constant bandwidth also of our `http-opaque`, although the
+            // paper's HTTP did not have it.
             Claim::Flat => matches!(arm, Arm::Tor | Arm::Nosteg | Arm::NostegRr | Arm::Opaque),
         }
     }
 
-    /// Returns the ratios that are compared with the claim's bound, one for each round: the
-    /// quantity for `arm` divided by the same quantity for Tor or for a direct download. Claims
-    /// about streams have no ratios.
+    /// Returns the ratios that are compared with the claim's bound, one for each round. A ratio is
+    /// the quantity for `arm`, divided by the same quantity for Tor or for a direct download.
+    /// Claims about streams have no ratios.
     fn ratios(self, records: &[Measured], arm: Arm) -> Vec<f64> {
         let (other, quantity) = match self {
             Claim::LeanDown => (Arm::Tor, Quantity::Down),
@@ -190,7 +190,7 @@ fn of_streams(claim: Claim, arm: Arm, boxes: &[StreamBox]) -> Vec<Judged> {
 }
 
 /// Returns the largest relative deviation of the bandwidth from the bandwidth at the shortest
-/// round-trip time. The two values are the minimum and the maximum that the intervals allow.
+/// round-trip time, as two values: the minimum and the maximum that the intervals allow. Returns
 /// `None` if there are too few rounds, or if nothing arrived at the shortest round-trip time.
 fn deviation(boxes: &[&StreamBox]) -> Option<[f64; 2]> {
     let (first, others) = boxes.split_first()?;
@@ -198,7 +198,8 @@ fn deviation(boxes: &[&StreamBox]) -> Option<[f64; 2]> {
     let mut worst: Option<[f64; 2]> = None;
     for other in others {
         let [low, high] = other.level?.interval?;
-        // The smallest and the largest ratio that the intervals allow, as distances from 1.
+        // These are the smallest and the largest ratio that the intervals allow, as distances from
+        // 1.
         let (down, up) = (ratio(low, most)? - 1.0, ratio(high, least)? - 1.0);
         let nearest = if down <= 0.0 && up >= 0.0 { 0.0 } else { down.abs().min(up.abs()) };
         let farthest = down.abs().max(up.abs());
@@ -209,7 +210,8 @@ fn deviation(boxes: &[&StreamBox]) -> Option<[f64; 2]> {
 }
 
 /// Returns the payload that arrives per second, divided by the stream's rate, at round-trip times
-/// of [`BROKEN_FROM`] ms or more: the minimum and the maximum that the intervals allow.
+/// of [`BROKEN_FROM`] ms or more. The two values are the minimum and the maximum that the
+/// intervals allow.
 fn held(boxes: &[&StreamBox]) -> Option<[f64; 2]> {
     let far = boxes.iter().filter(|one| one.rtt >= BROKEN_FROM);
     let intervals: Vec<[f64; 2]> =

@@ -1,10 +1,11 @@
 //! Camouflage: Weinberg et al., "StegoTorus: A Camouflage Proxy for the Tor Anonymity System" (CCS
 //! 2012), section 6: Table 3, Figures 6 and 7.
 //!
-//! A client is connected by a slow access line with a long delay. At its other end, a bridge, a
-//! private Tor network and a web server share one host without a rate limit. Downloads and streams
-//! of a fixed rate go directly, through Tor alone, through Tor with pluggable transports, and
-//! through our transport without Tor inside. The traffic on the access line is counted.
+//! A client has a slow access line with a long delay. At the other end of the line, a bridge, a
+//! private Tor network and a web server share one host without a rate limit. The client fetches
+//! downloads and streams of a fixed rate in several ways: directly, through Tor alone, through Tor
+//! with pluggable transports, and through our transport without Tor inside. The experiment counts
+//! the traffic on the access line.
 //!
 //! * [`Settings`] and [`plan`]: the measurements and their order;
 //! * [`Bench`] and [`Town`]: execute one measurement;

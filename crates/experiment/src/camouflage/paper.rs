@@ -2,7 +2,8 @@
 
 use super::plan::Arm;
 
-/// A row of the paper's Table 3: mean numbers of bytes on the wire of 32 downloads of 1,000,000 B.
+/// A row of the paper's Table 3: the mean number of bytes on the wire in each direction, over 32
+/// downloads of 1,000,000 B.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Row {
     /// Bytes sent to the server.
@@ -41,7 +42,7 @@ pub fn figure_7(arm: Arm) -> Option<[f64; 10]> {
 
 /// Returns a value of the paper's Figure 6: the median bandwidth on the wire in kB/s. `rate` is
 /// the stream's rate (50, 150 or 300 kB/s), `rtt` the round-trip time (100, 150, … 450 ms). For
-/// HTTP, the values with six connections are used. For Tor and chopper, they do not depend on
+/// HTTP, the value is that with six connections. For Tor and chopper, the value does not depend on
 /// `rtt`.
 #[must_use]
 pub fn figure_6(arm: Arm, rate: u32, rtt: u32) -> Option<f64> {

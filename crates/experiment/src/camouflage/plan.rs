@@ -183,8 +183,8 @@ impl Settings {
 }
 
 impl Unit {
-    /// Returns the sizes of the measurement's downloads in bytes, in order. All methods of
-    /// fetching have the same sizes and order in one round.
+    /// Returns the sizes of the measurement's downloads in bytes, in order. Within a round, all
+    /// methods of fetching have the same sizes in the same order.
     #[must_use]
     pub fn lengths(&self, seed: u64) -> Vec<u32> {
         if self.what == MeasurementKind::Bare {
@@ -195,8 +195,8 @@ impl Unit {
         self.shuffled(seed, "lengths", lengths)
     }
 
-    /// Returns the rates of the measurement's streams in kB/s, in order. All methods of fetching
-    /// have the same order in one round.
+    /// Returns the rates of the measurement's streams in kB/s, in order. Within a round, all
+    /// methods of fetching have the same order.
     #[must_use]
     pub fn rates(&self, settings: &Settings) -> Vec<u32> {
         self.shuffled(settings.seed, "rates", settings.rates.clone())
@@ -229,8 +229,8 @@ impl runner::Unit for Unit {
     }
 }
 
-/// Returns all measurements in the order of execution: round by round, each round shuffled. The
-/// shuffle avoids that a temporarily busy machine disturbs the same setting in all rounds.
+/// Returns all measurements in the order of execution: round by round, each round shuffled.
+/// Without the shuffle, a temporarily busy machine could disturb the same setting in all rounds.
 #[must_use]
 pub fn plan(settings: &Settings) -> Vec<Unit> {
     let mut units = Vec::new();

@@ -17,8 +17,8 @@ const SLACK: u32 = 3;
 /// Parameters of a stream.
 #[derive(Clone, Copy)]
 pub(super) struct Pace<'a> {
-    /// Parameters for fetching the stream. The stream's own length and rate replace the values in
-    /// them.
+    /// Parameters for fetching the stream. The stream's own length and rate replace the length and
+    /// rate in these parameters.
     pub(super) fetch: Fetch<'a>,
     /// Round-trip time of the client's access line, in ms.
     pub(super) rtt: u32,
@@ -27,8 +27,8 @@ pub(super) struct Pace<'a> {
     pub(super) seconds: u32,
 }
 
-/// Fetches one stream. Returns its measured values, and the reason why it did not complete; the
-/// reason is empty if it did.
+/// Fetches one stream. Returns its measured values and, if it did not complete, the reason. The
+/// reason is empty if the stream completed.
 ///
 /// # Errors
 /// The thread cannot enter the client's network namespace.
@@ -67,8 +67,8 @@ pub(super) fn carry(
     })
 }
 
-/// Calls `counters` once a second for `seconds` seconds. Returns by how much each of the three
-/// counters has grown in each second.
+/// Calls `counters` once a second for `seconds` seconds. Returns the growth of each of the three
+/// counters in each second.
 fn sampled(seconds: u32, mut counters: impl FnMut() -> [u64; 3]) -> Vec<[u64; 3]> {
     let (began, mut before) = (Instant::now(), counters());
     let second = |turn: u32| {

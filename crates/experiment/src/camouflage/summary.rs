@@ -120,8 +120,8 @@ pub fn rounds(
 }
 
 /// Returns a ratio for each round: `quantity` of `arm` through Tor, divided by `quantity` of
-/// `other`. If both values are the worst possible one, so is the ratio. If only the value of
-/// `other` is 0, the round has no ratio.
+/// `other`. If both values are the worst possible one, the ratio is also the worst possible one.
+/// If only the value of `other` is 0, the round has no ratio.
 #[must_use]
 pub fn ratios(records: &[Measured], [arm, other]: [Arm; 2], quantity: Quantity) -> Vec<f64> {
     let of = |arm| rounds(records, (MeasurementKind::Downloads, arm), quantity);
@@ -214,7 +214,7 @@ fn stream_box(records: &[Measured], (arm, rate, rtt): (Arm, u32, u32)) -> Option
         .flat_map(|record| record.streams.iter().map(|one| (record.round, one)))
         .filter(|(_, one)| one.rate == rate)
         .collect();
-    // One value for each second of each stream, in kB, with the number of its round.
+    // Each entry is one second of a stream, in kB, with the number of the stream's round.
     let seconds = |of: fn(&Stream) -> &Vec<u64>| -> Vec<(u32, f64)> {
         let each = |&(round, one)| of(one).iter().map(move |bytes| (round, *bytes as f64 / 1e3));
         all.iter().flat_map(each).collect()

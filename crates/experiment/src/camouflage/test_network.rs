@@ -29,7 +29,7 @@ pub(super) const RELAYS: [(&str, Ipv4Addr); 3] = [
 ];
 
 /// The two hosts of the camouflage experiment: the client's host, and another host with all other
-/// programs. For each round-trip time there is an emulated line between them, and the destination
+/// programs. For each round-trip time, an emulated line connects the two hosts. The destination
 /// address selects the line.
 pub struct TestNetwork {
     pub(super) stage: Stage,
@@ -77,8 +77,9 @@ impl TestNetwork {
     }
 }
 
-/// Returns the address of the other host on the emulated line with the number `number`. It is in
-/// the range for benchmarks (RFC 2544), because webtunnel's client refuses private addresses.
+/// Returns the address of the other host on the emulated line with the number `number`. The
+/// address is in the range for benchmarks (RFC 2544), because webtunnel's client refuses private
+/// addresses.
 fn far_end(number: usize) -> Ipv4Addr {
     Ipv4Addr::new(198, 18, number as u8, 1)
 }

@@ -1,5 +1,5 @@
-//! webtunnel as its authors run it: nginx with TLS receives the connections, and forwards requests
-//! for one path to webtunnel's server.
+//! webtunnel as its authors run it: nginx receives the TLS connections, and forwards requests for
+//! one path to webtunnel's server.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddrV4};
@@ -23,8 +23,8 @@ pub(super) const NGINX: (&str, &str) = ("nginx", "package nginx-light");
 pub(super) const BEHIND: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 15_000);
 /// Secret URL path whose requests nginx forwards to webtunnel's server.
 const SECRET: &str = "/8d1Tn0Yw2eRfKq7uVbXcJ5hLs";
-/// Program that sets `SSL_CERT_FILE`, the certificates that webtunnel's client trusts. It is
-/// needed because tor cannot set the environment of a transport.
+/// The program `env`, which sets `SSL_CERT_FILE`, the file of certificates that webtunnel's client
+/// trusts. The program is needed because tor cannot set the environment of a transport.
 const ENV: &str = "/usr/bin/env";
 
 /// A running nginx that receives the connections for webtunnel. It is stopped on drop.
@@ -88,8 +88,7 @@ impl Tunnel {
     }
 }
 
-/// Returns a configuration with which nginx runs as a single process. All its files are in
-/// `folder`.
+/// Returns a configuration for nginx as a single process whose files are all in `folder`.
 fn config(ip: Ipv4Addr, [folder, key, chain]: [&Path; 3]) -> String {
     let [folder, key, chain] = [folder, key, chain].map(|path| path.display().to_string());
     let kinds = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"];

@@ -1,4 +1,4 @@
-//! Our pluggable transport without Tor inside: from the client's host to the web server.
+//! Our pluggable transport without Tor inside, between the client's host and the web server.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddrV4};

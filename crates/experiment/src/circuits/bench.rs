@@ -25,11 +25,11 @@ use super::plan::{Settings, Unit, WEB};
 const SERVERS: u16 = 4;
 /// Range of the random pause between two repetitions, in seconds.
 const BETWEEN: std::ops::Range<f64> = 0.05..0.25;
-/// Time for which a failed first fetch is tried again. It can fail because the client must first
-/// build its circuits.
+/// Time for which a failed first fetch is tried again. The first fetch can fail because the client
+/// must first build its circuits.
 const WARM: Duration = Duration::from_secs(90);
-/// Number of repetitions at the start that do not count. During them, a client builds all circuits
-/// over which it splits streams.
+/// Number of repetitions at the start that do not count. During these repetitions, a client builds
+/// all circuits over which it splits streams.
 const FIRST: u32 = 3;
 /// Number of failed fetches after which a measurement is abandoned.
 const FAILURES: u32 = 10;

@@ -84,8 +84,8 @@ impl Measured {
     }
 
     /// Returns CPU times in ms per MB that the network carried: of one guard, of one middle, and
-    /// of the exit. Only relays that the clients use count. `None` if clients spread their
-    /// circuits over all guards.
+    /// of the exit. Counts only relays that the clients use. Returns `None` if clients spread
+    /// their circuits over all guards.
     pub fn of_one(&self) -> Option<[f64; 3]> {
         let employed = f64::from(self.legs);
         let [guards, middles, exit] = self.per_megabyte();
@@ -139,7 +139,7 @@ pub(super) mod tests {
     use super::super::super::table::{self, Values};
     use super::*;
 
-    /// A network whose pages take so long.
+    /// Returns a measurement of a network in which a page takes `web` seconds.
     pub(in super::super) fn measured(design: Design, legs: u32, round: u32, web: f64) -> Measured {
         let one =
             |optimistic| Repetition { optimistic, first_byte: web / 4.0, web, bulk: web * 2.0 };

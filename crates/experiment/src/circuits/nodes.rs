@@ -1,5 +1,6 @@
-//! The programs of a measured network. A Tor network has our authority, and seven relays and
-//! clients that are ours or C tor's. A MORE network has the nodes of MORE, without an authority.
+//! The programs of a measured network. A Tor network has our authority, seven relays, and clients;
+//! the relays and clients are ours or C tor's. A MORE network has the nodes of MORE, without an
+//! authority.
 
 use std::io;
 use std::net::SocketAddr;
@@ -57,8 +58,8 @@ impl<'a> Nodes<'a> {
         positions(role, unit, load).map(|relays| of(&relays))
     }
 
-    /// Starts the client `role`, without waiting until it is ready ([`Nodes::wait_ready`]).
-    /// Returns `None` if the client runs already.
+    /// Starts the client `role`. Does not wait until the client is ready; [`Nodes::wait_ready`]
+    /// does. Returns `None` if the client runs already.
     ///
     /// # Errors
     /// The program cannot be started.
@@ -80,8 +81,8 @@ impl<'a> Nodes<'a> {
         network.our_client(&seat, self.proxy(role), &pins, &words).map(Some)
     }
 
-    /// Waits until the client `node` can fetch through circuits whose relays are those allowed at
-    /// each position.
+    /// Waits until the client `node` can fetch through circuits that use only the relays allowed
+    /// for `role` at each position.
     ///
     /// # Errors
     /// The client ends, or takes too long.
@@ -115,8 +116,8 @@ impl<'a> Nodes<'a> {
 
     fn rules(&self, role: Role, design: Design) -> String {
         let conflux = u8::from(design == Design::StockConflux);
-        // On loopback, C tor would learn a timeout of 26 ms for building circuits. Then circuits
-        // fail whenever the machine is busy.
+        // On loopback, C tor would learn a timeout of 26 ms for building circuits. Circuits would
+        // then fail whenever the machine is busy.
         format!(
             "SocksPort {}\nConfluxEnabled {conflux}\nLearnCircuitBuildTimeout 0\n",
             self.proxy(role)
@@ -124,7 +125,7 @@ impl<'a> Nodes<'a> {
     }
 }
 
-/// Returns a number that is different for each client; it is added to the client's ports.
+/// Returns a number that is different for each client, and is added to the client's ports.
 fn number(role: Role) -> u16 {
     if let Role::Load(number) = role { u16::from(number) + 1 } else { 0 }
 }
@@ -145,8 +146,8 @@ fn more<'a>(makers: Makers<'a>, place: Layout, roles: &[Role]) -> io::Result<Mor
 }
 
 /// Returns the indices, in [`Role::RELAYS`], of the guards, the middles and the exit that a client
-/// uses. A client uses the same number of guards and of middles as it has circuits. If the load is
-/// spread, a load client uses all of them.
+/// uses. The number of guards and of middles equals the client's number of circuits. If the load
+/// is spread, a load client uses all guards and middles.
 fn positions(role: Role, unit: &Unit, load: Load) -> [Vec<usize>; 3] {
     let spread = load == Load::Spread && role != Role::Client;
     let count = if spread { 3 } else { unit.legs as usize };

@@ -1,6 +1,6 @@
-//! Table 1 of de la Cadena, Kaiser, Mitseva, Panchenko and Engel, Analysis of Multi-path Onion
-//! Routing-Based Anonymization Networks (DBSec 2019), for the designs that are measured here. All
-//! rows are with round robin, at the paper's largest number of clients.
+//! Table 1 of de la Cadena, Kaiser, Mitseva, Panchenko and Engel, "Analysis of Multi-path Onion
+//! Routing-Based Anonymization Networks" (DBSec 2019), for the designs that this experiment
+//! measures. All rows are for round robin and the paper's largest number of clients.
 
 use super::plan::Design;
 
@@ -19,8 +19,8 @@ pub struct Row {
     pub cpu: [f64; 3],
 }
 
-/// The paper's row of Tor, which has one circuit. It is also used for Conflux and mTor with one
-/// circuit.
+/// The paper's row of Tor, which has one circuit. Conflux and mTor with one circuit are also
+/// compared with it.
 pub const ONE: Row =
     Row { legs: 1, first_byte: 0.027, web: 0.059, bulk: Some(0.113), cpu: [57.87, 49.85, 31.74] };
 const CONFLUX: [Row; 2] = [

@@ -67,8 +67,8 @@ impl Role {
         }
     }
 
-    /// Returns the second octet of the address of the program with this role. It differs between
-    /// roles, because relays in the same /16 network may not be on one circuit.
+    /// Returns the second octet of the address of the program with this role. The octet differs
+    /// between roles, because relays in the same /16 network may not be on one circuit.
     fn network(self) -> u8 {
         match self {
             Role::Authority => 1,

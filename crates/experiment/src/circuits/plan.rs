@@ -226,14 +226,15 @@ impl Design {
         }
     }
 
-    /// Returns whether the design can be measured in the topology `place`. Relays of MORE send to
-    /// clients, whose addresses are routed on loopback only.
+    /// Returns whether the design can be measured in the topology `place`. MORE fits only
+    /// loopback, because its relays send to clients, whose addresses are routed only there.
     fn fits(self, place: Layout) -> bool {
         self != Design::More || place == Layout::Loopback
     }
 
     /// Returns the numbers of circuits with which to measure the design, out of the requested
-    /// numbers `asked`. C tor's Conflux always uses two circuits. Some designs always use one.
+    /// numbers `asked`. C tor's Conflux always uses two circuits. Some designs always use one
+    /// circuit.
     fn legs(self, asked: &[u32]) -> Vec<u32> {
         match self {
             Design::Tor | Design::UdpOr | Design::More | Design::Stock => vec![1],
@@ -381,8 +382,8 @@ impl Unit {
         [0, 1, 2].map(|place| (place + self.round as usize) % 3)
     }
 
-    /// Returns the seed of this measurement's random numbers, derived from `seed`. It differs
-    /// between measurements.
+    /// Returns the seed of this measurement's random numbers, derived from `seed`. Each
+    /// measurement has another seed.
     pub fn seed(&self, seed: u64) -> u64 {
         seed::stream(seed, 0, &runner::Unit::id(self)).next_u64()
     }
@@ -399,8 +400,8 @@ impl runner::Unit for Unit {
     }
 }
 
-/// Returns all measurements in the order of execution: round by round, each round shuffled. The
-/// shuffle avoids that a temporarily busy machine disturbs the same setting in all rounds.
+/// Returns all measurements in the order of execution: round by round, each round shuffled.
+/// Without the shuffle, a temporarily busy machine could disturb the same setting in all rounds.
 pub fn plan(settings: &Settings) -> Vec<Unit> {
     let mut units = Vec::new();
     for round in 0..settings.rounds {

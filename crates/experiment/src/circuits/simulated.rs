@@ -1,5 +1,5 @@
-//! Simulation of the network with emulated lines that `experiment circuits` measures, and
-//! comparison of the simulated times with the measured ones.
+//! Simulation of the network with emulated lines that `experiment circuits` measures. The module
+//! also compares the simulated times with the measured ones.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -32,8 +32,8 @@ const CLIENTS: usize = 30;
 const PAUSE: Duration = Duration::from_secs(12);
 /// Range of the random pause between two repetitions of the measuring client.
 const BETWEEN: [Duration; 2] = [Duration::from_millis(50), Duration::from_millis(250)];
-/// Simulated time at the start in which repetitions do not count. At its end, the clients have
-/// built all circuits.
+/// Simulated time at the start during which repetitions do not count. At the end of this time, the
+/// clients have built all circuits.
 const WARM_UP: Duration = Duration::from_secs(10);
 /// Delay of the loopback interface of the core host, on which most programs run.
 const LOOPBACK: Duration = Duration::from_micros(20);
@@ -91,7 +91,7 @@ pub struct Combination {
 
 impl Combination {
     /// Returns all combinations that are compared: this project's designs over TCP links. The
-    /// published measurements contain no others yet.
+    /// published measurements do not contain others yet.
     #[must_use]
     pub fn all() -> Vec<Combination> {
         let ours = Design::ALL.into_iter().filter(|design| in_simulator(*design).is_some());
@@ -131,8 +131,8 @@ impl Combination {
     }
 }
 
-/// Returns the simulator's name of `design`. Also returns its scheduler with the run length
-/// (number of consecutive cells on one circuit), if these are not the default. `None` if the
+/// Returns the simulator's name of `design`. If the scheduler and its run length (number of
+/// consecutive cells on one circuit) are not the default, returns them, too. Returns `None` if the
 /// design is not compared.
 fn in_simulator(design: Design) -> Option<(&'static str, Option<&'static str>)> {
     Some(match design {
@@ -248,8 +248,8 @@ impl Default for Network {
     }
 }
 
-/// Returns the delays between the hosts: the core (0), the measuring client (1), and the guards.
-/// Half of a guard's round-trip time is on either side of the guard.
+/// Returns the delays between the hosts: the core (0), the measuring client (1), and the guards. A
+/// guard's round-trip time is divided equally between its two sides.
 fn latencies() -> Latencies {
     let quarter = |guard: usize| Duration::from_millis(LINES[guard].1.into()) / 4;
     let between = |from: usize, to: usize| match (from.min(to), from.max(to)) {
@@ -343,7 +343,7 @@ fn text<'a>(row: &'a Row, name: &str) -> Option<&'a str> {
 }
 
 /// Reads the rounds that were measured in the topology `place` from a table of `experiment
-/// circuits`. Rounds with C tor are left out.
+/// circuits`. Skips rounds with C tor.
 ///
 /// # Errors
 /// The file cannot be read, or lacks the columns of such a table.
@@ -408,8 +408,9 @@ impl Compared {
 /// for each set of guards that the measuring client may have used.
 ///
 /// The table does not contain the guards of a round. A round is therefore compared with the set of
-/// guards whose download times are nearest: for which the sum of the squared logarithms of the two
-/// ratios of times is least. Times to the first byte do not affect this choice.
+/// guards whose simulated download times are nearest. The distance is the sum of the squared
+/// logarithms of two ratios, simulated to measured time, for the page and the bulk download. Times
+/// to the first byte do not affect this choice.
 #[must_use]
 pub fn compare(
     combination: Combination,

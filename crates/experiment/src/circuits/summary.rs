@@ -171,8 +171,9 @@ fn share_narrow(means: impl Iterator<Item = Mean>) -> f64 {
 }
 
 /// Returns the share of mean times whose confidence interval is as narrow as the paper's
-/// intervals, if all repetitions count as independent, as the paper seems to do. Repetitions of a
-/// round share circuits, so these intervals understate the variation between rounds.
+/// intervals, if all repetitions count as independent. The paper seems to make this assumption.
+/// Repetitions of a round share circuits, so these intervals understate the variation between
+/// rounds.
 #[must_use]
 pub fn narrow_by_repetitions(records: &[Measured]) -> f64 {
     let mut by_cell = BTreeMap::<_, [Vec<f64>; 4]>::new();
@@ -203,7 +204,7 @@ impl Claim {
     ];
 
     /// Returns whether the claim is about one design alone. Other claims compare a design with one
-    /// circuit.
+    /// circuit per stream.
     fn is_within(self) -> bool {
         matches!(self, Claim::EntriesCostMore | Claim::ExitCostsLess | Claim::BulkFails)
     }
@@ -261,7 +262,7 @@ impl Claim {
             Claim::Middle => row.cpu[1],
             Claim::Exit => row.cpu[2],
             Claim::EntriesCostMore => row.cpu[0] / row.cpu[1],
-            // The paper's value is for one of the `legs` middles. All of them together use `legs`
+            // The paper's value is for one of the `legs` middles. All middles together use `legs`
             // times as much CPU.
             Claim::ExitCostsLess => row.cpu[2] / row.cpu[1] / f64::from(row.legs),
             Claim::BulkFails => f64::from(u8::from(row.bulk.is_none())),
@@ -305,9 +306,9 @@ impl Claim {
     }
 }
 
-/// Judges the paper's claims about all measured designs. Each design is compared with
-/// [`Design::Tor`] in the same topology, at the same load and in the same round. Claims about the
-/// relays of one design are also judged for Tor's one circuit.
+/// Judges the paper's claims about all measured designs. Compares each design with [`Design::Tor`]
+/// in the same topology, at the same load and in the same round. Claims about the relays of one
+/// design are also judged for Tor's one circuit.
 ///
 /// The CPU use of one guard or middle is judged per byte that the network carried. It is judged
 /// only if load clients use the same relays as the measuring client ([`Load::Employed`]).

@@ -16,7 +16,7 @@ use super::{Access, FetchResult, Settings, Unit, tls};
 use anabranch_emulator::GroupProcess;
 
 /// Scheduling priority (niceness) of all measured programs. They have priority over other work of
-/// the machine, but not over the emulator's thread, which carries the packets.
+/// the machine, but not over the emulator's thread, which forwards the packets.
 const NICE: i32 = -5;
 /// Program for address translation at the VPN's exit, and the package that contains it.
 const NFT: (&str, &str) = ("nft", "package nftables");
@@ -65,8 +65,8 @@ impl Bench {
     }
 
     fn run(&self, unit: &Unit, stop: &AtomicBool) -> io::Result<FetchResult> {
-        // All threads and programs of the measurement inherit this niceness. Without privilege it
-        // does not change.
+        // All threads and programs of the measurement inherit this niceness. Without privilege,
+        // the niceness does not change.
         let _ = rustix::process::setpriority_process(None, NICE);
         let stage = place::build(unit.access)?;
         let _vpn = place::vpn(&stage, &self.programs, unit.access)?;

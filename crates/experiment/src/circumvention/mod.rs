@@ -2,9 +2,9 @@
 //!
 //! A censor between the client and a server drops every connection whose ClientHello names the
 //! server, over TCP and QUIC. The client also has a VPN that avoids the censor, but is slower and
-//! has a longer round trip. With `anabranch split --handshake vpn` the handshake uses the VPN,
-//! where no censor reads the name. All other packets use the direct path, where the name does not
-//! appear.
+//! has a longer round trip. With `anabranch split --handshake vpn`, the handshake uses the VPN,
+//! where no censor reads the name. All other packets use the direct path, and the name does not
+//! appear in them.
 //!
 //! ```text
 //!  client ─ uplink ─ border, the censor ─ direct ─────────── server
@@ -12,9 +12,9 @@
 //!   wireguard-go           wireguard-go, address translation
 //! ```
 //!
-//! The paper did not measure this. Each measurement here is one fetch on its own network, over one
-//! of four routes: without censor and splitter as the baseline, directly through the censor,
-//! everything through the VPN, or only the handshake through the VPN.
+//! The paper has no measurements of this use case. Each measurement here is one fetch on its own
+//! network, over one of four routes: without censor and splitter (the baseline), directly through
+//! the censor, everything through the VPN, or only the handshake through the VPN.
 //!
 //! * [`Settings`] and [`plan`]: the measurements and their order;
 //! * [`Bench`]: executes one measurement;

@@ -20,7 +20,8 @@ pub(super) const NAME: &str = "www.blocked.example";
 /// Round-trip times from client to server in milliseconds: directly, and through the VPN.
 pub const RTTS: [u32; 2] = [30, 100];
 
-/// Rates in Mbit/s: of all links except one, and of the VPN's link beyond the censor.
+/// Rates in Mbit/s: the first of all links except one, the second of the VPN's link beyond the
+/// censor.
 pub const RATES: [u32; 2] = [100, 20];
 
 /// Address at which the VPN's exit listens.
@@ -40,7 +41,7 @@ pub(super) const COUNTED: [&str; 2] = ["direct", "abroad"];
 /// Name of the client's interface for the direct path, and of its link to the censor.
 pub(super) const UPLINK: &str = "uplink";
 
-/// Builds the network. It has a censor, except with [`Access::Open`].
+/// Builds the network, with a censor unless `access` is [`Access::Open`].
 ///
 /// # Errors
 /// A step of the set-up fails, or `nft` is missing.
@@ -68,7 +69,7 @@ pub(super) fn vpn<'a>(
         mtu: tunnel::MTU,
     };
     let tunnel = Tunnel::lay(stage, programs, &route)?;
-    // Nothing listens at this port. If the connection is refused, packets travel both ways.
+    // Nothing listens at this port. If the connection is refused, packets pass in both directions.
     let far = SocketAddr::from((tunnel::SERVER, 9));
     let asked = stage.client().run(|| TcpStream::connect_timeout(&far, PATIENCE));
     match asked {

@@ -52,7 +52,7 @@ pub(super) fn fetch(
     let begun = Instant::now();
     let mut client = stage.crew.start(stage.client(), &mut client)?;
     let mut pen = client.stdin.take().expect("it was given a pipe");
-    // If writing fails, the client has ended. The missing answer then shows the failure.
+    // If writing fails, the client has ended. The missing answer reports the failure later.
     let _ = pen.write_all(b"GET / HTTP/1.0\r\n\r\n");
     let pieces = pieces(client.stdout.take().expect("it was given a pipe"));
     let mut told = ClientReport {

@@ -186,8 +186,9 @@ fn left(until: Instant) -> io::Result<Duration> {
     if left.is_zero() { Err(ErrorKind::TimedOut.into()) } else { Ok(left) }
 }
 
-/// Returns the byte at offset `place` of every response. It is pseudo-random (SplitMix64 of the
-/// index of each eight bytes), so that compression on the path cannot make the response shorter.
+/// Returns the byte at offset `place` of every response. The bytes are pseudo-random (SplitMix64
+/// of the index of each eight bytes), so that compression on the path cannot make the response
+/// shorter.
 fn byte(place: usize) -> u8 {
     let mut word = ((place / 8) as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -264,7 +265,7 @@ impl Drop for Server {
 fn serve(listener: &TcpListener, stop: &AtomicBool) {
     while !stop.load(Ordering::Relaxed) {
         match listener.accept() {
-            // Errors are ignored: they mean that the client has disconnected.
+            // Errors are ignored, because they mean that the client has disconnected.
             Ok((link, _)) => drop(thread::spawn(move || answer(&link))),
             Err(error) if error.kind() == ErrorKind::WouldBlock => thread::sleep(LOOK / 10),
             Err(_) => thread::sleep(LOOK),
@@ -299,8 +300,8 @@ fn wanted(path: &str) -> (usize, Option<f64>) {
     (length.parse().unwrap_or_default(), rate.parse().ok())
 }
 
-/// Sends `body` in equal pieces, at `rate` bytes per second. After a delay, sends faster to catch
-/// up.
+/// Sends `body` in equal pieces, at `rate` bytes per second. If it is late, sends faster until it
+/// has caught up.
 fn at_rate(mut link: &TcpStream, body: &[u8], rate: f64) -> io::Result<()> {
     let began = Instant::now();
     let piece = ((rate * BEAT.as_secs_f64()) as usize).max(1);

@@ -85,7 +85,7 @@ impl<'a> Makers<'a> {
         command.args(["--nickname", &seat.name, "--address", &ip.to_string()]);
         command.args(["--listen", &format!("{ip}:{ONION}"), "--threads", "1"]);
         command.args(["--allow-private", "--grace", "0", "--authorities"]).arg(file);
-        // C tor's relays have no rate limit here, so ours must have none either.
+        // C tor's relays have no rate limit here, so our relays must not have one either.
         command.args(["--rate", "1000000000"]);
         if is_exit {
             command.args(["--exit", "accept *:*"]);

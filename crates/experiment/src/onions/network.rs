@@ -57,7 +57,8 @@ impl<'a> OnionNetwork<'a> {
     }
 
     /// Starts a client of ours whose circuits use only the relays in `pins`: for each position, a
-    /// list of relay identities. It need not be ready yet ([`OnionNetwork::wait_ready`]).
+    /// list of relay identities. The client may not be ready when this function returns
+    /// ([`OnionNetwork::wait_ready`]).
     ///
     /// # Errors
     /// The program cannot be started.
@@ -75,8 +76,8 @@ impl<'a> OnionNetwork<'a> {
         self.makers.client(seat, &self.line, proxy, &all)
     }
 
-    /// Starts a client of C tor with the additional configuration `rules`. It need not be ready
-    /// yet ([`OnionNetwork::wait_ready`]).
+    /// Starts a client of C tor with the additional configuration `rules`. The client may not be
+    /// ready when this function returns ([`OnionNetwork::wait_ready`]).
     ///
     /// # Errors
     /// The program cannot be started.
@@ -88,9 +89,9 @@ impl<'a> OnionNetwork<'a> {
         self.makers.stock(seat, &self.line, rules)
     }
 
-    /// Starts a bridge of C tor with the additional configuration `rules`. It does not publish its
-    /// descriptor; clients must know its address. It need not be ready yet
-    /// ([`OnionNetwork::wait_bootstrapped`]).
+    /// Starts a bridge of C tor with the additional configuration `rules`. The bridge does not
+    /// publish its descriptor, so clients must know its address. The bridge may not be ready when
+    /// this function returns ([`OnionNetwork::wait_bootstrapped`]).
     ///
     /// # Errors
     /// The program cannot be started.
@@ -155,8 +156,8 @@ impl<'a> OnionNetwork<'a> {
             return node.wait("circuit", |node| Ok(node.event("circuit_built").map(drop)));
         }
         self.wait_bootstrapped(node)?;
-        // If C tor may use only these relays from the start, it often finds no relay to fetch the
-        // directory from.
+        // If C tor may use only these relays from the start, it often finds no relay from which to
+        // fetch the directory.
         let mut rules = rules.to_owned();
         for (word, pins) in ["EntryNodes", "MiddleNodes", "ExitNodes"].into_iter().zip(pins) {
             writeln!(rules, "{word} {pins}").expect("writing to a string does not fail");

@@ -53,11 +53,10 @@ impl<'a> Node<'a> {
         latest(self.lines().iter().map(String::as_str), name)
     }
 
-    /// Waits until `found` returns a value, which is checked whenever the program writes.
+    /// Waits until `found` returns a value. Calls `found` whenever the program writes.
     ///
     /// # Errors
-    /// The program has ended, or takes too long. The error includes the last lines of its
-    /// output.
+    /// The program has ended, or takes too long. The error includes the last lines of its output.
     pub(in super::super) fn wait<R>(
         &mut self,
         what: &str,

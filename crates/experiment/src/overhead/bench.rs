@@ -12,7 +12,7 @@ use super::session::Session;
 use super::{Limit, Measured, Settings, System, Unit, mosh, quic, wireguard};
 
 /// Scheduling priority (niceness) of all measured programs. They have priority over other work of
-/// the machine, but not over the emulator's thread, which carries the packets.
+/// the machine, but not over the emulator's thread, which forwards the packets.
 const NICE: i32 = -5;
 
 /// Executor of measurements. Each measurement has its own network, which is removed afterwards.
@@ -60,8 +60,8 @@ impl Bench {
     }
 
     fn run(&self, unit: &Unit, stop: &AtomicBool) -> io::Result<Measured> {
-        // All threads and programs of the measurement inherit this niceness. Without privilege it
-        // does not change.
+        // All threads and programs of the measurement inherit this niceness. Without privilege,
+        // the niceness does not change.
         let _ = rustix::process::setpriority_process(None, NICE);
         let stage = Stage::build(&unit.net.rtts()[..unit.paths])?;
         let mut session = self.serve(unit.system, &stage)?;
@@ -99,9 +99,9 @@ impl Bench {
     }
 
     /// Returns the weights of the paths, and the splitter's options for `unit`. Without switching,
-    /// each repetition uses a single path; the next repetition uses the next path. The user's
-    /// additional options are then ignored, because all splitters are compared with the result
-    /// without switching.
+    /// each repetition uses a single path, and the next repetition uses the next path. In that
+    /// case, the user's additional options are ignored, because all splitters are compared with
+    /// the result without switching.
     fn schedule(&self, unit: &Unit) -> (Vec<f64>, Vec<String>) {
         let first = unit.repetition as usize % unit.paths;
         let (weights, schedule, every, rotate) = if unit.every == 0 {

@@ -63,18 +63,18 @@ impl Measured {
         self.down.iter().map(|&bytes| bytes as f64 / whole.max(1) as f64).collect()
     }
 
-    /// Returns whether the traffic was really split, so that its cost is meaningful. Each of three
-    /// paths must carry 20 to 50 % of the bytes to the client, each of two paths 30 to 70 %. This
-    /// fails if a server does not follow the client to another path's address. Measurements
-    /// without switching always count.
+    /// Returns whether the traffic was really split, so that its cost is meaningful. Of three
+    /// paths, each must carry 20 to 50 % of the bytes to the client; of two paths, each must carry
+    /// 30 to 70 %. Traffic is not split if a server does not follow the client to another path's
+    /// address. Measurements without switching always count.
     pub fn counts(&self) -> bool {
         let (least, most) = if self.paths > 2 { (0.2, 0.5) } else { (0.3, 0.7) };
         self.every == 0 || self.shares().iter().all(|share| (least..=most).contains(share))
     }
 
-    /// Returns whether other work on the machine makes the result doubtful. The hypervisor took
-    /// more than a tenth of the CPU time, or one wake-up in a hundred was later than the paths'
-    /// round-trip time.
+    /// Returns whether other work on the machine makes the result doubtful. This is so if the
+    /// hypervisor took more than a tenth of the CPU time. It is also so if one wake-up in a
+    /// hundred was later than the paths' round-trip time.
     pub fn disturbed(&self) -> bool {
         self.machine.steal > 0.1 || self.machine.late > 20.0
     }

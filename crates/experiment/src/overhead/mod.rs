@@ -1,9 +1,10 @@
 //! Throughput cost of splitting: the measurements of CoMPS (PETS 2022), sections 4.4 and 6, and
 //! Figure 8.
 //!
-//! A download goes through `anabranch split` over two or three emulated paths that are chosen at
-//! random by weight. It is repeated for each switching interval and without switching. The peers
-//! are WireGuard (`wireguard-go` at both ends), Mosh, and QUIC servers, all unmodified.
+//! A download goes through `anabranch split` over two or three emulated paths. The splitter
+//! chooses paths at random by weight. The download is repeated for each switching interval, and
+//! without switching. The peers are WireGuard (`wireguard-go` at both ends), Mosh, and QUIC
+//! servers, all unmodified.
 //!
 //! ```text
 //!  client host                                        server host

@@ -1,9 +1,9 @@
 //! Measurements with Mosh: the server displays a file of 10 MB repeatedly, and the client's output
 //! is counted.
 //!
-//! The program at the server is `cat` in a loop. Mosh does not transfer the output of a program.
-//! It transfers the current screen, at a rate that depends on the round-trip time, and skips
-//! output that scrolled by in between. Throughput is therefore measured in the bytes that
+//! The program at the server is `cat` in a loop. Mosh does not transfer the whole output of a
+//! program. Mosh transfers the current screen, at a rate that depends on the round-trip time, and
+//! skips output that scrolled by in between. Throughput is therefore measured in the bytes that
 //! `mosh-client` writes to its terminal. Bytes on the wire would include retransmissions. The
 //! speed of `cat` would only show how fast the server's terminal accepts text.
 
@@ -31,7 +31,7 @@ pub(super) const NEEDS: &[(&str, &str)] =
 const PORT: u16 = 60001;
 /// Size in bytes of the file that Mosh displays, as in the paper.
 const FILE: usize = 10_000_000;
-/// Maximum duration in seconds of a measurement with Mosh, if the limit of other measurements is a
+/// Maximum duration in seconds of a measurement with Mosh, if other measurements are limited by a
 /// number of bytes. The paper states no duration.
 const MOST: f64 = 60.0;
 /// Bytes of terminal output after which the first screen of the file counts as displayed.
@@ -83,7 +83,7 @@ impl Session for Login<'_> {
         client.stdin(Stdio::from(inner.try_clone()?)).stdout(Stdio::from(inner.try_clone()?));
         client.stderr(Stdio::from(inner));
         let client_process = stage.crew.start(stage.client(), &mut client)?;
-        // After our copy is closed, only mosh-client has the inner end of the terminal open.
+        // After our copy is closed, only mosh-client keeps the inner end of the terminal open.
         drop(client);
         let begun = Instant::now();
         let mut drawn = 0;
@@ -137,8 +137,8 @@ fn terminal() -> io::Result<(File, OwnedFd)> {
     Ok((ours.into(), inner))
 }
 
-/// Generates the file that Mosh displays: numbered lines. Successive lines hardly share a letter
-/// at the same position, because Mosh sends only the characters that change.
+/// Generates the file that Mosh displays, which consists of numbered lines. Successive lines
+/// hardly share a letter at the same position, because Mosh sends only the characters that change.
 fn text() -> Vec<u8> {
     let words = "the quick brown fox jumps over the lazy dog and runs along the river to the sea in no time ";
     let mut text = Vec::with_capacity(FILE + 80);

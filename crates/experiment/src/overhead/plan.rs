@@ -231,12 +231,12 @@ impl Settings {
 }
 
 impl Unit {
-    /// Returns the weights with which paths are chosen: a draw from the flat Dirichlet
-    /// distribution, the same for all software and intervals of a repetition.
+    /// Returns the weights with which paths are chosen. They are drawn from the flat Dirichlet
+    /// distribution, and are the same for all software and intervals of a repetition.
     ///
-    /// A draw that leaves a path nearly unused is repeated: splitting a session so little costs
-    /// hardly anything, so the result would be too good. Each of three paths has a weight of 25 to
-    /// 45 %, each of two paths 35 to 65 %.
+    /// A draw that leaves a path nearly unused is repeated. Splitting a session so little costs
+    /// hardly anything, so the result would be too good. Of three paths, each has a weight of 25
+    /// to 45 %; of two paths, each has 35 to 65 %.
     pub fn weights(&self, seed: u64) -> Vec<f64> {
         let (least, most) = if self.paths > 2 { (0.25, 0.45) } else { (0.35, 0.65) };
         let purpose = format!("overhead weights {} {}", self.net.name(), self.paths);
@@ -252,7 +252,7 @@ impl Unit {
     }
 
     /// Returns the seed of the splitter's random choices in this measurement, derived from `seed`.
-    /// It differs between measurements.
+    /// Each measurement has another seed.
     pub fn seed(&self, seed: u64) -> u64 {
         seed::stream(seed, 0, &runner::Unit::id(self)).next_u64()
     }
@@ -271,8 +271,8 @@ impl runner::Unit for Unit {
 }
 
 /// Returns all measurements in the order of execution: repetition by repetition, each in a
-/// shuffled order. The shuffle avoids that a temporarily busy machine disturbs the same setting in
-/// all repetitions.
+/// shuffled order. Without the shuffle, a temporarily busy machine could disturb the same setting
+/// in all repetitions.
 pub fn plan(settings: &Settings) -> Vec<Unit> {
     let lasts = settings.limit.about();
     let mut units = Vec::new();

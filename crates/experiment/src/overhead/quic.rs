@@ -45,9 +45,9 @@ impl Session for Serving<'_> {
     }
 }
 
-/// Converts the QUIC client's report into a result. Reaching the time limit is no error. If a
-/// transfer of fixed duration was interrupted, its duration is `limit.seconds`, so that the
-/// interruption lowers its goodput.
+/// Converts the QUIC client's report into a result. A client that reaches the time limit is no
+/// error. If a transfer of fixed duration was interrupted, its duration is `limit.seconds`, so
+/// that the interruption lowers its goodput.
 fn arrived(told: ClientReport, limit: Limit) -> Arrived {
     let early = told.seconds < limit.seconds * 0.98;
     let whole = limit.bytes.is_some_and(|bytes| told.bytes >= bytes);

@@ -23,9 +23,9 @@ pub struct Cell {
     /// split; `None` if all were.
     pub uncounted: Option<Spread>,
     /// Goodput divided by the median goodput without switching; `None` if that was not measured.
-    /// Only repetitions that were really split are included. If there are none, all repetitions
-    /// are included, except for QUIC: the result is then `None`, because the cost arises only when
-    /// a server follows the client to another path.
+    /// Includes only repetitions that were really split or, if there are none, all repetitions.
+    /// For QUIC, the value is `None` if no repetition was really split, because the cost arises
+    /// only when a server follows the client to another path.
     pub kept: Option<Spread>,
     /// Longest interval without data in any repetition, in seconds.
     pub longest_gap: f64,
@@ -48,8 +48,9 @@ pub struct Verdict {
     /// Measured share of the unsplit goodput; `None` if it was not measured, or no repetition was
     /// really split.
     pub kept: Option<Spread>,
-    /// Whether the target is reached: true if all of at least two repetitions reach it, false if
-    /// none does. `None` if only some reach it, or if there are too few repetitions.
+    /// Whether the target is reached. The value is true if at least two repetitions were made and
+    /// all of them reach it, and false if none reaches it. It is `None` if only some reach it, or
+    /// if there are too few repetitions.
     pub reached: Option<bool>,
 }
 

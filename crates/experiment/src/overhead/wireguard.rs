@@ -50,7 +50,7 @@ impl Session for Tunnel<'_> {
                 while server.write_all(&piece).is_ok() {}
             });
             let arrived = Meter::start(limit, stop).drain(&client);
-            // If this fails, the connection is closed already.
+            // An error means that the connection is already closed.
             let _ = pen.shutdown(Shutdown::Both);
             Ok(arrived)
         })

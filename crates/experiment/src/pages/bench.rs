@@ -12,7 +12,7 @@ use super::test_bed::TestBed;
 use super::{Loaded, Settings, Unit, Web, browser, caddy};
 
 /// Scheduling priority (niceness) of browsers, tunnel and server. They have priority over other
-/// work of the machine, but not over the emulator's thread, which carries the packets.
+/// work of the machine, but not over the emulator's thread, which forwards the packets.
 const NICE: i32 = -5;
 /// Number of failed page loads in a row after which the emulated network is rebuilt.
 const FAILURES: u32 = 6;
@@ -24,7 +24,7 @@ enum Departure {
     /// No page loads are left, or the experiment was stopped.
     Done,
     /// Too many loads failed in a row. `good` is the number of successful loads before them.
-    /// `fresh` states that some of the failed loads had not failed on another network before.
+    /// `fresh` is whether some of the failed loads had not failed on another network before.
     Failing { good: u32, fresh: bool },
 }
 
@@ -62,7 +62,7 @@ impl Bench {
 
     /// Makes page loads one after another with one browser, until no loads are left.
     pub fn work(&self, turns: &Turns<'_, Unit, Loaded>, stop: &AtomicBool) {
-        // All programs inherit this niceness. Without privilege it does not change.
+        // All programs inherit this niceness. Without privilege, the niceness does not change.
         let _ = rustix::process::setpriority_process(None, NICE);
         let mut fruitless = 0;
         while !turns.stopped() {
@@ -72,8 +72,9 @@ impl Bench {
                     fruitless = 0;
                     continue;
                 }
-                // All of these loads have failed before, on other networks. At the end of a plan
-                // only such loads may be left, so this network is not at fault.
+                // All of these loads have failed before, on other networks. At the end of a plan,
+                // only such loads may be left, so their failures do not show that this network is
+                // faulty.
                 Ok(Departure::Failing { fresh: false, .. }) => continue,
                 Ok(Departure::Failing { .. }) => {
                     format!(

@@ -1,8 +1,8 @@
-//! An unmodified headless Chromium, which is controlled over a pipe.
+//! An unmodified headless Chromium that this program controls over a pipe.
 //!
 //! The pipe carries the Chrome DevTools Protocol: JSON messages separated by a zero byte
-//! (`--remote-debugging-pipe`). A library for it would need an asynchronous runtime, which is too
-//! much for six commands.
+//! (`--remote-debugging-pipe`). A library for this protocol would need an asynchronous runtime,
+//! which is too much for six commands.
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::process::{ChildStdin, Command, Stdio};
@@ -21,8 +21,8 @@ use anabranch_emulator::GroupProcess;
 /// Programs that page loads need, each with the package that contains it.
 pub(super) const NEEDS: &[(&str, &str)] = &[("chromium", "package chromium")];
 
-/// Shell script that connects the pipes. The browser reads commands from descriptor 3, and answers
-/// on 4; its other output is discarded.
+/// Shell script that connects the pipes. The browser reads commands from descriptor 3 and answers
+/// on descriptor 4. Its other output is discarded.
 const PIPES: &str = r#"exec 3<&0 4>&1 </dev/null >/dev/null 2>&1; exec "$@""#;
 
 /// Command-line options that disable the browser's own traffic, which must not be in a trace. If
@@ -187,8 +187,8 @@ impl<'a> Browser<'a> {
 
 impl Drop for Browser<'_> {
     fn drop(&mut self) {
-        // When the main process ends, all other processes of the browser end. A profile that
-        // cannot be deleted is removed with the emulated network.
+        // When the main process ends, the browser's other processes end, too. A profile that
+        // cannot be deleted now disappears with the emulated network.
         let _ = self.process.kill();
         let _ = self.process.wait();
         let profile = &self.profile;

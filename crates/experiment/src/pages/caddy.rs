@@ -49,7 +49,7 @@ pub(super) fn serve<'a>(
     caddy.env("XDG_DATA_HOME", "/run/caddy").env("XDG_CONFIG_HOME", "/run/caddy");
     let mut caddy = stage.crew.start(stage.server(), &mut caddy)?;
     stage.wait_bound("caddy", &mut caddy, 443)?;
-    // Caddy opens its addresses in order. Once this last one is open, all are.
+    // Caddy opens its addresses in order. Once the last one is open, all are open.
     let last = SocketAddr::from((tunnel::SERVER, 443));
     wait_for("caddy to listen at all addresses", || {
         stage.server().run(|| Ok(TcpStream::connect(last).is_ok()))

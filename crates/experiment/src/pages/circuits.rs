@@ -13,8 +13,8 @@ use tempfile::TempDir;
 /// Address on which the onion network's client accepts connections.
 const SOCKS: &str = "127.0.0.1:9150";
 
-/// A running onion network (`anabranch up`). Any number of splitters may use it, one after another.
-/// It is stopped on drop.
+/// A running onion network (`anabranch up`). Several splitters may use it, one after another. It
+/// is stopped on drop.
 pub(super) struct Circuits<'a> {
     _up: GroupProcess<'a>,
     _data: TempDir,

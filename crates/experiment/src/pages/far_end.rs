@@ -21,8 +21,8 @@ pub(super) struct FarEnd<'a> {
 }
 
 impl<'a> FarEnd<'a> {
-    /// Generates the keys, and starts the far end with the additional arguments `words`. It
-    /// accepts both datagrams and byte streams from splitters.
+    /// Generates the keys, and starts the far end with the additional arguments `words`. The far
+    /// end accepts both datagrams and byte streams from splitters.
     ///
     /// # Errors
     /// The program rejects the arguments. The error includes its message.

@@ -36,7 +36,8 @@ pub struct Loaded {
     pub took: f64,
     /// Number of requests that the browser sent to servers.
     pub requests: u32,
-    /// Number of requests that fail in every load of the page, such as requests to third parties.
+    /// Number of requests that failed because they fail in every load of the page, such as
+    /// requests to third parties.
     pub refused: u32,
     /// Number of packets that the client sent on each path.
     pub up_packets: Vec<u64>,
@@ -89,8 +90,8 @@ impl Loaded {
     }
 }
 
-/// Returns the columns of the table of all attempts (`docs/formats.md`). A column has the load's
-/// number in the traces; a failed attempt has -1.
+/// Returns the columns of the table of all attempts (`docs/formats.md`). One column has the number
+/// of the load in the traces, or -1 for a failed attempt.
 pub fn columns(records: &[Loaded]) -> Vec<Column> {
     let rows = Rows(records);
     let number = |(at, r): (usize, &Loaded)| if r.error.is_empty() { at as i64 } else { -1 };
@@ -103,7 +104,8 @@ pub fn columns(records: &[Loaded]) -> Vec<Column> {
         rows.bool("monitored", |r| r.monitored),
         rows.int("run", |r| r.repetition),
         rows.int("attempt", |r| r.attempt),
-        // Stored as text, because half of all seeds do not fit into a signed 64-bit integer.
+        // The seed is stored as text, because half of all seeds do not fit into a signed 64-bit
+        // integer.
         rows.text("seed", |r| r.seed.to_string()),
         rows.text("http", |r| r.http.clone()),
         rows.double("started", |r| r.started),

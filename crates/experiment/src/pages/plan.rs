@@ -82,7 +82,8 @@ impl Mode {
     /// Split and unsplit page loads.
     pub const ALL: [Mode; 2] = [Mode::Split, Mode::Undefended];
 
-    /// Returns the name of this kind of load, which its file of traces has, too.
+    /// Returns the name of this kind of load. The file with the traces of such loads has the same
+    /// name.
     pub fn name(self) -> &'static str {
         match self {
             Mode::Split => "split",
@@ -156,8 +157,8 @@ impl Settings {
 }
 
 impl Unit {
-    /// Returns the seed of the splitter's random choices in this load, derived from `seed`. It
-    /// differs between loads.
+    /// Returns the seed of the splitter's random choices in this load, derived from `seed`. Each
+    /// load has another seed.
     pub fn seed(&self, seed: u64) -> u64 {
         seed::stream(seed, 0, &runner::Unit::id(self)).next_u64()
     }
@@ -174,8 +175,8 @@ impl runner::Unit for Unit {
 }
 
 /// Returns all loads in the order of execution: repetition by repetition. Each repetition has all
-/// monitored pages and a part of the others, split and unsplit, in a seeded random order. A
-/// temporarily busy machine therefore does not disturb the same page in all its loads.
+/// monitored pages and a part of the others, split and unsplit, in a seeded random order. Without
+/// the random order, a temporarily busy machine could disturb the same page in all its loads.
 pub fn plan(settings: &Settings) -> Vec<Unit> {
     let mut rounds: Vec<Vec<Unit>> = (0..settings.loads.max(1)).map(|_| Vec::new()).collect();
     for (at, site) in settings.sites.iter().enumerate() {

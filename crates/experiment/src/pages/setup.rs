@@ -19,7 +19,7 @@ pub(super) struct Setup {
 }
 
 impl Setup {
-    /// Returns a record without results for an attempt at the load `unit`.
+    /// Returns a record without results for an attempt at the page load `unit`.
     pub(super) fn blank(&self, unit: &Unit, attempt: u32) -> Loaded {
         Loaded {
             unit: runner::Unit::id(unit),

@@ -48,7 +48,7 @@ pub struct Counts {
 }
 
 /// Distribution of single page loads over the paths, for all successful split loads. A short load
-/// changes its path only a few times, so its shares differ from the shares over all loads
+/// changes its path only a few times. Its shares therefore differ from the shares over all loads
 /// together.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Evenness {

@@ -81,8 +81,8 @@ impl<'a> TestBed<'a> {
         Ok(TestBed { setup, stage, pin, far_end, circuits, _tunnel: tunnel, _caddy: server })
     }
 
-    /// Makes one page load, and returns its record; a failure is part of the record. If `stop` is
-    /// set, the load ends soon, and its record is useless.
+    /// Makes one page load, and returns its record. If the load fails, the record contains the
+    /// failure. If `stop` is set, the load ends soon, and its record is useless.
     pub(super) fn load(&self, unit: &Unit, attempt: u32, stop: &AtomicBool) -> Loaded {
         let begun = Instant::now();
         let mut loaded = self.setup.blank(unit, attempt);
@@ -164,7 +164,7 @@ impl Loaded {
 }
 
 /// Returns the browser's options for one site: its address, trust in its key, and its HTTP
-/// version. Other host names do not resolve, so the browser sends no other request.
+/// version. Other host names do not resolve, so the browser cannot send requests to other hosts.
 fn options(unit: &Unit, pin: &str, http3: bool) -> Vec<String> {
     let (host, address) = (unit.site.host(), unit.site.address());
     let protocol = match http3 {

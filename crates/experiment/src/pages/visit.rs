@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-/// Time after a page's load event without a pending request, from which the page counts as
-/// complete.
+/// Time without a pending request after which a page counts as complete, once its load event has
+/// occurred.
 const QUIET: Duration = Duration::from_millis(500);
 /// Time after a page's load event from which the page counts as complete, even if requests are
 /// pending.
 const SETTLE: Duration = Duration::from_secs(10);
 /// Names of errors that make requests fail in each load, because of the page itself. Third parties
-/// have no address here, and a page may request files that its site does not have.
+/// have no address in this network, and a page may request files that its site does not have.
 const ITS_OWN: [&str; 9] = [
     "net::ERR_ABORTED",
     "net::ERR_ACCESS_DENIED",

@@ -189,7 +189,7 @@ fn start_client<'a>(
 }
 
 /// Waits until the relays have QUIC links with each other. Circuits that are built afterwards use
-/// them.
+/// these links.
 fn wait_for_quic(network: &mut OnionNetwork<'_>) -> io::Result<()> {
     for (relay, least) in network.relays.iter_mut().zip([1, 2, 1]) {
         relay.wait("QUIC links", |relay| {
@@ -211,7 +211,7 @@ fn cpu(network: &OnionNetwork<'_>) -> [f64; 3] {
 ///
 /// # Errors
 /// A relay with unordered links cannot read out-of-order data, which needs a capability of root.
-/// Also an error, for [`Arm::Quic`]: no circuit uses a QUIC link.
+/// For [`Arm::Quic`], it is also an error if no circuit uses a QUIC link.
 fn early_records(network: &OnionNetwork<'_>, arm: Arm) -> io::Result<u64> {
     if !matches!(arm, Arm::Unordered | Arm::UnorderedKist | Arm::Quic) {
         return Ok(0);

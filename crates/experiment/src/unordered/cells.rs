@@ -17,7 +17,8 @@ use super::plan::{CELL_CIRCUITS, CELL_RATE};
 
 /// Time to wait for the last cells after sending has ended.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Minimum time between a cell's arrival and its delivery in order, if the cell counts as early.
+/// Minimum time between a cell's arrival and its delivery in order. From this time on, the cell
+/// counts as early.
 const EARLY: Duration = Duration::from_millis(1);
 
 /// Sends cells for `seconds` seconds over the emulated line, from its second end to its first.
@@ -65,7 +66,8 @@ fn delays(came: &BTreeMap<u32, link_pair::CellDelays>, wanted: u32) -> Option<Ce
 }
 
 /// Returns the delays in seconds that the cells would have if only the order within each circuit
-/// were kept. Cells are sent at a steady rate, so a cell's number gives its sending time.
+/// were kept. Cells are sent at a steady rate, so the sending time of a cell follows from its
+/// number.
 fn by_circuit(came: &BTreeMap<u32, link_pair::CellDelays>) -> Vec<f64> {
     let mut turns = [0.0_f64; CELL_CIRCUITS as usize];
     let delay = |(number, cell): (&u32, &link_pair::CellDelays)| {

@@ -8,12 +8,14 @@ use super::plan::{Arm, Line};
 /// A claim of the paper that compares unordered links with ordered links.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Claim {
-    /// With loss, more than half of the downloads over unordered links are done when
-    /// [`paper::ORDERED`] of the downloads over ordered links are done.
+    /// With loss, more than half of the downloads over unordered links are complete when the share
+    /// [`paper::ORDERED`] of the downloads over ordered links is complete.
     HalfDone,
-    /// Without loss, the fastest [`paper::ALIKE`] of the downloads take about the same time.
+    /// Without loss, the fastest downloads (the share [`paper::ALIKE`]) take about the same time
+    /// over both kinds of links.
     Alike,
-    /// Without loss, the slowest [`paper::SLOWEST`] of the downloads take 30 to 40 % less time.
+    /// Without loss, the slowest downloads (the share [`paper::SLOWEST`]) take 30 to 40 % less
+    /// time over unordered links.
     Slowest,
 }
 
@@ -72,7 +74,7 @@ impl Claim {
     fn judge(self, interval: Option<[f64; 2]>) -> Answer {
         let Some([low, high]) = interval else { return Answer::Open };
         let (holds, fails) = match self {
-            // "Over 50 %": exactly half does not count.
+            // The paper's wording is "over 50 %", so exactly half does not count.
             Claim::HalfDone => (low > paper::UNORDERED, high <= paper::UNORDERED),
             Claim::Alike => {
                 (low > 1.0 - SAME && high < 1.0 + SAME, high < 1.0 - SAME || low > 1.0 + SAME)
@@ -87,9 +89,9 @@ impl Claim {
     }
 }
 
-/// Returns the mean time of some of a round's downloads over unordered links, divided by the mean
-/// time of the same downloads over ordered links. `some` selects the downloads from the sorted
-/// times. `None` if a download did not complete.
+/// Returns a ratio of mean times of some of a round's downloads: the mean time over unordered
+/// links, divided by the mean time of the same downloads over ordered links. `some` selects the
+/// downloads from the sorted times. Returns `None` if a download did not complete.
 fn ratio(unordered: &Measured, ordered: &Measured, some: impl Fn(&[f64]) -> &[f64]) -> Option<f64> {
     let mean = |measured: &Measured| {
         let times = measured.times();

@@ -12,7 +12,7 @@ use super::measured::Download;
 
 /// Timeout for building the circuits of all downloads together.
 const WARM: Duration = Duration::from_secs(240);
-/// Timeout of the first fetch over a circuit; after it, the fetch is tried again.
+/// Timeout of the first fetch over a circuit. After this time, the fetch is tried again.
 const TRY: Duration = Duration::from_secs(60);
 
 /// Downloads through a SOCKS proxy; each has a length in bytes.

@@ -144,7 +144,7 @@ pub fn columns(records: &[Measured]) -> Vec<Column> {
     columns.extend([
         rows.long("bytes", |(_, one)| one.bytes.into()),
         rows.bool("ended", |(_, one)| one.whole.is_some()),
-        // A missing time is stored as NaN, because the Parquet tables here have no nulls.
+        // A missing time is stored as NaN, because the Parquet tables of this crate have no nulls.
         rows.double("whole", |(_, one)| one.whole.unwrap_or(f64::NAN)),
         rows.long("early_records", |(r, _)| r.early_records),
         rows.double("busy", |(r, _)| r.busy),
@@ -198,7 +198,7 @@ pub(super) mod tests {
         order: SegmentOrder::Kept,
     };
 
-    /// Returns a round of downloads that took `times`, and one that was cut.
+    /// Returns a round of downloads that took `times`, and one download that was cut off.
     pub(in super::super) fn measured(arm: Arm, round: u32, times: &[f64]) -> Measured {
         let one = |whole| Download { bytes: 10_000, whole };
         let times = times.iter().map(|time| Some(*time)).chain([None]);

@@ -3,9 +3,9 @@
 //!
 //! The network is a path of three relays, connected by emulated network lines of 50 ms. The last
 //! line loses TCP segments. Downloads start at the same time, each over its own circuit. A second
-//! experiment uses the last line alone: an OR link on it carries cells at a steady rate. Each cell
-//! has three delays: until it arrives, until all earlier cells of its circuit have arrived, and
-//! until the kernel delivers it in order.
+//! experiment uses only the last line: an OR link on this line carries cells at a steady rate. It
+//! measures three delays of each cell: until the cell arrives, until all earlier cells of its
+//! circuit have arrived, and until the kernel delivers the cell in order.
 //!
 //! * [`Settings`] and [`plan`]: the measurements and their order;
 //! * [`Bench`]: executes one measurement; [`Simulator`] does so in virtual time;

@@ -1,4 +1,5 @@
-//! Statements in the FOCI 2013 paper's text about its Figure 3, for which it has no table.
+//! Statements in the text of the FOCI 2013 paper about its Figure 3. The paper has no table of the
+//! figure's values.
 
 /// Time since the start of the downloads that the paper's statements are about, in seconds.
 pub const MOMENT: f64 = 5.0;

@@ -18,8 +18,8 @@ pub const RATE_MBIT: u32 = 100;
 /// packet.
 pub const QUEUE_MS: u32 = 100;
 
-/// Number of emulated network lines between middle and exit. All of them have the properties of
-/// the path's last line.
+/// Number of emulated network lines between middle and exit. All of these lines have the
+/// properties of the path's last line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LastLines {
     One,
@@ -102,7 +102,7 @@ pub(super) fn build(line: Line, seed: u64, last: LastLines) -> io::Result<Stage>
 /// The peer that opened the connection then opens a subflow to that address.
 fn announce(role: Role) -> io::Result<()> {
     let Some(second) = role.second() else { return Ok(()) };
-    // Two subflows are allowed, because the other end also tries to open one. Its attempt fails,
+    // Two subflows are allowed, because the other end also tries to open one. That attempt fails,
     // because nothing listens on the port of the side that opened the connection.
     mptcp(&["limits", "set", "subflows", "2", "add_addr_accepted", "1"])?;
     mptcp(&["endpoint", "add", &second.to_string(), "signal"])
@@ -144,8 +144,8 @@ fn head(line: Line, seed: u64) -> String {
     format!("seed = {}\ntcp = '{}'\n", seed >> 1, line.congestion)
 }
 
-/// Returns the properties of an emulated network line on the path as text. Only the last line
-/// loses segments.
+/// Returns the properties of an emulated network line on the path, as text of a topology file.
+/// Only the last line loses segments.
 fn on_path(line: Line, is_last: bool) -> String {
     let loss = if is_last { f64::from(line.loss) / 100.0 } else { 0.0 };
     let (out, back) = match line.direction {

@@ -208,8 +208,8 @@ impl Settings {
         lines
     }
 
-    /// Returns the measurement of `arm` (a kind of link) over the network line `line`. `None` for
-    /// a single link that would lose only acknowledgements.
+    /// Returns the measurement of `arm` (a kind of link) over the network line `line`. Returns
+    /// `None` for a single link if the line would lose only acknowledgements.
     fn unit(&self, arm: Arm, line: Line, round: u32) -> Option<Unit> {
         let lasts = match arm {
             Arm::Cells if line.loss > 0 && line.direction == Direction::ToExit => return None,
@@ -253,8 +253,8 @@ impl runner::Unit for Unit {
     }
 }
 
-/// Returns all measurements in the order of execution: round by round, each round shuffled. The
-/// shuffle avoids that a temporarily busy machine disturbs the same setting in all rounds.
+/// Returns all measurements in the order of execution: round by round, each round shuffled.
+/// Without the shuffle, a temporarily busy machine could disturb the same setting in all rounds.
 #[must_use]
 pub fn plan(settings: &Settings) -> Vec<Unit> {
     let (lines, mut units) = (settings.lines(), Vec::new());

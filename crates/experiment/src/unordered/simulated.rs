@@ -29,13 +29,13 @@ const EXIT: usize = 3;
 /// Number of places.
 const PLACES: usize = 4;
 
-/// Start times of downloads. The first two downloads of each length have one byte. They open the
-/// links, and then build the circuits that the third uses.
+/// Start times of downloads. For each length, the first two downloads have one byte. The first one
+/// opens the links, and the second one builds the circuits that the third one uses.
 const STARTS: [Duration; 3] =
     [Duration::from_secs(60), Duration::from_secs(120), Duration::from_secs(150)];
-/// Time for which a circuit takes new streams: from the second to the third start, but not from the
-/// first to the second. Circuits of the first start do not use QUIC links, because these are opened
-/// after the TLS links.
+/// Time for which a circuit takes new streams. It covers the interval from the second to the third
+/// start, but not the interval from the first to the second. Circuits of the first start do not
+/// use QUIC links, because these are opened after the TLS links.
 const DIRTINESS: Duration = Duration::from_secs(40);
 /// Delay of the loopback interface between the exit and the web server on its host.
 const LOOPBACK: Duration = Duration::from_micros(20);
@@ -44,7 +44,7 @@ const LOOPBACK_MTU: u16 = u16::MAX;
 /// Rate of network lines that exist in the simulation only, in bits per second.
 const UNLIMITED: NonZeroU64 = NonZeroU64::new(10_000_000_000).expect("it is not zero");
 
-/// Executor of simulations in place of measurements.
+/// Executor of simulations, which replace the measurements.
 pub struct Simulator {
     documents: NetworkDocuments,
     settings: Settings,
@@ -70,7 +70,7 @@ impl Simulator {
     /// Simulates `unit`. If `stop` is set, the simulation ends soon, and its result is useless.
     ///
     /// # Errors
-    /// No circuit used a QUIC link, although these are simulated.
+    /// The measurement is for QUIC links, and no circuit used one.
     pub fn measure(&self, unit: &Unit, stop: &AtomicBool) -> Result<Measured, String> {
         let measured = timed(unit, || self.simulate(unit, stop));
         measured.map_err(|error| error.to_string())
@@ -163,8 +163,8 @@ fn common(unit: &Unit, seed: u64) -> Common {
     }
 }
 
-/// Returns the host at a place of the path. Lines have a limited rate in the direction from their
-/// host only, because the rate of an emulated line is that of its sending end.
+/// Returns the host at a place of the path. Lines have a limited rate only in the direction from
+/// their host, because the sending end determines the rate of an emulated line.
 fn host(place: usize) -> HostSettings {
     let queue = Duration::from_millis(QUEUE_MS.into());
     let rate = NonZeroU64::new(u64::from(RATE_MBIT) * 1_000_000).expect("a line has a rate");

@@ -140,9 +140,10 @@ pub fn pairings(records: &[Measured]) -> Vec<Pairing> {
     keys.filter_map(pairing).collect()
 }
 
-/// Returns the median over downloads of the time in `one` divided by the time in `ordered`. A
-/// download that is incomplete only in `one` has an infinite ratio; if it is incomplete only in
-/// `ordered`, the ratio is 0. `None` if the median is infinite or no download completed.
+/// Returns the median over downloads of the time in `one` divided by the time in `ordered`. The
+/// ratio is infinite for a download that is incomplete only in `one`, and 0 for a download that is
+/// incomplete only in `ordered`. Returns `None` if the median is infinite or no download
+/// completed.
 fn ratio(one: &Measured, ordered: &Measured) -> Option<f64> {
     let pairs = one.downloads.iter().zip(&ordered.downloads);
     let ratios = pairs.filter_map(|(one, ordered)| match (one.whole, ordered.whole) {

@@ -1,6 +1,6 @@
 //! Claims of the DBSec 2019 paper about its Figures 2, 3 and 4, each with our verdict.
 //!
-//! Each verdict is computed from the results by the rule of its claim; nothing is judged by hand.
+//! Each verdict is computed from the results by the rule of its claim, and none is judged by hand.
 
 use std::collections::BTreeSet;
 
@@ -23,7 +23,7 @@ pub enum Verdict {
     Holds,
     /// The claim does not hold: the whole interval of the ratio contradicts it.
     HoldsNot,
-    /// The claim cannot be judged, for this reason.
+    /// The claim cannot be judged, for the contained reason.
     Open(&'static str),
 }
 

@@ -18,7 +18,8 @@ use super::super::{runner, sweep};
 const RELAYS: [usize; 3] = [59, 14, 14];
 /// Number of clients in the whole network: 206 web clients and 22 bulk clients (section 5).
 pub const MOST_CLIENTS: usize = 228;
-/// Numbers of clients in the paper's Figure 4. Its text mentions only the last number and 140.
+/// Numbers of clients in the paper's Figure 4. The paper's text mentions only 140 and the last
+/// number.
 pub const STEPS: [usize; 6] = [20, 60, 100, 140, 180, MOST_CLIENTS];
 /// Queue length of a network line, as the time for which a full queue delays a packet.
 const QUEUE: Duration = Duration::from_millis(50);
@@ -121,7 +122,8 @@ impl Arm {
         Arm { design: design.to_owned(), legs, schedule }
     }
 
-    /// Returns the setting with a single path and with the same kind of congestion window.
+    /// Returns the setting with a single path and the same kind of congestion window as this
+    /// setting.
     #[must_use]
     pub fn alone(&self) -> Arm {
         if let Some(congestion) = self.lossy_congestion().filter(|_| self.legs > 1) {
@@ -162,7 +164,7 @@ const DESIGNS: [&str; 5] = ["conflux", "conflux-2013", "mtor", "merged", "anabra
 /// simulated with round robin.
 pub const ARMS_GROWN: [&str; 4] = ["conflux", "conflux-2013", "mtor", "anabranch"];
 
-/// Returns all settings of Figures 2 and 3. With a single path, designs differ only in their
+/// Returns all settings of Figures 2 and 3. Designs with a single path differ only in their
 /// windows.
 #[must_use]
 pub fn arms() -> Vec<Arm> {
@@ -196,8 +198,8 @@ pub struct Settings {
     pub networks: u64,
     /// Number of seeds for each random network.
     pub seeds: u64,
-    /// Whether relays have the same capacity as their network lines in the public network. If not,
-    /// they have the part of it that was unused there.
+    /// Whether relays have the whole capacity of their network lines in the public network. If
+    /// not, they have only the part of this capacity that was unused there.
     pub whole_lines: bool,
     /// Whether settings with three paths are also simulated.
     pub three_paths: bool,

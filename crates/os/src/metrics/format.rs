@@ -5,8 +5,9 @@ use std::borrow::Cow;
 /// The format of a metrics page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Format {
-    /// Prometheus' own text format, 0.0.4. It is the default for clients without a preference, and
-    /// browsers display it (<https://prometheus.io/docs/instrumenting/exposition_formats/>).
+    /// Prometheus' own text format, 0.0.4, which browsers can display
+    /// (<https://prometheus.io/docs/instrumenting/exposition_formats/>). It is the default for
+    /// clients without a preference.
     Text,
     /// OpenMetrics 1.0: with units, `info`, and an end marker, which reveals a truncated page
     /// (<https://github.com/OpenObservability/OpenMetrics>).
@@ -14,9 +15,9 @@ pub(super) enum Format {
 }
 
 impl Format {
-    /// Chooses the format from the `Accept` values `accepts` (RFC 9110, section 12.5.1). This is
-    /// the format with the higher quality. With equal qualities it is OpenMetrics if a value names
-    /// it, and otherwise text.
+    /// Chooses the format from the `Accept` values `accepts` (RFC 9110, section 12.5.1). The
+    /// format with the higher quality is chosen. If the qualities are equal, OpenMetrics is chosen
+    /// if a value names it, and text otherwise.
     pub(super) fn wanted<'a>(accepts: impl Iterator<Item = &'a str>) -> Format {
         let ranges: Vec<Range<'_>> =
             accepts.flat_map(|value| value.split(',')).filter_map(Range::parse).collect();
@@ -63,7 +64,7 @@ enum Closeness {
     Version,
 }
 
-/// A client's preference for a type: the quality of the most specific range that matches.
+/// A client's preference for a type: the quality of the most specific range that matches the type.
 #[derive(Clone, Copy, Debug, Default)]
 struct Preference {
     closeness: Closeness,
@@ -130,8 +131,8 @@ fn liking(ranges: &[Range<'_>], kind: &str, name: &str, versions: &[&str]) -> Pr
     closest.unwrap_or_default()
 }
 
-/// Converts a page into the older text format, without units, end marker and `info`. In that
-/// format the comments about a counter use the name of its samples, with `_total`.
+/// Converts a page into the older text format, which has no units, no end marker and no `info`. In
+/// that format, the comments about a counter use the name of the counter's samples, with `_total`.
 fn text(page: &str) -> String {
     let kinds: Vec<(&str, &str)> =
         page.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' ')).collect();

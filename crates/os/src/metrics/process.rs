@@ -17,13 +17,13 @@ use crate::files;
 /// A collector of this process's metrics.
 #[derive(Debug)]
 pub(super) struct Process {
-    /// Time at which this collector was created, in seconds since the Unix epoch. It stands for the
-    /// start of the process, a few milliseconds earlier.
+    /// Time at which this collector was created, in seconds since the Unix epoch. It is reported
+    /// as the start of the process, which is a few milliseconds earlier.
     started: f64,
 }
 
 impl Process {
-    /// Creates the collector. The caller does this at the start of the process.
+    /// Creates the collector. It should be created at the start of the process.
     pub(super) fn new() -> Process {
         let since = SystemTime::now().duration_since(UNIX_EPOCH);
         Process { started: since.map_or(0.0, |since| since.as_secs_f64()) }
@@ -38,7 +38,7 @@ impl Collector for Process {
         amount(encoder, "process_start_time", help, &Unit::Seconds, self.started)?;
         level(encoder, "process_max_fds", "Limit of open files", clamped(files::limit()))?;
         if let Ok(open) = fs::read_dir("/proc/self/fd") {
-            // One of the open files is this very directory.
+            // One of the open files is this directory itself.
             let open = open.count().saturating_sub(1);
             level(encoder, "process_open_fds", "Open files", open)?;
         }

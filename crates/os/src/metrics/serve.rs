@@ -65,7 +65,8 @@ impl Server {
 }
 
 impl Drop for Server {
-    /// Ends the thread. It blocks in `accept`, so this connects to it once.
+    /// Ends the server's thread. The thread blocks in `accept`, so this function connects to the
+    /// server once.
     fn drop(&mut self) {
         self.over.store(true, Ordering::SeqCst);
         let _ = TcpStream::connect_timeout(&self.address, PAUSE);
@@ -153,7 +154,7 @@ impl ClientConnection {
         Ok(())
     }
 
-    /// Returns the time left for the connection, which is above zero.
+    /// Returns the time that is left for the connection, if it is above zero.
     ///
     /// # Errors
     /// `TimedOut` if no time is left.

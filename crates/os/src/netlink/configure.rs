@@ -21,16 +21,17 @@ use super::{Prefix, socket};
 pub struct NewRoute {
     /// Destination of the route.
     pub dst: Prefix,
-    /// Index of the route's interface.
+    /// Index of the interface through which packets leave.
     pub oif: u32,
-    /// The next router; `None` if the destination is on the interface's own network.
+    /// The next router. `None` if the destination is on the interface's own network.
     pub gateway: Option<IpAddr>,
     /// Source address for sockets that chose none; `None` lets the kernel choose.
     pub prefsrc: Option<IpAddr>,
     /// Metric of the route; the route with the smallest is preferred. `None` means the kernel's
     /// default (0 for IPv4, 1024 for IPv6).
     pub metric: Option<u32>,
-    /// TCP congestion control of connections over this route; `None` means that of the namespace.
+    /// TCP congestion control of connections over this route. `None` means the namespace's
+    /// default.
     pub congestion_control: Option<&'static str>,
 }
 

@@ -11,22 +11,22 @@ use netlink_packet_route::{AddressFamily, RouteNetlinkMessage as Message};
 
 use super::{query, socket};
 
-/// The route that [`route_to`] finds.
+/// The result of a route lookup by [`route_to`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Route {
     /// Index of the outgoing interface.
     pub oif: u32,
     /// The next router; `None` if the destination is on the interface's own network.
     pub gateway: Option<IpAddr>,
-    /// The source address that the kernel would choose. For IPv6 it is present only if the route
-    /// has one or the lookup specified a source.
+    /// The source address that the kernel would choose. For IPv6, it is present only if the route
+    /// has a source address or the lookup specified one.
     pub prefsrc: Option<IpAddr>,
     /// Maximum bytes of an IP packet: the route's own value (path MTU discovery, `ip route ...
     /// mtu`), or otherwise the interface's.
     pub mtu: u32,
-    /// Whether no table has a route, and the kernel only *assumes* that the destination is on the
-    /// network of the interface. Linux does so for IPv4 if the lookup specifies an interface. Such
-    /// packets rarely reach a host.
+    /// Whether the kernel only *assumes* that the destination is on the network of the interface,
+    /// because no table has a route. Linux does so for IPv4 if the lookup specifies an interface.
+    /// Packets of such a route rarely reach a host.
     pub assumed: bool,
 }
 

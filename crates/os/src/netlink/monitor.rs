@@ -95,7 +95,7 @@ impl AsFd for Monitor {
 }
 
 /// Parses the notifications in `datagram`. An invalid notification counts as an overrun, because
-/// something unknown has changed.
+/// it may report any change.
 fn read(datagram: &[u8], changes: &mut Vec<Change>) {
     for message in socket::messages(datagram) {
         match message.map(|message| message.payload) {

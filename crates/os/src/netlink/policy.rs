@@ -1,7 +1,7 @@
 //! Policy routing: rules by mark, separate routing tables, and virtual Ethernet pairs between
 //! namespaces. All changes need `CAP_NET_ADMIN`.
 //!
-//! Rules and routes that this module adds have the protocol number [`OURS`]. With it, the program
+//! Rules and routes that this module adds have the protocol number [`OURS`], by which the program
 //! recognises them after a crash.
 
 use std::io;
@@ -25,7 +25,7 @@ use super::{Prefix, socket};
 pub const OURS: u8 = 171;
 /// Number of the main table.
 const MAIN: u32 = 254;
-/// Metric of the route of last resort in a table, larger than that of any other route.
+/// Metric of the route of last resort in a table. It is larger than the metric of any other route.
 const LAST: u32 = u32::MAX - 1;
 
 /// An IP version.
@@ -137,7 +137,7 @@ pub fn remove_rules(priorities: std::ops::Range<u32>) -> io::Result<()> {
     remove_rules_but(priorities, |_| false)
 }
 
-/// Removes rules like [`remove_rules`], except those for which `keep` returns true.
+/// Removes rules like [`remove_rules`], but keeps the rules for which `keep` returns true.
 pub fn remove_rules_but(
     priorities: std::ops::Range<u32>,
     keep: impl Fn(&FoundRule) -> bool,
@@ -247,7 +247,8 @@ pub fn routes_in(tables: std::ops::Range<u32>) -> io::Result<Vec<FoundRoute>> {
     Ok(found)
 }
 
-/// Removes this program's default routes from `table`, except the route of last resort.
+/// Removes this program's default routes from `table`, except the `unreachable` route of last
+/// resort.
 pub fn remove_ways_out(family: Family, table: u32) -> io::Result<()> {
     for message in route_messages(family)? {
         let leads_out = is_ours(&message)
@@ -276,7 +277,8 @@ pub fn remove_routes(tables: std::ops::Range<u32>) -> io::Result<()> {
     remove_routes_but(tables, |_| false)
 }
 
-/// Removes routes like [`remove_routes`], except those of tables for which `keep` returns true.
+/// Removes routes like [`remove_routes`], but keeps the routes of tables for which `keep` returns
+/// true.
 pub fn remove_routes_but(
     tables: std::ops::Range<u32>,
     keep: impl Fn(u32) -> bool,

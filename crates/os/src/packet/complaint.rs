@@ -9,12 +9,12 @@ use etherparse::{Icmpv4Type, Icmpv6Type, IpSlice, PacketBuilder};
 
 use super::write::{HOPS, write};
 
-/// Maximum bytes of the undeliverable packet that are quoted in an ICMPv4 message, followed by that
-/// for ICMPv6. The messages then have at most 576 bytes (RFC 1812, section 4.3.2.3) and 1,280 bytes
-/// (RFC 4443, section 2.4).
+/// Maximum bytes of the undeliverable packet that an ICMPv4 message quotes, followed by the
+/// maximum for ICMPv6. With this limit, messages have at most 576 bytes (RFC 1812, section
+/// 4.3.2.3) and 1,280 bytes (RFC 4443, section 2.4).
 const QUOTED: (usize, usize) = (576 - 28, 1280 - 48);
-/// Minimum MTU that is reported for an IPv4 path, followed by that for IPv6 (RFC 791, RFC 8200). A
-/// smaller one would be forged, and could block a session.
+/// Minimum MTU that is reported for an IPv4 path, followed by the minimum for IPv6 (RFC 791, RFC
+/// 8200). A smaller reported MTU would be forged, and could block a session.
 const NARROWEST: (u32, u32) = (576, 1280);
 
 /// The reason why a packet is undeliverable.
@@ -31,8 +31,8 @@ pub enum Complaint {
 }
 
 /// Appends to `out` the ICMP message to the sender of `packet`, from `here4` or `here6`. Returns
-/// whether there is such a message. There is none about ICMP errors, about truncated packets, or to
-/// a sender without a unicast address (RFC 1122, section 3.2.2).
+/// whether a message was appended. ICMP errors, truncated packets and packets from a non-unicast
+/// address get no message (RFC 1122, section 3.2.2).
 ///
 /// # Errors
 /// The message cannot be built. This never happens for a packet from the kernel.
@@ -88,7 +88,7 @@ fn is_one4(ip: Ipv4Addr) -> bool {
     !(ip.is_multicast() || ip.is_unspecified() || ip.is_broadcast())
 }
 
-/// Returns whether a packet of the protocol `number` may be answered by an ICMP error. This is so
+/// Returns whether an ICMP error may be sent about a packet of the protocol `number`. This is so
 /// for all packets except ICMP messages that are not requests.
 fn deserves(number: u8, payload: &[u8]) -> bool {
     match (number, payload.first()) {

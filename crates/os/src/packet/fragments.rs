@@ -10,7 +10,7 @@ use etherparse::defrag::IpDefragBuf;
 
 use super::{Fragment, FragmentId};
 
-/// Maximum number of incomplete datagrams. A further one replaces the oldest.
+/// Maximum number of incomplete datagrams. At this maximum, a new datagram replaces the oldest.
 const AT_ONCE: usize = 64;
 /// Time after which an incomplete datagram is dropped. RFC 8200, section 4.5, specifies 60 s, but
 /// fragments from this machine itself arrive together.

@@ -70,7 +70,7 @@ pub fn in_plain_words(message: &str) -> String {
     }
     let message = without_codes(message);
     let message = WHOLE.iter().fold(message, |text, (raw, plain)| text.replace(raw, plain));
-    // The parser's words for an enum that is written in another form.
+    // The parser has its own words for an enum that is written in another form.
     if let Some(wanted) = message.strip_prefix("wanted ") {
         return plain_wanted(wanted);
     }
@@ -141,7 +141,7 @@ fn without_variants(message: String) -> String {
 }
 
 fn plain_found(found: &str) -> String {
-    // "invalid length" is followed by no type, only by the number of entries.
+    // After "invalid length", the message has no type, only the number of entries.
     if found.parse::<usize>().is_ok() {
         return format!("a list of {found}");
     }
@@ -172,7 +172,7 @@ fn plain_wanted(wanted: &str) -> String {
     match known {
         Some(plain) => format!("write {plain}"),
         None if structs.iter().any(|kind| wanted.starts_with(kind)) => "write a table".to_owned(),
-        // The message already has this program's own words.
+        // The message is already in this program's own words.
         None => format!("expected {wanted}"),
     }
 }

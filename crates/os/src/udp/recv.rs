@@ -9,7 +9,7 @@ use super::send::Datagrams;
 use super::socket::UdpSocket;
 use super::sys::{self, Arrival};
 
-/// Size of one buffer in bytes, which is more than any UDP payload, even of joined datagrams.
+/// Size of one buffer in bytes. It exceeds any UDP payload, even the payload of joined datagrams.
 const SLOT: usize = 65_536;
 
 /// One or more datagrams from one sender, which the kernel may have joined.
@@ -85,8 +85,8 @@ impl RecvBatch {
         }
     }
 
-    /// Returns the maximum number of messages per call. A call that returns fewer has emptied the
-    /// socket.
+    /// Returns the maximum number of messages per call. If a call returns fewer messages, the
+    /// socket is empty.
     pub fn capacity(&self) -> usize {
         self.buffers.len() / SLOT
     }

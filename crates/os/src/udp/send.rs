@@ -45,7 +45,7 @@ pub struct SendFailure {
     pub first: usize,
     /// Number of refused datagrams.
     pub datagrams: usize,
-    /// Total bytes of their payload.
+    /// Total bytes of the refused datagrams' payload.
     pub bytes: usize,
 }
 
@@ -55,13 +55,13 @@ pub struct SendFailure {
 pub struct SendReport<'q> {
     /// Number of datagrams that the kernel accepted.
     pub sent: usize,
-    /// Total bytes of their payload.
+    /// Total bytes of the accepted datagrams' payload.
     pub sent_bytes: usize,
-    /// Refused datagrams, in order. Adjacent ones with the same error are one entry.
+    /// Refused datagrams, in order. Adjacent datagrams with the same error form one entry.
     pub failures: &'q [SendFailure],
     /// Error number of an *earlier* datagram that this call reported, such as `ECONNREFUSED` for a
-    /// closed port. The kernel then did not send the current datagram, so it was sent again and has
-    /// its own result.
+    /// closed port. In this case the kernel did not send the current datagram. The datagram was
+    /// therefore sent again, and has its own result.
     pub earlier: Option<i32>,
 }
 
@@ -100,7 +100,7 @@ impl SendReport<'_> {
 #[derive(Debug, Default)]
 pub struct SendQueue {
     messages: Vec<Message>,
-    /// Empty between batches, whose allocation it reuses.
+    /// Reusable memory for the pieces of a batch. The vector is empty between batches.
     pieces: Vec<IoSlice<'static>>,
     failures: Vec<SendFailure>,
 }
@@ -166,8 +166,8 @@ impl<'q, 'a> SendBatch<'q, 'a> {
     }
 
     /// Returns the number of datagrams of `stride` bytes that fit into the last message. Begins a
-    /// new message if none fits, so the result is at least one. `len` is the number of bytes that
-    /// remain to be added.
+    /// new message if no datagram fits, so the result is at least one. `len` is the number of
+    /// bytes that remain to be added.
     fn room(&mut self, datagrams: &Datagrams<'_>, len: usize, stride: usize) -> usize {
         let to = datagrams.to.map(sys::canonical);
         let source = datagrams.source.map(|source| source.to_canonical());
@@ -195,8 +195,9 @@ impl<'q, 'a> SendBatch<'q, 'a> {
     }
 }
 
-/// Returns the number of datagrams of `stride` bytes that can follow those of `last` in one
-/// segmented send. All segments but the last must have the same size, and none may be empty.
+/// Returns the number of datagrams of `stride` bytes that can follow the datagrams of `last` in
+/// one segmented send. All segments except the last must have the same size, and no segment may be
+/// empty.
 fn room_behind(last: &Message, len: usize, stride: usize) -> usize {
     let open = last.bytes == last.segments * last.segment;
     if !open || len == 0 {
@@ -244,8 +245,8 @@ impl<'s> Sender<'s> {
                     (libc::EAGAIN, _) => {
                         return rest.iter().for_each(|m| self.fail(m, libc::EAGAIN));
                     }
-                    // This may be the error of an earlier datagram, which is cleared now that it
-                    // was reported.
+                    // The error may belong to an earlier datagram. It is cleared now that it was
+                    // reported.
                     (errno, None) if Fault::of(errno) != Fault::Full => first_error = Some(errno),
                     (errno, _) => {
                         self.refuse(first, pieces, errno);
@@ -281,7 +282,7 @@ impl<'s> Sender<'s> {
 
     fn fail(&mut self, message: &Message, errno: i32) {
         let (datagrams, bytes) = (message.segments, message.bytes);
-        // Messages are processed in the order in which they were pushed, so all earlier ones are
+        // Messages are processed in the order of the calls of `push`, so all earlier datagrams are
         // counted.
         let first = self.sent + self.refused;
         self.refused += datagrams;

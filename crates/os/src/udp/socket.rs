@@ -31,12 +31,12 @@ pub struct UdpOptions {
     /// link.
     pub send_buffer: usize,
     /// Whether runs of datagrams are received joined (`UDP_GRO`) and sent joined (`UDP_SEGMENT`).
-    /// If not, each datagram passes the kernel separately, and everything else stays the same.
+    /// If not, each datagram passes the kernel separately; nothing else changes.
     pub offload: bool,
-    /// Whether errors are queued for [`UdpSocket::take_error`] (`IP_RECVERR`). Without this, a
-    /// connected socket reports only closed ports, and not that a router has no route. With it, the
-    /// poller reports an error until the queue has been read. Unconnected sockets never queue
-    /// errors, so that errors of one client do not affect another.
+    /// Whether errors are queued for [`UdpSocket::take_error`] (`IP_RECVERR`). Without this
+    /// option, a connected socket reports only closed ports, and not that a router has no route.
+    /// With this option, the poller reports an error until the queue has been read. Unconnected
+    /// sockets never queue errors, so that errors of one client do not affect another.
     pub error_queue: bool,
     /// Whether other sockets with this option may have the same address and port (`SO_REUSEPORT`).
     /// The program of [`UdpSocket::choose_by`] then selects the socket for each datagram. Without a
@@ -258,14 +258,15 @@ impl UdpSocket {
     /// restarts (`SO_NETNS_COOKIE`).
     ///
     /// # Errors
-    /// An error of the kernel. Before Linux 5.14, it is that the option does not exist.
+    /// An error of the kernel. Before Linux 5.14, the kernel does not have this option.
     pub fn namespace(&self) -> io::Result<u64> {
         let [low, high] = sys::option(self.as_fd(), libc::SOL_SOCKET, NETNS_COOKIE)?;
         Ok(u64::from(high) << 32 | u64::from(low))
     }
 
-    /// Sets whether datagrams may be fragmented. By default they may not, and a datagram larger
-    /// than the interface's MTU is refused with [`Fault::TooBig`](super::Fault::TooBig).
+    /// Sets whether datagrams may be fragmented. By default they may not be fragmented, and a
+    /// datagram larger than the interface's MTU is refused with
+    /// [`Fault::TooBig`](super::Fault::TooBig).
     ///
     /// # Errors
     /// An error of the kernel.
@@ -280,8 +281,8 @@ impl UdpSocket {
         )
     }
 
-    /// Removes and returns one entry of the error queue; `None` if it is empty. Call this function
-    /// until it returns `None`: while entries wait, the poller reports an error.
+    /// Removes and returns one entry of the error queue; `None` if the queue is empty. Call this
+    /// function until it returns `None`, because the poller reports an error while entries wait.
     ///
     /// # Errors
     /// An error of the kernel.

@@ -1,8 +1,8 @@
 //! The system calls of the data path, which are the only unsafe code of this module.
 //!
 //! Every function of this module is safe to call: it takes slices and owned values, builds the
-//! kernel's structures on its own stack for one call, and returns plain data. None keeps a raw
-//! pointer.
+//! kernel's structures on its own stack for one call, and returns plain data. No function keeps a
+//! raw pointer.
 
 #![allow(unsafe_code, reason = "recvmmsg, sendmmsg and control messages have no safe binding")]
 
@@ -58,8 +58,9 @@ pub(super) struct RawError {
     pub(super) about: Option<SocketAddr>,
 }
 
-/// Buffer for the control data of one message. A received message has at most 112 bytes: a packet
-/// info (40), a traffic class (24), a type of service (24) and a segment size (24).
+/// Buffer for the control data of one message. The control data of a received message have at most
+/// 112 bytes: a packet info (40), a traffic class (24), a type of service (24) and a segment size
+/// (24).
 #[repr(C, align(8))]
 #[derive(Clone, Copy)]
 struct Control([u8; 128]);
@@ -115,7 +116,7 @@ pub(super) fn attach_choice(fd: BorrowedFd<'_>, program: &[libc::sock_filter]) -
     checked(status as isize).map(drop)
 }
 
-/// Reads an option that consists of 32-bit numbers. Numbers that the kernel does not know are 0.
+/// Reads an option that consists of 32-bit numbers. Numbers that the kernel does not return are 0.
 pub(super) fn option<const N: usize>(
     fd: BorrowedFd<'_>,
     level: c_int,
@@ -257,9 +258,9 @@ fn arrival(header: &libc::mmsghdr) -> Arrival {
         (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) => arrival.ecn = number(data) as u8 & 3,
         (libc::SOL_UDP, libc::UDP_GRO) => arrival.segment = Some(number(data) as usize),
         (libc::IPPROTO_IP, libc::IP_PKTINFO) => {
-            // The second word is the address from which to answer, and the third is the destination
-            // in the packet's header. Unlike the third, the second is an address of this machine
-            // even for a broadcast.
+            // The second word is the address from which to answer. The third is the destination in
+            // the packet's header. Only the second is an address of this machine even for a
+            // broadcast.
             arrival.to = octets::<4>(data, 4).map(IpAddr::from);
         }
         (libc::IPPROTO_IPV6, libc::IPV6_PKTINFO) => {
@@ -425,7 +426,7 @@ fn write_control(
     match message.source {
         Some(IpAddr::V4(source)) if !v6 => {
             // The fields are the interface (which the route determines), the source, and a field
-            // that is used only for reception.
+            // that only reception uses.
             let mut info = [0; 12];
             info[4..8].copy_from_slice(&source.octets());
             writer.put(libc::IPPROTO_IP, libc::IP_PKTINFO, &info);

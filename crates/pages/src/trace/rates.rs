@@ -1,5 +1,5 @@
-//! The figure of rates. Its first row is for all paths together, and the rows below are for each
-//! path, on the same scale.
+//! The figure of rates. Its first row is for all paths together. The rows below are for one path
+//! each, on the same scale.
 
 use std::fmt::Write as _;
 
@@ -47,7 +47,7 @@ pub(super) fn figure(part: &Part<'_>) -> Markup {
 
 fn direction(part: &Part<'_>, way: Direction) -> Markup {
     let whole = way.of(&part.course.whole);
-    // The recorded total can be below a path's rate if it was recorded separately.
+    // The recorded total may be below a path's rate, if the total was recorded separately.
     let lanes = part.lanes(way).flat_map(|(_, _, lane)| &lane.sizes);
     let top = whole.iter().chain(lanes).copied().max().unwrap_or(0);
     html! {
@@ -68,7 +68,7 @@ fn row(part: &Part<'_>, path: i16, name: &str, sizes: &[u64], top: u64) -> Marku
         _ => format!("at most {}", part.rate(peak, step)),
     };
     let title = format!("{name}: rate over {}, {remark}", span(part.course.lasts));
-    // The drawing ends at the trace's end, which may be within the last step.
+    // The drawing ends at the end of the trace, which may be within the last step.
     let width = (part.course.lasts / step).max(1e-3);
     let width = if part.course.lasts > 0.0 { width } else { 1.0 };
     let grid: Vec<f64> = times(part.course.lasts).iter().map(|(at, _)| at * width).collect();

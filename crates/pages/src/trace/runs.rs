@@ -17,11 +17,12 @@ const LOOK: usize = 24;
 /// Maximum number of rows in the table below the detailed view.
 const ROWS: usize = 60;
 
-/// Classes of the shortest runs are merged into one if they contain at most this share of the
-/// packets.
+/// Maximum share of the packets in the classes of the shortest runs that are merged into one
+/// class.
 const NEXT_TO_NOTHING: f64 = 0.03;
 
-/// Renders the beginning of a session run by run. The result is empty if the path never changed.
+/// Renders the beginning of a session run by run. The result is empty if the session never changed
+/// its path.
 pub(super) fn closely(part: &Part<'_>) -> Markup {
     let course = part.course;
     let enough = course.runs.up.get(LOOK).map_or(f64::INFINITY, |run| run.first);
@@ -71,7 +72,7 @@ fn close_direction(part: &Part<'_>, way: Direction, lasts: f64) -> Markup {
     }
 }
 
-/// Renders a run as a block, which has a minimum width so that short runs are visible.
+/// Renders a run as a block. The block has a minimum width, so that short runs are visible.
 fn block(part: &Part<'_>, run: &Run, lasts: f64) -> String {
     let at = |time: f64| ((time - part.course.begins) / lasts * WIDTH).clamp(0.0, WIDTH);
     let width = (at(run.last) - at(run.first)).max(1.5);
@@ -103,8 +104,8 @@ fn close_numbers(part: &Part<'_>, lasts: f64) -> Markup {
     figures::numbers("The first runs", &head, &rows)
 }
 
-/// Renders the distribution of run lengths. They are measured in time or in packets, like the
-/// intervals of the schedule.
+/// Renders the distribution of run lengths. The lengths are measured in time or in packets, like
+/// the intervals of the schedule.
 pub(super) fn lengths(part: &Part<'_>) -> Markup {
     let measure = words::measure(part.facts);
     let Some(shown) = Shown::of(part, measure) else { return html! {} };
@@ -139,19 +140,19 @@ fn weights(lane: &LaneTraffic, measure: Measure) -> &[u64] {
     }
 }
 
-/// Range of the length classes that a figure displays with one bar each.
+/// The range of length classes that a figure displays with one bar each.
 #[derive(Clone, Copy)]
 struct Shown {
-    /// First class with its own bar, whose lower bound is a power of ten. A bar before it is for
-    /// all shorter runs.
+    /// First class with its own bar. Its lower bound is a power of ten. One more bar before it
+    /// stands for all shorter runs.
     first: usize,
     last: usize,
     measure: Measure,
 }
 
 impl Shown {
-    /// Selects the classes to display. The first one begins at the largest power of ten below which
-    /// at most [`NEXT_TO_NOTHING`] of the packets lie, apart from those in class 0. The last one
+    /// Selects the classes to display. The first class begins at the largest power of ten below
+    /// which at most [`NEXT_TO_NOTHING`] of the packets lie, not counting class 0. The last class
     /// completes the power of ten of the last used class. Returns `None` if there are no runs.
     fn of(part: &Part<'_>, measure: Measure) -> Option<Shown> {
         let mut sums = [0; Histogram::LEN];
@@ -161,7 +162,7 @@ impl Shown {
         let (total, last) = (sums.iter().sum::<u64>(), sums.iter().rposition(|&sum| sum > 0)?);
         let per = Histogram::PER_DECADE;
         // Powers of ten begin at classes 1, 5, 9, … Runs of a single packet are in class 0, which
-        // looks the same under any label.
+        // looks the same whatever its label.
         let little = |&first: &usize| {
             sums[1..first].iter().sum::<u64>() as f64 <= NEXT_TO_NOTHING * total as f64
         };
@@ -170,7 +171,7 @@ impl Shown {
         Some(Shown { first, last, measure })
     }
 
-    /// Returns the weights of the displayed classes of `lane`. Before them is the total weight of
+    /// Returns the weights of the classes of `lane` that are displayed, after the total weight of
     /// all shorter runs.
     fn of_lane(self, lane: &LaneTraffic) -> Vec<u64> {
         let weights = weights(lane, self.measure);

@@ -9,8 +9,8 @@ use super::{Direction, Part, Subject, sketch};
 use crate::figures::{grouped, named, percent, scaled, span};
 use crate::legible;
 
-/// Share of a direction's packets on one path above which the page reports the direction as hardly
-/// split.
+/// Share of a direction's packets above which the page reports that the direction was hardly
+/// split, if one path carried this share.
 const NEARLY_ALL: f64 = 0.95;
 
 /// Unit in which run lengths are measured.
@@ -61,7 +61,7 @@ impl Units {
         grouped(sum)
     }
 
-    /// Formats a rounded sum of sizes in brackets. The result is empty if the sum would repeat the
+    /// Formats a rounded sum of sizes in brackets. The result is empty if it would only repeat the
     /// number of rows.
     fn about(self, sum: u64) -> String {
         match self.0 {
@@ -79,7 +79,7 @@ impl Units {
     }
 }
 
-/// Renders the beginning of the page, a short summary.
+/// Renders the beginning of the page, which is a short summary.
 pub(super) fn in_short(subject: &Subject<'_>) -> Markup {
     let Subject { facts, summary, .. } = *subject;
     let units = Units(facts.unit);
@@ -148,7 +148,8 @@ fn every(schedule: &str) -> Option<Every> {
     every.split(' ').next()?.parse().ok()
 }
 
-/// Returns the unit in which the schedule determines the lengths of runs; packets if it is unknown.
+/// Returns the unit in which the schedule sets the lengths of runs. If the unit is unknown,
+/// returns packets.
 pub(super) fn measure(facts: &TraceFacts) -> Measure {
     match facts.schedule.as_deref().and_then(every) {
         Some(
@@ -205,8 +206,8 @@ fn shown(subject: &Subject<'_>) -> Markup {
     }
 }
 
-/// Renders what each observer of a section saw, and the largest shares that any single observer
-/// saw.
+/// Renders what each observer of a section saw, and the largest share that any single observer saw
+/// of each direction.
 pub(super) fn of_part(part: &Part<'_>) -> Markup {
     let whole = part.whole;
     let lasts = part.course.lasts;

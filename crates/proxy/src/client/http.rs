@@ -25,8 +25,8 @@ pub struct HttpDialogue {
 }
 
 impl HttpDialogue {
-    /// Begins a dialogue and appends the request to `out`. The request contains the login, without
-    /// waiting for the proxy to require one: some proxies close the connection after a refusal.
+    /// Begins a dialogue and appends the request to `out`. The request contains the login at once,
+    /// because some proxies close the connection when they refuse a request without a login.
     ///
     /// # Errors
     /// The login does not fit into a request.
@@ -61,7 +61,7 @@ impl HttpDialogue {
             let Some((length, status)) = self.head()? else { break };
             self.inbox.drain(..length);
             match status {
-                // Another answer follows an interim one (RFC 9110, section 15.2).
+                // A further answer follows an interim one (RFC 9110, section 15.2).
                 100 | 102..=199 => self.skipped += length,
                 _ => self.is_open = true,
             }
@@ -69,15 +69,15 @@ impl HttpDialogue {
         Ok(self.is_open)
     }
 
-    /// Returns the bytes received after the proxy's answer, which are the first ones of the
+    /// Returns the bytes received after the proxy's answer. They are the first bytes of the
     /// stream.
     #[must_use]
     pub fn rest(&self) -> &[u8] {
         &self.inbox
     }
 
-    /// Parses the head of the answer. Returns its length and its status, which is either interim or
-    /// opens the stream. Returns `None` while the head is incomplete.
+    /// Parses the head of the answer. Returns its length and its status, either of an interim
+    /// answer or of an answer that opens the stream. Returns `None` while the head is incomplete.
     fn head(&self) -> Result<Option<(usize, u16)>, ClientFault> {
         let known = self.inbox.len().min(NAME.len());
         if self.inbox[..known] != NAME[..known] {

@@ -62,8 +62,8 @@ impl fmt::Display for Destination {
     }
 }
 
-/// Error: a proxy cannot be used, for this reason. The text is displayed after the proxy's name, as
-/// in "the proxy 192.0.2.1:1080 wants …".
+/// Error: a proxy cannot be used, for the contained reason. The text is displayed after the
+/// proxy's name, as in "the proxy 192.0.2.1:1080 wants …".
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ClientFault {
@@ -81,7 +81,7 @@ pub enum ClientFault {
     NoCommand,
     /// The proxy refuses the request, for this reason.
     Refused(String),
-    /// The proxy's answer is malformed in this respect.
+    /// The proxy's answer is malformed, as the contained text describes.
     Garbage(String),
     /// The proxy's answer is not complete after this number of bytes.
     Endless(usize),

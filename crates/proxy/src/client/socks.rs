@@ -30,8 +30,8 @@ pub enum SocksRequest {
     /// Requests a stream to a host.
     Connect(Destination),
     /// Requests a relay for UDP datagrams (UDP ASSOCIATE). The request contains an unspecified
-    /// client address, because a client behind a NAT does not know which one the proxy will see
-    /// (RFC 1928, section 7).
+    /// client address (RFC 1928, section 7). With a NAT on its path, a client does not know which
+    /// address the proxy will see.
     Associate {
         /// Whether the unspecified address is `::` rather than 0.0.0.0, for a client that reaches
         /// the proxy over IPv6.
@@ -71,9 +71,9 @@ impl SocksDialogue {
         SocksDialogue { request, login, inbox: Vec::new(), stage: Stage::Method }
     }
 
-    /// Processes bytes from the proxy and appends bytes to send to `out`. When the proxy grants the
-    /// request, returns the address in its reply: that of its UDP relay, or that of its end of the
-    /// stream. Returns `None` otherwise.
+    /// Processes bytes from the proxy, and appends bytes to send to `out`. When the proxy grants
+    /// the request, returns the address in its reply: the address of the proxy's UDP relay, or of
+    /// its end of the stream. Returns `None` before.
     ///
     /// # Errors
     /// The proxy refuses, or does not speak SOCKS5.
@@ -97,7 +97,7 @@ impl SocksDialogue {
         }
     }
 
-    /// Returns the bytes received after the proxy's last message, which are the first ones of the
+    /// Returns the bytes received after the proxy's last message. They are the first bytes of the
     /// stream.
     #[must_use]
     pub fn rest(&self) -> &[u8] {
@@ -105,7 +105,8 @@ impl SocksDialogue {
     }
 
     /// Returns the minimum number of bytes that the expected message still lacks; 0 at the end of
-    /// the dialogue. A caller that reads at most this number of bytes reads none of the stream.
+    /// the dialogue. A caller that reads at most this number of bytes never reads bytes of the
+    /// stream.
     #[must_use]
     pub fn missing(&self) -> usize {
         match self.stage {
@@ -138,7 +139,7 @@ impl SocksDialogue {
     }
 
     /// Processes the answer to a login (RFC 1929, section 2). Ignores the version in the answer,
-    /// because some proxies send that of SOCKS instead.
+    /// because some proxies send the version of SOCKS there.
     fn logged_in(&mut self, out: &mut Vec<u8>) -> Result<(), ClientFault> {
         match self.inbox.first_chunk() {
             Some([_, 0]) => {

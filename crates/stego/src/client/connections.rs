@@ -12,8 +12,8 @@ use crate::link::Link;
 use crate::recovery::Recovery;
 use crate::slot::{ClientEnd, LoadHint};
 
-/// Timeout for opening a connection. After an outage, a new connection after this time succeeds
-/// sooner than TCP's retransmission, whose intervals grow to a minute and more.
+/// Timeout for opening a connection. After an outage, a new connection succeeds sooner than TCP's
+/// retransmissions, whose intervals grow to a minute and more.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Pause after the first failed connection.
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
@@ -102,7 +102,7 @@ impl Backoff {
         }
     }
 
-    /// Delays the next connection after a new one, if earlier connections have failed.
+    /// Delays the next connection after a new connection, if earlier connections have failed.
     fn dialled(&mut self, now: Time, rng: &mut impl CryptoRng) {
         if self.failures > 0 {
             self.until = now + self.pause(rng);
@@ -118,14 +118,14 @@ impl Backoff {
 }
 
 impl<R: CryptoRng> Client<R> {
-    /// Returns the number of connections that the link should have.
+    /// Returns the number of connections that the link should have now.
     pub(super) fn wanted(&self, now: Time, link: &Link) -> usize {
         let family = self.config.profile.family();
         if link.is_active(now) { family.connections } else { family.idle_connections }
     }
 
-    /// Opens connections until `wanted` of them exist. `hint` is the load that they are expected
-    /// to have.
+    /// Opens connections until there are `wanted` of them. `hint` is the expected load of the new
+    /// connections.
     pub(super) fn dial(&mut self, now: Time, wanted: usize, hint: LoadHint) {
         while self.conns.len() < wanted && now >= self.backoff.until {
             let id = ConnId(self.next_conn);

@@ -10,11 +10,10 @@ use crate::link::{Demand, Link, LinkViolation, Opening};
 use crate::slot::{Hidden, LoadHint, Profile};
 use crate::token::{TOKEN, TokenAllocator};
 
-/// Minimum number of unacknowledged bytes at which new connections are chosen for their upload
-/// capacity.
+/// Number of unacknowledged bytes from which new connections are chosen for their upload capacity.
 const MUCH: u64 = 16 << 10;
 
-/// The expected size of answers, from which the number of requests follows.
+/// An estimate of the size of answers, from which the number of requests follows.
 pub(super) struct AnswerSizes {
     /// Moving average of the number of hidden bytes in an answer, over answers after which the
     /// server still had data. `None` if requests are sent without such an estimate.
@@ -58,7 +57,8 @@ impl<R: CryptoRng> Client<R> {
         let mut missing = requests.saturating_sub(open);
         let Demand { mut bytes, least_room } = link.demand(now);
         let family = self.config.profile.family();
-        // A browser leaves no connection unused, so those that have waited longest are first.
+        // Connections that have waited longest go first, because a browser leaves no connection
+        // unused.
         let free = |conn: &&mut Conn| {
             conn.state.opened && !conn.state.exchange && conn.cover.slot.begins()
         };
@@ -68,7 +68,7 @@ impl<R: CryptoRng> Client<R> {
             if !family.streams && missing == 0 && bytes == 0 {
                 continue;
             }
-            // If a connection has no room for the data, other connections carry them.
+            // If this connection has no room for the data, other connections carry the data.
             let room = cover.room(now).bytes.saturating_sub(TOKEN);
             missing -= usize::from(missing > 0 && (room >= least_room || bytes == 0));
             if room >= least_room {

@@ -14,8 +14,8 @@ use crate::secrets::LinkSecrets;
 use crate::slot::LoadHint;
 use crate::token::TokenAllocator;
 
-/// Timeout of a handshake. After an outage, a new connection after this time succeeds sooner than
-/// TCP's retransmission, whose intervals grow to a minute and more.
+/// Timeout of a handshake. After an outage, a new connection succeeds sooner than TCP's
+/// retransmissions, whose intervals grow to a minute and more.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The state of a handshake in progress.
@@ -68,7 +68,7 @@ impl<R: CryptoRng> Client<R> {
         let mut hello = Vec::new();
         let client_handshake =
             ClientHandshake::begin(&self.config.key, minute, own, &mut self.rng, &mut hello);
-        // This is `None` only if the bridge line's key is a point of low order.
+        // The handshake is `None` only if the bridge line's key is a point of low order.
         let Some(client_handshake) = client_handshake else { return self.end(Ending::Lost) };
         let out = conn.cover.send(now, &hello);
         (conn.state.exchange, conn.state.token) = (true, None);

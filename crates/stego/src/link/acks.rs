@@ -1,4 +1,5 @@
-//! Acknowledgements: when one is sent, over which connection, and the backlog that it advertises.
+//! The rules for acknowledgements: when one is sent, over which connection, and which backlog it
+//! advertises.
 
 use anabranch_multipath::Time;
 
@@ -9,8 +10,8 @@ use crate::inbox::Inbox;
 use crate::outbox::Outbox;
 use crate::slot::Family;
 
-/// Number of new bytes after which the server advertises its backlog again, while the client knows
-/// of less than [`ADVERTISED_BELOW`] bytes.
+/// Number of new bytes after which the server advertises its backlog again. It does so while the
+/// client knows of less than [`ADVERTISED_BELOW`] bytes.
 const ADVERTISED_STEP: u64 = 16 << 10;
 /// Advertised backlog in bytes above which the server sends no updates.
 const ADVERTISED_BELOW: u64 = 256 << 10;
@@ -43,8 +44,8 @@ impl Acks {
         }
     }
 
-    /// Records that a block that needs an acknowledgement arrived on `path`, or that the path is to
-    /// carry the next acknowledgement.
+    /// Makes `path` the path of the next acknowledgement, for example because a block that needs
+    /// an acknowledgement arrived on it.
     pub(super) fn prefer(&mut self, path: usize) {
         self.latest_path = path;
     }
@@ -57,8 +58,8 @@ impl Acks {
         due || self.must_advertise(outbox, room)
     }
 
-    /// Returns whether the server must advertise its backlog again: after `room` more bytes are
-    /// sent, the bytes that are left exceed the number that the other end knows of.
+    /// Returns whether the server must advertise its backlog again. This is so if more bytes
+    /// remain after sending `room` bytes than the other end knows of.
     fn must_advertise(&self, outbox: &Outbox, room: usize) -> bool {
         let (written, left) = (outbox.written(), outbox.unsent().saturating_sub(room) as u64);
         let known = left.saturating_sub(written - self.advertised.min(written));
@@ -67,7 +68,7 @@ impl Acks {
         self.advertises && few
     }
 
-    /// Returns the path for an acknowledgement: the one set by [`Acks::prefer`], otherwise any
+    /// Returns the path for an acknowledgement: the path set by [`Acks::prefer`], otherwise any
     /// that is not silent, otherwise any with room.
     pub(super) fn path(&self, connections: &Connections) -> Option<usize> {
         let fits = |path: &usize| connections.room(*path) >= self.least_room;

@@ -15,7 +15,7 @@ use crate::outbox::Outbox;
 use crate::recovery::DEFAULT_RTT;
 use crate::slot::Family;
 
-/// Number of waiting bytes at and above which they are sent without a coalescing delay.
+/// Number of waiting bytes from which the bytes are sent without a coalescing delay.
 const COALESCED_BELOW: usize = 16 << 10;
 /// Coalescing delay on a link whose other end has nothing to send.
 const DELAY: Duration = Duration::from_millis(5);
@@ -27,8 +27,8 @@ pub(super) struct ChunkSchedule {
     splitter: Splitter,
     /// Maximum bytes of a chunk.
     chunk: usize,
-    /// Whether messages are costly and should therefore be few. Waiting data then go into as few
-    /// messages as can hold them.
+    /// Whether messages are costly and should therefore be few. If so, waiting data go into as few
+    /// messages as possible.
     coalesces: bool,
     /// Time since which a small number of bytes has been waiting for more bytes to join the same
     /// message; `None` if no bytes wait.
@@ -70,7 +70,8 @@ impl ChunkSchedule {
         (now >= since + self.delay(outbox, backlog)).then_some(least + block::OVERHEAD)
     }
 
-    /// Returns the time at which the coalescing delay of waiting data ends; `None` if none wait.
+    /// Returns the time at which the coalescing delay of waiting data ends; `None` if no data
+    /// wait.
     pub(super) fn due(&self, outbox: &Outbox, backlog: u64) -> Option<Time> {
         Some(self.waiting_since? + self.delay(outbox, backlog))
     }
@@ -97,9 +98,8 @@ impl ChunkSchedule {
         }
     }
 
-    /// Sets the room to zero on every path that the waiting data do not need. Of the other paths,
-    /// keeps first those that have to send a message anyway, and then the paths with the most
-    /// room.
+    /// Sets the room to zero on every path that the waiting data do not need. Keeps first the
+    /// paths that have to send a message anyway, and then the paths with the most room.
     fn use_few_messages(&mut self, connections: &mut Connections, outbox: &Outbox) {
         let bytes = outbox.sendable();
         let mut needed = bytes + (bytes / self.chunk + 1) * (block::OVERHEAD + DATA_OVERHEAD);

@@ -1,4 +1,5 @@
-//! The connections of a link: at most one for each path, and closed ones with blocks in flight.
+//! The connections of a link: at most one for each path, and closed connections with blocks in
+//! flight.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -41,8 +42,8 @@ pub(super) struct Connections {
     latest_arrival: Time,
     /// Maximum time for which an end may be silent although its connection works.
     longest_pause: Duration,
-    /// Whether an answer that the other end has begun is incomplete until the exchange (usually a
-    /// request and its answer) ends, so that more bytes must arrive.
+    /// Whether each answer of the other end continues until the end of the exchange (usually a
+    /// request and its answer). If so, more bytes must arrive once an answer has begun.
     awaits_end: bool,
     /// Paths whose connections were replaced since the last call of [`Connections::evicted`].
     evicted: Vec<usize>,

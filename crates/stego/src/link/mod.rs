@@ -2,8 +2,8 @@
 //!
 //! A [`Link`] has a fixed number of paths, each for one connection at a time, and seals the bytes
 //! for each connection. A slot decides how these bytes look on the wire. `connections` has the
-//! state of the paths, `chunks` the schedule of chunks, and `acks` that of acknowledgements. `send`
-//! seals blocks, and `receive` opens them.
+//! state of the paths, `chunks` has the schedule of chunks, and `acks` has the schedule of
+//! acknowledgements. `send` seals blocks, and `receive` opens them.
 
 mod acks;
 mod chunks;
@@ -47,7 +47,7 @@ pub(crate) enum LinkViolation {
     Overrun(Overrun),
     /// The server sent a SEAT frame. Only a client numbers its connections.
     SeatOfServer,
-    /// Chunks are acknowledged that this end has not sent.
+    /// The other end acknowledges chunks that this end has not sent.
     AckOfUnsent,
     /// The client's part of an exchange ended before a token or a HELLO was complete.
     Unidentified,
@@ -55,7 +55,7 @@ pub(crate) enum LinkViolation {
     Hello(HelloRefusal),
     /// A HELLO arrived, and the server has its maximum number of links.
     Full,
-    /// The ANSWER to the client's HELLO is not the server's.
+    /// The ANSWER to the client's HELLO is not from this server.
     Answer,
     /// The connection's link has ended, or has no path for the connection.
     NoLink,
@@ -85,7 +85,7 @@ impl From<HelloRefusal> for LinkViolation {
     }
 }
 
-/// The end of the link at which this program runs.
+/// The role of this end of the link: client or server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Side {
     Client,
@@ -118,7 +118,7 @@ pub(crate) struct Room {
 pub(crate) struct Demand {
     /// Number of bytes to send; at least 1 if a message is needed.
     pub(crate) bytes: usize,
-    /// The number of bytes that each of these messages must be able to hide.
+    /// Number of hidden bytes for which each of the new messages must have room.
     pub(crate) least_room: usize,
 }
 
@@ -282,8 +282,8 @@ impl Link {
         received + unsent.saturating_sub(self.outbox.allowed(budget))
     }
 
-    /// Returns to the memory budget the part that was taken for data that have arrived at the
-    /// other end meanwhile.
+    /// Returns to the memory budget the bytes that were taken for data that have since arrived at
+    /// the other end.
     pub(crate) fn update_budget(&mut self, budget: &mut Budget) {
         self.outbox.update_budget(budget);
     }
@@ -314,9 +314,9 @@ impl Link {
     ) {
         self.lost(now, path);
         if matches!(opening, Opening::Asks(_)) {
-            // Earlier connections may have stopped working together with the last acknowledgement.
-            // It is repeated here before any byte of the other end arrives: this connection may
-            // stop working, too, once some have arrived.
+            // The last acknowledgement may be lost with an earlier connection that failed. It is
+            // repeated before the other end sends anything, because this connection may fail, too,
+            // after the first bytes from the other end.
             self.inbox.repeat_ack(now);
             self.acks.prefer(path);
         }

@@ -32,8 +32,8 @@ impl Link {
         }
         let Some(path) = self.acks.path(&self.connections) else { return };
         let Some(connection) = self.connections.get_mut(path) else { return };
-        // A waiting control frame is put into the same block: the overhead of another block is
-        // half a request.
+        // A waiting control frame is put into the same block, because a block of its own would add
+        // an overhead of half a request.
         let control = connection.control.take();
         let (number, room) = (connection.number, connection.room.bytes);
         let room = room.saturating_sub(CONTROL_FRAME);
@@ -97,7 +97,7 @@ impl Link {
     }
 
     /// Removes and returns the sealed bytes of `path`, padded to `length`. The argument `length`
-    /// is either at most [`Link::sealed`] or at least [`block::OVERHEAD`] more than that.
+    /// must either be at most [`Link::sealed`], or exceed it by at least [`block::OVERHEAD`].
     pub(crate) fn take(&mut self, now: Time, path: usize, length: usize) -> Vec<u8> {
         while let Some(connection) = self.connections.get_mut(path) {
             let missing = length.saturating_sub(connection.sealed.len());

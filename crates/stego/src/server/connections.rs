@@ -55,7 +55,7 @@ impl<R: CryptoRng> Server<R> {
             .is_some_and(|connection| matches!(connection.owner, ConnOwner::Joined { .. }))
     }
 
-    /// Treats a connection as that of a stranger (a program without the bridge's key), if its
+    /// Treats a connection as a stranger's (from a program without the bridge's key), if its
     /// client is not known yet. Returns the bytes received; `None` if the client is known.
     pub fn give_up(&mut self, id: ConnId) -> Option<Vec<u8>> {
         let connection = self.conns.get_mut(&id)?;
@@ -205,7 +205,8 @@ impl<R: CryptoRng> Server<R> {
         let entry = self.links.get_mut(&link).ok_or(LinkViolation::NoLink)?;
         self.awaited.mark_received(&mut entry.tokens, number);
         let free = entry.paths.iter().position(Option::is_none);
-        // The client has fewer connections than a link has paths, so some have failed unnoticed.
+        // A client has fewer connections than a link has paths. If no path is free, some
+        // connections have failed unnoticed.
         let path = free.or_else(|| entry.link.longest_silent()).ok_or(LinkViolation::NoLink)?;
         if let Some(stale) = entry.paths[path].replace(id) {
             self.conns.remove(&stale);

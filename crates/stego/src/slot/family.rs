@@ -38,13 +38,13 @@ pub struct Family {
     /// Minimum room for an acknowledgement in bytes. If the longest acknowledgement needs more,
     /// acknowledgements have fewer entries.
     pub(crate) ack_room: usize,
-    /// Returns the maximum time for which an end is silent although the connection works: zero for
-    /// covers (ordinary-looking traffic) without pauses.
+    /// Function that returns the maximum time for which an end is silent although the connection
+    /// works. It is zero for covers (ordinary-looking traffic) without pauses.
     pub(crate) pauses: fn(&Covers) -> Duration,
-    /// Creates the client's end of a connection for an expected load. The last argument is a random
-    /// number.
+    /// Function that creates the client's end of a connection for an expected load. The last
+    /// argument is a random number.
     pub(crate) client: fn(&Family, &Arc<SharedContext>, LoadHint, u16) -> Box<dyn ClientEnd>,
-    /// Creates the server's end of a connection.
+    /// Function that creates the server's end of a connection.
     pub(crate) server: fn(&Family, &Arc<SharedContext>) -> Box<dyn ServerEnd>,
 }
 
@@ -60,9 +60,9 @@ pub(super) const ACK_ROOM: usize = 1_100;
 pub(super) const LITTLE_ACK_ROOM: usize = 96;
 
 impl Family {
-    /// Returns the number of requests to send in addition to those for the server's advertised
-    /// backlog. The number is larger if connections are short, because each connection then
-    /// carries little.
+    /// Returns the number of requests to send in addition to the requests for the server's
+    /// advertised backlog. The number is larger if connections are short, because each connection
+    /// then carries little.
     pub(crate) fn ahead(&self) -> usize {
         if self.most.is_some() { 3 } else { 1 }
     }

@@ -5,9 +5,9 @@
 //! received messages. It does not depend on blocks, links and keys.
 //!
 //! A connection carries one *exchange*, or several in turn. In each exchange, there is a stream of
-//! hidden bytes in both directions; the client's begins with a token. If a connection is one long
-//! exchange (`nosteg`), it has one token. If a proxy may forward each request separately (`http`),
-//! each request is an exchange.
+//! hidden bytes in each direction. The client's stream begins with a token. If a connection is one
+//! long exchange (`nosteg`), it has one token. If a proxy may forward each request separately
+//! (`http`), each request is an exchange.
 
 mod embed;
 mod family;
@@ -130,7 +130,7 @@ pub(crate) trait Slot: Send {
     fn is_spent(&self) -> bool;
 }
 
-/// The client's end of a connection. It begins the exchanges (usually requests with their
+/// The client's end of a connection, which begins the exchanges (usually requests with their
 /// answers).
 pub(crate) trait ClientEnd: Slot {
     /// Returns whether the next message may begin an exchange (usually a request and its answer).
@@ -148,7 +148,7 @@ pub(crate) trait ClientEnd: Slot {
     fn share_hint(&mut self, _next_path: &mut Option<String>) {}
 }
 
-/// The server's end of a connection. It answers.
+/// The server's end of a connection, which answers the client's exchanges.
 pub(crate) trait ServerEnd: Slot {
     /// Returns whether this end's last message completed its part of the exchange (usually a
     /// request and its answer).

@@ -1,6 +1,6 @@
-//! `nosteg`: hidden bytes without a cover. All bytes look random, from the first one on, and
-//! censors have blocked connections for that reason (Wu et al., USENIX Security 2023). This module
-//! is for comparison, and for use below other covers.
+//! `nosteg`: hidden bytes without a cover. All bytes look random, from the first byte on. Censors
+//! have blocked connections for that reason (Wu et al., USENIX Security 2023). This module is for
+//! comparison, and for use below other covers.
 
 use std::time::Duration;
 
@@ -50,7 +50,7 @@ pub(super) struct NoSteg {
 /// fewer left is not used any more.
 const LEAST: usize = 2_000;
 /// Number of bytes of a connection that are reserved for acknowledgements. Without this reserve,
-/// the last of several connections might have no room to acknowledge what it received.
+/// the last of several connections might have no room to acknowledge the received data.
 const SPARE: usize = 1_700;
 
 impl NoSteg {

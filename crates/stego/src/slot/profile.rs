@@ -1,10 +1,10 @@
-//! Profiles, which determine the kind of traffic and the number of connections, and the table of
-//! their names.
+//! Profiles, and the table of their names. A profile determines the kind of traffic and the number
+//! of connections.
 //!
 //! To add a profile, write the file of its cover (the traffic that hides the data) with its
-//! [`Family`], declare the file in `slot/mod.rs`, and add the family to [`FAMILIES`]. It then
-//! appears in the help of `anabranch pt server` and in error messages, can be named in bridge
-//! lines, and the tests of all profiles include it.
+//! [`Family`]. Then declare the file in `slot/mod.rs`, and add the family to [`FAMILIES`]. The
+//! profile then appears in the help of `anabranch pt server` and in error messages. Bridge lines
+//! can name it, and the tests of all profiles include it.
 
 use std::fmt;
 use std::str::FromStr;

@@ -128,7 +128,7 @@ impl Slot for ServerSlot {
     }
 
     fn fit(&mut self, hidden: usize) -> usize {
-        // An answer without data still contains a sealed block, by which the client recognises the
+        // An answer without data still contains a sealed block, so that the client recognises the
         // server.
         hidden.max(RESERVE)
     }

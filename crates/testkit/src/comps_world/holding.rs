@@ -1,5 +1,5 @@
-//! A tunnel whose server accepts data only from the address of the last handshake, as fastd 22
-//! does, and the traffic of a user of the tunnel.
+//! A tunnel whose server accepts data only from the address of the last handshake, like fastd 22.
+//! The module also models the traffic of a user of the tunnel.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,9 +12,9 @@ use super::{Seen, Server, World, client, numbered};
 use crate::tcp::{Receiver, Sender};
 
 const MS: Duration = Duration::from_millis(1);
-/// Minimum time between two handshakes that the server of fastd 22 begins with one address.
+/// Minimum time between two handshakes that a server of fastd 22 begins with the same address.
 pub const FASTD: Duration = Duration::from_secs(15);
-/// Minimum time between two handshakes that the client takes part in, as of fastd 22.
+/// Minimum time between two handshakes of the client, as in fastd 22.
 const PAUSE: Duration = Duration::from_secs(15);
 /// Position of the byte that names the kind of a datagram.
 const KIND: usize = 8;
@@ -24,15 +24,15 @@ const OFFER: u8 = b'O';
 const REPLY: u8 = b'R';
 const SEGMENT: u8 = b'S';
 
-/// The address from which the server accepts data.
+/// The addresses from which the server accepts data.
 #[derive(Clone, Copy, Debug)]
 pub enum Accepts {
-    /// That of the last handshake. The server begins a handshake with each other address from
-    /// which data arrives, after at least this time since the one before.
+    /// The address of the last handshake. If data arrives from another address, the server begins
+    /// a handshake with that address, at most once in this time.
     LastHandshake(Duration),
-    /// That of the first datagram. The server never answers another address.
+    /// The address of the first datagram. The server never answers another address.
     First,
-    /// Every address. The server answers to the first one.
+    /// Every address. The server sends its answers to the first one.
     All,
 }
 
@@ -81,8 +81,8 @@ impl OneAddressServer {
             .collect()
     }
 
-    /// Returns the handshake packet for an address whose data the server does not accept, if one
-    /// is due.
+    /// Returns the handshake packet for an address whose data the server does not accept. Returns
+    /// `None` if no handshake is due.
     fn offer(&mut self, now: Time, from: Seen) -> Option<(Seen, Vec<u8>)> {
         let Accepts::LastHandshake(pause) = self.accepts else { return None };
         let is_due = self.offered.get(&from).is_none_or(|last| now.since(*last) >= pause);
@@ -152,8 +152,8 @@ pub struct TunnelRun {
 }
 
 impl TunnelRun {
-    /// Returns the part of the pings since `from` that were lost, apart from the last half
-    /// second's.
+    /// Returns the share of the pings since `from` that were lost, without those of the last half
+    /// second.
     pub fn lost_since(&self, from: Time) -> f64 {
         let end = self.world.now;
         let counts = |at: Time| at >= from && end.since(at) > 500 * MS;
@@ -178,7 +178,7 @@ impl TunnelRun {
     }
 }
 
-/// Returns a session in a tunnel that has not begun.
+/// Returns a session in a tunnel, before its first event.
 pub fn begin(
     settings: Config,
     (accepts, load): (Accepts, TunnelLoad),
@@ -209,7 +209,7 @@ pub fn tunnel(
 }
 
 impl User {
-    /// Processes what has arrived, and returns the datagrams to send.
+    /// Processes the datagrams that have arrived, and returns the datagrams to send.
     fn due(
         &mut self,
         world: &mut World<OneAddressServer>,

@@ -1,5 +1,6 @@
-//! Models of a server that follows its client to another address by the rules of real programs, of
-//! a client that sends or acknowledges, and of pauses of programs or of the machine.
+//! A model of a server that follows its client to another address by the rules of real programs.
+//! The module also models a client that sends or acknowledges, and pauses of programs or of the
+//! machine.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -22,27 +23,27 @@ const PROBE: Duration = Duration::from_millis(60);
 pub enum Says {
     /// One answer to each datagram of the client.
     Echo,
-    /// A download: ten datagrams at first, then one for each acknowledgement. For every fourth
-    /// acknowledgement it sends one more, until 400 are in flight.
+    /// A download. The server sends ten datagrams at first, and then one for each acknowledgement.
+    /// For every fourth acknowledgement it sends one more, until 400 are in flight.
     Bulk,
 }
 
 /// Condition under which a server starts to use another address of its client.
 #[derive(Clone, Copy, Debug)]
 pub enum Moves {
-    /// It changes at the first datagram from the new address, like WireGuard.
+    /// The server changes at the first datagram from the new address, like WireGuard.
     Always,
-    /// It changes after validating the address for a round trip, like quinn. Each address is
-    /// validated only once.
+    /// The server changes after it has validated the address for a round trip, like quinn. It
+    /// validates each address only once.
     Validated,
-    /// It changes after validating the address for a round trip, at each change, because it
-    /// remembers no validated address. It does not change if a newer datagram arrives from its
-    /// current address meanwhile.
+    /// The server changes after it has validated the address for a round trip. It validates an
+    /// address again at each change. It does not change if, during the validation, a newer
+    /// datagram arrives from its current address.
     Revalidated,
-    /// It changes at the first datagram from the new address, but only this number of times, like
-    /// quic-go up to 0.64.1.
+    /// The server changes at the first datagram from the new address, but only this number of
+    /// times, like quic-go up to 0.64.1.
     Times(usize),
-    /// It changes at most once in two seconds, like Nebula.
+    /// The server changes at most once in two seconds, like Nebula.
     EachTwoSeconds,
 }
 
@@ -51,7 +52,7 @@ pub enum Moves {
 pub enum Late {
     /// The machine that runs everything: nothing is sent, received or answered during the pause.
     Host,
-    /// The server: it processes the datagrams of the pause after its end.
+    /// The server: datagrams that arrive during the pause are processed when the pause ends.
     Server,
     /// The client's program: it sends its datagrams after the pause.
     Program,
@@ -66,7 +67,7 @@ pub struct Moving {
     changes: usize,
     /// For each client address, the time at which its validation began.
     challenged: BTreeMap<Seen, Time>,
-    /// The address that is being validated, and the time at which this began.
+    /// The address that is being validated, and the time at which the validation began.
     candidate: Option<(Seen, Time)>,
     newest: Vec<u8>,
     window: usize,
@@ -120,8 +121,8 @@ impl Moving {
         }
     }
 
-    /// Starts to validate the address `from`, if that was not started yet. Returns whether the
-    /// validation is complete: a round trip has passed since its start.
+    /// Starts to validate the address `from`, unless its validation was already started. Returns
+    /// whether the validation is complete: a round trip has passed since its start.
     fn validates(&mut self, now: Time, from: Seen) -> bool {
         let candidate = self.candidate.filter(|(address, _)| *address == from);
         let (_, since) = *self.candidate.insert(candidate.unwrap_or((from, now)));
@@ -167,7 +168,7 @@ impl Server for Moving {
     }
 }
 
-/// Generator of the times at which pauses begin.
+/// Generator of the pauses' start times.
 struct Spells {
     late: Late,
     dice: Stream,
@@ -188,8 +189,8 @@ impl Spells {
     }
 }
 
-/// Runs a session for `seconds` seconds. The client sends a datagram every 5 ms or, in a download,
-/// one for each datagram received.
+/// Runs a session for `seconds` seconds. The client sends a datagram every 5 ms. In a download, it
+/// sends a datagram for each datagram that it receives.
 pub fn session(
     settings: Config,
     server: Moving,

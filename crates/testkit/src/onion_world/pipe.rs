@@ -1,4 +1,5 @@
-//! A reliable pipe between two cores, with a delay and a rate. It delivers chunks of any length.
+//! A reliable pipe between two cores, with a delay and a rate. The pipe delivers data in chunks of
+//! any length.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -18,14 +19,14 @@ pub struct Pipe {
     pub nodes: [usize; 2],
     /// Bytes sent in both directions.
     pub carried: u64,
-    /// Number of bytes that side 1 receives (positive) or sends (negative), each with its time.
-    /// `None` if the test does not record them.
+    /// Number of bytes that side 1 receives (positive) or sends (negative) at each time. `None` if
+    /// the test does not record them.
     pub seen: Option<Vec<(Time, i64)>>,
     /// Circuit ID of the last cell from side 0.
     pub last_circuit: Option<u32>,
     wires: [Link<Vec<u8>>; 2],
-    /// Lossy cells (cells that may get lost) in flight in both directions; each is a datagram of
-    /// its own.
+    /// Lossy cells (cells that may get lost) in flight in both directions. Each cell is a separate
+    /// datagram.
     datagrams: [Link<Vec<u8>>; 2],
     /// Whether the next arriving lossy cell (a cell in a datagram) is changed on its way.
     pub bends: bool,
@@ -36,19 +37,20 @@ pub struct Pipe {
     /// For each side, whether its core has something to send.
     ready: [bool; 2],
     opens: Option<(Time, Target)>,
-    /// For each side, whether all data to it is lost without notice: data in flight, and data sent
-    /// later.
+    /// For each side, whether the pipe loses all data to that side without notice, both data in
+    /// flight and data sent later.
     swallows: [bool; 2],
-    /// Random lengths of the chunks in which data arrives; `None` if it arrives whole.
+    /// Random lengths of the chunks in which data arrives; `None` if data arrives whole.
     chunks: Option<Stream>,
     /// Data that has arrived but was not delivered yet, by the receiving side.
     rest: [Vec<u8>; 2],
     /// Size in bytes of the records that each side sends, once records may overtake each other.
     records: [Option<usize>; 2],
-    /// Number of records per thousand that are lost and sent again one round trip later.
+    /// Number of records per thousand that are lost. A lost record is sent again one round trip
+    /// later.
     lost: u32,
     dice: Stream,
-    /// Lost records with the time at which they are sent again.
+    /// Lost records, each with the time at which it is sent again.
     again: [VecDeque<(Time, Vec<u8>)>; 2],
     round_trip: Duration,
 }
@@ -81,7 +83,7 @@ impl Pipe {
             rate: setting.rate,
             ready: [false; 2],
             swallows: [false; 2],
-            // The handshakes of TCP and TLS 1.3 take this time.
+            // This is the duration of the handshakes of TCP and TLS 1.3.
             opens: Some((now + 2 * setting.delay, target)),
             chunks: setting.pieces.then(|| seed::stream(setting.seed, id, "chunks")),
             rest: [Vec::new(), Vec::new()],
@@ -93,7 +95,8 @@ impl Pipe {
         }
     }
 
-    /// Creates a pipe between two cores of one relay: it is open, and as fast as memory.
+    /// Creates a pipe between two cores of one relay. The pipe is open at once, and as fast as
+    /// memory.
     pub fn sibling(setting: &Setting, id: u64, nodes: [usize; 2]) -> Pipe {
         let quick =
             Setting { rate: 10_000_000_000, delay: Duration::from_micros(10), ..setting.clone() };
@@ -118,18 +121,18 @@ impl Pipe {
         self.opens.take().map(|(_, target)| target)
     }
 
-    /// Loses everything that would arrive from now on, at both sides.
+    /// Makes the pipe lose everything that would arrive from now on, at both sides.
     pub fn swallow(&mut self) {
         self.swallows = [true; 2];
     }
 
-    /// Loses everything that would arrive at `side` from now on.
+    /// Makes the pipe lose everything that would arrive at `side` from now on.
     pub fn swallow_to(&mut self, side: usize) {
         self.swallows[side] = true;
     }
 
-    /// Splits the data that `node` sends from now on into records of `record` bytes. These may
-    /// overtake each other.
+    /// Splits the data that `node` sends from now on into records of `record` bytes. These records
+    /// may overtake each other.
     pub fn fix(&mut self, node: usize, record: usize) {
         self.records[usize::from(self.nodes[0] != node)] = Some(record);
     }
@@ -197,13 +200,13 @@ impl Pipe {
         self.ready[side] = true;
     }
 
-    /// Returns whether to fetch bytes from a side's core: the core has some, and fewer than
-    /// `batch` bytes wait in the pipe.
+    /// Returns whether to fetch bytes from a side's core. This is so if the core has bytes to
+    /// send, and fewer than `batch` bytes wait in the pipe.
     pub fn wants(&self, side: usize, batch: usize) -> bool {
         self.ready[side] && self.wires[side].backlog() < batch
     }
 
-    /// Sends bytes from `side`. `more` states whether the core has more. Returns whether there
+    /// Sends bytes from `side`. `more` is whether the core has more bytes. Returns whether there
     /// were any bytes.
     pub fn push(&mut self, now: Time, side: usize, bytes: Vec<u8>, more: bool) -> bool {
         self.ready[side] = more;

@@ -8,9 +8,9 @@ use anabranch_onion::wire::message::{Answer, Begin, EndReason};
 use anabranch_onion::{LinkCore, StreamKey};
 
 /// A destination of streams, named after its behaviour: `source-N` sends N bytes and closes; `fed`
-/// sends the bytes that it is given and does not close; `sink` reads everything; `refuse` refuses
-/// the connection; `deny-ADDRESS` has that address, which the exit's policy rejects; `silent`
-/// never answers.
+/// sends the bytes that the test provides and does not close; `sink` reads everything; `refuse`
+/// refuses the connection; `deny-ADDRESS` has that address, which the exit's policy rejects;
+/// `silent` never answers.
 pub struct Server {
     kind: Kind,
     pub received: usize,
@@ -26,7 +26,8 @@ enum Kind {
 }
 
 impl Server {
-    /// Returns the byte at a position of every test stream. It is cheap to compute and to check.
+    /// Returns the byte at `position` of every test stream. The byte is cheap to compute and to
+    /// check.
     pub fn byte(position: usize) -> u8 {
         (position.wrapping_mul(2_654_435_761) >> 13) as u8
     }

@@ -1,5 +1,6 @@
-//! Bulk transfers in a tunnel like WireGuard's. They use `anabranch-tcp`, which behaves like
-//! Linux's TCP. The tunnel's datagrams pass through a near and a far end, or over one plain line.
+//! Bulk transfers in a tunnel like WireGuard's. The transfers use `anabranch-tcp`, which behaves
+//! like Linux's TCP. The tunnel's datagrams pass through a near and a far end, or over one plain
+//! line.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
@@ -16,7 +17,7 @@ const IP: usize = 20;
 const OUTER: usize = 28;
 /// Number of bytes that WireGuard adds to a packet: the header of a data message, and its tag.
 const WIREGUARD: usize = 32;
-/// Number of bytes; WireGuard pads packets to a multiple of it, up to the MTU.
+/// Padding unit of WireGuard in bytes: packets are padded to a multiple of it, up to the MTU.
 const PADDED: usize = 16;
 /// Maximum length of an IP packet in the tunnel, in bytes, on lines with an MTU of 1,500 bytes.
 pub const MTU: usize = 1_500 - OUTER - WIREGUARD - anabranch_tunnel::OVERHEAD;
@@ -30,7 +31,7 @@ const ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 /// Time from the end of a transfer to the start of the next one.
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// Index of the direction from the client to the server. That of the opposite direction is
+/// Index of the direction from the client to the server. The index of the opposite direction is
 /// [`DOWN`].
 pub const UP: usize = 0;
 pub const DOWN: usize = 1;
@@ -305,8 +306,8 @@ impl<C: DatagramCarrier> Bulk<C> {
         }
     }
 
-    /// Returns the congestion window, the segments in flight and the counters of the current
-    /// transfer. The first two are in segments.
+    /// Returns the congestion window and the segments in flight (both in segments), and the
+    /// counters of the current transfer.
     pub fn inner(&self) -> (u32, u32, Stats) {
         let sender = &self.transfers[0].sender;
         let view = sender.view(self.carrier.now());
@@ -316,7 +317,8 @@ impl<C: DatagramCarrier> Bulk<C> {
 
 impl<C: DatagramCarrier> Bulk<C> {
     /// Transfers up and then down in the same session, as `bench/far_end.py` does. `round` shifts
-    /// the start. Calls `look` like [`Bulk::transfer`], with the direction.
+    /// the start of the transfers. Calls `look` as [`Bulk::transfer`] does, and also passes the
+    /// direction.
     pub fn up_then_down(
         &mut self,
         round: u64,

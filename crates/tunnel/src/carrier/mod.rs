@@ -5,9 +5,9 @@
 //! stream = { length (2, big-endian) · packet }
 //! ```
 //!
-//! [`Unframer`] splits a stream into packets, in whatever pieces its bytes arrive. [`PacketQueue`]
-//! holds the packets that a stream has not accepted yet, and drops packets older than a limit,
-//! because a late datagram is worth less than a newer one.
+//! [`Unframer`] splits a stream into packets; the bytes may arrive in pieces of any length.
+//! [`PacketQueue`] holds the packets that a stream has not accepted yet. The queue drops packets
+//! older than a limit, because a late datagram is worth less than a newer one.
 
 mod queue;
 mod unframer;
@@ -22,6 +22,6 @@ pub const PREFIX: usize = 2;
 pub const SHORTEST: usize = 25;
 /// Length of the longest packet, in bytes: the longest payload of a UDP datagram over IPv4.
 pub const LONGEST: usize = 65_507;
-/// Maximum length in bytes of a packet on a stream until the stream has proved to be a client's.
+/// Maximum length in bytes of a packet on a stream before the stream is known to be a client's.
 /// Handshakes have at most 512 bytes, and a near end begins each stream with a short packet.
 pub const LONGEST_FIRST: usize = 2_048;

@@ -8,16 +8,16 @@ use anabranch_multipath::Time;
 use super::{LONGEST, PREFIX, SHORTEST};
 use crate::spare::Spare;
 
-/// A queue of packets that a stream has not accepted yet, including the rest of a packet that the
-/// stream accepted in part.
+/// A queue of packets that a stream has not accepted yet. This includes the rest of a packet that
+/// the stream accepted in part.
 ///
-/// A stream that loses a segment, or has a full window, accepts nothing for a while. Packets older
-/// than the queue's `age` are then dropped: the program's own protocol has given them up, or
-/// retransmits them. A packet that the stream has accepted in part is never dropped, because the
-/// other end could not find the beginning of the next packet.
+/// A stream that loses a segment, or whose window is full, accepts nothing for a while. Packets
+/// older than the queue's `age` are then dropped, because the program's own protocol has given
+/// them up or retransmits them. A packet that the stream has accepted in part is never dropped.
+/// Otherwise the other end could not find the beginning of the next packet.
 pub struct PacketQueue {
     waiting: VecDeque<Waiting>,
-    /// Number of bytes of the first packet that the stream has accepted.
+    /// Number of bytes of the first packet that the stream has accepted so far.
     begun: usize,
     /// Total bytes of the queued packets, with their length prefixes.
     bytes: usize,
@@ -60,8 +60,8 @@ impl PacketQueue {
         self.put(Some(now), packet)
     }
 
-    /// Appends a packet that does not age: a handshake, or a probe that shows the other end that
-    /// the path works. Otherwise works like [`PacketQueue::push`].
+    /// Appends a packet that never becomes too old: a handshake, or a probe that shows the other
+    /// end that the path works. Otherwise works like [`PacketQueue::push`].
     pub fn push_lasting(&mut self, packet: &[u8]) -> bool {
         self.put(None, packet)
     }
@@ -101,7 +101,7 @@ impl PacketQueue {
         aged
     }
 
-    /// Returns the bytes to send next, in order: of each queued packet, the bytes that the stream
+    /// Returns, in order, the bytes to send next: the part of each queued packet that the stream
     /// has not accepted yet.
     pub fn chunks(&self) -> impl Iterator<Item = &[u8]> {
         let skip = std::iter::once(self.begun).chain(std::iter::repeat(0));

@@ -42,7 +42,7 @@ impl Unframer {
         self.longest = longest.clamp(SHORTEST, LONGEST);
     }
 
-    /// Processes the next bytes of the stream, and calls `each` with every packet that they
+    /// Processes the next bytes of the stream, and calls `each` with every packet that these bytes
     /// complete.
     ///
     /// # Errors
@@ -78,13 +78,13 @@ impl Unframer {
         &[]
     }
 
-    /// Completes the unfinished packet as far as `bytes` suffice, and passes it to `each`. Returns
-    /// the bytes after it.
+    /// Completes the unfinished packet as far as `bytes` suffice. Passes a complete packet to
+    /// `each`. Returns the bytes after the packet.
     fn go_on<'b>(&mut self, bytes: &'b [u8], each: &mut impl FnMut(&[u8])) -> &'b [u8] {
         let whole = match self.begun.first_chunk() {
             Some(prefix) => {
-                // The length was checked when its two bytes were complete; a later `allow` does
-                // not affect it.
+                // The length was checked when its two bytes were complete. A later call of `allow`
+                // does not affect it.
                 PREFIX + usize::from(u16::from_be_bytes(*prefix))
             }
             None => PREFIX,

@@ -193,8 +193,8 @@ fn x(share: f64) -> String {
     number(100.0 * (share / MOST).min(1.0))
 }
 
-/// Returns the colour for an adversary's `share` of the weight: the first for `SHARES[0]` or more,
-/// otherwise the second.
+/// Returns the colour for an adversary's `share` of the weight: the first colour if the share is
+/// at least `SHARES[0]`, otherwise the second colour.
 fn colour_of(share: f64) -> String {
     colour(i16::from(share < SHARES[0].0))
 }

@@ -1,5 +1,5 @@
-//! Figure 5: shares of compromised clients by days of a year, as curves with bands. The
-//! results page has the same panels; this single file is for papers.
+//! Figure 5: shares of compromised clients by days of a year, as curves with bands. The results
+//! page has the same panels. This file has only the figure, for use in papers.
 
 use anabranch_anonymity::year::YearRow;
 use anabranch_experiment::anonymity::summary::YearTable;
@@ -12,7 +12,7 @@ use super::words::{KINDS, Kind, Subject, legend};
 const PANEL: (f64, f64) = (300.0, 200.0);
 /// Margin around each panel, in SVG units.
 const MARGIN: f64 = 45.0;
-/// Styles of the file, which is used outside the page and so without its style sheet.
+/// Style sheet of the file. The file needs its own, because it is used outside the page.
 const STYLE: &str = "text{font:12px sans-serif;fill:#333}.frame{fill:none;stroke:#999}\
     .band{opacity:.22}.line{fill:none;stroke-width:2}\
     .p0{fill:#2568b8}.p1{fill:#d06a00}.p2{fill:#1e8a5a}.p3{fill:#8250b5}\

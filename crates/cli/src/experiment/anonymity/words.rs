@@ -9,7 +9,7 @@ use anabranch_experiment::anonymity::{Analysed, Listing, Outcome, VARIANTS};
 use anabranch_pages::figures::grouped;
 use serde_json::Value;
 
-/// Data from which page, picture, Markdown and terminal output are made.
+/// Data for the page, the picture, Markdown and the terminal output.
 pub(super) struct Subject<'a> {
     /// The journal's first line, with the settings and origin of the results.
     pub(super) header: &'a Value,
@@ -81,7 +81,8 @@ pub(super) fn origin(header: &Value) -> String {
     format!("Program: {}. Machine: {}.", told("program"), told("machine"))
 }
 
-/// Names the data that a consensus lacks (exit policies, families); empty if it is complete.
+/// Names the data that a consensus lacks (exit policies, families). Empty if the consensus is
+/// complete.
 pub(super) fn limits(listing: &Listing) -> &'static str {
     match (listing.has_policies, listing.has_families) {
         (true, true) => "",
@@ -235,8 +236,8 @@ pub(super) const SHARING_HEAD: [&str; 9] = [
     "effective",
 ];
 
-/// Returns the results on guard fingerprints as rows of a table. `of` selects guards that clients
-/// draw, or fixed sets of guards.
+/// Returns the results about guard fingerprints as rows of a table. `of` selects either the guards
+/// that clients draw, or fixed sets of guards.
 pub(super) fn sharing_rows(
     tables: &[FingerprintTable],
     of: fn(&anabranch_anonymity::fingerprints::FingerprintRow) -> &Sharing,

@@ -1,4 +1,4 @@
-//! Texts about required limits and claims: the subject, the rule, and the verdict.
+//! Texts about required limits and claims: their subjects, their rules and the verdicts.
 
 use anabranch_experiment::camouflage::bars::{Bar, Held};
 use anabranch_experiment::camouflage::claims::{Claim, Judged, Verdict};
@@ -38,7 +38,7 @@ fn bar_row(one: &Held) -> Vec<String> {
     };
     let sign = if one.bar == Bar::Goodput { "≥" } else { "≤" };
     let found = match one.bar {
-        // The measured value is the upper end of the interval, which is shown below.
+        // The measured value is the upper end of the interval, which is printed below.
         Bar::Flat => None,
         _ => Some(value(one.found, digits)),
     };
@@ -57,7 +57,7 @@ fn bar_row(one: &Held) -> Vec<String> {
 
 /// Describes whether a required limit is met, and by how much.
 fn bar_verdict(one: &Held) -> String {
-    // Distance from the limit in per cent of the limit; it may be more than 100.
+    // The distance is in per cent of the limit, and may exceed 100.
     let spare = one.spare() * 100.0;
     match (one.is_met, one.cut) {
         (None, _) => "cannot be judged: too few rounds".to_owned(),

@@ -1,5 +1,5 @@
-//! `anabranch experiment camouflage`: the cost of camouflage on an emulated access line like that
-//! of the paper.
+//! `anabranch experiment camouflage`: the cost of camouflage on an emulated access line like the
+//! paper's.
 
 mod judged;
 mod markdown;
@@ -187,9 +187,9 @@ impl CamouflageArgs {
         })
     }
 
-    /// Returns the arms (methods of fetching) to measure. By default these are all arms whose
-    /// programs and files this machine has. The reasons for leaving out others are printed to
-    /// standard error, except with `--short`.
+    /// Returns the arms (methods of fetching) to measure. By default, these are all arms whose
+    /// programs and files this machine has. For other arms, the reasons are printed to standard
+    /// error, except with `--short`.
     fn arms(&self, programs: Option<&Path>) -> Result<Vec<Arm>, Failure> {
         if !self.arms.is_empty() {
             let bare = self.arms.iter().find_map(|arm| Some((arm, self.lacks(*arm)?)));
@@ -205,7 +205,7 @@ impl CamouflageArgs {
                 None => Bench::lacks(arm, programs).map(|missing| missing.to_string()),
             };
             if let (Some(reason), false) = (&reason, self.short) {
-                // If standard error is closed, nobody reads it.
+                // A failure means that standard error is closed, so nobody reads the line.
                 let _ = writeln!(io::stderr(), "{arm} is not measured: {reason}");
             }
             reason.is_none()

@@ -1,5 +1,5 @@
-//! Figures 6 and 7 as line charts: over round-trip times with a panel for each rate, and over the
-//! lengths of downloads.
+//! Figures 6 and 7 as line charts. Figure 6 is over round-trip times, with a panel for each rate.
+//! Figure 7 is over the lengths of downloads.
 
 use anabranch_experiment::camouflage::{Arm, LENGTHS, paper};
 use anabranch_pages::figures::{number, round};
@@ -13,7 +13,7 @@ const PANEL: (f64, f64) = (520.0, 240.0);
 const MARGIN: f64 = 50.0;
 /// Height of a line of the legend in SVG units, and number of names in a line.
 const NAMES: (f64, usize) = (20.0, 4);
-/// Styles of the file, which is used outside the page and so without its style sheet.
+/// Style sheet of the file. The file needs its own, because it is used outside the page.
 const STYLE: &str = "text{font:12px sans-serif;fill:#333}.frame{fill:none;stroke:#999}\
     .grid{stroke:#ddd}.line{fill:none;stroke-width:2}.paper{fill:none;stroke-dasharray:4 3}\
     .hinges{stroke-width:1}";
@@ -26,8 +26,8 @@ const COLOURS: [&str; 14] = [
 /// A line of a panel in a figure, for one arm (method of fetching).
 struct Trace {
     arm: Arm,
-    /// Points of the line: the position on the x axis, and lower quartile, median and upper
-    /// quartile. Instead of the quartiles, a point may have the ends of an interval.
+    /// Points of the line: the position on the x axis, and the lower quartile, median and upper
+    /// quartile. Some points have the ends of an interval in place of the quartiles.
     points: Vec<(f64, [f64; 3])>,
     is_paper: bool,
 }
@@ -40,8 +40,8 @@ struct Panel {
     traces: Vec<Trace>,
 }
 
-/// Draws Figure 6: the median bandwidth on the wire over round-trip times. It has no panels if
-/// there were no streams.
+/// Draws Figure 6: the median bandwidth on the wire over round-trip times. Without streams, the
+/// figure has no panels.
 pub(super) fn figure_6(subject: &Subject<'_>) -> String {
     let mut rates: Vec<u32> = subject.boxes.iter().map(|one| one.rate).collect();
     rates.sort_unstable();
@@ -74,8 +74,8 @@ fn streams(subject: &Subject<'_>, rate: u32) -> Vec<Trace> {
     traces
 }
 
-/// Draws Figure 7: the mean goodput over the lengths of downloads. It has no panel if nothing was
-/// downloaded.
+/// Draws Figure 7: the mean goodput over the lengths of downloads. Without downloads, the figure
+/// has no panel.
 pub(super) fn figure_7(subject: &Subject<'_>) -> String {
     let kilobytes = LENGTHS.map(|bytes| f64::from(bytes) / 1e3);
     let mut traces = Vec::new();

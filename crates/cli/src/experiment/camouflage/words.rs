@@ -13,7 +13,7 @@ use serde_json::Value;
 use super::super::common::disturbance;
 use super::super::numbers::{NONE, between, mean, median, with_half};
 
-/// Data from which page, Markdown and terminal output are made.
+/// Data for the page, Markdown and the terminal output.
 pub(super) struct Subject<'a> {
     /// The journal's first line, with the settings and origin of the results.
     pub(super) header: &'a Value,
@@ -106,7 +106,7 @@ fn whole(bytes: f64) -> String {
     grouped(bytes.round() as u64)
 }
 
-/// Formats a factor; a dash if there is none.
+/// Formats a factor. `None` becomes a dash.
 pub(super) fn times(factor: Option<f64>) -> String {
     factor.map_or_else(|| NONE.to_owned(), |factor| format!("{factor:.3}"))
 }
@@ -175,8 +175,8 @@ pub(super) fn curve_head() -> Vec<String> {
     std::iter::once("connection".to_owned()).chain(lengths).collect()
 }
 
-/// Returns the values of Figure 7 as rows of a table. The paper's values follow those measured
-/// here.
+/// Returns the values of Figure 7 as rows of a table. The paper's values follow the measured
+/// values.
 pub(super) fn curve_rows(subject: &Subject<'_>) -> Vec<Vec<String>> {
     let mut rows = Vec::new();
     for curve in subject.curves {
@@ -212,8 +212,8 @@ pub(super) fn box_head(subject: &Subject<'_>) -> Vec<String> {
     ["connection", "stream, kB/s"].map(str::to_owned).into_iter().chain(rtts).collect()
 }
 
-/// Returns the values of Figure 6 as rows of a table. The paper's values follow those measured
-/// here.
+/// Returns the values of Figure 6 as rows of a table. The paper's values follow the measured
+/// values.
 pub(super) fn box_rows(subject: &Subject<'_>) -> Vec<Vec<String>> {
     let rtts = rtts(subject);
     let mut rows = Vec::new();

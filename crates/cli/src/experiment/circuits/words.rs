@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::super::numbers::{mean, owned};
 use crate::text::table;
 
-/// Data from which page, Markdown and terminal output are made.
+/// Data for the page, Markdown and the terminal output.
 pub(super) struct Subject<'a> {
     /// The journal's first line, with the settings and origin of the results.
     pub(super) header: &'a Value,
@@ -93,8 +93,8 @@ pub(super) fn what(subject: &Subject<'_>) -> String {
     ) + &of_more(subject)
 }
 
-/// Returns a sentence about the network of MORE, without its full stop; an empty text if it was not
-/// measured.
+/// Returns a sentence about the network of MORE, without its full stop. Returns an empty text if
+/// MORE was not measured.
 fn of_more(subject: &Subject<'_>) -> String {
     if subject.cells.iter().all(|cell| cell.design != Design::More) {
         return String::new();
@@ -120,7 +120,7 @@ pub(super) fn machine(subject: &Subject<'_>) -> String {
     )
 }
 
-/// Share of the CPUs in use above which the machine itself delays the measured programs.
+/// Share of the CPUs in use above which the machine itself slows the measured programs down.
 const BUSY: f64 = 0.7;
 
 /// Column headings of the table of verdicts.

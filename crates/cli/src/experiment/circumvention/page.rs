@@ -8,7 +8,8 @@ use maud::{Markup, html};
 use super::super::common::{command, origin};
 use super::words::{self, Subject};
 
-/// Routes over which the server answers, each with its colour in the figures.
+/// Routes of the figures, each with its colour. These are all routes except the direct one through
+/// the censor.
 const WAYS: [(Access, i16); 3] = [(Access::Open, -1), (Access::Vpn, 0), (Access::Handshake, 1)];
 
 /// Returns the whole HTML page with all results.
@@ -97,14 +98,14 @@ fn dots(subject: &Subject<'_>, cell: &Cell, colour: i16, lasts: f64) -> String {
     let key = (cell.server, cell.access, true);
     let good = subject.records.iter().filter(|r| (r.server, r.access, r.through) == key);
     for (n, record) in good.enumerate() {
-        // The dots have different heights, so that equal times do not hide each other.
+        // The dots have different heights, so that dots of equal times do not hide each other.
         let y = 15 + n * 14 % 70;
         shapes += &format!(r#"<path class="dot {class}" d="M{} {y}h0"/>"#, at(record.first_byte));
     }
     shapes
 }
 
-/// Draws each path's share of the bytes if the handshake uses the VPN.
+/// Draws each path's share of the bytes if only the handshake uses the VPN.
 fn shares(subject: &Subject<'_>, server: Server) -> Markup {
     let cell = find(subject.cells, server, Access::Handshake);
     let direct = cell.and_then(|cell| cell.direct).map_or(0.0, |spread| spread.median);

@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::super::{common, numbers};
 use crate::text::table;
 
-/// Data from which page, Markdown and terminal output are made.
+/// Data for the page, Markdown and the terminal output.
 pub(super) struct Subject<'a> {
     /// The journal's first line, with the settings and origin of the results.
     pub(super) header: &'a Value,

@@ -132,7 +132,8 @@ fn row(subject: &Subject<'_>, system: System, net: Net, paths: usize, every: &[u
     lane(colour, &name, &remark, &drawing("cost", width, &title, &[], &shapes))
 }
 
-/// Draws a line through the medians at all switching intervals, with a gap where one is missing.
+/// Draws a line through the medians at all switching intervals. The line has a gap where a median
+/// is missing.
 fn line(kept: impl Iterator<Item = Option<Spread>>) -> String {
     let mut line = String::new();
     let mut pen = "M";

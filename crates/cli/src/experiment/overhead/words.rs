@@ -9,7 +9,7 @@ use super::super::common::disturbance;
 use super::super::numbers::between;
 use crate::text::table;
 
-/// Data from which page, Markdown and terminal output are made.
+/// Data for the page, Markdown and the terminal output.
 pub(super) struct Subject<'a> {
     /// The journal's first line, with the settings and origin of the results.
     pub(super) header: &'a Value,
@@ -63,7 +63,7 @@ pub(super) fn mbits(spread: Spread) -> String {
     between(spread, 1.0, digits)
 }
 
-/// Returns the share of the unsplit goodput that remains, or the reason why it is unknown.
+/// Returns the share of the unsplit goodput that remains. If it is unknown, returns the reason.
 pub(super) fn kept(cell: &Cell) -> String {
     match (cell.kept, cell.uncounted) {
         (Some(spread), _) => format!("{:.1} %", spread.median * 100.0),
@@ -135,7 +135,8 @@ pub(super) const COUNTS: &str = "A download counts as split if each path carried
                                  none counts, the table shows instead which shares of the bytes \
                                  the paths carried";
 
-/// Lists the parts of the usual plan that were not measured; empty if nothing is missing.
+/// Lists the parts of the usual plan that were not measured. The list is empty if nothing is
+/// missing.
 pub(super) fn not_run(cells: &[Cell]) -> Vec<String> {
     let mut missing = Vec::new();
     for system in System::ALL {

@@ -14,7 +14,7 @@ use serde_json::Value;
 use super::super::common::{disturbance, splitter};
 use super::super::numbers::between;
 
-/// Data from which page, data sheet and terminal output are made.
+/// Data for the page, the data sheet and the terminal output.
 pub(super) struct Subject<'a> {
     /// The journal's first line, with the settings and origin of the results.
     pub(super) header: &'a Value,
@@ -53,7 +53,8 @@ impl Subject<'_> {
         self.header["onion"] == true
     }
 
-    /// Describes the circuits that split loads use; empty if they use the emulated paths.
+    /// Describes the circuits that split loads use. Returns an empty text if they use the emulated
+    /// paths.
     pub(super) fn circuits(&self) -> &'static str {
         match self.has_circuits() {
             true => {
@@ -66,7 +67,8 @@ impl Subject<'_> {
         }
     }
 
-    /// Describes the far end, which splits the downlink; or the unmodified server without one.
+    /// Describes the far end, which splits the downlink. Without a far end, describes the
+    /// unmodified server.
     pub(super) fn far_end(&self) -> String {
         let Some(words) = self.header["far_end"].as_array() else {
             return "none: the tunnel's server is unmodified, and answers on the path of the \
@@ -92,8 +94,8 @@ pub(super) fn outcome(load: &Loaded) -> String {
     }
 }
 
-/// Returns the load time or size that `of` selects, split divided by undefended: the median and
-/// range over pages. `None` if no page has loads in both modes.
+/// Returns a ratio of load times or sizes, which `of` selects: split divided by undefended. The
+/// result is the median and range over pages. Returns `None` if no page has loads in both modes.
 pub(super) fn slower(pages: &[Page], of: fn(&Cell) -> f64) -> Option<Spread> {
     let ratio = |page: &Page| {
         let (split, plain) = (page.split.as_ref()?, page.undefended.as_ref()?);
@@ -153,7 +155,7 @@ pub(super) fn failures(records: &[Loaded]) -> Vec<(String, usize)> {
 }
 
 /// Describes the load of the machine by other work, the durations of page loads in seconds, and
-/// how many loads ran at a time.
+/// the number of simultaneous loads.
 pub(super) fn machine(records: &[Loaded]) -> String {
     let Some(took) = Spread::of(records.iter().map(|record| record.took)) else {
         return "No page was loaded yet.".to_owned();

@@ -14,7 +14,7 @@ const PANEL: (f64, f64) = (300.0, 180.0);
 const MARGIN: f64 = 45.0;
 /// Number of panels in a row.
 const ROW: usize = 2;
-/// Styles of the file, which is used outside the page and so without its style sheet.
+/// Style sheet of the file. The file needs its own, because it is used outside the page.
 const STYLE: &str = "text{font:12px sans-serif;fill:#333}.frame{fill:none;stroke:#999}\
     .claim{fill:none;stroke:#999;stroke-dasharray:4 3}.line{fill:none;stroke-width:2}\
     .p0{fill:#2568b8}.p1{fill:#d06a00}.p2{fill:#1e8a5a}.p3{fill:#8250b5}.p4{fill:#b03a5b}\
@@ -28,7 +28,7 @@ const STYLE: &str = "text{font:12px sans-serif;fill:#333}.frame{fill:none;stroke
 const LEGEND: usize = 4;
 const APART: (f64, f64) = (190.0, 18.0);
 
-/// Draws the figure. It has no panels if nothing was downloaded.
+/// Draws the figure. Without downloads, the figure has no panels.
 pub(super) fn figure(subject: &Subject<'_>) -> String {
     let mut lines: Vec<Line> = subject.curves.iter().map(|curve| curve.line).collect();
     lines.dedup();

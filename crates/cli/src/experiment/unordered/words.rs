@@ -15,7 +15,7 @@ use super::super::numbers::{NONE, mean, median, owned};
 use super::SIMULATED;
 use crate::text::table;
 
-/// Data from which page, Markdown and terminal output are made.
+/// Data for the page, Markdown and the terminal output.
 pub(super) struct Subject<'a> {
     /// The journal's first line, with the settings and origin of the results.
     pub(super) header: &'a Value,
@@ -101,8 +101,8 @@ pub(super) fn readings(subject: &Subject<'_>) -> String {
     ) + &others(subject)
 }
 
-/// Names the arms (kinds of links) that differ in more than their links, and so should not be
-/// compared.
+/// Names the arms (kinds of links) that should not be compared, because they differ in more than
+/// their links.
 fn others(subject: &Subject<'_>) -> String {
     let has = |arm| subject.curves.iter().any(|curve| curve.arm == arm);
     let said = [
@@ -289,7 +289,8 @@ pub(super) fn link_rows(subject: &Subject<'_>) -> Vec<Vec<String>> {
             |at: usize| format!("{}, {}", mean(row.delays[at], 1.0, 1), mean(row.p90[at], 1.0, 0));
         let (wanted, came) = row.cells;
         vec![
-            // A single link is only measured with losses in this direction, so it is left out.
+            // A single link is measured only with losses in this direction, so the direction is
+            // left out.
             line(&row.line).replace(" from the exit", ""),
             row.rounds.to_string(),
             format!("{came} of {wanted}"),

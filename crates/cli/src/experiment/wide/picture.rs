@@ -15,7 +15,7 @@ const PANEL: (f64, f64) = (260.0, 180.0);
 const MARGIN: f64 = 48.0;
 /// Height of a line of the legend, in SVG units.
 const LEGEND: f64 = 22.0;
-/// Style sheet of the figures. It is part of the file, because a page does not provide one.
+/// Style sheet of the figures. It is part of each file, because a file is used outside the page.
 const STYLE: &str = "text{font:12px sans-serif;fill:#333}.frame{fill:none;stroke:#999}\
     .p0{fill:#2568b8}.p1{fill:#555}.p2{fill:#d06a00}.p3{fill:#1e8a5a}.p4{fill:#8250b5}\
     .p5{fill:#008a9a}.p6{fill:#b03a5b}\
@@ -91,7 +91,8 @@ struct Panel<'a> {
 }
 
 fn shares<'a>(curves: &[(&'a Arm, Vec<f64>)]) -> Panel<'a> {
-    // The last quantiles belong to the slowest clients, and would flatten all curves.
+    // The last quantiles are left out, because they belong to the slowest clients and would
+    // flatten all curves.
     let late = |(_, times): &(&Arm, Vec<f64>)| times[SHARES.len() - 3];
     let lasts = curves.iter().map(late).fold(0.1, f64::max);
     let points = |times: &Vec<f64>| {
@@ -153,7 +154,7 @@ fn panel((name, (left, up)): (&str, (f64, f64)), panel: &Panel<'_>) -> Markup {
         let points = points.iter().map(|(at, share)| format!("{} {}", x(*at), y(*share)));
         format!("M{}", points.collect::<Vec<_>>().join("L"))
     };
-    // A design's own rule is dashed if round robin is in the same panel.
+    // The curve of a design's own rule is dashed if round robin is in the same panel.
     let both = panel.curves.iter().any(|one| one.arm.schedule == Schedule::RoundRobin);
     let dashed = |arm: &Arm| if both && arm.schedule == Schedule::Own { " alone" } else { "" };
     html! {

@@ -107,7 +107,7 @@ struct Streams {
     aged: u64,
 }
 
-/// Counters of the stream that is a path.
+/// Counters of the stream that carries a path.
 #[derive(Serialize)]
 struct PathStream {
     queued_bytes: u64,

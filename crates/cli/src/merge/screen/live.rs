@@ -12,7 +12,7 @@ use crate::screen::live::{LiveView, PERIOD};
 
 mod draw;
 
-/// A screen that shows a view while its terminal is available, and lines otherwise.
+/// A screen that shows a view as long as its terminal is available, and prints lines otherwise.
 pub(super) struct Live {
     plain: Plain,
     live: LiveView<Model>,

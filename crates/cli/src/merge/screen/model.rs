@@ -1,4 +1,4 @@
-//! The numbers of the live view and of the lines, computed apart from drawing.
+//! The numbers that the live view and the lines show. They are computed separately from drawing.
 
 use anabranch_comps::Flow;
 use anabranch_multipath::Time;
@@ -9,7 +9,7 @@ use crate::screen::Recent;
 use crate::screen::meter::{Meter, Peaks};
 use crate::split::advice;
 
-/// The state of a far end that is shown to the user.
+/// The state of a far end, as screens show it to the user.
 #[derive(Clone, Default)]
 pub(super) struct Model {
     /// Name that the user has given to this running program (`--name`); `None` if there is none.
@@ -100,8 +100,8 @@ impl Model {
         advice::decoys(sum)
     }
 
-    /// Describes the packets that wait for room in clients' TCP connections, and packets dropped
-    /// because they waited too long; `None` if there are none.
+    /// Describes the packets that wait for room in clients' TCP connections, and the packets that
+    /// were dropped because they waited too long. Returns `None` if there are none.
     pub(super) fn backlogs(&self) -> Option<String> {
         let told = self.rows.iter().filter_map(|row| {
             let stream = row.counters.stream.filter(|stream| stream.queued + stream.aged > 0)?;
@@ -131,7 +131,7 @@ impl Model {
     }
 }
 
-/// Formats the address from which a path's packets arrive; a dash if none has arrived.
+/// Formats the address from which a path's packets arrive. Without packets, the result is a dash.
 pub(super) fn from(path: &PathSnapshot) -> String {
     match path.from {
         Some(from) if path.stream.is_some() => format!("tcp {from}"),

@@ -1,4 +1,4 @@
-//! Lines for a log: one for each event, one every five seconds, and a table at the end.
+//! Lines for a log: a line for each event, a line every five seconds, and a table at the end.
 
 use std::io;
 use std::time::Duration;
@@ -39,7 +39,8 @@ impl Plain {
         Ok(Plain { out, warnings: Lines::stderr()?, journal, counters, model })
     }
 
-    /// Waits for a limited time until all lines are written. Returns whether they are.
+    /// Waits for a limited time until all lines are written. Returns whether all lines are
+    /// written.
     pub(super) fn flush(&self) -> bool {
         self.out.as_ref().is_none_or(Lines::flush)
     }

@@ -59,7 +59,7 @@ impl Screen for Posting<'_> {
 
     fn snapshot(&mut self, now: Time, snapshot: &Snapshot) {
         let tick = self.interval();
-        // A live view receives counters ten times as often as the status is published.
+        // A live view needs counters ten times as often as the status is published.
         if self.posts.is_due(now, FRESH, tick) {
             self.post("stats", json::counters(snapshot));
         }

@@ -21,13 +21,13 @@ use crate::screen::palette::Palette;
 use crate::screen::table::{Column, table};
 use crate::text::{age, share, sparks};
 
-/// Number of lines that the table of sets and the table of circuits share, with their headings. A
+/// Total number of lines of the table of sets and the table of circuits, with their headings. A
 /// set consists of circuits that carry the same streams together.
 const CIRCUITS: u16 = 12;
-/// Number of the tables' lines that are reserved for circuits outside sets.
+/// Number of these lines that are reserved for circuits outside sets.
 const ALONE: u16 = 3;
-/// Number of lines about the whole client, including an optional line about links other than plain
-/// TLS. Without that line, the table of circuits is one line longer.
+/// Number of lines about the whole client. One of them, about links other than plain TLS, is
+/// optional. Without it, the table of circuits is one line longer.
 const HEAD: u16 = 5;
 
 /// A line of the table of circuits.
@@ -163,8 +163,8 @@ fn links(status: &Status) -> Option<String> {
     (!told.is_empty()).then(|| told.join("; "))
 }
 
-/// Returns a line with the rate over all links and the rate's history. Half of the line is for
-/// received data, and half for sent data.
+/// Returns a line with the rate over all links and the rate's history. One half of the line is for
+/// received data, the other for sent data.
 fn rates(model: &Model, width: u16, ink: Palette) -> Line<'static> {
     let graph = usize::from((width / 2).saturating_sub(18).min(Meter::SECONDS));
     let way = |place: usize, name: &str| {
@@ -187,8 +187,8 @@ fn guards(model: &Model, ink: Palette) -> Line<'_> {
 }
 
 /// Returns a line for each set (circuits that carry the same streams together) and for each of its
-/// legs (the circuits). If there is too little room, the last line has the number of omitted
-/// lines.
+/// legs (the circuits). If there is too little room, the last line has the number of lines that
+/// were left out.
 fn set_lines(model: &Model, look: &Look) -> Vec<SetLine> {
     let most = usize::from(CIRCUITS - ALONE - 1);
     let sorted = look.sorted(&SET_ORDERS, &model.sets);

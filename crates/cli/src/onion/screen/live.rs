@@ -6,8 +6,8 @@ use super::model::Model;
 use super::plain::{Plain, warning};
 use crate::screen::live::LiveView;
 
-/// A screen with a live view. If the terminal does not report the position of its cursor, or is
-/// gone, the lines of [`Plain`] are used instead.
+/// A screen with a live view. If the terminal is gone, or does not report the position of its
+/// cursor, the screen prints the lines of [`Plain`] instead.
 pub(super) struct Live {
     plain: Plain,
     live: LiveView<Model>,
@@ -22,7 +22,8 @@ impl Live {
 
     pub(super) fn tell(&mut self, event: &ClientEvent) {
         if let ClientEvent::Listening(_) = event {
-            // The line with the addresses for programs is printed above the view, where it stays.
+            // The line with the addresses for programs is printed above the view, where it
+            // remains.
             self.plain.tell(event);
             let model = Model { name: self.name.clone(), ..Model::default() };
             self.live.begin(self.plain.flush(), model);
@@ -37,7 +38,7 @@ impl Live {
         }
     }
 
-    /// Prints a line that is not an event of the client: above the view, or among the other lines.
+    /// Prints a line that is not an event of the client. If there is a view, the line is above it.
     pub(super) fn say(&mut self, text: &str) {
         match self.live.view() {
             Some(view) => view.keep(text.to_owned()),
@@ -45,7 +46,7 @@ impl Live {
         }
     }
 
-    /// Prints a warning above the view, or among the other lines.
+    /// Prints a warning. If there is a view, the warning is above it.
     pub(super) fn warn(&mut self, text: &str) {
         match self.live.view() {
             Some(view) => view.keep(format!("warning: {text}")),

@@ -59,13 +59,13 @@ impl StreamMeters {
         self
     }
 
-    /// Returns the bits per second over the last second, or since the previous status if that is
-    /// older: received, sent.
+    /// Returns the bits per second, received and sent. The period is the last second, or the time
+    /// since the previous status if that is longer ago.
     pub(super) fn rates(&self) -> [f64; 2] {
         [0, 1].map(|way| self.0[way].rate() * 8.0)
     }
 
-    /// Returns the bytes per second, in both directions together, in each of the last seconds. The
+    /// Returns the bytes per second in each of the last seconds, in both directions together. The
     /// newest is the last.
     pub(super) fn past(&self) -> impl DoubleEndedIterator<Item = f64> + ExactSizeIterator {
         let [received, sent] = &self.0;
@@ -117,8 +117,8 @@ impl Model {
         SetRow { carried, set: set.clone() }
     }
 
-    /// Returns the meters `known` at the previous status, or new ones, updated with the current
-    /// `sums`.
+    /// Returns meters that are updated with the current `sums`: those `known` at the previous
+    /// status, or new ones.
     fn carried(&self, known: Option<&StreamMeters>, now: Time, sums: [u64; 2]) -> StreamMeters {
         let new = || StreamMeters::from(self.status.now);
         known.cloned().unwrap_or_else(new).follow(now, sums)

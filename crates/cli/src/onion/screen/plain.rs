@@ -1,4 +1,5 @@
-//! A client's lines for a log: milestones of the running client, and warnings on standard error.
+//! A client's lines for a log: milestones of the running client on standard output, and warnings
+//! on standard error.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -38,7 +39,8 @@ impl Plain {
         Ok(Plain { out, warnings: Lines::stderr()?, journal, refused: None })
     }
 
-    /// Waits for a limited time until all lines are written. Returns whether they are.
+    /// Waits for a limited time until all lines are written. Returns whether all lines are
+    /// written.
     pub(super) fn flush(&self) -> bool {
         self.out.as_ref().is_none_or(Lines::flush)
     }
@@ -69,8 +71,8 @@ impl Plain {
         }
     }
 
-    /// Returns whether the refusal `text` should be printed at `now`. If so, stores it as the
-    /// refusal that was printed last.
+    /// Returns whether to print the refusal `text` at `now`. If so, stores it as the refusal that
+    /// was printed last.
     fn is_new(&mut self, text: &str, now: Instant) -> bool {
         let told = self.refused.as_ref();
         let is_new = told.is_none_or(|(last, at)| last != text || now >= *at + AGAIN);
@@ -117,8 +119,8 @@ pub(super) fn milestone(event: &ClientEvent) -> Option<String> {
     }
 }
 
-/// Returns the line for `event` if it is of interest only until the next such event, which
-/// replaces it in a live view. Returns `None` for other events.
+/// Returns the line for `event` if it is of interest only until the next event of its kind. In a
+/// live view, the next such event replaces the line. Returns `None` for other events.
 pub(super) fn news(event: &ClientEvent) -> Option<String> {
     match event {
         ClientEvent::Built(circuit, path, _) => {

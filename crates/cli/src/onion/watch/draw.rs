@@ -19,12 +19,12 @@ use crate::screen::palette::Palette;
 use crate::screen::table::{Column, table};
 use crate::text::{share, sparks};
 
-/// Number of lines about the whole relay. `ROWS` is the number of lines of the table below them,
-/// with its headings.
+/// Number of lines about the whole relay. `ROWS` is the number of lines of the table below these
+/// lines, with its headings.
 const HEAD: u16 = 1;
 const ROWS: u16 = 5;
-/// Number of lines below that table: other totals, and sets of circuits with their headings, as
-/// far as there is room.
+/// Number of lines below the table: other totals, and as many sets of circuits as fit, with their
+/// headings.
 const REST: u16 = 9;
 
 /// Separator between two parts of a line.
@@ -150,7 +150,8 @@ fn foot(model: &Model, width: u16, ink: Palette) -> Text<'static> {
     lines.chain([complaints]).collect()
 }
 
-/// Describes links other than plain TLS, one text for each kind; empty if there are none.
+/// Describes links other than plain TLS, with one text for each kind. The result is empty if there
+/// are no such links.
 fn links(numbers: &Numbers) -> Vec<String> {
     let stats = &numbers.stats;
     let unordered = numbers.tap.into_iter().flat_map(|tap| {

@@ -1,5 +1,5 @@
-//! Output for the operator of a relay or an authority: lines, or JSON objects for programs. A
-//! relay on a terminal has a live view.
+//! Output for the operator of a relay or an authority: lines for people, or JSON objects for
+//! programs. A relay on a terminal has a live view.
 
 mod draw;
 mod model;
@@ -27,7 +27,7 @@ use crate::screen::live::LiveView;
 /// Output of a running program: its log and, for a relay on a terminal, a live view.
 pub(super) struct Screen {
     log: Arc<Log>,
-    /// Live view of a relay. The next field is the state with which the view starts.
+    /// Live view of a relay. The next field is the state that the view shows at its start.
     live: LiveView<Model>,
     model: Option<Model>,
 }
@@ -38,14 +38,15 @@ impl Screen {
         Screen { log, live: LiveView::new(), model: None }
     }
 
-    /// Creates a screen with a view of `model` if output is for people and standard output is a
-    /// terminal; otherwise one without a view.
+    /// Creates a screen with a view of `model` if the output is for people and standard output is
+    /// a terminal. Otherwise creates a screen without a view.
     pub(super) fn live(log: Arc<Log>, model: Model) -> Screen {
         let model = Some(model).filter(|_| log.is_for_people() && has_terminal());
         Screen { model, ..Screen::of(log) }
     }
 
-    /// Prints a text as the event `event`, which has the same name among lines and JSON objects.
+    /// Prints `text` as the event `event`. The event has the same name in lines and in JSON
+    /// objects.
     pub(super) fn say(&mut self, event: &str, text: &str) {
         self.tell(&said(event, text), &format!("{event}: {text}"));
     }

@@ -1,5 +1,5 @@
-//! Sentences that all screens share, mainly about the limits of splitting with the present
-//! settings.
+//! Sentences that all screens share. Most of them are about the limits of splitting with the
+//! present settings.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -22,8 +22,8 @@ pub(crate) fn warnings(about: &Listening) -> Vec<String> {
 
 /// Returns a warning if a single observer sees all paths; `None` otherwise.
 fn single(about: &Listening) -> Option<String> {
-    // Traffic through proxies and circuits passes other observers after the interface, so a common
-    // interface is no reason for a warning.
+    // After the interface, traffic through proxies and circuits passes other observers, so a
+    // common interface is no reason for a warning.
     let ways = about.egresses.iter().map(|egress| {
         (&egress.device, egress.sends_as, egress.proxy, egress.stream.iter().flatten().next())
     });
@@ -77,8 +77,8 @@ pub(crate) fn one_path(protocol: Protocol) -> Option<String> {
     })
 }
 
-/// Explains what short runs (consecutive datagrams on one path) of the length `every` cost QUIC in
-/// speed. Also explains what longer runs cost in privacy (docs/notes/quic-servers.md,
+/// Explains what runs of the length `every` cost. A run is a group of consecutive datagrams on one
+/// path. Short runs cost QUIC speed, and longer runs cost privacy (docs/notes/quic-servers.md,
 /// docs/results/fingerprinting.md).
 pub(crate) fn quic_price(every: &str) -> String {
     format!(

@@ -43,9 +43,9 @@ impl Session {
         }
     }
 
-    /// Stores the protocol of the session. Returns whether to report it. It is reported if it
-    /// differs from the last reported one. A protocol whose sessions stay on one path must also be
-    /// certain.
+    /// Stores the protocol of the session. Returns whether to report it. A protocol is reported if
+    /// it differs from the last reported one. If sessions of the protocol stay on one path, it
+    /// must also be certain.
     fn finds(&mut self, found: Finding) -> bool {
         self.found = Some(found);
         let protocol = found.protocol;
@@ -66,7 +66,7 @@ pub(super) struct Book {
     /// Server that all sessions share, if there is one.
     server: Option<SocketAddr>,
     /// Whether the server that all sessions share is a far end. A far end answers even if the
-    /// server after it does not.
+    /// server that it forwards to does not.
     far_end: bool,
     pub(super) sessions: BTreeMap<u64, Session>,
 }
@@ -83,8 +83,8 @@ impl Book {
         self.paths.len()
     }
 
-    /// Returns the server of a session: `server`, which the client has named, or the common server
-    /// of all sessions.
+    /// Returns the server of a session: the common server of all sessions, unless the client has
+    /// named `server`.
     pub(super) fn server(&self, server: Option<SocketAddr>) -> Option<SocketAddr> {
         server.or(self.server)
     }
@@ -98,8 +98,8 @@ impl Book {
         self.sessions.get(&id.0).map(|session| session.client)
     }
 
-    /// Stores new sessions and their protocols. Must be called before an event is shown. Returns
-    /// whether the event should be shown.
+    /// Stores new sessions and their protocols. Call this function before an event is shown.
+    /// Returns whether the event should be shown.
     pub(super) fn open(&mut self, event: &Event) -> bool {
         match *event {
             Event::Opened { session, client, server } => {
@@ -114,7 +114,7 @@ impl Book {
         }
     }
 
-    /// Removes a closed session. Must be called after its event is shown.
+    /// Removes a closed session. Call this function after the event is shown.
     pub(super) fn close(&mut self, event: &Event) {
         if let Event::Closed { session, .. } = event {
             self.sessions.remove(&session.0);

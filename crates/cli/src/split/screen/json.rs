@@ -1,4 +1,4 @@
-//! `--json`: an object per line, for programs. The fields are specified in `docs/formats.md`.
+//! `--json`: one object per line, for programs. `docs/formats.md` specifies the fields.
 
 use std::io;
 
@@ -23,7 +23,7 @@ pub(super) struct Json {
     /// Name that the user has given to this running program (`--name`), if any.
     name: Option<String>,
     book: Book,
-    /// Time of the latest event, used for warnings, which have no time of their own.
+    /// Time of the latest event. Warnings use it, because they have no time of their own.
     now: Time,
 }
 
@@ -348,7 +348,7 @@ struct Path {
     stream: Option<PathStream>,
 }
 
-/// Counters of the stream that is a path.
+/// Counters of the stream that carries a path.
 #[derive(Serialize)]
 struct PathStream {
     kind: &'static str,

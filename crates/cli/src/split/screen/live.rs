@@ -1,5 +1,5 @@
-//! The live view of a splitter on a terminal: a table of paths, sessions and the latest events,
-//! below the lines that are already there.
+//! The live view of a splitter on a terminal: a table of paths, sessions, and the latest events.
+//! The view is below the lines that are already on the terminal.
 
 use std::time::Duration;
 
@@ -14,8 +14,8 @@ use crate::screen::live::{LiveView, PERIOD};
 
 mod draw;
 
-/// A screen with a live view. If the terminal does not report the position of its cursor, or is
-/// gone, the lines of [`Plain`] are used instead.
+/// A screen with a live view. If the terminal is gone, or does not report the position of its
+/// cursor, the screen prints the lines of [`Plain`] instead.
 pub(super) struct Live {
     plain: Plain,
     live: LiveView<Model>,
@@ -46,7 +46,7 @@ impl Screen for Live {
     }
 
     /// Updates the model after the settings were read again. The height of the view does not
-    /// change, because the terminal may need seconds to change it.
+    /// change, because a change may take the terminal seconds.
     fn reloaded(&mut self, now: Time, about: &Listening) {
         let Some(view) = self.live.view() else { return self.plain.reloaded(now, about) };
         view.change(|model| model.reloaded(now, about));

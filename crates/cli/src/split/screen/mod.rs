@@ -23,8 +23,8 @@ pub(super) use json::about as about_json;
 pub(super) use posting::Posting;
 pub(super) use pricing::Pricing;
 
-/// Returns the screen that suits `options` and the type of standard output. No screen makes the
-/// program wait for a reader.
+/// Returns the screen that suits `options` and the type of standard output. The program never
+/// waits for the reader of a screen's output.
 ///
 /// # Errors
 /// The writer threads cannot be started.

@@ -1,4 +1,4 @@
-//! The numbers of the live view and of the lines, computed apart from drawing.
+//! The numbers that the live view and the lines show. They are computed separately from drawing.
 
 use anabranch_comps::{Event, PathCounters, Snapshot};
 use anabranch_multipath::Time;
@@ -11,7 +11,7 @@ use super::book::{Book, is_warning};
 use crate::screen::Recent;
 use crate::screen::meter::{Meter, Peaks};
 
-/// The state of the splitter that is shown to the user.
+/// The state of a splitter, as screens show it to the user.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Model {
     /// Name that the user has given to this running program (`--name`); `None` if there is none.
@@ -39,7 +39,8 @@ pub(super) struct Row {
 /// Traffic of a path in one direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Direction {
-    /// Bits of UDP payload per second over the last second, or since the previous snapshot.
+    /// Bits of UDP payload per second. The period is the last second, or the time since the
+    /// previous snapshot if that is longer ago.
     pub(super) rate: f64,
     /// Share of this direction's bytes over all paths since the program started, from 0 to 1.
     pub(super) share: f64,
@@ -50,7 +51,7 @@ impl Model {
         self.book.begin(about);
     }
 
-    /// Adopts the paths in `about`. Paths may be new, missing, or in another order; a path is
+    /// Adopts the paths in `about`. Paths may be new, missing, or in another order. A path is
     /// recognised by its name.
     pub(super) fn reloaded(&mut self, now: Time, about: &Listening) {
         let before = std::mem::take(&mut self.snapshot.paths);
@@ -91,7 +92,7 @@ impl Model {
         advice::pinned(&names, &self.snapshot)
     }
 
-    /// Returns the sum of all removed paths as a row; `None` if none was removed.
+    /// Returns the sum of all removed paths as a row; `None` if no path was removed.
     pub(super) fn removed(&self) -> Option<Row> {
         let counters = self.snapshot.removed;
         let totals = totals(&self.snapshot);
@@ -197,8 +198,9 @@ pub(super) fn losses(snapshot: &Snapshot) -> Option<String> {
     (!told.is_empty()).then(|| format!("datagrams dropped by the splitter: {}", told.join(", ")))
 }
 
-/// Describes the packets that wait for room in paths' TCP connections, and packets dropped because
-/// they waited too long; `None` if there are none. Each path is called by its name.
+/// Describes the packets that wait for room in paths' TCP connections, and the packets that were
+/// dropped because they waited too long. Names each path. Returns `None` if there are no such
+/// packets.
 pub(super) fn backlogs(rows: &[Row]) -> Option<String> {
     let told = rows.iter().filter_map(|row| {
         let stream = row.counters.stream.filter(|stream| stream.queued + stream.aged > 0)?;

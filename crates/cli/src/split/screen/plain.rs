@@ -1,4 +1,4 @@
-//! Lines for a log: one for each event, one every five seconds, and a table at the end.
+//! Lines for a log: a line for each event, a line every five seconds, and a table at the end.
 
 use std::io;
 use std::time::Duration;
@@ -16,23 +16,25 @@ use crate::screen::journal::{Journal, Priority};
 use crate::screen::lines::Lines;
 use crate::text::{millis, percent, table};
 
-/// A screen of lines.
+/// A screen that prints lines.
 pub(super) struct Plain {
     /// Output of events and counters; `None` if only warnings are wanted.
     out: Option<Lines>,
-    /// Warnings go to stderr, whatever stdout is used for.
+    /// Output of warnings: always standard error, whatever standard output is used for.
     warnings: Lines,
     journal: Journal,
-    /// Whether the counters are printed every five seconds: 17,280 lines a day.
+    /// Whether the counters are printed every five seconds, which makes 17,280 lines a day.
     counters: bool,
-    /// Whether the session is a login by Mosh: then there is no tunnel whose MTU matters.
+    /// Whether the session is a login by Mosh. A login has no tunnel, so the line about its MTU is
+    /// left out.
     login: bool,
     model: Model,
 }
 
 impl Plain {
-    /// Creates a screen that prints to stdout and stderr for the running program with this `name`;
-    /// with `quiet`, only warnings to stderr. The journal gets counters only if `verbose` is set.
+    /// Creates a screen that prints to stdout and stderr for the running program called `name`.
+    /// With `quiet`, it prints only warnings, to stderr. The systemd journal gets counters only
+    /// with `verbose`.
     ///
     /// # Errors
     /// The writer threads cannot be started.
@@ -54,7 +56,8 @@ impl Plain {
         Plain { login: true, ..self }
     }
 
-    /// Waits for a limited time until all lines are written. Returns whether they are.
+    /// Waits for a limited time until all lines are written. Returns whether all lines are
+    /// written.
     pub(super) fn flush(&self) -> bool {
         self.out.as_ref().is_none_or(Lines::flush)
     }

@@ -21,7 +21,7 @@ pub(in crate::split) struct Posting<'s> {
     looking_up: Option<LookingUp>,
     book: Book,
     /// Time of the latest datagram from each path, by the path's name, in seconds since 1970.
-    /// `counts` has the number of datagrams from each path at that time.
+    /// `counts` has the number of datagrams that each path had delivered by then.
     answers: Map<String, Value>,
     counts: Vec<(String, u64)>,
     /// Interval timer for publishing the status. `shows` is the interval timer for passing
@@ -85,7 +85,7 @@ impl Screen for Posting<'_> {
 
     fn snapshot(&mut self, now: Time, snapshot: &Snapshot) {
         let tick = self.interval();
-        // A live view receives counters ten times as often as the status is published.
+        // A live view needs counters ten times as often as the status is published.
         if self.posts.is_due(now, FRESH, tick) {
             self.note(snapshot);
             self.post("answers", Value::Object(self.answers.clone()));

@@ -1,4 +1,4 @@
-//! A screen that warns once if the splitter's settings slow QUIC down much.
+//! A screen that prints one warning if the splitter's settings slow QUIC down much.
 
 use std::time::Duration;
 
@@ -13,11 +13,12 @@ use super::advice;
 /// path reaches 90 % of its speed (docs/results/overhead.md).
 const LONG: Duration = Duration::from_millis(500);
 
-/// A screen that may add the warning, and passes all output on to another screen.
+/// A screen that warns once if `--every` slows QUIC down much, and passes all output on to another
+/// screen.
 pub(in crate::split) struct Pricing<'s> {
     inner: &'s mut dyn Screen,
-    /// Whether the user has already chosen an option that keeps QUIC fast, so that no warning is
-    /// needed.
+    /// Whether no warning is needed, because the user has already chosen an option that keeps QUIC
+    /// fast.
     settled: bool,
     /// Value of `--every`, if it slows QUIC down much; `None` otherwise.
     short: Option<String>,

@@ -1,4 +1,4 @@
-//! `--wg`: takes server, port and mark from a wg-quick file, and changes the file.
+//! `--wg`: takes the server, port and mark from a wg-quick file, and changes the file.
 
 mod show;
 
@@ -15,8 +15,8 @@ use crate::failure::Failure;
 use show::Sink;
 pub(super) use show::{Announcing, Tunnel};
 
-/// Reads the WireGuard file, if `options` name one. Its values are used for options that are not
-/// given.
+/// Reads the WireGuard file, if `options` name one. Options that are not given get their values
+/// from the file.
 ///
 /// # Errors
 /// Misuse: the file or the target of `--write` is invalid. No file is left in that case.
@@ -27,12 +27,12 @@ pub(super) fn begin(options: &mut Options) -> Result<Option<Tunnel>, Failure> {
     let peer = file.peer(options.peer.as_ref()).map_err(Failure::misuse)?.clone();
     let server = peer.endpoint.clone().expect("WgQuick::peer gives peers with an endpoint");
     options.listen = Some(listen(options.listen, &file, &server, &source)?);
-    // With a far end, the file's Endpoint is the server that the far end reaches.
+    // With a far end, the Endpoint in the file is the server that the far end reaches.
     options.to = options.to.take().or(Some(server));
     let (mark, unmarked) = mark(options.fwmark, &file);
     options.fwmark = mark.filter(|_| !unmarked).map(Mark);
     if file.is_obfuscated() && options.key.is_none() {
-        // The file's packets are obfuscated, so they match no known protocol.
+        // The packets of this tunnel are obfuscated, so they match no known protocol.
         let wireguard = Traffic(Guess::Is(Protocol::WireGuard));
         options.protocol.get_or_insert(wireguard);
     }
@@ -67,8 +67,8 @@ fn check(options: &Options) -> Result<(), Failure> {
     }
 }
 
-/// Returns the target of the changed file. If that is standard output, nothing else is printed
-/// there.
+/// Returns the target of the changed file. If the target is standard output, nothing else is
+/// printed there.
 fn sink(source: &Path, options: &mut Options) -> Result<Sink, Failure> {
     match &options.write {
         None => Ok(Sink::None),
@@ -119,7 +119,7 @@ fn listen(
 }
 
 /// Returns the firewall mark of the tunnel's packets. Also returns whether the splitter's own
-/// packets have no mark, because the process lacks CAP_NET_ADMIN. The process needs this
+/// packets lack the mark, because the process lacks CAP_NET_ADMIN. The process needs this
 /// capability only if a flag requests a mark.
 fn mark(given: Option<Mark>, file: &WgQuick) -> (Option<u32>, bool) {
     let full = file.is_full_tunnel().then_some(FULL_TUNNEL_MARK);

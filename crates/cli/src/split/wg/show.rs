@@ -1,4 +1,4 @@
-//! Output of the changed WireGuard file: written to a file, printed, or only its changed lines.
+//! Output of the changed WireGuard file: to a file, to standard output, or only the changed lines.
 
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
@@ -40,7 +40,7 @@ pub(in crate::split) struct Tunnel {
 
 impl Tunnel {
     /// Shows the changes to the file that a splitter with the listener `about` needs. Writes the
-    /// file if the user wants that.
+    /// changed file if the user wants that.
     ///
     /// # Errors
     /// The file cannot be written.
@@ -78,7 +78,7 @@ impl Tunnel {
         }
     }
 
-    /// Shows the changes and writes the file as [`Tunnel::show`] does, for `--check`, and prints
+    /// For `--check`: shows the changes and writes the file as [`Tunnel::show`] does, and prints
     /// the warning. Returns whether the file was written to standard output.
     ///
     /// # Errors
@@ -93,7 +93,8 @@ impl Tunnel {
     }
 
     fn changed(&self, about: &Listening) -> Changed {
-        // If the file has a smaller MTU, that has a reason on the server's side, so it is kept.
+        // A smaller MTU in the file is kept, because there is a reason for it on the server's
+        // side.
         let mtu = about.tunnel_mtu.map(|mtu| mtu.saturating_sub(self.file.padding()));
         let mtu = mtu.map(|mtu| self.file.mtu().map_or(mtu, |own| own.min(mtu)));
         let marked = self.file.is_full_tunnel() || self.file.fwmark().is_some();
@@ -112,8 +113,7 @@ impl Tunnel {
     }
 }
 
-/// Changes of the file for a person or a program. They contain no key except the peer's public
-/// one.
+/// Changes of the file, for a person or a program. Their only key is the peer's public key.
 struct Summary<'t> {
     source: &'t Path,
     /// Program that starts the tunnel.
@@ -192,8 +192,8 @@ fn print(text: &str) -> Result<(), Failure> {
     }
 }
 
-/// A screen that shows the changed WireGuard file before anything else, once the listener is open
-/// and its port is certain.
+/// A screen that shows the changed WireGuard file before anything else. It does so once the
+/// listener is open, because the port is certain only then.
 pub(in crate::split) struct Announcing<'s> {
     inner: &'s mut dyn Screen,
     tunnel: Option<Tunnel>,

@@ -51,8 +51,8 @@ const NUMBER: usize = 4;
 pub(crate) struct Numbers(hmac::Key);
 
 impl Numbers {
-    /// Creates the mask over the numbers of slots, for a bridge and a collection of shapes. An end
-    /// with other shapes cannot read the numbers.
+    /// Creates the mask of shape numbers for a bridge and a collection of shapes. An end with
+    /// other shapes cannot read the numbers.
     pub(crate) fn of(key: &BridgeKey, shapes: &Shapes) -> Numbers {
         let all = [b"anabranch stego shapes", &key.0[..], shapes.digest()].concat();
         Numbers(hmac::Key::new(hmac::HMAC_SHA256, &all))
@@ -85,7 +85,8 @@ struct Course {
     /// Index of the current step of the shape (the recorded sizes and pauses that the connection
     /// imitates).
     at: usize,
-    /// Number of bytes of the current step (bytes that one end sends in a row) that were received.
+    /// Number of bytes received so far in the current step (the bytes that one end sends in a
+    /// row).
     came: usize,
     /// Time at which the previous step (bytes that one end sends in a row) ended.
     since: Option<Time>,
@@ -135,7 +136,7 @@ impl Course {
 
     fn room(&self, socket: usize, taken: usize) -> usize {
         match self.own() {
-            // Queued bytes may fill the step by themselves, but the step has to be sent anyway.
+            // Queued bytes may fill the step without new ones, but the step has to be sent anyway.
             Some(step) if self.ready && socket >= step.bytes => self.wants(taken).max(1),
             _ => 0,
         }

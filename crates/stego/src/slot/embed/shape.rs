@@ -10,7 +10,7 @@ use aws_lc_rs::digest::{SHA256, digest};
 /// once.
 const STEP: usize = 16 << 10;
 /// Minimum bytes of the client's first step, which has to contain a handshake or a token and the
-/// shape's number. Also the minimum for the server's answer to it.
+/// shape's number. The server's answer to this step has the same minimum.
 const FIRST: usize = 64;
 /// Maximum pause before a step (bytes that one end sends in a row).
 const PAUSE: Duration = Duration::from_secs(10);
@@ -114,8 +114,8 @@ impl Shape {
 
     /// Creates the shape of a recorded connection. Packets of one direction within 1 ms of each
     /// other form a step, and pauses of more than 10 s are shortened to 10 s. Steps before the
-    /// first step that a client could begin with are dropped, and so are steps of the client at
-    /// the end.
+    /// first one with which a client could begin are dropped. Steps of the client at the end are
+    /// dropped, too.
     ///
     /// # Errors
     /// No steps are left, or the errors of [`Shape::new`].

@@ -56,8 +56,8 @@ impl Answers {
     pub(super) fn asked(&mut self, heads: &Heads, path: &str, hidden: &[u8]) {
         if let Answers::Objects(course) = self {
             let drawn = hidden.first_chunk().map_or(0, |bytes| u64::from_be_bytes(*bytes));
-            // The constants are those of Knuth's generator. With it, the choice of pages does not
-            // follow from the number of answers.
+            // The constants are those of Knuth's generator, which makes the choice of pages
+            // independent of the number of answers.
             let next = course.turn.wrapping_add(drawn).wrapping_mul(6_364_136_223_846_793_005);
             course.turn = next.wrapping_add(1_442_695_040_888_963_407);
             let turn = (course.turn >> 33) as usize;
@@ -87,7 +87,7 @@ impl Answers {
     /// Chooses the form of the answer for `hidden` bytes. Returns the number of hidden bytes that
     /// the answer will have, including padding.
     pub(super) fn fit(&mut self, heads: &Heads, hidden: usize) -> usize {
-        // An answer without data still contains a sealed block, by which the client recognises the
+        // An answer without data still contains a sealed block, so that the client recognises the
         // server.
         let hidden = hidden.max(RESERVE);
         match self {

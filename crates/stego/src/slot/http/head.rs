@@ -128,8 +128,8 @@ impl Heads {
     /// connection closes after the answer. With `modified`, the head looks like nginx's answer
     /// with a file of that time, otherwise like a program's answer.
     ///
-    /// A cache may store the file, but will not be asked for it again: each request has another
-    /// query.
+    /// A cache may store the file, but no client asks for it again, because each request has
+    /// another query.
     pub(super) fn ok(
         &self,
         now: Time,
@@ -202,7 +202,7 @@ impl Heads {
     /// Parses the head of a request.
     ///
     /// # Errors
-    /// The head is not that of a valid request.
+    /// The head does not belong to a valid request.
     pub(super) fn request(&self, head: &[u8]) -> Result<RequestHead, NotCover> {
         let mut headers = [httparse::EMPTY_HEADER; HEADERS];
         let mut request = httparse::Request::new(&mut headers);
@@ -230,7 +230,7 @@ impl Heads {
         let mut buffer = [0; GETS[GETS.len() - 1]];
         let read = Base64UrlUnpadded::decode(hidden.ok_or(NotCover)?, &mut buffer);
         let hidden = read.map_err(|_| NotCover)?;
-        // With a site, the path may be any. Only the query shows whether the request is from a
+        // With a site, any path is allowed. Only the query shows whether the request is from a
         // client of this bridge.
         let asked = self.tier == Tier::Site || names.is_media(self.tier, path);
         let ours = asked && !hidden.is_empty();
@@ -240,7 +240,7 @@ impl Heads {
     /// Parses the head of an answer.
     ///
     /// # Errors
-    /// The head is not that of a valid answer.
+    /// The head does not belong to a valid answer.
     pub(super) fn answer(&self, head: &[u8]) -> Result<AnswerHead, NotCover> {
         let mut headers = [httparse::EMPTY_HEADER; HEADERS];
         let mut answer = httparse::Response::new(&mut headers);

@@ -1,10 +1,10 @@
 //! Baseline JPEG pictures (ITU-T T.81) that hide bytes in the bits after the Huffman codes of AC
 //! coefficients.
 //!
-//! These bits encode the sign and the value of a coefficient. The Huffman code before them contains
-//! their number (T.81, section F.1.2.2). So every value of the bits makes a valid picture with the
-//! same tables and codes, of the same length except for stuffed bytes. The picture looks damaged.
-//! The reader does not need the original.
+//! These bits encode the sign and the value of a coefficient. The Huffman code before them
+//! contains their number (T.81, section F.1.2.2). Therefore every value of the bits makes a valid
+//! picture with the same tables and codes. Its length is also the same, except for stuffed bytes.
+//! The picture looks damaged. The reader does not need the original.
 
 /// Maximum number of blocks in a picture: 16 megapixels of one component.
 const BLOCKS: usize = 1 << 18;

@@ -47,7 +47,7 @@ pub(super) const OPAQUE: Family = Family {
     coalesces: true,
     streams: false,
     chunk: 4_096,
-    // A HELLO with this padding is at most as long as a GET of a later exchange may be.
+    // With this padding, a HELLO is no longer than a GET of a later exchange may be.
     padding: 48,
     ack_room: ACK_ROOM,
     pauses: |_| Duration::ZERO,

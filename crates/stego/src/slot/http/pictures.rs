@@ -7,8 +7,8 @@ use crate::slot::RESERVE;
 const LONGEST: usize = 120_000;
 /// Minimum number of bytes that a picture has to hide: the length of the longest acknowledgement.
 const LEAST: usize = 1_536;
-/// Number of pictures from which one is chosen for an answer. If there is much data, these are the
-/// pictures with the lowest cost per hidden byte, otherwise the shortest that hide enough.
+/// Number of pictures from which one is chosen for an answer. With much data, these are the
+/// pictures with the lowest cost per hidden byte, otherwise the shortest ones that hide enough.
 const CHOICE: usize = 4;
 /// Cost of an answer in bytes, in addition to its picture: heads, acknowledgements, and the time
 /// without traffic until the next request.
@@ -105,8 +105,8 @@ impl Pictures {
             let mut places: Vec<usize> = (first..self.entries.len()).collect();
             places.sort_by_key(|&place| self.entries[place].length);
             places.truncate(CHOICE);
-            // No caller asks for more than fits. If one did, the largest picture would have room
-            // for most of it.
+            // No caller asks for more bytes than fit. Otherwise the largest picture would hide as
+            // many of them as it can.
             let last = self.entries.len().saturating_sub(1);
             places.get(turn % places.len().max(1)).copied().unwrap_or(last)
         });

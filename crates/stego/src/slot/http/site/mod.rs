@@ -108,7 +108,8 @@ impl Object {
         };
         (capacity >= LEAST).then_some(()).ok_or(Refusal::Little)?;
         let object = Object { path: path.to_owned(), headers, slots, capacity };
-        // The values are extremes, and one between them. Each has to be read back.
+        // The tested bytes are the two extremes and one value between them. Each must be read back
+        // unchanged.
         let found = |hidden: &Vec<u8>| kind.find(&object.changed(hidden)).as_ref() == Ok(hidden);
         let noise = (0..capacity).map(|at| (at ^ at >> 7).wrapping_mul(167) as u8).collect();
         let whole = [vec![0; capacity], vec![0xff; capacity], noise].iter().all(found);
@@ -222,8 +223,8 @@ fn head_is_usual(headers: &[(String, String)]) -> bool {
             && value.bytes().all(|byte| (0x20..0x7f).contains(&byte))
             && !foreign.contains(&&*name.to_ascii_lowercase())
     };
-    // The headers that each answer rewrites may occur only once. If there were two, a reader might
-    // take either.
+    // Headers that each answer rewrites may occur only once. With two of them, a reader might use
+    // either.
     let ours = ["content-length", "connection", "date"];
     let times = |name: &str| headers.iter().filter(|(of, _)| of.eq_ignore_ascii_case(name)).count();
     let bytes: usize = headers.iter().map(|(name, value)| name.len() + value.len() + 4).sum();
