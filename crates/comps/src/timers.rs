@@ -1,4 +1,4 @@
-//! Timers of protocols, which limit the delay that the splitter may add.
+//! Retransmission timers of protocols. They limit the delay that the splitter may add.
 
 use std::fmt;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use anabranch_multipath::Jitter;
 
 use crate::{Guess, Protocol};
 
-/// A timer of a protocol that retransmits when it expires.
+/// A timer of a protocol at whose expiry the protocol retransmits.
 struct Timer {
     whose: &'static str,
     lasts: Duration,
