@@ -64,7 +64,7 @@ impl Candidate {
 #[derive(Debug)]
 pub struct Recogniser {
     candidate: Option<Candidate>,
-    /// Protocol of which the client's first datagram had only a weak mark. The client's later
+    /// Protocol for which the client's first datagram had only a weak mark. The client's later
     /// datagrams agree with it, but the server's first datagram can still contradict it.
     unanswered: Option<Candidate>,
     finding: Option<Finding>,

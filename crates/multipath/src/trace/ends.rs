@@ -1,5 +1,5 @@
-//! Settings of a split trace: which end chooses each packet's path, and when a schedule draws its
-//! probabilities again.
+//! Settings for splitting a trace: which end chooses each packet's path, and when a schedule draws
+//! its probabilities again.
 
 use std::fmt;
 use std::str::FromStr;
@@ -25,7 +25,7 @@ pub enum Mode {
         /// path's delay from client to server.
         after: Duration,
     },
-    /// Each direction has a schedule with its own random numbers, as with two multi-path ends.
+    /// Each direction has a schedule with its own random numbers, as if both ends were multi-path.
     Independent,
 }
 
