@@ -48,7 +48,8 @@ pub struct Core {
     latest: Time,
     next_eviction: Time,
     /// Time at which the next session would open at the rate [`OPENINGS`] (GCRA's theoretical
-    /// arrival time). It may be later than now by the length of a burst.
+    /// arrival time). A session may still open if this time is at most the length of a burst
+    /// ahead.
     openings_due: Time,
     loop_limit: ReportLimit,
     refusal_limit: ReportLimit,

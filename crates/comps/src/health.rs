@@ -157,8 +157,8 @@ impl Health {
         self.down.iter_mut().for_each(|down| down.postpone(now));
     }
 
-    /// Marks the path as up again if it is down because its data was unanswered. Returns true if
-    /// it did so.
+    /// Marks the path as up again if it is down because its data was unanswered. Returns whether
+    /// this was the case.
     pub(crate) fn recall(&mut self) -> bool {
         let recalled = self.down.take_if(|down| down.reason() == DownReason::DataUnanswered);
         if recalled.is_some() {
@@ -195,7 +195,7 @@ impl Health {
     /// Marks the path as down. Returns true if it was up.
     ///
     /// A path that is down keeps its first reason. So a silent path comes up only after an answer,
-    /// whatever errors follow.
+    /// even if errors follow.
     pub(crate) fn take_down(&mut self, now: Time, reason: DownReason) -> bool {
         if let Some(down) = &mut self.down {
             down.on_failure(now);
@@ -223,7 +223,7 @@ impl Health {
     }
 
     /// Marks the path as up again if a local error took it down, an attempt was made since, and no
-    /// error followed for some time. Returns true if it did so.
+    /// error followed for some time. Returns whether this was the case.
     pub(crate) fn recover_if_quiet(&mut self, now: Time) -> bool {
         let recovers = self.recovers_at().is_some_and(|at| now >= at);
         if recovers {

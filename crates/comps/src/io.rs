@@ -162,7 +162,7 @@ pub struct Held {
     pub bytes: Box<[u8]>,
     /// Length in bytes of each datagram; the last one may be shorter.
     pub stride: usize,
-    /// Their ECN bits.
+    /// ECN bits of the datagrams.
     pub ecn: u8,
 }
 

@@ -11,8 +11,8 @@ const WINDOW: Duration = Duration::from_secs(10);
 /// timed only if the path was idle in both directions for this time before.
 const UNKNOWN: Duration = Duration::from_millis(100);
 /// Minimum idle time of a path, in each direction, before a visit (a stay of the session on the
-/// path) is timed, even if the round-trip time is shorter. Radio links and busy machines deliver
-/// queued datagrams in bursts, with shorter pauses between them.
+/// path) is timed. It applies even if the round-trip time is shorter. Radio links and busy
+/// machines deliver queued datagrams in bursts, with shorter pauses between them.
 const LEAST: Duration = Duration::from_millis(20);
 /// Maximum time from a datagram to its answer. A later answer belongs to another datagram.
 const LATEST: Duration = Duration::from_secs(3);

@@ -128,7 +128,7 @@ impl Unsplit {
     }
 }
 
-/// Counters of a tunnel to a far end of ours (from the driver).
+/// Counters of the tunnel to a far end (from the driver).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FarEndCounters {
     /// Whether the far end answers.

@@ -47,8 +47,8 @@ impl fmt::Debug for Timer {
 
 /// Checks that sessions of the protocol `carry` tolerate delays of `jitter`.
 ///
-/// An unknown protocol may be QUIC. With a `far_end`, which delays datagrams as well, each end may
-/// use half of the protocol's timer.
+/// An unknown protocol may be QUIC. If there is a `far_end`, it delays datagrams, too, so each end
+/// may use half of the protocol's timer.
 ///
 /// # Errors
 /// `jitter` is longer than the protocol's timer.

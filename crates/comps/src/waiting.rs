@@ -30,7 +30,7 @@ impl QueuedDatagram {
     }
 }
 
-/// A queue of bounded size. The oldest datagram leaves first: it is sent by a path, or dropped.
+/// A queue of bounded size. The oldest datagram leaves first: it is sent on a path, or dropped.
 #[derive(Debug, Default)]
 pub(crate) struct WaitQueue {
     kept: VecDeque<QueuedDatagram>,

@@ -191,8 +191,8 @@ impl Protocol {
     /// Returns whether every server of this protocol answers at once to the source address of the
     /// newest packet.
     ///
-    /// WireGuard servers (protocol description, section 2.1, "endpoint") and Mosh servers
-    /// ("roaming") do so. QUIC servers validate a new address first, and some ignore it.
+    /// This is true for WireGuard servers (protocol description, section 2.1, "endpoint") and Mosh
+    /// servers ("roaming"). QUIC servers validate a new address first, and some ignore it.
     pub fn always_follows(self) -> bool {
         matches!(self, Protocol::WireGuard | Protocol::Mosh)
     }

@@ -4,9 +4,9 @@
 //! next, several times in a row. Timestamps increase by other steps; masked or encrypted numbers do
 //! not increase regularly.
 
-/// Number of bytes inspected at the front of each datagram. They hold the headers of the known
-/// tunnels, and the padding that AmneziaWG puts before WireGuard's header (at most 32 bytes by its
-/// own tools).
+/// Number of bytes inspected at the front of each datagram. The value covers the headers of the
+/// known tunnels, and the padding that AmneziaWG puts before WireGuard's header (at most 32 bytes
+/// with its own tools).
 const LOOKED: usize = 64;
 /// Width of an inspected field, in bytes. The search finds a wider counter by its lower half, and
 /// a narrower one together with its neighbouring bytes.

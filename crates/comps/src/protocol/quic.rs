@@ -95,8 +95,8 @@ pub fn has_long_header(datagram: &[u8]) -> bool {
     datagram.first().is_some_and(|byte| byte & 0x80 != 0)
 }
 
-/// Returns whether `datagram` can be a client's first: it is padded, and begins with an Initial
-/// packet of a known version.
+/// Returns whether `datagram` can be a client's first datagram: it has at least 1,200 bytes, and
+/// begins with an Initial packet of a known version.
 pub fn is_first(datagram: &[u8]) -> bool {
     datagram.len() >= SMALLEST_INITIAL
         && packets(datagram).next().is_some_and(|packet| packet.kind == Kind::Initial)

@@ -28,7 +28,7 @@ impl Confidence {
     }
 }
 
-/// A session's protocol as far as it is known.
+/// The result of recognition: a session's protocol, and the confidence in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Finding {
     /// The protocol.

@@ -52,7 +52,7 @@ impl Handshakes {
     }
 
     /// Sets the path and tuple of handshakes to `to`. If the path stays the same, the tuple stays
-    /// the same, too. Returns the path if it is new to a handshake that is under way.
+    /// the same, too. Returns the new path if a handshake under way now changes to it.
     pub(super) fn pin_to(&mut self, now: Time, to: Option<(PathId, TupleId)>) -> Option<PathId> {
         let same = |pin: &(PathId, TupleId)| Some(pin.0) == to.map(|to| to.0);
         let kept = self.pinned_to.filter(same);

@@ -1,5 +1,5 @@
-//! One session: a client address and the server that this client wants, with its own draw of the
-//! schedule and its own view of the paths' health.
+//! One session: a client address and the server that this client wants. Each session has its own
+//! random draw of the schedule and its own view of the paths' health.
 //!
 //! [`Session`] consists of parts, each with its own state: `recognition` (the protocol),
 //! `handshakes` (which path they use), `paths` (which are open), `queues` (datagrams that wait),

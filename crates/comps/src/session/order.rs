@@ -22,10 +22,9 @@ const PAUSE: Duration = Duration::from_millis(1);
 /// Time without datagrams after which a path counts as silent, even if nothing arrived on other
 /// paths either.
 const LONG_SILENCE: Duration = Duration::from_millis(6);
-/// Maximum length of a probe, in bytes. If such a short datagram arrives on a path that the server
-/// has left, it is not the rest of a queue but a probe, such as a PATH_CHALLENGE (s2n-quic sends
-/// them on both paths). The server sent the probe after the datagrams that now arrive on the newer
-/// path.
+/// Maximum length of a probe, in bytes. A short datagram on a path that the server has left is not
+/// the rest of a queue. It is a probe, such as a PATH_CHALLENGE (s2n-quic sends them on both
+/// paths). The server sent the probe after the datagrams that now arrive on the newer path.
 ///
 /// The last datagram on the path in front may also be this short while our uplink already uses
 /// another path. But then the path in front has no queue, so that datagram arrives before the

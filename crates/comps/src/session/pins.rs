@@ -19,9 +19,8 @@
 //! connection ID, so that a new connection's handshake does not pin an older one again. An unknown
 //! ID belongs to a connection that is still pinned, if there is one. This applies to handshake
 //! packets, too, because quic-go's client uses a new ID of the server before its last flight. The
-//! first flight of a new connection differs from such packets: it contains no Handshake packet,
-//! and its destination ID, which the client invented, has at least 8 bytes (RFC 9000, section
-//! 7.2).
+//! first flight of a new connection differs from such packets. It contains no Handshake packet,
+//! and the client invents its destination ID, which has at least 8 bytes (RFC 9000, section 7.2).
 
 use std::time::Duration;
 
@@ -79,8 +78,7 @@ impl Ids {
     }
 
     /// Remembers the ID of a packet with a short header. The ID is assumed to be as long as the
-    /// handshake's ID, because short headers state no length and so an end gives all its IDs the
-    /// same length.
+    /// handshake's ID. Short headers state no length, so an end gives all its IDs the same length.
     fn learn(&mut self, short_packet: &[u8]) {
         let length = self.first().bytes().len();
         let id = short_packet.get(1..1 + length).and_then(Cid::new);
@@ -244,10 +242,10 @@ impl Pins {
     }
 
     /// Returns the connection of a client's packet with a short header. The first choice is the
-    /// connection with the packet's ID. The next choices are the newest pinned connection that has
-    /// sent no short header yet, and the newest pinned connection, because the server may have
-    /// issued the ID in an encrypted packet. The last choice is the session's only connection, if
-    /// it is not pinned.
+    /// connection with the packet's ID. If the ID is unknown, the server may have issued it in an
+    /// encrypted packet. So the next choices are the newest pinned connection that has sent no
+    /// short header yet, and the newest pinned connection. The last choice is the session's only
+    /// connection, if it is not pinned.
     fn sender(&mut self, datagram: &[u8]) -> Option<&mut Connection> {
         let all = &self.connections;
         let newest = |fits: &dyn Fn(&Connection) -> bool| all.iter().rposition(fits);
