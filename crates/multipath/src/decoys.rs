@@ -1,10 +1,10 @@
 //! Decoy runs: dummy traffic that makes idle paths look busy.
 //!
 //! The times at which a path carries nothing can identify a web page. A decoy run fills such a
-//! gap, on a path that the schedule is not using. It copies the packet sizes and intervals of a
-//! run that the session has really sent. The other end must be this project's far end, because it
-//! drops the decoys. The bytes of decoys never exceed the budget's share of the bytes really
-//! carried.
+//! gap, on a path that the schedule is not using. A decoy run copies the packet sizes and
+//! intervals of a run that the session has really sent. The other end must be this project's far
+//! end, because it drops the decoys. The bytes of decoys never exceed the budget's share of the
+//! bytes really carried.
 
 use std::collections::VecDeque;
 use std::fmt;

@@ -1,7 +1,7 @@
 //! A random delay before the split.
 //!
 //! A split randomises the share of a page that each path carries. A random delay also randomises
-//! the times of the page's packets. It is applied before the scheduler, so that one delayed
+//! the times of the page's packets. The delay is applied before the scheduler, so that one delayed
 //! sequence is split over all paths.
 
 use std::collections::VecDeque;

@@ -43,7 +43,7 @@ pub struct Splitter {
     redraw: Option<Redraw>,
 }
 
-/// A function that draws a schedule: a scheduler, and the boundary of its runs. Its argument is
+/// A function that draws a schedule: a scheduler, and the boundary of its runs. The argument is
 /// the number of the draw.
 pub type DrawSchedule = dyn Fn(u64) -> (Box<dyn Scheduler>, Boundary) + Send;
 

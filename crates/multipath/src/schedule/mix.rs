@@ -25,10 +25,10 @@ pub(super) const FAMILY: Family = Family {
 /// 1/RTT^ALPHA. With ALPHA = 0 the legs take turns, ALPHA = 1 is Conflux 2013, and a large ALPHA
 /// is like LOWRTT.
 ///
-/// Each choice adds its share to the credit of every leg with room, and subtracts a whole cell from
-/// the leg with the most credit, which is chosen (smooth weighted round robin). So the cells of a
-/// leg are spread evenly. A leg without room earns nothing and keeps its credit. An unusable leg
-/// loses its credit.
+/// The algorithm is smooth weighted round robin. Each choice adds its share to the credit of every
+/// leg with room. The leg with the most credit is chosen, and pays one cell of credit. So the
+/// cells of a leg are spread evenly. A leg without room earns nothing and keeps its credit. An
+/// unusable leg loses its credit.
 #[derive(Debug)]
 pub(super) struct Mix {
     alpha: f64,

@@ -1,10 +1,10 @@
 //! Schedulers, with one algorithm per file, and the table of their names.
 //!
-//! To add one, write its file with its [`Family`], declare the file here, and add the family to
-//! [`FAMILIES`]. It then appears in the splitter's `--schedule` and in reports. It appears in the
-//! lab once the binding is rebuilt (`lab/run-tests --install`). The conformance suite runs on it.
-//! An algorithm with `needs_windows` serves only circuits and the paths to a far end. The lab and
-//! a splitter without a far end refuse it.
+//! To add a scheduler, write its file with its [`Family`], declare the file here, and add the
+//! family to [`FAMILIES`]. It then appears in the splitter's `--schedule` and in reports. It
+//! appears in the lab once the binding is rebuilt (`lab/run-tests --install`). The conformance
+//! suite runs on it. An algorithm with `needs_windows` serves only circuits and the paths to a far
+//! end. The lab and a splitter without a far end refuse it.
 //!
 //! **Push and pull share one interface.** The sender asks the scheduler for the path of each run.
 //! A sender with more data than its windows take asks only after a window has opened. Then the

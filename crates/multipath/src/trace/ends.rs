@@ -18,8 +18,9 @@ pub enum Mode {
     /// ignored.
     Together,
     /// A schedule serves the client's packets. The server sends on the path of the newest client
-    /// packet that has reached it. An unmodified WireGuard, Mosh or QUIC server does so if its
-    /// client uses a splitter. While the client is silent, the server does not change its path.
+    /// packet that has reached it. An unmodified WireGuard, Mosh or QUIC server behaves in this
+    /// way if its client uses a splitter. While the client is silent, the server does not change
+    /// its path.
     Follow {
         /// Time from a client packet to the first server packet on its path, in addition to the
         /// path's delay from client to server.
