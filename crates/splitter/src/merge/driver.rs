@@ -1,5 +1,5 @@
-//! The event loop of the far end. It passes clients' packets to the core, which returns datagrams
-//! for servers, and servers' answers to the core, which returns packets for clients.
+//! The event loop of the far end. It passes packets of clients and answers of servers to the core.
+//! The core returns datagrams for servers and packets for clients.
 
 use std::collections::BTreeSet;
 use std::io;

@@ -1,5 +1,5 @@
-//! Changes the settings of a running far end. SIGHUP makes it read them again. It adopts either
-//! all changes or none.
+//! Changes the settings of a running far end. On SIGHUP, the far end reads its settings again. It
+//! adopts either all changes or none.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

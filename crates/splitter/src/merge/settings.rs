@@ -152,7 +152,8 @@ pub enum News {
         /// Source address of the client's packets on this path.
         from: SocketAddr,
     },
-    /// A client's packets no longer arrive on a path. Its session may continue on other paths.
+    /// A client's packets no longer arrive on a path. The client's session may continue on other
+    /// paths.
     PathDown {
         /// Name of the client.
         client: String,

@@ -1,14 +1,14 @@
 //! Streams of clients and of unknown peers. A stream is bound to a client by the first packet that
-//! this client's keys authenticate. It is closed when it fails, when its client's session ends, or
-//! when the client has too many streams.
+//! this client's keys authenticate. A stream is closed when it fails, when its client's session
+//! ends, or when the client has too many streams.
 //!
 //! An unknown peer receives no answer. Its stream stays open after an invalid packet: further
 //! bytes are read and dropped until the peer's deadline, or until newer streams exceed the limit
 //! on unknown peers. Only a TLS error is answered, with an alert, and ends the stream. With
 //! `--behind`, an unknown peer's stream is relayed to a web server instead ([`Relay`]). For this
 //! purpose, the bytes received so far are kept. A stream that was relayed only because of its
-//! silence may still turn out to be a client's, because a slow onion circuit may delay the first
-//! packet. A client's packet binds such a stream until the web server has answered.
+//! silence may still belong to a client, because a slow onion circuit may delay the first packet.
+//! A client's packet binds such a stream until the web server has answered.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, ErrorKind};
@@ -103,7 +103,7 @@ impl Entry {
     }
 }
 
-/// Owner of a stream, as far as it is known.
+/// Known owner of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Owner {
     /// An unknown peer. The field is the deadline for a client's packet.

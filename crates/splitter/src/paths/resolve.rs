@@ -157,9 +157,8 @@ fn uplink(device: &str) -> Option<PathSpec> {
     PathSpec::new(&name, Some(device), None, None).ok()
 }
 
-/// Checks paths as far as possible without their server: that their interfaces and addresses exist
-/// and are up, that the passwords of proxies can be read, and that no two paths are equal.
-/// [`resolve`] finds the other faults.
+/// Checks paths without their server: interfaces and addresses must exist and be up, the passwords
+/// of proxies must be readable, and no two paths may be equal. [`resolve`] finds the other faults.
 ///
 /// # Errors
 /// The first path with such a fault.

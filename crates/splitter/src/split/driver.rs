@@ -426,8 +426,8 @@ impl Driver<'_> {
         self.settle(now);
         self.leave_far_end(now);
         let freed = self.ingress.close();
-        // This is not done earlier: a user who interrupts the program must not be left with part of
-        // the machine's routes.
+        // SIGINT ends the program at once only from here on. An earlier interrupt would leave part
+        // of the machine's routes in place.
         self.control.exit_on_signal();
         // The screen ends first, because it may hold a terminal. Completing the captures may take
         // long, and may be interrupted.

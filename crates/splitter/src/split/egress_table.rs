@@ -31,7 +31,8 @@ pub(super) struct Look {
 /// A change of a path's interface or source address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Moved {
-    /// The source addresses before and after the change, as far as the kernel reports them.
+    /// The source addresses before and after the change; `None` if the kernel does not report
+    /// them.
     addresses: [Option<IpAddr>; 2],
     /// The new interface; `None` if it is the same as before.
     device: Option<String>,

@@ -86,8 +86,8 @@ impl Driver<'_> {
         None
     }
 
-    /// Handles a datagram that was reassembled from fragments. It is sent in fragments again, as
-    /// its sender intended.
+    /// Handles a datagram that was reassembled from fragments. The datagram is sent in fragments
+    /// again, as its sender intended.
     fn on_whole(&mut self, now: Time, whole: &Whole) {
         let Whole { from, to, ecn, .. } = *whole;
         let datagram = Datagram { from, to, ecn, payload: whole.payload() };

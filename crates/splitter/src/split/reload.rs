@@ -1,5 +1,5 @@
-//! Changes the settings of a running splitter. SIGHUP makes it read them again. It adopts either
-//! all changes or none.
+//! Changes the settings of a running splitter. On SIGHUP, the splitter reads its settings again.
+//! It adopts either all changes or none.
 
 use std::io;
 use std::net::SocketAddr;

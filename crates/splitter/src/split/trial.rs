@@ -60,8 +60,8 @@ pub fn may_mark(mark: u32) -> bool {
     UdpSocket::bind((Ipv4Addr::LOCALHOST, 0).into(), &options).is_ok()
 }
 
-/// Returns a loopback address to listen on. Its port is `port` or, if that is taken, forbidden or
-/// equal to `avoid`, one that the kernel chooses. The address is free now, but not reserved.
+/// Returns a loopback address to listen on. Its port is `port`. If `port` is taken, forbidden or
+/// equal to `avoid`, the kernel chooses the port. The address is free now, but not reserved.
 ///
 /// # Errors
 /// The kernel provides no port.

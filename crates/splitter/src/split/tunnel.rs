@@ -307,9 +307,9 @@ impl Tunnel {
         Some(FarEndNews::Unanswered { waited: now.since(self.silent.0) })
     }
 
-    /// Returns the new state of `path` if packets of the far end have begun, or ceased, to arrive
-    /// on it: the reason why the path is down, or an inner `None` if it is up. Returns `None` if
-    /// nothing changed.
+    /// Returns the state of `path` if packets of the far end have begun, or ceased, to arrive on
+    /// it; `None` if nothing changed. The state is the reason why the path is down, or an inner
+    /// `None` if the path is up.
     pub(super) fn changed(&mut self, now: Time, path: PathId) -> Option<Option<DownReason>> {
         let unheard = !self.near.session().view(now, path).usable;
         let condition = self.paths.get_mut(path.index())?;

@@ -1,10 +1,11 @@
-//! How a new splitter takes a slot (a set of numbers for routing tables, rules and marks), and
-//! handles the changes that killed splitters have left in this slot and others.
+//! Selection of a slot (a set of numbers for routing tables, rules and marks) for a new splitter,
+//! and clean-up of the changes that killed splitters have left in this slot and others.
 //!
-//! If a killed splitter's setup routes the traffic of the whole machine, it is *adopted*: its
-//! rules, routing tables and nftables table stay until the new splitter replaces them, so that no
-//! packet leaves unprotected. A setup around a namespace is undone before the new setup is made,
-//! which cuts the namespace off. Only its nftables table stays until the new splitter replaces it.
+//! A killed splitter's setup is *adopted* if it routes the traffic of the whole machine. Its
+//! rules, routing tables and nftables table then stay until the new splitter replaces them, so
+//! that no packet leaves unprotected. A setup around a namespace is undone before the new setup is
+//! made, which cuts the namespace off. Only its nftables table stays until the new splitter
+//! replaces it.
 
 use super::ledger::{self, Ledger, MadeFile, Notes, Survey};
 use super::plan::namespace_number;
@@ -13,8 +14,9 @@ use super::sysctl::{AddedForwarding, Setting};
 use super::undo::{missing_folders, undo, undo_within};
 use super::{Plan, SteerError};
 
-/// A slot (a set of numbers for routing tables, rules and marks) that this splitter has locked,
-/// with the changes that the splitter makes, and the changes of killed splitters that it undoes.
+/// A slot (a set of numbers for routing tables, rules and marks) that this splitter has locked. It
+/// includes the changes that the splitter makes, and the changes of killed splitters that it
+/// undoes.
 #[derive(Debug)]
 pub(super) struct Claim {
     pub(super) ledger: Ledger,
@@ -39,7 +41,8 @@ impl Claim {
     /// after a failure the setup of a killed splitter still blocks packets.
     ///
     /// # Errors
-    /// Another splitter, or an object of another program, is in the way.
+    /// Another splitter uses the interface, or an object of another program has a name or number
+    /// that the setup needs.
     pub(super) fn take(plan: &mut Plan, namespace: Option<u64>) -> Result<Claim, SteerError> {
         let asking = SteerError::system("using /run/anabranch");
         let here = namespace_number()?;

@@ -41,7 +41,8 @@ impl Fence {
         Ok(())
     }
 
-    /// Returns whether the table is unchanged, as far as the kernel has reported changes.
+    /// Returns whether the table is unchanged. Checks the table only if the kernel has reported a
+    /// change.
     pub(super) fn is_whole(&mut self, nft: &Path, slot: Slot) -> io::Result<bool> {
         self.touched |= self.monitor.touched(&slot.ruleset())?;
         if !self.touched {

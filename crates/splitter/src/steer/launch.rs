@@ -24,8 +24,8 @@ use super::named;
 use anabranch_os::namespace::{Namespace, own_mounts};
 
 /// Directories that are hidden from the program, because they contain sockets of programs that
-/// look up names for others: nscd, the system's D-Bus (also used by systemd-resolved and Avahi),
-/// systemd-resolved, Avahi, nslcd and SSSD.
+/// look up names. These programs are nscd, systemd-resolved, Avahi, nslcd, SSSD, and the system's
+/// D-Bus (also used by systemd-resolved and Avahi).
 const COVERED: [&str; 6] = [
     "/run/nscd",
     "/run/dbus",

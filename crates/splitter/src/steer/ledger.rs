@@ -34,15 +34,15 @@ pub(crate) struct Notes {
     pub(crate) tun: String,
     /// Name of the namespace that the splitter made; `None` if it made none.
     pub(crate) netns: Option<String>,
-    /// The kernel's number of that namespace. It identifies the namespace if the name later belongs
-    /// to another one.
+    /// The kernel's number of that namespace. The number identifies the namespace even if the name
+    /// later belongs to another namespace.
     pub(crate) netns_number: Option<u64>,
     /// Settings of the machine, with the values that they had before any splitter
     /// changed them.
     pub(crate) settings: Vec<Setting>,
     /// Files that the splitter made.
     pub(crate) files: Vec<MadeFile>,
-    /// Directories that the splitter made. They are removed if they are otherwise empty.
+    /// Directories that the splitter made. The undo removes them if they contain nothing else.
     pub(crate) folders: Vec<PathBuf>,
 }
 

@@ -1,8 +1,8 @@
 //! Routes a machine's packets into the splitter's interface, and pins other flows to paths.
 //!
 //! `--tun` makes an interface; `--route` routes traffic into it. UDP that the splitter can split
-//! ([`Ports`], and WireGuard on any port) goes into the interface. Each other flow is pinned to one
-//! path: a conntrack mark identifies the path, a rule for this mark selects the path's routing
+//! ([`Ports`], and WireGuard on any port) goes into the interface. Each other flow is pinned to
+//! one path. A conntrack mark identifies the path, a rule for this mark selects the path's routing
 //! table, and the flow gets the path's address.
 //!
 //! Two kinds of packets are not affected. The first are packets for which the main table has a

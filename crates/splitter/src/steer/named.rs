@@ -84,8 +84,8 @@ pub(crate) fn is_still(name: &str, known: Option<u64>) -> bool {
     }
 }
 
-/// Removes the name of a namespace. The namespace itself ends with the last process inside. It is
-/// no error if the name does not exist.
+/// Removes the name of a namespace. The namespace itself ends with the last process inside. A
+/// missing name is no error.
 pub(crate) fn remove(name: &str) -> io::Result<()> {
     let file = file(name);
     if !file.exists() {

@@ -75,9 +75,9 @@ fn told(peers: &[Peer]) -> String {
     if lines.is_empty() { "none has an Endpoint".to_owned() } else { lines.join(", ") }
 }
 
-/// Returns the interface that wg-quick makes from the file at `path`. It is the file's name
-/// without `.conf`: 1 to 15 letters, digits and `_=+.-` (wg-quick(8)). Returns `None` if wg-quick
-/// would refuse the name.
+/// Returns the interface that wg-quick makes from the file at `path`. The interface's name is the
+/// file's name without `.conf`: 1 to 15 letters, digits and `_=+.-` (wg-quick(8)). Returns `None`
+/// if wg-quick would refuse the name.
 pub fn interface_name(path: &Path) -> Option<&str> {
     let name = path.file_name()?.to_str()?.strip_suffix(".conf")?;
     let allowed = |c: char| c.is_ascii_alphanumeric() || "_=+.-".contains(c);

@@ -1,5 +1,5 @@
-//! wg-quick's configuration files. They are parsed as wg-quick(8) and wg(8) parse them. Only the
-//! intended lines change; all other lines stay the same byte for byte.
+//! wg-quick's configuration files. The parser follows wg-quick(8) and wg(8). Only the intended
+//! lines change; all other lines stay the same byte for byte.
 //!
 //! A file holds private keys. No private key appears in a message, a [`Change`] or the `Debug`
 //! form. Only [`Changed::text`] contains them, because it is the whole file.

@@ -117,7 +117,7 @@ impl ProxyPath {
 #[derive(Debug)]
 pub(super) struct Proxies {
     places: BTreeMap<PathId, ProxyPath>,
-    /// Number of times that the paths were renumbered. It is the upper half of each era.
+    /// Number of times that the paths were renumbered. This number is the upper half of each era.
     generation: u64,
     fwmark: Option<u32>,
     answers: Receiver<(PathId, u64, Outcome)>,

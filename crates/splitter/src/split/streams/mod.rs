@@ -7,7 +7,8 @@
 //!
 //! For captures, the bytes sent and received by the sockets can be recorded (`record`).
 //!
-//! A circuit that stays slow is replaced (`slow`). It remains in use until the new one is open.
+//! A circuit that stays slow is replaced (`slow`). The slow circuit remains in use until the new
+//! circuit is open.
 
 mod dial;
 mod record;
@@ -41,8 +42,8 @@ use crate::streams::{Connection, Ending, TlsEnd};
 
 /// Base of the tokens of streams, to which the path's number is added.
 pub(super) const STREAMS: u64 = 1 << 62;
-/// Pause before the first dial after a connection has ended. It doubles with each failed dial, up
-/// to `LONGEST_PAUSE`.
+/// Pause before the first dial after a connection has ended. The pause doubles with each failed
+/// dial, up to `LONGEST_PAUSE`.
 const PAUSE: Duration = Duration::from_millis(250);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// Minimum duration for an answered connection to count as successful. After a successful

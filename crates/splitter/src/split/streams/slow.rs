@@ -1,4 +1,4 @@
-//! Decides when a circuit is so slow that another one should replace it.
+//! Decides when a slow circuit should be replaced by another circuit.
 
 use std::time::Duration;
 
