@@ -453,7 +453,7 @@ fn begin(socket: Socket, address: SocketAddr) -> io::Result<TcpStream> {
 }
 
 /// Converts a fault of the neighbour into a violation to report. Returns `None` for a TLS alert,
-/// with which the neighbour reports a fault of ours.
+/// because with an alert the neighbour reports a fault of this end.
 fn carrier_fault(kind: PeerFaultKind) -> Option<CarrierFault> {
     Some(match kind {
         PeerFaultKind::Alert => return None,

@@ -78,7 +78,7 @@ impl TcpKind {
     /// The address cannot be bound.
     pub(super) fn listen(self, at: SocketAddr) -> io::Result<TcpListener> {
         let socket = self.socket(at)?;
-        // The standard library does the same.
+        // The standard library's listeners also set this option.
         socket.set_reuse_address(true)?;
         socket.bind(&at.into())?;
         socket.listen(libc::SOMAXCONN)?;

@@ -31,8 +31,8 @@ pub struct Arrival {
     pub(super) from: Option<SocketAddr>,
 }
 
-/// Returns the two ends of a private TCP connection on this machine. Unix sockets would not do,
-/// because with them the end of a stream and a reset look the same.
+/// Returns the two ends of a private TCP connection on this machine. The function does not use
+/// Unix sockets, because with them the end of a stream and a reset look the same.
 pub(super) fn pair() -> io::Result<(TcpStream, TcpStream)> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
     let near = TcpStream::connect(listener.local_addr()?)?;
@@ -142,7 +142,7 @@ impl Local {
         Interest { read, write: !self.connected || !self.out.is_empty() }
     }
 
-    /// Queues `bytes` for the program. They are sent before any data of the link.
+    /// Queues `bytes` for the program. The bytes are sent before any data of the link.
     pub(super) fn say(&mut self, bytes: &[u8]) {
         self.out.push(bytes);
     }

@@ -1,5 +1,5 @@
 //! A transport that another program has started (Tor's pt-spec). This module reads the environment
-//! set by that program, its parent, and replies to it.
+//! that the other program (the parent) has set, and replies to the parent.
 
 use std::fmt;
 use std::fs::DirBuilder;

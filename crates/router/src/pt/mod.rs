@@ -183,7 +183,7 @@ fn carry_while<S: AsFd, T: Station>(
 }
 
 /// Returns the time at which a station's clock started, in seconds since 1970. Each call computes
-/// it from the machine's present time, because the machine's time may have been changed since the
+/// this time from the machine's present time. The machine's time may have been changed since the
 /// last call, and the station's clock stops while the machine sleeps.
 fn wall(clock: Clock) -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();

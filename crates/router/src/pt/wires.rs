@@ -32,7 +32,7 @@ const LINGERS: Duration = Duration::from_secs(5);
 /// Time without traffic after which the kernel sends keepalive probes.
 const SILENT: Duration = Duration::from_secs(60);
 
-/// One TCP connection, and the bytes that are queued for it.
+/// A wire: one TCP connection, and the bytes that are queued for it.
 struct Wire {
     socket: TcpStream,
     connected: bool,

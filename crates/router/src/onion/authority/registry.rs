@@ -214,8 +214,8 @@ impl Registry {
         }
     }
 
-    /// Shifts all recorded times if the machine's clock was changed. This keeps the age and the
-    /// downtime of relays right.
+    /// Shifts all recorded times if the machine's clock was changed. So the age and the downtime
+    /// of relays stay correct.
     fn note_steps(&mut self, now: Time, unix: u64) {
         let Some(Step { by, set }) = self.wall.look(now, steady(), unix) else { return };
         (self.published, self.retry) = (0, 0);

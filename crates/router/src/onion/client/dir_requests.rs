@@ -80,8 +80,8 @@ impl DirRequests {
         std::mem::take(&mut self.done)
     }
 
-    /// Starts `dir_request`. It goes to the authority or bridge that it names; if it names none,
-    /// it goes to a guard.
+    /// Starts `dir_request`. The request is sent to the authority or bridge that it names, or else
+    /// to a guard.
     pub(super) fn begin(&mut self, at: &mut At<'_>, dir_request: DirRequest) {
         let whom = match &dir_request.to {
             Some(target) => {

@@ -267,7 +267,7 @@ impl Carrier for Rings {
         self.others.contains_key(&link)
     }
 
-    /// Returns 0. Links to other shards are not counted, because they lead to the same relay.
+    /// Returns 0, because links to other shards lead to the same relay and are not counted.
     fn len(&self) -> usize {
         0
     }

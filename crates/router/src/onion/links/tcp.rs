@@ -195,8 +195,8 @@ impl TcpLinks {
         self.add(poller, conn, Interest::READ).map(drop)
     }
 
-    /// Opens a connection to the relay `target`, and returns the new link. Its first address is
-    /// dialled now. If that attempt fails, the next addresses are dialled later
+    /// Opens a connection to the relay `target`, and returns the new link. The relay's first
+    /// address is dialled now. If this attempt fails, the next addresses are dialled later
     /// ([`TcpLinks::dial_again`]).
     ///
     /// # Errors

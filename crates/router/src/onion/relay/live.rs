@@ -140,8 +140,8 @@ impl MainShard<'_> {
     }
 
     /// Passes the relay's current description to the directory client, with uptime, observed
-    /// bandwidth and history. It is published at once if a setting has changed since the last
-    /// call.
+    /// bandwidth and history. The description is published at once if a setting has changed since
+    /// the last call.
     pub(super) fn describe(&self) {
         let uptime = self.shard.station.clock.now().since(Time::ZERO).as_secs();
         let history = self.history_file.history.clone();

@@ -108,7 +108,7 @@ impl SelfTest {
         }
     }
 
-    /// Ends the test in progress without a result. Its circuit closes within a second.
+    /// Ends the test in progress without a result. The test's circuit closes within a second.
     pub(super) fn cancel(&mut self) {
         self.carried = self.carried();
         self.under_way = None;

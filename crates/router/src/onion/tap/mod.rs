@@ -87,7 +87,7 @@ impl Tap {
     }
 
     /// Returns whether the calling thread still has the capabilities that [`Tap::open_all`] should
-    /// have dropped. That happens if a sandbox refuses the system call.
+    /// have dropped. This is the case if a sandbox refuses the system call.
     #[must_use]
     pub fn keeps_capabilities() -> bool {
         capabilities(None).is_ok_and(|held| held.permitted.intersects(NEEDED))

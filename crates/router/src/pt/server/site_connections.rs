@@ -23,8 +23,8 @@ const SPLICED: usize = 64 << 10;
 /// Wires (TCP connections) to the site.
 #[derive(Default)]
 pub(super) struct SiteConnections {
-    /// Pairs of joined wires: maps the wire of each stranger (a peer that is not a client) to a
-    /// wire to the site, and the other way round.
+    /// Pairs of joined wires. Maps the wire of each stranger (a peer that is not a client) to a
+    /// wire to the site, and vice versa.
     pairs: BTreeMap<u64, u64>,
     /// Wires (TCP connections) to the site that were opened for peers that are not recognised yet,
     /// by the peer's wire.
