@@ -34,7 +34,7 @@ pub enum Event {
         /// The confidence in the recognised protocol.
         confidence: Confidence,
     },
-    /// The packets of a split session carry sequence numbers in clear, from which the observer of
+    /// The packets of a split session carry sequence numbers in clear. From them, the observer of
     /// one path learns how many packets all paths carried. Reported once per protocol.
     NumbersInClear {
         /// The first session with numbered packets.

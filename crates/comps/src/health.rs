@@ -194,8 +194,8 @@ impl Health {
 
     /// Marks the path as down. Returns true if it was up.
     ///
-    /// A path that is down keeps its first reason. So a silent path comes up only after an answer,
-    /// even if errors follow.
+    /// A path that is down keeps its first reason. So a silent path is up again only after an
+    /// answer, even if local errors follow.
     pub(crate) fn take_down(&mut self, now: Time, reason: DownReason) -> bool {
         if let Some(down) = &mut self.down {
             down.on_failure(now);

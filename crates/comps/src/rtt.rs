@@ -8,7 +8,7 @@ use anabranch_multipath::Time;
 /// windows if there were enough samples.
 const WINDOW: Duration = Duration::from_secs(10);
 /// Assumed round-trip time before the first sample. A visit (a stay of the session on a path) is
-/// timed only if the path was idle in both directions for this time before.
+/// timed only if the path was idle in both directions for this time before the visit.
 const UNKNOWN: Duration = Duration::from_millis(100);
 /// Minimum idle time of a path, in each direction, before a visit (a stay of the session on the
 /// path) is timed. It applies even if the round-trip time is shorter. Radio links and busy

@@ -1,8 +1,8 @@
 //! Copies of live datagrams. The splitter adds no other packets to a session.
 //!
-//! Without the session's keys the splitter cannot make packets of its own. It tests a path that is
-//! down with a copy of a live datagram. It preserves the NAT mappings of an idle path with a copy
-//! of a keep-alive that the client sends anyway.
+//! Without the session's keys the splitter cannot make packets of its own. To test a path that is
+//! down, it sends a copy of a live datagram. To preserve the NAT mappings of an idle path, it
+//! sends a copy of a keep-alive that the client sends anyway.
 
 use std::time::Duration;
 

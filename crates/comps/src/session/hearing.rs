@@ -26,8 +26,8 @@ pub(super) struct Hearing {
 }
 
 impl Hearing {
-    /// Returns the state of a session that is opened at `now`. The server was last heard at
-    /// `before` in other sessions.
+    /// Returns the state of a session that is opened at `now`. In other sessions, the server's
+    /// last datagram arrived at `before`.
     pub(super) fn new(now: Time, before: Option<Time>) -> Hearing {
         Hearing { client: now, taken: now, server: None, before, answers: 0, wait: Wait::new(now) }
     }
@@ -37,7 +37,7 @@ impl Hearing {
         self.client = now;
     }
 
-    /// Returns when the client was last heard.
+    /// Returns when the client's last datagram arrived.
     pub(super) fn client(&self) -> Time {
         self.client
     }
@@ -70,12 +70,12 @@ impl Hearing {
         self.server.is_some()
     }
 
-    /// Returns when the server was last heard in this session or an earlier one.
+    /// Returns when the server's last datagram arrived, in this session or an earlier one.
     pub(super) fn last_heard(&self) -> Option<Time> {
         self.server.or(self.before)
     }
 
-    /// Returns when the reported silence of the server began, and when the server was last heard.
+    /// Returns when the reported silence of the server began, and when its last datagram arrived.
     /// Returns `None` if no silence was reported.
     pub(super) fn silent_since(&self) -> Option<(Time, Option<Time>)> {
         self.wait.reported().map(|since| (since, self.last_heard()))

@@ -2,8 +2,8 @@
 //! random draw of the schedule and its own view of the paths' health.
 //!
 //! [`Session`] consists of parts, each with its own state: `recognition` (the protocol),
-//! `handshakes` (which path they use), `paths` (which are open), `queues` (datagrams that wait),
-//! `hearing` (when both ends were last heard), `usage` (which path carried which datagrams),
+//! `handshakes` (which path they use), `paths` (which are usable), `queues` (datagrams that wait),
+//! `hearing` (when datagrams of both ends arrived), `usage` (which path carried which datagrams),
 //! `follow` (whether the server follows its client), `order` (the downlink's order). The session
 //! connects these parts. `mod.rs` handles the events, `send` sends the client's datagrams, and
 //! `silence` and `copies` handle paths without answers.
@@ -98,7 +98,7 @@ impl Session {
         }
     }
 
-    /// Returns when the client was last heard.
+    /// Returns when the client's last datagram arrived.
     pub(crate) fn client_heard(&self) -> Time {
         self.hearing.client()
     }
@@ -108,12 +108,12 @@ impl Session {
         self.hearing.has_answered()
     }
 
-    /// Returns when the server was last heard in this session or an earlier one.
+    /// Returns when the server's last datagram arrived, in this session or an earlier one.
     pub(crate) fn last_heard(&self) -> Option<Time> {
         self.hearing.last_heard()
     }
 
-    /// Returns when the reported silence of the server began, and when the server was last heard.
+    /// Returns when the reported silence of the server began, and when its last datagram arrived.
     /// Returns `None` if no silence was reported.
     pub(crate) fn silent_since(&self) -> Option<(Time, Option<Time>)> {
         self.hearing.silent_since()
@@ -139,7 +139,7 @@ impl Session {
         self.paths.health[path].reason().is_some_and(DownReason::needs_answer)
     }
 
-    /// Records that the server's address is known, and that the `barred` paths do not lead to it.
+    /// Records that the server's address is known, and that the `barred` paths do not reach it.
     /// Sends the datagrams that waited for the address.
     pub(crate) fn on_resolved(&mut self, now: Time, barred: &[PathId], common: &mut Common) {
         self.resolved = true;

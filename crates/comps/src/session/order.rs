@@ -50,7 +50,7 @@ pub(super) struct InOrder {
     visits: Box<[Visit]>,
     /// The path whose datagrams are delivered on arrival.
     front: Option<Front>,
-    /// Time at which any path last brought a datagram.
+    /// Time at which the last datagram arrived, on any path.
     heard: Time,
     held: VecDeque<(Time, PathId, Held)>,
     bytes: usize,

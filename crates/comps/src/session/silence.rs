@@ -120,7 +120,7 @@ impl Session {
     }
 
     /// Returns whether a silent path discards everything. `answering` is the number of other paths
-    /// that bring answers.
+    /// on which answers arrive.
     fn discards_all(&self, now: Time, index: usize, answering: usize) -> bool {
         if self.recognition.always_follows() {
             return true;
