@@ -325,8 +325,8 @@ impl<'s> Driver<'s> {
         self.send(now);
     }
 
-    /// Processes a packet of a stream as [`Driver::take`] does, and records whether it came from a
-    /// client or from an unknown peer.
+    /// Processes a packet of a stream as [`Driver::take`] does, and records whether a client or an
+    /// unknown peer sent it.
     fn take_of_stream(&mut self, now: Time, from: Peer, packet: &[u8]) -> Option<ClientId> {
         let (strangers, handshakes) = (self.counted.strangers, self.counted.handshakes);
         let client = self.take(now, from, packet);

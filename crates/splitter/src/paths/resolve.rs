@@ -496,7 +496,7 @@ impl Machine {
         })
     }
 
-    /// Returns the interface that has the address `ip`, if packets from this address leave by
+    /// Returns the interface that has the address `ip`, if packets from this address leave through
     /// another interface.
     fn stray(&self, ip: IpAddr, route: Route) -> Option<&str> {
         let home = self.holder(ip)?;

@@ -11,7 +11,7 @@ use anabranch_os::netlink::TableMonitor;
 use super::plan::within;
 use super::{Slot, nft};
 
-/// A table that is checked whenever the kernel reports a change of the nftables rules.
+/// An nftables table that is checked whenever the kernel reports a change of the nftables rules.
 #[derive(Debug)]
 pub(super) struct Fence {
     /// The table's namespace; `None` if that is this process's namespace.

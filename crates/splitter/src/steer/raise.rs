@@ -165,8 +165,9 @@ impl Steering {
         }
     }
 
-    /// Returns whether the guard table (which blocks packets while another program has flushed the
-    /// main table) still exists, or was never made. The kernel does not report its removal.
+    /// Returns whether the guard table still exists, or was never made. The guard table blocks
+    /// packets while another program has flushed the main table. The kernel does not report the
+    /// guard table's removal.
     pub fn is_guarded(&mut self) -> bool {
         self.guard.as_mut().is_none_or(Owned::stands)
     }
