@@ -125,7 +125,7 @@ impl Conn {
     }
 
     /// Connects to the address of `target` with the index `place`. Uses plain TCP if the
-    /// connection goes through a pluggable transport.
+    /// connection uses a pluggable transport.
     pub(super) fn dial(
         target: Target,
         place: usize,

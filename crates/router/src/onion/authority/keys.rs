@@ -147,8 +147,8 @@ fn identity(folder: &Path) -> Result<Option<IdentityKey>, StoreError> {
     IdentityKey::from_pem(&text).map(Some).map_err(bad)
 }
 
-/// Reads the key file `path`, without which the authority does not start. Returns `None` if the
-/// file does not exist.
+/// Reads the key file `path`. Returns `None` if the file does not exist. If it is damaged, the
+/// authority does not start.
 ///
 /// # Errors
 /// The file cannot be read, is empty, or is not text. The error text includes `cure`, the

@@ -255,8 +255,8 @@ impl Registry {
             Ok(keys) => {
                 self.ledger.authority.set_keys(keys);
                 self.ledger.certify(self.key_store.certificates());
-                // After a restart only the new key is available, so the consensus on disk is
-                // signed with it.
+                // A new consensus is made and signed with the new key now, because after a restart
+                // only that key is available.
                 if self.ledger.authority.documents().times.is_some() {
                     self.publish(unix);
                 }
