@@ -72,8 +72,8 @@ pub enum Input<'a> {
         /// Total bytes of those datagrams.
         bytes: u64,
     },
-    /// A path broke or works again, according to this machine or, with a far end, to the driver's
-    /// probes.
+    /// A path broke or works again for all sessions. The source is this machine or, with a far
+    /// end, the driver's probes.
     Path {
         /// The path.
         path: PathId,

@@ -58,7 +58,7 @@ pub struct PathCounters {
     pub refused: u64,
     /// Lowest recent round-trip time of all sessions.
     pub rtt: Option<Duration>,
-    /// Whether the path has no local error.
+    /// Whether the path works: the driver has reported no error that concerns all sessions.
     pub works: bool,
     /// Sessions that found the path silent and do not use it.
     pub silent_sessions: usize,

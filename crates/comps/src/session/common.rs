@@ -22,7 +22,8 @@ pub(crate) struct Common {
     pub(crate) numbered: BTreeSet<Protocol>,
     /// The time before which no session reports that its server does not answer.
     pub(crate) next_unanswered: Time,
-    /// The local error of each path, if any.
+    /// The error of each path that concerns all sessions, as the driver has reported it; `None`
+    /// for a path without an error.
     pub(crate) broken: Vec<Option<DownReason>>,
     /// The state of each path's congestion window, if the schedule uses windows.
     pub(crate) windows: Option<Vec<PathView>>,

@@ -147,8 +147,9 @@ impl Session {
         (self.paths.lag(index) + patience(tries)).min(LONGEST_LAG)
     }
 
-    /// Returns whether `path` may carry a copy: it has no local error, and it may carry the
-    /// original. If the user named a handshake path, only that path may carry handshakes.
+    /// Returns whether `path` may carry a copy: it has no error that concerns all sessions, and it
+    /// may carry the original. If the user named a handshake path, only that path may carry
+    /// handshakes.
     fn takes_copy(&self, path: PathId, lane: Lane, common: &Common) -> bool {
         let belongs = match (lane, common.handshake()) {
             (Lane::Free, _) => common.is_scheduled(path),

@@ -56,8 +56,8 @@ impl Paths {
         (path, self.tuples.current(path))
     }
 
-    /// Returns whether `path` can carry datagrams of this session now. `broken` has the local error
-    /// of each path.
+    /// Returns whether `path` can carry datagrams of this session now. `broken` has each path's
+    /// error that concerns all sessions.
     pub(super) fn is_open(&self, path: PathId, broken: &[Option<DownReason>]) -> bool {
         let index = path.index();
         broken[index].is_none() && !self.health[index].is_down() && self.tuples.allows(path)
