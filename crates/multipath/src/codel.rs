@@ -40,7 +40,7 @@ pub struct Queue<I> {
 #[derive(Clone, Debug, Default)]
 pub struct Law {
     /// Time at which the waits will have been longer than `target` for a whole `interval`; `None`
-    /// while the waits are shorter than `target`.
+    /// while a wait is shorter than `target` or the queue is not a standing queue.
     first_above: Option<Time>,
     drop_next: Time,
     count: u32,
