@@ -1,4 +1,4 @@
-//! Datagrams of one sender as the kernel delivers them: many at once.
+//! Batches: several datagrams of one sender, which the kernel delivers together (GRO).
 
 use std::ops::Range;
 

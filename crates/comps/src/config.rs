@@ -10,19 +10,20 @@ use anabranch_multipath::{Every, Jitter, Silence};
 /// path, and not more on the others (docs/results/fingerprinting.md, "Findings").
 pub const SCHEDULE: &str = "weighted:4";
 
-/// Default length of a run (the consecutive datagrams that a session sends on one path). It applies
-/// if neither the user nor the schedule's publication specifies a length.
+/// Default length of a run (the consecutive datagrams that a session sends on one path). The
+/// default applies if neither the user nor the schedule's publication specifies a length.
 pub const EVERY: &str = "100ms";
 
-/// Default schedule with a far end, where both ends split. On simulated Tor, attacks on the fullest
-/// path recognise fewer page loads than with [`SCHEDULE`] (docs/results/schedules.md). All sessions
-/// have the same, equal probabilities, so these do not identify a session.
+/// Default schedule with a far end, where both ends split. On simulated Tor, attacks on the
+/// fullest path recognise fewer page loads than with [`SCHEDULE`] (docs/results/schedules.md).
+/// Each path has the same probability in every session, so the probabilities do not identify a
+/// session.
 pub const FAR_END_SCHEDULE: &str = "uniform";
 
 /// Default length of a run (consecutive datagrams on one path) with a far end: a geometric random
-/// number of datagrams with mean 10. It applies if the schedule's publication specifies no length.
-/// Compared with runs of 50 ms, attacks recognise fewer short and slow page loads, and transfers
-/// are faster because several paths carry data at a time (docs/results/schedules.md,
+/// number of datagrams with mean 10. The default applies if the schedule's publication specifies
+/// no length. Compared with runs of 50 ms, attacks recognise fewer short and slow page loads, and
+/// transfers are faster because several paths carry data at a time (docs/results/schedules.md,
 /// docs/notes/forwarder-performance.md).
 pub const FAR_END_EVERY: &str = "~10p";
 
@@ -32,19 +33,19 @@ pub struct Config {
     /// Number of source ports of each path, at least 1. Each new run (consecutive datagrams on one
     /// path) uses the next port of its path.
     pub ports: Vec<u16>,
-    /// Index in `ports` of the path of QUIC and WireGuard handshakes and of DNS queries. `None` if
-    /// the user names no path for them.
+    /// Index in `ports` of the path that carries QUIC and WireGuard handshakes and DNS queries;
+    /// `None` if the user names no such path.
     pub handshake: Option<usize>,
-    /// Whether the schedule may also use the handshake path for all other datagrams. If not, the
-    /// handshake path must be the last path.
+    /// Whether the handshake path may also carry other datagrams, by choice of the schedule. If
+    /// false, the handshake path must be the last path.
     pub handshake_scheduled: bool,
     /// The scheduler that chooses the path of each run (consecutive datagrams of a session on one
     /// path).
     pub schedule: Spec,
     /// Length of a run: the consecutive datagrams of a session that use one path.
     pub every: Every,
-    /// Time of silence after which a session draws the random choices of its schedule again;
-    /// `None` keeps the first draw for the session's life.
+    /// Idle time after which a session draws the random parameters of its schedule again; `None`
+    /// keeps the first draw for the session's lifetime.
     pub redraw: Option<Silence>,
     /// The random delay of a client's datagrams before the split; `None` delays nothing.
     pub jitter: Option<Jitter>,
@@ -53,23 +54,23 @@ pub struct Config {
     /// Maximum number of four-tuples that one QUIC connection may use, including the handshake
     /// path's (at least 1).
     pub quic_tuples: usize,
-    /// Maximum time for which datagrams from the server are held to restore their order, after the
-    /// server has moved to another path. `None` delivers all datagrams on arrival.
+    /// Maximum time that datagrams from the server are held to restore their order after the
+    /// server has moved to another path; `None` delivers all datagrams on arrival.
     pub in_order: Option<Duration>,
-    /// Whether to keep using a silent path, on which no answer has ever arrived, if only one other
-    /// path has brought answers. If false, the silent path is taken out of use after 3 s
+    /// Whether to keep a path in use on which no answer has ever arrived, if answers have arrived
+    /// on only one other path. If false, the silent path is taken out of use after 3 s
     /// ([`DownReason::NeverAnswered`](crate::DownReason::NeverAnswered)).
     pub keep_silent_paths: bool,
-    /// Time without a datagram from its client after which a session is closed.
+    /// Time without a datagram from the client after which its session is closed.
     pub idle: Duration,
     /// Maximum number of live sessions. A further session closes the session that has been idle
     /// longest.
     pub sessions: usize,
     /// The protocol of all sessions, or [`Guess::Look`] to recognise it.
     pub protocol: Guess,
-    /// Whether the server is this project's far end. The driver then probes the far end by each
-    /// path and reports the result with [`Input::Path`](crate::Input::Path). No path is then
-    /// blamed for a server's silence, and no datagram is copied.
+    /// Whether the server is this project's far end. If so, the driver probes the far end over
+    /// each path and reports the result with [`Input::Path`](crate::Input::Path). The core then
+    /// takes no path out because of a server's silence, and copies no datagram.
     pub far_end: bool,
 }
 

@@ -33,8 +33,8 @@ const FOR_A_WINDOW: usize = 2 << 20;
 
 /// The splitter's core.
 ///
-/// The driver polls the core until that returns `None`, before the driver uses the buffer of a
-/// batch again: an [`Output`] may name a part of the batch just handled.
+/// An [`Output`] may refer to a part of the batch just handled. So the driver polls the core until
+/// it returns `None` before it reuses the batch's buffer.
 #[derive(Debug)]
 pub struct Core {
     /// The settings, and the state that sessions write into.
@@ -48,7 +48,8 @@ pub struct Core {
     latest: Time,
     next_eviction: Time,
     /// Time at which the next session would open at the rate [`OPENINGS`] (GCRA's theoretical
-    /// arrival time). It may be later than now by the length of a burst.
+    /// arrival time). A session may still open if this time is at most the length of a burst
+    /// ahead.
     openings_due: Time,
     loop_limit: ReportLimit,
     refusal_limit: ReportLimit,
@@ -72,8 +73,8 @@ impl Core {
     /// The schedule does not fit the number of paths.
     ///
     /// # Panics
-    /// There is no path, or a path has no ports, or a handshake path outside the schedule is not
-    /// the last path.
+    /// There is no path, a path has no ports, or a handshake path outside the schedule is not the
+    /// last path.
     pub fn new(config: Config) -> Result<Core, SpecError> {
         check(&config)?;
         let layout = Tuples::new(&config.ports);
@@ -227,8 +228,8 @@ impl Core {
         }
     }
 
-    /// Opens a session for a client. Returns `None` if the datagram is one of our own, or if there
-    /// is no room.
+    /// Opens a session for a client. Returns `None` if the client's datagram is our own and was
+    /// looped back, or if there is no room for a session.
     fn open(
         &mut self,
         now: Time,
@@ -284,9 +285,9 @@ impl Core {
         }
     }
 
-    /// Closes a session if the limit is reached. Takes the oldest session that the server never
-    /// answered, or else the session that has been idle longest. Returns `None` if all sessions
-    /// are in use.
+    /// Closes a session if the limit on sessions is reached: the oldest session that its server
+    /// never answered, or else the session that has been idle longest. Returns `None` if all
+    /// sessions are in use.
     fn make_room(&mut self, now: Time) -> Option<()> {
         if self.sessions.len() < self.common.config.sessions {
             return Some(());
@@ -477,7 +478,7 @@ fn draws_alike(old: &Config, new: &Config, numbers: &Renumbering) -> bool {
     drawn(old) == drawn(new) && numbers.keeps_first(new.scheduled())
 }
 
-/// A recurring problem that may occur at each datagram, and is reported at most once per
+/// Rate limit for reports of a problem that may recur with every datagram: at most one report per
 /// [`COMPLAINT_PAUSE`].
 #[derive(Debug, Default)]
 struct ReportLimit {

@@ -6,21 +6,21 @@ use anabranch_multipath::Time;
 
 use crate::DownReason;
 
-/// Number of consecutive datagrams that are copied in one round of attempts on a path that is
-/// down.
+/// Number of consecutive datagrams copied to a path that is down, in one round of attempts to use
+/// the path again.
 const ROUND: u8 = 4;
-/// Pause between two rounds of attempts (copies of datagrams) on a path that is down, and after a
-/// round that was answered.
+/// Pause between two rounds of attempts (copies of datagrams) on a path that is down. Also the
+/// pause after an answered round.
 const RETRY: Duration = Duration::from_secs(1);
 /// First pause between two rounds of attempts (copies of datagrams) on a path whose data was
-/// unanswered. Each round without an answer doubles the pause.
+/// unanswered. Each unanswered round doubles the pause.
 const CAUTIOUS_RETRY: Duration = Duration::from_secs(5);
 /// Longest pause between two rounds of attempts (copies of datagrams) on a path whose data was
 /// unanswered.
 const LONGEST_RETRY: Duration = Duration::from_secs(60);
 /// Number of consecutive rounds with an answer before a path whose data was unanswered is used
-/// again. A server may send handshakes to an unknown address, but too rarely to answer two rounds
-/// in a row: fastd 22 sends one every 15 s.
+/// again. A server may send handshakes to an unknown address, but too rarely to answer two
+/// consecutive rounds: fastd 22 sends a handshake every 15 s.
 const ANSWERED_ROUNDS: u8 = 2;
 /// Time from the last attempt on a path with a local error until the path is used again, if no
 /// further error occurs.
@@ -31,8 +31,7 @@ const NO_NEWS: Duration = Duration::from_secs(1);
 pub(crate) struct Down {
     reason: DownReason,
     next_try: Time,
-    /// Number of completed rounds of attempts, in which copies of datagrams were sent by this
-    /// path.
+    /// Number of completed rounds of attempts (copies of datagrams sent over this path).
     tries: u32,
     /// Number of copies of datagrams sent in the present round of attempts.
     copies: u8,
@@ -64,8 +63,8 @@ impl Down {
         self.reason
     }
 
-    /// Records a further failure of the path. The present round of attempts (copies of datagrams
-    /// sent by the path) ends.
+    /// Records a further failure of the path, and ends the present round of attempts (copies of
+    /// datagrams).
     pub(crate) fn on_failure(&mut self, now: Time) {
         let tries = self.tries + u32::from(self.copies > 0);
         *self = Down { next_try: now + self.pause, tries, copies: 0, tried: None, ..*self };
@@ -77,12 +76,12 @@ impl Down {
         (now >= self.next_try).then_some((self.tries, self.copies == 0))
     }
 
-    /// Records that a copy of a live datagram is sent by this path. Attempts are made in rounds of
-    /// [`ROUND`] consecutive datagrams. The next round begins after `pause`, or after the path's
-    /// own pause if that is longer.
+    /// Records that a copy of a live datagram is sent over this path. Attempts are made in rounds
+    /// of [`ROUND`] consecutive datagrams. The next round begins after the longer of `pause` and
+    /// the path's own pause.
     ///
-    /// One copy per round would not suffice: that datagram, and the one of the next round, might
-    /// be of a kind that the server never answers (Mosh's acknowledgements).
+    /// One copy per round would not suffice: it might always be a datagram that the server never
+    /// answers, such as an acknowledgement of Mosh.
     pub(crate) fn on_copy(&mut self, now: Time, pause: Duration) {
         if self.copies == 0 {
             self.begin_round();
@@ -111,8 +110,8 @@ impl Down {
     /// Records an answer on this path. Returns whether the path is up again.
     ///
     /// If the path is down because its data was unanswered, an answer ends the present round of
-    /// attempts, in which copies of datagrams are sent. If the answer is a handshake, the client's
-    /// reply to it must not be copied: the server would move to this path.
+    /// attempts (copies of datagrams). The answer may be a handshake. The client's reply to a
+    /// handshake must not be copied, or the server would move to this path.
     pub(crate) fn on_answer(&mut self, now: Time) -> bool {
         if self.reason != DownReason::DataUnanswered {
             return true;
@@ -125,8 +124,8 @@ impl Down {
     }
 
     /// Ends the present round of attempts (copies of datagrams) on a path whose data was
-    /// unanswered, and delays the next round. The caller does this when another such path has an
-    /// answer, because the client's reply to that answer must not be copied.
+    /// unanswered, and delays the next round. The caller does this when an answer arrives on
+    /// another such path, because the client's reply to that answer must not be copied.
     pub(crate) fn postpone(&mut self, now: Time) {
         if self.reason == DownReason::DataUnanswered {
             if std::mem::take(&mut self.awaits) {

@@ -12,7 +12,7 @@ use crate::protocol::Confidence;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SessionId(pub u64);
 
-/// An event to report to the user. It contains no payload and no keys.
+/// An event to report to the user, without payload and keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// The first datagram of a client arrived.
@@ -34,8 +34,8 @@ pub enum Event {
         /// The confidence in the recognised protocol.
         confidence: Confidence,
     },
-    /// The packets of a split session are numbered in clear: the observer of one path learns from
-    /// them how much all paths carried. Reported once for each protocol.
+    /// The packets of a split session carry sequence numbers in clear. From them, the observer of
+    /// one path learns how many packets all paths carried. Reported once per protocol.
     NumbersInClear {
         /// The first session with numbered packets.
         session: SessionId,
@@ -90,9 +90,9 @@ pub enum Event {
         /// Measured round-trip time of the handshake.
         rtt: Duration,
     },
-    /// A session has stayed on one path, and not because of the schedule's random choices. The
-    /// stay is reported once, after at least 3 s of traffic and three times the length of a run
-    /// (the consecutive datagrams between two choices of a path).
+    /// A session has stayed on one path for a reason other than the schedule's random choices.
+    /// Reported once per stay, after at least 3 s of traffic and at least three runs. A run is the
+    /// datagrams between two choices of a path.
     Kept {
         /// The session.
         session: SessionId,
@@ -117,9 +117,9 @@ pub enum Event {
         /// The session that may use the path again; `None` if all sessions may.
         session: Option<SessionId>,
     },
-    /// The server does not answer on the path that the client's datagrams use, so uplink and
-    /// downlink are split differently. Reported after at least four changes of the uplink's path,
-    /// and again after 10 min.
+    /// The server's answers stay on one path while the client's datagrams change paths, so the
+    /// downlink is not split like the uplink. Reported after at least four changes of the uplink's
+    /// path, and again after 10 min.
     Skewed {
         /// The session.
         session: SessionId,
@@ -127,8 +127,8 @@ pub enum Event {
         path: PathId,
         /// Share of the downlink bytes that arrived by `path`, in percent.
         percent: u8,
-        /// Whether the server answered by another path earlier, and so has followed its client at
-        /// least once.
+        /// Whether the server has answered on another path before, so that it has followed its
+        /// client at least once.
         followed: bool,
     },
     /// A session ended.
@@ -146,8 +146,8 @@ pub enum Event {
         /// Number of datagrams refused since the last report.
         datagrams: u64,
     },
-    /// One of our own datagrams arrived as if from a new client: a route leads our traffic into
-    /// our own listener. Reported at most once per second.
+    /// One of our own datagrams arrived at our listener as if from a new client, because a route
+    /// leads our traffic back to us. Reported at most once per second.
     Loop {
         /// Source address of the returned datagram.
         client: SocketAddr,
@@ -157,11 +157,11 @@ pub enum Event {
 /// The reason why a session stays on one path, or was never split.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kept {
-    /// The session is shorter than a run, the consecutive datagrams between two choices of a path.
+    /// The session has had only one run (the consecutive datagrams between two choices of a path).
     Short,
     /// The handshake of a QUIC connection is not confirmed.
     Handshake,
-    /// The session consists only of packets for the path of handshakes and DNS queries.
+    /// The session consists only of handshakes and DNS queries, for which the user named a path.
     HandshakePath,
     /// The session's server identifies the client by its address
     /// ([`Protocol::keeps_to_one_path`]).
@@ -178,8 +178,8 @@ pub enum Kept {
 pub enum DownReason {
     /// The interface or its address is removed, or is down.
     Interface,
-    /// The machine has no route by this path, or an ICMP error reports that the path does not
-    /// reach the server.
+    /// The machine has no route over this path, or an ICMP error reports that the server is
+    /// unreachable over it.
     Unreachable,
     /// The proxy of the path is unreachable or refuses to serve us.
     Proxy,
@@ -192,12 +192,13 @@ pub enum DownReason {
     /// The path was used for a second without an answer, while the server answered on other paths.
     Silent,
     /// No answer has ever arrived on this path, and only one other path has received answers.
-    /// Either this path discards everything, or the server does not follow its client. For the last
-    /// 3 s all datagrams of this path were also sent on the other path.
+    /// Either this path discards everything, or the server does not follow its client. In the 3 s
+    /// before the path was taken out, its datagrams were also sent on the other path.
     NeverAnswered,
-    /// The path was used for a second without an answer, while the server answered on other paths,
-    /// and before that it brought at most three answers. Either this path loses most datagrams, or
-    /// the server accepts data from one address only, and sends others a handshake at times.
+    /// The path was used for a second without an answer, while the server answered on other paths.
+    /// At most three answers had arrived on this path before. Either the path loses most
+    /// datagrams, or the server accepts data from one address only and sends occasional handshakes
+    /// to others.
     DataUnanswered,
     /// The far end did not answer the probes on this path.
     Unheard,

@@ -1,4 +1,4 @@
-//! State of one path in one session: whether the path brings answers, its round-trip time, and how
+//! State of one path in one session: whether answers arrive on it, its round-trip time, and how
 //! long it has been silent.
 
 use std::time::Duration;
@@ -11,25 +11,25 @@ use crate::rtt::RttFilter;
 
 /// Time in use without an answer after which a path counts as silent.
 const SILENCE: Duration = Duration::from_secs(1);
-/// Time in use after which a path without any answer so far is doubted: its datagrams are then also
-/// sent on an answering path.
+/// Time in use after which a path without any answer so far is doubted. The datagrams of a doubted
+/// path are also sent on another path, on which answers arrive.
 const DOUBT: Duration = Duration::from_millis(300);
 /// Minimum number of answers on other paths for a path's silence to be significant. A server that
 /// sends little may have had nothing to send while its client used this path.
 const ANSWERS: u64 = 8;
 /// Longest pause between two datagrams during which the path counts as used.
 const LONGEST_PAUSE: Duration = Duration::from_millis(300);
-/// Maximum number of answers on a path whose data seems to get none. The few answers may be
+/// Maximum number of answers on a path whose data still counts as unanswered. These answers may be
 /// handshake packets, which a server sends even if it ignores data.
 const FEW: u32 = 3;
 
-/// A period in which the path was used and brought no answer.
+/// A period in which the path was used and no answer arrived on it.
 #[derive(Clone, Copy, Debug)]
 struct Silence {
     since: Time,
     used: Duration,
     server_was_active: bool,
-    /// Number of answers of the server by any path before the period began.
+    /// Number of answers of the server on any path before the period began.
     answers: u64,
     /// Whether the last datagram was sent while the server was active, so that the time after it
     /// counts.
@@ -39,9 +39,10 @@ struct Silence {
 /// The server's activity when the session sends.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Activity {
-    /// Whether the server was heard within the last second, or since the client's last datagram.
+    /// Whether a datagram of the server arrived within the last second, or since the client's last
+    /// datagram.
     pub(crate) active: bool,
-    /// Number of times that the server was heard, by any path.
+    /// Number of times that datagrams of the server arrived, on any path.
     pub(crate) answers: u64,
 }
 
@@ -54,8 +55,8 @@ pub(crate) struct Health {
     /// Number of answers on this path since it was last down.
     answers: u32,
     silence: Option<Silence>,
-    /// Time since which datagrams of this path are also sent by an answering path; `None` if the
-    /// path alone carries them.
+    /// Time since which the path's datagrams are also sent on another path, on which answers
+    /// arrive; `None` if only this path carries them.
     doubted: Option<Time>,
     down: Option<Down>,
 }
@@ -66,18 +67,18 @@ impl Health {
         self.rtt.rtt()
     }
 
-    /// Returns the lowest sample of the round-trip time, an upper bound, and whether enough samples
-    /// confirm it ([`RttFilter::upper_bound`]).
+    /// Returns the lowest sample of the round-trip time, which is an upper bound, and whether
+    /// enough samples confirm it ([`RttFilter::upper_bound`]).
     pub(crate) fn rtt_bound(&self) -> Option<(Duration, bool)> {
         self.rtt.upper_bound()
     }
 
-    /// Returns when the session last sent by this path.
+    /// Returns when the session last sent a datagram on this path.
     pub(crate) fn sent(&self) -> Option<Time> {
         self.sent
     }
 
-    /// Returns when the server was last heard by this path.
+    /// Returns when a datagram of the server last arrived on this path.
     pub(crate) fn heard(&self) -> Option<Time> {
         self.heard
     }
@@ -92,7 +93,7 @@ impl Health {
         self.down.map(|down| down.reason())
     }
 
-    /// Records that the session sends a datagram by this path, of a kind that the server answers.
+    /// Records that the session sends a datagram on this path, of a kind that the server answers.
     pub(crate) fn on_sent(&mut self, now: Time, server: Activity) {
         self.on_sent_unanswerable(now);
         self.rtt.on_sent(now);
@@ -112,22 +113,22 @@ impl Health {
         }
     }
 
-    /// Records that the session sends a datagram by this path, of a kind that gets no answer.
+    /// Records that the session sends a datagram on this path, of a kind that the server does not
+    /// answer.
     pub(crate) fn on_sent_unanswerable(&mut self, now: Time) {
         self.silence.iter_mut().for_each(|silence| silence.counts = false);
         self.sent = Some(now);
     }
 
-    /// Records that the session used this path, and no other, for `pause`, the time between one
-    /// datagram and the next. The time counts if the server was active when the first of the two
-    /// was sent.
+    /// Records that the session used only this path for `pause`, the time between two consecutive
+    /// datagrams. The time counts if the server was active when the first of them was sent.
     pub(crate) fn on_used(&mut self, pause: Duration) {
         if let Some(silence) = self.silence.as_mut().filter(|silence| silence.counts) {
             silence.used += pause.min(LONGEST_PAUSE);
         }
     }
 
-    /// Records that a datagram of the server arrived by this path. Returns true if the path was
+    /// Records that a datagram of the server arrived on this path. Returns true if the path was
     /// down and is now up again.
     pub(crate) fn on_heard(&mut self, now: Time) -> bool {
         self.rtt.on_heard(now);
@@ -142,7 +143,7 @@ impl Health {
         is_back
     }
 
-    /// Returns the reason for which a silent path is taken out.
+    /// Returns the reason to report when the path is taken out because it is silent.
     pub(crate) fn why_silent(&self) -> DownReason {
         match self.answers {
             1..=FEW => DownReason::DataUnanswered,
@@ -156,8 +157,8 @@ impl Health {
         self.down.iter_mut().for_each(|down| down.postpone(now));
     }
 
-    /// Marks the path as up again if it is down because its data was unanswered. Returns true if
-    /// it did so.
+    /// Marks the path as up again if it is down because its data was unanswered. Returns whether
+    /// this was the case.
     pub(crate) fn recall(&mut self) -> bool {
         let recalled = self.down.take_if(|down| down.reason() == DownReason::DataUnanswered);
         if recalled.is_some() {
@@ -166,9 +167,9 @@ impl Health {
         recalled.is_some()
     }
 
-    /// Returns when the present period of use without an answer began. Returns `None` if the period
-    /// is not significant: the path was used too little, or the server sent too little on other
-    /// paths. `answers` is the number of times that the server was heard on any path.
+    /// Returns when the present period of use without an answer began. Returns `None` if the path
+    /// was used too little in that period, or the server sent too little on other paths. `answers`
+    /// counts the arrivals of the server's datagrams on any path.
     pub(crate) fn silent_since(&self, answers: u64) -> Option<Time> {
         let silence = self.silence.filter(|silence| {
             let spoke = answers - silence.answers >= ANSWERS || answers == silence.answers;
@@ -177,23 +178,24 @@ impl Health {
         Some(silence.since)
     }
 
-    /// Returns when the splitter first doubted the path, that is, suspected that it brings no
-    /// answers. Returns `None` unless the path was used for [`DOUBT`] and has never brought an
-    /// answer.
+    /// Returns since when the path has been doubted, that is, suspected to discard everything; the
+    /// doubt may begin at `now`. Returns `None` unless the path was used for [`DOUBT`] and no
+    /// answer has ever arrived on it.
     pub(crate) fn doubt(&mut self, now: Time) -> Option<Time> {
         let used = self.silence.filter(|silence| silence.server_was_active)?.used;
         (used >= DOUBT && self.heard.is_none()).then(|| *self.doubted.get_or_insert(now))
     }
 
-    /// Returns whether datagrams of this path are also sent by an answering path.
+    /// Returns whether datagrams of this path are also sent on another path, on which answers
+    /// arrive.
     pub(crate) fn is_doubted(&self) -> bool {
         self.doubted.is_some() && self.down.is_none()
     }
 
     /// Marks the path as down. Returns true if it was up.
     ///
-    /// A path that is down keeps its first reason: a silent path needs an answer, whatever errors
-    /// follow.
+    /// A path that is down keeps its first reason. So a silent path is up again only after an
+    /// answer, even if local errors follow.
     pub(crate) fn take_down(&mut self, now: Time, reason: DownReason) -> bool {
         if let Some(down) = &mut self.down {
             down.on_failure(now);
@@ -203,15 +205,15 @@ impl Health {
         true
     }
 
-    /// Returns the number of completed rounds of copies and whether the next copy is the first of a
-    /// round. Returns `None` unless the path is down and an attempt is due.
+    /// Returns the number of completed rounds of copies, and whether the next copy is the first of
+    /// a round. Returns `None` unless the path is down and an attempt is due.
     pub(crate) fn due_try(&self, now: Time) -> Option<(u32, bool)> {
         self.down?.due_try(now)
     }
 
-    /// Records that a copy of a live datagram is sent by this path, to keep it open or to test it.
-    /// `asks` is whether the server answers such a datagram. The next round of attempts begins
-    /// after `pause` at the earliest ([`Down::on_copy`]).
+    /// Records that a copy of a live datagram is sent on this path, to keep the path open or to
+    /// test it. `asks` is true if the server answers such a datagram. The next round of attempts
+    /// begins after `pause` at the earliest ([`Down::on_copy`]).
     pub(crate) fn on_copy(&mut self, now: Time, pause: Duration, asks: bool) {
         if asks {
             self.rtt.on_sent(now);
@@ -221,7 +223,7 @@ impl Health {
     }
 
     /// Marks the path as up again if a local error took it down, an attempt was made since, and no
-    /// error followed for some time. Returns whether it did.
+    /// error followed for some time. Returns whether this was the case.
     pub(crate) fn recover_if_quiet(&mut self, now: Time) -> bool {
         let recovers = self.recovers_at().is_some_and(|at| now >= at);
         if recovers {

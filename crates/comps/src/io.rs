@@ -50,7 +50,8 @@ pub enum Input<'a> {
     },
     /// A socket was opened for a tuple (a path with one of its source ports).
     Opened {
-        /// Local address of the socket. It identifies our own traffic if that returns to us.
+        /// Local address of the socket. A datagram from this address is our own traffic, looped
+        /// back.
         local: SocketAddr,
     },
     /// A socket was closed.
@@ -71,15 +72,16 @@ pub enum Input<'a> {
         /// Total bytes of those datagrams.
         bytes: u64,
     },
-    /// A path broke or works again, as far as this machine can detect.
+    /// A path broke or works again for all sessions. The source is this machine or, with a far
+    /// end, the driver's probes.
     Path {
         /// The path.
         path: PathId,
         /// The reason why the path is broken; `None` if it works again.
         broken: Option<DownReason>,
     },
-    /// The state of each path's congestion window, one view per path, for a schedule that uses
-    /// windows. The core then sends datagrams that wait for room in a window.
+    /// The state of the paths' congestion windows, one view per path, for a schedule that uses
+    /// windows. The core then sends the datagrams that wait for room in a window.
     Windows(&'a [PathView]),
     /// The program shuts down.
     Shutdown,
@@ -92,8 +94,8 @@ pub enum Failure {
     Full,
     /// The datagram is larger than the path's MTU.
     TooBig,
-    /// "Port unreachable": the server was reached, and no program listens there. The path is not
-    /// at fault.
+    /// The server's host answered "port unreachable": no program listens there. The path is not at
+    /// fault.
     Refused,
     /// The machine has no route, or a router reported an ICMP error.
     Unreachable,
@@ -112,8 +114,8 @@ pub(crate) type Ends = (SocketAddr, Option<SocketAddr>);
 /// An action for the driver.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Output {
-    /// Send datagrams to the server by a tuple (a path with one of its source ports). If the tuple
-    /// has no socket, open one first.
+    /// Send datagrams to the server from a tuple (a path with one of its source ports). If the
+    /// tuple has no socket, open one first.
     Send {
         /// The session.
         session: SessionId,
@@ -128,8 +130,8 @@ pub enum Output {
     Return {
         /// The client.
         client: SocketAddr,
-        /// The server that the client named, which is the source address of the answer. `None` if
-        /// the listener has a single server.
+        /// The server that the client named, whose address is the source of the datagrams; `None`
+        /// if the listener has a single server.
         server: Option<SocketAddr>,
         /// The local address to send the datagrams from.
         local: Option<IpAddr>,
@@ -160,15 +162,15 @@ pub struct Held {
     pub bytes: Box<[u8]>,
     /// Length in bytes of each datagram; the last one may be shorter.
     pub stride: usize,
-    /// Their ECN bits.
+    /// ECN bits of the datagrams.
     pub ecn: u8,
 }
 
 /// Datagrams to send.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Payload {
-    /// Bytes of the batch just handled, in this range. They are datagrams of the batch's stride
-    /// (the length of one datagram), with its ECN bits.
+    /// A byte range of the batch just handled. Its datagrams have the batch's stride (length of
+    /// one datagram) and ECN bits.
     Live(Range<usize>),
     /// One datagram that was queued.
     Kept {

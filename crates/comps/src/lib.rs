@@ -3,18 +3,19 @@
 //! # Tour
 //!
 //! The core of the splitter (CoMPS, PETS 2022). It receives the datagrams of a user's existing
-//! sessions and decides the path of each one. It does no I/O.
+//! sessions and chooses a path for each datagram. It does no I/O.
 //!
 //! * [`Core`] is the entry point, a [`Core`](anabranch_multipath::Core) of the common shape. An
 //!   [`Input`] is a batch from a client, a batch from the server, or an event of a path or socket.
 //!   An [`Output`] is an action of the driver.
-//! * A *session* is one client address and its server. It has its own draw of the schedule and its
-//!   own view of each path's health.
+//! * A *session* is one client address and its server. Each session has its own random draw of the
+//!   schedule and its own view of each path's health.
 //! * [`Core::reconfigure`] changes the settings of a running core. Its sessions continue.
 //! * A *tuple* is a path with one of its source ports; with the server's address it is a
 //!   four-tuple. The driver opens a socket for a tuple when the first datagram names it.
 //! * [`protocol`] recognises the protocol of a session. For QUIC it follows the handshake of each
-//!   connection and keeps it on one path until the server has confirmed it.
+//!   connection, and keeps the connection on one path until the server has confirmed the
+//!   handshake.
 //!
 //! Deliberately absent: decryption (the core sees what an observer sees); packets of our own (the
 //! core adds nothing but copies of live datagrams); and any path that the user did not name.

@@ -1,13 +1,13 @@
 //! Detection of our own datagrams that return to us, because a route, a NAT or another forwarder
 //! leads our traffic into our listener.
 //!
-//! A loop is detected in two ways. First, the new client's address is that of one of our own
-//! sockets. Second, for loops through another host, the first datagram of a new session equals one
-//! sent a moment ago for another session.
+//! A loop is detected in two ways. Without another host in the loop, the new client's address is
+//! the address of one of our sockets. Through another host, the first datagram of a new session
+//! equals a datagram sent a moment ago for another session.
 //!
-//! Encrypted protocols never send the same datagram twice, but a careless test program may. So
-//! only a *chain* of such sessions counts as a loop: each session is opened by a copy of a
-//! datagram of the session before.
+//! Encrypted protocols never send the same datagram twice, but a test program may. So only a
+//! *chain* of sessions counts as a loop, in which a copy of a datagram of each session opens the
+//! next one.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use anabranch_multipath::Time;
 const RING: usize = 256;
 /// Age above which a fingerprint is ignored.
 const FRESH: Duration = Duration::from_secs(2);
-/// Number of sessions in a chain that count as a loop.
+/// Length of a chain of sessions from which on the chain counts as a loop.
 pub(crate) const CHAIN: u8 = 8;
 /// Length in bytes of the shortest datagram that is compared. Shorter datagrams of different
 /// sessions are too often equal.
@@ -56,8 +56,8 @@ impl Fingerprints {
         self.next = (self.next + 1) % RING;
     }
 
-    /// Returns the depth in a chain of a session that `datagram` opens: 0 if we did not send this
-    /// datagram.
+    /// Returns the depth in a chain of the session that `datagram` opens; 0 if we did not send
+    /// this datagram.
     pub(crate) fn chain(&self, now: Time, datagram: &[u8]) -> u8 {
         if datagram.len() < SHORTEST {
             return 0;

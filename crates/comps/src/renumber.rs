@@ -8,7 +8,7 @@ use crate::{Config, TupleId};
 /// A map from the old numbers of paths and tuples (paths with one of their source ports) to the
 /// new numbers.
 ///
-/// A path that remains keeps its tuples, as far as it still has their ports. A removed path has no
+/// A path that remains keeps the tuples of the ports that it still has. A removed path has no
 /// tuples.
 #[derive(Debug)]
 pub struct Renumbering {

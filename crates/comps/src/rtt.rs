@@ -7,17 +7,17 @@ use anabranch_multipath::Time;
 /// Length of the window over which the minimum is taken. A minimum is forgotten after at most two
 /// windows if there were enough samples.
 const WINDOW: Duration = Duration::from_secs(10);
-/// Assumed round-trip time before the first sample: a path must have been idle in both directions
-/// for this time before a visit (a stay of the session on this path) is timed.
+/// Assumed round-trip time before the first sample. A visit (a stay of the session on a path) is
+/// timed only if the path was idle in both directions for this time before the visit.
 const UNKNOWN: Duration = Duration::from_millis(100);
-/// Minimum idle time of a path, in each direction, before a visit (a stay of the session on this
-/// path) is timed, however short its round-trip time is. Radio links and busy machines deliver
-/// queued datagrams in bursts, with shorter pauses between them.
+/// Minimum idle time of a path, in each direction, before a visit (a stay of the session on the
+/// path) is timed. It applies even if the round-trip time is shorter. Radio links and busy
+/// machines deliver queued datagrams in bursts, with shorter pauses between them.
 const LEAST: Duration = Duration::from_millis(20);
 /// Maximum time from a datagram to its answer. A later answer belongs to another datagram.
 const LATEST: Duration = Duration::from_secs(3);
-/// Age of an unanswered datagram after which its time is not used for the next answer. The
-/// datagram is lost, or the server does not answer datagrams of its kind.
+/// Age after which an unanswered datagram no longer starts a sample. The datagram was lost, or the
+/// server does not answer datagrams of its kind.
 const UNANSWERED: Duration = Duration::from_secs(1);
 /// Minimum number of samples in a window before it replaces an older minimum. Fewer samples may all
 /// be late answers of a server with little to send.
@@ -26,12 +26,12 @@ const SAMPLES: u32 = 3;
 const AGREE: u32 = 2;
 
 /// Measurement of the time from the first datagram of a visit (a stay of the session on one path)
-/// to the first answer by that path.
+/// to the first answer on that path.
 ///
 /// Every sample is an upper bound, because the server may have had nothing to send at once. So the
 /// estimate is the minimum over the last 10-20 s. A sample is valid only if no answer to an
 /// earlier visit is still in flight when the visit begins. A download can fill the queue of a
-/// path, which then drains long after the session has left the path. The next datagram of that
+/// path, and the queue still drains long after the session has left the path. A datagram from that
 /// queue would look like an immediate answer. See [`RttFilter::has_settled`].
 #[derive(Debug, Default)]
 pub(crate) struct RttFilter {
@@ -50,7 +50,7 @@ pub(crate) struct RttFilter {
 }
 
 impl RttFilter {
-    /// Records a datagram sent by this path, of a kind that the server answers.
+    /// Records a datagram sent on this path, of a kind that the server answers.
     pub(crate) fn on_sent(&mut self, now: Time) {
         if self.has_settled(now) {
             self.asked = Some(now);
@@ -60,7 +60,7 @@ impl RttFilter {
         self.sent = Some(now);
     }
 
-    /// Records a datagram of the server that arrived by this path.
+    /// Records a datagram of the server that arrived on this path.
     pub(crate) fn on_heard(&mut self, now: Time) {
         self.heard = Some(now);
         let Some(asked) = self.asked.take() else { return };
@@ -91,10 +91,11 @@ impl RttFilter {
 
     /// Returns whether no answer to earlier datagrams of this path can be in flight.
     ///
-    /// If an answer has arrived since our last datagram, two conditions must hold. Two round-trip
-    /// times have passed since that datagram, which suffices if the path has no queue. And answers
-    /// have paused for one round-trip time, because a queue drains without a pause. If no answer
-    /// has arrived since, because the server answered on another path, [`LATEST`] must have passed.
+    /// If an answer has arrived since our last datagram, two conditions must hold. First, two
+    /// round-trip times have passed since that datagram, which suffices if the path has no queue.
+    /// Second, no answer has arrived for one round-trip time, because a queue drains without a
+    /// pause. If no answer has arrived since our last datagram, because the server answered on
+    /// another path, [`LATEST`] must have passed.
     fn has_settled(&self, now: Time) -> bool {
         let Some(sent) = self.sent else { return true };
         let left = now.since(sent);

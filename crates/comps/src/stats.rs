@@ -58,7 +58,7 @@ pub struct PathCounters {
     pub refused: u64,
     /// Lowest recent round-trip time of all sessions.
     pub rtt: Option<Duration>,
-    /// Whether the path works, as far as this machine can detect (there is no local error).
+    /// Whether the path works: the driver has reported no error that concerns all sessions.
     pub works: bool,
     /// Sessions that found the path silent and do not use it.
     pub silent_sessions: usize,
@@ -128,7 +128,7 @@ impl Unsplit {
     }
 }
 
-/// Counters of a tunnel to a far end of ours (from the driver).
+/// Counters of the tunnel to a far end (from the driver).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FarEndCounters {
     /// Whether the far end answers.
@@ -147,7 +147,7 @@ pub struct FarEndCounters {
 pub struct Silent {
     /// Number of such sessions.
     pub sessions: usize,
-    /// The longest of these sessions' silences.
+    /// Length of the longest silence among these sessions.
     pub waited: Duration,
     /// Time of the last answer in any of these sessions; `None` if no server has ever answered.
     pub last: Option<Time>,
@@ -172,13 +172,13 @@ pub struct Snapshot {
     /// Traffic outside the sessions, one entry per path; empty if no flows are pinned (counted by
     /// the driver).
     pub pinned: Vec<Pinned>,
-    /// Datagrams that waited for a path until they were dropped.
+    /// Datagrams dropped because they had waited too long for a path.
     pub no_path: u64,
     /// Datagrams waiting now, including delayed ones.
     pub waiting: usize,
     /// Datagrams sent before their delay ended, because their queue exceeded its limit.
     pub hurried: u64,
-    /// Datagrams refused because they were our own, returned by a loop.
+    /// Our own datagrams that a loop returned to us, and that were refused.
     pub looped: u64,
     /// Datagrams of new clients that were refused.
     pub refused: u64,
@@ -189,9 +189,8 @@ pub struct Snapshot {
     /// Datagrams from proxies that were dropped because they did not contain a whole datagram of
     /// the server (counted by the driver).
     pub foreign: u64,
-    /// Packets that arrived at an interface although no route leads them there: ICMP errors,
-    /// link-local, broadcast and multicast packets (counted by the driver). They are neither split
-    /// nor refused.
+    /// Packets at an interface that belong to no session: ICMP errors, link-local, broadcast and
+    /// multicast packets (counted by the driver). They are neither split nor refused.
     pub housekeeping: u64,
     /// The far end, if there is one (from the driver).
     pub far_end: Option<FarEndCounters>,

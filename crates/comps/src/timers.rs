@@ -1,4 +1,4 @@
-//! Timers of protocols, which limit the delay that the splitter may add.
+//! Retransmission timers of protocols. They limit the delay that the splitter may add.
 
 use std::fmt;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use anabranch_multipath::Jitter;
 
 use crate::{Guess, Protocol};
 
-/// A timer of a protocol that retransmits when it expires.
+/// A timer of a protocol at whose expiry the protocol retransmits.
 struct Timer {
     whose: &'static str,
     lasts: Duration,
@@ -47,8 +47,8 @@ impl fmt::Debug for Timer {
 
 /// Checks that sessions of the protocol `carry` tolerate delays of `jitter`.
 ///
-/// An unknown protocol may be QUIC. With a `far_end`, which delays datagrams as well, each end may
-/// use half of the protocol's timer.
+/// An unknown protocol may be QUIC. If there is a `far_end`, it delays datagrams, too, so each end
+/// may use half of the protocol's timer.
 ///
 /// # Errors
 /// `jitter` is longer than the protocol's timer.

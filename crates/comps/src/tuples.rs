@@ -4,8 +4,8 @@ use anabranch_multipath::PathId;
 
 use crate::{Config, Renumbering};
 
-/// One source port of one path, within a session. The numbers count all ports of path 0, then
-/// those of path 1, and so on.
+/// Number of a source port of one path, within a session. Numbers count all ports of path 0, then
+/// the ports of path 1, and so on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TupleId(pub u16);
 
@@ -107,8 +107,8 @@ impl Tuples {
     }
 
     /// Leaves at most `limit` tuples in use, but always one for the schedule. The handshake path
-    /// gets the first one and needs no more. Each other path gets one, in order. The rest go to
-    /// further ports of these paths in turn.
+    /// gets the first tuple and needs no more. Each other path gets one tuple, in order. The
+    /// remaining tuples go to further ports of these paths in turn.
     pub(crate) fn cut(
         &mut self,
         limit: usize,

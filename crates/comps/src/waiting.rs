@@ -30,7 +30,7 @@ impl QueuedDatagram {
     }
 }
 
-/// A queue of bounded size. The oldest datagram leaves first: it is sent by a path, or dropped.
+/// A queue of bounded size. The oldest datagram leaves first: it is sent on a path, or dropped.
 #[derive(Debug, Default)]
 pub(crate) struct WaitQueue {
     kept: VecDeque<QueuedDatagram>,
@@ -38,7 +38,7 @@ pub(crate) struct WaitQueue {
 }
 
 impl WaitQueue {
-    /// Appends `count` datagrams of `batch` from number `first` on, which arrived at `since`.
+    /// Appends `count` datagrams of `batch`, from number `first` on, with arrival time `since`.
     /// Keeps at most `limit` bytes in all. Returns the number of datagrams dropped for lack of
     /// room.
     pub(crate) fn keep(

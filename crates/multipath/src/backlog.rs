@@ -10,16 +10,16 @@ use crate::{Assignment, PathId, PathView, Splitter, Time};
 const MOST: usize = 4_096;
 /// Maximum time that a unit waits.
 const LONGEST: Duration = Duration::from_secs(1);
-/// CoDel's shortest interval: the longest usual round trip (RFC 8289, section 4.3).
+/// CoDel's minimum interval, which covers the usual round-trip times (RFC 8289, section 4.3).
 const INTERVAL: Duration = Duration::from_millis(200);
 /// CoDel's interval as a multiple of the longest minimum round-trip time, where this exceeds
 /// [`INTERVAL`]. A sender notices a drop after one round trip, and has reduced its rate after
-/// another (PRR, RFC 6937). Queues lengthen both round trips. An earlier second drop would reduce
-/// the sender's rate twice for one excess.
+/// another round trip (PRR, RFC 6937). Queues lengthen both round trips. A second drop within this
+/// time would reduce the sender's rate twice for one excess.
 const ROUND_TRIPS: u32 = 3;
 /// Ratio of CoDel's interval to its target. The target is 10 % of the interval, the maximum that
-/// RFC 8289, section 4.3, recommends. A window opens in steps of one acknowledgement, and even the
-/// target of the shortest interval covers the wait for a step.
+/// RFC 8289, section 4.3, recommends. Each acknowledgement opens a window by one step. Even with
+/// the shortest interval, the target is longer than the wait for a step.
 const TARGET: u32 = 10;
 /// Maximum bytes after the head that do not count as a standing queue: one packet of the usual
 /// maximum size ([`Queue::max_unit`]).
@@ -28,13 +28,13 @@ const MAX_UNIT: usize = 1_500;
 /// A queue of units (datagrams) that wait for a window, in the order of their arrival.
 ///
 /// If a program sends more than all paths can carry, some datagrams must be lost. They should be
-/// lost in this queue and soon, before the paths' own queues are full. CoDel (RFC 8289) drops
-/// single units from the head of a queue that does not drain. Dropping several at once would make
-/// a sender reduce its rate several times for one excess.
+/// lost in this queue, before the paths' own queues are full. CoDel (RFC 8289) drops single units
+/// from the head of a queue that does not drain. If several units were dropped at once, a sender
+/// would reduce its rate several times for one excess.
 ///
-/// A unit is always dropped after it has waited 1 s, or when more than 4,096 units wait. The
-/// *oldest* unit is dropped: the program then notices the loss earlier, by the delay of the whole
-/// queue.
+/// In addition, a unit is dropped after a wait of 1 s, and the oldest unit is dropped when more
+/// than 4,096 units wait. The program notices the loss of the *oldest* unit earlier than the loss
+/// of the newest, by the delay of the whole queue.
 #[derive(Debug)]
 pub struct Backlog<T> {
     /// The arrival time of each unit, its size in bytes, and the unit itself.
@@ -61,10 +61,10 @@ impl<T> Backlog<T> {
         }
     }
 
-    /// Assigns the oldest units to a path, after dropping those that CoDel or the maximum wait
-    /// excludes. Returns the path, the number of units to [`Backlog::pop`], and whether a new run
-    /// begins with them. Returns `None` if no unit waits, if the splitter holds the units, or if no
-    /// path is usable.
+    /// Assigns the oldest units to a path. Before that, drops the units that CoDel or the maximum
+    /// wait excludes. Returns the path, the number of units to [`Backlog::pop`], and whether a new
+    /// run begins with them. Returns `None` if no unit waits, if the splitter holds the units, or
+    /// if no path is usable.
     pub fn assign(
         &mut self,
         now: Time,

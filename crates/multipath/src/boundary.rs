@@ -1,4 +1,4 @@
-//! The rule that ends a run. A run is a group of consecutive units that take one path.
+//! The rule that ends a run. A run is a group of consecutive units on one path.
 
 use std::fmt;
 use std::str::FromStr;
@@ -14,7 +14,7 @@ use crate::{Time, growth};
 /// `grow:10-100ms`, `never`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Every {
-    /// Runs do not end: the first path is kept as long as it is usable.
+    /// Runs do not end: all units take the first path as long as it is usable.
     Never,
     /// A run has a number of packets: `mean`, or if `random` a geometric random number with that
     /// mean.
@@ -136,7 +136,7 @@ enum Length {
     Time(Duration),
 }
 
-/// Parses `length`, such as `50p` or `100ms`. It is `text` without a tilde.
+/// Parses `length`, such as `50p` or `100ms`, which is `text` without its tilde.
 fn one(text: &str, length: &str, random: bool) -> Result<Every, EveryError> {
     Ok(match parse_length(text, length)? {
         Length::Packets(mean) => Every::Packets { mean, random },
@@ -161,7 +161,7 @@ fn range(text: &str, least: &str, rest: &str) -> Result<Every, EveryError> {
     }
 }
 
-/// Parses `rest`, such as `10-100ms`. It is `text` without its prefix.
+/// Parses `rest`, such as `10-100ms`, which is `text` without its prefix.
 fn growing(text: &str, rest: &str) -> Result<Every, EveryError> {
     let form = || EveryError::Form(text.into());
     let (least, most) = rest.split_once('-').ok_or_else(form)?;
@@ -237,8 +237,8 @@ fn unit(spans: &[Duration]) -> (&'static str, u128) {
 /// The state of the present run: the packets and the time that an [`Every`] still allows it.
 ///
 /// A run of fixed duration T ends on a grid (start of the first run + T, + 2 T, …). So a late
-/// packet does not shift all later boundaries. Grid points that pass while nothing is sent cause
-/// one call of the scheduler, not one each.
+/// packet does not shift all later boundaries. All grid points that pass while nothing is sent
+/// cause only one call of the scheduler.
 #[derive(Debug)]
 pub struct Boundary {
     every: Every,
@@ -289,8 +289,8 @@ impl Boundary {
         }
     }
 
-    /// Begins a run at `now`. The ends of later runs of fixed duration are multiples of this
-    /// duration after `now`.
+    /// Begins a run at `now`, which becomes the origin of the grid on which runs of fixed duration
+    /// end.
     pub fn restart(&mut self, now: Time) {
         self.origin = None;
         self.begin(now);
@@ -305,12 +305,12 @@ impl Boundary {
         }
     }
 
-    /// Counts `units` towards the present run, which may end with a number of units.
+    /// Counts `units` towards the present run, if a number of units ends it.
     pub fn spend(&mut self, units: u64) {
         self.packets_left = self.packets_left.saturating_sub(units);
     }
 
-    /// Returns how many more units the present run may have.
+    /// Returns the number of further units that the present run may have.
     pub fn packets_left(&self) -> u64 {
         self.packets_left
     }

@@ -1,10 +1,11 @@
-//! Controlled delay (RFC 8289): drops from a queue that never empties, and tolerates bursts.
+//! Controlled delay (CoDel, RFC 8289): drops units from a queue that never empties, and tolerates
+//! bursts.
 
 use std::time::Duration;
 
 use crate::Time;
 
-/// A rule that keeps the *standing* queue short. A standing queue is one that never empties.
+/// A rule that keeps the *standing* queue (a queue that never empties) short.
 ///
 /// Once units have waited longer than `target` for a whole `interval`, the rule drops the unit at
 /// the head of the queue. Further drops follow at shrinking intervals (`interval / sqrt(n)`), until
@@ -38,8 +39,8 @@ pub struct Queue<I> {
 /// The state of the control law, named as in the pseudocode of RFC 8289, section 5.
 #[derive(Clone, Debug, Default)]
 pub struct Law {
-    /// Time at which the waits will have been longer than `target` for an `interval`; `None` while
-    /// they are shorter.
+    /// Time at which the waits will have been longer than `target` for a whole `interval`; `None`
+    /// while a wait is shorter than `target` or the queue is not a standing queue.
     first_above: Option<Time>,
     drop_next: Time,
     count: u32,
@@ -49,7 +50,7 @@ pub struct Law {
 
 impl Law {
     /// Returns how many units to drop from the head of the queue, now that the head may be sent
-    /// (`dequeue` in RFC 8289, section 5.6). The unit after the dropped ones is sent.
+    /// (`dequeue` in RFC 8289, section 5.6). The caller sends the unit after the dropped units.
     pub fn drops<I>(&mut self, rule: &Codel, now: Time, mut queue: Queue<I>) -> usize
     where
         I: Iterator<Item = (Time, usize)>,
@@ -63,8 +64,8 @@ impl Law {
             return 0;
         }
         self.start(rule, now);
-        // As in the RFC, the next unit is examined too: it may end the excess, but is not dropped
-        // yet.
+        // As in the RFC, the next unit is examined, too. It may end the dropping state, but is not
+        // dropped yet.
         self.waits_too_long(rule, now, &mut queue);
         1
     }
@@ -111,8 +112,8 @@ impl Law {
         drops
     }
 
-    /// Enters the dropping state. If the last one ended recently, its drop rate is the initial
-    /// rate.
+    /// Enters the dropping state. If the previous dropping state ended recently, the drop rate
+    /// starts where that state left it.
     fn start(&mut self, rule: &Codel, now: Time) {
         let last_rate = self.count - self.last_count;
         let recent = now < self.drop_next + 16 * rule.interval;

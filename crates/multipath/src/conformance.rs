@@ -3,8 +3,8 @@
 //! Call [`check`] from a scheduler's test, and [`check_over_windows`] if the scheduler supports
 //! paths with windows. Both panic with the name of the violated rule.
 //!
-//! Tests and fuzz targets poll cores by [`drain`] and [`run_out`], or call [`check_at_rest`] after
-//! a loop of their own.
+//! Tests and fuzz targets poll cores with [`drain`] and [`run_out`], or call [`check_at_rest`]
+//! after their own loop.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -16,7 +16,8 @@ const PATHS: usize = 3;
 /// Maximum number of outputs that a core may return at one time.
 const MOST_OUTPUTS: usize = 1 << 20;
 
-/// Returns the outputs of `core` that are due at `now`, and checks that it is at rest then.
+/// Returns the outputs of `core` that are due at `now`, and checks that `core` is then at rest
+/// ([`check_at_rest`]).
 ///
 /// # Panics
 /// The core returns outputs without end, or is not at rest.
@@ -27,8 +28,8 @@ pub fn drain<C: Core>(core: &mut C, now: Time) -> Vec<C::Out> {
     outputs
 }
 
-/// Checks that `core`, which was polled at `now` until it returned `None`, waits for a later time:
-/// otherwise its driver spins.
+/// Checks that `core` waits for a later time, after it was polled at `now` until it returned
+/// `None`. Otherwise its driver would spin.
 ///
 /// # Panics
 /// `core` returns another output, or its next timeout has passed.
@@ -38,8 +39,8 @@ pub fn check_at_rest<C: Core>(core: &mut C, now: Time) {
     assert!(due.is_none_or(|due| due > now), "a timeout that does nothing: {due:?} at {now:?}");
 }
 
-/// Polls `core` from `now` on, at each of its timeouts, until no timer runs. Returns the times with
-/// their outputs.
+/// Polls `core` from `now` on at each of its timeouts, until no timer runs. Returns each output
+/// with its time.
 ///
 /// # Panics
 /// Timers still run after `most` timeouts, or the core is not at rest after one.
@@ -62,7 +63,7 @@ pub fn check(make: impl Fn(u64) -> Box<dyn Scheduler>) {
 }
 
 /// Checks every rule over paths with measured windows, such as circuits. Also checks that the
-/// scheduler chooses no unmeasured path, and that everything is sent in the end. `make` builds a
+/// scheduler chooses no unmeasured path, and that all units are sent in the end. `make` builds a
 /// scheduler for three paths from a seed.
 ///
 /// # Panics
@@ -259,7 +260,7 @@ impl<M: Fn(u64) -> Box<dyn Scheduler>> Rules<M> {
         }
     }
 
-    /// Checks that everything is sent over three paths that acknowledge after 1, 3 and 10 ticks.
+    /// Checks that all units are sent over three paths that acknowledge after 1, 3 and 10 ticks.
     fn sends_everything(&self) {
         let mut splitter = Splitter::new(self.make(9), boundary());
         let mut acknowledgements: Vec<VecDeque<u64>> = vec![VecDeque::new(); PATHS];

@@ -6,16 +6,16 @@ use crate::Time;
 
 /// A protocol as a state machine: input and time in, actions out.
 ///
-/// A core opens no socket, reads no clock and draws no entropy. A driver owns these, and repeats
-/// four steps:
+/// A core opens no socket, reads no clock and draws no entropy. The driver owns sockets, clock and
+/// entropy, and repeats four steps:
 ///
 /// 1. Wait for input, or until [`next_timeout`](Core::next_timeout).
 /// 2. Pass the input, if any, to [`handle`](Core::handle).
 /// 3. Call [`poll`](Core::poll) until it returns `None`, and execute each action.
 /// 4. Read `next_timeout` again.
 ///
-/// A timeout is no input of its own: `poll` processes the timers that have expired. All calls pass
-/// the same clock, which never goes back. A core may have further methods, such as queries,
+/// A timeout is not an input: `poll` processes the timers that have expired. All calls pass times
+/// of one clock, which never goes back. A core may have further methods, such as queries,
 /// settings, and reads and writes of streams. After a method that changes the core, the driver
 /// continues with step 3.
 ///

@@ -1,9 +1,10 @@
 //! Decoy runs: dummy traffic that makes idle paths look busy.
 //!
-//! The times at which a path carries nothing reveal a page. A decoy run fills such a gap, on a
-//! path that the schedule is not using. It copies the lengths and distances of a run that the
-//! session has really sent. The other end must be this project's, because it drops the decoys.
-//! Decoys cost bytes, but never more than the budget's share of the bytes really carried.
+//! The times at which a path carries nothing can identify a web page. A decoy run fills such a
+//! gap, on a path that the schedule is not using. A decoy run copies the packet sizes and
+//! intervals of a run that the session has really sent. The other end must be this project's far
+//! end, because it drops the decoys. The bytes of decoys never exceed the budget's share of the
+//! bytes really carried.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -17,12 +18,12 @@ use crate::{PathId, Silence, Time};
 
 /// Maximum number of units recorded for each run.
 const LONGEST_RUN: usize = 1_024;
-/// Maximum time recorded of a run, counted from its beginning.
+/// Maximum part of a run that is recorded, in time from its beginning.
 const LONGEST_TIME: Duration = Duration::from_secs(1);
 /// Number of recent runs that are recorded. A decoy run copies one of them.
 const KEPT: usize = 16;
-/// Maximum bytes of decoys that can be saved up while no decoy is sent. It is also the maximum
-/// number of bytes recorded of a run, so that the budget suffices to copy any recorded run.
+/// Maximum bytes of decoy budget that accumulate while no decoy is sent. Also the maximum bytes
+/// recorded per run, so that the budget suffices to copy any recorded run.
 const SAVED: u64 = 2 << 20;
 /// A share of 100 %, in thousandths.
 const WHOLE: u32 = 1_000;
@@ -121,18 +122,18 @@ impl std::error::Error for DecoyBudgetError {}
 /// A unit of a run: its time since the beginning of the run, and its size in bytes.
 type Unit = (Duration, usize);
 
-/// The plan of decoys: the time, the path and the size of each one.
+/// The plan of decoys: the time, the path and the size of each decoy.
 ///
 /// The plan records each real unit. At a change of path, a decoy run is planned with probability
-/// one half, if the saved bytes pay for all of it. Its path is drawn uniformly from the other
+/// one half, if the saved budget covers the whole run. Its path is drawn uniformly from the other
 /// usable paths, and its start is delayed by a random time of at most its own length.
 ///
-/// A decoy run copies one of the last 16 real runs. The copied run is drawn first, and then waits
-/// until the saved bytes suffice. This makes long runs as frequent among decoys as among real runs.
-/// A decoy run ends early if the schedule chooses its path. At most one decoy run is in progress,
-/// and none begins while nothing is carried.
+/// A decoy run copies one of the last 16 real runs. The run to copy is drawn first, and then waits
+/// until the saved budget suffices. As a result, long runs are as frequent among decoys as among
+/// real runs. A decoy run ends early if the schedule chooses its path. At most one decoy run is in
+/// progress, and none begins while nothing is carried.
 ///
-/// A decoy is paid from the budget's share of the real bytes sent before it.
+/// The budget for a decoy comes from the real bytes sent before it.
 #[derive(Debug)]
 pub struct Decoys {
     budget: DecoyBudget,
@@ -141,7 +142,7 @@ pub struct Decoys {
     saved: u64,
     present: Run,
     known: VecDeque<Box<[Unit]>>,
-    /// The run that the next decoy run will copy; `None` before one was drawn.
+    /// The run that the next decoy run will copy; `None` if none is drawn yet.
     next: Option<Box<[Unit]>>,
     running: Option<DecoyRun>,
 }
@@ -195,7 +196,7 @@ impl Decoys {
         Decoys { budget, stream, saved: 0, present, known, next, running }
     }
 
-    /// Records a unit of `bytes` bytes that is sent by `path` at `now`. `paths` is the number of
+    /// Records a unit of `bytes` bytes that is sent on `path` at `now`. `paths` is the number of
     /// paths, and `usable` returns whether a path may carry decoys.
     pub fn carried(
         &mut self,

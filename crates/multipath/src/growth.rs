@@ -1,11 +1,12 @@
 //! Runs that begin short after a pause in the traffic and grow with the load.
 //!
-//! If runs last 100 ms, a page loaded in half a second leaves 73-75 % of its bytes on one path.
-//! Runs of 10-20 ms throughout slow down long downloads. So a run's length depends on the time
-//! since the pause: its mean is a quarter of that time, within the user's bounds.
+//! If runs last 100 ms, a page loaded in half a second leaves 73-75 % of its bytes on one path. If
+//! all runs last 10-20 ms, long downloads are slow. So a run's length depends on the time since
+//! the pause: its mean is a quarter of that time, within the user's bounds.
 //!
-//! A load has as many runs of 50 to 100 ms as of 100 to 200 ms, because length is proportional to
-//! elapsed time. With a maximum mean of 100 ms, runs reach it 400 ms after the pause.
+//! Because a run's mean length is proportional to the elapsed time, a load (a burst of traffic)
+//! has as many runs of 50 to 100 ms as of 100 to 200 ms. With a maximum mean of 100 ms, runs reach
+//! it 400 ms after the pause.
 
 use std::time::Duration;
 

@@ -1,7 +1,7 @@
 //! A random delay before the split.
 //!
 //! A split randomises the share of a page that each path carries. A random delay also randomises
-//! the times of the page's packets. It is applied before the scheduler, so that one delayed
+//! the times of the page's packets. The delay is applied before the scheduler, so that one delayed
 //! sequence is split over all paths.
 
 use std::collections::VecDeque;
@@ -17,8 +17,7 @@ use crate::{Every, Time};
 
 /// Maximum number of units that wait.
 const MOST: usize = 4_096;
-/// Default maximum of bytes that wait in a queue, for an owner with one queue: 20 ms at 1.6
-/// Gbit/s.
+/// Default maximum bytes that wait in a queue, for an owner with one queue: 20 ms at 1.6 Gbit/s.
 pub const DELAYED_BYTES: usize = 4 << 20;
 
 /// A random delay, drawn uniformly from a range for each unit, such as `0-20ms`.
@@ -49,8 +48,8 @@ impl Jitter {
         self.most
     }
 
-    /// Returns the mean of the delay drawn for a unit. Units in close succession wait longer than
-    /// that, because each also waits for the units before it.
+    /// Returns the mean of the delays drawn. Units in close succession wait longer than their own
+    /// delay, because each unit also waits for the units before it.
     pub fn mean(self) -> Duration {
         (self.least + self.most) / 2
     }

@@ -3,8 +3,8 @@
 //! # Tour
 //!
 //! The splitter, the onion network, camouflage and the lab all split and merge with this crate;
-//! the workspace has no second scheduler. The following list is in the order in which a unit (a
-//! packet, a cell, a chunk) passes through the types:
+//! the workspace has no second scheduler. The list follows the order in which a unit (a packet, a
+//! cell, a chunk) passes through the types:
 //!
 //! * [`PathView`] is a path as a scheduler sees it: whether the path is usable, its round-trip
 //!   time and its window. For a circuit it also has the state of the leg and of the first hop's
@@ -23,7 +23,6 @@
 //! * A [`Merger`], built on [`Reorder`], restores the order of units at the other end.
 //! * [`Replay`] records received numbers, so that each number is accepted only once.
 //! * [`Core`] is the interface of every protocol core of the workspace.
-//! * [`SmoothedRtt`] has `SRTT` and `RTTVAR` of RFC 6298.
 //! * [`trace`] splits recorded traffic for the lab, with the same [`Splitter`].
 //!
 //! Deliberately absent: clocks, entropy, sockets and threads. The caller passes [`Time`], and all

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use crate::{Insertion, PathId, Reorder, Time};
 
-/// Merges numbered units that arrived by several paths.
+/// Merges numbered units that arrive on several paths.
 ///
-/// Over reliable paths a missing unit is awaited without limit (`patience` is `None`). Over
-/// datagram paths a unit that has arrived waits for missing ones at most for `patience`, counted
-/// from its arrival.
+/// Over reliable paths, `patience` is `None`: a unit waits for earlier, missing units without
+/// limit. Over datagram paths, a unit waits for missing units at most for `patience` after its
+/// arrival.
 #[derive(Debug)]
 pub struct Merger<T> {
     reorder: Reorder<(Time, T)>,
@@ -31,8 +31,8 @@ impl<T> Merger<T> {
         self.patience = patience;
     }
 
-    /// Inserts unit `number`, which arrived by `path`. Then call [`Merger::poll`] until it returns
-    /// `None`.
+    /// Inserts unit `number`, which arrived on `path`. The caller then calls [`Merger::poll`]
+    /// until it returns `None`.
     pub fn handle(&mut self, now: Time, path: PathId, number: u64, unit: T) -> Insertion {
         let insertion = self.reorder.insert(number, (now, unit));
         if insertion == Insertion::Taken {
@@ -41,15 +41,15 @@ impl<T> Merger<T> {
         insertion
     }
 
-    /// Counts unit `number` as delivered at once, if it is the next one and no unit waits. In this
-    /// common case no unit has to be stored. Otherwise returns false and counts nothing.
+    /// Counts unit `number` as delivered, if it is the next unit in order and no unit waits. In
+    /// this common case no unit has to be stored. Otherwise returns false and counts nothing.
     pub fn pass(&mut self, path: PathId, number: u64) -> bool {
         let passes = self.reorder.pass(number);
         self.taken[path.index()] += u64::from(passes);
         passes
     }
 
-    /// Returns whether unit `number` is stored, or its turn has passed.
+    /// Returns whether unit `number` is stored, was delivered or was given up.
     pub fn has_seen(&self, number: u64) -> bool {
         self.reorder.has_seen(number)
     }
@@ -67,7 +67,7 @@ impl<T> Merger<T> {
         self.reorder.pop().map(|(number, (_, unit))| (number, unit))
     }
 
-    /// Gives up the units that are missing before the first waiting unit.
+    /// Gives up the missing units before the first waiting unit.
     pub fn give_up(&mut self) {
         self.lost += self.reorder.skip_gap();
     }
@@ -89,7 +89,7 @@ impl<T> Merger<T> {
         self.reorder.len() >= self.limit
     }
 
-    /// Returns the number of units received by each path, without duplicates.
+    /// Returns the number of units received on each path, without duplicates.
     pub fn taken(&self) -> &[u64] {
         &self.taken
     }

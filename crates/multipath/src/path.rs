@@ -36,8 +36,8 @@ pub struct PathView {
     pub usable: bool,
     /// The round-trip time; `None` before it was measured.
     pub rtt: Option<Duration>,
-    /// Number of units that the path can take now. `None` if the path has no window (UDP): a full
-    /// socket then drops units.
+    /// Number of units that the path can take now; `None` if the path has no window (UDP). A full
+    /// socket without a window drops units.
     pub window: Option<u64>,
     /// Further state of a path with a window. All fields are 0 for a path without a window.
     pub leg: LegView,
@@ -63,7 +63,7 @@ pub struct LegView {
     pub slow_start: bool,
     /// Whether this path carried the most recent unit.
     pub current: bool,
-    /// Cost, in units, of a change to this path from another one.
+    /// Cost, in units, of a change from another path to this path.
     pub turn: u64,
     /// Lower bound of the units per second that the path forwards; 0 if unknown.
     pub capacity: u64,
@@ -102,7 +102,7 @@ pub struct LinkView {
 const STUCK: u32 = 3;
 
 impl LinkView {
-    /// Returns whether segments are in flight and nothing has been acknowledged for `STUCK`
+    /// Returns whether segments are in flight and the peer has acknowledged nothing for `STUCK`
     /// round-trip times.
     pub fn is_stuck(&self) -> bool {
         self.unacked > 0 && self.quiet + self.age > self.rtt * STUCK
@@ -121,14 +121,14 @@ impl PathView {
     }
 
     /// Returns the view of a path that can take `room` units now. If `rtt` is `None`, the path is
-    /// not usable: a leg of unmeasured round-trip time carries no data (Tor proposal 329, as
-    /// implemented in C tor).
+    /// not usable, because a leg without a measured round-trip time carries no data (Tor proposal
+    /// 329, as implemented in C tor).
     pub const fn leg(rtt: Option<Duration>, room: u64, leg: LegView) -> PathView {
         PathView { usable: rtt.is_some(), rtt, window: Some(room), leg }
     }
 
-    /// Counts `units` that were just sent by this path: its window has less room, and more units
-    /// are in flight. A caller that sends several runs needs no new view for each.
+    /// Counts `units` that were just sent on this path: the window's room shrinks, and the number
+    /// of units in flight grows. So a caller can send several runs with one view.
     pub const fn sent(&mut self, units: u64) {
         if let Some(room) = self.window {
             self.window = Some(room.saturating_sub(units));

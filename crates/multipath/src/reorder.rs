@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 pub enum Insertion {
     /// The unit is stored until its turn.
     Taken,
-    /// The unit was stored before, or its turn has passed.
+    /// The unit is already stored, was delivered or was given up.
     Duplicate,
     /// The buffer is full, and this unit is not the next one in order.
     Full,
@@ -40,7 +40,7 @@ impl<T> Reorder<T> {
         Insertion::Taken
     }
 
-    /// Returns whether unit `number` is stored, or its turn has passed.
+    /// Returns whether unit `number` is stored, was delivered or was given up.
     pub fn has_seen(&self, number: u64) -> bool {
         number < self.next || self.holds(number)
     }
@@ -57,7 +57,7 @@ impl<T> Reorder<T> {
         Some((self.next - 1, unit))
     }
 
-    /// Counts unit `number` as delivered at once, if it is the next one and no unit is stored.
+    /// Counts unit `number` as delivered, if it is the next unit in order and no unit is stored.
     /// Returns whether it was counted.
     pub fn pass(&mut self, number: u64) -> bool {
         let passes = number == self.next && self.waiting.is_empty();
@@ -65,8 +65,8 @@ impl<T> Reorder<T> {
         passes
     }
 
-    /// Counts unit `number` as delivered at once, if it is the next one. Stored units are popped
-    /// after it. Returns whether it was counted.
+    /// Counts unit `number` as delivered, if it is the next unit in order. The stored units follow
+    /// it. Returns whether it was counted.
     pub fn advance(&mut self, number: u64) -> bool {
         let next = number == self.next;
         self.next += u64::from(next);
@@ -78,8 +78,8 @@ impl<T> Reorder<T> {
         self.waiting.values().next()
     }
 
-    /// Gives up the missing units before the first stored one, which is then next. Returns the
-    /// number of units given up.
+    /// Gives up the missing units before the first stored unit, which becomes the next unit.
+    /// Returns the number of units given up.
     pub fn skip_gap(&mut self) -> u64 {
         let Some(&first) = self.waiting.keys().next() else { return 0 };
         let lost = first - self.next;
@@ -102,7 +102,7 @@ impl<T> Reorder<T> {
         self.waiting.is_empty()
     }
 
-    /// Returns whether stored units wait for a missing one.
+    /// Returns whether stored units wait for a missing unit.
     pub fn has_gap(&self) -> bool {
         self.waiting.keys().next().is_some_and(|&first| first > self.next)
     }

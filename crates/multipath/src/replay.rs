@@ -1,5 +1,5 @@
-//! A record of the numbers received. Each number is accepted once; numbers too old to be checked
-//! are refused.
+//! Replay protection: a record of the numbers received. Each number is accepted once. Numbers too
+//! old to be checked are refused.
 
 /// Number of values below the greatest received number that are remembered. Paths that differ by
 /// 50 ms at 100,000 packets per second need 5,000.
@@ -38,7 +38,8 @@ impl Replay {
         if number + WINDOW < self.next {
             return false;
         }
-        // The numbers between the previous greatest number and the new one have not been received.
+        // The numbers between the previous greatest number and the new greatest number have not
+        // been received.
         let fresh = self.next.max(number.saturating_sub(WINDOW - 1))..number;
         fresh.for_each(|number| self.set(number, false));
         if number >= self.next {

@@ -9,8 +9,8 @@ pub type Stream = ChaCha8Rng;
 /// Returns the random stream of `entity` for `purpose`, derived from `seed`.
 ///
 /// The key of a ChaCha8 generator consists of `seed`, `entity` and a hash of `purpose`, so streams
-/// are independent. An additional entity does not change the random numbers of the others. So two
-/// simulations that differ in one client can be compared client by client.
+/// are independent. An additional entity does not change the random numbers of other entities. So
+/// two simulations that differ in one client can be compared client by client.
 pub fn stream(seed: u64, entity: u64, purpose: &str) -> Stream {
     let mut key = [0u8; 32];
     key[..8].copy_from_slice(&seed.to_le_bytes());

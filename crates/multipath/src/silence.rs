@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use crate::Every;
 
-/// Minimum time without units that separates two loads, above zero. The next unit begins another
-/// load (a burst of traffic, such as a page load).
+/// Minimum time without units, above zero, that separates two loads (bursts of traffic, such as
+/// page loads).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Silence(Duration);
 
@@ -20,7 +20,8 @@ impl Silence {
     /// path, and shorter than a reader's pause between two loads.
     pub const USUAL: Silence = Silence(Duration::from_secs(1));
 
-    /// Returns the rule that pauses of at least `least` separate two loads; `None` if that is zero.
+    /// Returns the rule that pauses of at least `least` separate two loads; `None` if `least` is
+    /// zero.
     pub fn new(least: Duration) -> Option<Silence> {
         (!least.is_zero()).then_some(Silence(least))
     }

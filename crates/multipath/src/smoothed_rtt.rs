@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-/// Inverse of a sample's weight in `SRTT`: alpha = 1/8 (RFC 6298, section 2.3).
+/// Inverse of `alpha` = 1/8, a sample's weight in `SRTT` (RFC 6298, section 2.3).
 const ALPHA: u32 = 8;
-/// Inverse of a sample's weight in `RTTVAR`: beta = 1/4 (RFC 6298, section 2.3).
+/// Inverse of `beta` = 1/4, a sample's weight in `RTTVAR` (RFC 6298, section 2.3).
 const BETA: u32 = 4;
 /// Factor `K` of `RTTVAR` in the timeout (RFC 6298, section 2.3).
 const K: u32 = 4;

@@ -10,7 +10,7 @@ use crate::{Boundary, Every, PathId, PathView, Silence, Time};
 /// The decision about the next units.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Assignment {
-    /// The first `units` of the units are sent by `path`.
+    /// Send the first `units` of the units on `path`.
     Send {
         /// The path that carries these units.
         path: PathId,
@@ -21,7 +21,7 @@ pub enum Assignment {
         /// before.
         fresh: bool,
     },
-    /// The units wait: the chosen path has no room in its window.
+    /// Keep the units waiting: the chosen path has no room in its window.
     Hold,
     /// No path is usable.
     Nowhere,
@@ -29,8 +29,9 @@ pub enum Assignment {
 
 /// Cuts a sequence of units into runs and gives each run a path.
 ///
-/// Only the splitter turns the choice of a full path into *hold*. So schedulers that ignore
-/// windows keep their split under any load, and do not degenerate into "whichever path has room".
+/// If a scheduler that ignores windows chooses a full path, the splitter returns *hold*. So such
+/// schedulers keep their split under any load, and do not degenerate into "whichever path has
+/// room".
 #[derive(Debug)]
 pub struct Splitter {
     scheduler: Box<dyn Scheduler>,
@@ -42,7 +43,7 @@ pub struct Splitter {
     redraw: Option<Redraw>,
 }
 
-/// A function that draws a schedule: a scheduler, and the boundary of its runs. Its argument is
+/// A function that draws a schedule: a scheduler, and the boundary of its runs. The argument is
 /// the number of the draw.
 pub type DrawSchedule = dyn Fn(u64) -> (Box<dyn Scheduler>, Boundary) + Send;
 
@@ -84,7 +85,8 @@ impl Splitter {
     }
 
     /// Returns a splitter with the scheduler `spec` over `paths` paths, in runs of `every`. With
-    /// `redraw` it redraws its schedule after each pause in the traffic of that length.
+    /// `redraw`, the splitter redraws its schedule after each pause in the traffic of at least
+    /// this length.
     ///
     /// `dice` returns the random stream of a purpose. The purposes are `scheduler` and `boundary`,
     /// and after pause number n `scheduler draw n` and `boundary draw n`.
@@ -120,8 +122,8 @@ impl Splitter {
     }
 
     /// Assigns the next `units` (at least 1) at `now`; `paths[i]` is the view of path `i`. `units`
-    /// is the number of all units known to wait: a scheduler may wait for a better path if few are
-    /// left.
+    /// is the number of all units known to wait, because a scheduler may wait for a better path if
+    /// few units are left.
     ///
     /// A run ends at its boundary or when its path becomes unusable, whichever is first.
     #[inline]
@@ -145,8 +147,8 @@ impl Splitter {
         Assignment::Send { path, units, fresh }
     }
 
-    /// Records that units which were assigned together have arrived until `now`: the next pause
-    /// begins then. Returns the time since the previous record.
+    /// Records that units which were assigned together have arrived until `now`, so that the next
+    /// pause is counted from `now`. Returns the time since the previous record.
     pub fn speaks(&mut self, now: Time) -> Duration {
         now.since(std::mem::replace(&mut self.heard, now))
     }
@@ -170,8 +172,8 @@ impl Splitter {
         }
     }
 
-    /// Returns when the present run ends by its duration, as [`Boundary::ends`] does. Units that
-    /// arrive before may be assigned together.
+    /// Returns the time at which the present run ends ([`Boundary::ends`]). Units that arrive
+    /// earlier may be assigned together.
     pub fn ends(&self) -> Time {
         self.boundary.ends()
     }
@@ -193,8 +195,8 @@ impl Splitter {
     }
 
     /// Handles a full path. With a scheduler that ignores windows, units wait for this path. A
-    /// scheduler that considers windows chooses again: at once if the path became full during a
-    /// run, and at the next call if the scheduler has just chosen the full path.
+    /// scheduler that considers windows chooses again. It chooses at once if the path became full
+    /// during a run, or at the next call if it has just chosen the full path.
     fn when_full(&mut self, now: Time, paths: &[PathView], units: u64, fresh: bool) -> Assignment {
         if !self.scheduler.load_aware() {
             return Assignment::Hold;

@@ -1,4 +1,4 @@
-//! Points in time, which the caller provides as numbers.
+//! Points in time, as numbers that the caller provides.
 
 use std::fmt;
 use std::ops::{Add, AddAssign, Sub};

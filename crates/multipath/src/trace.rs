@@ -1,7 +1,7 @@
 //! Splits recorded traces: the lab's interface to the schedulers.
 //!
 //! A trace is a list of times and signed sizes (+ from client to server, - from server to client).
-//! Only a [`Splitter`] decides on each packet's path, as it does for the splitter's sockets.
+//! A [`Splitter`] decides on each packet's path, as in the splitter that forwards real traffic.
 
 mod decoys;
 mod delayed;
@@ -40,8 +40,8 @@ impl Delay {
     }
 }
 
-/// Identification of one split of one load. The split's random numbers depend on nothing else, so
-/// an additional load does not change the split of another load.
+/// Identification of one split of one load. Apart from the seed, a split's random numbers depend
+/// only on this identification. So an additional load does not change the split of another load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entity {
     /// The load's number, unique within its repetition.
@@ -52,8 +52,8 @@ pub struct Entity {
     pub replica: u32,
 }
 
-/// The settings of a split of traces: a schedule, run lengths, paths, and a seed. They are checked
-/// once, and used for any number of loads.
+/// The settings of a split of traces: a schedule, run lengths, paths, and a seed. The settings are
+/// checked once, and used for any number of loads.
 #[derive(Clone, Debug)]
 pub struct TraceSplit {
     spec: Spec,
@@ -159,9 +159,9 @@ impl TraceSplit {
     /// Assigns the client's packets by the schedule. Assigns each of the server's packets to the
     /// path of the newest client packet that has reached it.
     ///
-    /// A client packet reaches the server after `after` seconds and the upward delay of its path.
-    /// Before the first one arrives, the server uses the path of the client's first packet. If the
-    /// client sends nothing, the server uses the first path of the client's schedule.
+    /// A client packet reaches the server after `after` seconds plus the uplink delay of its path.
+    /// Before the first client packet arrives, the server uses that packet's path. If the client
+    /// sends nothing, the server uses the first path of the client's schedule.
     fn follow(
         &self,
         entity: Entity,
@@ -201,8 +201,8 @@ impl TraceSplit {
         (times, sizes): (&[f64], &[i32]),
         out: &mut [i16],
     ) {
-        // Written for every packet, whatever its direction: the CPU cannot predict the directions
-        // of packets, and a mispredicted branch costs more.
+        // Each packet writes an entry, regardless of its direction: the CPU cannot predict
+        // directions, and a mispredicted branch costs more than the write.
         let mut places = vec![0; sizes.len()];
         let mut count = 0;
         for (place, &size) in (0u32..).zip(sizes) {

@@ -1,6 +1,6 @@
-//! A node of MORE ([`anabranch_more`], an anonymity network whose packets each take a path of
-//! their own) on real sockets, for experiments. It has one thread, a UDP socket, a SOCKS port for
-//! local programs, and connections to destinations if the node is an exit.
+//! A node of MORE on real sockets, for experiments. MORE ([`anabranch_more`]) is an anonymity
+//! network in which each packet takes its own path. A node has one thread, a UDP socket, a SOCKS
+//! port for local programs, and connections to destinations if it is an exit.
 //!
 //! * [`files`]: the JSON description of a network, and the files of private keys.
 
@@ -31,8 +31,8 @@ const LISTENER: u64 = 2;
 const RECEIVED: usize = 8;
 /// Maximum number of datagrams that one system call sends.
 const SENT: usize = 16;
-/// Time after which made datagrams are sent and the sockets are read again. A client needs longer
-/// to make a datagram, a relay's are ready.
+/// Maximum time for making datagrams before they are sent and the sockets are read again. A client
+/// needs longer to make one datagram; a relay's datagrams are ready.
 const MAKING: Duration = Duration::from_micros(200);
 
 /// Settings of a MORE node.
@@ -173,8 +173,8 @@ impl NodeLoop {
         }
     }
 
-    /// Executes the core's outputs for [`MAKING`], and records in `is_busy` whether more may be
-    /// pending.
+    /// Executes the core's outputs for at most [`MAKING`], and records in `is_busy` whether more
+    /// outputs may be pending.
     fn flush(&mut self) {
         let until = self.now() + MAKING;
         let mut packets = Vec::new();

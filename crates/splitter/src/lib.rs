@@ -6,8 +6,8 @@
 //! * **A far end.** [`merge`] is the driver in front of a server. [`far_end`] has the settings of
 //!   both ends and the key files. [`streams`] implements paths that are TCP connections, for both
 //!   ends. The calling program provides TLS through the trait [`streams::TlsEnd`].
-//! * **Any program** (`--tun`). [`steer`] routes traffic into an interface, and undoes that at the
-//!   end.
+//! * **Any program** (`--tun`). [`steer`] routes traffic into an interface, and removes the routes
+//!   at the end.
 //!
 //! The crate depends on no resolver, no asynchronous runtime, no TLS library and no onion network.
 //!

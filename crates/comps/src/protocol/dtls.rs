@@ -56,7 +56,7 @@ const HANDSHAKE: u8 = 22;
 /// The type of a client's first handshake message.
 const CLIENT_HELLO: u8 = 1;
 
-/// Returns whether a client's record carries a connection ID, with which its server may accept it
+/// Returns whether a client's record carries a connection ID. A server may accept such a record
 /// from any address.
 ///
 /// In DTLS 1.3 the bit C of the unified header indicates a connection ID (RFC 9147, section 4).

@@ -1,5 +1,5 @@
-//! KCP's segments, which fill a datagram. Each segment has a header of 24 bytes, then data. kcp-go
-//! can put a header of 8 bytes for error correction before the segments.
+//! Recognition of KCP. A datagram consists of segments, each a header of 24 bytes followed by
+//! data. kcp-go can put a header of 8 bytes for error correction before the segments.
 //!
 //! If kcptun or a game encrypts the segments, nothing is recognised.
 

@@ -1,8 +1,8 @@
 //! Recognition of a session's protocol from its datagrams.
 //!
 //! [`FAMILIES`] describes each protocol once: its names, how its datagrams are recognised, whether
-//! a session can be split, and the text for users. [`Recogniser`] follows one session. It treats no
-//! protocol as certain before a second datagram or an answer agrees.
+//! a session can be split, and the text for users. [`Recogniser`] follows one session. It treats a
+//! protocol as certain only after a second datagram or an answer has confirmed it.
 
 pub mod dns;
 pub mod dtls;
@@ -69,8 +69,7 @@ pub enum Side {
 pub enum Mark {
     /// The datagram shows no feature of the protocol.
     None,
-    /// Fewer than 32 fixed bits match, so that the datagram may come from another protocol, or
-    /// match by chance.
+    /// Fewer than 32 fixed bits match, so the datagram may belong to another protocol.
     Weak,
     /// The datagram's fixed fields and lengths match the protocol.
     Strong,
@@ -88,8 +87,7 @@ impl Mark {
     }
 }
 
-/// The weight of a later datagram as evidence for the protocol that the first marked datagram
-/// suggests.
+/// The verdict of a later datagram on the protocol that the first marked datagram suggests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// The datagram belongs to the session that the client's first marked datagram opened.
@@ -113,8 +111,8 @@ impl Verdict {
 pub enum Counter {
     /// Each packet carries such a number.
     Always,
-    /// Whether packets carry such a number depends on version and settings: [`Numbers`] searches
-    /// for it.
+    /// Some versions or settings of the protocol number their packets. [`Numbers`] searches for
+    /// the number.
     Looked,
     /// No packet carries such a number.
     Never,
@@ -147,9 +145,9 @@ pub struct Family {
 /// Maximum number of bytes of the first datagram that [`Family::follow`] receives.
 pub const HEAD: usize = 64;
 
-/// All protocols, in the order in which a datagram is compared with them: the first whose mark it
-/// has is chosen. OpenVPN and Mosh, whose data packets have hardly any fixed fields, are last
-/// before [`Protocol::Other`], which has no mark.
+/// All protocols, in the order in which a datagram is compared with them. The first protocol whose
+/// mark the datagram has is chosen. OpenVPN and Mosh have hardly any fixed fields in their data
+/// packets, so they come last before [`Protocol::Other`], which has no mark.
 pub const FAMILIES: &[Family] = &[
     wireguard::FAMILY,
     quic::FAMILY,
@@ -193,14 +191,14 @@ impl Protocol {
     /// Returns whether every server of this protocol answers at once to the source address of the
     /// newest packet.
     ///
-    /// WireGuard servers (protocol description, section 2.1, "endpoint") and Mosh servers
-    /// ("roaming") do so. QUIC servers validate a new address first, and some ignore it.
+    /// This is true for WireGuard servers (protocol description, section 2.1, "endpoint") and Mosh
+    /// servers ("roaming"). QUIC servers validate a new address first, and some ignore it.
     pub fn always_follows(self) -> bool {
         matches!(self, Protocol::WireGuard | Protocol::Mosh)
     }
 
-    /// Returns whether a session stays on one path, because its server would not recognise it on
-    /// another.
+    /// Returns whether a session stays on one path because its server would not recognise the
+    /// client on another.
     pub fn keeps_to_one_path(self) -> bool {
         self.family().one_path.is_some()
     }
@@ -216,7 +214,7 @@ impl Protocol {
         self.family().counter == Counter::Always
     }
 
-    /// Returns the first protocol in [`FAMILIES`] that a client's datagram has a mark of, and the
+    /// Returns the first protocol in [`FAMILIES`] whose mark a client's datagram has, and the
     /// mark's weight. Returns [`Protocol::Other`] if there is none.
     pub fn recognise(datagram: &[u8]) -> (Protocol, Mark) {
         let marked = FAMILIES.iter().map(|family| (family.protocol, (family.mark)(datagram)));

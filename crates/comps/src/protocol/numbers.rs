@@ -1,20 +1,20 @@
-//! Detection of numbers in clear, without knowledge of the protocol.
+//! Detection of packet numbers in clear, without knowledge of the protocol.
 //!
 //! A field counts as a packet number if it increases by one from each datagram of the client to the
 //! next, several times in a row. Timestamps increase by other steps; masked or encrypted numbers do
 //! not increase regularly.
 
-/// Number of bytes inspected at the front of each datagram. They hold the headers of the known
-/// tunnels, and the padding that AmneziaWG puts before WireGuard's header (at most 32 bytes by its
-/// own tools).
+/// Number of bytes inspected at the front of each datagram. The value covers the headers of the
+/// known tunnels, and the padding that AmneziaWG puts before WireGuard's header (at most 32 bytes
+/// with its own tools).
 const LOOKED: usize = 64;
-/// Width of an inspected field, in bytes. A wider counter is found by its lower half, a narrower
-/// one together with its neighbouring bytes.
+/// Width of an inspected field, in bytes. The search finds a wider counter by its lower half, and
+/// a narrower one together with its neighbouring bytes.
 const WIDTH: usize = 4;
 /// Number of consecutive rises by one that prove a counter. Each of the 122 fields of a random
 /// datagram rises that often with a probability of 2^-224.
 const STEPS: u8 = 7;
-/// Number of a session's datagrams that are inspected. A few would not suffice: a handshake
+/// Maximum number of inspected datagrams per session. A few would not suffice, because a handshake
 /// precedes the data, and control packets without the field interrupt a sequence.
 const LOOKS: u16 = 512;
 
@@ -23,8 +23,8 @@ const LOOKS: u16 = 512;
 pub struct Numbers {
     last: [u8; LOOKED],
     length: usize,
-    /// Fields that have risen by one at each datagram since the last restart, as bits by position:
-    /// first the big-endian fields, then the little-endian ones.
+    /// Bit sets, by position, of the fields that have risen by one at each datagram since the last
+    /// restart: the big-endian fields, then the little-endian ones.
     rising: [u64; 2],
     steps: u8,
     left: u16,
@@ -70,8 +70,8 @@ impl Numbers {
         self.left == 0
     }
 
-    /// Returns, as bits, which of the first `fields` fields are greater by one than in the last
-    /// datagram.
+    /// Returns the bit sets of those of the first `fields` fields that are greater by one than in
+    /// the last datagram.
     fn risen(&self, datagram: &[u8], fields: usize) -> [u64; 2] {
         let word = |bytes: &[u8], at: usize| *bytes[at..].first_chunk().expect("a field is whole");
         let mut risen = [0; 2];

@@ -2,7 +2,7 @@
 //!
 //! Each packet begins with five bits of opcode and three bits of a key's number. Data packets with
 //! a peer ID (`P_DATA_V2`) carry a packet ID in clear if the cipher is an AEAD. Data packets
-//! without a peer ID belong to servers that identify their client by its address.
+//! without a peer ID belong to a server that identifies each client by its address.
 
 use super::{Counter, Family, Mark, Protocol, Side, Verdict, be32, goes_on};
 

@@ -1,7 +1,7 @@
 //! QUIC packets by their headers (RFC 8999, RFC 9000 section 17, RFC 9369 section 3.2).
 //!
-//! Nothing is decrypted. The splitter needs to know whether a datagram has packets with a long
-//! header, their types, and their connection IDs.
+//! Nothing is decrypted. The splitter needs only the types and connection IDs of the packets with
+//! a long header in a datagram.
 
 use std::fmt;
 
@@ -51,8 +51,8 @@ impl Cid {
         &self.bytes[..usize::from(self.length)]
     }
 
-    /// Returns whether a packet with a short header begins with this ID. Such a header does not
-    /// state the length of its ID.
+    /// Returns whether a packet with a short header carries this ID. A short header does not state
+    /// the length of its ID, so only this ID's length is compared.
     pub fn leads(&self, short_packet: &[u8]) -> bool {
         short_packet.get(1..).is_some_and(|after| after.starts_with(self.bytes()))
     }
@@ -95,8 +95,8 @@ pub fn has_long_header(datagram: &[u8]) -> bool {
     datagram.first().is_some_and(|byte| byte & 0x80 != 0)
 }
 
-/// Returns whether `datagram` can be a client's first: it is padded, and begins with an Initial
-/// packet of a known version.
+/// Returns whether `datagram` can be a client's first datagram: it has at least 1,200 bytes, and
+/// begins with an Initial packet of a known version.
 pub fn is_first(datagram: &[u8]) -> bool {
     datagram.len() >= SMALLEST_INITIAL
         && packets(datagram).next().is_some_and(|packet| packet.kind == Kind::Initial)

@@ -1,4 +1,4 @@
-//! One session's protocol, found from its first datagrams and compared with later ones.
+//! Recognition of one session's protocol from its first datagrams, and comparison with later ones.
 
 use super::{Counter, HEAD, Mark, Numbers, Protocol, Side, Verdict, dtls, quic};
 
@@ -8,7 +8,8 @@ const LOOKS: u8 = 64;
 /// The evidence for a session's protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Confidence {
-    /// One datagram looks like the protocol, or no datagram looks like a known protocol.
+    /// Only one datagram has the protocol's marks, or no datagram has the marks of a known
+    /// protocol.
     Likely,
     /// A second datagram or an answer agrees.
     Certain,
@@ -27,7 +28,7 @@ impl Confidence {
     }
 }
 
-/// A session's protocol as far as it is known.
+/// The result of recognition: a session's protocol, and the confidence in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Finding {
     /// The protocol.
@@ -63,8 +64,8 @@ impl Candidate {
 #[derive(Debug)]
 pub struct Recogniser {
     candidate: Option<Candidate>,
-    /// Protocol that the client's first datagram only resembles. The client's later datagrams agree
-    /// with it, but the server's first datagram can still contradict it.
+    /// Protocol for which the client's first datagram had only a weak mark. The client's later
+    /// datagrams agree with it, but the server's first datagram can still contradict it.
     unanswered: Option<Candidate>,
     finding: Option<Finding>,
     left: u8,
@@ -182,8 +183,8 @@ impl Recogniser {
     }
 
     /// Searches `datagram` for a mark. A session without a mark in its first datagrams may still
-    /// be QUIC, because a splitter that restarts sees a connection from the middle. `knows` is
-    /// true if the session already has a finding, or had a candidate that was contradicted.
+    /// be QUIC, because a restarted splitter sees only the later packets of a connection. `knows`
+    /// is true if the session already has a finding, or had a candidate that was contradicted.
     fn begin(&mut self, datagram: &[u8], knows: bool) -> Option<Finding> {
         let marked = (self.left > 0).then(|| Protocol::recognise(datagram));
         self.left = self.left.saturating_sub(1);

@@ -2,8 +2,8 @@
 //!
 //! The three bytes after the type are reserved and zero, except where a service marks its clients
 //! with them (Cloudflare's WARP). Some implementations pad a payload to a multiple of 16 bytes
-//! within the MTU, others do not pad, so data messages may have any length. AmneziaWG changes types
-//! and lengths, so only the counter of its packets is recognised.
+//! within the MTU, and others do not pad, so data messages may have any length. AmneziaWG changes
+//! types and lengths, so only the counter of its packets is recognised.
 
 use super::{Counter, Family, Mark, Protocol, Side, Verdict, goes_on};
 

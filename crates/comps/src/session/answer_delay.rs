@@ -1,7 +1,7 @@
 //! The longest recent time from a datagram of the client to the next datagram of the server.
 //!
-//! It increases whether the server, this machine or the network is slow. A visit to a path that
-//! lasts no longer than this time does not show whether the server follows its client.
+//! A slow server, machine or network increases this time. A visit (a stay of the uplink on a path)
+//! that is no longer than this time does not show whether the server follows its client.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! The state that all sessions of a core share.
+//! State shared by all sessions of a core.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -22,17 +22,18 @@ pub(crate) struct Common {
     pub(crate) numbered: BTreeSet<Protocol>,
     /// The time before which no session reports that its server does not answer.
     pub(crate) next_unanswered: Time,
-    /// The local error of each path, if any.
+    /// The error of each path that concerns all sessions, as the driver has reported it; `None`
+    /// for a path without an error.
     pub(crate) broken: Vec<Option<DownReason>>,
     /// The state of each path's congestion window, if the schedule uses windows.
     pub(crate) windows: Option<Vec<PathView>>,
     /// Queue of the sessions whose datagrams wait for room in a congestion window. The sessions
     /// are served in turn.
     pub(crate) held: VecDeque<SessionId>,
-    /// Arrival time of the datagrams at hand if they come from one of our queues. Outputs must
-    /// then contain their bytes. `None` for datagrams that the driver passes.
+    /// Arrival time of the present datagrams if they come from one of our queues; their bytes must
+    /// then be copied into the outputs. `None` for datagrams that the driver passes.
     pub(crate) kept: Option<Time>,
-    /// Maximum numbers of bytes that the session at hand may queue.
+    /// Maximum numbers of bytes that the present session may queue.
     pub(crate) room: Room,
 }
 

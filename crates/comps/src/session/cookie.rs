@@ -1,9 +1,9 @@
 //! The path on which a WireGuard server's cookie arrived.
 //!
-//! A WireGuard server under load answers a handshake with a cookie. It then accepts the cookie from
-//! the address that the handshake came from (boringtun), or from address and port (wireguard-go).
-//! So the next handshake uses the same path and port. On another path the server would answer it
-//! with another cookie, and the client would retry only after 5 s.
+//! A WireGuard server under load answers a handshake with a cookie. The server accepts the cookie
+//! only from the source address of that handshake (boringtun), or from its source address and port
+//! (wireguard-go). So the next handshake uses the same path and port. On another path the server
+//! would answer with another cookie, and the client would retry only after 5 s.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use anabranch_multipath::{PathId, Time};
 use crate::protocol::wireguard::Message;
 use crate::{Batch, Renumbering, TupleId};
 
-/// Lifetime of a cookie: `Cookie-Refresh-Time`, WireGuard's paper, section 5.4.7.
+/// Lifetime of a cookie: `Cookie-Refresh-Time` (WireGuard's paper, section 5.4.7).
 const LIFE: Duration = Duration::from_secs(120);
 
 /// The path and the tuple on which the newest cookie of a session arrived.
@@ -21,18 +21,18 @@ pub(super) struct Cookie {
     path: PathId,
     tuple: TupleId,
     until: Time,
-    /// Whether a handshake was sent by this path and tuple, and nothing has arrived by them since.
+    /// Whether a handshake was sent on this path and tuple, and nothing has arrived on them since.
     waits: bool,
 }
 
 impl Cookie {
-    /// Returns the path and the tuple of the next handshake. Returns `None` if the cookie is too
-    /// old, or if a handshake stayed unanswered.
+    /// Returns the path and the tuple for the next handshake. Returns `None` if the cookie is too
+    /// old, or if the last handshake on them is unanswered.
     pub(super) fn way(&self, now: Time) -> Option<(PathId, TupleId)> {
         (now < self.until && !self.waits).then_some((self.path, self.tuple))
     }
 
-    /// Records that a handshake is sent by the cookie's path and tuple.
+    /// Records that a handshake is sent on the cookie's path and tuple.
     pub(super) fn use_up(&mut self) {
         self.waits = true;
     }
@@ -44,7 +44,7 @@ impl Cookie {
     }
 }
 
-/// Updates `cookie` from datagrams that the server sent by `path` and `tuple`.
+/// Updates `cookie` from datagrams of the server that arrived on `path` and `tuple`.
 pub(super) fn learn(
     cookie: &mut Option<Cookie>,
     now: Time,

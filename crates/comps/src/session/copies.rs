@@ -1,8 +1,8 @@
 //! Copies of live datagrams. The splitter adds no other packets to a session.
 //!
-//! Without the session's keys the splitter cannot make packets of its own. It tests a path that is
-//! down with a copy of a live datagram. It preserves the NAT mappings of an idle path with a copy
-//! of a keep-alive that the client sends anyway.
+//! Without the session's keys the splitter cannot make packets of its own. To test a path that is
+//! down, it sends a copy of a live datagram. To preserve the NAT mappings of an idle path, it
+//! sends a copy of a keep-alive that the client sends anyway.
 
 use std::time::Duration;
 
@@ -15,20 +15,21 @@ use crate::Batch;
 
 /// Silence of a client after which its next datagram counts as a keep-alive.
 const QUIET: Duration = Duration::from_secs(2);
-/// Idle time of a path after which it carries a copy of a keep-alive. NATs forget UDP mappings
-/// after 30 s (RFC 4787 asks for 120 s, many give 30).
+/// Idle time of a path after which it carries a copy of a keep-alive. Many NATs drop UDP mappings
+/// after 30 s, although RFC 4787 requires 120 s.
 const IDLE: Duration = Duration::from_secs(15);
-/// Additional hold of the session's traffic at the second attempt, beyond the difference of the
-/// round-trip times. It doubles at each further attempt.
+/// Time for which the second attempt on a path holds the session's traffic, in addition to the
+/// difference of the round-trip times. Each further attempt doubles it.
 const FIRST_LAG: Duration = Duration::from_millis(5);
 /// Maximum time for which one attempt holds the session's traffic.
 const LONGEST_LAG: Duration = Duration::from_millis(100);
 /// Ratio of the pause between attempts to the time for which they hold traffic.
 const RARITY: u32 = 25;
-/// Maximum bytes of datagrams that are held back. If more arrive, all are released early.
+/// Maximum bytes of held datagrams. If more arrive, all are released early.
 const HELD_BYTES: usize = 512 * 1024;
 
-/// Traffic held back so that a copy of its first datagram arrives before it.
+/// Traffic that is held while a copy of its first datagram is in flight, so that the copy arrives
+/// first.
 #[derive(Debug)]
 pub(super) struct Held {
     due: Time,
@@ -42,7 +43,7 @@ impl Held {
         self.due
     }
 
-    /// Appends the datagrams of a batch. Too many end the hold.
+    /// Appends the datagrams of a batch. More than [`HELD_BYTES`] end the hold.
     fn add(&mut self, now: Time, batch: &Batch<'_>) {
         self.bytes += batch.bytes.len();
         if self.bytes > HELD_BYTES {
@@ -54,14 +55,13 @@ impl Held {
 }
 
 impl Session {
-    /// Sends a copy of the first datagram of a batch by each path that is down and has an attempt
-    /// due.
+    /// Sends a copy of a batch's first datagram on each path that is down and has an attempt due.
     ///
     /// A server follows its client to the source address of the newest packet, and drops replays.
     /// So it answers the copy only if the copy arrives before the original and all later
     /// datagrams. Therefore the session's traffic is held for the difference of the round-trip
-    /// times. From the second attempt on, the hold is longer each time, so that the copy can win
-    /// on a slow path, too.
+    /// times. Each further attempt holds it longer, so that the copy arrives first even on a
+    /// slower path.
     pub(super) fn try_down_paths(&mut self, now: Time, batch: &Batch<'_>, common: &mut Common) {
         if self.queues.held.is_some()
             || !self.paths.health.iter().any(|health| health.due_try(now).is_some())
@@ -105,8 +105,8 @@ impl Session {
         common.kept = outer;
     }
 
-    /// Sends copies of a keep-alive by the paths that have been idle for long. A path that the
-    /// session never used carries no copy: no NAT has a mapping for it.
+    /// Sends copies of a keep-alive on the paths that have been idle for [`IDLE`]. A path that the
+    /// session never used carries no copy, because no NAT has a mapping for it.
     pub(super) fn keep_paths_open(
         &mut self,
         now: Time,
@@ -141,13 +141,15 @@ impl Session {
         self.paths.health_of(path).on_copy(now, pause, asks);
     }
 
-    /// Returns the head start of a copy sent by path `index` at attempt number `tries` (from 0).
+    /// Returns how long the session's traffic is held for a copy on path `index` at attempt number
+    /// `tries` (from 0).
     fn lag(&self, index: usize, tries: u32) -> Duration {
         (self.paths.lag(index) + patience(tries)).min(LONGEST_LAG)
     }
 
-    /// Returns whether `path` may carry a copy: the path has no local error, and it may carry the
-    /// original. If the user named a handshake path, only this path may carry handshakes.
+    /// Returns whether `path` may carry a copy: it has no error that concerns all sessions, and it
+    /// may carry the original. If the user named a handshake path, only that path may carry
+    /// handshakes.
     fn takes_copy(&self, path: PathId, lane: Lane, common: &Common) -> bool {
         let belongs = match (lane, common.handshake()) {
             (Lane::Free, _) => common.is_scheduled(path),
@@ -160,7 +162,7 @@ impl Session {
     }
 }
 
-/// Returns the part of a hold that grows with the number of attempts.
+/// Returns the part of a hold that grows with the number of earlier attempts, `tries`.
 fn patience(tries: u32) -> Duration {
     match tries {
         0 => Duration::ZERO,

@@ -1,23 +1,22 @@
 //! A test of whether the server follows its client, that is, answers on the path that the uplink
-//! uses. It compares times and bytes over several changes of the uplink's path.
+//! uses. The test compares arrival times and bytes over several changes of the uplink's path.
 //!
 //! A *visit* is the time that the uplink stays on one path. A visit is answered if part of the
-//! downlink arrives on its path before the next visit to the same path. It is unanswered if the
-//! downlink arrives only on other paths. Each visit counts once, however many bytes arrive in it,
-//! so a download weighs no more than a ping. Datagrams that may answer the previous visit are
-//! ignored.
+//! downlink arrives on its path before the next visit to the same path. A visit is unanswered if
+//! the downlink arrives only on other paths. Each visit counts once, regardless of its bytes, so a
+//! download weighs no more than a ping. Datagrams that may answer the previous visit are ignored.
 //!
 //! If the server or this machine is slow, a visit may end before the server can follow. So only the
 //! part of a visit that exceeds the longest recent delay of an answer counts ([`AnswerDelay`]).
 //!
-//! A server that stays on one path leaves all visits to other paths unanswered
-//! ([`Follow::on_sent`]). So does a path that discards everything, but then the server cannot
-//! answer the uplink. The two cases are distinguished by the server's rate: does it send as much
-//! in those visits as in answered ones ([`Follow::is_heard`])? If it does not, and has moved
-//! before, the visits do not count.
+//! If the server stays on one path, all visits to other paths are unanswered
+//! ([`Follow::on_sent`]). Visits to a path that discards everything are unanswered, too, because
+//! the server does not receive the uplink. The server's rate distinguishes the two cases
+//! ([`Follow::is_heard`]). If the server sends much less in these visits than in answered ones,
+//! and has changed its path before, the visits do not count.
 //!
-//! The rate during a visit is measured in the time in which only answers to that visit can arrive.
-//! If the visit is shorter than three round trips, most of that time follows the visit.
+//! The rate of a visit is measured in the period in which only answers to that visit can arrive.
+//! If the visit is shorter than three round trips, most of that period is after the visit.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -29,41 +28,41 @@ use super::answer_delay::AnswerDelay;
 /// Minimum number of unanswered visits (stays of the uplink on one path) before a server counts as
 /// staying on one path.
 const VISITS: u32 = 4;
-/// Number of unanswered visits (stays of the uplink on one path) that no longer count once the
-/// server changes its path. A server that follows changes its path as often as its client does, so
+/// Number of unanswered visits (stays of the uplink on one path) that stop counting at each change
+/// of the server's path. A server that follows changes its path as often as its client does, so
 /// few unanswered visits accumulate.
 const FORGIVEN: u32 = 2;
 /// Minimum total time of the unanswered visits (stays of the uplink on one path) before a server
 /// is reported as staying on one path.
 const AWAY: Duration = Duration::from_millis(800);
 /// Minimum total time of the unanswered visits (stays of the uplink on one path) before a server
-/// is reported. The unit is the round-trip time of the fastest path.
+/// is reported, in round-trip times of the fastest path.
 const ROUND_TRIPS: u32 = 10;
 /// Maximum time that one visit (a stay of the uplink on one path) adds to the total time of
 /// unanswered visits.
 const LONGEST: Duration = Duration::from_secs(1);
-/// A visit (a stay of the uplink on one path) is answered if its path brings at least one byte for
-/// each `PART` bytes by other paths.
+/// Maximum bytes on other paths per byte on the visited path for a visit (a stay of the uplink on
+/// one path) to count as answered.
 const PART: u64 = 10;
-/// Margin for jitter, in addition to one and a half round trips. During this time after a change
-/// of path, answers to datagrams on the previous path may still arrive.
+/// Margin for jitter in the time for which answers to the previous path's datagrams may still
+/// arrive after a change of path. The margin is added to one and a half round trips.
 const MARGIN: Duration = Duration::from_millis(10);
 /// Pause between two reports of the same session.
 const PAUSE: Duration = Duration::from_secs(600);
 /// Time during which a server does not count as following its client, after it was seen to stay on
 /// one path.
 const MEMORY: Duration = Duration::from_secs(5);
-/// Total time of answered visits (stays of the uplink on one path) after which the older half of a
-/// rate's data is forgotten.
+/// Total time of answered visits (stays of the uplink on one path) above which the weight of a
+/// rate's older data is halved.
 const RECENT: Duration = Duration::from_millis(500);
-/// Total time of unanswered visits (stays of the uplink) to a path after which the older half of
-/// their data is forgotten.
+/// Total time of unanswered visits (stays of the uplink) to a path above which the weight of their
+/// older data is halved.
 const FORGOTTEN: Duration = Duration::from_secs(2);
 /// Longest silence of the client that still counts as a part of a visit (a stay of the uplink on
 /// one path), when rates are measured.
 const REST: Duration = Duration::from_millis(300);
 /// Maximum number of completed visits (stays of the uplink on one path) whose answers are awaited.
-/// Further visits give no rate.
+/// The rates of further visits are not measured.
 const MOST_AWAITED: usize = 16;
 
 /// The shortest and the longest round-trip time of a session's paths.
@@ -84,42 +83,41 @@ impl Rtts {
         Rtts { shortest, longest: near.max().unwrap_or(shortest) }
     }
 
-    /// Returns the time after a change of path from which on no arriving datagram answers a
-    /// datagram sent on the previous path.
+    /// Returns the time after a change of path during which answers to datagrams on the previous
+    /// path may still arrive.
     fn lag(self) -> Duration {
         self.longest * 3 / 2 + MARGIN
     }
 }
 
-/// The visit (the stay) of the uplink to its present path.
+/// The present visit of the uplink: its stay on one path.
 #[derive(Clone, Copy, Debug)]
 struct Visit {
     path: PathId,
     began: Time,
     /// Time of the client's latest datagram of a kind that the server answers.
     asked: Time,
-    /// Time from which on no arriving datagram answers a datagram that was sent on the previous
-    /// path.
+    /// Time after which no answer to a datagram on the previous path can arrive.
     settles: Time,
-    /// Bytes of the downlink that arrived by the path on which the uplink is.
+    /// Bytes of the downlink that arrived on the uplink's path.
     own: u64,
-    /// Bytes of the downlink that arrived by other paths.
+    /// Bytes of the downlink that arrived on other paths.
     others: u64,
-    /// Bytes that arrived since `settles` by the path on which the uplink is.
+    /// Bytes of `own` that arrived since `settles`.
     late_own: u64,
-    /// Bytes that arrived by other paths since `settles`.
+    /// Bytes of `others` that arrived since `settles`.
     late_others: u64,
     answers: Answers,
 }
 
-/// Bytes that arrived while only answers to one visit (a stay of the uplink on one path) could
-/// arrive.
+/// Bytes that arrived in the period in which only answers to one visit (a stay of the uplink on
+/// one path) could arrive.
 #[derive(Clone, Copy, Debug)]
 struct Answers {
     path: PathId,
     from: Time,
     until: Time,
-    /// Bytes that arrived by the path on which the uplink was.
+    /// Bytes that arrived on the visited path.
     own: u64,
     all: u64,
 }
@@ -133,19 +131,19 @@ impl Answers {
     }
 }
 
-/// The last completed visit to a path, that is, the last stay of the uplink there.
+/// The last completed visit (stay of the uplink) to one path.
 #[derive(Clone, Copy, Debug, Default)]
 struct Last {
-    /// Bytes that arrived on other paths during the visit (the stay of the uplink on one path). If
-    /// the visit was long enough to separate them, answers to the previous visit are not included.
+    /// Bytes that arrived on other paths during the visit (the stay of the uplink on one path).
+    /// Answers to the previous visit are excluded if the visit was long enough to separate them.
     others: u64,
     lasted: Duration,
     /// Longest recent delay of an answer at the end of the visit (the stay of the uplink on one
     /// path).
     delay: Duration,
-    /// Bytes that arrived by this path since the uplink moved to it.
+    /// Bytes that arrived on this path since the uplink moved to it.
     own: u64,
-    /// Time at which the first bytes arrived by this path after the uplink had moved to it.
+    /// Time at which the first bytes arrived on this path after the uplink had moved to it.
     answered: Time,
 }
 
@@ -154,19 +152,19 @@ struct Last {
 #[derive(Clone, Copy, Debug, Default)]
 struct Run {
     visits: u32,
-    /// Number and total time of the visits that lasted longer than an answer of the server takes.
-    /// They show that the server does not follow its client.
+    /// Number of visits that were longer than the delay of the server's answers. `away` is their
+    /// total time beyond that delay. Such visits show that the server does not follow its client.
     evident: u32,
     away: Duration,
-    /// Bytes that arrived by the path on which the server answers.
+    /// Bytes that arrived on the server's present path.
     own: u64,
-    /// Bytes that arrived by all paths.
+    /// Bytes that arrived on all paths.
     all: u64,
 }
 
 impl Run {
     /// Removes up to [`FORGIVEN`] unanswered visits (stays of the uplink on a path), because the
-    /// server has answered by another path than before.
+    /// server has changed its path.
     fn forgive(&mut self) {
         let visits = self.visits.saturating_sub(FORGIVEN);
         let evident = self.evident.saturating_sub(FORGIVEN);
@@ -202,9 +200,9 @@ impl Rate {
     }
 }
 
-/// Bytes that the server sent during unanswered visits to one path, and the bytes that its usual
-/// rate would have given. The usual rate is measured in the answered visits before each unanswered
-/// visit, because a download may grow or end meanwhile.
+/// Bytes that the server sent during unanswered visits (stays of the uplink) to one path, and the
+/// bytes to expect at its usual rate. The usual rate is measured in the answered visits before
+/// each unanswered visit, because a download may grow or end meanwhile.
 #[derive(Clone, Copy, Debug, Default)]
 struct UnansweredTraffic {
     time: Duration,
@@ -215,8 +213,8 @@ struct UnansweredTraffic {
 }
 
 impl UnansweredTraffic {
-    /// Adds a visit (a stay of the uplink on one path): `bytes` arrived in `time`, while `rate`
-    /// bytes a second are usual.
+    /// Adds a visit (a stay of the uplink on one path) in which `bytes` arrived in `time`. The
+    /// usual rate is `rate` bytes per second.
     fn add(&mut self, time: Duration, bytes: u64, rate: f64) {
         if self.time > FORGOTTEN {
             let UnansweredTraffic { time, bytes, usual } = *self;
@@ -244,13 +242,13 @@ pub(super) struct Follow {
     /// first.
     awaited: VecDeque<Answers>,
     answered: Rate,
-    /// For each path, the unanswered visits (stays of the uplink on it) since an answer last
-    /// arrived by the path.
+    /// Traffic during the unanswered visits (stays of the uplink) to each path, since an answer
+    /// last arrived on that path.
     alone: Box<[UnansweredTraffic]>,
     delay: AnswerDelay,
     heard: Option<Time>,
-    /// Latest time at which at least [`VISITS`] visits (stays of the uplink) to other paths had no
-    /// answer.
+    /// Latest time at which at least [`VISITS`] visits (stays of the uplink) to other paths were
+    /// unanswered.
     stayed: Option<Time>,
     next_report: Time,
 }
@@ -273,7 +271,7 @@ impl Follow {
         }
     }
 
-    /// Records that the client sends a datagram by `path`, of a kind that the server answers.
+    /// Records that the client sends a datagram on `path`, of a kind that the server answers.
     pub(super) fn on_asked(&mut self, now: Time, path: PathId) {
         self.delay.on_sent(now);
         if let Some(visit) = self.visit.as_mut().filter(|visit| visit.path == path) {
@@ -289,8 +287,8 @@ impl Follow {
         }
         self.close(now, rtts);
         self.judge(now, path);
-        // If the server was silent before, no answer to the previous visit is in flight. Then only
-        // the time that the first answer needs is excluded.
+        // After a silence of the server, no answer to the previous visit is in flight. Then only
+        // the time until the first answer can arrive is excluded.
         let is_quiet = self.heard.is_none_or(|heard| now.since(heard) >= rtts.lag());
         let lag = if is_quiet { rtts.shortest * 4 / 5 } else { rtts.lag() };
         self.visit = Some(Visit {
@@ -319,7 +317,7 @@ impl Follow {
         self.place.map(|place| (place, percent as u8))
     }
 
-    /// Records that `bytes` of the server arrived by `path`.
+    /// Records that `bytes` of the server arrived on `path`.
     pub(super) fn on_heard(&mut self, now: Time, path: PathId, bytes: u64) {
         self.heard = Some(now);
         self.delay.on_heard(now);
@@ -350,9 +348,9 @@ impl Follow {
     }
 
     /// Returns whether the server seems to receive the datagrams of `path`, although no answer
-    /// arrives by it. That is so if the server sends at least a quarter as much during visits
-    /// (stays of the uplink) to `path` as during answered visits. Returns `None` if the visits are
-    /// too short or too few.
+    /// arrives on it. The criterion is that its rate during visits (stays of the uplink) to `path`
+    /// is at least a quarter of its rate during answered visits. Returns `None` if these visits
+    /// are too short or too few.
     pub(super) fn is_heard(&self, path: PathId) -> Option<bool> {
         let alone = self.alone[path.index()];
         (alone.usual > 0.0).then_some(alone.bytes * 4.0 >= alone.usual)
@@ -385,8 +383,8 @@ impl Follow {
         self.count_awaited(now);
     }
 
-    /// Adds the rates of the visits (stays of the uplink on one path) whose answers can no longer
-    /// arrive.
+    /// Adds the rates of those completed visits (stays of the uplink on one path) whose answers
+    /// can no longer arrive.
     fn count_awaited(&mut self, now: Time) {
         while let Some(over) = self.awaited.pop_front_if(|answers| now >= answers.until) {
             let time = over.until.since(over.from);
@@ -403,13 +401,13 @@ impl Follow {
         }
     }
 
-    /// Decides whether the last visit (stay of the uplink) to `path` was answered, when the next
-    /// visit to it begins.
+    /// Decides whether the last visit (stay of the uplink) to `path` was answered. Called when the
+    /// next visit to `path` begins.
     fn judge(&mut self, now: Time, path: PathId) {
         let last = std::mem::take(&mut self.last[path.index()]);
         let is_answered = last.own > 0 && last.own.saturating_mul(PART) >= last.others;
         let away = last.lasted.saturating_sub(last.delay.max(self.delay.longest(now)));
-        // Datagrams on such a path do not reach the server, so it cannot follow.
+        // Datagrams on an unheard path do not reach the server, so the server cannot follow them.
         let is_unheard = self.moved > Time::ZERO && self.is_heard(path) == Some(false);
         if is_answered && self.place != Some(path) && last.answered >= self.moved {
             (self.place, self.moved) = (Some(path), last.answered);

@@ -30,8 +30,8 @@ impl Handshakes {
         Handshakes { pins: Pins::default(), cookie: None, pinned_to: None, pinned_at: now }
     }
 
-    /// Forgets the QUIC connections whose handshakes are under way: the session does not carry
-    /// QUIC after all.
+    /// Forgets the QUIC connections whose handshakes are under way. Called when the session turns
+    /// out not to carry QUIC.
     pub(super) fn forget_pins(&mut self) {
         (self.pins, self.pinned_to) = (Pins::default(), None);
     }
@@ -51,8 +51,8 @@ impl Handshakes {
         self.pins.any() && self.pinned_to.is_some_and(|(pin, _)| pin == path)
     }
 
-    /// Sets the path and tuple of handshakes to `to`. If the path stays the same, so does the
-    /// tuple. Returns the path if this changes the path of a handshake that is under way.
+    /// Sets the path and tuple of handshakes to `to`. If the path stays the same, the tuple stays
+    /// the same, too. Returns the new path if a handshake under way now changes to it.
     pub(super) fn pin_to(&mut self, now: Time, to: Option<(PathId, TupleId)>) -> Option<PathId> {
         let same = |pin: &(PathId, TupleId)| Some(pin.0) == to.map(|to| to.0);
         let kept = self.pinned_to.filter(same);
@@ -62,9 +62,9 @@ impl Handshakes {
         Some(path)
     }
 
-    /// Returns the path for handshakes. It is the pinned path (the one in use) if an answer has
+    /// Returns the path for handshakes. This is the pinned path (the path in use) if an answer has
     /// arrived on it. Otherwise it is a path on which an answer has arrived meanwhile or, after
-    /// [`FIRST_PTO`], the next usable path. If there is none, it remains the pinned path.
+    /// [`FIRST_PTO`], the next usable path. If there is no such path, it is the pinned path.
     pub(super) fn next_path(&self, now: Time, paths: &Paths) -> Option<PathId> {
         let (pinned, _) = self.pinned_to?;
         Some(self.beyond_silence(now, pinned, paths).unwrap_or(pinned))
@@ -85,8 +85,8 @@ impl Handshakes {
         usable.find(|index| heard(*index)).or(next).map(PathId::at)
     }
 
-    /// Unpins the path of handshakes once no connection is pinned (kept on one path) any more. In
-    /// that case returns the round-trip time of the handshake.
+    /// Unpins the path of handshakes once no connection is pinned (kept on one path) any more.
+    /// Then also returns the round-trip time of the handshake.
     pub(super) fn release(&mut self) -> Option<Duration> {
         let released = self.pins.take_release();
         released.then(|| {
@@ -95,7 +95,7 @@ impl Handshakes {
         })
     }
 
-    /// Learns from the datagrams of a WireGuard server that arrived by `path` and `tuple`.
+    /// Learns a cookie from datagrams of a WireGuard server that arrived on `path` and `tuple`.
     pub(super) fn learn_cookie(
         &mut self,
         now: Time,
@@ -120,7 +120,7 @@ impl Handshakes {
         named.is_none_or(|named| named == way.0).then_some(way)
     }
 
-    /// Records that a handshake is sent by the cookie's path and tuple.
+    /// Records that a handshake is sent on the cookie's path and tuple.
     pub(super) fn use_up_cookie(&mut self) {
         self.cookie.iter_mut().for_each(Cookie::use_up);
     }

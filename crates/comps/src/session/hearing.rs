@@ -1,4 +1,4 @@
-//! The times at which a session's client and server were heard.
+//! The times at which datagrams of a session's client and server arrived.
 
 use std::time::Duration;
 
@@ -7,10 +7,10 @@ use anabranch_multipath::Time;
 use super::wait::Wait;
 use crate::health::Activity;
 
-/// Time for which the server counts as active after it was heard.
+/// Time for which the server counts as active after one of its datagrams arrived.
 const ACTIVE: Duration = Duration::from_secs(1);
 
-/// The times at which both ends were heard, and the client's wait for an answer.
+/// The times at which datagrams of both ends arrived, and the client's wait for an answer.
 #[derive(Debug)]
 pub(super) struct Hearing {
     client: Time,
@@ -20,14 +20,14 @@ pub(super) struct Hearing {
     /// Time of the server's last answer in any other session, at the moment when this session was
     /// opened.
     before: Option<Time>,
-    /// Number of times that the server was heard in this session.
+    /// Number of answers of the server that arrived in this session.
     answers: u64,
     pub(super) wait: Wait,
 }
 
 impl Hearing {
-    /// Returns the state of a session that is opened at `now`. The server was last heard at
-    /// `before` in other sessions.
+    /// Returns the state of a session that is opened at `now`. In other sessions, the server's
+    /// last datagram arrived at `before`.
     pub(super) fn new(now: Time, before: Option<Time>) -> Hearing {
         Hearing { client: now, taken: now, server: None, before, answers: 0, wait: Wait::new(now) }
     }
@@ -37,7 +37,7 @@ impl Hearing {
         self.client = now;
     }
 
-    /// Returns when the client was last heard.
+    /// Returns when the client's last datagram arrived.
     pub(super) fn client(&self) -> Time {
         self.client
     }
@@ -48,41 +48,41 @@ impl Hearing {
         now.since(std::mem::replace(&mut self.taken, now))
     }
 
-    /// Records that the server was heard. Returns how long the client had waited, if that was
-    /// reported.
+    /// Records that a datagram of the server arrived. Returns how long the client had waited, if
+    /// the wait was reported.
     pub(super) fn on_server(&mut self, now: Time) -> Option<Duration> {
         self.server = Some(now);
         self.wait.on_heard(now)
     }
 
-    /// Counts an answer that arrived by a path of this session.
+    /// Counts an answer that arrived on a path of this session.
     pub(super) fn count_answer(&mut self) {
         self.answers += 1;
     }
 
-    /// Returns the number of times that the server was heard by a path of this session.
+    /// Returns the number of answers of the server that arrived on paths of this session.
     pub(super) fn answers(&self) -> u64 {
         self.answers
     }
 
-    /// Returns whether the server was heard in this session.
+    /// Returns whether an answer of the server has arrived in this session.
     pub(super) fn has_answered(&self) -> bool {
         self.server.is_some()
     }
 
-    /// Returns when the server was last heard in this session or an earlier one.
+    /// Returns when the server's last datagram arrived, in this session or an earlier one.
     pub(super) fn last_heard(&self) -> Option<Time> {
         self.server.or(self.before)
     }
 
-    /// Returns when the reported silence of the server began, and when the server was last heard.
+    /// Returns when the reported silence of the server began, and when its last datagram arrived.
     /// Returns `None` if no silence was reported.
     pub(super) fn silent_since(&self) -> Option<(Time, Option<Time>)> {
         self.wait.reported().map(|since| (since, self.last_heard()))
     }
 
-    /// Returns the server's activity: whether it was heard recently, or since the time `sent` of
-    /// the client's last datagram.
+    /// Returns the server's activity: whether a datagram of it arrived recently, or since the time
+    /// `sent` of the client's last datagram.
     pub(super) fn activity(&self, now: Time, sent: Option<Time>) -> Activity {
         let is_recent =
             |heard: Time| now.since(heard) <= ACTIVE || sent.is_some_and(|sent| heard >= sent);

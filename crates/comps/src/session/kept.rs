@@ -1,4 +1,4 @@
-//! The time for which a session has stayed on one path, and the reason.
+//! How long a session has stayed on one path, and why.
 
 use std::time::Duration;
 
@@ -10,8 +10,8 @@ use crate::{Event, Kept, Protocol};
 /// Minimum time of traffic on one path before the stay is reported. The stay must also last
 /// [`RUNS`] times the length of a run (the consecutive datagrams between two choices of a path).
 const LONG: Duration = Duration::from_secs(3);
-/// Minimum length of a stay on one path before it is reported. The unit is the length of a run,
-/// the consecutive datagrams between two choices of a path.
+/// Minimum length of a stay on one path before it is reported, in runs (the consecutive datagrams
+/// between two choices of a path).
 const RUNS: u32 = 3;
 /// Longest pause between two datagrams that counts as traffic.
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
@@ -35,7 +35,8 @@ impl PathStay {
         PathStay { runs: self.runs, ..PathStay::default() }
     }
 
-    /// Counts `datagrams` datagrams sent on `path`, with the time `pause` since the previous ones.
+    /// Counts `datagrams` datagrams sent on `path`. `pause` is the time since the previous
+    /// datagrams.
     pub(super) fn on_sent(&mut self, path: PathId, datagrams: u64, pause: Duration) {
         if self.path != Some(path) {
             *self = PathStay { path: Some(path), ..self.anew() };

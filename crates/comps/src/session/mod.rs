@@ -1,12 +1,12 @@
-//! One session: a client address and the server that this client wants, with its own draw of the
-//! schedule and its own view of the paths' health.
+//! One session: a client address and the server that this client wants. Each session has its own
+//! random draw of the schedule and its own view of the paths' health.
 //!
 //! [`Session`] consists of parts, each with its own state: `recognition` (the protocol),
-//! `handshakes` (which path they use), `paths` (which are open), `queues` (datagrams that wait),
-//! `hearing` (when both ends were heard), `usage` (which path carried what), `follow` (does the
-//! server follow), `order` (the downlink's order). The session connects them: `mod.rs` has the
-//! events, `send` the way of the client's datagrams, `silence` and `copies` the treatment of paths
-//! without answers.
+//! `handshakes` (which path they use), `paths` (which are usable), `queues` (datagrams that wait),
+//! `hearing` (when datagrams of both ends arrived), `usage` (which path carried which datagrams),
+//! `follow` (whether the server follows its client), `order` (the downlink's order). The session
+//! connects these parts. `mod.rs` handles the events, `send` sends the client's datagrams, and
+//! `silence` and `copies` handle paths without answers.
 
 mod answer_delay;
 mod common;
@@ -98,7 +98,7 @@ impl Session {
         }
     }
 
-    /// Returns when the client was last heard.
+    /// Returns when the client's last datagram arrived.
     pub(crate) fn client_heard(&self) -> Time {
         self.hearing.client()
     }
@@ -108,12 +108,12 @@ impl Session {
         self.hearing.has_answered()
     }
 
-    /// Returns when the server was last heard in this session or an earlier one.
+    /// Returns when the server's last datagram arrived, in this session or an earlier one.
     pub(crate) fn last_heard(&self) -> Option<Time> {
         self.hearing.last_heard()
     }
 
-    /// Returns when the reported silence of the server began, and when the server was last heard.
+    /// Returns when the reported silence of the server began, and when its last datagram arrived.
     /// Returns `None` if no silence was reported.
     pub(crate) fn silent_since(&self) -> Option<(Time, Option<Time>)> {
         self.hearing.silent_since()
@@ -139,7 +139,7 @@ impl Session {
         self.paths.health[path].reason().is_some_and(DownReason::needs_answer)
     }
 
-    /// Records that the server's address is known, and that the `barred` paths do not lead to it.
+    /// Records that the server's address is known, and that the `barred` paths do not reach it.
     /// Sends the datagrams that waited for the address.
     pub(crate) fn on_resolved(&mut self, now: Time, barred: &[PathId], common: &mut Common) {
         self.resolved = true;
@@ -151,10 +151,10 @@ impl Session {
         self.flush(now, common);
     }
 
-    /// Adopts changed settings. `draw` is the number of this change of the settings if the
-    /// schedule is to be redrawn, else `None`.
+    /// Adopts changed settings. If the schedule is to be redrawn, `draw` is the number of this
+    /// change of the settings; otherwise it is `None`.
     ///
-    /// Nothing is sent here, because a later event reports which of the new paths lead to the
+    /// Sends nothing, because only a later event reports which of the new paths lead to the
     /// session's server.
     pub(crate) fn reconfigure(
         &mut self,
@@ -221,7 +221,7 @@ impl Session {
         self.keep_paths_open(now, quiet, batch, common);
     }
 
-    /// Processes datagrams of the server that arrived by `tuple`.
+    /// Processes datagrams of the server that arrived at the socket of `tuple`.
     pub(crate) fn on_server(
         &mut self,
         now: Time,
@@ -245,20 +245,20 @@ impl Session {
         self.follow.on_heard(now, path, bytes);
     }
 
-    /// Processes datagrams of the server that arrive by a removed path.
+    /// Processes datagrams of the server that arrived on a removed path.
     pub(crate) fn on_late(&mut self, now: Time, batch: &Batch<'_>, common: &mut Common) {
         self.hear(now, common);
         self.return_to_client(None, common);
         self.confirm(now, batch, common);
     }
 
-    /// Sends datagrams to the client, or holds them until earlier ones have arrived.
+    /// Sends datagrams to the client, or holds them until earlier datagrams have arrived.
     fn pass_in_order(&mut self, now: Time, path: PathId, batch: &Batch<'_>, common: &mut Common) {
         self.release_in_order(now, common);
         if common.config.in_order.is_none() || self.order.passes(now, path, batch) {
             self.return_to_client(None, common);
         }
-        // Held datagrams may follow the ones just sent.
+        // Held datagrams may be next in order after the datagrams just sent.
         self.release_in_order(now, common);
     }
 
@@ -275,7 +275,7 @@ impl Session {
         common.outputs.push_back(Output::Return { client, server, local: self.origin.local, held });
     }
 
-    /// Records an error on this path that concerns this session alone.
+    /// Records an error of `path` that concerns only this session.
     pub(crate) fn on_error(
         &mut self,
         now: Time,
@@ -287,7 +287,7 @@ impl Session {
         self.refresh(common);
     }
 
-    /// Adapts to a path that broke or works again for all sessions.
+    /// Adapts to a path that broke, or works again, for all sessions.
     pub(crate) fn on_path_change(&mut self, now: Time, common: &mut Common) {
         self.refresh(common);
         self.flush(now, common);
@@ -333,8 +333,7 @@ impl Session {
         }
     }
 
-    /// Returns when [`Session::on_timeout`] is due, including the end of the session for being
-    /// idle.
+    /// Returns when [`Session::on_timeout`] is due. The idle timeout of the session is included.
     pub(crate) fn next_timeout(&self, config: &Config) -> Time {
         let in_order = config.in_order.and_then(|longest| self.order.next_timeout(longest));
         let unanswered = self.hearing.wait.due().filter(|_| self.usage.has_sent());
@@ -378,8 +377,8 @@ impl Session {
         }
     }
 
-    /// Lets the schedule choose the session's path once no connection is pinned (bound to one
-    /// path) any more.
+    /// Lets the schedule choose the session's path once no connection is pinned (kept on one path)
+    /// any more.
     fn release(&mut self, now: Time, common: &mut Common) {
         if let Some(rtt) = self.handshakes.release() {
             self.splitter.begin_run(now);

@@ -1,10 +1,10 @@
-//! Restores the order of datagrams that a server sends by one path after another.
+//! Restores the order of datagrams that a server sends on one path after another.
 //!
 //! When a server moves to another path, datagrams on the new path overtake those still in the
-//! queues of the old one. QUIC and TCP treat that as loss and slow down. So the new path's
-//! datagrams are held until the old path is silent, for at most the time that the user sets
-//! ([`Config::in_order`](crate::Config::in_order)). The server follows our own uplink, so the path
-//! that the uplink visited later is the newer one.
+//! queues of the old one. QUIC and TCP treat such reordering as loss and slow down. So the new
+//! path's datagrams are held until the old path is silent, but not longer than the user allows
+//! ([`Config::in_order`](crate::Config::in_order)). The server follows our uplink, so of two paths
+//! the newer one is the path that the uplink visited later.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -13,30 +13,30 @@ use anabranch_multipath::{PathId, Time};
 
 use crate::{Batch, Held};
 
-/// Time after which a path's queues count as empty, if no datagrams arrive on it while some arrive
-/// on another path.
+/// Time after which a path's queues count as empty if datagrams arrive on another path but not on
+/// this one.
 const SILENCE: Duration = Duration::from_millis(4);
-/// Maximum part of a pause of all paths that counts towards a path's silence. This machine may have
-/// caused such a pause, so it does not show that one path is silent.
+/// Maximum time that a pause of all paths adds to one path's silence. This machine may have caused
+/// such a pause, so it does not show that one path is silent.
 const PAUSE: Duration = Duration::from_millis(1);
-/// Time without datagrams after which a path counts as silent, whatever the other paths brought.
+/// Time without datagrams after which a path counts as silent, even if nothing arrived on other
+/// paths either.
 const LONG_SILENCE: Duration = Duration::from_millis(6);
-/// Maximum length of a probe, in bytes. If such a short datagram arrives on a path that the server
-/// has left, it is not the rest of a queue but a probe, such as a PATH_CHALLENGE (s2n-quic sends
-/// them on both paths). The server sent it after the datagrams that arrive on the newer path at the
-/// moment.
+/// Maximum length of a probe, in bytes. A short datagram on a path that the server has left is not
+/// the rest of a queue. It is a probe, such as a PATH_CHALLENGE (s2n-quic sends them on both
+/// paths). The server sent the probe after the datagrams that now arrive on the newer path.
 ///
-/// The last datagram of the path in front may also be this short while our uplink already uses
-/// another path. But the path in front has no queue then, so this datagram arrives before the
-/// first one that the server sent by the new path.
+/// The last datagram on the path in front may also be this short while our uplink already uses
+/// another path. But then the path in front has no queue, so that datagram arrives before the
+/// first datagram on the new path.
 const PROBE: usize = 100;
-/// Time that a probe waits, so that it does not overtake earlier datagrams.
+/// Time for which a probe is held, so that it does not overtake earlier datagrams.
 const PROBE_WAITS: Duration = Duration::from_micros(1_000);
 /// Maximum number of datagrams of an unvalidated path that may overtake the first waiting probe.
-/// Each further probe may be overtaken by one datagram more. Until validation the server sends a
-/// few datagrams on that path, and probes between them. A datagram that three others overtake
-/// counts as lost (RFC 9002, section 6.1.1). With a maximum of two, no probe counts as lost if the
-/// server sent up to four datagrams before the probe.
+/// One more datagram may overtake each further probe. Until validation the server sends a few
+/// datagrams on that path, and probes between them. A datagram that three others overtake counts
+/// as lost (RFC 9002, section 6.1.1). With a maximum of two, no probe counts as lost if the server
+/// sent up to four datagrams before the probe.
 const PROBE_LETS: usize = 2;
 /// Maximum number of probes that wait in one session.
 const MOST_PROBES: usize = 16;
@@ -46,12 +46,11 @@ const MOST: usize = 1 << 20;
 /// The held datagrams of one session, and the state that decides when they are released.
 #[derive(Debug)]
 pub(super) struct InOrder {
-    /// For each path, the time at which our uplink last moved to it, and whether its datagrams
-    /// were ever delivered on arrival (the path was then "in front").
+    /// The uplink's last visit to each path.
     visits: Box<[Visit]>,
     /// The path whose datagrams are delivered on arrival.
     front: Option<Front>,
-    /// Time at which any path last brought a datagram.
+    /// Time at which the last datagram arrived, on any path.
     heard: Time,
     held: VecDeque<(Time, PathId, Held)>,
     bytes: usize,
@@ -79,12 +78,12 @@ struct Probe {
 #[derive(Debug)]
 struct Front {
     path: PathId,
-    /// Time from which on datagrams arrive on this path that the server sent after validating it.
+    /// Time after which datagrams on this path count as sent after the server validated the path.
     /// It is three quarters of a round trip after the path's first datagram, so that the first
     /// burst after validation is included.
     validated: Time,
     heard: Time,
-    /// Length of this path's silence, without pauses of all paths.
+    /// Length of this path's silence. Pauses of all paths add at most [`PAUSE`] each.
     silent: Duration,
     /// Bytes that have arrived on this path since the core began to hold datagrams of other paths.
     brought: usize,
@@ -93,7 +92,8 @@ struct Front {
 /// The decision about datagrams that have arrived.
 enum Place {
     Pass,
-    /// Deliver the datagrams on arrival, and from now on all datagrams of this path ("in front").
+    /// Deliver the datagrams, and from now on deliver all datagrams of this path on arrival (the
+    /// path is then "in front").
     Lead,
     Hold,
     /// Hold the datagram as a probe for a short time, or until `lets` datagrams of another path
@@ -101,8 +101,8 @@ enum Place {
     Probe {
         lets: usize,
     },
-    /// Deliver the datagrams, after earlier datagrams of the same path that still wait because
-    /// they were taken for probes.
+    /// Deliver the datagrams after earlier datagrams of the same path that were taken for probes
+    /// and still wait.
     Behind,
 }
 
@@ -123,9 +123,9 @@ impl InOrder {
         self.visits[path.index()].since = now;
     }
 
-    /// Returns whether the datagrams in `batch`, which arrived on `path`, may be delivered at once;
-    /// otherwise stores them. The caller delivers the result of [`InOrder::release`] before the
-    /// batch, and again after it.
+    /// Returns true if the datagrams in `batch`, which arrived on `path`, may be delivered at
+    /// once; otherwise stores them and returns false. The caller delivers the result of
+    /// [`InOrder::release`] before the batch, and again after it.
     pub(super) fn passes(&mut self, now: Time, path: PathId, batch: &Batch<'_>) -> bool {
         self.listen(now, path, batch.bytes.len());
         let held = || Held { bytes: batch.bytes.into(), stride: batch.stride, ecn: batch.ecn };
@@ -152,8 +152,8 @@ impl InOrder {
         passes
     }
 
-    /// Reduces the number of datagrams that may still overtake each waiting probe of another path
-    /// by the `datagrams` that `path` brought.
+    /// Subtracts the `datagrams` that arrived on `path` from the number of datagrams that may
+    /// still overtake each waiting probe of another path.
     fn count_down(&mut self, path: PathId, datagrams: u64) {
         let gone = usize::try_from(datagrams).unwrap_or(usize::MAX);
         for probe in self.probes.iter_mut().filter(|probe| probe.path != path) {
@@ -162,9 +162,9 @@ impl InOrder {
     }
 
     /// Returns the datagrams that need not be held any longer, in order. `longest` is the maximum
-    /// time of a hold. The path in front is the one whose datagrams are delivered on arrival. If
-    /// another path brought fewer bytes than it meanwhile, these bytes were probes: the server has
-    /// not moved.
+    /// time of a hold. The path in front is the path whose datagrams are delivered on arrival. If
+    /// fewer bytes were held for another path than arrived meanwhile on the path in front, they
+    /// were probes: the server has not moved.
     pub(super) fn release(&mut self, now: Time, longest: Duration) -> Vec<Held> {
         let mut free = Vec::new();
         while let Some(probe) = self.probes.pop_front_if(|probe| probe.is_due(now)) {
@@ -205,8 +205,7 @@ impl InOrder {
         probe.into_iter().chain(held).min()
     }
 
-    /// Updates how long the path that the downlink now uses has been silent, when `bytes` arrive by
-    /// `path`.
+    /// Updates the silence of the path in front when `bytes` arrive on `path`.
     fn listen(&mut self, now: Time, path: PathId, bytes: usize) {
         let pause = now.since(std::mem::replace(&mut self.heard, now)).min(PAUSE);
         match self.front.as_mut() {
@@ -225,7 +224,7 @@ impl InOrder {
         let in_front = self.visits[front.path.index()].since;
         if front.path == path {
             // Datagrams of a path that has been in front before are held, so they cannot overtake
-            // this one.
+            // this datagram.
             let is_left = self.visits.iter().any(|visit| visit.since > in_front && !visit.known);
             return match self.probes.iter().any(|probe| probe.path == path) {
                 _ if is_probe && is_left => Place::Probe { lets: self.lets() },
@@ -240,8 +239,8 @@ impl InOrder {
                 Place::Probe { lets: if now < front.validated { self.lets() } else { usize::MAX } }
             }
             false => Place::Pass,
-            // A path's first visit brings little except the challenge that validates the path, and
-            // the server waits for the answer.
+            // On the first visit to a path, little arrives except the challenge that validates the
+            // path. The server waits for the answer to it.
             true if !known => Place::Lead,
             true if self.held.is_empty() && self.is_front_silent(now) => Place::Lead,
             true => Place::Hold,

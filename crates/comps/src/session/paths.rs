@@ -1,4 +1,4 @@
-//! The paths of one session: which of them it may use, their health and their tuples.
+//! The paths of one session: which paths it may use, their health and their tuples.
 
 use std::time::Duration;
 
@@ -37,7 +37,7 @@ impl Paths {
         self.views = rtts.map(|rtt| PathView { rtt, ..PathView::open() }).collect();
     }
 
-    /// Returns the number of paths, with the handshake path.
+    /// Returns the number of paths, including the handshake path.
     pub(super) fn len(&self) -> usize {
         self.health.len()
     }
@@ -56,8 +56,8 @@ impl Paths {
         (path, self.tuples.current(path))
     }
 
-    /// Returns whether `path` can carry datagrams of this session now. `broken` has the local error
-    /// of each path.
+    /// Returns whether `path` can carry datagrams of this session now. `broken` has each path's
+    /// error that concerns all sessions.
     pub(super) fn is_open(&self, path: PathId, broken: &[Option<DownReason>]) -> bool {
         let index = path.index();
         broken[index].is_none() && !self.health[index].is_down() && self.tuples.allows(path)
@@ -93,12 +93,12 @@ impl Paths {
         (0..self.len()).filter(move |other| *other != index)
     }
 
-    /// Records that a datagram of the server arrived by `path`. Also updates the round-trip time
-    /// in the path's view, if `has_windows` is false. Returns whether the path was down, and works
+    /// Records that a datagram of the server arrived on `path`. Also updates the round-trip time
+    /// in the path's view, if `has_windows` is false. Returns true if the path was down and works
     /// again.
     ///
-    /// A path on which data was unanswered is tried by copies. The answer may be the server's move
-    /// to the copy's path, so other such paths are not tried at once.
+    /// Copies of datagrams test a path whose data was unanswered. The answer to a copy may mean
+    /// that the server moves to the copy's path. So other such paths are not tested at once.
     pub(super) fn on_heard(&mut self, now: Time, path: PathId, has_windows: bool) -> bool {
         if self.health[path.index()].reason() == Some(DownReason::DataUnanswered) {
             self.others(path.index()).for_each(|other| self.health[other].postpone(now));
@@ -110,7 +110,7 @@ impl Paths {
         is_back
     }
 
-    /// Returns the indices of the paths that have ever brought an answer of the server.
+    /// Returns the indices of the paths on which an answer of the server has ever arrived.
     pub(super) fn heard_by(&self) -> impl Iterator<Item = usize> + '_ {
         let paths = self.health.iter().enumerate();
         paths.filter(|(_, health)| health.heard().is_some()).map(|(index, _)| index)
@@ -129,8 +129,8 @@ impl Paths {
         Rtts::of(self.health.iter().filter_map(Health::rtt_bound))
     }
 
-    /// Returns how much later a datagram arrives by the path with this index than by the fastest
-    /// path; zero if unknown.
+    /// Returns how much later a datagram arrives over the path with this index than over the
+    /// fastest path; zero if unknown.
     pub(super) fn lag(&self, index: usize) -> Duration {
         let fastest = self.health.iter().filter_map(Health::rtt).min();
         match (self.health[index].rtt(), fastest) {
@@ -139,8 +139,8 @@ impl Paths {
         }
     }
 
-    /// Returns when a path that is down is next tried again without a datagram; `None` if no path
-    /// is.
+    /// Returns when the next path that is down comes up without an answer; `None` if there is no
+    /// such path.
     pub(super) fn next_timeout(&self) -> Option<Time> {
         self.health.iter().filter_map(Health::recovers_at).min()
     }

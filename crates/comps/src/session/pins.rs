@@ -1,12 +1,12 @@
 //! Pins, which keep a QUIC connection on one path until its handshake is confirmed.
 //!
 //! A server may refuse, or penalise, a change of address before the handshake is confirmed (RFC
-//! 9000, section 9). No observer can read the confirmation, but it can be inferred from visible
+//! 9000, section 9). An observer cannot read the confirmation, but can infer it from visible
 //! packets. If the server sends a packet with a short header at least a round-trip time after the
-//! client's first one, it has received the client's last flight. A later packet with a long header
-//! is a retransmission of the handshake, so the connection is pinned again.
+//! client's first such packet, the server has received the client's last flight. A later packet
+//! with a long header is a retransmission of the handshake, so the connection is pinned again.
 //!
-//! Changing connection IDs do not prevent this inference. Either end may stop using the
+//! Changes of connection IDs do not prevent this inference. Either end may stop using the
 //! handshake's IDs at any moment (RFC 9000, section 5.1), and several servers do so within the
 //! first round trip. Section 5.1.1 allows new IDs only in the packets that confirm a handshake. So
 //! a server that uses a new ID of its client has read a packet with a short header from the
@@ -16,11 +16,11 @@
 //! client's first short header, unless the client sends another handshake packet.
 //!
 //! Several connections may share a session (one client address). They are distinguished by
-//! connection ID, so that a new connection's handshake does not pin an older one again. An ID never
-//! seen before belongs to a connection that is still pinned, if there is one. That applies to
-//! handshake packets, too: quic-go's client uses a new ID of the server before its last flight. The
-//! first flight of a new connection differs from such packets: it contains no Handshake packet, and
-//! its destination ID, which the client invented, has at least 8 bytes (RFC 9000, section 7.2).
+//! connection ID, so that a new connection's handshake does not pin an older one again. An unknown
+//! ID belongs to a connection that is still pinned, if there is one. This applies to handshake
+//! packets, too, because quic-go's client uses a new ID of the server before its last flight. The
+//! first flight of a new connection differs from such packets. It contains no Handshake packet,
+//! and the client invents its destination ID, which has at least 8 bytes (RFC 9000, section 7.2).
 
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ use anabranch_multipath::Time;
 
 use crate::protocol::quic::{self, Cid, Kind, Long};
 
-/// Idle time of a handshake after which the client is considered to have abandoned it.
+/// Idle time of a handshake after which the client counts as having abandoned it.
 const GIVEN_UP: Duration = Duration::from_secs(60);
 /// Maximum connections remembered in one session.
 const CONNECTIONS: usize = 16;
@@ -41,14 +41,14 @@ const INVENTED: usize = 8;
 /// and from its last long header. A lost last flight is retransmitted after 3 and 9 round trips
 /// (RFC 9002, section 6.2.1, with the first sample's variation), which pins the connection again.
 const ROUND_TRIPS: u32 = 8;
-/// Minimum time for which a QUIC connection is pinned (kept on one path), for round trips shorter
-/// than the timers of busy machines.
+/// Minimum time for which a QUIC connection is pinned (kept on one path). It covers the timer
+/// delays of busy machines if the round trip is short.
 const SHORTEST_PIN: Duration = Duration::from_millis(100);
 /// Time for which a QUIC connection is pinned (kept on one path) while the round-trip time is
 /// unknown.
 const UNMEASURED_PIN: Duration = Duration::from_secs(1);
 
-/// The way in which the path of a client's datagram is chosen.
+/// How the path of a client's datagram is chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lane {
     /// The datagram uses the path of handshakes.
@@ -57,7 +57,7 @@ pub(crate) enum Lane {
     Free,
 }
 
-/// The connection IDs in packets to one end of a connection. The first one is the handshake's ID.
+/// The connection IDs in packets to one end of a connection. The first ID is the handshake's.
 #[derive(Debug)]
 struct Ids(Vec<Cid>);
 
@@ -77,9 +77,8 @@ impl Ids {
         self.first().bytes().is_empty()
     }
 
-    /// Remembers the ID of a packet with a short header. The ID is taken to be as long as the
-    /// handshake's ID: an end that states no length in its packets gives all of its IDs the same
-    /// length.
+    /// Remembers the ID of a packet with a short header. The ID is assumed to be as long as the
+    /// handshake's ID. Short headers state no length, so an end gives all its IDs the same length.
     fn learn(&mut self, short_packet: &[u8]) {
         let length = self.first().bytes().len();
         let id = short_packet.get(1..1 + length).and_then(Cid::new);
@@ -104,10 +103,9 @@ fn is_after_an_answer(packet: Long) -> bool {
 
 #[derive(Debug)]
 struct Connection {
-    /// The client's own IDs. Many clients have an empty ID, and then use a port for each
-    /// connection.
+    /// The client's own IDs. Many clients have an empty ID, and use one port per connection.
     client: Ids,
-    /// The server's IDs in the client's packets. The first one is an ID invented by the client.
+    /// The server's IDs in the client's packets. The client invented the first of them.
     server: Ids,
     /// The ID that the client invented for the server. Packets in flight still carry it after an
     /// answer.
@@ -141,8 +139,8 @@ impl Connection {
         self.answered && since.is_some_and(|since| now.since(since) >= longest)
     }
 
-    /// Returns whether a server's packet with a short header proves that the server has the
-    /// client's last flight.
+    /// Returns whether a server's packet with a short header proves that the server has received
+    /// the client's last flight.
     fn is_confirmed_by(&self, now: Time, has_new_id: bool, rtt: Option<Duration>) -> bool {
         let Some(sent) = self.short_sent else { return false };
         let by_time = rtt.is_some_and(|rtt| now.since(sent) >= rtt);
@@ -204,8 +202,8 @@ impl Pins {
         if connection.pinned { Lane::Pinned } else { Lane::Free }
     }
 
-    /// Records that the datagram just passed to [`Pins::on_client`] is queued, not sent. An answer
-    /// cannot confirm a short header that the server has not received.
+    /// Records that the datagram just passed to [`Pins::on_client`] was queued, not sent. The
+    /// server has not received its short header, so an answer does not confirm it.
     pub(crate) fn has_not_left(&mut self) {
         self.pinned().for_each(|connection| connection.short_sent = None);
     }
@@ -244,9 +242,10 @@ impl Pins {
     }
 
     /// Returns the connection of a client's packet with a short header. The first choice is the
-    /// connection with the packet's ID. The next ones are the newest pinned connection that has
-    /// sent no short header yet, and the newest pinned one: the server may have issued the ID in an
-    /// encrypted packet. The last choice is the only connection, if it is not pinned.
+    /// connection with the packet's ID. If the ID is unknown, the server may have issued it in an
+    /// encrypted packet. So the next choices are the newest pinned connection that has sent no
+    /// short header yet, and the newest pinned connection. The last choice is the session's only
+    /// connection, if it is not pinned.
     fn sender(&mut self, datagram: &[u8]) -> Option<&mut Connection> {
         let all = &self.connections;
         let newest = |fits: &dyn Fn(&Connection) -> bool| all.iter().rposition(fits);
@@ -258,8 +257,8 @@ impl Pins {
     }
 
     /// Returns the connection of a server's packet with a short header. The first choice is the
-    /// connection with the packet's ID. The next one is the oldest pinned connection of a client
-    /// with an empty ID that has sent a short header. If all connections are pinned, the last
+    /// connection with the packet's ID. The next choice is the oldest pinned connection whose
+    /// client has an empty ID and has sent a short header. If all connections are pinned, the last
     /// choice is the oldest connection whose client has sent a short header.
     fn receiver(&mut self, datagram: &[u8]) -> Option<&mut Connection> {
         let all = &self.connections;
@@ -272,9 +271,9 @@ impl Pins {
         self.connections.get_mut(place)
     }
 
-    /// Processes a client's packet with a long header, which begins a new connection, or continues
-    /// the handshake of a known connection. If `is_last_flight`, the handshake continues, whatever
-    /// the packet's ID.
+    /// Processes a client's packet with a long header, which begins a connection or continues the
+    /// handshake of a known one. If `is_last_flight`, it always continues a handshake, regardless
+    /// of its ID.
     fn pin(&mut self, now: Time, packet: &Long, is_last_flight: bool) {
         self.held = true;
         let early = packet.kind == Kind::ZeroRtt;
@@ -299,7 +298,7 @@ impl Pins {
         self.forget_one();
         if packet.source.bytes().is_empty() {
             // A client with an empty ID cannot distinguish two connections, so it must have
-            // abandoned the other one.
+            // abandoned the pinned one.
             self.connections.retain(|one| !one.pinned || !one.client.is_empty());
         }
         self.connections.push(Connection {
@@ -316,8 +315,8 @@ impl Pins {
         });
     }
 
-    /// Adds a new ID of the server that a client with an empty ID uses while its handshake
-    /// continues.
+    /// Adds a new ID of the server, which a client with an empty ID begins to use during its
+    /// handshake.
     fn learn_from_last_flight(&mut self, packet: &Long) {
         let is_known =
             |one: &Connection| one.server.0.contains(&packet.destination) && one.client.is_empty();
@@ -370,8 +369,7 @@ impl Pins {
         }
     }
 
-    /// Makes room by dropping the oldest confirmed connection, or else the oldest connection of
-    /// all.
+    /// Makes room: drops the oldest confirmed connection, or else the oldest connection.
     fn forget_one(&mut self) {
         if self.connections.len() < CONNECTIONS {
             return;

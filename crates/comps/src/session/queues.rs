@@ -17,8 +17,8 @@ pub(super) struct Queues {
     pub(super) waiting: WaitQueue,
     /// Datagrams that wait for room in a congestion window.
     pub(super) backlog: Backlog<QueuedDatagram>,
-    /// Datagrams held back so that a copy on a path that is down arrives first; `None` if no copy
-    /// requires it.
+    /// Datagrams held until a copy on a path that is down has arrived; `None` if no copy is in
+    /// flight.
     pub(super) held: Option<Held>,
 }
 
@@ -47,8 +47,8 @@ impl Queues {
         }
     }
 
-    /// Delays the datagrams of a batch; at most `limit` bytes wait then. Returns whether the
-    /// settings demand a delay.
+    /// Queues the datagrams of a batch for the delay before the split, with at most `limit` bytes
+    /// in the queue. Returns false if the settings demand no delay.
     pub(super) fn delays(&mut self, now: Time, batch: &Batch<'_>, limit: usize) -> bool {
         let Some(delay) = &mut self.delay else { return false };
         for index in 0..batch.count() {
@@ -88,8 +88,8 @@ impl Queues {
         std::mem::take(&mut self.backlog).len() as u64
     }
 
-    /// Returns when the next datagrams are due that are delayed or held back. Datagrams that wait
-    /// for a path or a window have no due time.
+    /// Returns when the next delayed or held datagrams are due. Datagrams that wait for a path or
+    /// a window have no due time.
     pub(super) fn next_timeout(&self) -> Option<Time> {
         let delayed = self.delay.as_ref().and_then(|delay| delay.next_due());
         let held = self.held.as_ref().map(Held::due);

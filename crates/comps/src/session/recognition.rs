@@ -30,13 +30,13 @@ impl Recognition {
         self.protocol.is_some_and(Protocol::always_follows)
     }
 
-    /// Returns whether the session stays on one path. With a far end it need not: the far end
-    /// reassembles sessions for servers that would not follow.
+    /// Returns whether the protocol keeps the session on one path. With a far end no session must
+    /// stay on one path, because the far end reassembles it for its server.
     pub(super) fn keeps_to_one_path(&self, config: &Config) -> bool {
         !config.far_end && self.protocol.is_some_and(Protocol::keeps_to_one_path)
     }
 
-    /// Returns whether a server answers such a datagram. A keepalive of WireGuard gets no answer.
+    /// Returns whether a server answers `datagram`. A keepalive of WireGuard gets no answer.
     pub(super) fn is_answered(&self, datagram: &[u8]) -> bool {
         let is_keepalive =
             || wireguard::Message::of(datagram) == Some(wireguard::Message::Keepalive);

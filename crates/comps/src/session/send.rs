@@ -1,5 +1,5 @@
-//! Sending of a client's datagrams: how the path of each is chosen, which path it is, and the
-//! outputs that send it.
+//! Sending of a client's datagrams: the choice of each datagram's path, and the outputs that send
+//! it.
 
 use anabranch_multipath::{Assignment, PathId, Time};
 
@@ -8,11 +8,11 @@ use super::{Common, Session};
 use crate::protocol::wireguard::Message;
 use crate::{Batch, Event, Output, Payload, Protocol, TupleId};
 
-/// Number of datagrams that a session sends in its turn after waiting for room in a congestion
-/// window.
+/// Maximum number of datagrams that a session sends per turn when congestion windows have room
+/// again.
 const TURN: u64 = 16;
 
-/// Part of a batch: `count` consecutive datagrams, from number `at` on.
+/// Part of a batch: `count` consecutive datagrams, from datagram number `at` on.
 #[derive(Clone, Copy)]
 pub(super) struct Run<'a> {
     pub(super) batch: &'a Batch<'a>,
@@ -70,8 +70,8 @@ impl Session {
         if is_pinned { Lane::Pinned } else { Lane::Free }
     }
 
-    /// Returns how many consecutive datagrams, from number `at` on, have their path chosen in the
-    /// way `lane`.
+    /// Returns the number of consecutive datagrams, from number `at` on, whose path is chosen as
+    /// `lane` states.
     fn length_of_run(
         &mut self,
         lane: Lane,
@@ -96,7 +96,8 @@ impl Session {
             .unwrap_or(left)
     }
 
-    /// Sends datagrams by the schedule. Returns how many were sent or queued.
+    /// Sends datagrams on the path that the schedule chooses. Returns the number of datagrams that
+    /// were sent or queued.
     fn send_scheduled(&mut self, now: Time, run: Run<'_>, common: &mut Common) -> u64 {
         // No datagram may overtake datagrams that wait for a window.
         let next = match self.queues.backlog.is_empty() {
@@ -122,7 +123,7 @@ impl Session {
         }
     }
 
-    /// Sends consecutive datagrams by the path that the schedule has chosen.
+    /// Sends consecutive datagrams on the path that the schedule has chosen.
     fn emit_run(
         &mut self,
         now: Time,
@@ -180,8 +181,7 @@ impl Session {
         went > 0
     }
 
-    /// Sends datagrams by the path of handshakes. All of them are sent or queued; returns their
-    /// number.
+    /// Sends datagrams on the path of handshakes, or queues them. Returns their number.
     fn send_pinned(&mut self, now: Time, run: Run<'_>, common: &mut Common) -> u64 {
         let cookie = self.cookie_route(now, common);
         if cookie.is_some() {
@@ -235,7 +235,7 @@ impl Session {
         self.handshakes.pinned_to()
     }
 
-    /// Sends consecutive datagrams by a path and tuple.
+    /// Sends consecutive datagrams on a path and tuple.
     fn emit(
         &mut self,
         now: Time,
@@ -257,14 +257,14 @@ impl Session {
             common.counters[path.index()].switches += 1;
         }
         self.paths.health_of(before).on_used(step.pause);
-        // After a change of path all paths are judged: the path that was left may turn out to be
-        // silent while others are used.
+        // After a change of path, all paths are checked: the path that the session left may turn
+        // out to be silent while others are used.
         let before = before.index();
         let all = if step.moves { 0..self.paths.len() } else { before..before + 1 };
         all.for_each(|index| self.check_silence(now, PathId::at(index), common));
     }
 
-    /// Appends the output that sends consecutive datagrams by a path and tuple.
+    /// Appends the output that sends consecutive datagrams on a path and tuple.
     pub(super) fn push(&self, (path, tuple): (PathId, TupleId), run: Run<'_>, common: &mut Common) {
         let Run { batch, at, count } = run;
         let part = batch.part(at, count);
@@ -276,7 +276,7 @@ impl Session {
         common.outputs.push_back(Output::Send { session: self.origin.id, tuple, path, payload });
     }
 
-    /// Sends the datagrams that wait for a path, as far as a path is open for them.
+    /// Sends those waiting datagrams for which a path is now open.
     pub(super) fn flush(&mut self, now: Time, common: &mut Common) {
         if !self.resolved || !self.paths.is_any_open(&common.broken) {
             return;
@@ -284,7 +284,7 @@ impl Session {
         let mut waited = std::mem::take(&mut self.queues.waiting);
         let outer = common.kept;
         while let Some(kept) = waited.take() {
-            // A datagram that again finds no path has waited since its arrival, not since now.
+            // If the datagram again finds no path, its wait still counts from its arrival.
             common.kept = Some(kept.since);
             self.route(now, &Batch::single(&kept.bytes, kept.ecn), common);
         }

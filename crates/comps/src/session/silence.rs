@@ -1,11 +1,11 @@
 //! Decides about a path without answers: does the path discard everything, or does the server
-//! answer by another path?
+//! answer on another path?
 //!
 //! The packets alone do not distinguish the two cases. Servers of WireGuard and Mosh always answer
-//! on the path on which they last received a packet, so for them a silent path discards everything.
-//! Any other server is seen to follow its client if answers arrive on at least two other paths;
-//! then a silent path discards everything, too. A server may have followed before and have stopped
-//! doing so. Then its rate while the uplink is on the silent path decides.
+//! on the path on which they last received a packet, so for them a silent path discards
+//! everything. Any other server evidently follows its client if answers arrive on at least two
+//! other paths. Then a silent path discards everything, too. If the server followed its client
+//! before but no longer does, its rate while the uplink uses the silent path decides.
 //!
 //! If answers have only ever arrived on one path, the question cannot be decided. For 3 s the
 //! datagrams of a silent path are also sent on the answering path, so that nothing is lost. Then
@@ -24,8 +24,8 @@ use crate::{DownReason, Event};
 const UNDECIDED: Duration = Duration::from_secs(3);
 
 impl Session {
-    /// Records that a path has carried a datagram of the client, for the health of the path and for
-    /// the test of whether the server follows.
+    /// Records, for the path's health and for the test of whether the server follows its client,
+    /// that `path` has carried a datagram of the client.
     pub(super) fn note_sent(
         &mut self,
         now: Time,
@@ -52,7 +52,7 @@ impl Session {
         }
     }
 
-    /// Takes `path` out if no answers arrive by it although the server is active.
+    /// Takes `path` out of use if no answers arrive on it although the server is active.
     ///
     /// If all used paths have become silent, the cause is the server or the whole network, so no
     /// path is taken out. The last usable path is never taken out because of silence. If the other
@@ -96,8 +96,8 @@ impl Session {
         }
     }
 
-    /// Puts back into use the paths whose data was unanswered, if the only usable path `index` has
-    /// become silent. The server may have moved to one of the paths that are back.
+    /// Puts the paths whose data was unanswered back into use, if the only usable path `index` has
+    /// become silent. The server may have moved to one of them.
     fn recall_paths(&mut self, now: Time, index: usize, common: &mut Common) {
         if self.paths.health[index].silent_since(self.hearing.answers()).is_none() {
             return;
@@ -109,10 +109,10 @@ impl Session {
         }
     }
 
-    /// Returns the time since which the path has been doubted; `None` if it is not. A doubted path
-    /// may discard everything, so its datagrams are also sent on another path. A path is doubted
-    /// only if exactly one other path has received answers, the protocol does not decide the
-    /// question, and `keeps` is false.
+    /// Returns the time since which the path has been doubted; `None` if it is not doubted. A
+    /// doubted path may discard everything, so its datagrams are also sent on another path. A path
+    /// is doubted only if exactly one other path has received answers, the protocol does not
+    /// decide the question, and `keeps` is false.
     fn doubted_since(&mut self, now: Time, index: usize, keeps: bool) -> Option<Time> {
         let decides = self.recognition.always_follows();
         self.paths.only_answering().filter(|_| !decides && !keeps)?;
@@ -120,7 +120,7 @@ impl Session {
     }
 
     /// Returns whether a silent path discards everything. `answering` is the number of other paths
-    /// that bring answers.
+    /// on which answers arrive.
     fn discards_all(&self, now: Time, index: usize, answering: usize) -> bool {
         if self.recognition.always_follows() {
             return true;
@@ -138,8 +138,8 @@ impl Session {
         !self.follow.is_heard(path).unwrap_or(!alone)
     }
 
-    /// Sends the datagrams of a doubted path, which may discard everything, again, by the path
-    /// that brings answers.
+    /// Sends the datagrams of a doubted path a second time, on the path on which answers arrive. A
+    /// doubted path may discard everything.
     pub(super) fn send_again(
         &mut self,
         now: Time,
@@ -147,7 +147,7 @@ impl Session {
         run: Run<'_>,
         common: &mut Common,
     ) {
-        // A handshake stays on one path.
+        // A handshake stays on one path, so its datagrams are not sent again.
         let is_doubted =
             self.paths.health[path.index()].is_doubted() && !self.handshakes.uses(path);
         let Some(other) = self.paths.only_answering().filter(|other| is_doubted && *other != path)

@@ -1,4 +1,4 @@
-//! The path that a session uses, and the ones that it used before.
+//! The path that a session uses, and whether it used others before.
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ pub(super) struct Step {
     pub(super) before: Option<(PathId, TupleId)>,
     /// Time since the previous datagrams.
     pub(super) pause: Duration,
-    /// Whether the previous datagrams, if any, used another path.
+    /// Whether there were previous datagrams and they used another path.
     pub(super) moves: bool,
 }
 
@@ -50,7 +50,7 @@ impl Usage {
         self.last.map(|(_, path, _)| path)
     }
 
-    /// Records that `count` datagrams were sent by a path and tuple.
+    /// Records that `count` datagrams were sent on a path and tuple.
     pub(super) fn on_sent(
         &mut self,
         now: Time,

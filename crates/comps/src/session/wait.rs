@@ -6,24 +6,24 @@ use std::time::Duration;
 
 use anabranch_multipath::Time;
 
-/// Time without an answer before the first report of a session. Also the minimum pause between two
-/// reports of all sessions together.
+/// Time without an answer before a session's first report. Also the minimum pause between two
+/// reports over all sessions.
 pub(super) const FIRST: Duration = Duration::from_secs(10);
 /// Longest pause between two reports of one session. Each pause is twice as long as the one
 /// before.
 const LONGEST: Duration = Duration::from_secs(640);
-/// Silence of a client after which it no longer waits for older answers. Keep-alives of NATs,
-/// which nobody answers, are further apart (RFC 3948, section 4: 20 s).
+/// Silence of a client after which it no longer waits for answers to older datagrams. NAT
+/// keep-alives, which get no answer, are further apart (RFC 3948, section 4: 20 s).
 const GAP: Duration = Duration::from_secs(10);
 /// Number of rounds of datagrams without an answer before a wait is reported. A program that ends
-/// sends two at most: it acknowledges the last answer, and later it closes the connection (QUIC's
-/// CONNECTION_CLOSE). Servers answer neither.
+/// sends at most two rounds: an acknowledgement of the last answer, and later the close of the
+/// connection (QUIC's CONNECTION_CLOSE). Servers answer neither.
 const ROUNDS: u32 = 3;
 /// Minimum time from the start of one round to the start of the next.
 const ROUND: Duration = Duration::from_secs(1);
 /// Minimum time from the start of the wait to the client's latest datagram before a wait is
-/// reported. Probe timeouts double (RFC 9002, section 6.2.1), so that a client that still waits
-/// after `FIRST` has sent in the second half of that time. WireGuard's handshakes are 5 s apart.
+/// reported. Probe timeouts double (RFC 9002, section 6.2.1), so a client that still waits after
+/// `FIRST` has sent in the second half of that time. WireGuard's handshakes are 5 s apart.
 const STILL: Duration = Duration::from_secs(4);
 
 /// A wait for the server's next answer.
@@ -66,7 +66,8 @@ impl Wait {
         }
     }
 
-    /// Records that the server is heard. Returns the length of the wait, if it was reported.
+    /// Records that a datagram of the server arrived. Returns the length of the wait, if the wait
+    /// was reported.
     pub(super) fn on_heard(&mut self, now: Time) -> Option<Duration> {
         let began = self.began.take().filter(|_| self.reported);
         self.reported = false;
@@ -99,7 +100,7 @@ impl Wait {
         self.rounds >= ROUNDS && self.asked.since(began) >= STILL
     }
 
-    /// Returns when the wait began, if it was reported.
+    /// Returns when the wait began, if the wait was reported.
     pub(super) fn reported(&self) -> Option<Time> {
         self.began.filter(|_| self.reported)
     }

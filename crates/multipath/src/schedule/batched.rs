@@ -19,13 +19,13 @@ pub(super) const FAMILY: Family = Family {
 /// Builds TrafficSliver's batched weighted random (De la Cadena et al., CCS 2020, "BWR").
 ///
 /// The client draws probabilities from a Dirichlet distribution once per page load, as `weighted`
-/// does. It draws a path for each batch of cells, whose length is uniform from 50 to 70. In this
-/// crate a batch is a run with this family's own length, `50-70p`. The middle node does the same
-/// for the other direction, with its own probabilities.
+/// does. It draws a path for each batch of cells. The length of a batch is uniform from 50 to 70
+/// cells. In this crate a batch is a run with this family's own length, `50-70p`. The middle node
+/// does the same for the other direction, with its own probabilities.
 ///
 /// The published simulator draws a length for each cell, and ends a batch if that length divides
-/// the number of cells sent. This has the same mean, but lengths vary more. This function follows
-/// the paper's text.
+/// the number of cells sent. The mean length is the same, but lengths vary more. This function
+/// follows the paper's text.
 fn build(argument: Option<&str>, paths: usize, stream: Stream) -> Built {
     weighted::build_dirichlet(argument, paths, stream)
 }

@@ -1,5 +1,5 @@
-//! A random path for each run. Its probabilities are set from time to time, from the paths'
-//! measured capacities.
+//! A scheduler that draws a random path for each run. The probabilities are set from the paths'
+//! measured capacities, at growing intervals.
 
 use std::time::Duration;
 
@@ -23,27 +23,28 @@ pub(super) const FAMILY: Family = Family {
     build,
 };
 
-/// Maximum time between two readings of the capacities. The time doubles until it reaches this
-/// maximum.
+/// Maximum time between two readings of the capacities. The time doubles after each reading, up to
+/// this maximum.
 const HOUR: Duration = Duration::from_secs(3600);
 /// Time between the first two readings of the capacities.
 const FIRST: Duration = Duration::from_secs(1);
 
-/// Rate of all paths together, in units of the fastest path's capacity. It is more than 1 because a
-/// random excess on one path delays the others. With 1.2 and runs of `~4p`, lines of 50, 30 and 10
-/// Mbit/s together reached only .92 of the first line's speed (`tunnel/tests/goodput.rs`).
+/// Intended rate of all paths together, in units of the fastest path's capacity. The value is
+/// above 1 because a random excess on one path delays the others. With 1.2 and runs of `~4p`,
+/// lines of 50, 30 and 10 Mbit/s together reached only .92 of the first line's speed
+/// (`tunnel/tests/goodput.rs`).
 const SPEED: f64 = 1.4;
 
 /// A random scheduler whose probabilities do not follow the load.
 ///
-/// With probabilities p and path capacities c, a bundle carries min(c/p): a path of little
-/// capacity with an equal share delays all others. Here p is the most even distribution whose
-/// min(c/p) is [`SPEED`] times the largest c. All paths have the same probability, except those
-/// whose capacity is too small for it. A path that was never full counts as fast as the fastest.
+/// With probabilities p and path capacities c, all paths together carry min(c/p). So a slow path
+/// with an equal share would delay all others. Here p is the most even distribution whose min(c/p)
+/// is [`SPEED`] times the largest c. All paths have the same probability, except those whose
+/// capacity is too small for it. A path that was never full counts as one of the fastest.
 ///
 /// The probabilities are set once a path has been full, and whenever a path fails or returns. They
-/// are set again after 1 s, 2 s, 4 s and so on, as the first estimates are rough, and finally
-/// every hour. Before they are set, all paths have equal probabilities.
+/// are set again after 1 s, 2 s, 4 s and so on, because the first estimates are rough, and in the
+/// end every hour. Until they are set first, all paths have equal probabilities.
 #[derive(Debug)]
 struct ByCapacity {
     chances: Weighted,
@@ -51,7 +52,7 @@ struct ByCapacity {
     usable: Vec<bool>,
     /// Time at which the capacities are read next.
     next: Time,
-    /// Time between the next reading and the one after it.
+    /// Time between the next reading and the reading after it.
     wait: Duration,
 }
 
@@ -99,8 +100,9 @@ fn build(argument: Option<&str>, paths: usize, stream: Stream) -> Built {
 }
 
 /// Returns the most even probabilities, with sum 1, that the capacities allow. No probability
-/// exceeds its path's capacity in units of [`SPEED`] times the largest capacity. If the capacities
-/// sum to less than that, the probabilities are proportional to them.
+/// exceeds its path's capacity divided by [`SPEED`] times the largest capacity. If the sum of all
+/// capacities is less than [`SPEED`] times the largest, the probabilities are proportional to the
+/// capacities.
 fn least_unequal(capacities: &[f64]) -> Vec<f64> {
     let largest = capacities.iter().copied().fold(0.0, f64::max);
     let sum: f64 = capacities.iter().sum();
@@ -108,7 +110,8 @@ fn least_unequal(capacities: &[f64]) -> Vec<f64> {
     let bounds: Vec<f64> = capacities.iter().map(|capacity| capacity / speed / largest).collect();
     let mut ascending = bounds.clone();
     ascending.sort_by(f64::total_cmp);
-    // The slowest paths get all that they can take, until the remaining paths can share equally.
+    // The slowest paths get their maximum probability, until the remaining paths can have equal
+    // probabilities.
     let (mut left, mut level) = (1.0, 1.0);
     for (place, bound) in ascending.iter().enumerate() {
         level = left / (ascending.len() - place) as f64;

@@ -22,8 +22,8 @@ pub(super) const FAMILY: Family = Family {
 /// [`PathView::rtt`](crate::PathView::rtt) has the time; with fixed windows it is not smoothed.
 ///
 /// This scheduler equals `mix:1`. The published code has two circuits; paper 001 ("Analysis of
-/// Multi-path Onion Routing") extends it to more. Neither source defines what happens to a circuit
-/// whose window is closed. This scheduler skips such a circuit.
+/// Multi-path Onion Routing") extends the scheme to more. Neither source defines what happens to a
+/// circuit whose window is closed. This scheduler skips such a circuit.
 fn build(argument: Option<&str>, _paths: usize, _stream: Stream) -> Built {
     no_argument("conflux-2013", argument)?;
     Ok(Box::new(Mix::new(1.0)))

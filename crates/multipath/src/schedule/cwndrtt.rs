@@ -22,12 +22,12 @@ pub(super) const FAMILY: Family = Family {
 
 /// C tor's rule (`conflux_decide_circ_cwndrtt`). The scheduler chooses the leg (circuit of a set)
 /// with the lowest round-trip time if that leg is ready. Otherwise it chooses a ready leg that can
-/// send something while the acknowledgements of the fastest leg are in flight. That means room ×
-/// least RTT / own RTT > 0, in whole cells, or any room in slow start.
+/// send at least one cell while the acknowledgements of the fastest leg are in flight. The
+/// condition is room × least RTT / own RTT > 0, in whole cells, or any room in slow start.
 ///
-/// If there are several such legs, C tor's comment promises the one with the lowest round-trip
-/// time, but its loop takes the *last* in the list. This scheduler follows the loop. No UX (the
-/// preference that a peer sends) leads to this rule.
+/// If there are several such legs, C tor's comment promises the leg with the lowest round-trip
+/// time, but its loop takes the *last* leg in the list. This scheduler follows the loop. No UX
+/// (the preference that a peer sends) leads to this rule.
 #[derive(Debug)]
 struct CwndRtt;
 

@@ -1,5 +1,5 @@
-//! A scheduler that chooses the leg with the earliest expected arrival of the next cell. It uses
-//! the state of the transport below.
+//! A scheduler that chooses the leg (circuit of a set) with the earliest expected arrival of the
+//! next cell. It uses the TCP state of each leg's first link.
 
 use std::time::Duration;
 
@@ -23,9 +23,9 @@ pub(super) const FAMILY: Family = Family {
 /// Bytes of a cell on a link (514), with its share of the TLS record's 22 bytes for each 16 KiB.
 const CELL: f64 = 515.0;
 
-/// Hysteresis: a change of leg must save this number of cell times for each cell that the change
-/// costs. A change costs one cell, a SWITCH of proposal 329. Two equally good legs alternate after
-/// about this number of cells.
+/// Hysteresis: number of cell times that a change of leg must save for each cell that the change
+/// costs. A change costs one cell, the SWITCH of proposal 329. Two equally good legs alternate
+/// after about this number of cells.
 const STICKY: f64 = 16.0;
 
 /// A scheduler by expected time of arrival. It estimates each circuit's delay from the TCP state of
@@ -35,24 +35,25 @@ const STICKY: f64 = 16.0;
 /// least RTT/2.
 ///
 /// * notsent/d: the bytes in the first hop's socket leave at its delivery rate d.
-/// * q/(s·d): the q cells in our own queue leave at our share s of d. If d is unknown, they leave
-///   at R = window/RTT.
+/// * q/(s·d): the q cells in our own queue leave at our share s of d. If d is unknown, the cells
+///   leave at R = window/RTT.
 /// * beyond = max(0, inflight − q − bdp)/R: cells in flight beyond the path's own capacity wait in
 ///   queues further on.
 /// * burst: the time until all cells sent so far have passed the narrowest link at rate R.
 ///
-/// A leg without room is expected later by half the time that the cells of one acknowledgement
-/// take. A leg whose first hop is stuck ([`crate::LinkView::is_stuck`]) is skipped while another
-/// leg is not stuck.
+/// For a leg without room, half the time that the cells of one acknowledgement take is added. A
+/// leg whose first hop is stuck ([`crate::LinkView::is_stuck`]) is skipped while another leg is
+/// not stuck.
 ///
 /// Until a leg has had an acknowledgement, all of its rates are guesses. If a change of leg has a
 /// cost, legs are then filled in the order of their round-trip times, as `lowrtt` does. Without
-/// such a cost, all legs are tried at once. Once the rate of one leg is known, a leg of unknown
-/// rate counts as having a bandwidth-delay product of 0. So it is tried when the known leg is busy.
+/// such a cost, all legs are tried at once. Once the rate of one leg is known, legs of unknown
+/// rate count as having a bandwidth-delay product of 0, so they are tried when the known leg is
+/// busy.
 ///
-/// If the best leg has no room, another leg is taken only in one case: its cell must arrive no
-/// later than the best leg would deliver everything that waits. This is ECF's rule (Lim et al.,
-/// CoNEXT 2017): the end of a short object waits for the better leg, a long object uses both.
+/// If the best leg has no room, another leg is chosen only if its cell arrives no later than the
+/// best leg would deliver all waiting cells. This is ECF's rule (Lim et al., CoNEXT 2017): the end
+/// of a short object waits for the better leg, and a long object uses both.
 #[derive(Debug, Default)]
 struct Eta {
     bottlenecks: Vec<Bottleneck>,
@@ -61,7 +62,7 @@ struct Eta {
     expected: Vec<f64>,
 }
 
-/// The queue at a leg's narrowest link, computed as if only this leg used that link.
+/// Model of the queue at a leg's narrowest link, as if only this leg used the link.
 #[derive(Clone, Copy, Debug, Default)]
 struct Bottleneck {
     /// Cells in flight at the last update.
@@ -97,8 +98,8 @@ impl Eta {
         }));
     }
 
-    /// Returns the index of the best leg. If that has no room, returns the best leg with room,
-    /// provided that its cell would arrive no later than the best leg would deliver all `units`.
+    /// Returns the index of the best leg if that leg has room. Otherwise returns the best leg with
+    /// room, if its cell would arrive no later than the best leg would deliver all `units`.
     fn best(&mut self, now: Time, paths: &[PathView], units: u64) -> Option<usize> {
         self.look(now, paths);
         if usable(paths).all(|index| paths[index].leg.bdp == 0 && paths[index].leg.turn > 0) {

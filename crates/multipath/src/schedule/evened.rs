@@ -1,5 +1,5 @@
-//! Random paths with probabilities as in `weighted`, and a weak preference for equal shares at the
-//! beginning of a load.
+//! A scheduler that draws random paths as `weighted` does, with a weak preference for equal shares
+//! at the beginning of a load.
 
 use std::time::Duration;
 
@@ -28,12 +28,12 @@ const YOUNG: Duration = Duration::from_millis(500);
 /// the probability that it would have if it had carried nothing.
 const PULL: f64 = 1.0;
 
-/// Scheduler like [`Weighted`]. In the first half second of a load, however, a path's probability
-/// is multiplied by exp(-share), where share is the part of the load that the path has carried so
-/// far.
+/// Scheduler like [`Weighted`], but with modified probabilities in the first half second of a
+/// load. A path's probability is then multiplied by exp(-share), where share is the part of the
+/// load that the path has carried so far.
 ///
-/// Half a second of runs of 100 ms is five draws, so one path often gets most of a short load.
-/// Equal shares for the whole load are no cure: random shares hide a page's size, equal ones
+/// Half a second has only five runs of 100 ms, so one path often gets most of a short load. Equal
+/// shares for the whole load would not help: random shares hide a page's size, and equal shares
 /// reveal it. So the preference is weak, a factor of at most e between two paths, and ends during
 /// the load.
 #[derive(Debug)]

@@ -1,4 +1,4 @@
-//! Random paths with probabilities that are drawn for each session.
+//! A scheduler that draws random paths, with probabilities drawn for each session.
 
 use rand::RngExt;
 use rand::seq::SliceRandom;
@@ -18,14 +18,14 @@ pub(super) const FAMILY: Family = Family {
     build,
 };
 
-/// Builds HyWF (Henri et al., PoPETs 2020). A session uses the first of two networks with a
-/// probability drawn uniformly from 0 to 1, and the other otherwise. Runs have a random length
-/// with a mean of 20 packets (`~20p`, this family's own run length). Each direction has its own
-/// draws.
+/// Builds HyWF (Henri et al., PoPETs 2020). A session draws a probability uniformly from 0 to 1.
+/// Each run uses the first of two networks with this probability, and otherwise the second. Runs
+/// have a random length with a mean of 20 packets (`~20p`, this family's own run length). Each
+/// direction has its own draws.
 ///
-/// The paper has two paths; we extended it to more. The remaining probability is cut uniformly
-/// again and again, and the pieces are assigned to the paths at random. For two paths this equals
-/// the paper's draw.
+/// The paper has two paths. For more paths, we cut the remaining probability uniformly, again and
+/// again, and assign the pieces to the paths at random. For two paths this equals the paper's
+/// draw.
 fn build(argument: Option<&str>, paths: usize, mut stream: Stream) -> Built {
     no_argument("hywf", argument)?;
     let chances = cut(paths, &mut stream);

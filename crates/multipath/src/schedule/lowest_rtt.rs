@@ -20,17 +20,17 @@ pub(super) const FAMILY: Family = Family {
 
 /// Number of runs that an unmeasured path gets before it ranks after every measured path.
 const TRIALS: u8 = 3;
-/// Lowest rank of paths without room. All paths with room have lower ranks.
+/// Lowest rank of a path without room. All paths with room have lower ranks, which are preferred.
 const FULL: u64 = 1 << 63;
-/// Rank of a path that was tried without yielding a measurement: after every measured path (no
-/// path is 146 years away).
+/// Rank of a path that was tried without a measurement as its result. It ranks after every
+/// measured path, because [`nanos`] returns at most 2^61.
 const HOPELESS: u64 = FULL - 1;
 
 /// Lowest round-trip time first (Conflux "LowRTT", Tor proposal 329, section 3.1).
 ///
 /// Unmeasured paths are first, in order, so that each is measured early. A path that took `TRIALS`
-/// runs without a measurement ranks last. The scheduler considers windows: a path without room is
-/// skipped while another path has some. C tor's own rule, for legs that are all measured, is
+/// runs without a measurement ranks last. The scheduler considers windows: it skips a path without
+/// room while another path has room. C tor's own rule, for legs that are all measured, is
 /// `lowrtt`.
 #[derive(Debug, Default)]
 pub struct LowestRtt {
@@ -58,9 +58,9 @@ impl LowestRtt {
     }
 }
 
-/// Returns the rank of a path as one number; the lowest is chosen first. Paths on trial have the
-/// lowest ranks (by number of trials), then measured ones (by round-trip time), then those tried
-/// without success. Paths without room follow, in the same order.
+/// Returns the rank of a path as one number. The lowest rank is chosen first. Paths on trial have
+/// the lowest ranks (by number of trials), then measured paths (by round-trip time), then paths
+/// tried without success. Paths without room follow, in the same order.
 fn rank(view: &PathView, trials: u8) -> u64 {
     let rank = match view.rtt {
         Some(rtt) => (nanos(rtt) + u64::from(TRIALS)).min(HOPELESS - 1),

@@ -19,8 +19,8 @@ pub(super) const FAMILY: Family = Family {
 
 /// Scheduler that chooses the ready leg (circuit of a set) with the lowest round-trip time; the
 /// first one if several are equal (Tor proposal 329, section 3.1; C tor's
-/// `conflux_decide_circ_lowrtt`). A leg is ready if its window and its queue have room. So one
-/// window is filled before the next leg carries anything.
+/// `conflux_decide_circ_lowrtt`). A leg is ready if its window and its queue have room. So the
+/// fastest leg's window is filled before another leg carries anything.
 #[derive(Debug)]
 struct LowRtt;
 

@@ -20,15 +20,15 @@ pub(super) const FAMILY: Family = Family {
     build,
 };
 
-/// Tunable combination of three schedulers: by turn, by congestion and by round-trip time (paper
-/// 001, section 4, "2d"). The legs (circuits of a set) with room get cells in proportion to
-/// 1/RTT^ALPHA. With ALPHA = 0 the legs take turns, ALPHA = 1 is Conflux 2013, and a large ALPHA is
-/// like LOWRTT.
+/// Tunable combination of three schedulers: round robin, by congestion, and by round-trip time
+/// (paper 001, section 4, "2d"). The legs (circuits of a set) with room get cells in proportion to
+/// 1/RTT^ALPHA. With ALPHA = 0 the legs take turns, ALPHA = 1 is Conflux 2013, and a large ALPHA
+/// is like LOWRTT.
 ///
-/// Each choice adds its share to the credit of every leg with room, and subtracts a whole cell from
-/// the leg with the most credit, which is chosen (smooth weighted round robin). So the cells of a
-/// leg are spread evenly. A leg without room earns nothing and keeps its credit. An unusable leg
-/// loses its credit.
+/// The algorithm is smooth weighted round robin. Each choice adds its share to the credit of every
+/// leg with room. The leg with the most credit is chosen, and pays one cell of credit. So the
+/// cells of a leg are spread evenly. A leg without room earns nothing and keeps its credit. An
+/// unusable leg loses its credit.
 #[derive(Debug)]
 pub(super) struct Mix {
     alpha: f64,
@@ -40,7 +40,8 @@ impl Mix {
         Mix { alpha, credit: Vec::new() }
     }
 
-    /// Returns the path's weight relative to the fastest leg's, so that no power is infinite.
+    /// Returns the path's weight. Round-trip times are taken relative to the fastest leg's, so
+    /// that no power is infinite.
     fn weight(&self, view: &PathView, quickest: f64) -> f64 {
         (quickest / seconds(view)).powf(self.alpha)
     }

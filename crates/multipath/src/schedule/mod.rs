@@ -1,14 +1,14 @@
 //! Schedulers, with one algorithm per file, and the table of their names.
 //!
-//! To add one, write its file with its [`Family`], declare the file here, and add the family to
-//! [`FAMILIES`]. It then appears in the splitter's `--schedule` and in reports. It appears in the
-//! lab once the binding is rebuilt (`lab/run-tests --install`). The conformance suite runs on it.
-//! An algorithm with `needs_windows` serves circuits and the paths to a far end: the lab, and the
-//! splitter without a far end, refuse it.
+//! To add a scheduler, write its file with its [`Family`], declare the file here, and add the
+//! family to [`FAMILIES`]. It then appears in the splitter's `--schedule` and in reports. It
+//! appears in the lab once the binding is rebuilt (`lab/run-tests --install`). The conformance
+//! suite runs on it. An algorithm with `needs_windows` serves only circuits and the paths to a far
+//! end. The lab and a splitter without a far end refuse it.
 //!
-//! **Push and pull share one interface.** The scheduler is asked for the path of each run. A
-//! sender that has more data than its windows take asks only after a window has opened. Then the
-//! acknowledged leg is the only one with room. So mTor's rule, "the leg that is woken takes the
+//! **Push and pull share one interface.** The sender asks the scheduler for the path of each run.
+//! A sender with more data than its windows take asks only after a window has opened. Then the
+//! acknowledged leg is the only leg with room. So mTor's rule, "the leg that is woken takes the
 //! next cells", is implemented by choosing the legs with room in turn.
 
 mod batched;
@@ -38,24 +38,24 @@ pub use weighted::Weighted;
 use crate::seed::Stream;
 use crate::{PathId, PathView, Time};
 
-/// A scheduler: it chooses the path of the next run of units.
+/// A scheduler, which chooses the path of the next run of units.
 pub trait Scheduler: fmt::Debug + Send {
     /// Returns the path of the next run, always a usable path; `None` if no path is usable.
     ///
-    /// A scheduler may ignore windows (load-blind): the [`Splitter`](crate::Splitter) then waits
+    /// A scheduler may ignore windows (load-blind). The [`Splitter`](crate::Splitter) then waits
     /// until the chosen path has room. A scheduler that considers windows (load-aware) chooses a
     /// full path in two cases only: all usable paths are full, or it prefers to wait for that path
     /// ([`Scheduler::waits`]).
     fn choose(&mut self, now: Time, paths: &[PathView]) -> Option<PathId>;
 
-    /// Returns the path of the next run, like [`Scheduler::choose`]. `units` is the number of all
+    /// Returns the path of the next run, like [`Scheduler::choose`]. `_units` is the number of all
     /// units that wait to be sent.
     fn deal(&mut self, now: Time, paths: &[PathView], _units: u64) -> Option<PathId> {
         self.choose(now, paths)
     }
 
-    /// Records `units` sent by the chosen path. The caller reports a run in parts if a window
-    /// divided it.
+    /// Records that `_units` units were sent on the chosen path. If a window divided a run, the
+    /// caller reports the run in parts.
     fn carried(&mut self, _now: Time, _path: PathId, _units: u64) {}
 
     /// Records the end of a pause in the traffic, after which the scheduler's knowledge of the load
@@ -70,9 +70,9 @@ pub trait Scheduler: fmt::Debug + Send {
         false
     }
 
-    /// Returns whether the scheduler may choose a full path while another one has room, in order to
-    /// wait for it. Only a scheduler that considers windows does, and only for a path with units in
-    /// flight.
+    /// Returns whether the scheduler may choose a full path, to wait for it, while another path
+    /// has room. Only a scheduler that considers windows may do so, and only for a path with units
+    /// in flight.
     fn waits(&self) -> bool {
         false
     }
@@ -150,7 +150,7 @@ impl Spec {
     }
 
     /// Parses a scheduler of any family, for paths with windows: circuits and the paths to a far
-    /// end. `parse` is for paths without windows, and refuses the families that need windows.
+    /// end. In contrast, `str::parse` refuses the families that need windows.
     ///
     /// # Errors
     /// No family has this name.

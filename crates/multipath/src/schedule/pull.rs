@@ -18,11 +18,11 @@ pub(super) const FAMILY: Family = Family {
 };
 
 /// Scheduler in which a leg (circuit of a set) pulls the oldest cell whenever its window is open
-/// (mTor: Yang and Li, CNS 2015; paper 001, section 3.2). With fixed windows this is the stream's
-/// window, with congestion control the leg's.
+/// (mTor: Yang and Li, CNS 2015; paper 001, section 3.2). The window is the stream's with fixed
+/// windows, and the leg's with congestion control.
 ///
-/// No estimate is needed. While more cells wait than the windows take, the leg whose window a
-/// SENDME has just opened is the only one with room. So the legs' shares follow their rates of
+/// The scheduler needs no estimate. While more cells wait than the windows take, only the leg
+/// whose window a SENDME has just opened has room. So the legs' shares follow their rates of
 /// SENDMEs. If several legs have room, they take turns.
 #[derive(Debug, Default)]
 struct Pull {

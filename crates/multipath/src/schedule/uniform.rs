@@ -38,8 +38,8 @@ impl Scheduler for Uniform {
             return None;
         }
         let drawn = self.stream.random_range(0..candidates as u32) as usize;
-        // If all paths are usable, no unusable one has to be skipped. A loop that skips has a
-        // random length and would cost mispredicted branches.
+        // If all paths are usable, no loop has to skip unusable paths. The length of such a loop
+        // is random, and would cost mispredicted branches.
         let all = candidates == paths.len();
         if all { Some(PathId::at(drawn)) } else { usable(paths).nth(drawn).map(PathId::at) }
     }

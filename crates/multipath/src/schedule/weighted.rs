@@ -1,5 +1,5 @@
-//! A scheduler that draws a random path for each run. Its probabilities are given, or drawn for
-//! the session.
+//! A scheduler that draws a random path for each run. Its probabilities are given by the user, or
+//! drawn for the session.
 
 use rand::RngExt;
 use rand_distr::{Distribution, Gamma};
@@ -34,9 +34,9 @@ pub(super) const FIXED: Family = Family {
 
 /// Weighted random (CoMPS, section 4.2, "WR"). The probabilities are fixed for the session's life.
 ///
-/// The weights of the usable paths are renormalised at each choice, so a dead path's share is
-/// distributed among the others in proportion. If no usable path has a positive weight, the usable
-/// paths have equal probabilities: the death of the favoured path must not stop the traffic.
+/// The weights of the usable paths are renormalised at each choice, so a dead path's share goes to
+/// the others in proportion to their weights. If no usable path has a positive weight, the usable
+/// paths have equal probabilities, so that the failure of one path does not stop the traffic.
 #[derive(Debug)]
 pub struct Weighted {
     weights: Vec<f64>,
@@ -77,7 +77,7 @@ impl Weighted {
         if sum > 0.0 {
             return Weighted::fixed(draws.iter().map(|draw| draw / sum).collect(), stream);
         }
-        // With a tiny alpha every draw underflows. The limit of the distribution is one path that
+        // With a tiny alpha every draw underflows. In the limit of the distribution, one path
         // carries everything.
         let winner = stream.random_range(0..paths.max(1) as u32) as usize;
         Weighted::fixed(
@@ -108,7 +108,7 @@ impl Weighted {
     }
 
     /// Returns the probabilities of the paths: in proportion to weight times `tilt`, and 0 for
-    /// unusable paths. If all of these are 0, usable paths have equal probabilities.
+    /// unusable paths. If all these products are 0, the usable paths have equal probabilities.
     fn chances_among(&self, paths: &[PathView], tilt: impl Fn(usize) -> f64) -> Chances {
         let chance = |(place, (view, &weight)): (usize, (&PathView, &f64))| match view.usable {
             true => weight * tilt(place),
@@ -150,8 +150,8 @@ impl Chances {
             total
         };
         let mut ends: Vec<f64> = chances.map(end).collect();
-        // No point may lie after the last chance, not even one that is rounded up to the end of
-        // it.
+        // No drawn point may lie beyond the last path's interval, not even a point that rounding
+        // moves to its end.
         ends.iter_mut().filter(|end| **end == total).for_each(|end| *end = f64::INFINITY);
         Chances { total, ends }
     }
@@ -159,8 +159,8 @@ impl Chances {
     /// Draws a path in proportion to its chance; returns `None` if all chances are 0.
     fn draw(&self, stream: &mut Stream) -> Option<PathId> {
         let point = stream.random::<f64>() * self.total;
-        // The loop always runs to the end: the point is random, and a mispredicted branch costs
-        // more than a step.
+        // The loop always runs to the end, because the point is random and a mispredicted branch
+        // costs more than a step.
         let before = self.ends.iter().filter(|&&end| end <= point).count();
         (self.total > 0.0).then(|| PathId::at(before))
     }

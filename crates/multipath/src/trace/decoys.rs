@@ -16,7 +16,7 @@ pub struct Decoy {
 }
 
 /// Returns the decoys that one end of a tunnel sends alongside its packets of a load, in the order
-/// of time. They are planned by the same code as in a tunnel, with the same bounds.
+/// of time. The code and the bounds are those of a real tunnel.
 ///
 /// `times` are seconds, not negative and sorted. `sizes` are signed; their absolute values are
 /// bytes. `at` is the path of each packet, less than `paths`.
@@ -50,7 +50,7 @@ pub fn decoys(
     Ok(sent)
 }
 
-/// Appends to `sent` the decoys that are due by `until`, each at its time.
+/// Appends the decoys that are due by `until` to `sent`, each with its time.
 fn send(decoys: &mut Decoys, until: Time, sent: &mut Vec<Decoy>) {
     while let Some(due) = decoys.next_due().filter(|due| *due <= until) {
         let Some((path, bytes)) = decoys.poll(due) else { return };

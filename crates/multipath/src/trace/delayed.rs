@@ -4,8 +4,8 @@ use super::{TraceError, check, time};
 use crate::seed::Stream;
 use crate::{DELAYED_BYTES, DelayQueue, Jitter, Time};
 
-/// Returns the times, in seconds, at which delayed packets of one direction leave. The packets
-/// arrive at `times`. The queue and its bounds are those of the splitter.
+/// Returns the times, in seconds, at which packets of one direction leave the delay queue. The
+/// packets arrive at `times`. The queue and its bounds are those of the splitter.
 ///
 /// `times` are seconds, not negative and sorted. `sizes` are signed; their absolute values are
 /// bytes.

@@ -1,5 +1,5 @@
-//! Settings of a split trace: which end chooses each packet's path, and when a schedule draws its
-//! probabilities again.
+//! Settings for splitting a trace: which end chooses each packet's path, and when a schedule draws
+//! its probabilities again.
 
 use std::fmt;
 use std::str::FromStr;
@@ -18,14 +18,15 @@ pub enum Mode {
     /// ignored.
     Together,
     /// A schedule serves the client's packets. The server sends on the path of the newest client
-    /// packet that has reached it. An unmodified WireGuard, Mosh or QUIC server does so if its
-    /// client uses a splitter. While the client is silent, the server does not change its path.
+    /// packet that has reached it. An unmodified WireGuard, Mosh or QUIC server behaves in this
+    /// way if its client uses a splitter. While the client is silent, the server does not change
+    /// its path.
     Follow {
         /// Time from a client packet to the first server packet on its path, in addition to the
         /// path's delay from client to server.
         after: Duration,
     },
-    /// Each direction has a schedule with its own random numbers, as with two multi-path ends.
+    /// Each direction has a schedule with its own random numbers, as if both ends were multi-path.
     Independent,
 }
 

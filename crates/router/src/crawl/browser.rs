@@ -1,5 +1,5 @@
 //! Check of covers by headless Chromium. A cover is a web object in which camouflage hides data.
-//! The browser opens each object after bytes were hidden in it: pictures must decode, JSON and
+//! The browser opens each object after bytes were hidden in it. Pictures must decode, and JSON and
 //! scripts must parse. No script is executed.
 
 use std::io::Read;
@@ -29,7 +29,7 @@ const OPTIONS: [&str; 10] = [
     "--disable-sync",
     "--dump-dom",
     "--virtual-time-budget=60000",
-    // No object can make the browser connect anywhere.
+    // With this proxy on loopback, no object can make the browser connect to a server.
     "--proxy-server=127.0.0.1:9",
 ];
 /// HTML of the test page. Its list `given` has a pair for each object: the kind and the contents
@@ -57,7 +57,7 @@ async function takes([kind, data]) {
   document.body.textContent = 'verdicts:' + verdicts.join('') + '.';
 })();
 </script>";
-/// Marker in the body of the test page, after which the verdicts follow.
+/// Marker in the body of the test page. The verdicts follow it.
 const BEGINS: &str = "verdicts:";
 
 /// Path of the browser's executable.
@@ -157,8 +157,8 @@ fn run(command: &mut Command) -> Result<String, String> {
     });
     let group = rustix::process::Pid::from_child(&process);
     let ended = end_of(&mut process);
-    // The browser's child processes are killed too: they may hold the output open, and write to the
-    // folder.
+    // The browser's child processes are killed, too, because they may hold the output open and
+    // write to the folder.
     let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
     let Some(ended) = ended.map_err(|error| error.to_string())? else {
         let _ = process.wait();

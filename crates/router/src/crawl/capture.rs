@@ -9,8 +9,8 @@ use super::{CUT, Fetched, Found, is_of_transfer};
 /// Maximum number of headers in an HTTP request or response.
 const HEADERS: usize = 96;
 
-/// Reads the responses with status 200 to GET requests from a packet capture. Only those of `host`
-/// count; if `host` is `None`, those of the first page's host ([`of_host`]).
+/// Reads the responses with status 200 to GET requests from a packet capture. Only responses of
+/// `host` count. If `host` is `None`, only responses of the first page's host count ([`of_host`]).
 ///
 /// # Errors
 /// The source is no capture, is damaged, or has no such request.
@@ -36,8 +36,8 @@ pub(super) fn read(source: impl Read, host: Option<&str>) -> Result<Found, Strin
     of_host(all, host, found).map_err(|why| why + cure)
 }
 
-/// Returns the HTTP requests of `flow`, each with its response, up to the first that cannot be
-/// parsed.
+/// Returns the HTTP requests of `flow`, each with its response, up to the first request or
+/// response that cannot be parsed.
 fn exchanges(flow: &Flow) -> Vec<Exchange> {
     let (mut all, mut asked, mut answered) = (Vec::new(), 0, 0);
     while let Some(request) = Head::request(&flow.said[0][asked..]) {
@@ -129,9 +129,9 @@ impl Head {
         found.map(|(_, value)| &**value)
     }
 
-    /// Returns the body at the start of `rest`, and its length on the wire in bytes. `self` is the
-    /// head of the response, and `request` the head of its request. `None` if the body is
-    /// incomplete.
+    /// Returns the body at the start of `rest`, and its length on the wire in bytes. Returns
+    /// `None` if the body is incomplete. `self` is the head of the response, and `request` the
+    /// head of its request.
     fn body_in(&self, rest: &[u8], request: &Head) -> Option<(Vec<u8>, usize)> {
         if request.word == "HEAD" || matches!(&*self.word, "204" | "304") {
             return Some((Vec::new(), 0));

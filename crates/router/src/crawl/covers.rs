@@ -186,9 +186,9 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Document, String> {
     }
 }
 
-/// Reads covers from `folder`. Covers are web objects of a site; only some of them can hide bytes.
-/// The returned [`Found`] has all objects, with an empty body for an object that cannot hide bytes.
-/// The returned [`Judged`] has only the objects that can.
+/// Reads covers from `folder`. Covers are web objects of a site, and only some of them can hide
+/// bytes. The returned [`Found`] has all objects; the body of an object that cannot hide bytes is
+/// empty. The returned [`Judged`] has only the objects that can hide bytes.
 ///
 /// # Errors
 /// The covers cannot be read or are invalid, or an object cannot hide as much as the
@@ -223,8 +223,9 @@ pub fn read(folder: &Path) -> Result<(Found, Judged), CrawlError> {
     Ok((found, judged))
 }
 
-/// Parses an object of the covers, and compares it with its entry in the index. The length of its
-/// body must be `bytes`. The number of bytes that it can hide, and the method, must match `slots`.
+/// Parses an object of the covers, and compares it with its entry in the index. The length of the
+/// object's body must be `bytes`. The number of bytes that the object can hide, and the method of
+/// hiding, must match `slots`.
 fn checked(fetched: &Fetched, slots: &SlotsEntry, bytes: usize) -> Result<Object, String> {
     if fetched.body.len() != bytes {
         return Err(format!(

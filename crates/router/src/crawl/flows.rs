@@ -35,8 +35,8 @@ pub(super) struct Flow {
     /// The byte streams that the client (index 0) and the server (index 1) sent, up to the first
     /// gap in the capture.
     pub(super) said: [Vec<u8>; 2],
-    /// Times at which each end's byte stream had reached a length: pairs of length in bytes and
-    /// time. Index 0 is the client, 1 the server.
+    /// The growth of each end's byte stream: pairs of a length in bytes and the time at which the
+    /// stream reached this length. Index 0 is the client, 1 the server.
     pub(super) when: [Vec<(usize, Duration)>; 2],
     /// Next expected TCP sequence number of each end; `None` before its first segment. Index 0 is
     /// the client, 1 the server.
@@ -52,7 +52,7 @@ pub(super) fn is_capture(bytes: &[u8]) -> bool {
     first.is_some_and(|first| *first == PCAPNG || PCAP.contains(first))
 }
 
-/// TCP connections of a capture file, and what could not be used.
+/// TCP connections of a capture file, and information about the parts that could not be used.
 #[derive(Debug, Default)]
 pub(super) struct Capture {
     /// TCP connections of the capture, in the order in which they began.
@@ -67,7 +67,7 @@ pub(super) struct Capture {
 }
 
 /// Reads the TCP connections of the capture `source`. Packets are sorted by time, because a
-/// capture of several interfaces need not be in that order. Only TCP segments are kept in memory.
+/// capture of several interfaces may have another order. Only TCP segments are kept in memory.
 ///
 /// # Errors
 /// `source` is no capture, is damaged, or has no complete packet.
@@ -192,8 +192,8 @@ fn ends_early(error: &PcapError) -> bool {
     }
 }
 
-/// Calls `each` for every packet of a pcap file. Uses raw packets: the reader's own check would
-/// refuse packets that were cut to the snap length (`tcpdump -s`).
+/// Calls `each` for every packet of a pcap file. Uses raw packets, because the reader's own check
+/// would refuse packets that were cut to the snap length (`tcpdump -s`).
 fn packets_of_pcap(source: impl Read, each: &mut Take<'_>) -> Result<(), Stop> {
     let mut reader = PcapReader::new(source)?;
     let header = reader.header();
@@ -318,8 +318,8 @@ impl Segment {
             }
             _ => return None,
         };
-        // A short snap length may cut a header's options, which the parser refuses. They are not
-        // used, so zeros take their place.
+        // A short snap length may cut off a header's options. The parser refuses such a header, so
+        // zeros replace the options, which are not used.
         let mut padded = Vec::new();
         let tcp = match packet.transport {
             Some(TransportSlice::Tcp(tcp)) => tcp,

@@ -13,8 +13,8 @@ use super::{CrawlError, Fetched, Found, LARGEST, OBJECTS, Page, html};
 const LONGEST: u64 = 4 << 20;
 
 /// Content types with their file name extensions, as in nginx's list. Other files are
-/// `application/octet-stream`. The list must be complete: a type that differs from nginx's would
-/// reveal that an object is a cover.
+/// `application/octet-stream`. The list must be complete, because a type that differs from nginx's
+/// would reveal that an object is a cover.
 const TYPES: &[(&str, &[&str])] = &[
     ("text/html", &["html", "htm", "shtml"]),
     ("text/css", &["css"]),

@@ -16,8 +16,8 @@ use super::{Fetched, Found, is_of_transfer};
 /// UTF-8 byte order mark, which some editors write.
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
-/// Reads a HAR file: the GET requests with their response bodies. Only requests to `host` count;
-/// if `host` is `None`, those to the first page's host.
+/// Reads a HAR file: the GET requests with their response bodies. Only requests to `host` count.
+/// If `host` is `None`, only requests to the first page's host count.
 ///
 /// # Errors
 /// The bytes are no HAR file, or have no such request.
@@ -103,8 +103,8 @@ fn number(value: &Value) -> Option<i64> {
 }
 
 /// Returns the complete headers in the list `headers` of a HAR entry, without headers that concern
-/// only the transfer. If `small`, their names are in lower case, and are capitalised as in HTTP/1.
-/// The result is empty if `headers` is not a list.
+/// only the transfer. If `small` is true, header names are in lower case, and are capitalised as
+/// in HTTP/1. Returns an empty list if `headers` is not a list.
 fn heads(headers: &Value, small: bool) -> Vec<(String, String)> {
     let all = headers.as_array().map(Vec::as_slice).unwrap_or_default().iter();
     let line = |header: &Value| {

@@ -29,8 +29,8 @@ pub(super) fn plain(host: &str) -> String {
     bare.map_or(host.clone(), str::to_owned)
 }
 
-/// Adds the objects of one host to `found`. The host is `wanted`; if that is `None`, it is the
-/// host of the first page. The first page is the first response to a GET with status 200 and type
+/// Adds the objects of one host to `found`. The host is `wanted` or, if that is `None`, the host
+/// of the first page. The first page is the first response to a GET with status 200 and type
 /// `text/html`, so that earlier redirects do not count.
 ///
 /// # Errors

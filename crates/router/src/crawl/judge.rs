@@ -26,7 +26,7 @@ impl Kept {
     }
 }
 
-/// Result of the check which objects can hide bytes.
+/// Result of the check that finds the objects that can hide bytes.
 #[derive(Clone, Debug, Default)]
 pub struct Judged {
     /// Objects that can hide bytes.

@@ -106,7 +106,8 @@ pub struct Found {
     pub pages: Vec<Page>,
     /// Headers of a browser's request for a page, in order; empty if they are unknown.
     pub request: Vec<(String, String)>,
-    /// Reasons for leaving objects or packets out, with how often each applied.
+    /// Reasons for leaving objects or packets out, with the number of objects or packets for each
+    /// reason.
     pub left_out: BTreeMap<String, usize>,
     /// Other hosts that have objects, as text for messages, such as `b.net (12), a.net (3)`; empty
     /// if there are none.
@@ -154,8 +155,8 @@ impl Found {
 }
 
 /// Reads a site from a folder, a HAR file (1.2), or a capture (pcap or pcapng) with unencrypted
-/// HTTP. HAR files and captures may be compressed with gzip. Only objects of `host` are taken; if
-/// `host` is `None`, objects of the first page's host.
+/// HTTP. HAR files and captures may be compressed with gzip. Only objects of `host` are taken. If
+/// `host` is `None`, only objects of the first page's host are taken.
 ///
 /// # Errors
 /// The source cannot be read, has another format, or has no object of the host. The error
@@ -256,8 +257,8 @@ fn read_file(path: &Path) -> Result<Vec<u8>, CrawlError> {
     read.map(|_| bytes).map_err(|error| CrawlError::File(path.to_owned(), error))
 }
 
-/// Returns whether the header `name` concerns only the transfer or the original server. Such a
-/// header does not belong in another server's response.
+/// Returns whether the header `name` concerns only the transfer or the original server, so that it
+/// does not belong in another server's response.
 fn is_of_transfer(name: &str) -> bool {
     let names = [
         "transfer-encoding",

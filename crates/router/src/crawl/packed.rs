@@ -17,7 +17,7 @@ const OTHERS: [(&[u8], &str, &str); 4] = [
     (b"BZh", "packed with bzip2", "bzip2 -d"),
 ];
 
-/// Returns a reader of `source`, which decompresses it if it is gzip.
+/// Returns a reader of `source`. The reader decompresses gzip.
 ///
 /// # Errors
 /// The source cannot be read, or is compressed in another format. The error is one line.

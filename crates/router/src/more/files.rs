@@ -1,7 +1,7 @@
 //! The description of a MORE network (JSON), and the files of private keys.
 //!
-//! The description is not signed, so its distributor must be trusted: it contains the keys for
-//! which packets are encrypted.
+//! The description contains the keys for which packets are encrypted, and it is not signed. So its
+//! distributor must be trusted.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};

@@ -1,4 +1,5 @@
-//! TCP connections of a MORE node: from local programs, and from an exit to destinations.
+//! TCP connections of a MORE node: connections from local programs and, at an exit, connections to
+//! destinations.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -15,7 +16,7 @@ use anabranch_proxy::{Dialogue, Outcome, ProxyEnd, ProxyRequest, Reason, Service
 use crate::onion::external_socket::{ExternalEvent, ExternalSocket, Inside, IoEvent};
 use crate::onion::is_passing;
 
-/// Lowest poller token of a connection; smaller tokens are those of other sockets.
+/// Lowest poller token of a connection. Other sockets have smaller tokens.
 const FIRST: u64 = 16;
 /// Maximum number of open connections of one node.
 const MOST: usize = 1_024;
@@ -26,8 +27,8 @@ enum Program {
     Asking(TcpStream, Dialogue),
     /// A local program whose request waits for the exit's answer.
     Waiting(TcpStream, Dialogue, StreamId),
-    /// A connection that exchanges data with a stream: a local program's, or an exit's connection
-    /// to a destination. The flag is true once the destination is connected.
+    /// A connection that exchanges data with a stream: a local program's connection, or an exit's
+    /// connection to a destination. The flag is true once the destination is connected.
     Flowing(ExternalSocket, StreamId, bool),
 }
 
@@ -58,8 +59,8 @@ impl Inside for Streams<'_> {
 }
 
 impl Programs {
-    /// Creates an empty table of connections. Programs connect to `listener`, if there is one. As
-    /// an exit, the node may connect to the destinations that `policy` allows.
+    /// Creates an empty table of connections. Programs connect to `listener`, if there is one. If
+    /// the node is an exit, it may connect to the destinations that `policy` allows.
     pub(super) fn new(listener: Option<TcpListener>, policy: ExitPolicy) -> Programs {
         let (programs, tokens) = Default::default();
         Programs { listener, policy, programs, tokens, next: FIRST }
@@ -277,7 +278,8 @@ fn target(request: &ProxyRequest) -> Option<SocketAddr> {
     host.parse::<IpAddr>().ok().map(|ip| SocketAddr::new(ip, *port))
 }
 
-/// Returns the reason, in the program's proxy protocol, why its stream could not be connected.
+/// Returns the reason code of the program's proxy protocol for a stream that ended with `ending`
+/// before it was connected.
 fn reason(ending: Ending) -> Reason {
     match ending {
         Ending::Refused(Refusal::NotAllowed) => Reason::ExitPolicy,

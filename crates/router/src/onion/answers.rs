@@ -20,8 +20,8 @@ pub enum Answer {
     Promised(Promise),
 }
 
-/// A reply that another thread is preparing. After that thread has called [`Promise::keep`], it
-/// must notify the thread that waits for the reply.
+/// A reply that another thread is preparing. After the preparing thread has called
+/// [`Promise::keep`], it must notify the thread that waits for the reply.
 #[derive(Clone, Debug, Default)]
 pub struct Promise(Arc<OnceLock<Reply>>);
 
@@ -40,9 +40,9 @@ impl Promise {
 
 /// A source of replies to directory requests.
 pub trait Answers: fmt::Debug + Send + Sync {
-    /// Returns the reply to `request`, or the way to get it later. `peer` is the client's address,
-    /// if it is known. An implementation must not block: it may take no longer than a table
-    /// look-up.
+    /// Returns the reply to `request`, or how to get the reply later. `peer` is the client's
+    /// address, if it is known. An implementation must not block: it may take no longer than a
+    /// table look-up.
     fn answer(&self, request: &Request, peer: Option<IpAddr>) -> Answer;
 
     /// Returns the maximum length, in bytes, of a request body that is accepted.

@@ -19,7 +19,7 @@ pub struct Authority {
     /// Digest of the authority's identity key (`v3ident`). That key certifies the keys that sign
     /// consensuses.
     pub v3: [u8; 20],
-    /// Fingerprint of the relay that the authority also is.
+    /// Fingerprint of the authority's own relay.
     pub fingerprint: [u8; 20],
 }
 

@@ -6,10 +6,10 @@
 //! through the [`DirClient`] that [`start`] returns. The OR port and the directory port take their
 //! replies from the same `SharedAnswers`.
 //!
-//! * [`keys`]: the identity key, and the signing key with its certificate, which is renewed before
-//!   it expires.
-//! * `authority_files`: descriptors, the history of relays and the last consensus on disk. Each is
-//!   written before it is served.
+//! * [`keys`]: the identity key, and the signing key with its certificate. The certificate is
+//!   renewed before it expires.
+//! * `authority_files`: descriptors, the history of relays and the last consensus on disk. Each
+//!   document is written before it is served.
 //! * `registry`: the thread that owns the mutable state (`ledger`) and does the work that is due;
 //!   `wall_clock`: steps of the machine's clock.
 //! * `dir_port`: the thread of the directory port and of probes; `dir_connections`: its
@@ -151,8 +151,8 @@ pub enum AuthorityEvent {
     Trouble(String),
 }
 
-/// Callback for events of an authority. It runs on the thread of the registry, which is blocked
-/// until it returns.
+/// Callback for events of an authority. The callback runs on the thread of the registry, and
+/// blocks that thread until it returns.
 pub type Tell = Box<dyn FnMut(AuthorityEvent) + Send>;
 
 /// Reason why a directory authority cannot start.
@@ -182,7 +182,7 @@ impl From<StoreError> for AuthorityError {
 }
 
 /// A running directory authority. It ends when the directory client that [`start`] returned is
-/// dropped. Then [`Running::join`] waits until it has ended.
+/// dropped. After that, [`Running::join`] waits until the authority has ended.
 pub struct Running {
     /// Addresses on which the directory port listens.
     pub at: Vec<SocketAddr>,
@@ -213,9 +213,9 @@ impl Running {
 /// on the directory port. The returned directory client is for the authority's relay.
 ///
 /// # Errors
-/// A port cannot be bound, or a file cannot be read or written. Nothing runs then.
-/// Missing keys may have been generated and damaged files renamed. Apart from these, only the file
-/// with the `DirAuthority` line may have changed.
+/// A port cannot be bound, or a file cannot be read or written. Nothing runs then. Missing keys
+/// may have been generated, damaged files renamed, and the file with the `DirAuthority` line
+/// written. No other file has changed.
 pub fn start(settings: Settings, mut tell: Tell) -> Result<(DirClient, Running), AuthorityError> {
     private_folder(&settings.data)?;
     let lock = locked(&settings.data)?;

@@ -35,8 +35,8 @@ struct Table {
 /// Changes of pluggable transports since the last call of [`Transports::news`].
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct TransportNews {
-    /// Whether a transport has started to accept connections, which is a reason to try bridges
-    /// again at once. A message does not set this.
+    /// Whether a transport has started to accept connections, so that bridges should be tried
+    /// again at once. Messages do not set this flag.
     pub has_come_up: bool,
     /// Messages about transports, for the log.
     pub said: Vec<String>,
@@ -233,7 +233,8 @@ impl BridgeRoutes {
     }
 }
 
-/// SOCKS dialogue with a pluggable transport, after which the connection leads to a bridge.
+/// SOCKS dialogue with a pluggable transport. After the dialogue, the connection leads to a
+/// bridge.
 #[derive(Debug)]
 pub(super) struct Greeting {
     dialogue: SocksClient,
@@ -242,8 +243,7 @@ pub(super) struct Greeting {
 
 impl Greeting {
     /// Processes `bytes` of the transport's SOCKS reply. Returns `None` until the reply is
-    /// complete. Then the connection leads to the bridge, and the bytes after the reply are
-    /// returned.
+    /// complete. Then returns the bytes after the reply, which are from the bridge.
     ///
     /// # Errors
     /// The transport refuses the connection.

@@ -88,26 +88,26 @@ pub struct Settings {
     pub memory: usize,
     /// Scheduler that chooses the next circuit on a link to send a cell.
     pub circuitmux: circuitmux::Kind,
-    /// Number of circuits (legs) over which each stream is split; `None` for the network's
-    /// recommendation.
+    /// Number of circuits (legs) over which each stream is split; `None` for the number that the
+    /// network recommends.
     pub legs: Option<usize>,
     /// Multipath design: the protocol with which several circuits carry the same streams.
     pub design: Design,
-    /// Scheduler that distributes data among the circuits of a set. If `None`, the design or else
-    /// the last relay of the set determines it.
+    /// Scheduler that distributes data among the circuits of a set. If `None`, the multipath
+    /// design determines the scheduler, or else the last relay of the set.
     pub dealing: Option<Dealing>,
-    /// Packet tap that delivers TCP segments before earlier ones have arrived ([`Tap::open_all`]);
-    /// `None` to use ordered links only. Guards that support unordered links learn that this
-    /// client requests them.
+    /// Packet tap that delivers TCP segments before earlier segments have arrived
+    /// ([`Tap::open_all`]); `None` to use only ordered links. With a tap, guards that support
+    /// unordered links learn that this client requests them.
     pub tap: Option<Tap>,
     /// Kind of the links over TCP.
     pub links: &'static StreamFamily,
     /// Settings of QUIC links, which are used with guards that support QUIC; `None` to use no
     /// QUIC.
     pub quic: Option<QuicLinking>,
-    /// Whether each stream is a TCP connection between client and exit. Its segments then travel
-    /// over lossy circuits: one circuit (UDP-OR), or `legs` circuits (mUDP-OR). If true, `quic`
-    /// must allow lossy cells (cells in datagrams, which may get lost).
+    /// Whether each stream is a TCP connection between client and exit, whose segments travel over
+    /// lossy circuits: over one circuit (UDP-OR), or over `legs` circuits (mUDP-OR). If true,
+    /// `quic` must allow lossy cells (cells in datagrams, which may get lost).
     pub udp_or: bool,
     /// Log file for the cells (time, size and circuit of each); `None` for no log.
     pub trace: Option<PathBuf>,
@@ -204,8 +204,8 @@ pub fn run_rereading(
     desk.end(watch)
 }
 
-/// Returns the reason why no path of three relays exists in `network`, whatever the exits'
-/// policies are. Returns `None` if a path exists.
+/// Returns the reason why no path of three relays exists in `network`, regardless of the exits'
+/// policies. Returns `None` if a path exists.
 fn pathless(network: &Network, restrictions: &RelayRestrictions) -> Option<Why> {
     let none = network.has_path(Target { port: 443, v6: false }, restrictions).err()?;
     matches!(none.0, Position::Guard | Position::Middle).then_some(Why::NoPath(none))
@@ -582,7 +582,7 @@ impl<'r> ClientLoop<'r> {
         self.unlisted = unlisted;
     }
 
-    /// Executes the outputs of both cores until neither has any.
+    /// Executes the outputs of both cores until neither core has further outputs.
     fn execute(&mut self, now: Time, watch: &mut dyn FnMut(ClientEvent)) {
         loop {
             let at = self.station.moment(now);
@@ -801,7 +801,8 @@ impl<'r> ClientLoop<'r> {
     }
 }
 
-/// Returns the relays of `circuit`, first hop first: each one's nickname, or else its fingerprint.
+/// Returns the relays of `circuit`, first hop first: the nickname of each relay, or else its
+/// fingerprint.
 fn names(circmgr: &CircuitManager, circuit: CircuitKey) -> Vec<String> {
     let name = |id: &[u8; 20]| circmgr.nickname(id).map_or_else(|| hex(id), str::to_owned);
     circmgr.path(circuit).unwrap_or_default().iter().map(name).collect()

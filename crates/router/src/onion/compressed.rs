@@ -38,8 +38,8 @@ struct Shelf {
 }
 
 impl CompressedBodies {
-    /// Returns the reply to `request`, or a promise while the reply is being compressed. Once it
-    /// is ready, another thread calls `ring` on `owner`, if `owner` still exists.
+    /// Returns the reply to `request`, or a promise while the reply is being compressed. Once the
+    /// reply is ready, another thread calls `ring` on `owner`, if `owner` still exists.
     pub(super) fn answer_for<O: Send + Sync + 'static>(
         &self,
         cache: &Arc<Cache>,
@@ -110,8 +110,8 @@ impl Shelf {
         self.ready.get(kind).cloned()
     }
 
-    /// Stores the shared reply for later requests. Drops it if the documents have changed since,
-    /// or if there is no room.
+    /// Stores the reply for later requests, if replies of its kind are shared. Does not store it
+    /// if the documents have changed meanwhile, or if there is no room.
     fn put(&mut self, edition: u64, kind: Kind, reply: &Reply) {
         self.coming.remove(&(edition, kind.clone()));
         let bytes: usize = self.ready.values().map(Reply::length).sum();

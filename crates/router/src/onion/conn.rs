@@ -28,8 +28,8 @@ const SEALED: usize = 64 << 10;
 /// small, at least `SMALL` bytes are fetched.
 const RECORDS: usize = 2;
 const SMALL: usize = 32 << 10;
-/// Maximum number of bytes since the last check on a link that still counts as idle. It is also
-/// the buffer size of an idle link.
+/// Maximum number of bytes since the last check for a link to count as idle. Also the buffer size
+/// of an idle link.
 const TRICKLE: usize = 4 << 10;
 
 /// A link to a neighbour (relay or client) over TCP, and its socket.
@@ -43,17 +43,17 @@ pub(super) struct Conn {
     pub(super) target: Option<Target>,
     /// Index, among the relay's addresses, of the address that we connected to.
     pub(super) place: usize,
-    /// SOCKS greeting for the pluggable transport through which the connection goes. `None` once
-    /// it is sent, or if there is no transport.
+    /// SOCKS greeting for the pluggable transport of the connection; `None` once the greeting is
+    /// sent, or if there is no transport.
     greeting: Option<Greeting>,
-    /// Whether the connection goes through a pluggable transport. Then the TCP connection ends at
-    /// the local transport, and its segments are not those of the link.
+    /// Whether the connection uses a pluggable transport. Then the TCP connection ends at the
+    /// local transport, and its segments are not the link's segments.
     pub(super) by_transport: bool,
     /// Whether the socket is an MPTCP socket. It may still use only one path.
     is_multipath: bool,
     /// Time of the first check at which the link was not yet open.
     pub(super) opening: Option<Time>,
-    /// Whether the protocol core knows of the link.
+    /// Whether the protocol core has been notified of the link.
     pub(super) told: bool,
     /// The neighbour's violation of the link protocol that has ended the link; `None` if there was
     /// none.
@@ -67,7 +67,7 @@ pub(super) struct Conn {
     /// Whether the poller does not watch for input, because the rate limit allows no more for now.
     pub(super) paused: bool,
     /// State of the packet tap for this connection; `None` if no tap watches it. The tap delivers
-    /// TCP segments before earlier ones have arrived.
+    /// TCP segments before earlier segments have arrived.
     tapped: Option<TapState>,
     /// Bytes received and sent on the wire.
     pub(super) carried: [u64; 2],
@@ -77,8 +77,8 @@ pub(super) struct Conn {
     pub(super) due: Option<Time>,
     sealed: Vec<u8>,
     sent: usize,
-    /// Time at which the room in the kernel's send buffer was last measured; `room` is what is
-    /// left of it, in bytes.
+    /// Time at which the room in the kernel's send buffer was last measured. `room` is the
+    /// remaining room in bytes.
     looked: Option<Time>,
     room: usize,
 }
@@ -125,7 +125,7 @@ impl Conn {
     }
 
     /// Connects to the address of `target` with the index `place`. Uses plain TCP if the
-    /// connection goes through a pluggable transport.
+    /// connection uses a pluggable transport.
     pub(super) fn dial(
         target: Target,
         place: usize,
@@ -208,7 +208,7 @@ impl Conn {
     }
 
     /// Returns the number of plaintext bytes to fetch from the core at once: whole cells, which
-    /// fill whole records but for a few bytes.
+    /// almost fill whole records.
     pub(super) fn batch(&self) -> usize {
         let record = self.link.promises().record;
         (RECORDS * record).max(SMALL / record * record) / CELL * CELL
@@ -243,7 +243,7 @@ impl Conn {
     }
 
     /// Returns the earlier of two times: the link's timeout, and the next measurement of the
-    /// kernel's room if data waits for it.
+    /// kernel's room if data waits for room.
     pub(super) fn next_timeout(&self) -> Option<Time> {
         let room = self.looked.filter(|_| self.wants && self.room == 0);
         let room = room.map(|looked| looked + kist::INTERVAL);
@@ -262,7 +262,8 @@ impl Conn {
     }
 
     /// Switches to records with `content` bytes of content each, so that the neighbour can decrypt
-    /// our records out of order. Its records may also be decrypted out of order from now on.
+    /// our records out of order. From now on, this end may also decrypt the neighbour's records
+    /// out of order.
     ///
     /// # Errors
     /// The link does not support that.
@@ -302,8 +303,8 @@ impl Conn {
     /// Appends the decrypted content of records that arrived out of order to `plain`.
     pub(super) fn take_early(&mut self, plain: &mut Vec<u8>, tap: &mut Tap) {
         self.keep_up(tap);
-        // Errors are ignored here: the same records arrive in the stream, where errors are
-        // reported.
+        // Errors are ignored here, because the same records also arrive in the stream, where
+        // errors are reported.
         let _ = self.link.read(plain);
     }
 
@@ -346,7 +347,7 @@ impl Conn {
         }
     }
 
-    /// Returns whether more bytes may be encrypted, because few wait for the socket.
+    /// Returns whether more bytes may be encrypted: few encrypted bytes wait for the socket.
     pub(super) fn has_room(&self) -> bool {
         self.sealed.len() - self.sent < SEALED
     }
@@ -452,7 +453,7 @@ fn begin(socket: Socket, address: SocketAddr) -> io::Result<TcpStream> {
 }
 
 /// Converts a fault of the neighbour into a violation to report. Returns `None` for a TLS alert,
-/// with which the neighbour reports a fault of ours.
+/// because with an alert the neighbour reports a fault of this end.
 fn carrier_fault(kind: PeerFaultKind) -> Option<CarrierFault> {
     Some(match kind {
         PeerFaultKind::Alert => return None,

@@ -1,11 +1,11 @@
 //! The directory client: fetches directory documents from authorities and caches, and stores them.
-//! It has its own thread, because requests to directory ports block, and because verifying a
-//! consensus takes longer than a cell may wait.
+//! The directory client has its own thread, because requests to directory ports block, and because
+//! verifying a consensus takes longer than a cell may wait.
 //!
-//! The client fetches and verifies the documents that [`Directory`] asks for, stores them on disk,
-//! and publishes a relay's descriptor. It sends [`News`] to its owner through a queue, with a
-//! waker for the owner's event loop. The owner makes requests over circuits on its behalf
-//! ([`News::DirRequest`], [`DirClient::report`]).
+//! The directory client fetches and verifies the documents that [`Directory`] asks for, stores
+//! them on disk, and publishes a relay's descriptor. It sends [`News`] to its owner through a
+//! queue, with a waker for the owner's event loop. The owner makes requests over circuits on
+//! behalf of the directory client ([`News::DirRequest`], [`DirClient::report`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Read, Write};
@@ -78,7 +78,7 @@ pub struct Settings {
     /// Whether the owner of the directory client makes directory requests over circuits on its
     /// behalf.
     pub dir_requests: bool,
-    /// Bridges, from which all documents are then fetched; empty if none are used.
+    /// Bridges, from which all documents are then fetched; empty if no bridges are used.
     pub bridges: Vec<BridgeIdentity>,
     /// Whether the relay is a bridge, so that its descriptor is not published to authorities.
     pub unpublished: bool,
@@ -109,9 +109,9 @@ pub struct DirClient {
 }
 
 impl DirClient {
-    /// Starts the directory client's thread. It first reads the documents that an earlier run
-    /// stored, and sends messages about them. A relay's directory client makes no request before
-    /// [`DirClient::publish`].
+    /// Starts the directory client's thread. The thread first reads the documents that an earlier
+    /// run stored, and sends messages about them. A relay's directory client makes no request
+    /// before [`DirClient::publish`].
     ///
     /// # Errors
     /// The folder cannot be created, a stored file cannot be read, or the thread cannot
@@ -214,8 +214,8 @@ impl DirClient {
 struct DirThread {
     settings: Settings,
     directory: Directory,
-    /// Documents to serve. The threads that answer requests hold `Arc`s of earlier versions, which
-    /// never change.
+    /// Documents to serve. Threads that answer requests may hold an `Arc` of an earlier version,
+    /// which never changes.
     cache: Arc<Cache>,
     library: Arc<Library>,
     copies: Copies,
@@ -261,13 +261,13 @@ impl DirThread {
     fn run(mut self, orders: &Receiver<DirCommand>) {
         self.restore();
         if self.settings.keys.is_some() {
-            // A relay publishes before it fetches: an authority may delay answers until relays have
-            // published.
+            // A relay publishes before it fetches, because an authority may delay answers until
+            // relays have published.
             let Ok(order) = orders.recv() else { return };
             self.follow(order);
         }
         self.publish();
-        // Reading these documents may take long, so publishing comes first.
+        // Reading these documents may take long, so it follows publishing.
         self.restore_copies();
         loop {
             self.publish();
@@ -428,8 +428,8 @@ impl DirThread {
         self.done(&job, named, true, outcome);
     }
 
-    /// Returns the address of the bridge with the index `place`, which serves as its name in
-    /// messages.
+    /// Returns the address of the bridge with the index `place`. The address serves as the
+    /// bridge's name in messages.
     fn bridge(&self, place: usize) -> Option<String> {
         let addresses = self.settings.bridges.get(place).map(|bridge| &bridge.addresses);
         addresses.and_then(|addresses| addresses.first()).map(ToString::to_string)
@@ -465,8 +465,8 @@ impl DirThread {
             match event {
                 Event::Consensus(text, signers) => {
                     self.keep(CONSENSUS, &text);
-                    // The cache compresses a consensus in all encodings and computes diffs from
-                    // older ones. Without directory clients, that work would be useless.
+                    // The cache compresses a consensus in all encodings, and computes diffs from
+                    // older consensuses. Without directory clients, this work would be useless.
                     if self.settings.cache {
                         self.cache_mut().consensus(&text, signers);
                     }
@@ -497,7 +497,7 @@ impl DirThread {
         }
     }
 
-    /// If the consensus does not list our relay, publishes its descriptor again to authorities
+    /// If the consensus does not list our relay, publishes our descriptor again to authorities
     /// that may have lost it.
     fn look_for_us(&mut self) {
         let (Some(keys), Some(network)) = (&self.settings.keys, self.directory.network()) else {
@@ -537,8 +537,8 @@ impl DirThread {
         }
     }
 
-    /// Writes all microdescriptors that the consensus names to disk, if that is due or the thread
-    /// ends (`is_end`). Drops all other microdescriptors.
+    /// Writes all microdescriptors that the consensus names to disk, if the write is due or the
+    /// thread ends (`is_end`). Drops all other microdescriptors.
     fn keep_microdescs(&mut self, is_end: bool) {
         let Some(network) = self.directory.network() else { return };
         let is_complete = is_end || network.missing().next().is_none();

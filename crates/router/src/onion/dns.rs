@@ -28,7 +28,8 @@ const WAITING: usize = 1024;
 
 /// A name to resolve for a stream.
 pub(super) struct Question {
-    /// Stream whose client asked for the look-up, or whose destination has the name.
+    /// Stream for which the name is resolved: its client requested the look-up, or its destination
+    /// has the name.
     pub(super) stream: StreamKey,
     /// Name to resolve. For a reverse look-up, it is under `in-addr.arpa` or `ip6.arpa`.
     pub(super) name: String,
@@ -98,8 +99,8 @@ impl Resolver {
         Ok(Resolver { questions, places, found, waker, trouble: None })
     }
 
-    /// Returns the reason why names that are not in the hosts file cannot be resolved; `None` if
-    /// they can be.
+    /// Returns the reason why only names in the hosts file can be resolved; `None` if other names
+    /// can be resolved, too.
     pub(super) fn trouble(&self) -> Option<&str> {
         self.trouble.as_deref()
     }

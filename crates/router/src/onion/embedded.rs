@@ -2,7 +2,8 @@
 //! threads, keys, state and loopback address. Nodes share no state and are connected only over
 //! loopback.
 //!
-//! Addresses are `127.N.0.1`: no two nodes share a /16 network, so a path may use any three nodes.
+//! The nodes' addresses are `127.N.0.1`. No two nodes share a /16 network, so a path may use any
+//! three nodes.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -37,13 +38,14 @@ use super::store::{StoreError, claim};
 /// OR port of every node in the embedded network. The authority's directory port is `DIR_PORT`.
 const OR_PORT: u16 = 9001;
 const DIR_PORT: u16 = 9030;
-/// Number of the authority, which is the second byte of its address. The relays have the numbers
-/// after it.
+/// Number of the authority, which is the second byte of its address. The relays have the following
+/// numbers.
 const AUTHORITY: u8 = 1;
 /// Maximum memory for queued cells in the client, in bytes.
 const MEMORY: usize = 128 << 20;
-/// Consensus weight of each relay in kilobytes per second. It is C tor's maximum for unmeasured
-/// relays. Other relays that join the network therefore have about the same chance to be chosen.
+/// Consensus weight of each relay in kilobytes per second. The value is C tor's maximum for
+/// unmeasured relays, so that other relays that join the network have about the same chance to be
+/// chosen.
 const EVEN: u32 = 20;
 
 /// Settings of an onion network in one process.
@@ -349,8 +351,8 @@ impl Watch for EventForwarder {
 
     fn numbers(&mut self, _: Time, _: &Numbers) {}
 
-    // Notes are dropped. For example, they report that the authority does not answer yet, which is
-    // normal during the start.
+    // Notes are dropped, because some report conditions that are normal during the start, such as
+    // an authority that does not answer yet.
     fn note(&mut self, _: &str) {}
 }
 
@@ -392,9 +394,10 @@ fn judge(relays: usize, interval: u64) -> core::Settings {
         first: First { relays, seconds: interval.min(60) },
         running_for: interval.max(60),
         probe_every: (interval / 3).max(5),
-        // All relays are as young as the network itself, so their age must not count against them.
+        // All relays are as young as the network itself, so a young age must not count against a
+        // relay.
         judgement: Judgement { young: true, ..Judgement::default() },
-        // Other relays that join the network are on this machine too, with private addresses.
+        // Other relays that join the network are also on this machine, with private addresses.
         rules: Rules { allow_private: true, per_address: 0, ..Rules::default() },
         ..core::Settings::default()
     }
@@ -451,8 +454,8 @@ fn is_exit(settings: &Settings, node: u8) -> bool {
 
 /// Returns the description of `node` (address, ports, policy), from which it makes its descriptor.
 fn description(settings: &Settings, node: u8) -> Description {
-    // The advertised policy is wider than the enforced policy: relays that allow only loopback
-    // would not be listed as exits.
+    // The advertised policy is wider than the enforced policy, because relays that allow only
+    // loopback would not be listed as exits.
     let policy = match is_exit(settings, node) {
         true => ExitPolicy::parse(&["accept *:*".to_owned()])
             .unwrap_or_else(|_| ExitPolicy::reject_all()),

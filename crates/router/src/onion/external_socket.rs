@@ -1,6 +1,6 @@
-//! The socket of a stream outside the onion network. At an exit, it is connected to the stream's
-//! destination. At a client, it is connected to a local program. In this file, "destination" means
-//! either of them.
+//! The socket of a stream outside the onion network. At an exit, the socket is connected to the
+//! stream's destination. At a client, it is connected to a local program. In this file,
+//! "destination" means either of these peers.
 
 use std::io::{self, IoSlice, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream};
@@ -13,8 +13,9 @@ use socket2::SockRef;
 
 use super::conn::{connecting, is_passing};
 
-/// Maximum number of bytes that one call reads from the socket. It is about half of a stream's
-/// buffer in the core, because the core reports free space when half of the buffer is sent.
+/// Maximum number of bytes that one call reads from the socket. The value is about half of a
+/// stream's buffer in the core, because the core reports free space when half of the buffer is
+/// sent.
 const PIECE: usize = 32 << 10;
 
 /// A stream in the protocol core, as the socket outside the onion network uses it.
@@ -112,8 +113,8 @@ impl ExternalSocket {
         &self.socket
     }
 
-    /// Resets the TCP connection of a stream that was cut off. An orderly close would look as if
-    /// all bytes had arrived.
+    /// Resets the TCP connection of a stream that was cut off, because an orderly close would mean
+    /// that all bytes had arrived.
     pub(crate) fn cut(self) {
         // If this call fails, the connection is closed in an orderly way.
         let _ = SockRef::from(&self.socket).set_linger(Some(Duration::ZERO));
@@ -128,8 +129,9 @@ impl ExternalSocket {
     /// Updates the events for which `poller` watches the socket, registered with `token`.
     pub(crate) fn watch(&mut self, poller: &Poller, token: u64) {
         let interest = self.interest();
-        // The poller is changed only if the events differ: a system call for each piece of data
-        // would cost as much as moving the data. If the change fails, the old events stay in use.
+        // The poller is changed only if the events differ, because a system call for each piece of
+        // data would cost as much as moving the data. If the change fails, the old events stay in
+        // use.
         if self.watched != Some(interest) && poller.change(&self.socket, token, interest).is_ok() {
             self.watched = Some(interest);
         }

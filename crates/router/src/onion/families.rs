@@ -10,7 +10,8 @@ use super::kept::read_bytes;
 use super::store::StoreError;
 
 /// Reads family keys from `files`, and from the subfolder `keys` of a relay's folder `data`. C tor
-/// stores them there, so a relay that takes over C tor's data folder stays in its families.
+/// stores its family keys there, so a relay that takes over C tor's data folder stays in its
+/// families.
 ///
 /// # Errors
 /// A file is absent or unreadable, or contains no family key. The relay must not run

@@ -97,8 +97,8 @@ pub fn damaged(path: &Path, why: &str, cure: &str) -> StoreError {
     StoreError::File(path.to_owned(), io::Error::other(format!("it is damaged ({why}): {cure}")))
 }
 
-/// Returns the file name with `.damaged` appended, and with a number after that if such a file
-/// exists already.
+/// Returns the file name with `.damaged` appended. If such a file exists already, also appends a
+/// number.
 fn free_name(path: &Path) -> PathBuf {
     let name = |number: u32| {
         let mut name = path.as_os_str().to_owned();

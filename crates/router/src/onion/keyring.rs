@@ -14,8 +14,8 @@ use super::kept::read_bytes;
 use super::store::{StoreError, load, load_or_make, replace, save};
 
 const DAY_S: u64 = 24 * 3600;
-/// Lifetime of an onion key in seconds. After that it is accepted for another `GRACE_S` (dir-spec:
-/// defaults of `onion-key-rotation-days` and `onion-key-grace-period-days`).
+/// Lifetime of an onion key in seconds. After its lifetime, the key is accepted for another
+/// `GRACE_S` (dir-spec: defaults of `onion-key-rotation-days` and `onion-key-grace-period-days`).
 const ROTATION_S: u64 = 28 * DAY_S;
 const GRACE_S: u64 = 7 * DAY_S;
 

@@ -20,10 +20,10 @@ use super::mptcp::TcpKind;
 use super::newcomers::Entrance;
 use super::tap::{Tap, TapKind, save_syns};
 
-/// Creation time of the test link's certificate, in seconds since 1970. No code checks it.
+/// Creation time of the test link's certificate, in seconds since 1970. No code checks this time.
 pub(super) const MADE: u64 = 1_800_000_000;
-/// Size on the wire, in bytes, of a TLS record with one cell. It includes the header, the content
-/// type and the authentication tag (RFC 8446, section 5.2).
+/// Size on the wire, in bytes, of a TLS record with one cell. The size includes the header, the
+/// content type and the authentication tag (RFC 8446, section 5.2).
 pub(super) const RECORD: u64 = NUMBERED_CELL as u64 + 22;
 /// Number of cells in one write when cells are sent at full speed.
 #[cfg(test)]
@@ -92,7 +92,7 @@ impl LinkPair {
                 return Err(ErrorKind::TimedOut.into());
             }
         }
-        // The messages after the handshake must arrive first, including retransmitted ones.
+        // All messages that follow the handshake must arrive first, including retransmissions.
         let (mut before, mut since) = ([0; 2], Instant::now());
         while since.elapsed() < SETTLING {
             self.turn(&mut nothing)?;
@@ -114,8 +114,8 @@ impl LinkPair {
         [0, 1].map(|end: usize| self.taps[end].kind())
     }
 
-    /// Returns how many records the end `end` has decrypted before earlier ones had arrived, and
-    /// for how many this failed.
+    /// Returns the number of records that the end `end` has decrypted before earlier records had
+    /// arrived, and the number of records for which this failed.
     #[must_use]
     pub fn early_counts(&self, end: usize) -> EarlyCounts {
         self.conns[end].early_counts().unwrap_or_default()

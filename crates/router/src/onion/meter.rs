@@ -8,8 +8,9 @@ use anabranch_multipath::Time;
 
 const SECOND: u128 = 1_000_000_000;
 
-/// A token bucket that threads share without a lock: its contents are computed from the time at
-/// which it will be full. It may be overdrawn; then nothing may pass until the debt is paid.
+/// A token bucket that threads share without a lock. Its content is computed from the time at
+/// which the bucket will be full. The content may become negative; then no bytes may pass until it
+/// is positive again.
 #[derive(Clone, Debug)]
 pub(super) struct Meter {
     /// Rate in bytes per second.
@@ -59,8 +60,9 @@ impl Meter {
         let _ = self.full_at.fetch_update(Ordering::Relaxed, Ordering::Relaxed, later);
     }
 
-    /// Returns the time at which enough bytes to be worth a wake-up may pass, if nothing passes
-    /// before. Enough is what the rate allows in ten milliseconds, but at least 4096 bytes.
+    /// Returns the time at which enough bytes for a wake-up may pass, if no bytes pass before.
+    /// Enough are the bytes that the rate allows in ten milliseconds: at least 4096, and at most
+    /// the burst.
     pub(super) fn some_at(&self) -> Time {
         let burst = self.burst();
         let some = (self.rate() / 100).max(4096).min(burst);

@@ -5,9 +5,9 @@
 //!   [`keyring`]: key rotation; [`families`]: keys of families.
 //! * [`authorities`]: the authorities that a user trusts, as in torrc.
 //! * [`relay`] and [`client`]: event loops with one core, one thread and one `epoll` set each. A
-//!   relay may have several loops, which rings in memory connect. A read takes many bytes, a record
-//!   many cells, and a write many records. The kernel holds little unsent data, so that the core
-//!   decides which circuit sends next.
+//!   relay may have several loops, which rings in memory connect. A read takes many bytes, a
+//!   record has many cells, and a write has many records. The kernel holds little unsent data, so
+//!   that the core decides which circuit sends next.
 //! * `links`: links over TCP, QUIC and rings in memory, behind one trait (`Carrier`); `station`
 //!   joins a core and its links.
 //! * `mptcp`: links over several network paths, if a relay enables them.

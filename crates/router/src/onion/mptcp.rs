@@ -78,7 +78,7 @@ impl TcpKind {
     /// The address cannot be bound.
     pub(super) fn listen(self, at: SocketAddr) -> io::Result<TcpListener> {
         let socket = self.socket(at)?;
-        // The standard library does the same.
+        // The standard library's listeners also set this option.
         socket.set_reuse_address(true)?;
         socket.bind(&at.into())?;
         socket.listen(libc::SOMAXCONN)?;
@@ -91,8 +91,8 @@ pub(super) fn is_there() -> bool {
     Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::MPTCP)).is_ok()
 }
 
-/// Returns whether `socket` is an MPTCP socket. The socket of an accepted connection is not, if
-/// the neighbour does not use MPTCP.
+/// Returns whether `socket` is an MPTCP socket. The socket of an accepted connection is a TCP
+/// socket if the neighbour does not use MPTCP.
 pub(super) fn is_multipath(socket: &TcpStream) -> bool {
     SockRef::from(socket).protocol().is_ok_and(|protocol| protocol == Some(Protocol::MPTCP))
 }
@@ -100,7 +100,8 @@ pub(super) fn is_multipath(socket: &TcpStream) -> bool {
 /// Returns the number of MPTCP subflows of `socket`; `None` if the connection has fallen back to
 /// TCP.
 pub(super) fn subflows(socket: &TcpStream) -> Option<usize> {
-    // The structure's first member, `mptcpi_subflows`, counts the subflows without the first one.
+    // The structure's first member, `mptcpi_subflows`, counts the subflows without the first
+    // subflow.
     let mut further = [0_u8; 1];
     let length = socket_option::get(socket.as_fd(), [SOL_MPTCP, MPTCP_INFO], &mut further).ok()?;
     // The kernel returns nothing for a connection that fell back.

@@ -46,7 +46,7 @@ impl Entrance {
     }
 
     fn newcomers(&self) -> MutexGuard<'_, Newcomers> {
-        // Poisoning is ignored: each change is complete before anything can panic.
+        // Poisoning is ignored, because each change is complete before anything can panic.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

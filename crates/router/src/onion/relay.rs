@@ -62,7 +62,7 @@ mod shard;
 mod workers;
 
 /// Poller token of the socket that stops the relay. Only the first event loop has this file, and
-/// those of `DIRECTORY` (documents) and `HANGUP` (SIGHUP).
+/// the files of `DIRECTORY` (documents) and `HANGUP` (SIGHUP).
 const STOP: u64 = 0;
 const DIRECTORY: u64 = 2;
 const HANGUP: u64 = 3;
@@ -70,17 +70,17 @@ const HANGUP: u64 = 3;
 const READY: &str = "accepting links";
 /// Interval at which link certificates are renewed; they are valid for two days.
 const RECERTIFY: Duration = Duration::from_secs(12 * 3600);
-/// Interval at which the relay's description is updated. If no setting has changed, the
-/// description is published only when that is due.
+/// Interval at which the relay's description is updated. If no setting has changed, the updated
+/// description is published only when publishing is due.
 const DESCRIBE: Duration = Duration::from_secs(60);
 /// Maximum number of incomplete handshakes from one address, over all of the relay's event loops.
 const MOST_HALF_OPEN: usize = 64;
-/// Maximum number of links to one relay, if each circuit has its own link. One of our relays
-/// accepts this number of handshakes from one address ([`MOST_HALF_OPEN`]). C tor accepts more:
-/// its limit `DoSConnectionMaxConcurrentCount` is 100, and applies only to clients.
+/// Maximum number of links to one relay, if each circuit has its own link. A relay of this project
+/// accepts this number of handshakes from one address ([`MOST_HALF_OPEN`]). C tor accepts more,
+/// because its limit `DoSConnectionMaxConcurrentCount` is 100 and applies only to clients.
 const MOST_DEDICATED: usize = MOST_HALF_OPEN;
 /// Time from a bandwidth self-test to the update of the relay's description. Rates are averages
-/// over ten whole seconds, so the test's rate is in the history by then.
+/// over ten whole seconds, so after this time the history includes the test's rate.
 const SETTLED: Duration = Duration::from_secs(12);
 
 /// Settings of an onion relay.
@@ -112,8 +112,8 @@ pub struct Settings {
     /// Number of event loops, each with its own thread, protocol core and share of links and
     /// memory. A value of 0 counts as 1.
     pub threads: usize,
-    /// Settings of a bridge; `None` if the relay is not a bridge. With a bridge, `dirclient` must
-    /// not publish descriptors.
+    /// Settings of a bridge; `None` if the relay is not a bridge. If it is, `dirclient` must not
+    /// publish descriptors.
     pub bridge: Option<BridgeSettings>,
 }
 
@@ -157,7 +157,8 @@ pub struct Numbers {
     pub links: usize,
     /// Bytes received and sent on links since the start.
     pub carried: [u64; 2],
-    /// Number of connections that were refused because their address had too many.
+    /// Number of connections that were refused because their source address had too many
+    /// connections.
     pub refused: u64,
     /// Number of connections that were accepted and at once closed, because file descriptors had
     /// run out.
@@ -165,7 +166,7 @@ pub struct Numbers {
     /// Kind of the packet tap that delivers TCP segments out of order; `None` if all links are
     /// ordered.
     pub tap: Option<TapKind>,
-    /// Number of TLS records that were decrypted before earlier ones had arrived, and number of
+    /// Number of TLS records that were decrypted before earlier records had arrived, and number of
     /// failed attempts.
     pub early: EarlyCounts,
     /// Counters of QUIC links; `None` if QUIC is disabled.
@@ -309,7 +310,7 @@ struct MainShard<'r> {
     /// Whether it was logged that circuits share links although each should have its own.
     told_shared: bool,
     file_watch: FileWatch,
-    /// Time at which the relay ends at the latest; `None` if it was not asked to stop. It ends
+    /// Latest time at which the relay ends; `None` if it was not asked to stop. The relay ends
     /// earlier if no circuit is left.
     ends: Option<Time>,
 }
@@ -525,7 +526,7 @@ impl<'r> MainShard<'r> {
     fn accept(&mut self, place: usize, watch: &mut dyn Watch) {
         let now = self.shard.station.clock.now();
         while let Some((socket, peer)) = self.shard.station.accept(place) {
-            // Connections beyond the limit are closed before any work is done for them.
+            // Connections beyond the limits are closed before they cause any work.
             let Some(place) = self.entrance.admit(now, peer.ip()) else { continue };
             if let Some(newcomer) =
                 self.workers.hand(Newcomer { socket, peer, place, by_transport: false })
@@ -571,7 +572,7 @@ fn roles(credentials: Credentials) -> (Role, Role) {
     (Role::Responder(Arc::clone(&credentials)), Role::Initiator(credentials))
 }
 
-/// Creates the parts of all of the relay's event loops (shards). Only the first one listens.
+/// Creates the parts of all event loops (shards) of the relay. Only the first event loop listens.
 fn shards(
     settings: &mut Settings,
     meters: &[Meter; 2],
@@ -615,7 +616,7 @@ fn shards(
     ring::shards(settings.threads.max(1))?.into_iter().enumerate().map(make).collect()
 }
 
-/// Makes all event loops listen for QUIC links, at the TCP addresses of the `first` one.
+/// Makes all event loops listen for QUIC links, at the TCP addresses of the event loop `first`.
 fn take_quic(first: &mut Shard, others: &mut [Parts], entrance: &Entrance) -> io::Result<()> {
     let at = first.station.addresses()?;
     let mut sockets = quic::sockets(&at, 1 + others.len())?.into_iter();

@@ -1,5 +1,5 @@
-//! Messages about wrong clocks: a verdict of [`anabranch_onion::clocks`], with the name of the
-//! relay that the verdict is about.
+//! Messages about wrong clocks. A message has a verdict of [`anabranch_onion::clocks`], and the
+//! name of the relay that the verdict is about.
 
 use std::fmt;
 

@@ -119,8 +119,8 @@ impl ClientState {
     /// Reads the client's state from `folder`. Returns an empty state if there is no file.
     ///
     /// # Errors
-    /// The file cannot be read, or is damaged. It is left unchanged, because its guards
-    /// may be wanted. New guards are never chosen silently.
+    /// The file cannot be read, or is damaged. The file is left unchanged, because the user may
+    /// need its guards. New guards are never chosen silently.
     pub fn read(folder: &Path) -> Result<ClientState, StoreError> {
         let path = folder.join(FILE);
         let strange = |why: &str| {

@@ -47,8 +47,8 @@ pub(super) struct Station<C> {
     spare: Spare,
     /// Our addresses that neighbours learn in the link handshake; empty for a client.
     pub(super) own: Vec<IpAddr>,
-    /// Table of the relays that any of this relay's event loops has a link with; `None` if there
-    /// is only one event loop.
+    /// Table of the relays that have a link with any event loop of this relay; `None` if there is
+    /// only one event loop.
     claims: Option<ShardClaims>,
     /// Whether each link is opened for one circuit, even if another event loop has a link to the
     /// relay.
@@ -291,8 +291,8 @@ impl<C: Core + LinkCore> Station<C> {
     }
 
     /// Accepts the next connection at the listening socket with the index `place`. Returns `None`
-    /// if there is none. If file descriptors run out, uses a reserved one to accept the
-    /// connection, and closes it at once.
+    /// if there is none. If file descriptors run out, uses a reserved descriptor to accept the
+    /// connection, and closes the connection at once.
     pub(super) fn accept(&mut self, place: usize) -> Option<(TcpStream, SocketAddr)> {
         self.spare.accept(self.listeners.get(place)?)
     }
@@ -302,8 +302,8 @@ impl<C: Core + LinkCore> Station<C> {
         self.spare.turned_away()
     }
 
-    /// Waits until a file is ready, the core's timeout or the time `other` is reached, or a tick
-    /// ([`TICK`]) has passed.
+    /// Waits until a file is ready, until the core's timeout or the time `other`, or for at most
+    /// [`TICK`].
     ///
     /// # Errors
     /// A system call fails.
@@ -407,7 +407,7 @@ impl<C: Core + LinkCore> Station<C> {
     }
 
     /// Returns the seconds since 1970 according to the machine's clock. Unlike this program's own
-    /// clock, that clock can be set, and continues while the machine sleeps.
+    /// clock, the machine's clock can be set, and continues while the machine sleeps.
     pub(super) fn unix(&self, _: Time) -> u64 {
         unix()
     }
@@ -478,8 +478,8 @@ impl<C: Core + LinkCore> Station<C> {
         if !links.flush(now, &self.poller, link, &mut fetch) {
             return self.gone(now, link);
         }
-        // The kernel's state is read after a flush, because its queue then does not change for a
-        // while.
+        // The kernel's state is read after a flush, because the kernel's queue then does not
+        // change for a while.
         if self.core.wants_look(link)
             && let Some(view) = links.look(link)
         {

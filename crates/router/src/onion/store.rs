@@ -1,5 +1,5 @@
 //! A relay's keys on disk, the lock and permissions of their folder, and atomic replacement of
-//! files. A file is replaced by writing the new one under another name and renaming it.
+//! files. To replace a file, the new file is written under another name and then renamed.
 
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -54,8 +54,8 @@ pub fn claim(data: &Path) -> Result<Claim, StoreError> {
 /// were changed.
 ///
 /// # Errors
-/// The folder cannot be created. [`StoreError::Open`] if others can access it, and it has
-/// another owner.
+/// The folder cannot be created. [`StoreError::Open`] if other users can access the folder and it
+/// has another owner.
 pub fn own_folder(data: &Path) -> Result<Vec<String>, StoreError> {
     let mut tightened = Vec::new();
     for folder in [data.to_owned(), data.join("keys")] {
@@ -170,8 +170,8 @@ pub(super) fn load(folder: &Path) -> Result<RelayKeys, StoreError> {
     keys.map_err(|error| StoreError::Keys(folder.to_owned(), error))
 }
 
-/// Writes the keys that have changed. All files are written before the first is renamed, so a
-/// first run that is interrupted leaves no file.
+/// Writes the keys that have changed. All files are written before the first file is renamed, so
+/// an interrupted first run leaves no file.
 pub(super) fn save(folder: &Path, keys: &RelayKeys) -> Result<(), StoreError> {
     let mut files = keys.files().map_err(|error| StoreError::Keys(folder.to_owned(), error))?;
     files.retain(|file| fs::read(folder.join(file.name)).map_or(true, |old| old != file.content));

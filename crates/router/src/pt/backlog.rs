@@ -19,8 +19,8 @@ pub(super) struct Backlog {
     start: usize,
     /// Total number of bytes that the socket has accepted.
     taken: u64,
-    /// Value of `taken` at the last check, and the time of the first check at which it had this
-    /// value. `None` before the first check.
+    /// Value of `taken` at the last check, and the time of the first check that found this value;
+    /// `None` before the first check.
     still: Option<(u64, Time)>,
 }
 
@@ -40,8 +40,8 @@ impl Backlog {
     }
 
     /// Returns whether the socket has accepted none of the queued bytes for [`STUCK`]. The time
-    /// counts from the first call without progress, so the caller should call this every few
-    /// seconds.
+    /// counts from the first call without progress, so the caller should call this function every
+    /// few seconds.
     pub(super) fn is_stuck(&mut self, now: Time) -> bool {
         let waits = !self.is_empty();
         let known = self.still.filter(|(then, _)| waits && *then == self.taken);

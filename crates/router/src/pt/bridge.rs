@@ -28,7 +28,7 @@ pub struct Bridge {
     pub key: BridgeKey,
     /// Camouflage profile of the server's connections.
     pub profile: Profile,
-    /// Host name that HTTP requests contain, if the profile makes any. `None` to use the address.
+    /// Host name in HTTP requests, if the profile makes HTTP requests; `None` to use the address.
     pub host: Option<String>,
 }
 
@@ -76,8 +76,8 @@ impl fmt::Display for BridgeFault {
 
 impl std::error::Error for BridgeFault {}
 
-/// An unknown or duplicate key in a bridge line. It must not be ignored: a misspelt `profile`
-/// would silently select the profile that looks like random bytes.
+/// An unknown or duplicate key in a bridge line. Such a key must not be ignored, because a
+/// misspelt `profile` would silently select the profile that looks like random bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum KeyFault {
     /// An unknown key. The fields are the key, and the known keys.

@@ -351,7 +351,8 @@ impl ClientStation {
                 said = true;
                 ending = self.execute(now, number, &mut link, output).or(ending);
             }
-            // Once a link has ended, its program receives nothing more, not even an orderly end.
+            // Once a link has ended, its program receives nothing more, and its connection is not
+            // closed in an orderly way.
             if ending.is_some() || !moved && !said {
                 break;
             }

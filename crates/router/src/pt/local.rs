@@ -1,5 +1,5 @@
-//! Local connections, whose bytes links carry. At a client, they are connections from programs. At
-//! a server, they are connections to a relay or another server.
+//! Local connections, whose bytes links carry. A client has local connections from programs. A
+//! server has local connections to a relay or another server.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read};
@@ -31,8 +31,8 @@ pub struct Arrival {
     pub(super) from: Option<SocketAddr>,
 }
 
-/// Returns the two ends of a private TCP connection on this machine. A pair of Unix sockets is not
-/// used, because the end of a stream and a reset would look the same there.
+/// Returns the two ends of a private TCP connection on this machine. The function does not use
+/// Unix sockets, because with them the end of a stream and a reset look the same.
 pub(super) fn pair() -> io::Result<(TcpStream, TcpStream)> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
     let near = TcpStream::connect(listener.local_addr()?)?;
@@ -142,7 +142,7 @@ impl Local {
         Interest { read, write: !self.connected || !self.out.is_empty() }
     }
 
-    /// Queues `bytes` for the program. They are sent before any data of the link.
+    /// Queues `bytes` for the program. The bytes are sent before any data of the link.
     pub(super) fn say(&mut self, bytes: &[u8]) {
         self.out.push(bytes);
     }
@@ -191,10 +191,10 @@ impl Local {
         self.ended && self.shut && self.out.is_empty()
     }
 
-    /// Resets the connection. With an orderly end, the program would assume that all bytes had
+    /// Resets the connection. After an orderly end, the program would assume that all bytes had
     /// arrived.
     pub(super) fn cut(self) {
-        // If this fails, the connection ends in order.
+        // If this fails, the connection is closed in an orderly way.
         let _ = SockRef::from(&self.socket).set_linger(Some(Duration::ZERO));
     }
 

@@ -1,5 +1,5 @@
 //! A transport that another program has started (Tor's pt-spec). This module reads the environment
-//! set by that program, its parent, and replies to it.
+//! that the other program (the parent) has set, and replies to the parent.
 
 use std::fmt;
 use std::fs::DirBuilder;
@@ -28,8 +28,8 @@ const LINE_FILE: &str = "anabranch-bridgeline.txt";
 /// Names of the options that a bridge's operator can set for our transport.
 const OPTIONS: [&str; 5] = ["profile", "site", "pictures", "covers", "shapes"];
 
-/// A client or server that the parent program has requested. The flag is true if it ends when its
-/// standard input ends.
+/// A client or server that the parent program has requested. The flag is true if the client or
+/// server ends when its standard input ends.
 pub enum Managed {
     /// A client of our transport.
     Client(Box<ClientStation>, bool),
@@ -69,14 +69,14 @@ impl Default for Limits {
     }
 }
 
-/// Creates the client or server that the parent program requests by pt-spec. `get` returns an
-/// environment variable. Replies to the parent are written to `out`. `at_client` is true if this
-/// command is for a client. A client uses `shapes`, and a server uses `limits`. The shapes of a
-/// server are among its options.
+/// Creates the client or server that the parent program requests according to pt-spec. `get`
+/// returns an environment variable. Replies to the parent are written to `out`. `at_client` is
+/// true if this command is for a client. Only a client uses `shapes`, because a server's shapes
+/// are among its options. Only a server uses `limits`.
 ///
 /// # Errors
-/// The environment is invalid, requests none of our transports or is for the other side, or the
-/// client or server cannot be created.
+/// The environment is invalid, requests none of our transports, or is for the other side (client
+/// or server). Or the client or server cannot be created.
 pub fn managed(
     get: impl Fn(&str) -> Option<String>,
     (out, at_client): (&mut dyn Write, bool),
@@ -214,7 +214,7 @@ fn bridge(
     (schedule, limits): (&Spec, Limits),
     warnings: &mut Vec<String>,
 ) -> Result<ServerStation, String> {
-    // The transport creates the folder, which others may share (pt-spec).
+    // The transport creates the folder, which other transports may share (pt-spec).
     let made = DirBuilder::new().recursive(true).mode(0o700).create(state);
     made.map_err(|error| format!("{}: {error}", state.display()))?;
     let onward = match (&wanted.extended, wanted.relay) {

@@ -1,5 +1,5 @@
 //! Our pluggable transport: sockets and a clock around the cores of [`anabranch_stego`]. Tor can
-//! start it (pt-spec), and it can also be started without Tor.
+//! start the transport (pt-spec), and it also runs without Tor.
 //!
 //! * [`Bridge`]: parsed bridge lines. `managed`: the dialogue with the program that started us.
 //! * [`ClientStation`]: a link for each program that connects by SOCKS, or to a port for one
@@ -93,7 +93,8 @@ impl<S: AsFd> Ends<'_, S> {
     fn watch(&self, poller: &Poller) -> io::Result<()> {
         poller.add(self.stop, STOP)?;
         if self.with_input {
-            // Standard input may be a file, which cannot be polled and is no pipe from a parent.
+            // An error is ignored: standard input may be a file, which cannot be polled and is no
+            // pipe from a parent.
             let _ = poller.add(io::stdin(), PARENT);
         }
         Ok(())
@@ -105,8 +106,7 @@ impl<S: AsFd> Ends<'_, S> {
             STOP => true,
             PARENT => match io::stdin().read(&mut [0; 512]) {
                 Ok(count) => count == 0,
-                // An example of an error that ends the run is a closed terminal, which would be
-                // ready forever.
+                // Other errors end the run. For example, a closed terminal would be ready forever.
                 Err(error) => !is_passing(&error),
             },
             _ => false,
@@ -182,9 +182,9 @@ fn carry_while<S: AsFd, T: Station>(
     }
 }
 
-/// Returns the time at which a station's clock started, in seconds since 1970. It is computed
-/// again in each call from the machine's present time. The machine's time may have been changed
-/// since the last call, and the station's clock stops while the machine sleeps.
+/// Returns the time at which a station's clock started, in seconds since 1970. Each call computes
+/// this time from the machine's present time. The machine's time may have been changed since the
+/// last call, and the station's clock stops while the machine sleeps.
 fn wall(clock: Clock) -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     now.saturating_sub(clock.now().since(Time::ZERO)).as_secs()

@@ -37,11 +37,11 @@ const TERM: Duration = Duration::from_secs(1);
 const LINES: usize = 10;
 /// Maximum number of bytes of a forwarded line.
 const LONGEST: usize = 500;
-/// First pause before a restart. It doubles with each restart, up to [`LAST_PAUSE`].
+/// Pause before the first restart. The pause doubles with each restart, up to [`LAST_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 /// Maximum pause before a restart.
 const LAST_PAUSE: Duration = Duration::from_secs(60);
-/// If the program runs for this time before it ends, the pause before the restart is
+/// Minimum run time of the program after which the pause before the next restart is
 /// [`FIRST_PAUSE`] again.
 const LONG_RUN: Duration = Duration::from_secs(60);
 const LOOK: Duration = Duration::from_secs(1);
@@ -105,8 +105,8 @@ pub struct Plugin {
 
 impl Plugin {
     /// Starts a program and a thread that keeps it running. The addresses of the program's
-    /// transports, and its messages, are stored in `transports`. At a bridge these are the
-    /// addresses at which the transports listen for clients.
+    /// transports, and the program's messages, are stored in `transports`. At a bridge, the
+    /// transports listen for clients at these addresses.
     ///
     /// # Errors
     /// Returns a [`PluginFailure`] if the first start fails. After later failures the program is

@@ -45,7 +45,8 @@ pub enum Onward {
     Plain(SocketAddr),
     /// A relay's Extended ORPort: its address, and its cookie file.
     Extended(SocketAddr, PathBuf),
-    /// The program that uses the server as a library, which receives the streams.
+    /// The program that uses the server as a library. It receives the streams through this
+    /// channel.
     Program(Sender<Arrival>),
 }
 
@@ -88,8 +89,8 @@ pub struct ServerStation {
     site: Option<SocketAddr>,
     site_connections: SiteConnections,
     wires: Wires,
-    /// Source addresses of clients whose links are new, in the order of these links.
-    /// [`ServerStation::open`] has not processed these links yet.
+    /// Source addresses of the clients with new links, which [`ServerStation::open`] has not
+    /// processed yet, in the order of the links.
     peers: VecDeque<SocketAddr>,
     addresses: BTreeMap<u64, SocketAddr>,
     /// The local connection of each link; `None` if the connection has failed or has ended.
@@ -173,8 +174,8 @@ impl ServerStation {
             poller,
             listener,
             spare: Spare::new(),
-            // Half of the descriptors, because each link needs a local connection in addition to
-            // the connections that carry it.
+            // Only half of the descriptors are used for these connections, because each link also
+            // needs a local connection.
             most: (limit() / 2).min(MOST) as usize,
             core: Server::new(config, generator()?),
             rng: generator()?,

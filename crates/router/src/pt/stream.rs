@@ -53,15 +53,15 @@ const PARTING: Duration = Duration::from_secs(60);
 /// A stream of bytes through our transport. Reads and writes block.
 ///
 /// After the stream is dropped, data that was written before is still sent for at most a minute,
-/// while the program runs. Data from the other side that was not read, or that arrives later,
-/// resets the stream. To be sure that all written data has arrived, call [`Stream::finish`] and
-/// read until the other side has finished, too. Reads of a stream that was reset fail with
+/// while the program runs. If the other side's data was not read, or arrives later, the stream is
+/// reset. To be sure that all written data has arrived, call [`Stream::finish`] and read until the
+/// other side has finished, too. Reads of a stream that was reset fail with
 /// [`io::ErrorKind::ConnectionReset`].
 #[derive(Debug)]
 pub struct Stream {
     socket: TcpStream,
     /// Owner of the thread that moves the stream's data. Once this value is dropped, the thread
-    /// ends after at most [`PARTING`]. `None` for a stream of a [`Listener`]; such streams use the
+    /// ends after at most [`PARTING`]. `None` for a stream of a [`Listener`], which uses the
     /// thread of the listener.
     _owned: Option<Arc<()>>,
 }
@@ -116,7 +116,7 @@ impl Write for Stream {
 }
 
 /// Opens a stream to the server `bridge`. If the bridge's profile uses connection shapes, the
-/// server must use the built-in shapes, because this end uses them too.
+/// server must use the built-in shapes, because this end does so, too.
 ///
 /// # Errors
 /// The server does not answer within 30 s, or a system call fails.
@@ -151,7 +151,7 @@ pub fn dial(bridge: &Bridge) -> io::Result<Stream> {
             PtEvent::Trouble(why) => up(Err(io::Error::other(why))),
             PtEvent::Over(..) | PtEvent::Stranger => {}
         };
-        // After an error the socket is closed, which the reader of the stream notices.
+        // After an error the socket is closed, so the reader of the stream notices the error.
         let _ = carry_while(&mut station, &ends, &mut watch, goes_on);
     };
     thread::Builder::new().name("transport".into()).spawn(run)?;
@@ -169,7 +169,7 @@ pub struct ListenSettings {
     /// Camouflage profile of the server's connections.
     pub profile: Profile,
     /// A web server that answers peers that are not clients; `None` for no answer. HTTP profiles
-    /// require one.
+    /// require a web server.
     pub site: Option<SocketAddr>,
     /// Covers (web objects in which answers hide bytes), if the profile uses any.
     pub covers: Covers,

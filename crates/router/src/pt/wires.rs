@@ -32,12 +32,12 @@ const LINGERS: Duration = Duration::from_secs(5);
 /// Time without traffic after which the kernel sends keepalive probes.
 const SILENT: Duration = Duration::from_secs(60);
 
-/// One TCP connection, and the bytes that are queued for it.
+/// A wire: one TCP connection, and the bytes that are queued for it.
 struct Wire {
     socket: TcpStream,
     connected: bool,
     waits: Backlog,
-    /// Free room in bytes that was last reported to the core, less the bytes queued since then.
+    /// Free room in bytes, as last reported to the core, less the bytes queued since then.
     believed: usize,
     /// Whether we opened the connection.
     dialled: bool,
@@ -50,8 +50,8 @@ struct Wire {
     ended: bool,
     /// Whether our stream will end once the queue is sent.
     finishing: bool,
-    /// Time at which closing the wire was requested; `None` if it was not. The wire is closed once
-    /// its queue is sent.
+    /// Time at which closing the wire (TCP connection) was requested; `None` if closing was not
+    /// requested. The wire is closed once its queue is sent.
     closing: Option<Time>,
     shut: bool,
     watched: SocketWatch,
@@ -173,9 +173,9 @@ impl Wires {
         }
     }
 
-    /// Writes queued bytes. Returns the numbers of the wires whose room has grown, or on which our
-    /// stream has just ended. Each number comes with the wire's room in bytes, or with `None` if
-    /// the wire is gone.
+    /// Writes queued bytes. Returns the wires (TCP connections) whose room has grown, or on which
+    /// our stream has just ended. Each entry has the wire's number and its room in bytes, or
+    /// `None` if the wire is gone.
     pub(super) fn settle(&mut self, poller: &Poller) -> Vec<(u64, Option<usize>)> {
         let mut told = Vec::new();
         for number in std::mem::take(&mut self.changed) {
@@ -187,7 +187,8 @@ impl Wires {
                 told.extend(core_knows.then_some((number, None)));
                 continue;
             }
-            // The wire is done. The kernel would report its connection without end.
+            // Both streams of the wire have ended. Without removal, the kernel would report its
+            // connection again and again.
             if wire.closing.is_some() && wire.ended && wire.shut {
                 self.wires.remove(&number);
                 continue;

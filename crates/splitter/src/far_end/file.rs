@@ -1,4 +1,5 @@
-//! Key files, which hold an end's own keys and the peers that it accepts.
+//! Key files. A key file holds the keys of one end (splitter or far end) and the peers that the
+//! end accepts.
 //!
 //! ```toml
 //! end = "splitter"          # or "far"; optional
@@ -56,16 +57,16 @@ pub struct KeyFile {
     pub end: Option<KeyEnd>,
     /// This end's own keys.
     pub own: KeyPair,
-    /// The other ends. No public key occurs twice.
+    /// The other ends that this end accepts. No public key occurs twice.
     pub peers: Vec<Peer>,
 }
 
-/// Another end that a key file names.
+/// A peer in a key file: the other end of a session.
 #[derive(Clone)]
 pub struct Peer {
-    /// The name that this file gives to the end.
+    /// The peer's name, which only this file defines.
     pub name: String,
-    /// The end's public key.
+    /// The peer's public key.
     pub public: PublicKey,
     /// The secret that the two ends share; zeros if there is none.
     pub psk: Psk,
@@ -78,8 +79,8 @@ pub enum KeyFileError {
     Io(PathBuf, io::Error),
     /// The file cannot be written.
     Write(PathBuf, io::Error),
-    /// The file's mode gives access to users other than its owner: (file, mode). A file of root may
-    /// be readable for its group.
+    /// The file's mode gives access to users other than its owner: (file, mode). A file of root
+    /// may be readable by its group.
     Open(PathBuf, u32),
     /// The file's content is invalid.
     Content(TomlError),
@@ -201,7 +202,7 @@ impl KeyFile {
         KeyFile { end: None, own, peers: Vec::new() }
     }
 
-    /// Reads the key file at `path`, which must not be made for an end other than `end`.
+    /// Reads the key file at `path`. If the file names an end, it must be `end`.
     ///
     /// # Errors
     /// The errors of [`KeyFile::read`], or the file was made for the other end.
@@ -225,13 +226,13 @@ impl KeyFile {
         let io = |error| KeyFileError::Io(path.to_owned(), error);
         let about = fs::metadata(path).map_err(io)?;
         let text = fs::read_to_string(path).map_err(io)?;
-        // This is checked before the file's mode: a wg-quick file is no key file, whatever its
-        // mode.
+        // This is checked before the file's mode, because a wg-quick file is no key file,
+        // regardless of its mode.
         if toml_keys::is_wg_quick(&text) {
             return Err(KeyFileError::WgQuick(path.to_owned()));
         }
         let mode = about.permissions().mode() & 0o7777;
-        // A service's user may read root's file through the file's group.
+        // Services may read a file of root through the file's group.
         let others = if about.uid() == 0 { 0o037 } else { 0o077 };
         if mode & others != 0 {
             return Err(KeyFileError::Open(path.to_owned(), mode));

@@ -13,7 +13,7 @@ use keys::{KeyPair, Psk, PublicKey};
 pub use anabranch_tunnel::{INTERFACE, Inner, keys};
 pub use file::{KeyEnd, KeyFile, KeyFileError, Peer, secret_text};
 
-/// A splitter's settings for the far end, which it connects to in place of the server.
+/// A splitter's settings for the far end, to which it connects instead of the server.
 #[derive(Clone)]
 pub struct FarEnd {
     /// Our own keys.
@@ -22,8 +22,7 @@ pub struct FarEnd {
     pub public: PublicKey,
     /// The secret that the two ends share; zeros if there is none.
     pub psk: Psk,
-    /// Name of the server that is requested from the far end; empty if the far end has a single
-    /// server.
+    /// Name of the server to request from the far end; empty if the far end has a single server.
     pub behind: String,
     /// Allowed lengths of packets, in bytes of UDP payload; empty if any length is allowed.
     pub pad: Vec<usize>,
@@ -32,8 +31,8 @@ pub struct FarEnd {
 }
 
 impl FarEnd {
-    /// Returns these settings with the far end's interface as the requested server, for IP
-    /// packets.
+    /// Returns these settings for IP packets: the far end's interface replaces the requested
+    /// server.
     #[must_use]
     pub fn for_packets(self) -> FarEnd {
         FarEnd { behind: INTERFACE.to_owned(), ..self }

@@ -1,5 +1,5 @@
-//! The interface of a far end, which forwards clients' IP packets and returns the answers. The
-//! kernel routes and filters the packets as on any other interface.
+//! The network interface of a far end. It forwards clients' IP packets and returns the answers.
+//! The kernel routes and filters these packets as on any other interface.
 
 use std::collections::HashMap;
 use std::io;
@@ -20,10 +20,10 @@ use crate::far_end::{Inner, KeyFile, Peer};
 /// MTU of the interface, in bytes. A packet of this size and the tunnel's headers, over IPv6 and
 /// with or without padding, fit into 1,500 bytes.
 const MTU: u32 = 1_400;
-/// Buffer size for one packet, in bytes: none of this program's interfaces has a larger MTU.
+/// Buffer size for one packet, in bytes. No interface of this program has a larger MTU.
 const ROOM: usize = 65_536;
 
-/// The far end's interface, and, for each address in its network, the client that has the address.
+/// The far end's interface, and the map from addresses in its network to clients.
 pub(super) struct ClientInterface {
     pub(super) name: String,
     tun: Tun,
@@ -31,7 +31,7 @@ pub(super) struct ClientInterface {
     arena: Arena,
 }
 
-/// Packets received from the interface, stored one after the other, and the client of each.
+/// Packets received from the interface, stored one after the other, and the client of each packet.
 #[derive(Default)]
 pub(super) struct Arena {
     bytes: Vec<u8>,
@@ -73,8 +73,8 @@ impl ClientInterface {
         Ok(tun)
     }
 
-    /// Sets routes to the clients in `named`. From now on, packets to other addresses are dropped,
-    /// even though the route of a removed client stays until the interface is removed.
+    /// Sets routes to the clients in `named`. Packets to other addresses are dropped from now on.
+    /// The route of a removed client stays until the interface is removed.
     ///
     /// # Errors
     /// An error of the kernel.
@@ -92,7 +92,7 @@ impl ClientInterface {
                 let prefsrc = Some(if client.is_ipv4() { own.four.into() } else { own.six.into() });
                 let route = NewRoute { dst, oif, gateway, prefsrc, metric, congestion_control };
                 let added = configure::add_route(route);
-                // The route already exists if this was a client before.
+                // The route already exists if this client was in the key file before.
                 let is_there = |error: &io::Error| error.kind() == io::ErrorKind::AlreadyExists;
                 added.or_else(|error| if is_there(&error) { Ok(()) } else { Err(error) })?;
             }
@@ -108,8 +108,8 @@ impl ClientInterface {
         is_own && self.tun.write(packet).is_ok()
     }
 
-    /// Reads at most `most` packets, and drops those for unknown addresses. The caller returns the
-    /// result to [`ClientInterface::recycle`].
+    /// Reads at most `most` packets, and drops the packets to unknown addresses. The caller
+    /// returns the result to [`ClientInterface::recycle`].
     ///
     /// # Errors
     /// The interface was removed.

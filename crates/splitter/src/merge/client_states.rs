@@ -1,5 +1,5 @@
-//! The driver's state for each client, in addition to the state in the core: the client's server,
-//! the schedule of the answers to the client, and the client's paths.
+//! The driver's state for each client, in addition to the core's state: the client's server, the
+//! schedule of the answers to the client, and the client's paths.
 
 use std::net::SocketAddr;
 
@@ -52,8 +52,8 @@ pub(super) struct ClientState {
     /// `None` if the schedule does not use windows.
     backlog: Option<Backlog<(u16, Box<[u8]>)>>,
     paths: Vec<PathSnapshot>,
-    /// Counts of decoys (dummy packets), of the client's earlier sessions and of the present one.
-    /// Each pair counts decoys sent to the client and decoys received from it.
+    /// Counts of decoys (dummy packets) in the client's earlier sessions, and in the present
+    /// session. Each pair counts decoys sent to the client and decoys received from it.
     decoys: [[DecoyCount; 2]; 2],
     /// Time for which the client's timer is set in the driver's table.
     pub(super) armed: Option<Time>,
@@ -128,7 +128,7 @@ impl ClientState {
     /// Returns the plan of decoys (dummy packets) for a new session; `None` if no decoys are sent.
     pub(super) fn decoys(&self, settings: &Settings) -> Option<Decoys> {
         let dice = seed::stream(settings.seed, self.id.0.into(), "decoys");
-        // If the schedule uses congestion windows, decoys would use up part of them.
+        // If the schedule uses congestion windows, decoys would occupy part of the windows.
         let budget = settings.decoys.filter(|_| !self.has_windows());
         budget.map(|budget| Decoys::new(budget, dice))
     }
@@ -180,8 +180,8 @@ impl ClientState {
         self.backlog.is_some()
     }
 
-    /// Queues answers until a congestion window has room. Returns how many older answers were
-    /// dropped from the full queue.
+    /// Queues answers until a congestion window has room. Returns the number of older answers
+    /// dropped because the queue was full.
     pub(super) fn await_window(&mut self, now: Time, flow: u16, datagrams: &Received<'_>) -> u64 {
         let Some(backlog) = &mut self.backlog else { return 0 };
         for datagram in datagrams.datagrams() {
@@ -248,15 +248,15 @@ impl ClientState {
         }
     }
 
-    /// Counts a datagram of `bytes` bytes sent to the client by `path`.
+    /// Counts a datagram of `bytes` bytes sent to the client on `path`.
     pub(super) fn count_out(&mut self, path: PathId, bytes: usize) {
         if let Some(path) = self.paths.get_mut(path.index()) {
             add(&mut path.outward, 1, bytes);
         }
     }
 
-    /// Assigns a path to the next datagrams. Returns the path, and how many of the `count`
-    /// datagrams it takes; `None` if no path can be assigned now.
+    /// Assigns a path to the next datagrams. Returns the path and the number of datagrams for it,
+    /// at most `count`; `None` if no path can be assigned now.
     pub(super) fn assign(&mut self, now: Time, count: u64) -> Option<(PathId, u64)> {
         use anabranch_multipath::Assignment::{Hold, Nowhere, Send};
         match self.splitter.as_mut()?.assign(now, &self.views, count) {

@@ -1,5 +1,5 @@
-//! The loop of the far end. Clients' packets go to the core, which yields datagrams for servers;
-//! servers' answers go to the core, which yields packets for clients.
+//! The event loop of the far end. It passes packets of clients and answers of servers to the core.
+//! The core returns datagrams for servers and packets for clients.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -32,8 +32,7 @@ use super::streams::{BEHIND, Entry, Packets, STREAMS, Streams};
 use crate::far_end::Inner;
 use crate::split::signals::signals;
 
-/// Poller tokens of the files that do not belong to a flow. The tokens of flows' sockets count up
-/// from 0.
+/// Poller tokens of files other than flows' sockets. The tokens of flows' sockets count up from 0.
 const LISTENER: u64 = u64::MAX;
 const STOP: u64 = u64::MAX - 1;
 const HUB: u64 = u64::MAX - 2;
@@ -147,8 +146,8 @@ pub(super) struct Driver<'s> {
     next_snapshot: Time,
     next_sweep: Time,
     next_complaint: Time,
-    /// Counters that the driver keeps itself: `handshakes`, `strangers`, `unsent`, `hurried` and
-    /// `refused`. The other fields are unused.
+    /// Counters that the driver itself maintains: `handshakes`, `strangers`, `unsent`, `hurried`
+    /// and `refused`. The other fields are unused.
     counted: Snapshot,
     /// Reused buffer, empty between calls.
     came: Vec<Datagram>,
@@ -326,8 +325,8 @@ impl<'s> Driver<'s> {
         self.send(now);
     }
 
-    /// Processes a packet of a stream as [`Driver::take`] does, and records whether it came from a
-    /// client or from an unknown peer.
+    /// Processes a packet of a stream as [`Driver::take`] does, and records whether a client or an
+    /// unknown peer sent it.
     fn take_of_stream(&mut self, now: Time, from: Peer, packet: &[u8]) -> Option<ClientId> {
         let (strangers, handshakes) = (self.counted.strangers, self.counted.handshakes);
         let client = self.take(now, from, packet);
@@ -354,8 +353,8 @@ impl<'s> Driver<'s> {
         self.streams.iter_mut().for_each(|streams| streams.close_all(client));
     }
 
-    /// Processes a packet, and returns the client whose session it belongs to or starts; `None` for
-    /// other packets.
+    /// Processes a packet. Returns the client whose session the packet belongs to or starts;
+    /// `None` for other packets.
     fn take(&mut self, now: Time, from: Peer, packet: &[u8]) -> Option<ClientId> {
         match self.far.receive(now, from, packet) {
             PacketKind::Session(client) => Some(client),
@@ -407,8 +406,8 @@ impl<'s> Driver<'s> {
         id
     }
 
-    /// Returns the destination that a client requests by `label`, with its name at this end; `None`
-    /// if there is none.
+    /// Returns the destination that a client requests with `label`, and its name at this end;
+    /// `None` if this end does not have it.
     fn wanted(&self, label: &str) -> Option<(String, Destination)> {
         if label == INTERFACE {
             return self
@@ -463,8 +462,8 @@ impl<'s> Driver<'s> {
         self.came = came;
     }
 
-    /// Sends a client's datagrams to its server. Consecutive datagrams of one flow are sent
-    /// together.
+    /// Sends a client's datagrams to the client's server. Consecutive datagrams of one flow are
+    /// sent together.
     fn forward(&mut self, now: Time, client: ClientId, datagrams: &[Datagram]) {
         let state = &mut self.client_states[client.0 as usize];
         datagrams.iter().for_each(|datagram| state.count_in(datagram));
@@ -601,7 +600,7 @@ impl<'s> Driver<'s> {
         }
     }
 
-    /// Sends the datagrams that wait for a congestion window, as far as the windows of the paths
+    /// Sends datagrams that wait for a congestion window, as many as the windows of the paths
     /// allow.
     fn use_windows(&mut self, now: Time, client: ClientId) {
         let state = &mut self.client_states[client.0 as usize];
@@ -625,7 +624,7 @@ impl<'s> Driver<'s> {
         self.counted.unsent += self.outbox.send(&self.listener, &mut self.queue);
     }
 
-    /// Moves a client's timer to its next due time, if that is earlier than the time already set.
+    /// Sets a client's timer to its next due time, if that is earlier than the time already set.
     fn arm(&mut self, now: Time, client: ClientId) {
         let due = self.far.session(client).and_then(|session| session.next_timeout());
         let state = &mut self.client_states[client.0 as usize];
@@ -639,7 +638,7 @@ impl<'s> Driver<'s> {
         }
     }
 
-    /// Runs the timers that are due, and periodic work.
+    /// Runs the timers that are due and the periodic work.
     fn on_time(&mut self) {
         let now = self.clock.now();
         while let Some(&(due, client)) = self.timers.first()
@@ -724,7 +723,7 @@ pub(super) fn look_up_behind(settings: &Settings) -> Result<Option<SocketAddr>, 
     Ok(Some(found[0]))
 }
 
-/// Opens the sockets that accept streams; `None` if the settings name none.
+/// Opens the sockets that accept streams. Returns `None` if the settings name no such socket.
 fn open_streams(
     settings: &Settings,
     behind: Option<SocketAddr>,

@@ -1,5 +1,5 @@
-//! Sockets to servers: one for each flow of each client, so that a server sees a separate address
-//! for each program of a client.
+//! Sockets to servers. Each flow of each client has its own socket, so a server sees a separate
+//! address for each program of a client.
 
 use std::collections::HashMap;
 use std::io;
@@ -59,11 +59,11 @@ impl Flows {
     }
 
     /// Returns the socket of the flow `key` to `server`, and records that it was used at `now`.
-    /// Opens a socket if the flow has none, or if its socket leads to another server.
+    /// Opens a socket if the flow has no socket, or if its socket leads to another server.
     ///
     /// # Errors
-    /// An error of the kernel, or the number of flows is at its limit and this client has no flow
-    /// that could be closed.
+    /// An error of the kernel, or the limit on flows is reached and this client has no other flow
+    /// to close.
     pub(super) fn of(
         &mut self,
         now: Time,

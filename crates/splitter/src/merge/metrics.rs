@@ -1,5 +1,5 @@
-//! The counters of a far end for Prometheus, on a separate port. [`Metered`] wraps a [`Screen`].
-//! Clients appear under the names in the key file; no address appears.
+//! Export of a far end's counters to Prometheus, on a separate port. [`Metered`] wraps a
+//! [`Screen`]. Clients appear under their names in the key file. No address appears.
 
 use std::fmt;
 use std::io;
@@ -73,7 +73,8 @@ impl Screen for Metered<'_> {
     fn snapshot(&mut self, now: Time, snapshot: &Snapshot) {
         self.keep(snapshot);
         if now >= self.next {
-            // The counters are shown up to half an interval early, rather than an interval late.
+            // The inner screen may show the counters half an interval early, but not an interval
+            // late.
             self.next = now + self.inner.interval() - self.interval() / 2;
             self.inner.snapshot(now, snapshot);
         }
@@ -160,7 +161,7 @@ fn paths(encoder: &mut DescriptorEncoder<'_>, snapshot: &Snapshot) -> fmt::Resul
     Ok(())
 }
 
-/// Encodes the counters of decoys (dummy packets): those sent, and those received and dropped.
+/// Encodes the counters of decoys (dummy packets): decoys sent, and decoys received and dropped.
 fn decoys(encoder: &mut DescriptorEncoder<'_>, snapshot: &Snapshot) -> fmt::Result {
     type Pick = fn(&Flow) -> u64;
     let packets: Pick = |flow| flow.datagrams;

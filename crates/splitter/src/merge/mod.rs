@@ -1,8 +1,8 @@
 //! The far end's driver: sockets and a clock around [`anabranch_tunnel::Far`], in front of
 //! unmodified UDP servers.
 //!
-//! [`run`] runs a far end. UDP packets of all clients and paths arrive at one socket; a path that
-//! is a stream has a connection of its own (`streams`). An *unknown peer* (`stranger` in the code)
+//! [`run`] runs a far end. UDP packets of all clients and paths arrive at one socket. Each path
+//! that is a stream has its own connection (`streams`). An *unknown peer* (`stranger` in the code)
 //! is a peer that no client's key authenticates; its stream may be passed to a web server
 //! (`behind`). Each flow of a client has its own socket to the server. Each client has its own
 //! schedule, which assigns the server's answers to the client's paths.

@@ -19,7 +19,7 @@ pub(super) struct Outbox {
     pieces: Vec<Piece>,
 }
 
-/// Packets to one peer. All have the same length, except that the last may be shorter.
+/// Consecutive packets to one peer. All have the same length; only the last may be shorter.
 struct Piece {
     to: Peer,
     part: Range<usize>,
@@ -27,7 +27,7 @@ struct Piece {
 }
 
 impl Outbox {
-    /// Adds the packets that carry `datagram` of `flow` to `client` by `path`. Returns false if
+    /// Adds the packets that carry `datagram` of `flow` to `client` on `path`. Returns false if
     /// the datagram, or a part of it, cannot be sent.
     pub(super) fn seal(
         &mut self,

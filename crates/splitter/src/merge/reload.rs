@@ -1,5 +1,5 @@
-//! Changes the settings of a running far end. They are read on SIGHUP, and adopted as a whole or
-//! not at all.
+//! Changes the settings of a running far end. On SIGHUP, the far end reads its settings again. It
+//! adopts either all changes or none.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -41,14 +41,13 @@ impl Driver<'_> {
         self.settings = settings;
         self.replace_clients();
         self.flows.set_most(self.settings.flows);
-        // Sessions keep the addresses and schedules with which they began.
+        // Existing sessions keep their addresses and schedules.
         let about = self.about();
         self.screen.reloaded(now, &about);
         Ok(())
     }
 
-    /// Adopts the clients of the key file. A client that was removed is notified on each of its
-    /// paths.
+    /// Adopts the clients of the key file. Notifies each removed client on all of its paths.
     fn replace_clients(&mut self) {
         let now = self.clock.now();
         let peers = &self.settings.keys.peers;

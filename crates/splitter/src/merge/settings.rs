@@ -33,10 +33,10 @@ pub struct Settings {
     pub behind: Option<Target>,
     /// Maximum time for which a packet waits for room in a stream.
     pub stream_age: Duration,
-    /// Our keys, and those of the clients.
+    /// Our keys, and the keys of the clients.
     pub keys: KeyFile,
-    /// The servers: at least one, unless there is an interface. Their names are looked up at the
-    /// start and at each reload.
+    /// The servers: at least one if there is no interface. Their names are looked up at the start
+    /// and at each reload.
     pub servers: Vec<Server>,
     /// Name of the interface to create, which forwards clients' IP packets; `None` for no
     /// interface.
@@ -46,8 +46,8 @@ pub struct Settings {
     /// Time or number of packets after which the scheduler chooses a path again (the length of a
     /// run).
     pub every: Every,
-    /// Pause in the traffic of a client's server after which the client's schedule draws new random
-    /// path probabilities; `None` for never.
+    /// Pause in the traffic of a client's server after which the client's schedule draws new path
+    /// probabilities; `None` for never.
     pub redraw: Option<Silence>,
     /// Delay of each answer of a server before the split; `None` for no delay.
     pub jitter: Option<Jitter>,
@@ -56,12 +56,12 @@ pub struct Settings {
     pub decoys: Option<DecoyBudget>,
     /// Seed of the schedules' random choices.
     pub seed: u64,
-    /// Lengths that packets may have, in bytes of UDP payload; empty for any.
+    /// Allowed lengths of packets, in bytes of UDP payload; empty if any length is allowed.
     pub pad: Vec<usize>,
     /// Time without a datagram after which a flow is closed.
     pub idle: Duration,
-    /// Maximum number of open flows. At the limit, a new flow replaces that flow of the same
-    /// client which was idle longest.
+    /// Maximum number of open flows. At the limit, a new flow replaces the flow of the same client
+    /// that has been idle longest.
     pub flows: usize,
 }
 
@@ -77,8 +77,8 @@ pub struct Server {
 /// Settings in force, with names resolved, for display.
 #[derive(Clone, Debug)]
 pub struct Listening {
-    /// Address at which packets arrive. Its port was chosen by the kernel if the settings name
-    /// port 0.
+    /// Address at which packets arrive. If the settings name port 0, the kernel has chosen the
+    /// port.
     pub listen: SocketAddr,
     /// Address at which TCP streams arrive, with the port as in `listen`; `None` if TCP streams
     /// are not accepted.
@@ -143,7 +143,7 @@ pub enum News {
         /// Name of the client.
         client: String,
     },
-    /// Packets of a client arrive by a path.
+    /// Packets of a client have begun to arrive on a path.
     PathUp {
         /// Name of the client.
         client: String,
@@ -152,7 +152,8 @@ pub enum News {
         /// Source address of the client's packets on this path.
         from: SocketAddr,
     },
-    /// A client's packets no longer arrive by a path. Its session may continue on other paths.
+    /// A client's packets no longer arrive on a path. The client's session may continue on other
+    /// paths.
     PathDown {
         /// Name of the client.
         client: String,
@@ -175,20 +176,21 @@ pub struct Snapshot {
     pub flows: usize,
     /// Number of answered handshakes.
     pub handshakes: u64,
-    /// Number of packets that belong to no client, or arrived twice. No such packet was answered.
+    /// Number of packets that belong to no client, or that arrived twice. The far end answers no
+    /// such packet.
     pub strangers: u64,
     /// Number of datagrams that the kernel dropped on arrival because our socket's buffer was
     /// full.
     pub missed: u64,
     /// Datagrams to clients that could not be sent.
     pub unsent: u64,
-    /// Number of datagrams to clients that were sent before their delay ended, because too many
-    /// waited.
+    /// Number of datagrams to clients that were sent before their delay ended, because their queue
+    /// was full.
     pub hurried: u64,
     /// Counters of streams; `None` if streams are not accepted.
     pub streams: Option<StreamsSnapshot>,
-    /// Number of clients' packets that the interface refused: the source address is not the
-    /// client's, or they are not IP packets.
+    /// Number of clients' packets that the interface refused: packets with a source address other
+    /// than the client's, and packets that are not IP packets.
     pub refused: u64,
 }
 
@@ -238,13 +240,13 @@ pub struct PathSnapshot {
     /// Source address of the client's packets on this path; `None` if none has arrived in this
     /// session.
     pub from: Option<SocketAddr>,
-    /// Whether the client's packets arrive by this path.
+    /// Whether the client's packets arrive on this path.
     pub up: bool,
     /// Counters of the path's stream; `None` if the path is not a stream.
     pub stream: Option<StreamSnapshot>,
-    /// Datagrams to the server that arrived by this path.
+    /// Datagrams to the server that arrived on this path.
     pub inward: Flow,
-    /// Datagrams from the server that were sent by this path.
+    /// Datagrams from the server that were sent on this path.
     pub outward: Flow,
 }
 

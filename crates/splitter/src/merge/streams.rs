@@ -1,13 +1,14 @@
 //! Streams of clients and of unknown peers. A stream is bound to a client by the first packet that
-//! this client's keys authenticate. It is closed when it fails, when its client's session ends, or
-//! when the client has too many streams.
+//! this client's keys authenticate. A stream is closed when it fails, when its client's session
+//! ends, or when the client has too many streams.
 //!
-//! An unknown peer receives no answer, and its stream stays open after an invalid packet: its bytes
-//! are read and dropped until its deadline, or until newer streams exceed the limit on unknown
-//! peers. Only a TLS error is answered, with an alert, and ends the stream. With `--behind`, an
-//! unknown peer's stream is relayed to a web server instead ([`Relay`]). The bytes received until
-//! then are kept for this purpose. If the only reason was silence, a client's packet still binds
-//! the stream, until the web server has answered: a slow onion circuit may delay a first packet.
+//! An unknown peer receives no answer. Its stream stays open after an invalid packet: further
+//! bytes are read and dropped until the peer's deadline, or until newer streams exceed the limit
+//! on unknown peers. Only a TLS error is answered, with an alert, and ends the stream. With
+//! `--behind`, an unknown peer's stream is relayed to a web server instead ([`Relay`]). For this
+//! purpose, the bytes received so far are kept. A stream that was relayed only because of its
+//! silence may still belong to a client, because a slow onion circuit may delay the first packet.
+//! A client's packet binds such a stream until the web server has answered.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, ErrorKind};
@@ -31,18 +32,17 @@ pub(super) const STREAMS: u64 = 1 << 62;
 /// Bit that marks the token of a web server's connection. The other bits are the number of the
 /// unknown peer's stream.
 pub(super) const BEHIND: u64 = 1 << 61;
-/// Maximum number of streams that are not bound to a client. A further unbound stream closes the
-/// oldest one.
+/// Maximum number of streams that are not bound to a client. A further stream closes the oldest
+/// unbound one.
 const STRANGERS: usize = 1_024;
-/// Timeout for the first packet of a client, without a web server. A handshake through an onion
-/// circuit is faster than that.
+/// Timeout for the first packet of a client if there is no web server. A handshake through an
+/// onion circuit takes less time.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// Timeout for the first packet, if there is a web server. That server then applies a longer
-/// timeout.
+/// Timeout for the first packet of a client if there is a web server. After it, the stream is
+/// relayed to the web server, which applies its own, longer timeout.
 const HESITATION: Duration = Duration::from_secs(5);
-/// Maximum number of streams of one client. A further stream closes the oldest one of the client.
-/// A session has at most 64 paths, and a path that was dialled again may have two streams for a
-/// while.
+/// Maximum number of streams of one client. A further stream closes the client's oldest stream. A
+/// session has at most 64 paths, and a redialled path may have two streams for a while.
 const OF_CLIENT: usize = 128;
 /// Maximum number of streams accepted in one turn of the loop.
 const AT_ONCE: usize = 64;
@@ -63,12 +63,13 @@ struct Carrier {
 }
 
 impl Carrier {
-    /// Drops what only the web server needed, because the stream belongs to a client. `number` is
-    /// the stream's number.
+    /// Drops the relay and the bytes kept for the web server, because the stream belongs to a
+    /// client. `number` is the stream's number.
     fn leave_web(&mut self, number: u64, poller: &Poller) {
         self.begun = Vec::new();
         if self.relay.take().is_some() {
-            // The relay may have waited for room. The stream is watched, so this cannot fail.
+            // The poller may still watch for room, on behalf of the relay. The stream is watched,
+            // so this call cannot fail.
             let _ = poller.change(&self.connection, STREAMS | number, Interest::READ);
         }
     }
@@ -102,13 +103,13 @@ impl Entry {
     }
 }
 
-/// Owner of a stream, as far as it is known.
+/// Known owner of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Owner {
-    /// The sender is unknown. The field is the deadline for a client's packet.
+    /// An unknown peer. The field is the deadline for a client's packet.
     Stranger(Time),
-    /// The sender is unknown, and has sent bytes that no client sends. Further bytes are dropped.
-    /// The field is the time at which the stream is closed.
+    /// An unknown peer that has sent bytes that no client sends. Further bytes are dropped. The
+    /// field is the time at which the stream is closed.
     Muted(Time),
     /// A peer whose handshake was answered, so it knows our public key. The field is the deadline
     /// for a packet of a session.
@@ -201,7 +202,7 @@ impl Streams {
     }
 
     /// Replaces the web server that answers unknown peers, and the certificate of future TLS
-    /// streams. Certificates can thus be renewed while the program runs.
+    /// streams. So certificates can be renewed while the program runs.
     pub(super) fn replace(&mut self, behind: Option<SocketAddr>, tls: Option<&Arc<dyn TlsEnd>>) {
         self.behind = behind;
         let entries = self.entries.iter_mut().filter_map(|entry| entry.tls.as_mut());
@@ -263,7 +264,7 @@ impl Streams {
     }
 
     /// Reads the packets that have arrived on a stream into `packets`, and returns their source.
-    /// Returns `None` if the stream belongs to no client and never will.
+    /// Returns `None` if the stream cannot belong to a client any more.
     pub(super) fn read(
         &mut self,
         number: u64,
@@ -420,7 +421,7 @@ impl Streams {
         self.touched.clear();
     }
 
-    /// Writes the packets of one stream to its socket, as far as there is room.
+    /// Writes packets of one stream to its socket until the socket is full.
     pub(super) fn flush_one(&mut self, now: Time, number: u64, poller: &Poller) {
         let Some(carrier) = self.carriers.get_mut(&number) else { return };
         if carrier.relay.is_some() {
@@ -456,7 +457,7 @@ impl Streams {
 
     /// Handles an unknown peer that has sent no valid packet in time. Closes the peer's stream, or
     /// relays the stream to the web server if there is one. If a TLS handshake is incomplete, the
-    /// web server cannot answer, and the peer gets as much time as without a web server.
+    /// web server cannot answer. The peer then gets as much time as without a web server.
     fn give_up(&mut self, now: Time, number: u64, poller: &Poller) {
         let Some(carrier) = self.carriers.get_mut(&number) else { return };
         let last = carrier.since + PATIENCE;
@@ -476,7 +477,8 @@ impl Streams {
         owned.into_iter().for_each(|number| self.close(number));
     }
 
-    /// Returns a client's stream that has ended and was not returned yet, and the client.
+    /// Returns the number and the client of a stream that has ended; each such stream is returned
+    /// once.
     pub(super) fn ended(&mut self) -> Option<(u64, ClientId)> {
         self.ended.pop()
     }

@@ -1,5 +1,5 @@
-//! An unknown peer's stream that is relayed to the web server of `--behind`. Bytes are copied in
-//! both directions and not interpreted.
+//! The relay between an unknown peer's stream and the web server of `--behind`. It copies bytes in
+//! both directions without interpreting them.
 
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
 use std::net::{Shutdown, SocketAddr};
@@ -10,18 +10,18 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::streams::{Ending, Wire, is_passing};
 
-/// Number of waiting bytes at which reading from the sender stops, for each direction. The last
-/// read may exceed it.
+/// Number of waiting bytes, per direction, at which reading from the sender stops. The last read
+/// may exceed this number.
 const WAITING: usize = 16 << 10;
 
 /// The connection to the web server, and the bytes that wait between it and the unknown peer.
 pub(super) struct Relay {
     web: Socket,
-    /// Poller tokens of the two streams: the unknown peer's, and the one to the web server.
+    /// Poller tokens of the unknown peer's stream and of the web server's connection.
     tokens: [u64; 2],
     to_web: Vec<u8>,
     to_stranger: Vec<u8>,
-    /// Whether the unknown peer, and the web server, have closed their sending side.
+    /// Whether the unknown peer has closed its sending side, and whether the web server has.
     ended: [bool; 2],
     /// Whether our sending side of the connection to the web server is shut down, because the
     /// unknown peer has closed its sending side.
@@ -32,8 +32,8 @@ pub(super) struct Relay {
 }
 
 impl Relay {
-    /// Begins to connect to the web server. `begun` has the bytes received from the unknown peer so
-    /// far, which are sent first.
+    /// Begins to connect to the web server. `begun` has the bytes received from the unknown peer
+    /// so far, which the relay sends first.
     ///
     /// # Errors
     /// An error of the kernel.
@@ -76,8 +76,9 @@ impl Relay {
         self.has_answered
     }
 
-    /// Copies waiting bytes in both directions: from the web server to the unknown peer's `wire`,
-    /// and from `wire` if `reads`. Otherwise the caller reads `wire` ([`Relay::add`]).
+    /// Copies waiting bytes in both directions between the web server and the unknown peer's
+    /// `wire`. Reads from `wire` only if `reads` is true; otherwise the caller does so
+    /// ([`Relay::add`]).
     ///
     /// # Errors
     /// The relay has ended: one side failed, or all of the web server's answer was sent to the
@@ -192,7 +193,7 @@ fn write_out(
     outcome
 }
 
-/// Returns whether a non-blocking connection is still being established.
+/// Returns whether `error` means that a non-blocking connection is still being established.
 fn is_under_way(error: &io::Error) -> bool {
     error.raw_os_error() == Some(libc::EINPROGRESS)
 }

@@ -1,4 +1,4 @@
-//! The counters of a splitter for Prometheus (`docs/formats.md`).
+//! Export of a splitter's counters to Prometheus (`docs/formats.md`).
 //!
 //! [`Metered`] wraps a [`Screen`] and stores the latest counters. A separate thread serves them, so
 //! that slow or frequent requests do not delay datagrams.
@@ -83,7 +83,8 @@ impl Screen for Metered<'_> {
     fn snapshot(&mut self, now: Time, snapshot: &Snapshot) {
         self.change(|numbers| numbers.snapshot.clone_from(snapshot));
         if now >= self.next {
-            // The counters are shown up to half an interval early, rather than an interval late.
+            // The inner screen may show the counters half an interval early, but not an interval
+            // late.
             self.next = now + self.inner.interval() - self.interval() / 2;
             self.inner.snapshot(now, snapshot);
         }

@@ -1,4 +1,4 @@
-//! The metrics of a running splitter, from its latest counters.
+//! The metrics of a running splitter, computed from its latest counters.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};

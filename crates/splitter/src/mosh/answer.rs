@@ -1,4 +1,4 @@
-//! The output of a login, which contains mosh-server's answer among lines of ssh and of the
+//! Parser of a login's output, which contains mosh-server's answer among lines of ssh and of the
 //! server's shell.
 
 use std::fmt;
@@ -58,7 +58,7 @@ pub enum AnswerLine {
     Malformed,
 }
 
-/// The answer of a login, as far as it was received.
+/// The part of a login's answer that was received so far.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Answer {
     /// The UDP port and the key of the session (`MOSH CONNECT PORT KEY`).
@@ -72,7 +72,7 @@ pub struct Answer {
 
 impl Answer {
     /// Processes a line, with or without its line break. A later line never changes a value that
-    /// an earlier line has set: after the server's first answer, only the output of a shell
+    /// an earlier line has set, because after the server's first answer only the output of a shell
     /// follows.
     pub fn take(&mut self, line: &str) -> AnswerLine {
         let line = line.trim_end();

@@ -12,8 +12,8 @@ use rustix::termios::{OptionalActions, Termios, tcgetattr, tcsetattr};
 use super::answer::Key;
 use super::words::Words;
 
-/// Control sequences of xterm that reset cursor keys, attributes, cursor, mouse reports and
-/// screen. A client that was killed could not reset them itself.
+/// Control sequences of xterm that reset cursor keys, attributes, cursor, mouse reports and screen
+/// after the client was killed.
 const PLAIN: &[u8] =
     b"\x1b[?1l\x1b[0m\x1b[?25h\x1b[?1003l\x1b[?1002l\x1b[?1000l\x1b[?1006l\x1b[?1049l\r\n";
 
@@ -27,7 +27,7 @@ pub struct Client {
 }
 
 impl Client {
-    /// Returns the number of colours of the terminal, as mosh-client reports it; `None` if it
+    /// Returns the terminal's number of colours that mosh-client reports; `None` if mosh-client
     /// reports none.
     ///
     /// # Errors
@@ -64,13 +64,14 @@ pub struct Running {
 }
 
 impl Running {
-    /// Returns a function that terminates the client; it may outlive `self`.
+    /// Returns a function that terminates the client. The function may outlive `self`.
     ///
     /// # Errors
     /// No further file can be opened.
     pub fn ender(&self) -> io::Result<impl Fn() + Send + use<>> {
         let handle = self.handle.try_clone()?;
-        // On this signal the client closes its session. An error means that it has already ended.
+        // On this signal the client closes its session. An error means that the client has already
+        // ended.
         Ok(move || {
             let _ = pidfd_send_signal(&handle, Signal::TERM);
         })

@@ -52,8 +52,8 @@ impl Family {
 /// Method to determine mosh-server's address, as in mosh(1)'s `--experimental-remote-ip`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RemoteIp {
-    /// ssh connects through this command (see [`super::carry`]), which prints the address that
-    /// answered. ssh appends the host and the port to the command.
+    /// ssh connects through this command (see [`super::carry`]), and appends the host and the port
+    /// to it. The command prints the address that answered.
     Proxy(Vec<String>),
     /// The server reports the address at which the ssh connection arrived (SSH_CONNECTION).
     Remote,
@@ -89,7 +89,7 @@ impl FromStr for Bind {
     }
 }
 
-/// A login by ssh, to be run once.
+/// An ssh login that starts mosh-server; it is run once.
 #[derive(Clone, Debug)]
 pub struct Login {
     /// ssh with the options that the user gave it.
@@ -104,8 +104,8 @@ pub struct Login {
     pub remote: RemoteIp,
     /// Whether ssh requests a terminal on the other machine, as mosh does.
     pub terminal: bool,
-    /// The command that starts mosh-server, for the remote shell. It is not quoted, so that it may
-    /// be `env A=b mosh-server`.
+    /// The command that starts mosh-server, for the remote shell. The command is not quoted, so it
+    /// may be `env A=b mosh-server`.
     pub server: String,
     /// The address that mosh-server binds to.
     pub bind: Bind,
@@ -129,7 +129,7 @@ pub struct MoshServer {
     pub key: Key,
 }
 
-/// Reason why a login gave no session. Each message has one line, and contains no key.
+/// Reason why a login failed to start a session. Each message has one line, and contains no key.
 #[derive(Debug)]
 pub enum LoginError {
     /// ssh could not be run: (ssh's name, error).
@@ -178,16 +178,17 @@ impl fmt::Display for LoginError {
 impl std::error::Error for LoginError {}
 
 impl Login {
-    /// Logs in. Output of ssh and of the server that is not a part of the answer is copied to
-    /// `said` as it arrives.
+    /// Logs in and starts mosh-server. Copies output of ssh and of the server that is not a part
+    /// of the answer to `said`.
     ///
     /// # Errors
-    /// [`LoginError`] if the login gave no session.
+    /// [`LoginError`] if the login failed to start a session.
     pub fn run(&self, said: &mut dyn Write) -> Result<MoshServer, LoginError> {
         let local = self.look_up()?;
         let (mut child, out) = self.start(local)?;
         let (answer, rest) = read(out, said).inspect_err(|_| end(&mut child))?;
-        // ssh must not block on a full pipe. It ends when mosh-server has left its terminal.
+        // The thread reads on, so that ssh does not block on a full pipe. ssh ends when
+        // mosh-server has left its terminal.
         thread::spawn(move || io::copy(&mut { rest }, &mut io::sink()));
         let status = child.wait().map_err(LoginError::Read)?;
         let Some((port, key)) = answer.connect else {
@@ -202,7 +203,7 @@ impl Login {
         Ok(MoshServer { server: SocketAddr::new(ip, port), key })
     }
 
-    /// Resolves the name of the other machine; `None` if ssh resolves it.
+    /// Resolves the name of the other machine. Returns `None` if ssh resolves the name.
     fn look_up(&self) -> Result<Option<IpAddr>, LoginError> {
         if self.remote != RemoteIp::Local {
             return Ok(None);
@@ -226,14 +227,15 @@ impl Login {
         command.args(self.ssh.arguments()).args(self.arguments(local));
         // The output of the proxy command arrives on ssh's standard error.
         command.stdin(Stdio::null()).stderr(writer.try_clone().map_err(blame)?).stdout(writer);
-        // The key of another session must not be sent to the other machine.
+        // If this process has the key of another session, ssh must not send it to the other
+        // machine.
         command.env_remove("MOSH_KEY");
         command.spawn().map(|child| (child, reader)).map_err(blame)
     }
 
     fn arguments(&self, local: Option<IpAddr>) -> Vec<String> {
-        // ssh makes a new connection: a shared one would not reveal the address, and would keep
-        // our pipe open.
+        // ssh makes a new connection, because a shared one would not reveal the address and would
+        // keep our pipe open.
         let mut words = vec!["-n".to_owned(), "-S".into(), "none".into()];
         match &self.remote {
             RemoteIp::Proxy(proxy) => {

@@ -1,8 +1,9 @@
 //! Mosh's login, as described in mosh(1). An ssh login starts mosh-server and obtains its address,
 //! port and key. Then mosh-client connects to an address that this program chooses.
 //!
-//! Both programs are unmodified. The key is in the answer of the login and in mosh-client's
-//! environment. It is never on a command line, where every user of the machine could read it.
+//! Both programs are unmodified. The login's answer contains the key, and mosh-client receives it
+//! in its environment. The key is never on a command line, where every user of the machine could
+//! read it.
 
 mod answer;
 mod client;

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use super::Family;
 
-/// Timeout for connecting to one address, before the next one is tried. The kernel alone would try
-/// for over two minutes.
+/// Timeout for connecting to one address, before the next address is tried. The kernel's own
+/// timeout is over two minutes.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Time after which the user is notified that the connection is not established yet.
@@ -22,8 +22,8 @@ const JUMP: &str = "if ssh reaches the server through another machine (ProxyJump
 
 /// Implements a `ProxyCommand` of ssh_config(5): connects to `host`, and copies standard input to
 /// it and its answers to standard output. Before copying, prints `MOSH IP ADDRESS` on standard
-/// error. The session's datagrams must be sent to the same address, because the server answers
-/// there.
+/// error. The session's datagrams must be sent to the printed address, because the server is
+/// reachable there.
 ///
 /// # Errors
 /// The name has no address of the accepted IP versions, no address answers, or a copy fails.
@@ -36,7 +36,8 @@ pub fn carry(host: &str, port: u16, family: Family) -> io::Result<()> {
     let server = with_notice(NOTICE, say, find).map_err(explained)?;
     writeln!(io::stderr(), "MOSH IP {}", server.peer_addr()?.ip())?;
     let mut up = server.try_clone()?;
-    // The thread is not waited for: standard input may stay open after the server has closed.
+    // This function does not wait for the thread, because standard input may stay open after the
+    // server has closed.
     thread::spawn(move || {
         // The other side sees an error here as the end of the stream.
         let _ = copy(&mut io::stdin().lock(), &mut up);
@@ -76,7 +77,7 @@ fn reach(addresses: &[SocketAddr], patience: Duration) -> io::Result<TcpStream> 
     outcome
 }
 
-/// Copies bytes, and flushes after each read: in a dialogue the other side waits for them.
+/// Copies bytes, and flushes after each read, because the other side may wait for them.
 fn copy(from: &mut impl Read, to: &mut impl Write) -> io::Result<()> {
     let mut buffer = vec![0; 1 << 16];
     loop {

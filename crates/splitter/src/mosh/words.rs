@@ -1,4 +1,4 @@
-//! Commands in the user's notation: words with a shell's quotes, which are run without a shell.
+//! Commands in the user's notation: words, quoted as in a shell. They are run without a shell.
 
 use std::fmt;
 use std::str::FromStr;

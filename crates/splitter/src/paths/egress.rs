@@ -1,5 +1,5 @@
-//! The egress of a path, by which its packets leave this machine: interface, source address and
-//! route.
+//! The egress of a path: the interface, source address and route with which its packets leave this
+//! machine.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 
@@ -9,7 +9,7 @@ use crate::socks::Header;
 const UDP_HEADER: u32 = 8;
 /// Number of bytes that WireGuard adds to a packet: a header of 16 and a tag of 16.
 const WIREGUARD: u32 = 32;
-/// Maximum bytes of an IP packet without jumbograms. Loopback interfaces report one byte more.
+/// Maximum bytes of an IP packet that is no jumbogram. Loopback interfaces report one byte more.
 const LARGEST_PACKET: u32 = 65_535;
 
 /// The egress of a path towards one server.
@@ -20,9 +20,9 @@ const LARGEST_PACKET: u32 = 65_535;
 pub struct Egress {
     /// The path's name.
     pub name: String,
-    /// The interface to bind to (SO_BINDTODEVICE). `None` if the destination is this machine, under
-    /// an address other than a loopback address: the kernel would find no route for a socket bound
-    /// to `lo`.
+    /// The interface to bind to (SO_BINDTODEVICE). `None` if the destination is a non-loopback
+    /// address of this machine, because the kernel finds no route to it for a socket bound to
+    /// `lo`.
     pub device: Option<String>,
     /// The kernel's index of the outgoing interface.
     pub index: u32,
@@ -35,22 +35,23 @@ pub struct Egress {
     pub server: SocketAddr,
     /// The next router; `None` if the server is on the interface's own network.
     pub gateway: Option<IpAddr>,
-    /// Maximum bytes of an IP packet, as far as this machine knows the route; `None` if unknown.
+    /// Maximum bytes of an IP packet on the part of the route that this machine knows; `None` if
+    /// unknown.
     pub mtu: Option<u32>,
     /// Number of source ports to rotate over, at least 1.
     pub ports: u16,
-    /// TCP address of the proxy or, if the path is a stream, of its first hop. `None` for
-    /// datagrams without a proxy, and if OpenSSH makes the connection. The interface, the route
-    /// and the MTU then belong to the connection to this address.
+    /// TCP address of the proxy or, if the path is a stream, of its first hop. The interface, the
+    /// route and the MTU then belong to the connection to this address. `None` for datagrams
+    /// without a proxy, and if OpenSSH makes the connection.
     pub proxy: Option<SocketAddr>,
-    /// Identifies the observers of this path if it is a stream; `None` if the path is not a stream.
+    /// Identification of the observers of this path, if the path is a stream; else `None`.
     pub stream: Option<Apart>,
     /// Warning about a setting that works but is probably a mistake.
     pub note: Option<String>,
 }
 
-/// Text that identifies the observers of a stream, among streams on the same interface: the proxy
-/// with its user, or the ssh host. `None` for a direct connection.
+/// Identification of a stream's observers among the streams on one interface: the proxy with its
+/// user, or the ssh host. `None` for a direct connection.
 pub type Apart = Option<String>;
 
 impl Egress {
@@ -63,7 +64,7 @@ impl Egress {
         self.scoped(SocketAddr::new(self.source.unwrap_or(unspecified), 0))
     }
 
-    /// Returns `server` as an address to connect to: a link-local address gets the interface of
+    /// Returns the address to connect to for `server`. A link-local address gets the interface of
     /// this path as its zone.
     pub fn remote(&self, server: SocketAddr) -> SocketAddr {
         self.scoped(server)
@@ -94,8 +95,8 @@ impl Egress {
     }
 
     /// Returns whether datagrams to `server` certainly use this egress. Datagrams through a proxy
-    /// or a stream always do. Without an interface to bind to, this is certain only for the server
-    /// of the lookup: the route to another server may use any interface.
+    /// or a stream always do. If the path is bound to no interface, this is certain only for the
+    /// server of the lookup, because the route to another server may use any interface.
     pub fn leads_to(&self, server: SocketAddr) -> bool {
         if self.proxy.is_some() || self.stream.is_some() {
             return true;
@@ -114,7 +115,7 @@ impl Egress {
     }
 }
 
-/// The limits on the size of datagrams that the path with the smallest MTU sets.
+/// Size limits for datagrams, from the path with the smallest MTU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mtu {
     /// Maximum bytes of UDP payload.

@@ -12,8 +12,8 @@ use super::{MAX_NAME, MAX_PORTS, PathSpec};
 use crate::socks::{ProxyError, ProxyFault};
 use crate::wg_quick::invocation;
 
-/// Reason why the text of a path, or a list of paths, is malformed. No system call is needed to
-/// find it.
+/// Reason why the text of a path, or a list of paths, is malformed. The check needs no system
+/// call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SpecError {
     /// The text is not of the form `NAME=SETTING`.
@@ -44,8 +44,8 @@ pub enum SpecError {
     Stream(String),
     /// The named path is a stream, but has a setting that applies only to datagrams.
     StreamAnd(String),
-    /// The named path uses OpenSSH, which cannot be bound to the interface or address that the path
-    /// names.
+    /// The named path uses OpenSSH and names an interface or address, to which OpenSSH cannot be
+    /// bound.
     SshBound(String),
     /// No path is given.
     None,
@@ -175,9 +175,8 @@ pub enum Fault {
 }
 
 impl Fault {
-    /// Converts an interface's fault for a path with a wg-quick tunnel. Missing interfaces and
-    /// interfaces that are down get the same message, which names the remedy: wg-quick has to start
-    /// the tunnel.
+    /// Converts an interface's fault for a path with a wg-quick tunnel. If the interface is
+    /// missing or down, the message names the remedy: wg-quick has to start the tunnel.
     pub(super) fn of_tunnel(self, spec: &PathSpec) -> Fault {
         match (self, &spec.tunnel) {
             (Fault::NoDevice(device, _), Some(file)) if !Path::new(file).exists() => {

@@ -16,15 +16,15 @@ pub type Names<'n> = &'n dyn Fn(&Target) -> io::Result<Vec<SocketAddr>>;
 
 /// Returns the egress of each path to the first of `destinations` that all paths reach.
 ///
-/// * `if:` the interface must exist, be up and have a route to the server. If only a rule for one
-///   of its own addresses gives that route (usual for a second uplink), that address becomes the
-///   source.
-/// * `wg:` names the interface of a tunnel that is up, and otherwise equals `if:`.
+/// * `if:` the interface must exist, be up and have a route to the server. If the route exists
+///   only in a rule for one of the interface's own addresses (usual for a second uplink), that
+///   address becomes the source.
+/// * `wg:` names a tunnel, whose interface must be up, and otherwise equals `if:`.
 /// * `addr:` the address must be this machine's. The route is looked up *with that source*, and the
 ///   path is bound to its interface.
-/// * `ports:` alone uses the present route, and the path is bound to its interface. Unbound, the
-///   path would follow every change of the default route. A full tunnel that starts later would
-///   then take our own datagrams back into the tunnel that they carry.
+/// * `ports:` alone uses the present route, and the path is bound to its interface. An unbound
+///   path would follow every change of the default route. If a full tunnel started later, it would
+///   route our own datagrams back into the tunnel that they carry.
 /// * If the path uses a proxy or is a stream, these rules apply to its first hop.
 ///
 /// `fwmark` is the mark of our sockets, which routing rules may use. Without destinations the
@@ -65,14 +65,14 @@ pub fn resolve_by(
     outcome
 }
 
-/// Resolves paths again after the machine's network changed. Each path stays on the interface of
-/// its egress in `before`; if this interface no longer leads to the server, the result is an
-/// error. The results are in the order of the paths. An error with [`Fault::is_passing`] means
-/// that nothing is known about the path.
+/// Resolves paths again after the machine's network changed, and returns a result for each path,
+/// in order. Each path stays on the interface of its egress in `before`. If this interface no
+/// longer leads to the server, the result is an error. An error with [`Fault::is_passing`] gives
+/// no information about the path.
 ///
-/// If the path did not keep that interface, a lookup would move it to the present route, even for
-/// `addr:`. The rules of a full tunnel (wg-quick's `not fwmark`) send every unmarked packet into
-/// the tunnel, whatever its source.
+/// Without the fixed interface, a lookup would move a path to the present route, even with
+/// `addr:`. For example, the rules of a full tunnel (wg-quick's `not fwmark`) send every unmarked
+/// packet into the tunnel, regardless of its source.
 ///
 /// # Errors
 /// The kernel's list of interfaces could not be read, so nothing is known of any path.
@@ -94,9 +94,9 @@ pub fn again(
     Ok(specs.iter().zip(before).map(look).collect())
 }
 
-/// Returns the egress of a path whose proxy or first hop now has the addresses `found`. It leads to
-/// the first of these addresses that the interface of `before` reaches; `None` if the interface
-/// reaches none.
+/// Returns the new egress of a path whose proxy or first hop now has the addresses `found`. The
+/// egress leads to the first of these addresses that the interface of `before` reaches. Returns
+/// `None` if the interface reaches none.
 pub fn redirect(
     spec: &PathSpec,
     before: &Egress,
@@ -109,8 +109,8 @@ pub fn redirect(
     found.iter().find_map(|&at| machine.way_through(&pinned, before.server, at, fwmark).ok())
 }
 
-/// Addresses of a root name server, which are public, far away, and never this machine's. Routes
-/// to them are looked up, but nothing is sent.
+/// Addresses of a root name server, as examples of public addresses that are never this machine's.
+/// Routes to them are looked up, but nothing is sent.
 const FAR: [SocketAddr; 2] = [
     SocketAddr::new(IpAddr::V4(Ipv4Addr::new(198, 41, 0, 4)), 53),
     SocketAddr::new(IpAddr::V6(Ipv6Addr::new(0x2001, 0x503, 0xba3e, 0, 0, 0, 2, 0x30)), 53),
@@ -133,8 +133,9 @@ pub fn anywhere(
     Ok(specs.iter().map(look).collect())
 }
 
-/// Returns a path for each uplink of this machine, named after its interface. An uplink is up, has
-/// a carrier and a default route, and is no tunnel, which would use another uplink.
+/// Returns a path for each uplink of this machine, named after its interface. An uplink is an
+/// interface that is up and has a carrier and a default route. A tunnel does not count, because it
+/// uses another uplink.
 ///
 /// # Errors
 /// The kernel's list of interfaces could not be read.
@@ -148,16 +149,16 @@ pub fn uplinks() -> io::Result<Vec<PathSpec>> {
     Ok(candidates.filter_map(|link| uplink(&link.name)).filter(leads_out).collect())
 }
 
-/// Returns the path by one interface. Characters that a path's name cannot contain become '-'.
+/// Returns the path over the interface `device`. Characters that a path's name cannot contain
+/// become '-'.
 fn uplink(device: &str) -> Option<PathSpec> {
     let plain = |c: char| if c.is_ascii_alphanumeric() || "_.-".contains(c) { c } else { '-' };
     let name: String = device.chars().map(plain).collect();
     PathSpec::new(&name, Some(device), None, None).ok()
 }
 
-/// Checks paths as far as possible without their server: that their interfaces and addresses exist
-/// and are up, that the passwords of proxies can be read, and that no two paths are equal.
-/// [`resolve`] finds the other faults.
+/// Checks paths without their server: interfaces and addresses must exist and be up, the passwords
+/// of proxies must be readable, and no two paths may be equal. [`resolve`] finds the other faults.
 ///
 /// # Errors
 /// The first path with such a fault.
@@ -277,7 +278,7 @@ pub(crate) fn refuse_same<'e>(
 }
 
 /// Returns the properties that distinguish paths for an observer. A stream without a proxy is
-/// observed at its interface, whatever address it connects to.
+/// observed at its interface, regardless of the address that it connects to.
 fn seen_as(egress: &Egress) -> (u32, Option<IpAddr>, Option<SocketAddr>, Option<&str>) {
     let proxy = egress.proxy.filter(|_| egress.stream != Some(None));
     let apart = egress.stream.as_ref().and_then(Option::as_deref);
@@ -386,7 +387,7 @@ impl Machine {
         if confined { Err(Fault::Outward(server, holder.name.clone())) } else { Ok(()) }
     }
 
-    /// Returns the route by `link`, and the source address to bind to; `None` if the kernel may
+    /// Returns the route over `link`, and the source address to bind to; `None` if the kernel may
     /// choose the address.
     fn by(&self, link: &Link, question: Question) -> Result<(Route, Option<IpAddr>), Fault> {
         let (server, name) = (question.server, || link.name.clone());
@@ -495,7 +496,7 @@ impl Machine {
         })
     }
 
-    /// Returns the interface that has the address `ip`, if packets from this address leave by
+    /// Returns the interface that has the address `ip`, if packets from this address leave through
     /// another interface.
     fn stray(&self, ip: IpAddr, route: Route) -> Option<&str> {
         let home = self.holder(ip)?;

@@ -26,11 +26,11 @@ const KINDS: [&str; 5] = ["if", "wg", "addr", "ports", PROXY];
 pub struct PathSpec {
     /// Name of the path: at most [`MAX_NAME`] letters, digits, `_`, `.` and `-`, not only dots.
     pub name: String,
-    /// Interface of the path's sockets (`if:`, or derived from `wg:`), which are bound to it.
+    /// Interface that the path's sockets are bound to (`if:`, or derived from `wg:`).
     pub device: Option<String>,
     /// Name of a wg-quick file (`wg:`), whose tunnel is the path's interface. The file is not read.
     pub tunnel: Option<String>,
-    /// Source address of the path's sockets (`addr:`), which are bound to it.
+    /// Source address that the path's sockets are bound to (`addr:`).
     pub source: Option<IpAddr>,
     /// Number of source ports among which the path rotates (`ports:`), from 1 to [`MAX_PORTS`].
     pub ports: u16,
@@ -43,7 +43,7 @@ pub struct PathSpec {
 }
 
 impl PathSpec {
-    /// Creates a path of these parts. If only `ports` is given, even as 1, the path uses the
+    /// Creates a path from its parts. If only `ports` is given, even as 1, the path uses the
     /// kernel's route.
     ///
     /// # Errors
@@ -166,8 +166,8 @@ struct Parts<'t> {
     stream: Option<StreamKind>,
 }
 
-/// Splits the comma-separated settings ("kinds") of a path into pairs of keyword and value. After
-/// a proxy, a comma that no known keyword follows belongs to the password.
+/// Splits the comma-separated settings ("kinds") of a path into pairs of keyword and value. In a
+/// proxy, a comma that is not followed by a known keyword belongs to the password.
 fn split(kinds: &str) -> Result<Vec<(&str, &str)>, SpecError> {
     let mut found = Vec::new();
     let mut rest = kinds;

@@ -27,18 +27,18 @@ pub enum StreamKind {
     Ssh(SshHost),
     /// `tls:HOST:PORT`: TLS to the far end at this address.
     Tls(Target),
-    /// `onion:K`: circuits of an onion network's client, a path for each.
+    /// `onion:K`: K circuits of an onion network's client, each a separate path.
     Onion(Circuits),
 }
 
 /// A host that OpenSSH logs in to, or its name in OpenSSH's configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SshHost {
-    /// The user name; `None` for the one in OpenSSH's configuration.
+    /// The user name; `None` for the user name in OpenSSH's configuration.
     pub user: Option<String>,
     /// Host name or address, without brackets.
     pub host: String,
-    /// The port; `None` for the one in OpenSSH's configuration.
+    /// The port; `None` for the port in OpenSSH's configuration.
     pub port: Option<u16>,
 }
 
@@ -111,9 +111,8 @@ impl StreamKind {
         }
     }
 
-    /// Returns a text that identifies the observers of this stream, among streams on the same
-    /// interface; `None` for a direct connection, which an observer of the interface sees as a
-    /// whole.
+    /// Returns the identification of this stream's observers among the streams on one interface.
+    /// Returns `None` for a direct connection, which every observer of the interface sees.
     pub(super) fn apart(&self) -> Option<String> {
         match self {
             StreamKind::Tcp(_) | StreamKind::Tls(_) => None,
@@ -147,8 +146,8 @@ fn count(text: &str) -> Result<u8, SpecError> {
 }
 
 impl Circuits {
-    /// Changes the user name to a new one. The client builds another circuit for it, because it
-    /// isolates streams of different users.
+    /// Changes the user name at the client's SOCKS port. The client then builds another circuit,
+    /// because it isolates streams of different users.
     pub(crate) fn renew(&mut self, dice: &mut impl RngExt) {
         let Circuits::One(Proxy { login: Some(login), .. }) = self else { return };
         let own = login.user().split('+').next().unwrap_or_default();
@@ -161,7 +160,7 @@ impl Circuits {
 
 /// Returns `count` kinds of streams, one for each circuit. Each has a separate user name at the
 /// SOCKS port `at` of an onion network's client, which isolates streams by user name and password.
-/// `run` is a text that differs at each start of the program, and makes the user names unique.
+/// `run` differs at each start of the program, and makes the user names unique.
 pub fn circuits(count: u8, at: &Target, run: &str) -> Vec<StreamKind> {
     let user = |n: u8| format!("anabranch-{run}-{n}");
     let login = |n| Login::new(&user(n), Password::Text("stream".into()));

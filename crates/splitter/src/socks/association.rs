@@ -1,5 +1,5 @@
-//! An association: the TCP connection to a proxy, and the UDP relay that exists as long as this
-//! connection (RFC 1928, section 7).
+//! SOCKS5 UDP associations. An association is a TCP connection to a proxy, and the UDP relay that
+//! exists as long as this connection (RFC 1928, section 7).
 
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
@@ -32,11 +32,11 @@ pub struct Reach {
     pub mark: Option<u32>,
 }
 
-/// An association with a proxy, which relays UDP for us as long as `control` is open.
+/// An association with a proxy. The proxy relays UDP for us as long as `control` is open.
 #[derive(Debug)]
 pub struct Association {
-    /// The TCP connection to the proxy, which is non-blocking. It becomes readable when the proxy
-    /// ends the association.
+    /// The non-blocking TCP connection to the proxy. It becomes readable when the proxy ends the
+    /// association.
     pub control: TcpStream,
     /// The relay's address, to which datagrams are sent, each with its [`Header`](super::Header).
     pub relay: SocketAddr,
@@ -78,9 +78,9 @@ pub fn associate(
     Ok(Association { control, relay: SocketAddr::new(ip, relay.port()) })
 }
 
-/// Returns the address of the relay that a proxy reports as `named`. Behind a NAT, a proxy may
-/// report an address that is valid only in its own network. In this case, and for the unspecified
-/// address, returns the proxy's own address.
+/// Returns the address of the relay that a proxy reports as `named`. If `named` is unspecified, or
+/// valid only in the proxy's own network (as a proxy at a NAT may report), returns the address
+/// `proxy`.
 fn relay_at(proxy: IpAddr, named: IpAddr) -> IpAddr {
     let named = named.to_canonical();
     let is_narrower = Scope::of(named) < Scope::of(proxy.to_canonical());

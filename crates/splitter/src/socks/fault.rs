@@ -5,8 +5,8 @@ use std::io;
 
 use anabranch_proxy::client::ClientFault;
 
-/// A fault of a proxy. Its message follows the proxy's name, as in "the proxy 192.0.2.1:1080 does
-/// not answer in time".
+/// A fault of a proxy. The message continues a sentence that begins with the proxy's name, as in
+/// "the proxy 192.0.2.1:1080 does not answer in time".
 #[derive(Debug)]
 pub enum ProxyFault {
     /// The proxy's name does not resolve.

@@ -16,13 +16,14 @@ pub struct Header {
 impl Header {
     /// Returns the header for datagrams to `server`.
     pub fn to(server: SocketAddr) -> Header {
-        // The first bytes are two reserved ones, and a zero that means no fragment.
+        // The first bytes are two reserved bytes, and a zero that marks the datagram as no
+        // fragment.
         let mut bytes = vec![0, 0, 0];
         SocksAddress::Socket(server).write(&mut bytes);
         Header { bytes: bytes.into(), server }
     }
 
-    /// Returns the server to which datagrams with this header go.
+    /// Returns the server that datagrams with this header are addressed to.
     pub fn server(&self) -> SocketAddr {
         self.server
     }
@@ -93,8 +94,7 @@ impl Opened {
         }
     }
 
-    /// Returns the accepted datagrams in order, in the form in which `server` would have sent them
-    /// to us directly.
+    /// Returns the accepted datagrams in order, as if `server` had sent them to us directly.
     pub fn runs(&self, server: SocketAddr) -> impl Iterator<Item = Received<'_>> {
         self.runs.iter().map(move |run| Received {
             from: server,
@@ -140,8 +140,7 @@ fn inside(datagram: &[u8]) -> Option<(SocketAddr, &[u8])> {
     }
 }
 
-/// Returns whether two addresses are equal, where an IPv4-mapped IPv6 address equals its IPv4
-/// address.
+/// Returns whether two addresses are equal. An IPv4-mapped IPv6 address equals its IPv4 address.
 fn is_same(one: SocketAddr, other: SocketAddr) -> bool {
     let plain = |address: SocketAddr| (address.ip().to_canonical(), address.port());
     plain(one) == plain(other)

@@ -68,8 +68,8 @@ impl Login {
         Login::new(user, self.password.clone())
     }
 
-    /// Creates a login. The user name, and a password given as text, must fit into the messages of
-    /// RFC 1929.
+    /// Creates a login. The user name must fit into a message of RFC 1929, and so must a password
+    /// given as text.
     ///
     /// # Errors
     /// The user name or the password is empty, or longer than 255 bytes.

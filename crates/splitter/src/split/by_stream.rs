@@ -1,5 +1,5 @@
-//! The driver's part for paths that are streams: sending and receiving, finished dials, and
-//! reports about such paths to the core.
+//! The driver's code for paths that are streams: sending and receiving, finished dials, and
+//! reports to the core.
 
 use std::net::SocketAddr;
 
@@ -13,8 +13,8 @@ use super::onward::Outgoing;
 use super::streams::Outcome;
 
 impl Driver<'_> {
-    /// Appends sealed packets of the tunnel to the streams of their paths. Packets for which a
-    /// stream has no room or no connection are dropped, as a full socket would.
+    /// Appends sealed packets of the tunnel to the streams of their paths. If a stream has no room
+    /// or no connection, drops its packets, as a full socket would.
     pub(super) fn send_by_stream(&mut self, now: Time, group: &[Outgoing<'_>]) {
         for outgoing in group {
             let streams = &mut self.uplinks.streams;
@@ -100,8 +100,8 @@ impl Driver<'_> {
         }
     }
 
-    /// Processes packets of the far end. They are in `rest`, bytes that were already read, or are
-    /// read from the stream if that is `None`.
+    /// Processes packets of the far end. The packets are in `rest`, which was read earlier. If
+    /// `rest` is `None`, the packets are read from the stream.
     fn read_stream(&mut self, now: Time, path: PathId, rest: Option<&[u8]>) {
         let Some(tunnel) = &mut self.tunnel else { return };
         let take = |packet: &[u8]| tunnel.open_one(now, path, packet);

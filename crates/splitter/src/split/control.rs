@@ -52,12 +52,13 @@ impl<'s> Control<'s> {
         Ok(Control { stop, hangup, hasty, reread, lookup, monitor, keep_at, stopped })
     }
 
-    /// Returns whether a received SIGHUP must end the program, because its terminal is gone.
+    /// Returns whether SIGHUP was received because the program's terminal is gone, so that the
+    /// program must end.
     pub(super) fn is_hung_up(&mut self) -> bool {
         self.hangup.as_mut().is_some_and(Hangup::take)
     }
 
-    /// Makes SIGINT end the program at once from now on. The caller has only interruptible work
+    /// Makes SIGINT end the program at once from now on. Called when only interruptible work is
     /// left.
     pub(super) fn exit_on_signal(&self) {
         self.hasty.store(true, Ordering::Release);

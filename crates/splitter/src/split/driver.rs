@@ -1,4 +1,4 @@
-//! The event loop, which passes ready input to the core and executes the core's outputs.
+//! The event loop of the splitter. It passes input to the core and executes the core's outputs.
 
 use std::io::ErrorKind;
 use std::os::unix::net::UnixStream;
@@ -50,8 +50,8 @@ pub fn run(settings: Settings, screen: &mut dyn Screen) -> Result<Snapshot, Fail
     run_driver(Driver::new(settings, None, screen, None)?)
 }
 
-/// Runs the splitter until `stop` becomes readable or its other end is closed. This is for
-/// programs that use signals for other purposes.
+/// Runs the splitter until `stop` becomes readable or its other end is closed. Programs that use
+/// signals for other purposes call this function.
 ///
 /// # Errors
 /// The errors of [`run`].
@@ -240,8 +240,8 @@ impl Driver<'_> {
         }
     }
 
-    /// Handles messages of the kernel about the machine's network: paths may have gone, come back,
-    /// or moved.
+    /// Handles messages of the kernel about the machine's network. Paths may have failed,
+    /// recovered, or changed their route.
     fn on_network(&mut self) -> Result<(), Failure> {
         let changes = self.control.monitor.drain();
         let changes = changes.map_err(|error| {
@@ -373,7 +373,7 @@ impl Driver<'_> {
     }
 
     /// Finds the server of a new session. With a far end, opens a flow of the tunnel. Otherwise
-    /// takes the address that the user gave, so that nothing has to wait, or looks up the name.
+    /// uses the address that the user gave, without a wait, or looks up the name.
     fn resolve(&mut self, now: Time, session: SessionId) {
         if let Some(tunnel) = &mut self.tunnel {
             let far = self.uplinks.servers.get(&TUNNEL).copied();
@@ -401,7 +401,7 @@ impl Driver<'_> {
     }
 
     /// Returns the core's counters, with the counters of the sockets, the tunnel, the streams and
-    /// the connections that are kept on one path. `missed` is the number of datagrams dropped by
+    /// the pinned connections (kept on one path). `missed` is the number of datagrams dropped by
     /// the paths' sockets.
     pub(super) fn snapshot(&mut self, missed: u64) -> Snapshot {
         let now = self.clock.now();
@@ -426,10 +426,10 @@ impl Driver<'_> {
         self.settle(now);
         self.leave_far_end(now);
         let freed = self.ingress.close();
-        // This is not done earlier: a user who interrupts the program must not be left with part of
-        // the machine's routes.
+        // SIGINT ends the program at once only from here on. An earlier interrupt would leave part
+        // of the machine's routes in place.
         self.control.exit_on_signal();
-        // The screen is first, because it may hold a terminal. Completing the captures may take
+        // The screen ends first, because it may hold a terminal. Completing the captures may take
         // long, and may be interrupted.
         self.report.screen.finish(now, &snapshot);
         self.report.taps.finish().map_err(Failure::Unfinished)?;

@@ -1,4 +1,4 @@
-//! The egresses of the paths, which are looked up again whenever the machine's network changes.
+//! The egresses of the paths. They are looked up again whenever the machine's network changes.
 
 use std::fmt;
 use std::io;
@@ -31,7 +31,8 @@ pub(super) struct Look {
 /// A change of a path's interface or source address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Moved {
-    /// The source addresses before and after the change, as far as the kernel reports them.
+    /// The source addresses before and after the change; `None` if the kernel does not report
+    /// them.
     addresses: [Option<IpAddr>; 2],
     /// The new interface; `None` if it is the same as before.
     device: Option<String>,
@@ -67,8 +68,8 @@ impl fmt::Display for Moved {
 pub(super) struct EgressTable {
     specs: Vec<PathSpec>,
     egresses: Vec<Egress>,
-    /// Each path's egress (interface, source address and route) for IPv4 and for IPv6, as far as it
-    /// is available. `None` if all clients have one server, as with a local port or a far end.
+    /// Each path's available egresses (interface, source address and route) for IPv4 and for IPv6.
+    /// The field is `None` if all clients have one server, as with a local port or a far end.
     families: Option<Vec<[Option<Egress>; 2]>>,
     /// The last known egress of each path for IPv4 and for IPv6, to which the path's sockets are
     /// bound. Empty if `families` is `None`.
@@ -131,7 +132,7 @@ impl EgressTable {
     }
 
     /// Returns the egress (interface, source address and route) of `path` to `server`; `None` if
-    /// the path does not lead to it.
+    /// the path does not lead to `server`.
     pub(super) fn towards(&self, path: PathId, server: SocketAddr) -> Option<&Egress> {
         match &self.families {
             None => Some(self.of(path)),
@@ -139,7 +140,7 @@ impl EgressTable {
         }
     }
 
-    /// Returns the paths that lead only to servers of the IP version that `server` does not have.
+    /// Returns the paths that lead only to servers of the other IP version than `server`'s.
     pub(super) fn barred(&self, server: SocketAddr) -> Vec<PathId> {
         let (its, other) = (usize::from(server.is_ipv6()), usize::from(server.is_ipv4()));
         let families = self.families.iter().flatten().enumerate();
@@ -147,8 +148,8 @@ impl EgressTable {
         lacking.map(|(index, _)| PathId::at(index)).collect()
     }
 
-    /// Returns for each path whether it leads to IPv4 and to IPv6 servers. Empty if all clients
-    /// have one server.
+    /// Returns, for each path, whether it leads to IPv4 servers and whether it leads to IPv6
+    /// servers. Returns an empty list if all clients have one server.
     pub(super) fn led(&self) -> Vec<[bool; 2]> {
         let families = self.families.iter().flatten();
         families.map(|both| both.each_ref().map(Option::is_some)).collect()
@@ -171,8 +172,8 @@ impl EgressTable {
         exits.collect()
     }
 
-    /// Returns one egress for each path. For paths that have egresses for IPv4 and IPv6, the second
-    /// list has the one for IPv6.
+    /// Returns one egress for each path, and a second list with the IPv6 egresses of the paths
+    /// that have egresses for both IP versions.
     pub(super) fn primary_and_others(&self) -> (Vec<Egress>, Vec<Egress>) {
         let families = self.families.iter().flatten();
         let others = families.filter_map(|both| both[0].as_ref().and(both[1].clone()));
@@ -201,8 +202,8 @@ impl EgressTable {
         self.egresses.first().expect("there is a path, else the core had refused").server
     }
 
-    /// Returns an address in `found` that all paths reach: the present server's, if it is among
-    /// them. Returns `None` if there is none.
+    /// Returns an address in `found` that all paths reach, preferably the present server's
+    /// address. Returns `None` if there is no such address.
     pub(super) fn suitable(&self, found: &[SocketAddr]) -> Option<SocketAddr> {
         let wanted = self.server();
         let reached =
@@ -255,8 +256,8 @@ impl EgressTable {
         looks
     }
 
-    /// Makes a path use another address of its proxy or first hop, one of those `found` now for the
-    /// name. Returns the change; `None` if no address can be reached.
+    /// Changes a path to another address of its proxy or first hop, from the addresses `found` for
+    /// the name. Returns the change; `None` if no address can be reached.
     pub(super) fn redirect(&mut self, path: PathId, found: &[SocketAddr]) -> Option<Look> {
         let index = path.index();
         let (spec, before) = (&self.specs[index], &self.egresses[index]);

@@ -1,5 +1,5 @@
-//! The driver's part for a far end: seals packets for it, opens packets from it, and reports
-//! changes of its state.
+//! The driver's code for a far end: seals packets for the far end, opens packets from it, and
+//! reports changes of its state.
 
 use std::net::SocketAddr;
 
@@ -23,8 +23,8 @@ impl Driver<'_> {
         }
     }
 
-    /// Adopts the address found by the lookup of the far end, or looks it up again if none was
-    /// found. After a change of address, all sockets are replaced.
+    /// Adopts the far end's address that a lookup has `found`, or repeats the lookup if it failed.
+    /// Replaces all sockets if the address has changed.
     pub(super) fn on_far_end_found(&mut self, now: Time, found: Option<SocketAddr>) {
         let Some(far) = found else { return self.uplinks.resolver.ask(now, TUNNEL) };
         let before = self.uplinks.servers.insert(TUNNEL, far);
@@ -49,7 +49,7 @@ impl Driver<'_> {
         }
     }
 
-    /// Processes packets of the far end that arrived by `path`.
+    /// Processes packets of the far end that arrived on `path`.
     pub(super) fn on_far_end<'r>(
         &mut self,
         now: Time,
@@ -89,8 +89,8 @@ impl Driver<'_> {
         self.uplinks.servers.contains_key(&TUNNEL).then(|| tunnel.next_timeout())
     }
 
-    /// Does the tunnel's due work: passes on datagrams, sends packets that this end originates, and
-    /// reports changes of the far end and of each path.
+    /// Does the tunnel's due work: passes received datagrams to the core, sends packets that this
+    /// end originates, and reports changes of the far end and of each path.
     pub(super) fn tend_tunnel(&mut self, now: Time) {
         if self.tunnel.is_none() || !self.uplinks.servers.contains_key(&TUNNEL) {
             return;

@@ -1,4 +1,4 @@
-//! The entrance of clients' datagrams: a local port, or an interface of this machine.
+//! The entrance where clients' datagrams arrive: a local port, or an interface of this machine.
 
 use std::collections::HashMap;
 use std::io;
@@ -17,7 +17,7 @@ use crate::steer::{Exit, SteerError, Steering, Upkeep};
 
 /// Maximum number of packets read from the interface in one round.
 pub(super) const ROUND: usize = 64;
-/// Buffer size for each packet, in bytes: none of this program's interfaces has a larger MTU.
+/// Buffer size for each packet, in bytes. No interface of this program has a larger MTU.
 pub(super) const ROOM: usize = 65_536;
 
 /// The entrance of clients' datagrams.
@@ -135,9 +135,9 @@ impl Ingress {
         steering.map_or(Ok(Upkeep::default()), Steering::keep)
     }
 
-    /// Returns whether the guard table is intact ([`Steering::is_guarded`]). This table blocks
-    /// packets while another program has flushed the main table. The kernel does not report its
-    /// removal.
+    /// Returns whether the guard table is intact ([`Steering::is_guarded`]). The guard table
+    /// blocks packets while another program has flushed the main table. The kernel does not report
+    /// the guard table's removal.
     pub(super) fn is_guarded(&mut self) -> bool {
         let steering = self.interface().and_then(|ingress| ingress.steering.as_mut());
         steering.is_none_or(Steering::is_guarded)
@@ -188,14 +188,15 @@ impl TunIngress {
         self.steering.as_ref().and_then(|steering| steering.plan().request.inner)
     }
 
-    /// Passes packets of the far end to the machine or the namespace. Returns the number of
+    /// Passes packets from the far end to the machine or the namespace. Returns the number of
     /// packets that could not be passed.
     pub(super) fn take(&self, packets: &Received<'_>) -> u64 {
         packets.datagrams().map(|packet| u64::from(self.tun.write(packet).is_err())).sum()
     }
 
-    /// Returns whether `datagram` is to be split: its destination port is among the ports to split,
-    /// or it is a WireGuard message. A route of the user's own may lead other datagrams here.
+    /// Returns whether `datagram` is to be split: its destination port is among the ports to
+    /// split, or it is a WireGuard message. A route that the user has set may lead other datagrams
+    /// to this interface.
     pub(super) fn splits(&self, datagram: &Datagram<'_>) -> bool {
         let ports = self.steering.as_ref().map(|steering| &steering.plan().request.ports);
         ports.is_some_and(|ports| ports.contains(datagram.to.port()))

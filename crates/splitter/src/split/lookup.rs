@@ -1,4 +1,5 @@
-//! New settings that wait for the resolution of their names, which runs on a separate thread.
+//! Name resolution on a separate thread, for a caller that waits for the results, such as new
+//! settings.
 
 use std::io::{self, Read, Write};
 use std::net::SocketAddr;
@@ -12,7 +13,7 @@ use anabranch_os::target::Target;
 /// The lookup results, one for each name.
 pub(super) type Found = Vec<(Target, io::Result<Vec<SocketAddr>>)>;
 
-/// The lookup of names for a waiting caller `W`. A new caller replaces the one before.
+/// A lookup of names for a waiting caller `W`. A new caller replaces the previous caller.
 #[derive(Debug)]
 pub(super) struct Lookup<W> {
     waiting: Option<W>,
@@ -36,7 +37,7 @@ impl<W> Lookup<W> {
         Ok(Lookup { waiting: None, round: 0, answered, answers, bell, ring })
     }
 
-    /// Starts to resolve `names` for `who`, which replaces the caller that waited before.
+    /// Starts to resolve `names` for `who`, which replaces the present waiting caller.
     ///
     /// # Errors
     /// No thread or file descriptor is available. Then no caller waits.
@@ -49,7 +50,7 @@ impl<W> Lookup<W> {
                 let addresses = name.resolve();
                 (name, addresses)
             });
-            // A failed send is ignored: the run may have ended meanwhile.
+            // A failed send is ignored, because the splitter may have stopped meanwhile.
             let _ = answered.send((round, found.collect()));
             let _ = ring.write(&[0]);
         };

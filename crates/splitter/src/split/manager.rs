@@ -18,7 +18,7 @@ pub(super) fn ready(about: &Listening) {
     tell(&[NotifyState::Ready, NotifyState::Status(&status)]);
 }
 
-/// Notifies the manager that the program is ending. Completing the captures may take long.
+/// Notifies the manager that the program is ending, because completing the captures may take long.
 pub(super) fn stopping() {
     tell(&[NotifyState::Stopping]);
 }

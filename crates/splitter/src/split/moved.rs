@@ -1,9 +1,9 @@
-//! Repeated lookup of a server's name after the server has become silent: its address may have
+//! Repeated lookup of a server's name. When a server has become silent, its address may have
 //! changed.
 //!
 //! Only WireGuard sessions change to the new address, because a WireGuard server recognises its
-//! client by keys. Servers of QUIC and Mosh would receive packets of an unknown connection.
-//! Clients of these protocols open a new session by themselves.
+//! client by keys. QUIC and Mosh servers at the new address would receive packets of an unknown
+//! connection. Clients of these protocols open a new session by themselves.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -13,7 +13,7 @@ use anabranch_multipath::{Core as _, Time};
 
 use super::driver::Driver;
 
-/// The consequence that a lookup has for a session with a server.
+/// The consequence of a lookup for a session.
 #[derive(Debug, PartialEq, Eq)]
 enum Move {
     /// The session keeps its server: the server is still one of the name's addresses, or the paths

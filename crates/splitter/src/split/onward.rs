@@ -1,5 +1,5 @@
-//! Datagrams to be sent after one reception, collected so that consecutive ones for the same
-//! socket are sent in one system call.
+//! Datagrams to send after one reception. They are collected so that consecutive datagrams for the
+//! same socket are sent in one system call.
 
 use std::borrow::Cow;
 use std::net::{IpAddr, SocketAddr};
@@ -11,7 +11,7 @@ use anabranch_os::udp::{Datagrams, Received, SendReport};
 
 use crate::socks::Header;
 
-/// Datagrams that are to be sent by one tuple (a path and source port of a session).
+/// Datagrams to send from one tuple (a path with one of its source ports) of a session.
 #[derive(Debug)]
 pub(super) struct Outgoing<'a> {
     pub(super) session: SessionId,
@@ -138,8 +138,8 @@ pub(super) fn groups<'g>(outgoing: &'g [Outgoing<'_>]) -> impl Iterator<Item = R
     })
 }
 
-/// Returns which datagrams of each member of `group` were sent, according to the `report` on
-/// sending the group.
+/// Returns the members of `group`, each with the range of its datagrams that were sent according
+/// to `report`.
 pub(super) fn gone<'g, 'a>(
     group: &'g [Outgoing<'a>],
     report: &'g SendReport<'_>,

@@ -1,5 +1,4 @@
-//! The driver's part for the interface: packets of programs, and the upkeep of the programs'
-//! routes.
+//! The driver's code for the interface: packets of programs, and the upkeep of their routes.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -64,8 +63,8 @@ impl Driver<'_> {
 
     /// Returns the datagram in `packet` if it is to be split. Fragments are stored until their
     /// datagram is complete. Packets that the kernel or programs send on every interface
-    /// ([`packet::is_housekeeping`]) are counted. All others are answered with the ICMP error of a
-    /// router that refuses to forward them.
+    /// ([`packet::is_housekeeping`]) are counted. All other packets are answered with the ICMP
+    /// error of a router that refuses to forward them.
     fn admit<'p>(&mut self, now: Time, packet: &'p [u8]) -> Option<Datagram<'p>> {
         let ingress = self.ingress.interface()?;
         match packet::read(packet) {
@@ -74,8 +73,9 @@ impl Driver<'_> {
                 let whole = ingress.fragments.take(now, &part);
                 whole.into_iter().for_each(|whole| self.on_whole(now, &whole));
             }
-            // No route led this packet here. The kernel looks for routers, announces its groups
-            // and answers for closed ports; programs look for their neighbours.
+            // These packets do not follow a route to a server. The kernel looks for routers,
+            // announces its groups and answers for closed ports. Programs look for their
+            // neighbours.
             _ if packet::is_housekeeping(packet) => self.report.housekeeping += 1,
             _ => {
                 ingress.complain(Complaint::Prohibited, packet);
@@ -86,8 +86,8 @@ impl Driver<'_> {
         None
     }
 
-    /// Handles a datagram that was reassembled from fragments. It is sent in fragments again, as
-    /// its sender intended.
+    /// Handles a datagram that was reassembled from fragments. The datagram is sent in fragments
+    /// again, as its sender intended.
     fn on_whole(&mut self, now: Time, whole: &Whole) {
         let Whole { from, to, ecn, .. } = *whole;
         let datagram = Datagram { from, to, ecn, payload: whole.payload() };
@@ -110,8 +110,8 @@ impl Driver<'_> {
         }
     }
 
-    /// Reports to the core which paths lead to the server that a client named. If none does, the
-    /// client also receives an ICMP error.
+    /// Reports to the core which paths lead to the server that a client named. If no path does,
+    /// also sends the client an ICMP error.
     pub(super) fn resolve_named(&mut self, now: Time, session: SessionId, server: SocketAddr) {
         self.uplinks.servers.insert(session, server);
         let barred = self.uplinks.egress_table.barred(server);

@@ -1,4 +1,4 @@
-//! The driver's part for paths with proxies: events on the proxies' connections, and results of
+//! The driver's code for paths with proxies: events on the proxies' connections, and results of
 //! attempts to open associations (UDP relays of the proxies).
 
 use std::io;
@@ -35,7 +35,7 @@ impl Driver<'_> {
         self.report.warn(warning);
     }
 
-    /// Handles a proxy whose name no longer has the present address.
+    /// Handles a proxy whose name no longer resolves to the address in use.
     fn on_moved(&mut self, now: Time, path: PathId, found: &[SocketAddr]) {
         match self.uplinks.egress_table.redirect(path, found) {
             Some(look) => self.on_look(now, &look),
@@ -58,8 +58,8 @@ impl Driver<'_> {
         }
     }
 
-    /// Prepares for new numbers of paths: the connections of spare associations (UDP relays of
-    /// proxies) are no longer watched, and datagrams that wait for a removed proxy are dropped.
+    /// Prepares for new numbers of paths: stops watching the connections of spare associations
+    /// (UDP relays of proxies), and drops datagrams that wait for a removed proxy.
     pub(super) fn leave_proxies(&mut self, now: Time, stays: impl Fn(PathId) -> bool) {
         for path in self.uplinks.proxies.paths() {
             if let Some(spare) = self.uplinks.proxies.spare(path) {
@@ -85,7 +85,8 @@ impl Driver<'_> {
         if let Some(spare) = self.uplinks.proxies.spare(path)
             && self.poller.add(&spare.control, SPARES + path.index() as u64).is_err()
         {
-            // If the connection is not watched, its end is noticed only when the spare is used.
+            // If the connection is not watched, its end is noticed only when the spare association
+            // is used.
             let warning = format!(
                 "path '{}': the connection to its proxy cannot be watched, so its loss is \
                  noticed late",
@@ -231,7 +232,7 @@ impl Driver<'_> {
     }
 
     /// Returns the failure to report for a session that gets no association (a UDP relay of a
-    /// proxy). If the whole path is down, its sessions are not notified one by one: queued
+    /// proxy). If the whole path is down, its sessions are not notified one by one; the queued
     /// datagrams count as drops.
     fn why(&self, path: PathId) -> Failure {
         if self.uplinks.proxies.broken(path).is_some() { Failure::Full } else { Failure::Proxy }

@@ -1,5 +1,5 @@
-//! Changes the settings of a running splitter. They are read on SIGHUP, and adopted as a whole or
-//! not at all.
+//! Changes the settings of a running splitter. On SIGHUP, the splitter reads its settings again.
+//! It adopts either all changes or none.
 
 use std::io;
 use std::net::SocketAddr;
@@ -17,8 +17,8 @@ use super::{Entrance, Failure, Listening, Settings, manager, needed};
 use crate::paths::{self, Egress, PathSpec};
 
 impl Driver<'_> {
-    /// Reads the settings again. If they have mistakes, reports these and keeps the settings in
-    /// force.
+    /// Reads the settings again. If the new settings have mistakes, reports the mistakes and keeps
+    /// the settings in force.
     pub(super) fn on_reload(&mut self) {
         let Some(reread) = &mut self.control.reread else { return };
         reloading();
@@ -44,8 +44,8 @@ impl Driver<'_> {
         }
     }
 
-    /// Continues a change of settings once the names of new first hops are looked up. Sessions were
-    /// served meanwhile.
+    /// Continues a change of settings once the names of new first hops are looked up. Sessions
+    /// continue during the lookup.
     pub(super) fn on_looked_up(&mut self) {
         if let Some((settings, found)) = self.control.lookup.answer() {
             self.take_over(settings, &found);
@@ -102,8 +102,8 @@ impl Driver<'_> {
         Ok(())
     }
 
-    /// Replaces the paths to the far end that have `None` in `before`, because they are new. Each
-    /// may be a stream or a path of datagrams.
+    /// Replaces the paths to the far end whose entry in `before` is `None`, that is, the new
+    /// paths. A new path may be a stream or a path of datagrams.
     fn lead_tunnel(&mut self, now: Time, before: &[Option<PathId>]) {
         let ports = &self.settings.core.ports;
         self.tunnel.iter_mut().for_each(|tunnel| tunnel.renumber(ports));
@@ -219,8 +219,8 @@ fn refuse_fixed(old: &Settings, new: &Settings) -> Result<(), String> {
         ("tun", *entrance != new.entrance),
         ("decoys", far_end.is_some() && new.far_end.is_some() && old.decoys() != new.decoys()),
         ("key", *far_end != new.far_end),
-        // The machine's routes depend on the paths. A far end was sent the number of paths, and
-        // identifies each by its index.
+        // The machine's routes depend on the paths. A far end knows the number of paths, and
+        // identifies each path by its index.
         ("path", is_interface && *specs != new.specs),
         ("path (their names and order)", far_end.is_some() && !are_named_alike(specs, &new.specs)),
         ("fwmark", *fwmark != new.fwmark),

@@ -1,5 +1,5 @@
-//! The output of a running splitter: screen, captures, warnings that are given once, and the
-//! counters of the sockets.
+//! The output of a running splitter: screen, captures, one-time warnings, and the counters of the
+//! sockets.
 
 use std::time::Duration;
 
@@ -13,7 +13,8 @@ use super::streams::StreamBytes;
 use super::taps::Taps;
 use super::warnings::Warnings;
 
-/// Minimum interval between two snapshots of the counters, whatever the screen requests.
+/// Minimum interval between two snapshots of the counters, even if the screen requests a shorter
+/// one.
 const LEAST: Duration = Duration::from_millis(10);
 
 /// All output of the splitter except datagrams.
@@ -79,7 +80,7 @@ impl<'s> Report<'s> {
         self.taps.see_stream(now, seen, self.screen);
     }
 
-    /// Returns whether the counters are due to be shown. If so, sets the next time.
+    /// Returns whether the counters are due to be shown. If so, schedules the next time.
     pub(super) fn is_due(&mut self, now: Time) -> bool {
         let due = now >= self.next_snapshot;
         if due {

@@ -17,10 +17,10 @@ use super::Target;
 
 /// Delay between a failed lookup and the next one.
 const RETRY: Duration = Duration::from_secs(1);
-/// Number of failed lookups after which a session is given up.
+/// Number of failed lookups after which a waiting session is closed.
 const ATTEMPTS: u8 = 3;
 
-/// A resolver of the server's addresses, for sessions that wait for them.
+/// A resolver of the server's name, for sessions that wait for the addresses.
 ///
 /// The caller polls the resolver's descriptor and then calls [`Resolver::answer`]. It calls
 /// [`Resolver::on_time`] at [`Resolver::next_timeout`].
@@ -63,19 +63,19 @@ impl Resolver {
         self.asking.waiting.remove(&session);
     }
 
-    /// Returns all addresses of the server once a lookup has ended, or an empty list if its name
-    /// does not resolve; `None` if no lookup has ended. The caller then reports by
+    /// Returns all addresses of the server once a lookup has ended: an empty list if its name does
+    /// not resolve, `None` if no lookup has ended. The caller then reports with
     /// [`Resolver::settle`] whether an address is usable.
     pub(super) fn answer(&mut self) -> Option<Vec<SocketAddr>> {
         let mut rings = [0; 8];
-        // Only one lookup is in progress, so the bell was rung once. It only wakes the loop; the
-        // result is in the channel.
+        // Only one lookup is in progress, so there is one byte at most. It only wakes the loop;
+        // the result is in the channel.
         let _ = self.bell.read(&mut rings);
         self.answers.try_recv().ok()
     }
 
     /// Ends a lookup. If `found`, returns the waiting sessions, which now have a server; otherwise
-    /// the sessions to give up.
+    /// returns the sessions to close.
     pub(super) fn settle(&mut self, now: Time, found: bool) -> Vec<SessionId> {
         self.asking.settle(now, found)
     }
@@ -93,8 +93,8 @@ impl Resolver {
 
     fn look_up(&self, due: bool) {
         if due {
-            // The thread lives as long as this end of the channel. If it died anyway, the sessions
-            // wait until they expire.
+            // The thread lives as long as this end of the channel. If the thread has panicked, the
+            // sessions wait until they expire.
             let _ = self.questions.send(());
         }
     }

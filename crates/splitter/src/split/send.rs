@@ -63,8 +63,8 @@ impl Driver<'_> {
             let bytes = bytes.saturating_sub(datagrams * added);
             self.fail(now, session, tuple, failure, datagrams, bytes);
         }
-        // If the port of a relay is closed, the relay is lost: the proxy has ended, or has dropped
-        // us.
+        // If the port of a relay is closed, the relay is lost: the proxy has ended, or has closed
+        // our association.
         if let Some(token) = self.uplinks.sockets.token(session, tuple).filter(|_| lost) {
             self.lose(now, token);
         }
@@ -150,6 +150,7 @@ impl Driver<'_> {
         self.core.handle(now, Input::Failed { session, tuple, failure, datagrams, bytes });
         // The error itself makes the core emit an event, not a datagram. If datagrams of a timer
         // are due and fail, this function is called again for them, but they are not sent again.
+        // So the recursion ends.
         self.settle(now);
     }
 
@@ -164,8 +165,8 @@ impl Driver<'_> {
         self.report.warn(warning);
     }
 
-    /// Handles an error that a socket reports after its datagrams were sent. An error of a retired
-    /// socket is ignored, because it does not concern the tuple's present socket.
+    /// Handles an error that a socket reports after its datagrams were sent. Errors of retired
+    /// sockets are ignored, because they do not concern the tuple's present socket.
     pub(super) fn blame(&mut self, now: Time, token: u64, fault: Fault) {
         let Some(socket) = self.uplinks.sockets.by_token(token) else { return };
         if socket.relay.is_some() && fault == Fault::Refused {

@@ -62,13 +62,13 @@ pub struct Settings {
     /// The far end at the address in `entrance`; `None` if the server is not a far end of this
     /// project.
     pub far_end: Option<FarEnd>,
-    /// Address of the far end for paths that are streams; `None` if it is the one in `entrance`.
+    /// Address of the far end for paths that are streams; `None` for the address in `entrance`.
     pub to_tcp: Option<Target>,
     /// TLS settings for paths over TLS; `None` if such paths cannot be dialled.
     pub tls: Option<Arc<dyn TlsEnd>>,
     /// Maximum time for which a packet waits for room in a stream.
     pub stream_age: Duration,
-    /// Mark of our own packets (`SO_MARK`), for routing rules that recognise them.
+    /// Mark of our own packets (`SO_MARK`), which routing rules can match.
     pub fwmark: Option<u32>,
     /// Whether two paths may have the same interface and source address.
     pub same_egress: bool,
@@ -76,7 +76,7 @@ pub struct Settings {
     pub trace: Option<PathBuf>,
     /// The directory in which a pcapng file for each path is written; `None` for no such files.
     pub pcap: Option<PathBuf>,
-    /// Maximum size of the pcapng files, and how many are kept.
+    /// Maximum size of the pcapng files, and maximum number of files.
     pub pcap_limits: PcapLimits,
 }
 
@@ -91,8 +91,8 @@ impl Settings {
         self
     }
 
-    /// Returns the budget of decoys (dummy packets); `None` if no decoys are sent. Only a far end
-    /// drops decoys, so there are none without one.
+    /// Returns the budget of decoys (dummy packets); `None` if no decoys are sent. Without a far
+    /// end, which drops them, no decoys are sent.
     pub(super) fn decoys(&self) -> Option<DecoyBudget> {
         self.far_end.as_ref()?.decoys
     }
@@ -145,27 +145,26 @@ pub enum FarEndNews {
         /// Time since the program started, or since the far end was lost.
         waited: Duration,
     },
-    /// Packets of the far end no longer arrive by any path.
+    /// Packets of the far end no longer arrive on any path.
     Lost,
     /// The far end has ended the session.
     Left,
 }
 
-/// The settings for display, after names and paths were resolved. They are in force, or will be
-/// soon.
+/// The settings for display, with resolved names and paths. They are in force, or about to be.
 #[derive(Clone, Debug)]
 pub struct Listening {
     /// Address at which clients' datagrams arrive; `None` with an interface. If the settings name
     /// port 0, the kernel chooses the port when the socket is opened.
     pub listen: Option<SocketAddr>,
-    /// Address of the server, as its name resolves now; `None` if each packet names its server.
+    /// Present address of the server; `None` if each packet names its server.
     pub server: Option<SocketAddr>,
     /// The interface, with its routes and rules; `None` without an interface.
     pub tun: Option<Plan>,
     /// The egress (interface, source address and route) of each path.
     pub egresses: Vec<Egress>,
-    /// The egresses for IPv6 servers of paths whose entry in `egresses` is for IPv4. Empty unless
-    /// each packet names its server.
+    /// The IPv6 egresses of the paths whose entry in `egresses` is for IPv4. Empty unless each
+    /// packet names its server.
     pub others: Vec<Egress>,
     /// Seed with which another start of the program makes the same random choices.
     pub seed: u64,
@@ -290,8 +289,8 @@ pub enum Failure {
     Resolve(Target, io::Error),
     /// A path does not lead to the server.
     Path(PathError),
-    /// The system does not permit what the settings need. The text names the missing permission
-    /// and an alternative.
+    /// The system does not permit an operation that the settings need. The text names the missing
+    /// permission and an alternative.
     Forbidden(String),
     /// Traffic cannot be routed into the interface.
     Steer(SteerError),

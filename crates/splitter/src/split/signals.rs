@@ -10,7 +10,7 @@ use signal_hook::{flag, low_level::pipe};
 
 use anabranch_os::hangup::{Hangup, is_ignored};
 
-/// Exit status of a program that SIGINT ended, in the shells' convention.
+/// Exit status after SIGINT, as shells define it.
 const INTERRUPTED: i32 = 128 + SIGINT;
 
 /// Returns a stream that becomes readable when the program should end. If `rereads`, also returns a

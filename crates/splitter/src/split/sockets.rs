@@ -26,8 +26,8 @@ const BUFFER: usize = 2 << 20;
 /// Flag in the token of a connection to a proxy. The other bits are the token of the UDP socket
 /// that uses this proxy.
 pub(super) const CONTROL: u64 = 1 << 63;
-/// Maximum generation of a table entry: 30 bits, although a token has room for 32. The two highest
-/// bits of a socket's token are therefore 0, and distinguish it from tokens of other kinds.
+/// Maximum generation of a table entry: 30 bits, although a token has room for 32. So the two
+/// highest bits of a socket's token are 0, which distinguishes it from other kinds of token.
 const GENERATIONS: u32 = u32::MAX >> 2;
 
 /// A socket of a path, with its tuple.
@@ -42,8 +42,7 @@ pub(super) struct PathSocket {
     pub(super) server: SocketAddr,
     /// The proxy's relay; `None` without a proxy.
     pub(super) relay: Option<Relay>,
-    /// Number in captures of the socket's path, if the path has been removed; `None` while the
-    /// path exists.
+    /// The path's number in captures, if the path has been removed; `None` while the path exists.
     pub(super) removed: Option<u16>,
     /// The kernel's drop counter at the last reading.
     counted: u32,
@@ -88,14 +87,14 @@ impl Source {
     }
 }
 
-/// The relay of a proxy, for a socket that is connected to it.
+/// The relay of a proxy to which a socket is connected.
 #[derive(Debug)]
 pub(super) struct Relay {
     /// The header that precedes each datagram.
     pub(super) header: Header,
     /// Time at which the association (a UDP relay of a proxy) was opened.
     pub(super) made: Time,
-    /// The connection to the proxy, which relays as long as it is open.
+    /// The TCP connection to the proxy. The proxy relays as long as this connection is open.
     control: TcpStream,
 }
 
@@ -118,16 +117,17 @@ pub(super) fn options(egress: &Egress, fwmark: Option<u32>) -> UdpOptions {
     }
 }
 
-/// Returns how many datagrams a socket has dropped on arrival since the last reading of its drop
-/// counter, and updates `counted`, the value read. Datagrams that the kernel has joined are dropped
-/// and counted as one.
+/// Returns the number of datagrams that a socket has dropped on arrival since the last reading of
+/// its drop counter. `counted` is the value last read, which this function updates. Datagrams that
+/// the kernel has joined are dropped and counted as one.
 pub(super) fn fresh_drops(udp: &UdpSocket, counted: &mut u32) -> u64 {
     // If the kernel does not report drops, nothing is added.
     let drops = udp.memory().map_or(*counted, |memory| memory.drops);
     u64::from(drops.wrapping_sub(std::mem::replace(counted, drops)))
 }
 
-/// An entry of the table. It is reused, and `generation` distinguishes the sockets that it has had.
+/// An entry of the table. Entries are reused; `generation` distinguishes the successive sockets of
+/// an entry.
 #[derive(Debug, Default)]
 struct Slot {
     generation: u32,
@@ -189,9 +189,9 @@ impl Sockets {
     }
 
     /// Opens the socket of a tuple. The socket is bound to the path's interface, watched by
-    /// `poller`, and connected to the server. `by` is a proxy's association and the time at which
-    /// it was opened; with it, the socket is connected to the proxy's relay instead. Returns the
-    /// socket's local address.
+    /// `poller`, and connected to the server. If `by` is given, the socket is connected to the
+    /// relay of this association with a proxy instead; `by` also has the time at which the
+    /// association was opened. Returns the socket's local address.
     pub(super) fn open(
         &mut self,
         (session, tuple, path): (SessionId, TupleId, PathId),

@@ -51,7 +51,8 @@ impl<'s> Driver<'s> {
         let core = Core::new(settings.core.clone())
             .expect("the settings' schedule was checked against its paths");
         let clock = Clock::start();
-        // This comes before the captures, so that a signal does not leave unfinished files.
+        // Signals are handled from here on, before the captures begin, so that a signal does not
+        // leave unfinished files.
         let control = Control::start(reread, stop)?;
         let taps = Taps::create(&settings, &clock).map_err(Failure::Capture)?;
         let to = settings.entrance.to().cloned();
@@ -61,8 +62,8 @@ impl<'s> Driver<'s> {
         let far_end = settings.far_end.as_ref();
         let tunnel = far_end.map(|far| Tunnel::new(far, &settings, &about, clock.now()));
         let tunnel = tunnel.transpose().map_err(system("cannot prepare the tunnel"))?;
-        // This changes the machine, so it follows the steps that are likely to fail. If a later
-        // step fails, dropping `ingress` undoes the changes.
+        // This step changes the machine, so it follows the steps that are likely to fail. If a
+        // later step fails, dropping `ingress` undoes the changes.
         let (ingress, egress_table, told) = open_door(&settings, &mut about)?;
         warnings.extend(told);
         let fwmark = mark(&settings, &about);

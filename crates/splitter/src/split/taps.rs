@@ -26,9 +26,9 @@ pub(super) struct Taps {
     taps: Vec<Capture>,
     /// Errors of the captures that failed.
     failed: Vec<io::Error>,
-    /// Names of the paths, by their number in captures, which never changes.
+    /// Names of the paths, by path number in captures. These numbers never change.
     names: Vec<String>,
-    /// Number in captures of each path, by its present number.
+    /// Each path's number in captures, by its present number.
     numbers: Vec<u16>,
 }
 
@@ -144,7 +144,7 @@ impl Taps {
         self.each(screen, |tap| tap.flush(now));
     }
 
-    /// Calls `work` with each capture, and drops those for which it fails.
+    /// Calls `work` with each capture, and drops the captures for which it fails.
     fn each(&mut self, screen: &mut dyn Screen, work: impl Fn(&mut dyn Tap) -> io::Result<()>) {
         let failed = &mut self.failed;
         self.taps.retain_mut(|Capture { name, tap }| match work(&mut **tap) {
@@ -169,7 +169,7 @@ impl Taps {
     /// Completes all captures, even if some fail.
     ///
     /// # Errors
-    /// All errors, including earlier ones: a full disk can end several captures.
+    /// All errors, including earlier ones, because a full disk can end several captures.
     pub(super) fn finish(self) -> io::Result<()> {
         let end = |Capture { name, tap }| tap.finish().err().map(|error| stopped(&name, &error));
         let mut failed = self.failed;

@@ -1,4 +1,4 @@
-//! Tests whether the sockets of the paths can be opened, before the listener is opened.
+//! A test, before the listener is opened, of whether the sockets of the paths can be opened.
 //!
 //! Without the test, a missing permission would appear only with the first client, as paths that
 //! are down.
@@ -14,7 +14,7 @@ use super::sockets::options;
 use super::{Failure, Listening, Settings};
 
 /// Opens a socket for each path, sends nothing, and closes the socket. Returns warnings about
-/// failures that may be temporary (an address that is not ready yet).
+/// failures that may be temporary, such as an address that is not ready yet.
 ///
 /// # Errors
 /// The system does not permit the requested settings.
@@ -35,10 +35,10 @@ pub(super) fn try_paths(egresses: &[Egress], fwmark: Option<u32>) -> Result<Vec<
     Ok(warnings)
 }
 
-/// Checks the settings in the same way as the start of the splitter does, without starting it.
-/// `known` is whether the server is already known; if it is not, only the other settings are
-/// checked. This is for programs that do other work before they start the splitter. Sends nothing
-/// on a path.
+/// Checks the settings in the same way as the start of the splitter does, without starting it. If
+/// `known` is false, the server is not known yet, and only the other settings are checked.
+/// Programs that do other work before they start the splitter call this function. Sends nothing on
+/// a path.
 ///
 /// # Errors
 /// A path leads nowhere, or the system does not permit the requested settings.
@@ -60,8 +60,8 @@ pub fn may_mark(mark: u32) -> bool {
     UdpSocket::bind((Ipv4Addr::LOCALHOST, 0).into(), &options).is_ok()
 }
 
-/// Returns a loopback address to listen on. Its port is `port` or, if that is taken, forbidden or
-/// equal to `avoid`, one that the kernel chooses. The address is free now, but not reserved.
+/// Returns a loopback address to listen on. Its port is `port`. If `port` is taken, forbidden or
+/// equal to `avoid`, the kernel chooses the port. The address is free now, but not reserved.
 ///
 /// # Errors
 /// The kernel provides no port.
@@ -72,7 +72,8 @@ pub fn free_loopback(port: u16, avoid: Option<u16>) -> io::Result<SocketAddr> {
     {
         return Ok(wanted);
     }
-    // The kernel may choose the port to avoid once, but not a second time while that is held.
+    // The kernel may choose the port `avoid` once, but not a second time while the first socket
+    // holds it.
     let first = PlainSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
     let given = first.local_addr()?;
     if Some(given.port()) == avoid { bind(0) } else { Ok(given) }

@@ -25,7 +25,8 @@ use super::onward::Outgoing;
 use super::{FarEndNews, Listening, Settings};
 use crate::far_end::{FarEnd, decoy_flow};
 
-/// Session to which the sockets to the far end belong. The core gives this number to no session.
+/// Number of the session that the sockets to the far end belong to. The core gives this number to
+/// no session.
 pub(super) const TUNNEL: SessionId = SessionId(u64::MAX);
 /// Time without an answer after which the far end is reported as silent, and interval of further
 /// reports.
@@ -41,11 +42,11 @@ pub(super) struct Tunnel {
     /// The four-tuple that each path used last.
     tuples: Vec<TupleId>,
     paths: Vec<Condition>,
-    /// Views of the paths. The field is a buffer that is reused.
+    /// Views of the paths (a reused buffer).
     views: Vec<PathView>,
     /// Whether the far end answered at the last call of [`Tunnel::news`].
     up: bool,
-    /// Time since which the far end has been silent, and time of the next report of that.
+    /// Time since which the far end has been silent, and time of the next report of its silence.
     silent: (Time, Time),
     /// Number of datagrams dropped because there were no keys yet.
     unsealed: u64,
@@ -72,7 +73,7 @@ pub(super) struct Sealed {
     stride: usize,
 }
 
-/// Datagrams of one flow that arrived by one path. `part` is their range in the buffer of arrived
+/// Datagrams of one flow that arrived on one path. `part` is their range in the buffer of arrived
 /// datagrams.
 pub(super) struct Arrival {
     pub(super) session: SessionId,
@@ -156,9 +157,9 @@ impl Tunnel {
         self.paths.len()
     }
 
-    /// Records `broken`, the reason found on this machine for `path` to be down, if any. Returns
-    /// the reason why the path is down, which may also be that nothing arrives from the far end.
-    /// While `broken` is `None`, handshakes and probes are sent on the path.
+    /// Records `broken`, the reason (if any) that this machine has found for `path` to be down.
+    /// Returns the reason why the path is down, which may also be the far end's silence. While
+    /// `broken` is `None`, handshakes and probes are sent on the path.
     pub(super) fn note_broken(
         &mut self,
         now: Time,
@@ -306,9 +307,9 @@ impl Tunnel {
         Some(FarEndNews::Unanswered { waited: now.since(self.silent.0) })
     }
 
-    /// Returns the new state of `path` if packets of the far end have begun or stopped to arrive on
-    /// it: the reason why it is down, or an inner `None` if it is up. Returns `None` if nothing
-    /// changed.
+    /// Returns the state of `path` if packets of the far end have begun, or ceased, to arrive on
+    /// it; `None` if nothing changed. The state is the reason why the path is down, or an inner
+    /// `None` if the path is up.
     pub(super) fn changed(&mut self, now: Time, path: PathId) -> Option<Option<DownReason>> {
         let unheard = !self.near.session().view(now, path).usable;
         let condition = self.paths.get_mut(path.index())?;

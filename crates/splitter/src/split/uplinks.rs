@@ -82,8 +82,8 @@ impl Uplinks {
     }
 
     /// Returns the paths that a session with `server` cannot use, because they lead only to the
-    /// other IP version. If this would exclude all paths, returns an empty list, and the session
-    /// tries all of them: the IP version may become available again.
+    /// other IP version. If this would exclude all paths, returns an empty list. The session then
+    /// tries all paths, because the IP version may become available again.
     pub(super) fn barred(&self, server: SocketAddr) -> Vec<PathId> {
         let mut barred = self.egress_table.barred(server);
         if barred.len() == self.egress_table.len() {

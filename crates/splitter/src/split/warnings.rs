@@ -9,8 +9,8 @@ use anabranch_multipath::PathId;
 use anabranch_os::packet;
 use anabranch_os::udp::{Fault, Origin, QueuedError};
 
-/// Number of datagrams too long for a path at which a warning is shown. Fewer may be a program's
-/// path MTU probes (QUIC: RFC 9000, section 14.3).
+/// Number of datagrams too long for a path at which a warning is shown. A smaller number may be a
+/// program's path MTU probes (QUIC: RFC 9000, section 14.3).
 const PROBES: u64 = 20;
 
 /// The warnings shown so far. Each method returns its warning, or `None` if it was shown before.

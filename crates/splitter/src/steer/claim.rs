@@ -1,10 +1,11 @@
-//! The slot that a new splitter takes, and the changes that killed splitters have left in this
-//! slot and others. A slot is a set of numbers for routing tables, rules and marks.
+//! Selection of a slot (a set of numbers for routing tables, rules and marks) for a new splitter,
+//! and clean-up of the changes that killed splitters have left in this slot and others.
 //!
-//! If a killed splitter's setup routes the traffic of the whole machine, it is *adopted*: its
-//! rules, routing tables and nftables table stay until the new splitter replaces them, so that no
-//! packet leaves unprotected. A setup around a namespace is undone first, which cuts the namespace
-//! off. Only its nftables table stays until the new splitter replaces it.
+//! A killed splitter's setup is *adopted* if it routes the traffic of the whole machine. Its
+//! rules, routing tables and nftables table then stay until the new splitter replaces them, so
+//! that no packet leaves unprotected. A setup around a namespace is undone before the new setup is
+//! made, which cuts the namespace off. Only its nftables table stays until the new splitter
+//! replaces it.
 
 use super::ledger::{self, Ledger, MadeFile, Notes, Survey};
 use super::plan::namespace_number;
@@ -13,8 +14,9 @@ use super::sysctl::{AddedForwarding, Setting};
 use super::undo::{missing_folders, undo, undo_within};
 use super::{Plan, SteerError};
 
-/// A slot (a set of numbers for routing tables, rules and marks) that this splitter has locked,
-/// with the changes that it makes, and the changes of killed splitters that it undoes.
+/// A slot (a set of numbers for routing tables, rules and marks) that this splitter has locked. It
+/// includes the changes that the splitter makes, and the changes of killed splitters that it
+/// undoes.
 #[derive(Debug)]
 pub(super) struct Claim {
     pub(super) ledger: Ledger,
@@ -35,11 +37,12 @@ pub(super) struct Claim {
 
 impl Claim {
     /// Takes the slot of a killed splitter, or a free slot. `namespace` is the number of the
-    /// namespace that will get a name. Obstacles are found before anything is undone, so that the
-    /// setup of a killed splitter still blocks packets.
+    /// namespace that will get a name. Checks for obstacles before it undoes anything, so that
+    /// after a failure the setup of a killed splitter still blocks packets.
     ///
     /// # Errors
-    /// Another splitter, or an object of another program, is in the way.
+    /// Another splitter uses the interface, or an object of another program has a name or number
+    /// that the setup needs.
     pub(super) fn take(plan: &mut Plan, namespace: Option<u64>) -> Result<Claim, SteerError> {
         let asking = SteerError::system("using /run/anabranch");
         let here = namespace_number()?;
@@ -108,8 +111,8 @@ impl Claim {
     fn clear(&mut self, plan: &Plan, needed: &[Setting]) -> std::io::Result<()> {
         self.adopted = adopts(plan, &self.notes);
         if !self.adopted {
-            // This is done even if nothing was recorded: the file may have been removed, and our
-            // objects are identified by their numbers.
+            // The undo runs even if nothing was recorded, because the record may have been
+            // removed. Our objects are identified by their numbers.
             let again = plan.request.pins() && plan.request.netns.is_some();
             let undoing = if again && self.notes.netns.is_some() { undo_within } else { undo };
             undoing(self.ledger.slot, &self.notes, needed)?;
@@ -125,7 +128,7 @@ impl Claim {
 }
 
 /// Returns whether a leftover setup blocks the same packets as the setup of `plan` will. This is
-/// so if both are for the whole machine.
+/// the case if both are for the whole machine.
 fn adopts(plan: &Plan, left: &Notes) -> bool {
     plan.request.pins() && plan.request.netns.is_none() && left.netns.is_none()
 }

@@ -1,4 +1,4 @@
-//! Errors of the setup that steers traffic.
+//! Errors of the setup that routes traffic into the interface.
 
 use std::fmt;
 use std::io;

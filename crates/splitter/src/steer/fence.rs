@@ -11,7 +11,7 @@ use anabranch_os::netlink::TableMonitor;
 use super::plan::within;
 use super::{Slot, nft};
 
-/// A table that is checked whenever the kernel reports a change of the nftables rules.
+/// An nftables table that is checked whenever the kernel reports a change of the nftables rules.
 #[derive(Debug)]
 pub(super) struct Fence {
     /// The table's namespace; `None` if that is this process's namespace.
@@ -41,7 +41,8 @@ impl Fence {
         Ok(())
     }
 
-    /// Returns whether the table is unchanged, as far as the kernel has reported changes.
+    /// Returns whether the table is unchanged. Checks the table only if the kernel has reported a
+    /// change.
     pub(super) fn is_whole(&mut self, nft: &Path, slot: Slot) -> io::Result<bool> {
         self.touched |= self.monitor.touched(&slot.ruleset())?;
         if !self.touched {

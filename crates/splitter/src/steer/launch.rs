@@ -1,7 +1,7 @@
 //! Runs a program inside a namespace made with `--netns`, so that it cannot reach the machine's
 //! resolvers.
 //!
-//! `ip netns exec` changes the network and mounts the files of `/etc/netns/NAME` over those of
+//! `ip netns exec` changes the network and mounts the files of `/etc/netns/NAME` over the files of
 //! `/etc`. But Unix sockets are not bound to a network namespace. A program inside could still
 //! reach the machine's nscd, systemd-resolved and D-Bus, which look up names outside. So this
 //! module hides the directories of their sockets: it mounts an empty directory over each.
@@ -24,8 +24,8 @@ use super::named;
 use anabranch_os::namespace::{Namespace, own_mounts};
 
 /// Directories that are hidden from the program, because they contain sockets of programs that
-/// look up names for others: nscd, the system's D-Bus (also used by systemd-resolved and Avahi),
-/// systemd-resolved, Avahi, nslcd and SSSD.
+/// look up names. These programs are nscd, systemd-resolved, Avahi, nslcd, SSSD, and the system's
+/// D-Bus (also used by systemd-resolved and Avahi).
 const COVERED: [&str; 6] = [
     "/run/nscd",
     "/run/dbus",
@@ -38,11 +38,11 @@ const COVERED: [&str; 6] = [
 /// The user that a program runs as.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunAs {
-    /// Number of the user.
+    /// User ID (UID).
     pub user: u32,
-    /// Primary group of the user.
+    /// ID of the user's primary group (GID).
     pub group: u32,
-    /// All groups of the user.
+    /// IDs of all groups of the user.
     pub groups: Vec<u32>,
     /// Name of the user.
     pub name: String,
@@ -82,8 +82,8 @@ pub fn namespaces() -> Vec<String> {
 }
 
 /// Replaces this process by `program` inside the namespace `name`, run as `user` if that is given.
-/// The files of `/etc/netns/NAME` are mounted over those of `/etc`, and the sockets of the
-/// machine's resolvers are hidden by empty mounts. Returns only on failure.
+/// The files of `/etc/netns/NAME` are mounted over the files of `/etc`, and empty mounts hide the
+/// sockets of the machine's resolvers. Returns only on failure.
 pub fn launch(
     name: &str,
     program: &OsStr,
@@ -107,8 +107,8 @@ pub fn launch(
     }
 }
 
-/// Moves the calling thread into the namespace. The program that is executed next replaces all
-/// threads.
+/// Moves the calling thread into the namespace. One thread is enough, because the program that is
+/// executed next replaces all threads.
 fn enter(name: &str, user: Option<&RunAs>) -> io::Result<()> {
     let step = |what: &str| {
         let what = what.to_owned();
@@ -120,7 +120,7 @@ fn enter(name: &str, user: Option<&RunAs>) -> io::Result<()> {
     own_mounts()?;
     mount_change("/", MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC)
         .map_err(step("separating the mounts from those of the machine"))?;
-    // The old mount shows the interfaces of the namespace in which it was mounted.
+    // The old mount of `/sys` shows the interfaces of the namespace in which it was mounted.
     if unmount("/sys", UnmountFlags::DETACH).is_ok() {
         mount("sysfs", "/sys", "sysfs", MountFlags::empty(), None).map_err(step("/sys"))?;
     }
@@ -153,8 +153,8 @@ fn laid_over(folder: &Path) -> io::Result<Vec<(PathBuf, PathBuf)>> {
     Ok(laid.collect())
 }
 
-/// Hides `folder`: mounts an empty read-only directory over it. If a file of `/etc` is a link into
-/// `folder` (often `/etc/resolv.conf`), its replacement in `laid` is copied into the new
+/// Hides `folder`: mounts an empty read-only directory over it. If a file of `/etc` (often
+/// `/etc/resolv.conf`) is a link into `folder`, its replacement in `laid` is copied into the new
 /// directory.
 fn cover(folder: &Path, laid: &[(PathBuf, PathBuf)]) -> io::Result<()> {
     let Ok(folder) = fs::canonicalize(folder) else { return Ok(()) };

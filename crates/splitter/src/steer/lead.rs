@@ -1,4 +1,4 @@
-//! The rules and tables that route marked packets. This module checks and restores them.
+//! Checks and restores the rules and tables that route marked packets.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -45,8 +45,8 @@ impl Routing {
         self
     }
 
-    /// Restores missing entries, and returns their number. The unreachable routes are set first, so
-    /// that no rule lets packets continue to later rules.
+    /// Restores missing entries, and returns their number. The unreachable routes are set first,
+    /// so that no packet passes to later rules.
     pub(super) fn ensure(&self) -> io::Result<usize> {
         let routes = policy::routes_in(self.slot.tables())?;
         let mut missing = 0;
@@ -124,8 +124,8 @@ pub(super) fn shut(slot: Slot, origin: &str) -> io::Result<()> {
     result
 }
 
-/// Sets missing routes into the interface, if the interface is up. They are lost when the interface
-/// is switched off.
+/// Sets missing routes into the interface, if the interface is up. The kernel removes these routes
+/// when the interface is switched off.
 pub(super) fn lead_in(slot: Slot, tun: u32) -> io::Result<()> {
     if !netlink::links()?.iter().any(|link| link.index == tun && link.up) {
         return Ok(());
@@ -141,8 +141,8 @@ pub(super) fn lead_in(slot: Slot, tun: u32) -> io::Result<()> {
 }
 
 /// Sets the default route in the table of each path that has an exit, and removes outdated routes.
-/// A route that is already set is not set again: the kernel reports each change, which would cause
-/// another check.
+/// A route that is already set is not set again, because the kernel reports each change, and each
+/// report causes another check.
 pub(super) fn lead_out(slot: Slot, exits: &[Exit]) -> io::Result<()> {
     let found = policy::routes_in(slot.tables())?;
     let mut result = Ok(());

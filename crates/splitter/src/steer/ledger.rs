@@ -1,5 +1,5 @@
-//! The record of a splitter's changes, which is written before the changes are made. If the
-//! splitter does not undo them, the next start does.
+//! The record of a splitter's changes, written before the changes are made. If the splitter does
+//! not undo its changes, the next start of a splitter does.
 //!
 //! `/run/anabranch` has a file for each slot of each network namespace. A splitter holds a lock on
 //! its file as long as it lives. A file with content that is not locked was therefore left by a
@@ -21,29 +21,28 @@ use super::sysctl::Setting;
 
 /// Directory of the records.
 const FOLDER: &str = "/run/anabranch";
-/// Maximum time to wait for another splitter that starts or ends. The next constant is the polling
-/// interval.
+/// Maximum time to wait for another splitter that starts or ends. `PAUSE` is the polling interval.
 const PATIENCE: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(5);
 
 /// Changes to undo. Objects with the slot's names and numbers are removed as well.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Notes {
-    /// Number of the process that made the changes.
+    /// ID of the process that made the changes.
     pub(crate) process: u32,
     /// Name of the splitter's interface.
     pub(crate) tun: String,
     /// Name of the namespace that the splitter made; `None` if it made none.
     pub(crate) netns: Option<String>,
-    /// The kernel's number of that namespace. It identifies the namespace if the name later belongs
-    /// to another one.
+    /// The kernel's number of that namespace. The number identifies the namespace even if the name
+    /// later belongs to another namespace.
     pub(crate) netns_number: Option<u64>,
     /// Settings of the machine, with the values that they had before any splitter
     /// changed them.
     pub(crate) settings: Vec<Setting>,
     /// Files that the splitter made.
     pub(crate) files: Vec<MadeFile>,
-    /// Directories that the splitter made. They are removed if they are otherwise empty.
+    /// Directories that the splitter made. The undo removes them if they contain nothing else.
     pub(crate) folders: Vec<PathBuf>,
 }
 
@@ -89,9 +88,9 @@ impl Survey {
     }
 }
 
-/// A lock that a splitter holds while it reads the files of all slots and makes changes
-/// accordingly. Without the lock, splitters that start and end at the same time would not see each
-/// other's records.
+/// A lock that a splitter holds while it reads the records of all slots and makes its changes.
+/// Without the lock, splitters that start and end at the same time would not see each other's
+/// records.
 #[derive(Debug)]
 pub(crate) struct SurveyLock {
     /// The lock; `None` if another splitter has held it for longer than [`PATIENCE`].
@@ -111,8 +110,8 @@ pub(crate) fn any() -> bool {
     Path::new(FOLDER).is_dir()
 }
 
-/// Waits until no other splitter starts or ends, but at most [`PATIENCE`], because a hanging
-/// splitter must not prevent others from undoing their changes.
+/// Waits until no other splitter is starting or ending, for at most [`PATIENCE`], because a
+/// hanging splitter must not prevent others from undoing their changes.
 ///
 /// # Errors
 /// `PermissionDenied` if the process may not write to the directory.
@@ -186,7 +185,7 @@ fn lock(path: &Path, create: bool) -> io::Result<Option<FileLock>> {
     }
 }
 
-/// Returns whether `file` is still the one at `path`.
+/// Returns whether `path` still names `file`.
 fn is_at(file: &File, path: &Path) -> bool {
     let number = |about: fs::Metadata| (about.dev(), about.ino());
     match (file.metadata(), fs::metadata(path)) {
@@ -195,7 +194,7 @@ fn is_at(file: &File, path: &Path) -> bool {
     }
 }
 
-/// Reads the record in a file. A damaged or empty record counts as one without a namespace,
+/// Reads the record in a file. A damaged or empty record counts as a record without a namespace,
 /// settings and files.
 fn read(file: &mut File) -> io::Result<Notes> {
     let mut text = String::new();

@@ -1,14 +1,14 @@
-//! Steers a machine's packets to the splitter's interface, and pins other flows to paths.
+//! Routes a machine's packets into the splitter's interface, and pins other flows to paths.
 //!
 //! `--tun` makes an interface; `--route` routes traffic into it. UDP that the splitter can split
-//! ([`Ports`], and WireGuard on any port) goes into the interface. Each other flow is pinned to one
-//! path: a conntrack mark identifies the path, a rule for this mark selects the path's routing
+//! ([`Ports`], and WireGuard on any port) goes into the interface. Each other flow is pinned to
+//! one path. A conntrack mark identifies the path, a rule for this mark selects the path's routing
 //! table, and the flow gets the path's address.
 //!
-//! Two kinds of packets are not affected: those for which the main table has a more specific route
-//! than the default (the local network, another tunnel's network), and those that a WireGuard
-//! interface takes by its default route. In the second case, the packets of the tunnel itself are
-//! split afterwards.
+//! Two kinds of packets are not affected. The first are packets for which the main table has a
+//! more specific route than the default (the local network, another tunnel's network). The second
+//! are packets that a WireGuard interface takes by its default route; the packets of the tunnel
+//! itself are split afterwards.
 //!
 //! With its own namespace (`--netns`), this applies only to the programs inside. A virtual cable (a
 //! veth pair) connects the namespace to the machine, for traffic that is not split.
@@ -17,7 +17,7 @@
 //! * [`Steering::raise`] makes the changes, after recording how to undo them;
 //! * [`Steering::follow`] adapts the changes when paths are added or removed;
 //! * [`Steering::keep`] restores changes that other programs undo (a firewall that flushes all
-//!   rules, a network manager that removes foreign ones), or ends with all traffic blocked;
+//!   rules, a network manager that removes foreign rules), or ends with all traffic blocked;
 //! * [`Steering::lower`] undoes the changes. If the process was killed, the next start undoes
 //!   them.
 //!

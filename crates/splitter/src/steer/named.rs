@@ -17,7 +17,7 @@ pub enum Place {
     /// In the mount namespace of this process.
     Here,
     /// Only in the mount namespace of the process with this number. `ip netns exec` makes a mount
-    /// namespace for each command, and what is mounted inside is not mounted outside.
+    /// namespace for each command, and mounts inside it do not appear outside.
     MountsOf(u32),
     /// Nowhere: only the file is left.
     Nowhere,
@@ -78,14 +78,14 @@ pub(crate) fn is_still(name: &str, known: Option<u64>) -> bool {
     let file = file(name);
     match Namespace::open(&file).and_then(|namespace| namespace.run(number)) {
         Ok(found) => known.is_none_or(|known| known == found),
-        // A splitter may have been killed between making the file and mounting on it, or the caller
-        // may not be allowed to enter.
+        // A splitter may have been killed between making the file and mounting on it, or this
+        // process may lack the permission to enter.
         Err(_) => fs::metadata(&file).is_ok_and(|about| about.is_file() && about.len() == 0),
     }
 }
 
-/// Removes the name; the namespace ends with the last process inside. It is no error if the name
-/// does not exist.
+/// Removes the name of a namespace. The namespace itself ends with the last process inside. A
+/// missing name is no error.
 pub(crate) fn remove(name: &str) -> io::Result<()> {
     let file = file(name);
     if !file.exists() {

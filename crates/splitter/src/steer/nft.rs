@@ -15,7 +15,7 @@ pub(crate) fn find() -> Option<PathBuf> {
     folders.map(|folder| folder.join("nft")).find(|file| file.is_file())
 }
 
-/// Executes `commands` as one transaction: all of them, or none if one fails.
+/// Executes `commands` as one transaction: if one command fails, none takes effect.
 ///
 /// # Errors
 /// The message of `nft`, in one line.
@@ -26,7 +26,7 @@ pub(crate) fn run(nft: &Path, commands: &str) -> io::Result<()> {
     command.process_group(0);
     let mut child = command.spawn()?;
     let mut stdin = child.stdin.take().expect("it was asked for a pipe");
-    // If `nft` ends before it has read everything, its error output has the reason.
+    // If `nft` ends before it has read all commands, its error output has the reason.
     let written = stdin.write_all(commands.as_bytes());
     drop(stdin);
     let output = child.wait_with_output()?;
@@ -82,7 +82,7 @@ impl Owned {
         let mut command = Command::new(nft);
         command.arg("-i").stdin(Stdio::piped()).stdout(said.try_clone()?).stderr(said);
         let child = command.process_group(0).spawn()?;
-        // The command holds this process's copies of the pipe for the child's output.
+        // The command value holds this process's copies of the pipe for the child's output.
         drop(command);
         let mut owned = Owned { nft: child };
         let stdin = owned.nft.stdin.as_mut().expect("it was asked for a pipe");
@@ -110,7 +110,7 @@ impl Owned {
 
 impl Drop for Owned {
     fn drop(&mut self) {
-        // When the input of `nft` is closed, the process ends, and the table is removed.
+        // Closing the input of `nft` ends the process, and the kernel then removes the table.
         drop(self.nft.stdin.take());
         let _ = self.nft.wait();
     }

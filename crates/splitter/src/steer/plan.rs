@@ -1,4 +1,4 @@
-//! The plan of a setup. It contains all decisions, and making it changes nothing.
+//! The plan of a setup. It contains all decisions. Making a plan changes nothing on the machine.
 
 use std::fs;
 use std::io;
@@ -35,8 +35,8 @@ pub struct Request {
 }
 
 impl Request {
-    /// Returns whether traffic that is not split is also routed: each of its connections is then
-    /// kept on one path.
+    /// Returns whether connections that are not split are pinned, that is, routed and each kept on
+    /// one path.
     pub(crate) fn pins(&self) -> bool {
         self.route && self.inner.is_none()
     }
@@ -88,7 +88,7 @@ pub struct Plan {
     /// The user's settings.
     pub request: Request,
     /// The slot (a set of numbers for routing tables, rules and marks) of the splitter. If another
-    /// splitter takes this slot in the meantime, another one replaces it here.
+    /// splitter takes this slot in the meantime, the plan changes to another slot.
     pub slot: Slot,
     /// MTU of the interface in bytes: the smallest MTU of all paths or, with a far end, the length
     /// of the longest packet that fits into the tunnel.
@@ -106,8 +106,8 @@ impl Plan {
     /// is the mark that the user chose for the splitter's packets, if any.
     ///
     /// # Errors
-    /// The settings are not possible on this machine, as far as can be determined without
-    /// permissions.
+    /// The settings are not possible on this machine. Only errors that can be found without
+    /// permissions are reported.
     pub fn look(
         request: Request,
         exits: Vec<Exit>,
@@ -252,8 +252,8 @@ impl Plan {
     /// interface is no obstacle, because this plan may be for its successor.
     ///
     /// # Errors
-    /// The errors of [`Steering::raise`](super::Steering::raise), as far as they can be found
-    /// without permissions.
+    /// Those errors of [`Steering::raise`](super::Steering::raise) that can be found without
+    /// permissions.
     pub fn foresee(&self) -> Result<(), SteerError> {
         // The records of another user's splitters may not be readable.
         let Ok(survey) = ledger::survey(namespace_number()?) else { return Ok(()) };
@@ -264,8 +264,8 @@ impl Plan {
         self.check(&left)
     }
 
-    /// Returns whether `notes` were recorded by a splitter with the same interface in the same
-    /// named namespace, if any.
+    /// Returns whether a splitter with the same interface, in the same named namespace if any, has
+    /// recorded `notes`.
     pub(crate) fn is_same(&self, notes: &Notes) -> bool {
         notes.tun == self.request.tun && notes.netns == self.request.netns
     }
@@ -334,7 +334,7 @@ impl Plan {
             )));
         }
         let network = self.slot.ends4().0.into();
-        // A cable left by a killed splitter is no obstacle.
+        // A cable (veth pair) left by a killed splitter is no obstacle.
         let needed = self.request.netns.is_some()
             && netlink::link_named(&self.slot.cable()).map_err(&ask)?.is_none();
         let taken = needed && policy::leads_directly(network).map_err(&ask)?;

@@ -27,8 +27,7 @@ use super::{Exit, Plan, Request, Slot, SteerError, named};
 
 /// The kernel's index of the loopback interface, the same in every namespace.
 const LO: u32 = 1;
-/// Name of the virtual Ethernet pair's end inside the namespace. No other interface of the
-/// namespace has this name.
+/// Name of the virtual Ethernet pair's end inside the namespace.
 pub const UPLINK: &str = "uplink";
 
 /// The routes, rules and interface of a running splitter. Dropping the value undoes all changes.
@@ -49,7 +48,7 @@ pub struct Steering {
     guard: Option<Owned>,
     /// Monitor of network changes in the namespace; `None` without a namespace.
     inside: Option<Monitor>,
-    /// Counters of the traffic that is not split. Each of its connections is kept on one path.
+    /// Counters of the traffic that is not split and whose connections are each kept on one path;
     /// `None` if this traffic is not routed.
     tally: Option<Tally>,
 }
@@ -58,7 +57,7 @@ pub struct Steering {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Upkeep {
     /// One-line messages about changes that other programs had undone. Each message reports
-    /// whether the change was made again or cannot be made.
+    /// whether the change could be restored.
     pub told: Vec<String>,
     /// Whether an interface in the namespace has changed.
     pub network: bool,
@@ -72,8 +71,8 @@ impl Steering {
     /// makes them. Returns the setup, the interface (switched on), and warnings for the user.
     ///
     /// # Errors
-    /// A part of the setup failed. All changes of this splitter have been undone. What a killed
-    /// splitter had left may remain.
+    /// A part of the setup failed. All changes of this splitter have been undone. The setup of a
+    /// killed splitter may remain.
     pub fn raise(mut plan: Plan) -> Result<(Steering, Tun, Vec<String>), SteerError> {
         plan.check_rights()?;
         let making = SteerError::system("making a namespace");
@@ -106,15 +105,15 @@ impl Steering {
         Ok((steering, tun, warnings))
     }
 
-    /// Returns the IPv4 and IPv6 addresses that ICMP errors of the splitter have as their source:
-    /// the addresses of the virtual Ethernet pair on the machine's side.
+    /// Returns the IPv4 and IPv6 source addresses of the splitter's ICMP errors: the addresses of
+    /// the virtual Ethernet pair on the machine's side.
     pub fn here(&self) -> (Ipv4Addr, Ipv6Addr) {
         (self.plan.slot.ends4().0, self.plan.slot.ends6().0)
     }
 
     /// Returns the traffic of connections that are kept on one path, with an entry for each path;
-    /// empty if there are none. The counters are at most a second old. If `now`, reads them again,
-    /// which takes some milliseconds.
+    /// empty if there are none. The counters are at most a second old. If `now` is true, reads the
+    /// counters again, which takes some milliseconds.
     pub fn pinned(&self, now: bool) -> Vec<Pinned> {
         let Some(tally) = &self.tally else { return Vec::new() };
         if now {
@@ -144,7 +143,7 @@ impl Steering {
         if let (true, Some(nft)) = (is_other, &self.plan.nft) {
             let choice = ruleset::rechoice(slot, &self.plan.exits);
             let fence = self.fences.first_mut().expect("a run with routes has one");
-            // The rule to be changed may have been removed. Then the whole table is set again.
+            // The rule to change may have been removed. Then the whole table is set again.
             let set = fence.set(nft, slot, &choice).or_else(|_| self.fence_off(0));
             result = result.and(set);
         }
@@ -166,8 +165,9 @@ impl Steering {
         }
     }
 
-    /// Returns whether the guard table (which blocks packets while another program has flushed the
-    /// main table) still exists, or was never made. The kernel does not report its removal.
+    /// Returns whether the guard table still exists, or was never made. The guard table blocks
+    /// packets while another program has flushed the main table. The kernel does not report the
+    /// guard table's removal.
     pub fn is_guarded(&mut self) -> bool {
         self.guard.as_mut().is_none_or(Owned::stands)
     }
@@ -233,7 +233,7 @@ impl Steering {
         self.undo()
     }
 
-    /// Ends as after SIGKILL: releases the lock, and undoes nothing.
+    /// Ends as if by SIGKILL: releases the lock, and undoes nothing.
     #[cfg(test)]
     pub(super) fn kill(mut self) {
         self.forsake();
@@ -247,7 +247,8 @@ impl Steering {
 
     fn undo(&mut self) -> io::Result<()> {
         let Some(ledger) = self.ledger.take() else { return Ok(()) };
-        // The guard is dropped first: it would block packets that are no longer this splitter's.
+        // The guard is dropped first, because it would block packets that no longer belong to this
+        // splitter.
         self.guard = None;
         let _alone = ledger::alone()?;
         let number = namespace_number().map_err(io::Error::other)?;
@@ -297,8 +298,7 @@ impl Steering {
         within(self.namespace.as_ref(), || {
             let tun = Tun::create(tun)?;
             configure::set_mtu(tun.index(), *mtu)?;
-            // Answers arrive on the interface from servers to which the routes lead through other
-            // interfaces.
+            // Answers arrive on this interface from servers whose routes use other interfaces.
             Setting::new(format!("ipv4/conf/{}/rp_filter", self.plan.request.tun), "2").set()?;
             configure::set_up(tun.index(), true)?;
             configure::add_address(tun.index(), full(four.into()))?;
@@ -423,7 +423,7 @@ impl Steering {
 }
 
 impl Drop for Steering {
-    /// Undoes the setup, also on a panic. Changes that cannot be undone now stay recorded.
+    /// Undoes the setup, also on a panic. Changes that cannot be undone now stay in the record.
     fn drop(&mut self) {
         let _ = self.undo();
     }

@@ -9,17 +9,17 @@
 //!   the server;
 //! * `steer` copies the flow's mark to the packets that this machine (or the namespace) sends,
 //!   before they are routed;
-//! * `enter` does the same for packets from the namespace's cable;
+//! * `enter` does the same for packets from the namespace's cable (veth pair);
 //! * `ours` marks the splitter's own packets, and drops packets that the kernel itself sends in
 //!   their flows;
 //! * `answers` marks answers, for machines that check source addresses (strict `rp_filter`);
 //! * `addresses` gives a pinned flow the address of its path as its source;
 //! * `number` counts the flows that are pinned to each path, `sent` and `came` their packets in
 //!   each direction;
-//! * `fence` lets packets of the namespace leave only by paths.
+//! * `fence` lets packets of the namespace leave only over paths.
 //!
-//! A second table, the *guard*, drops packets that lack a mark of the first table. It acts while
-//! another program's flush has removed the first table. The guard ends with the process, and
+//! A second table, the *guard*, drops packets that lack a mark of the first table. It takes effect
+//! while another program's flush has removed the first table. The guard ends with the process, and
 //! therefore cannot replace the first table.
 
 use std::collections::BTreeMap;
@@ -32,7 +32,7 @@ use super::sysctl::{AddedForwarding, ForwardingScope};
 use super::{Exit, Ports, Slot, tally};
 
 /// Match for WireGuard's first message on any port: 148 bytes after the UDP header of 8 bytes,
-/// beginning with type 1 and three zeros.
+/// which begin with type 1 and three zeros.
 const INITIATION: &str = "udp length 156 @th,64,32 0x01000000";
 
 /// Parameters of the rules.
@@ -170,9 +170,9 @@ pub(crate) fn guard_of_cable(subject: &Subject<'_>) -> String {
     in_one_line(&body)
 }
 
-/// Returns the rules for forwarding. Packets leave the namespace only in connections that are kept
-/// on a path, and only by paths. Packets of other interfaces are not forwarded if forwarding is on
-/// only because of this program, except to the virtual Ethernet pairs of splitters.
+/// Returns the rules for forwarding. Packets leave the namespace only over paths, in connections
+/// that are kept on one path. If forwarding is on only because of this program, packets of other
+/// interfaces are forwarded only to the virtual Ethernet pairs of splitters.
 fn fence(subject: &Subject<'_>, priority: &str) -> String {
     let Subject { slot, ports, lent, .. } = subject;
     let (mask, base, cable) = (MASK, slot.base(), slot.cable());
@@ -260,11 +260,10 @@ fn choice(slot: Slot, exits: &[Exit], family: Family) -> Option<String> {
     }
 }
 
-/// Returns the rules that recognise flows to be split, by their form. They consider both
-/// directions of conntrack (the kernel's table of flows). Conntrack forgets a silent flow before
-/// the session ends, and does not know flows older than the rules. So the server may be the first
-/// sender that conntrack sees. Answers of a service of this machine (from a port below 1,024) are
-/// exempt.
+/// Returns the rules that recognise flows to split. They match both directions of conntrack (the
+/// kernel's table of flows). Conntrack forgets a silent flow before the session ends, and does not
+/// know flows older than the rules. So the server may be the first sender that conntrack sees.
+/// Answers of a service of this machine (from a port below 1,024) are exempt.
 fn split(subject: &Subject<'_>) -> String {
     let Subject { slot, tun, ports, .. } = subject;
     let mark = slot.tun();
@@ -277,7 +276,7 @@ fn split(subject: &Subject<'_>) -> String {
     )
 }
 
-/// Returns the rules that lead connections to be split into the interface, before any other rule.
+/// Returns the rules that route connections to split into the interface, before any other rule.
 /// They apply to new and to known connections.
 fn sessions(slot: Slot) -> String {
     let (mask, base, tun) = (MASK, slot.base(), slot.tun());
@@ -298,8 +297,8 @@ fn kept(slot: Slot, exits: &[Exit]) -> String {
     format!("tcp flags & (syn | rst) == 0 ct mark set meta oifname map {{ {map} }}\n")
 }
 
-/// Returns the rules that copy a flow's mark to its packets. A flow without a path becomes
-/// unreachable. So does a flow of an earlier splitter whose path this splitter does not have.
+/// Returns the rules that copy a flow's mark to its packets. Packets become unreachable if their
+/// flow has no path, or has a path of an earlier splitter that this splitter does not have.
 fn marked(slot: Slot, exits: &[Exit]) -> String {
     let paths = exits.iter().map(|exit| slot.path(exit.index));
     let known = paths.chain([slot.tun(), slot.own()]).map(|mark| format!("{mark:#x}"));
@@ -312,8 +311,8 @@ fn marked(slot: Slot, exits: &[Exit]) -> String {
 fn answers(subject: &Subject<'_>) -> String {
     let Subject { slot, own, exits, .. } = subject;
     let (mask, base, ours) = (MASK, slot.base(), slot.own());
-    // Other packets in the splitter's flows are the kernel's own: it reports closed ports to
-    // servers, by the default route.
+    // Other packets in the splitter's flows are sent by the kernel, which reports closed ports to
+    // servers over the default route.
     let mut text = format!(
         "chain ours {{\ntype filter hook output priority mangle; policy accept;\n\
          meta mark {own:#x} ct mark set {ours:#x} return\nct mark {ours:#x} drop\n}}\n\
@@ -345,8 +344,8 @@ fn addresses(slot: Slot, exits: &[Exit]) -> String {
                 writeln!(text, "ct mark {mark:#x} oifname \"{device}\" snat {family} to {source}");
         }
     }
-    // This also concerns neighbours on a path's own network: the route leads directly to them,
-    // whatever path the flow has.
+    // This also concerns neighbours on a path's own network, because the route leads directly to
+    // them, regardless of the flow's path.
     let (mask, base) = (MASK, slot.base());
     let _ = writeln!(text, "ct mark & {mask:#x} == {base:#x} oifname @paths masquerade\n}}");
     text

@@ -1,8 +1,8 @@
 //! The slot of a splitter, which determines the numbers and names of its marks, routing tables,
 //! rule priorities, nftables tables and cable.
 //!
-//! These numbers and names are fixed, so that a later splitter recognises what a killed splitter
-//! has left, and detects foreign objects with the same numbers.
+//! These numbers and names are fixed. So a later splitter recognises the objects of a killed
+//! splitter, and detects foreign objects with the same numbers.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::ops::Range;
@@ -18,8 +18,8 @@ pub(crate) const MASK: u32 = 0xffff_ff00;
 const FIRST: u32 = 0x00ab_0000;
 /// Low bits of the mark of the splitter's own packets.
 const OWN: u32 = 0xfe;
-/// The first of this program's rule priorities. Rules without an explicit priority get numbers just
-/// below 32,766, and are therefore consulted later.
+/// The first of this program's rule priorities. Rules without an explicit priority get numbers
+/// just below 32,766, so the kernel consults them later.
 const PRIORITY: u32 = 1_000;
 /// Number of rule priorities per splitter.
 const PRIORITIES: u32 = 10;
@@ -35,7 +35,7 @@ pub(crate) const CABLES: &str = "anabranch-";
 pub struct Slot(pub(crate) u8);
 
 impl Slot {
-    /// The mark of the own packets of all splitters, and the mask with which it is compared.
+    /// The mark of all splitters' own packets, and the mask for comparing it.
     pub(crate) const OWN_OF_ANY: (u32, u32) = (FIRST | OWN, !(0xff << 8));
 
     /// Returns the splitter's mark with zeros in the bits that identify a path or purpose.
@@ -101,9 +101,9 @@ impl Slot {
         (at(1), at(2))
     }
 
-    /// Returns the interface's own IPv4 and IPv6 address. Without them, Linux would check source
-    /// addresses on the interface in strict mode, and drop the answers, which may have any source
-    /// address.
+    /// Returns the interface's own IPv4 and IPv6 address. Without own addresses, Linux would check
+    /// source addresses on the interface in strict mode. It would then drop the answers, which may
+    /// have any source address.
     pub(crate) fn own_addresses(self) -> (Ipv4Addr, Ipv6Addr) {
         let six = Ipv6Addr::new(0xfd61, 0x6e61, 0x6272, 0xff00 | u16::from(self.0), 0, 0, 0, 1);
         (Ipv4Addr::new(198, 18, 172, 1 + self.0), six)

@@ -36,7 +36,7 @@ fn file(name: &str) -> String {
     format!("/proc/sys/net/{name}")
 }
 
-/// The forwarding that is on only because of this program, and must not serve other traffic.
+/// The packet forwarding that is on only because of this program. It must not serve other traffic.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct AddedForwarding {
     /// Forwarding of IPv4.
@@ -48,7 +48,8 @@ pub(crate) struct AddedForwarding {
 /// The forwarding of one IP version that is on only because of this program.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) enum ForwardingScope {
-    /// None: the machine forwards by itself, or not at all.
+    /// No forwarding is on because of this program: the machine forwards by its own settings, or
+    /// not at all.
     #[default]
     Nothing,
     /// Forwarding of packets that arrive on these interfaces.
@@ -69,9 +70,9 @@ fn is_ours(name: &str, from: &str, noted: &[Setting]) -> bool {
 /// that results. `with6` includes IPv6. `noted` are the original values that other splitters of
 /// this program have recorded.
 ///
-/// IPv4 forwarding is set for each interface. So is IPv6 forwarding, if the kernel has
-/// `force_forwarding` (6.17). Otherwise IPv6 forwarding can only be set for all interfaces at once.
-/// Interfaces that accept router advertisements must then be set to accept them in spite of
+/// IPv4 forwarding is set for each interface. IPv6 forwarding is also set for each interface if
+/// the kernel has `force_forwarding` (6.17). Otherwise it can only be set for all interfaces at
+/// once. Interfaces that accept router advertisements must then be set to accept them in spite of
 /// forwarding.
 pub(crate) fn forwarding(
     devices: &[String],
@@ -125,7 +126,7 @@ fn learners(noted: &[Setting]) -> Vec<Setting> {
 }
 
 /// Returns the setting `src_valid_mark`, if an interface checks source addresses strictly
-/// (`rp_filter` 1). The check then considers the mark of answers, and lets them pass.
+/// (`rp_filter` 1). The check then considers the mark of answers, and accepts them.
 pub(crate) fn answers(devices: &[String], noted: &[Setting]) -> Vec<Setting> {
     let strict = |device: &str| {
         let of = |device| value(&format!("ipv4/conf/{device}/rp_filter"));

@@ -1,5 +1,5 @@
-//! The traffic of connections that are kept on one path. It does not pass through the splitter, so
-//! nftables counts it.
+//! Counters of the connections that are kept on one path. Their traffic does not pass through the
+//! splitter, so nftables counts it.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -51,7 +51,7 @@ fn name(what: &str, path: usize) -> String {
 #[derive(Debug)]
 pub(super) struct Tally {
     shared: Arc<Shared>,
-    /// Sender to the thread, which ends when this is dropped.
+    /// Sender to the thread. The thread ends when the sender is dropped.
     end: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -113,8 +113,8 @@ impl Shared {
 /// Packets and bytes, by the name of the counter.
 type Counted = BTreeMap<String, (u64, u64)>;
 
-/// Sums of the counters. They continue when the nftables table is set again, although its counters
-/// then start from 0.
+/// Sums of the counters. The sums continue when the nftables table is set again and its counters
+/// start from 0.
 #[derive(Debug)]
 struct Sums {
     last: Counted,

@@ -39,8 +39,8 @@ pub fn restore() -> Result<Vec<String>, SteerError> {
 /// Removes all objects with the slot's names and numbers. Restores the settings in `notes`, except
 /// those `needed` by running splitters. After a failure, continues with the rest.
 ///
-/// A namespace is cut off first. The rules against forwarding for others are removed after
-/// forwarding is off. Packets that must not leave are thus blocked at every moment.
+/// A namespace is cut off first. The rules against forwarding other traffic are removed only after
+/// forwarding is off. So packets that must not leave are blocked at every moment.
 ///
 /// # Errors
 /// The first failure.
@@ -66,7 +66,7 @@ fn cut_off(slot: Slot, notes: &Notes, needed: &[Setting]) -> io::Result<()> {
         result = result.and(absent_is_well(fs::remove_file(&made.path)));
     }
     for folder in &notes.folders {
-        // This fails if others have put files into the directory.
+        // This fails if other programs have put files into the directory.
         let _ = fs::remove_dir(folder);
     }
     result

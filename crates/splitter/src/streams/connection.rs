@@ -1,5 +1,4 @@
-//! A stream's socket, with the packet that has arrived in part, and the packets that wait for
-//! room.
+//! A stream's socket, with the partially received packet, and the packets that wait for room.
 
 use std::io::{self, ErrorKind, IoSlice};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -21,7 +20,7 @@ pub const AGE: Duration = Duration::from_millis(200);
 /// Maximum bytes that wait for one stream: the data of `AGE` at 80 Mbit/s.
 const MOST: usize = 2 << 20;
 /// Maximum unsent bytes in the socket (`TCP_NOTSENT_LOWAT`), 9 ms at 30 Mbit/s. Further packets
-/// wait in our queue, where old ones can be dropped.
+/// wait in our queue, where old packets can be dropped.
 const UNSENT: u32 = 32 << 10;
 /// Maximum number of packets written to the socket at once.
 const AT_ONCE: usize = 64;
@@ -36,7 +35,7 @@ pub(crate) struct Connection {
     wire: Wire,
     unframer: Unframer,
     queue: PacketQueue,
-    /// Received content. The field is a buffer that is reused.
+    /// Received content (a reused buffer).
     content: Vec<u8>,
     /// Whether the poller reports when the socket has room.
     awaits_room: bool,
@@ -68,7 +67,8 @@ impl Connection {
         &mut self.wire
     }
 
-    /// Returns whether packets can be transferred: at once, or after the TLS handshake.
+    /// Returns whether packets can be transferred: always without TLS, and with TLS after the
+    /// handshake.
     pub(crate) fn is_open(&self) -> bool {
         self.wire.is_open()
     }
@@ -119,9 +119,9 @@ impl Connection {
         }
     }
 
-    /// Drops packets that are too old, and writes the others to the socket as far as there is room.
-    /// `token` is the token of the socket in `poller`, which reports when there is room for the
-    /// rest.
+    /// Drops packets that are too old, and writes the others to the socket until the socket is
+    /// full. `token` is the token of the socket in `poller`, which reports when there is room for
+    /// the rest.
     ///
     /// # Errors
     /// The stream has ended.
@@ -139,8 +139,7 @@ impl Connection {
         if self.wire.has_unsent() {
             self.wire.push().map_err(Ending::Broken)?;
         }
-        // Until the TLS handshake is done, only the handshake's bytes need room; the packets
-        // follow it.
+        // Until the TLS handshake is complete, only the handshake's bytes need room.
         let awaits = self.wire.has_unsent() || (self.is_open() && !self.queue.is_empty());
         self.await_room(awaits, poller, token).map_err(Ending::Broken)
     }

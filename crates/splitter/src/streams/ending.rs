@@ -16,7 +16,7 @@ pub(crate) enum Ending {
     Broken(io::Error),
     /// The peer announced a packet of an invalid length.
     Length(LengthError),
-    /// The peer violated the TLS protocol, or is not the expected one.
+    /// The peer violated the TLS protocol, or is not the expected peer.
     Tls(TlsError),
 }
 

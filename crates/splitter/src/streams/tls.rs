@@ -1,4 +1,4 @@
-//! Interface to TLS for streams. The calling program implements it: this crate uses no TLS
+//! Interface to TLS for streams. The calling program implements it, because this crate uses no TLS
 //! library.
 
 use std::fmt;
@@ -7,10 +7,10 @@ use anabranch_os::target::Target;
 
 /// One end of a TLS connection, without I/O.
 pub trait TlsStream: Send {
-    /// Processes bytes from the wire, and appends the content that they complete to `content`.
+    /// Processes bytes from the wire, and appends the decrypted content to `content`.
     ///
     /// # Errors
-    /// The peer violates the protocol, or is not the expected one. [`TlsStream::transmit`] then
+    /// The peer violates the protocol, or is not the expected peer. [`TlsStream::transmit`] then
     /// has the alert for the peer.
     fn receive(&mut self, wire: &[u8], content: &mut Vec<u8>) -> Result<(), TlsError>;
 
@@ -31,7 +31,7 @@ pub trait TlsStream: Send {
     fn is_open(&self) -> bool;
 }
 
-/// TLS settings of one end. A near end has the certificates or CAs that it accepts, a far end has
+/// TLS settings of one end. A near end has the certificates or CAs that it accepts. A far end has
 /// its own certificate.
 pub trait TlsEnd: fmt::Debug + Send + Sync {
     /// Begins a TLS connection: as a client to `peer`, or as a server if `peer` is `None`.

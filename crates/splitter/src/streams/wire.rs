@@ -74,7 +74,8 @@ impl Wire {
         self.socket.tcp_mss().ok().map(|bytes| bytes as usize)
     }
 
-    /// Returns whether content can be transferred: at once, or after the TLS handshake.
+    /// Returns whether content can be transferred: always without TLS, and with TLS after the
+    /// handshake.
     pub(crate) fn is_open(&self) -> bool {
         self.tls.as_ref().is_none_or(|tls| tls.is_open())
     }
@@ -100,8 +101,8 @@ impl Wire {
         self.open(&buffer[..length], content)
     }
 
-    /// Appends the content of `bytes`, which were read from the socket, to `content`. Decrypts it
-    /// if TLS is used.
+    /// Appends the content of `bytes`, which were read from the socket, to `content`. If TLS is
+    /// used, decrypts the content.
     ///
     /// # Errors
     /// Those of [`Wire::read`].
@@ -165,8 +166,8 @@ impl Wire {
         Ok(taken)
     }
 
-    /// Sends the close_notify alert, if TLS is used and there is room. Without it, programs would
-    /// regard the content as truncated.
+    /// Sends the close_notify alert, if TLS is used and there is room. Without the alert, the
+    /// peer's program would regard the content as truncated.
     pub(crate) fn end(&mut self) {
         if let Some(tls) = &mut self.tls {
             tls.close();
@@ -187,7 +188,7 @@ impl Wire {
         }
     }
 
-    /// Writes encrypted bytes to the socket, as far as there is room.
+    /// Writes encrypted bytes to the socket until the socket is full.
     ///
     /// # Errors
     /// The kernel's errors, except a lack of room.

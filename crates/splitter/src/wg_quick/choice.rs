@@ -1,4 +1,4 @@
-//! The choice of a peer, and the name of the interface that belongs to a file.
+//! The choice of a peer, and the interface name that belongs to a file.
 
 use std::path::Path;
 use std::str::FromStr;
@@ -31,8 +31,8 @@ impl FromStr for PeerChoice {
 }
 
 impl PeerChoice {
-    /// Returns the chosen peer. The error is a message: there is no such peer, or it has no
-    /// endpoint.
+    /// Returns the chosen peer. The error is a message that there is no such peer, or that it has
+    /// no endpoint.
     pub(super) fn among<'p>(&self, peers: &'p [Peer]) -> Result<&'p Peer, String> {
         let chosen = match self {
             PeerChoice::Number(number) => peers.iter().find(|peer| peer.number == *number),
@@ -51,8 +51,8 @@ impl PeerChoice {
     }
 }
 
-/// Returns the only peer with an endpoint. The error is a message: no peer or several peers have
-/// one.
+/// Returns the only peer with an endpoint. The error is a message that no peer, or several peers,
+/// have an endpoint.
 pub(super) fn only(peers: &[Peer]) -> Result<&Peer, String> {
     let mut ends = peers.iter().filter(|peer| peer.endpoint.is_some());
     match (ends.next(), ends.next()) {
@@ -75,9 +75,9 @@ fn told(peers: &[Peer]) -> String {
     if lines.is_empty() { "none has an Endpoint".to_owned() } else { lines.join(", ") }
 }
 
-/// Returns the interface that wg-quick makes from the file at `path`. It is the file's name
-/// without `.conf`: 1 to 15 letters, digits and `_=+.-` (wg-quick(8)). Returns `None` if wg-quick
-/// would refuse the name.
+/// Returns the interface that wg-quick makes from the file at `path`. The interface's name is the
+/// file's name without `.conf`: 1 to 15 letters, digits and `_=+.-` (wg-quick(8)). Returns `None`
+/// if wg-quick would refuse the name.
 pub fn interface_name(path: &Path) -> Option<&str> {
     let name = path.file_name()?.to_str()?.strip_suffix(".conf")?;
     let allowed = |c: char| c.is_ascii_alphanumeric() || "_=+.-".contains(c);

@@ -1,8 +1,8 @@
-//! wg-quick's configuration files. They are parsed as wg-quick(8) and wg(8) parse them. Only the
-//! intended lines are changed; all others stay the same byte for byte.
+//! wg-quick's configuration files. The parser follows wg-quick(8) and wg(8). Only the intended
+//! lines change; all other lines stay the same byte for byte.
 //!
-//! A file holds private keys. None of them appears in a message, a [`Change`] or the `Debug` form;
-//! only [`Changed::text`] contains them, because it is the whole file.
+//! A file holds private keys. No private key appears in a message, a [`Change`] or the `Debug`
+//! form. Only [`Changed::text`] contains them, because it is the whole file.
 //!
 //! ```
 //! use anabranch_splitter::wg_quick::{Changes, WgQuick};
@@ -29,6 +29,6 @@ pub use parse::WgQuick;
 pub use peer::Peer;
 pub use store::{Write, invocation};
 
-/// The mark that wg-quick sets on a full tunnel's own packets if the file names none. The mark is
-/// also the number of the routing table for all other packets.
+/// The mark that wg-quick sets on a full tunnel's own packets if the file names no mark. The mark
+/// is also the number of the routing table for all other packets.
 pub const FULL_TUNNEL_MARK: u32 = 51820;

@@ -11,8 +11,8 @@ use super::error::ConfError;
 use super::keys::{Key, Kind};
 use super::peer::Peer;
 
-/// Maximum length of a word that an error message shows as an unknown key. No key is longer (the
-/// longest has 22 letters), and a longer word could be a secret.
+/// Maximum length of a word that an error message shows as an unknown key. The longest key has 22
+/// letters, and a longer word could be a secret.
 const LONGEST_WORD: usize = 24;
 
 /// A parsed wg-quick file.
@@ -30,7 +30,7 @@ pub(super) struct Line {
     pub(super) item: Item,
 }
 
-/// The meaning of a line. Sections are counted from 0, whatever their kind.
+/// The meaning of a line. Sections of both kinds are counted together, from 0.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) enum Item {
     /// A blank line or a comment.
@@ -73,12 +73,12 @@ impl WgQuick {
         &self.peers
     }
 
-    /// Returns the peer whose server the splitter uses: the chosen one or, without a choice, the
-    /// only one with an endpoint.
+    /// Returns the peer whose server the splitter uses: the chosen peer or, without a choice, the
+    /// only peer with an endpoint.
     ///
     /// # Errors
-    /// There is no such peer, or several have an endpoint. The message lists them and names the
-    /// option that chooses one.
+    /// There is no such peer, or several peers have an endpoint. The message lists the peers and
+    /// names the option that chooses one.
     pub fn peer(&self, choice: Option<&PeerChoice>) -> Result<&Peer, ConfError> {
         let blame = |message| ConfError::new(&self.file, None, message);
         match choice {
@@ -118,8 +118,8 @@ impl WgQuick {
     }
 
     /// Returns whether wg-quick makes this tunnel the default route, with rules that exempt only
-    /// marked packets. This requires an allowed network that contains all addresses, and a `Table`
-    /// that is auto or missing.
+    /// marked packets. This requires an allowed network that contains all addresses (`/0`), and a
+    /// `Table` that is `auto` or missing.
     pub fn is_full_tunnel(&self) -> bool {
         let table = self.interface("Table").is_none_or(|table| table.eq_ignore_ascii_case("auto"));
         let all = |network: &str| network.trim().ends_with("/0");

@@ -50,7 +50,7 @@ fn unreadable(error: &io::Error) -> String {
     }
 }
 
-/// A configuration file to be written. It gets its name only when it is complete. Only its owner
+/// A configuration file to write. The file gets its name only when it is complete. Only its owner
 /// may read it (mode 0600), because it contains keys.
 #[derive(Debug)]
 pub struct Write {
@@ -59,8 +59,8 @@ pub struct Write {
 }
 
 impl Write {
-    /// Prepares to write the file `target`, which must not be `source`. Unless `overwrite`, it must
-    /// not exist either. Tests with a temporary file that it can be written.
+    /// Prepares to write the file `target`, which must not be `source`. If `overwrite` is false,
+    /// `target` must not exist. Tests with a temporary file that it can be written.
     ///
     /// # Errors
     /// `target` cannot be written, is `source` or a directory, or exists already.
@@ -120,8 +120,8 @@ fn folder_of(target: &Path) -> &Path {
     folder.unwrap_or(Path::new("."))
 }
 
-/// Returns the file's path for wg-quick's command line. A path without a directory gets one,
-/// because wg-quick would take it for the name of an interface.
+/// Returns the file's path for wg-quick's command line. A path without a directory gets `./`,
+/// because wg-quick would take a bare name for an interface.
 pub fn invocation(file: &Path) -> String {
     let text = file.display().to_string();
     if text.contains('/') { text } else { format!("./{text}") }

@@ -2,9 +2,9 @@
 //! the history of relays, and the last consensus.
 //!
 //! Each file is either complete or absent ([`kept`](crate::onion::kept)). A damaged file is
-//! renamed and reported, because its content can be replaced: relays publish descriptors again,
-//! and the authority makes a new consensus. The exception is [`PASTS`], which has the relays'
-//! pinned identities and reliability. If that file is damaged, the authority does not start.
+//! renamed and reported. Its content can be replaced, because relays publish descriptors again and
+//! the authority makes a new consensus. The exception is [`PASTS`], which has the relays' pinned
+//! identities and reliability. If [`PASTS`] is damaged, the authority does not start.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -96,7 +96,8 @@ impl AuthorityFiles {
 
     /// Deletes the file with the descriptor of the relay `id`.
     pub(super) fn remove(&self, id: &[u8; 20]) {
-        // If the file cannot be deleted, the next start reads it, and then drops the relay again.
+        // If the file cannot be deleted, the authority reads it at the next start, and then drops
+        // the relay again.
         let _ = fs::remove_file(self.place(id));
     }
 

@@ -1,5 +1,5 @@
 //! Plain HTTP connections to an authority's directory port. Each carries one request and one
-//! reply. Their number, duration and size are limited.
+//! reply. The number, duration and size of these connections are limited.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
@@ -48,8 +48,8 @@ enum Stage {
     Waiting(PendingRequest),
     /// The reply is being sent.
     Answered(ResponseStream),
-    /// The reply is sent. Input is still read and dropped, because closing a socket with unread
-    /// input resets the connection, and the client would lose the reply.
+    /// The reply is sent. Input is still read and dropped. Closing a socket with unread input
+    /// would reset the connection, and the client would lose the reply.
     Leaving,
 }
 

@@ -20,9 +20,9 @@ use crate::onion::dirclient::{DirClient, unix};
 use crate::onion::mptcp::TcpKind;
 use crate::onion::station::{Station, TICK, Token};
 
-/// Maximum number of concurrent probes (test connections) to relays. Half of them are reserved for
-/// relays that were running at the last probe, so relays that do not answer cannot use up all
-/// probes. The other half must suffice for many such relays.
+/// Maximum number of concurrent probes (test connections) to relays. Half of the probes are
+/// reserved for relays that answered the last probe, so that relays that do not answer cannot use
+/// up all probes. The other half must suffice for many relays that do not answer.
 const PROBES: usize = 400;
 /// Timeout for a probe's connection to a relay's port.
 const OPENING: Duration = Duration::from_secs(10);
@@ -100,7 +100,7 @@ impl DirPort {
     fn take(&mut self, now: Time, ready: Ready) {
         match Token::of(ready.token) {
             Token::File(_) => {
-                // A wake-up does not name a request, so all waiting requests are checked.
+                // A wake-up does not identify a request, so all waiting requests are checked.
                 self.news.take();
                 self.dir_connections.call(now, &self.station.poller, &*self.shared_answers);
             }

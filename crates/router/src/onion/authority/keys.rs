@@ -17,13 +17,13 @@ const SIGNING: &str = "authority_signing_key";
 const CERTIFICATE: &str = "authority_certificate";
 /// File of the previous certificate. Its signing key has signed the last consensus.
 const BEFORE: &str = "authority_certificate.old";
-/// File of a new certificate, until the signing key that it certifies is on disk.
+/// File of a new certificate, until the signing key that the certificate is for is on disk.
 const COMING: &str = "authority_certificate.coming";
 /// Time before a certificate's expiry at which it is renewed, in seconds. For short-lived
 /// certificates, a third of their lifetime is used instead.
 const EARLY: u64 = 30 * 86_400;
-/// Time from the start of a new certificate's validity to its creation, in seconds, so that
-/// machines with slow clocks accept it.
+/// Seconds before its creation at which a new certificate's validity starts, so that machines with
+/// slow clocks accept the certificate.
 const SKEW: u64 = 600;
 
 /// Identity and signing keys of an authority, in the folder `keys` of its data folder.
@@ -147,8 +147,8 @@ fn identity(folder: &Path) -> Result<Option<IdentityKey>, StoreError> {
     IdentityKey::from_pem(&text).map(Some).map_err(bad)
 }
 
-/// Reads the key file `path`, without which the authority does not start. Returns `None` if the
-/// file does not exist.
+/// Reads the key file `path`. Returns `None` if the file does not exist. If it is damaged, the
+/// authority does not start.
 ///
 /// # Errors
 /// The file cannot be read, is empty, or is not text. The error text includes `cure`, the
@@ -196,8 +196,8 @@ fn rename(folder: &Path) -> Result<(), StoreError> {
     fs::rename(folder.join(COMING), &path).map_err(|error| StoreError::File(path, error))
 }
 
-/// Reads the signing key and its certificate from `folder`. If a renewal was interrupted and its
-/// certificate is damaged, renames that file and adds a message to `troubles`.
+/// Reads the signing key and its certificate from `folder`. If an interrupted renewal left a
+/// damaged certificate, renames its file and adds a message to `troubles`.
 fn signing(folder: &Path, troubles: &mut Vec<String>) -> Result<AuthorityKeys, StoreError> {
     let cure = format!(
         "if {IDENTITY} is in the same folder, remove {SIGNING} and {CERTIFICATE}, so that new ones \
@@ -227,8 +227,8 @@ fn before(folder: &Path, troubles: &mut Vec<String>) -> Result<Option<AuthorityC
     certificate(&folder.join(BEFORE), instead, troubles)
 }
 
-/// Reads a certificate that the authority can run without. Renames the file if it is damaged, and
-/// adds a message to `troubles`; the message states the consequence, `instead`.
+/// Reads a certificate that the authority can run without. If the file is damaged, renames it and
+/// adds a message to `troubles`. The message states the consequence, `instead`.
 fn certificate(
     path: &Path,
     instead: &str,

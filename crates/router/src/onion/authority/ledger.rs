@@ -18,8 +18,8 @@ use crate::onion::store::StoreError;
 pub(super) struct Ledger {
     pub(super) authority: Authority,
     authority_files: AuthorityFiles,
-    /// Documents to serve. The threads that answer requests hold `Arc`s of earlier versions, which
-    /// never change.
+    /// Documents to serve. Threads that answer requests may hold an `Arc` of an earlier version,
+    /// which never changes.
     cache: Arc<Cache>,
     /// Whether `cache` has changed since [`Ledger::changed`] last returned it.
     changed: bool,

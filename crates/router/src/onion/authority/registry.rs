@@ -48,8 +48,8 @@ pub(super) struct Registry {
     key_store: AuthorityKeyStore,
     relay: Arc<RelayKeys>,
     bandwidths: Option<PathBuf>,
-    /// Description of the authority's own relay, to be published; `published` is the time at which
-    /// that was last done.
+    /// Description of the authority's own relay, to be published. `published` is the time of the
+    /// last publication.
     description: Option<Description>,
     published: u64,
     /// Whether the authority has its own relay's descriptor. Before that, it makes no consensus,
@@ -166,7 +166,8 @@ impl Registry {
         self.ledger.adopt(unix, core, contact);
     }
 
-    /// Starts to serve the changed documents. Then wakes the threads whose requests wait for them.
+    /// Starts to serve the changed documents. Then wakes the threads with requests that wait for
+    /// these documents.
     fn give_out(&mut self) {
         let changed = self.ledger.changed();
         let anything = changed.is_some() || !self.verdicts.is_empty();
@@ -199,7 +200,7 @@ impl Registry {
 
     /// Does the work that is due at the time `unix`, in seconds since 1970.
     fn tick(&mut self, unix: u64) {
-        // While the clock may be wrong, no document is made, because its date would be wrong too.
+        // While the clock may be wrong, no document is made, because its date would be wrong, too.
         if !self.wall.is_trusted(steady()) {
             return;
         }
@@ -213,8 +214,8 @@ impl Registry {
         }
     }
 
-    /// Shifts all recorded times if the machine's clock was changed. This keeps the age and the
-    /// downtime of relays right.
+    /// Shifts all recorded times if the machine's clock was changed. So the age and the downtime
+    /// of relays stay correct.
     fn note_steps(&mut self, now: Time, unix: u64) {
         let Some(Step { by, set }) = self.wall.look(now, steady(), unix) else { return };
         (self.published, self.retry) = (0, 0);
@@ -254,8 +255,8 @@ impl Registry {
             Ok(keys) => {
                 self.ledger.authority.set_keys(keys);
                 self.ledger.certify(self.key_store.certificates());
-                // After a restart only the new key is available, so the consensus on disk is
-                // signed with it.
+                // A new consensus is made and signed with the new key now, because after a restart
+                // only that key is available.
                 if self.ledger.authority.documents().times.is_some() {
                     self.publish(unix);
                 }
@@ -281,7 +282,7 @@ impl Registry {
         let taken = match description.publish(&self.relay, unix) {
             Ok(RelayDocuments { server, extra }) => {
                 match self.ledger.upload(unix, &(server + &extra), None) {
-                    // Our descriptor from before the clock was set back is still valid.
+                    // The clock was set back, and our descriptor from before is still valid.
                     Err(refusal) if refusal.is_no_news() => Ok(UploadOutcome::Known),
                     taken => taken.map_err(|refusal| refusal.to_string()),
                 }
@@ -326,7 +327,7 @@ impl Registry {
 
 /// Returns the HTTP reply to an upload. `taken` is the result of processing the upload.
 fn verdict(taken: &Result<UploadOutcome, Refusal>) -> Reply {
-    // This is the reply that C tor's relays understand for a descriptor without news.
+    // C tor's relays understand this reply as "descriptor without news".
     let no_news = || Reply::new(200, "OK").header("X-Descriptor-Not-New", "Yes");
     match taken {
         Ok(UploadOutcome::New(_)) => Reply::new(200, "OK"),

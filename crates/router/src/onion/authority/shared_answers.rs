@@ -1,6 +1,6 @@
 //! Replies to directory requests, and acceptance of descriptors, for the directory port and the
-//! relay's port. Nothing here waits for a disk, for compression or for a reader of our log. For
-//! slow work the reply is a [`Promise`], which the registry's thread or a compression thread
+//! relay's port. No call here waits for a disk, for compression or for a reader of our log. If the
+//! work is slow, the reply is a [`Promise`], which the registry's thread or a compression thread
 //! fulfils.
 
 use std::fmt;
@@ -82,7 +82,7 @@ impl SharedAnswers {
         let cache = Arc::clone(&lock(&self.shown));
         if cache.is_empty() && request.path.starts_with(CONSENSUS) {
             // Tor logs a warning for each answer without a consensus, so the request waits for the
-            // first one.
+            // first consensus.
             return Answer::Later;
         }
         self.compressed.answer_for(&cache, request, &self.me, SharedAnswers::ring)

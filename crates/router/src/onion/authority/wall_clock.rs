@@ -1,6 +1,7 @@
-//! Detection of steps of the machine's clock, which may be set while we run. A step forward must
-//! not count as downtime of relays. A consensus that is wrongly dated in the future is worse than
-//! none, because clients that have it accept no other consensus until that date.
+//! Detection of steps of the machine's clock, which may be set while the authority runs. A step
+//! forward must not count as downtime of relays. A consensus with a wrong date in the future is
+//! worse than no consensus, because clients that have it accept no other consensus until that
+//! date.
 
 use anabranch_multipath::Time;
 use rustix::time::{ClockId, clock_gettime};
@@ -8,8 +9,8 @@ use rustix::time::{ClockId, clock_gettime};
 /// Smallest change of the clock that counts as a step, in seconds. Smaller changes are taken for
 /// corrections by a time service such as NTP.
 const STEP: i64 = 5;
-/// Maximum time after the clock was set during which no consensus is made, in seconds. The actual
-/// time is the interval between consensuses, if that is shorter.
+/// Maximum time after the clock was set during which no consensus is made, in seconds. If the
+/// interval between consensuses is shorter, it is used instead.
 const SETTLING: u64 = 300;
 
 /// A sudden change of the machine's clock, or a sleep of the machine.
@@ -29,8 +30,8 @@ pub(super) struct WallClock {
     awake: i64,
     started: i64,
     settling: u64,
-    /// Sum of the clock's steps since it was last trusted, in seconds. It will be trusted again
-    /// when [`steady`] reaches `trusted`.
+    /// Sum of the clock's steps since the clock was last trusted, in seconds. The clock is trusted
+    /// again when [`steady`] reaches `trusted`.
     set: i64,
     trusted: u64,
 }
@@ -42,7 +43,7 @@ impl WallClock {
         WallClock { awake, started, settling: SETTLING.min(interval), set: 0, trusted: 0 }
     }
 
-    /// Returns the step of the clock since the last call; `None` if there was none. `steady` is
+    /// Returns the step of the clock since the last call; `None` if there was no step. `steady` is
     /// the current value of [`steady`], and `unix` the clock's time in seconds since 1970.
     pub(super) fn look(&mut self, now: Time, steady: u64, unix: u64) -> Option<Step> {
         let (awake, started) = ahead(now, steady, unix);
@@ -57,8 +58,8 @@ impl WallClock {
         Some(Step { by, set })
     }
 
-    /// Returns whether the clock can be trusted: it was not set recently, or it was set and then
-    /// set back to its old value.
+    /// Returns whether the clock can be trusted: it was not set recently, or was set back to its
+    /// old value afterwards.
     pub(super) fn is_trusted(&self, steady: u64) -> bool {
         steady >= self.trusted
     }

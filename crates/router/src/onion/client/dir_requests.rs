@@ -14,12 +14,12 @@ use rand_chacha::ChaCha20Rng;
 
 use crate::onion::dirclient::DirRequest;
 
-/// Timeout for building the circuit of a directory request. After that, the maximum time without
-/// progress is `SILENCE`.
+/// Timeout for building the circuit of a directory request. Once the circuit is built, `SILENCE`
+/// is the maximum time without progress.
 const PATIENCE: Duration = Duration::from_secs(15);
 const SILENCE: Duration = Duration::from_secs(30);
 /// Minimum average rate of a directory's reply, in bytes per second, after the timeouts have
-/// passed. A slower reply is abandoned, because it could occupy the request for hours.
+/// passed. A slower reply is abandoned, because it could take hours.
 const SLOWEST: u64 = 1000;
 
 /// Context for operations on directory requests.
@@ -80,8 +80,8 @@ impl DirRequests {
         std::mem::take(&mut self.done)
     }
 
-    /// Starts `dir_request`. It goes to the authority or bridge that it names; if it names none,
-    /// it goes to a guard.
+    /// Starts `dir_request`. The request is sent to the authority or bridge that it names, or else
+    /// to a guard.
     pub(super) fn begin(&mut self, at: &mut At<'_>, dir_request: DirRequest) {
         let whom = match &dir_request.to {
             Some(target) => {

@@ -1,5 +1,5 @@
-//! Messages about relays that do not support lossy circuits (whose cells may get lost), which
-//! UDP-OR needs.
+//! Messages about relays without support for lossy circuits. UDP-OR needs such circuits, whose
+//! cells may get lost.
 
 use std::collections::BTreeSet;
 
@@ -20,10 +20,10 @@ impl NotLossy {
         NotLossy { is_enabled, told: BTreeSet::new() }
     }
 
-    /// Returns a message that names the relay that caused a lossy circuit (whose cells may get
-    /// lost) to be closed. `path` has the circuit's relays, and `hops` is the number of relays
-    /// that were reached. Returns `None` if `cause` has nothing to do with lossy cells, or the
-    /// relay was reported already.
+    /// Returns a message that names the relay at fault for the close of a lossy circuit (whose
+    /// cells may get lost). `path` has the circuit's relays, and `hops` is the number of relays
+    /// that were reached. Returns `None` if `cause` does not concern lossy cells, or the relay was
+    /// reported already.
     pub(super) fn look(&mut self, path: &[String], hops: usize, cause: Cause) -> Option<String> {
         let relay = path.get(hops).filter(|_| self.is_enabled)?;
         let lack = match cause {

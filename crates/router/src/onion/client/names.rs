@@ -1,4 +1,4 @@
-//! Host names that need special handling: those of onion services, and those for reverse look-ups.
+//! Host names that need special handling: names of onion services, and names for reverse look-ups.
 
 use std::net::IpAddr;
 

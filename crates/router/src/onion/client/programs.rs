@@ -26,9 +26,9 @@ use crate::onion::station::{STREAMS, Station};
 const TRIES: u32 = 3;
 /// Maximum number of connected local programs.
 const MOST: usize = 4096;
-/// Timeout for a program's request while the client has no consensus. It suffices for a first
-/// start on a slow line. It is shorter than the timeout for a circuit, because waiting longer does
-/// not help if the authorities are unreachable.
+/// Timeout for a program's request while the client has no consensus. This time suffices for a
+/// first start on a slow line. It is shorter than the timeout for a circuit, because a longer wait
+/// does not help if the authorities are unreachable.
 const UNTIL_CONSENSUS: Duration = Duration::from_secs(15);
 
 /// A local program that is connected to the client.
@@ -95,8 +95,8 @@ impl Programs {
         Programs { service: Service::Tor { extended }, ..Programs::default() }
     }
 
-    /// Returns advice for the user if a program has used an outdated form of request. Returns it
-    /// only once per run, and `None` otherwise.
+    /// Returns advice for the user if a program has used an outdated form of request. Returns the
+    /// advice only once per run, and `None` otherwise.
     pub(super) fn advice(&mut self) -> Option<&'static str> {
         let advice = self.advice.take().filter(|_| !self.is_advised);
         self.is_advised |= advice.is_some();
@@ -203,8 +203,8 @@ impl Programs {
             ProxyRequest::Connect { host, port } => {
                 let flags = circmgr.begin_flags(circuit, *port);
                 let flags = allowed(flags, waiting.dialogue.family());
-                // The program may already have sent data after its request. These data were read
-                // together with the request, so the new stream has room for them.
+                // The program may already have sent data after its request. The data was read
+                // together with the request, so the new stream has room for it.
                 let begin = Begin { host: host.clone(), port: *port, flags };
                 core.begin_with(now, circuit, &begin, waiting.dialogue.rest())
             }
@@ -240,8 +240,8 @@ impl Programs {
             ProxyRequest::Connect { port, .. } => Some(port),
             ProxyRequest::Resolve(_) | ProxyRequest::Name(_) => None,
         };
-        // If exits were tried and refused the stream, their policies are the reason why no exit is
-        // left.
+        // If exits were tried and have refused the stream, their policies are the reason why no
+        // exit is left.
         let by_policy = matches!(why, Why::NoExit(..)) && !waiting.avoid.is_empty();
         let why = if by_policy { Why::Policy } else { why };
         self.refused.push(Refused { port, why, cure: None });
@@ -356,7 +356,7 @@ impl Programs {
         let Some(Program::Asking(socket, dialogue)) = self.programs.remove(&number) else { return };
         self.advice = self.advice.or(dialogue.advice());
         if let Some(outcome) = known(&request) {
-            // An error is ignored: the program may have closed its connection meanwhile.
+            // An error is ignored, because the program may have closed its connection meanwhile.
             let _ = (&socket).write_all(&dialogue.answer(&outcome));
             return;
         }
@@ -390,7 +390,8 @@ impl Programs {
     }
 
     /// Requests another circuit for program `number`, if its stream was tried on fewer than
-    /// `TRIES` circuits. If `by_exit`, the exit was at fault, and the new circuit avoids it.
+    /// `TRIES` circuits. If `by_exit` is true, the exit was at fault, and the new circuit avoids
+    /// this exit.
     fn again(
         &mut self,
         now: Time,
@@ -413,9 +414,9 @@ impl Programs {
         }
     }
 
-    /// Requests a circuit with another exit, because this exit's policy refused the stream. Fails
-    /// the request if its stream was tried on `TRIES` circuits. If the exit has refused only one
-    /// `address`, the circuit stays in use for other streams.
+    /// Requests a circuit with another exit, because the policy of the exit of `circuit` refused
+    /// the stream. Fails the request if its stream was already tried on `TRIES` circuits. If the
+    /// exit has refused only one `address`, the circuit stays in use for other streams.
     fn elsewhere(
         &mut self,
         now: Time,
@@ -534,8 +535,8 @@ impl Programs {
     }
 }
 
-/// Returns whether `reason` may be the exit's fault rather than the destination's. If so, the
-/// stream is tried on another exit. C tor uses the same reasons, and also tries three exits.
+/// Returns whether `reason` may be the exit's fault rather than the destination's, so that another
+/// exit is tried. C tor uses the same reasons, and also tries three exits.
 fn is_worth_another_try(reason: EndReason) -> bool {
     [
         EndReason::DESTROY,
@@ -563,8 +564,8 @@ fn allowed(flags: u32, family: Option<Family>) -> u32 {
     }
 }
 
-/// Returns whether `answers` mean that this exit's name servers failed. Then another exit may be
-/// able to resolve the name.
+/// Returns whether `answers` mean that this exit's name servers failed, so that another exit may
+/// be able to resolve the name.
 fn is_for_now(answers: &[(Answer, u32)]) -> bool {
     !answers.is_empty() && answers.iter().all(|(answer, _)| *answer == Answer::Later)
 }

@@ -21,8 +21,8 @@ pub struct Refused {
 /// Reason why a client refused a program's request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Why {
-    /// None of the relays that may be the last hop allows streams to this port. The fields state
-    /// why there is no relay, and which relays may be the last hop.
+    /// No relay that may be the last hop allows streams to this port. The fields state why there
+    /// is no such relay, and which relays may be the last hop.
     NoExit(NoRelay, Exits),
     /// No three relays form a path. The field names the position for which there is no relay.
     NoPath(NoRelay),
@@ -48,7 +48,7 @@ pub enum Exits {
     Linking(Design),
 }
 
-/// The thing that was missing when a program's request timed out.
+/// Reason why a program's request timed out: what was missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lack {
     /// There was no consensus.

@@ -23,7 +23,7 @@ pub(super) struct SetBook(BTreeMap<CircuitKey, SetLeg>);
 
 impl SetBook {
     /// Adds `circuit`, which is being built. If `head` is given, the circuit joins the set whose
-    /// head that is. Otherwise it is the first circuit of a new set.
+    /// head is `head`. Otherwise it is the first circuit of a new set.
     pub(super) fn begin(&mut self, circuit: CircuitKey, head: Option<CircuitKey>) {
         // If the set has lost all its circuits, `head` is closed too. In that case `head` was the
         // set's first circuit.

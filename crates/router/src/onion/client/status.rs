@@ -36,19 +36,19 @@ pub struct Status {
     pub wire: [u64; 2],
     /// Number of padding cells received and sent.
     pub padding: [u64; 2],
-    /// Bytes of queued cells: the total, and the part that waits for earlier cells on other
-    /// circuits of their set.
+    /// Bytes of queued cells: the total, and the bytes of cells that wait for earlier cells on
+    /// other circuits of their set.
     pub waiting: [usize; 2],
     /// Maximum number of bytes in one set, since the start, that have waited for earlier cells on
     /// other circuits.
     pub most_reordered: usize,
     /// Maximum memory for queued cells in bytes (option `--memory`).
     pub memory: usize,
-    /// Kind of the packet tap that delivers TCP segments before earlier ones have arrived; `None`
-    /// if only ordered links are used.
+    /// Kind of the packet tap that delivers TCP segments before earlier segments have arrived;
+    /// `None` if only ordered links are used.
     pub tap: Option<TapKind>,
-    /// Number of TLS records that were decrypted before earlier ones had arrived, and number of
-    /// those for which this failed.
+    /// Number of TLS records that were decrypted before earlier records had arrived, and number of
+    /// records for which this failed.
     pub early: EarlyCounts,
     /// Number of open QUIC links, and number of circuits on QUIC links; `None` if QUIC is
     /// disabled.

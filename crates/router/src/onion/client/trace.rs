@@ -1,5 +1,5 @@
-//! A client's log of the cells that its guards see. It has a row for each cell of a circuit that
-//! carries programs' streams (`docs/formats.md`). The column `load` has the number of the
+//! A client's log of the cells that its guards see. The log has a row for each cell of a circuit
+//! that carries programs' streams (`docs/formats.md`). The column `load` has the number of the
 //! circuit's set, and the column `path` the circuit's number in the set.
 
 use std::io;

@@ -23,8 +23,8 @@ pub(super) const FILES: [&str; 3] = [CONSENSUS, SERVERS, EXTRAS];
 #[derive(Default)]
 pub(super) struct Copies {
     mirror: Mirror,
-    /// Whether the documents on disk have not been read yet, because no consensus that names them
-    /// was known.
+    /// Whether the documents on disk are still unread, because no consensus that names them is
+    /// known yet.
     unread: bool,
     /// Whether documents have arrived since the last write to disk.
     unwritten: bool,
@@ -98,8 +98,8 @@ impl DirThread {
         (Some(authority.name.clone()), outcome)
     }
 
-    /// Starts to serve new `documents` to directory clients. Writes all documents to disk once
-    /// none is missing.
+    /// Starts to serve new `documents` to directory clients. Writes all documents to disk once no
+    /// document is missing.
     fn take_copies(&mut self, documents: &[Document]) {
         for document in documents {
             match document {
@@ -108,8 +108,8 @@ impl DirThread {
             }
         }
         self.shelve(documents);
-        // The documents on disk can be identified only with a consensus, so they are read with the
-        // first consensus since the start.
+        // A consensus is needed to identify the documents on disk, so they are read with the first
+        // consensus since the start.
         if std::mem::take(&mut self.copies.unread) {
             let kept = [SERVERS, EXTRAS].map(|name| self.kept_text(name));
             let (documents, damage) = self.copies.mirror.take_up(&kept[0], &kept[1]);

@@ -24,8 +24,9 @@ impl Due {
         Due { at: 0, pause: FIRST_RETRY_S, taken: 0 }
     }
 
-    /// Returns whether publishing is due at `unix`, in seconds since 1970. It is also due if the
-    /// scheduled time is more than `REPUBLISH_S` ahead, because then the clock was set back.
+    /// Returns whether publishing is due at `unix`, in seconds since 1970. Publishing is also due
+    /// if the scheduled time is more than `REPUBLISH_S` ahead, because then the clock was set
+    /// back.
     pub(super) fn is(&self, unix: u64) -> bool {
         self.at <= unix || self.at > unix + REPUBLISH_S
     }
@@ -41,7 +42,7 @@ impl Due {
         *self = Due { at: unix + REPUBLISH_S, taken: unix, ..Due::now() };
     }
 
-    /// Records that publishing failed. Returns whether to report the failure: the first failures
+    /// Records that publishing failed. Returns whether to report the failure. The first failures
     /// are not reported, because the authority may just be starting.
     pub(super) fn refused(&mut self, unix: u64) -> bool {
         let pause = self.pause;
@@ -55,10 +56,11 @@ impl Due {
         (self.at, self.pause) = (unix + LAST_RETRY_S, LAST_RETRY_S);
     }
 
-    /// Processes a consensus that does not list our relay. If the consensus was made after the
-    /// authority accepted our descriptor, the authority may have lost it, and publishing is due at
-    /// once. At least one and a half intervals between consensuses must have passed since (C tor:
-    /// 90 minutes, with an interval of one hour). All parameters are in seconds.
+    /// Processes a consensus that does not list our relay. Publishing is due at once if the
+    /// authority may have lost our descriptor. Two conditions must hold: the consensus was made
+    /// after the authority accepted the descriptor, and one and a half intervals between
+    /// consensuses have passed since then (C tor: 90 minutes, with an interval of one hour). All
+    /// parameters are in seconds.
     pub(super) fn missed(&mut self, unix: u64, valid_after: u64, interval: u64) {
         let ahead = self.taken > unix;
         let long_ago = unix >= self.taken + interval + interval / 2 && valid_after > self.taken;

@@ -4,7 +4,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Interval in milliseconds between writes of the microdescriptor file while some are missing.
+/// Interval in milliseconds between writes of the microdescriptor file while microdescriptors are
+/// missing.
 const INTERVAL: u64 = 10_000;
 
 /// The known microdescriptors, and whether all of them are on disk.
@@ -25,7 +26,7 @@ impl Texts {
     }
 
     /// Returns whether to write the microdescriptor file at the time `now`, in milliseconds.
-    /// `is_complete` states that no microdescriptor is missing.
+    /// `is_complete` is true if no microdescriptor is missing.
     pub(super) fn are_due(&self, now: u64, is_complete: bool) -> bool {
         self.is_changed && (is_complete || now >= self.next)
     }

@@ -25,8 +25,8 @@ pub(in crate::onion) mod quic;
 pub(in crate::onion) mod ring;
 pub(in crate::onion) mod tcp;
 
-/// Smallest poller token of a file that a carrier owns. A token contains the number of the
-/// carrier, and the number of the file in the lower bits.
+/// Smallest poller token of a file that a carrier owns. A token contains the number of the carrier
+/// and, in the lower bits, the number of the file.
 pub(super) const CARRIERS: u64 = 1 << 60;
 /// Number of bits for the number of a file in a token.
 const FILE: u32 = 52;
@@ -68,8 +68,8 @@ pub(super) struct Opened {
     pub(super) certificate: Option<[u8; 32]>,
     /// SHA-256 of our certificate; `None` if we opened the link.
     pub(super) own: Option<[u8; 32]>,
-    /// Capabilities of the link. A second, parallel link is permitted only if no proxy is in
-    /// between, because `peer` would otherwise be the proxy's address.
+    /// Capabilities of the link. A second, parallel link is permitted only if there is no proxy
+    /// between the ends, because `peer` would otherwise be the proxy's address.
     pub(super) capabilities: Capabilities,
 }
 
@@ -83,8 +83,7 @@ pub(super) enum LinkEnd {
     /// The connection was lost, and neither end has closed it. The core had been notified of the
     /// link.
     Lost,
-    /// The link was never open. The field is a new link, over which the relay's next address is
-    /// tried.
+    /// The link was never open. The field is a new link, which tries the relay's next address.
     Replaced(LinkId),
     /// The link was never open, and the relay has no other address.
     Unreachable(Target),
@@ -128,8 +127,9 @@ pub(super) trait Carrier {
     /// Notes that the core (the protocol state of the client or relay) has data to send on `link`.
     fn wants(&mut self, link: LinkId);
 
-    /// Sends the core's data on `link` as far as there is room. `fetch` takes the data from the
-    /// core. Returns false once the link has ended: the caller must then call [`Carrier::end`].
+    /// Sends the core's data on `link` until the link has no more room. `fetch` takes the data
+    /// from the core. Returns false once the link has ended; the caller must then call
+    /// [`Carrier::end`].
     fn flush(&mut self, now: Time, poller: &Poller, link: LinkId, fetch: &mut Fetch<'_>) -> bool;
 
     /// Returns the secret that is exported from the TLS session of `_link` (RFC 5705) for
@@ -177,7 +177,7 @@ pub(super) trait Carrier {
     fn admit_circuits(&mut self, _link: LinkId) {}
 
     /// Appends the lossy cells that have arrived on `_link` to `_into`. Returns false if the other
-    /// end has violated the protocol: the caller must then call [`Carrier::end`].
+    /// end has violated the protocol; the caller must then call [`Carrier::end`].
     fn read_lossy(&mut self, _link: LinkId, _into: &mut Vec<u8>) -> bool {
         true
     }
@@ -190,14 +190,14 @@ pub(super) trait Carrier {
 /// All carriers of the links of one core (the protocol state of a client or relay).
 pub(super) struct Carriers {
     pub(super) tcp: TcpLinks,
-    /// Carrier of QUIC links; `None` if they are disabled.
+    /// Carrier of QUIC links; `None` if QUIC is disabled.
     pub(super) quic: Option<QuicLinks>,
     /// Carrier of links to the relay's other shards (threads); `None` if there are none.
     pub(super) rings: Option<Rings>,
 }
 
 impl Carriers {
-    /// Number of types of carriers. It is one more than the largest carrier number.
+    /// Number of types of carriers, one more than the largest carrier number.
     pub(super) const COUNT: u8 = 3;
 
     /// Creates the carrier of TCP links, and no other carriers.

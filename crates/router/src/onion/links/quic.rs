@@ -65,9 +65,9 @@ pub struct QuicLinking {
     pub unless_unordered: bool,
     /// Congestion control of the links.
     pub congestion: Congestion,
-    /// Whether lossy cells are sent and accepted in datagrams, if the other end does this too. The
-    /// value is the congestion control that this process uses for streams in these cells if it is
-    /// an end of the circuit.
+    /// Congestion control for streams in lossy cells (cells in datagrams, which may get lost), if
+    /// this process is an end of the circuit. `None` if this process neither sends nor accepts
+    /// lossy cells. Both ends of a link must support them.
     pub lossy: Option<LossyCongestion>,
 }
 
@@ -176,7 +176,7 @@ pub(in crate::onion) struct QuicLinks {
     arrived: Vec<u8>,
     fresh: Option<PendingEvents>,
     limits: Option<[Meter; 2]>,
-    /// Whether the sockets are not read at present because of the rate limit. The next field
+    /// Whether the rate limit prevents reading from the sockets at present. The next field
     /// contains the links that wait for the rate limit before they send.
     paused: bool,
     held: BTreeSet<LinkId>,
@@ -274,7 +274,7 @@ impl QuicLinks {
     /// shard (thread of the relay).
     fn begins(&self) -> u8 {
         let mut chance = [0];
-        // Any byte of this shard works; a random one reveals nothing to observers.
+        // Any byte of this shard works. A random byte reveals nothing to observers.
         if let Ok(mut generator) = anabranch_os::entropy::generator() {
             generator.fill_bytes(&mut chance);
         }
@@ -425,7 +425,7 @@ impl QuicLinks {
         self.ports[conn.port].endpoint.link(conn.conn)
     }
 
-    /// Writes the core's data to `link`: about `SEND` bytes, or less if there is less data or
+    /// Writes about `SEND` bytes of the core's data to `link`, or less if there is less data or
     /// room. Returns whether any bytes were written.
     fn fill(&mut self, now: Time, link: LinkId, fetch: &mut Fetch<'_>) -> bool {
         let mut written = 0;
@@ -448,7 +448,7 @@ impl QuicLinks {
         written > 0
     }
 
-    /// Sends the pending datagrams of the connection `conn`, as far as the socket has room.
+    /// Sends the pending datagrams of the connection `conn` until the socket is full.
     fn transmit(&mut self, now: Time, place: usize, conn: ConnId) {
         let Some(port) = self.ports.get_mut(place) else { return };
         let mut sent = 0;
@@ -553,7 +553,8 @@ impl Carrier for QuicLinks {
             return self.watch(poller);
         }
         let Some(Port { socket, endpoint, .. }) = self.ports.get_mut(place) else { return };
-        // An error here comes from an earlier datagram, and does not concern those that wait.
+        // An error here comes from an earlier datagram, and does not concern the waiting
+        // datagrams.
         let Ok(batch) = self.received.recv(socket) else { return };
         let (entrance, slots, mut bytes) = (&self.entrance, &mut self.slots, 0);
         let mut admit = |conn: ConnId, peer: SocketAddr| {
@@ -590,7 +591,7 @@ impl Carrier for QuicLinks {
         }
     }
 
-    /// Sends the core's data as far as the congestion window and the socket have room.
+    /// Sends the core's data until the congestion window or the socket is full.
     fn flush(&mut self, now: Time, _poller: &Poller, link: LinkId, fetch: &mut Fetch<'_>) -> bool {
         let Some(conn) = self.links.get(&link) else { return true };
         if conn.broken {

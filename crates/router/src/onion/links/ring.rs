@@ -1,7 +1,6 @@
-//! A shard's links to the other shards of its relay; a shard is a thread. Each pair of shards has
-//! two lock-free rings, one for each direction. Each shard has a waker, with which the other
-//! shards signal it. Transferring a cell takes no lock: only the tables that all shards share have
-//! locks.
+//! A shard's links to the other shards (threads) of its relay. Each pair of shards has two
+//! lock-free rings, one for each direction. Each shard has a waker, with which the other shards
+//! signal it. Transferring a cell takes no lock; only the tables that all shards share have locks.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -35,8 +34,8 @@ const BATCH: usize = 64 * CELL;
 /// Waker of the event loop of a shard (thread). Other threads signal it (eventfd).
 pub(in crate::onion) struct Bell {
     file: OwnedFd,
-    /// Whether the waker was signalled and not cleared since then. If so, another signal needs no
-    /// system call.
+    /// Whether the waker was signalled and not cleared since then. While this is true, another
+    /// signal needs no system call.
     rung: AtomicBool,
 }
 
@@ -268,7 +267,7 @@ impl Carrier for Rings {
         self.others.contains_key(&link)
     }
 
-    /// Returns 0. Links to other shards are not counted, because they lead to the same relay.
+    /// Returns 0, because links to other shards lead to the same relay and are not counted.
     fn len(&self) -> usize {
         0
     }
@@ -316,7 +315,7 @@ impl Carrier for Rings {
         true
     }
 
-    /// Does nothing: links between shards exist for as long as the shards.
+    /// Does nothing, because links between shards exist as long as the shards.
     fn close(&mut self, _link: LinkId) {}
 
     fn end(&mut self, _now: Time, _poller: &Poller, _link: LinkId) -> LinkEnd {
@@ -326,8 +325,8 @@ impl Carrier for Rings {
 
 impl ShardClaims {
     /// Claims the relay `neighbour` for a new link of this shard (thread). If another shard has a
-    /// link to the relay or has claimed it, returns the link to that shard. Otherwise returns
-    /// `None`: the caller should dial the relay, and then call [`ShardClaims::count`] or
+    /// link to the relay or has claimed the relay, returns the link to that shard. Otherwise
+    /// returns `None`; the caller should then dial the relay, and call [`ShardClaims::count`] or
     /// [`ShardClaims::failed`].
     pub(in crate::onion) fn claim(&self, neighbour: [u8; 20]) -> Option<LinkId> {
         let shard = self.claims().claim(neighbour, self.shard);

@@ -37,11 +37,11 @@ pub(in crate::onion) struct TcpLinks {
     /// Type of link that is created on a new connection, in either direction.
     pub(in crate::onion) family: &'static StreamFamily,
     conns: BTreeMap<LinkId, Conn>,
-    /// Access to TCP segments that the kernel has received but does not deliver, because an
-    /// earlier segment was lost.
+    /// Packet tap: access to TCP segments that the kernel has received but does not deliver yet,
+    /// because an earlier segment was lost.
     tap: Tap,
-    /// Whether links may be unordered: they then decrypt records of segments that arrived before a
-    /// lost segment.
+    /// Whether links may be unordered. Unordered links decrypt records whose segments arrived
+    /// before an earlier, lost segment.
     may_be_unordered: bool,
     /// Links by the socket cookies of their connections. `tap` reports these cookies.
     tapped: BTreeMap<Cookie, LinkId>,
@@ -61,8 +61,8 @@ pub(in crate::onion) struct TcpLinks {
     limits: Option<Limits>,
     /// Protocol (TCP or MPTCP) of the sockets of direct connections.
     pub(in crate::onion) tcp: TcpKind,
-    /// The bridges, with the routes to them; only these relays are dialled. `None` if no bridges
-    /// are used.
+    /// The routes to the bridges, which are then the only relays to dial; `None` if no bridges are
+    /// used.
     routes: Option<BridgeRoutes>,
     /// Whether cells wait in the core until the kernel has room for them.
     by_room: bool,
@@ -195,8 +195,8 @@ impl TcpLinks {
         self.add(poller, conn, Interest::READ).map(drop)
     }
 
-    /// Opens a connection to the relay `target`, and returns the new link. Its first address is
-    /// dialled now. If that attempt fails, the next addresses are dialled later
+    /// Opens a connection to the relay `target`, and returns the new link. The relay's first
+    /// address is dialled now. If this attempt fails, the next addresses are dialled later
     /// ([`TcpLinks::dial_again`]).
     ///
     /// # Errors

@@ -17,7 +17,7 @@ use crate::onion::dirclient::unix;
 /// status 503.
 const MOST_SAID: usize = 64 << 20;
 
-/// Limit on the memory for directory replies that are being sent. A body counts once, even if
+/// Limit on the memory for directory replies that are being sent. A body counts only once, even if
 /// several clients receive it.
 #[derive(Clone, Default)]
 pub(super) struct ReplyBudget(Rc<RefCell<BTreeMap<usize, (usize, usize)>>>);
@@ -39,8 +39,8 @@ impl ReplyBudget {
     }
 }
 
-/// Marks that a client is receiving a reply. The memory of the reply is released once the last
-/// such mark for its body is dropped.
+/// Reference that a client holds to a reply's body while it receives the reply. When the last
+/// reference to a body is dropped, the body no longer counts towards the limit.
 pub(super) struct Recipient {
     all: Option<ReplyBudget>,
     number: usize,

@@ -1,5 +1,5 @@
-//! A relay that is a bridge. Clients with its bridge line reach it at its port, or through
-//! pluggable transports, which connect to its Extended ORPort.
+//! A relay that is a bridge. Clients with its bridge line connect to its port, or to a pluggable
+//! transport, which connects to its Extended ORPort.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};

@@ -62,8 +62,8 @@ impl Exits {
         self.names.waker()
     }
 
-    /// Returns the reason why names that are not in the hosts file cannot be resolved; `None` if
-    /// they can be.
+    /// Returns the reason why only names in the hosts file can be resolved; `None` if other names
+    /// can be resolved, too.
     pub(super) fn trouble(&self) -> Option<&str> {
         self.names.trouble()
     }
@@ -169,8 +169,8 @@ impl Exits {
             }
             StreamOutput::Room { stream } => self.service(now, station, stream, IoEvent::Room),
             StreamOutput::Ended { stream, reason, .. } => {
-                // Clients end every stream with the reason MISC. The reason DESTROY means that the
-                // circuit was closed, so the client did not end the stream.
+                // The reason DESTROY means that the circuit was closed and not the stream: clients
+                // end every stream with the reason MISC.
                 if let Some(external) = self.externals.remove(&stream)
                     && reason == EndReason::DESTROY
                 {

@@ -1,6 +1,7 @@
-//! The Extended ORPort of a bridge (ext-orport-spec). Pluggable transports connect to it, and pass
-//! on the bridge's clients with their addresses. Handshakes run on their own thread, so that no
-//! event loop that moves cells waits for them.
+//! The Extended ORPort of a bridge (ext-orport-spec). Pluggable transports connect to it, and
+//! forward the connections of the bridge's clients together with the clients' addresses.
+//! Handshakes run on their own thread, so that event loops that move cells do not wait for
+//! handshakes.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};

@@ -100,7 +100,8 @@ impl HistoryFile {
     /// [`KEEP`], writes the history to disk on another thread.
     pub(super) fn note(&mut self, now: Time, unix_now: u64, carried: [u64; 2]) {
         self.history.note(now, unix_now, carried);
-        // A new write waits for the last write, because both would use the same temporary file.
+        // A new write does not start before the last write has ended, because both would use the
+        // same temporary file.
         let is_writing = self.writer.as_ref().is_some_and(|writer| !writer.is_finished());
         if now.since(self.written) < KEEP || is_writing {
             return;

@@ -12,7 +12,7 @@ use anabranch_onion::directory::reply::Reply;
 pub(super) struct SharedHsDir(Arc<Mutex<HsDir>>);
 
 impl SharedHsDir {
-    /// Returns the reply to `request` if that is about onion service descriptors; `None`
+    /// Returns the reply to `request` if the request is about onion service descriptors; `None`
     /// otherwise. [`HsDir::answer`] explains `by_relay`.
     pub(super) fn answer(&self, request: &Request, by_relay: bool, unix: u64) -> Option<Reply> {
         if !HsDir::is_asked(request) {

@@ -1,7 +1,7 @@
-//! Observer of a relay that passes on reports of each kind of protocol violation at most once a
+//! Observer of a relay that forwards reports of each kind of protocol violation at most once a
 //! minute.
 //!
-//! Without this limit, any client could fill a relay's log, because each of a client's cells can
+//! Without this limit, any client could fill a relay's log, because each cell of a client can
 //! violate the protocol.
 
 use std::net::SocketAddr;
@@ -17,7 +17,7 @@ use crate::onion::skew::Skew;
 /// Minimum interval between two messages about the same kind of protocol violation.
 const PAUSE: Duration = Duration::from_secs(60);
 
-/// A [`Watch`] that limits reports of protocol violations, and passes all other events on.
+/// A [`Watch`] that limits reports of protocol violations, and forwards all other events.
 pub(super) struct Limiter<'w> {
     inner: &'w mut dyn Watch,
     /// Kinds of violations seen so far. Their number is small, because the protocol has few kinds.

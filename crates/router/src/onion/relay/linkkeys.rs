@@ -17,8 +17,8 @@ use crate::onion::dirclient::unix;
 /// cannot recognise this relay by its key rotation.
 const ROTATION: Duration = Duration::from_secs(2 * 3600);
 
-/// Generator of TLS link keys, on its own thread: generating an RSA key takes longer than cells
-/// may wait.
+/// Generator of TLS link keys. It runs on its own thread, because generating an RSA key takes
+/// longer than cells may wait.
 #[derive(Default)]
 pub(super) struct LinkKeys {
     begun: Time,

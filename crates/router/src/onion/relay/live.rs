@@ -132,16 +132,16 @@ impl MainShard<'_> {
         self.workers.tell(|| WorkerOrder::Live(Box::new(live.clone()), behaviour));
         self.shard.adopt(&live, behaviour);
         self.settings.live = live;
-        // If only the observed bandwidth has changed, the description is published when that is
-        // due.
+        // If only the observed bandwidth has changed, the description is published when publishing
+        // is due.
         if news {
             self.describe();
         }
     }
 
     /// Passes the relay's current description to the directory client, with uptime, observed
-    /// bandwidth and history. It is published at once if a setting has changed since the last
-    /// call.
+    /// bandwidth and history. The description is published at once if a setting has changed since
+    /// the last call.
     pub(super) fn describe(&self) {
         let uptime = self.shard.station.clock.now().since(Time::ZERO).as_secs();
         let history = self.history_file.history.clone();
@@ -151,7 +151,7 @@ impl MainShard<'_> {
         self.settings.dirclient.publish(Description { history, ..description });
     }
 
-    /// Updates the relay's description if that is due: every [`DESCRIBE`], and soon after a
+    /// Updates the relay's description if an update is due: every [`DESCRIBE`], and soon after a
     /// bandwidth self-test.
     pub(super) fn describe_in_time(&mut self, now: Time) {
         if now >= self.describe_at {

@@ -1,7 +1,7 @@
-//! A relay's self-test: a circuit through other relays that ends at this relay. It shows that
-//! others can open links to this relay. DROP cells along the circuit give a first observed
-//! bandwidth, as in C tor. Without the test, a new relay would advertise no bandwidth, and in a
-//! network without bandwidth measurements no client would choose it.
+//! A relay's self-test: a circuit through other relays that ends at this relay. The test shows
+//! that other relays can open links to this relay. DROP cells along the circuit yield a first
+//! observed bandwidth, as in C tor. Without the test, a new relay would advertise no bandwidth,
+//! and in a network without bandwidth measurements no client would choose it.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -32,7 +32,7 @@ use crate::onion::mptcp::TcpKind;
 use crate::onion::station::{Station, Token};
 
 /// Maximum number of DROP cells in a bandwidth self-test. If they arrive within ten seconds, their
-/// rate exceeds [`ENOUGH`]: it is at least 51.4 kB/s, with 514 bytes per cell.
+/// rate is at least 51.4 kB/s, with 514 bytes per cell, which exceeds [`ENOUGH`].
 const CELLS: u64 = 1000;
 /// Duration in seconds over which a self-test's cells must fit the relay's rate limit. The test
 /// sends at most the cells that the limit allows in this time.
@@ -42,15 +42,15 @@ const ENOUGH: u64 = 51_200;
 /// Timeout for building the self-test's circuit. The same timeout applies to the cells that
 /// follow.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Pause before another self-test after a failure. It doubles with each further failure, up to
-/// [`DAILY`].
+/// Pause before the next self-test after a failure. The pause doubles with each further failure,
+/// up to [`DAILY`].
 const AGAIN: Duration = Duration::from_secs(60);
-/// Maximum pause between self-tests after failures. It is also the pause after a success.
+/// Maximum pause between self-tests after failures. Also the pause after a success.
 const DAILY: Duration = Duration::from_secs(12 * 3600);
 const CIRCUIT: CircuitKey = CircuitKey(0);
 
-/// Bytes received and sent on a self-test's own links. The test is ended by dropping the last
-/// owning pointer to this value.
+/// Bytes received and sent on a self-test's own links. Dropping the last owning pointer to this
+/// value ends the test.
 type Carried = [AtomicU64; 2];
 
 /// Schedule of a relay's self-tests, and the test in progress.
@@ -108,7 +108,7 @@ impl SelfTest {
         }
     }
 
-    /// Ends the test in progress without a result. Its circuit closes within a second.
+    /// Ends the test in progress without a result. The test's circuit closes within a second.
     pub(super) fn cancel(&mut self) {
         self.carried = self.carried();
         self.under_way = None;
@@ -247,8 +247,8 @@ impl Circuit {
     }
 
     /// Returns whether all cells are written and five seconds have passed since they were queued.
-    /// The wait lets cells in flight arrive; closing the circuit earlier would overtake its queued
-    /// cells.
+    /// In this time the cells in flight arrive. An earlier close of the circuit would overtake its
+    /// queued cells.
     fn cells_have_left(&self, now: Time, sent: u64) -> bool {
         let pause = Duration::from_secs(5);
         let waited = self.cells_since.is_some_and(|since| now.since(since) >= pause);

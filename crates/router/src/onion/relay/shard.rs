@@ -34,8 +34,8 @@ pub(super) struct Parts {
     pub(super) clock: Clock,
     pub(super) core: Relay,
     pub(super) context: Context,
-    /// Addresses on which the event loop listens. Empty for event loops that get their connections
-    /// from the first one.
+    /// Addresses on which the event loop listens; empty for event loops that get their connections
+    /// from the first event loop.
     pub(super) listen: Vec<SocketAddr>,
     pub(super) own: Vec<IpAddr>,
     /// Rate limits for receiving and for sending. All of the relay's event loops share them.
@@ -204,8 +204,8 @@ impl Shard {
         self.exits.set_cache(now, &mut self.station, cache);
     }
 
-    /// Returns the reason why names that are not in the hosts file cannot be resolved; `None` if
-    /// they can be.
+    /// Returns the reason why only names in the hosts file can be resolved; `None` if other names
+    /// can be resolved, too.
     pub(super) fn trouble(&self) -> Option<&str> {
         self.exits.trouble()
     }

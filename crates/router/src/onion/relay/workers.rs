@@ -234,12 +234,13 @@ struct ReportSender {
 
 impl ReportSender {
     fn tell(&self, told: WorkerReport) {
-        // If there is no receiver, the first event loop is ending, and will also end this one.
+        // If there is no receiver, the first event loop is ending, and will also end this event
+        // loop.
         let _ = self.reports.send(told);
     }
 }
 
-/// Reports a panic of an event loop's thread, after which the relay ends: the links and circuits
+/// Reports a panic of an event loop's thread. The relay then ends, because the links and circuits
 /// of that event loop no longer work.
 impl Drop for ReportSender {
     fn drop(&mut self) {

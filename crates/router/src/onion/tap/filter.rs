@@ -12,8 +12,8 @@ use super::Segment;
 use super::program::{ENTRY, HEAD, SOCKETS, program};
 use super::syn::Cookie;
 
-/// Size in bytes of the ring buffer between the kernel and this program. It is twice the number of
-/// bytes that an unordered link decrypts beyond a gap.
+/// Size in bytes of the ring buffer between the kernel and this program. The size is twice the
+/// number of bytes that an unordered link decrypts beyond a gap.
 const RING: usize = 1 << 21;
 /// `BPF_MAP_TYPE_ARRAY` of `linux/bpf.h`.
 const ARRAY: u32 = 2;

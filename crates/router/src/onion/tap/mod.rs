@@ -1,5 +1,5 @@
 //! Packet taps: access to TCP segments that the kernel holds back because an earlier segment was
-//! lost. The socket stays authoritative: a tap only delivers the same bytes earlier.
+//! lost. The data of the socket stays authoritative; a tap only delivers the same bytes earlier.
 //!
 //! The kinds of taps are tried in this order:
 //!
@@ -8,7 +8,7 @@
 //!   losses. Loading it requires CAP_BPF; using it requires no capability.
 //! * `packets`: a packet socket, which sees all TCP segments of its network namespace and selects
 //!   the segments of our connections. Opening it requires CAP_NET_RAW.
-//! * None: all links are ordered.
+//! * No tap: all links are ordered.
 //!
 //! Taps are opened before the first thread starts ([`Tap::open_all`]). Then the capabilities are
 //! dropped.
@@ -87,7 +87,7 @@ impl Tap {
     }
 
     /// Returns whether the calling thread still has the capabilities that [`Tap::open_all`] should
-    /// have dropped. That happens if a sandbox refuses the system call.
+    /// have dropped. This is the case if a sandbox refuses the system call.
     #[must_use]
     pub fn keeps_capabilities() -> bool {
         capabilities(None).is_ok_and(|held| held.permitted.intersects(NEEDED))
@@ -145,9 +145,9 @@ impl Tap {
     }
 
     /// Starts to deliver the segments of `cookie` that begin after the TCP sequence number
-    /// `number`. The stream was read up to there. Returns false if this tap cannot deliver them:
-    /// its kind is `None`, the connection is not watched, or its slot in the socket filter's table
-    /// is in use.
+    /// `number`. The stream was read up to `number`. Returns false if this tap cannot deliver
+    /// them: its kind is `None`, the connection is not watched, or its slot in the socket filter's
+    /// table is in use.
     pub(super) fn begin(&mut self, cookie: Cookie, number: u32) -> bool {
         match &mut self.0 {
             Kind::None => false,
@@ -193,8 +193,8 @@ fn renounce() {
     };
     let [effective, permitted, inheritable] =
         [effective, permitted, inheritable].map(|set| set.difference(NEEDED));
-    // The kernel always allows this, if the call itself is not forbidden; see
-    // `Tap::keeps_capabilities`.
+    // The kernel always allows a process to drop capabilities, unless a sandbox forbids the call;
+    // see `Tap::keeps_capabilities`.
     let _ = set_capabilities(None, CapabilitySets { effective, permitted, inheritable });
 }
 

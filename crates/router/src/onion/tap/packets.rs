@@ -18,9 +18,9 @@ const ALL: i32 = (3_u16).to_be() as i32;
 /// Socket option level of packet sockets, from `linux/if_packet.h`.
 const SOL_PACKET: i32 = 263;
 const PACKET_IGNORE_OUTGOING: i32 = 23;
-/// Size in bytes of the packet socket's receive buffer that the kernel is asked for.
+/// Size in bytes of the receive buffer to request for the packet socket.
 const WAITING: usize = 4 << 20;
-/// Maximum size in bytes of a packet, which the kernel may make by merging segments.
+/// Maximum size in bytes of a packet. The kernel may merge segments into packets of this size.
 const LONGEST: usize = 64 << 10;
 const TCP: u8 = 6;
 const SYN: u8 = 2;

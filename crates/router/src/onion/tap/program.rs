@@ -18,7 +18,8 @@ pub(super) const SOCKETS: usize = 1 << 14;
 /// Length of an entry in the table of sockets in bytes: cookie (8), sequence number of the next
 /// byte (4), padding (4).
 pub(super) const ENTRY: usize = 16;
-/// Maximum number of pieces into which a TCP segment is divided. It has up to 64 KiB and a header.
+/// Maximum number of pieces into which a TCP segment is divided. A segment has up to 64 KiB and a
+/// header.
 const PIECES: i32 = 33;
 
 /// Number of the BPF helper function that looks up a table entry (`enum bpf_func_id`).
@@ -186,7 +187,7 @@ pub(super) fn program(sockets: i32, ring: i32) -> Vec<u64> {
     copy_pieces(&mut code, ring);
     emit_syn(&mut code, ring);
     code.label(Label::Out);
-    // Returns -1: the kernel keeps the whole segment.
+    // The return value -1 makes the kernel keep the whole segment.
     code.put(0xb4, R0, 0, 0, -1);
     code.put(0x95, 0, 0, 0, 0);
     code.finish()
@@ -235,7 +236,7 @@ fn follow(code: &mut Assembler) {
     code.load_word(R3, R0, 8);
     code.load_word(R4, R10, NUMBER);
     code.compare_numbers([R4, R3], SIGNED_ABOVE, 0, Label::Early);
-    // The number advances to the segment's end, if it is not there or further already.
+    // The number advances to the segment's end, unless it has already reached or passed that end.
     code.put(0x0c, R4, LENGTH, 0, 0);
     code.compare_numbers([R4, R3], SIGNED_BELOW, 1, Label::Out);
     code.store_word(R0, 8, R4);

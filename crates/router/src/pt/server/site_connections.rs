@@ -1,9 +1,10 @@
 //! Strangers (peers that are not clients of our transport), and the web site that answers them.
 //!
 //! An attacker who probes a bridge could distinguish it from a real web site by its replies and by
-//! their timing. Each connection is therefore proxied to the site from its first byte, and closed
-//! by the site's timeouts. Once a client of our transport is recognised, its connection to the
-//! site is dropped. If a client's first request arrives in one piece, it never reaches the site.
+//! their timing. Therefore each connection is proxied to the site from its first byte, and the
+//! site's timeouts close it. Once a client of our transport is recognised, the connection to the
+//! site is dropped. If a client's first request arrives in one piece, the request never reaches
+//! the site.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -22,8 +23,8 @@ const SPLICED: usize = 64 << 10;
 /// Wires (TCP connections) to the site.
 #[derive(Default)]
 pub(super) struct SiteConnections {
-    /// Pairs of joined wires: maps the wire of each stranger (a peer that is not a client) to a
-    /// wire to the site, and the other way round.
+    /// Pairs of joined wires. Maps the wire of each stranger (a peer that is not a client) to a
+    /// wire to the site, and vice versa.
     pairs: BTreeMap<u64, u64>,
     /// Wires (TCP connections) to the site that were opened for peers that are not recognised yet,
     /// by the peer's wire.
@@ -57,7 +58,7 @@ impl ServerStation {
     }
 
     /// Drops the wire (TCP connection) to the site that was opened for the peer with the wire
-    /// `wire`. The caller calls this because the peer is gone or is a client of ours.
+    /// `wire`. Called when the peer is gone or is a client of our transport.
     pub(super) fn recall(&mut self, wire: u64) {
         if let Some(early) = self.site_connections.take_early(wire) {
             self.wires.drop_now(early.wire);
@@ -159,7 +160,7 @@ impl ServerStation {
 
     /// Processes data from the site, or the end of the site's stream, for a peer that is not
     /// recognised yet. `owner` is the peer's wire. The peer then counts as a stranger (not a
-    /// client). If the connection to the site has failed, nothing changes.
+    /// client). Does nothing if the connection to the site has failed.
     fn site_spoke(&mut self, now: Time, owner: u64, news: &WireNews) {
         if news.gone {
             self.site_connections.take_early(owner);
@@ -197,7 +198,7 @@ impl ServerStation {
         }
     }
 
-    /// Ends the joint forwarding between the wires `wire` and `other`.
+    /// Ends the forwarding between the joined wires `wire` and `other`.
     fn part(&mut self, now: Time, wire: u64, other: u64) {
         for one in [wire, other] {
             self.site_connections.pairs.remove(&one);

@@ -1,13 +1,13 @@
 //! Associations (UDP relays) of the proxies of paths: one for each four-tuple, and a spare one.
 //!
 //! A proxy gives each association its own address towards the server, and assigns answers by this
-//! address. If two sessions shared an association, the server would take them for one client, and
-//! their answers could not be distinguished. So each four-tuple of a session has its own
+//! address. If two sessions shared an association, they would look like one client to the server,
+//! and their answers could not be distinguished. So each four-tuple of a session has its own
 //! association.
 //!
 //! The *spare* association is opened in advance, so that the first datagram of a session need not
-//! wait. The end of its connection also shows at once that a proxy has failed, even while nothing
-//! is sent. Dialogues block, so each runs on a separate thread.
+//! wait. Its connection also shows at once that a proxy has failed, even while nothing is sent.
+//! Dialogues with proxies block, so each runs on a separate thread.
 
 mod proxy_state;
 
@@ -32,7 +32,7 @@ use crate::socks::{Association, Proxy, ProxyFault, Reach, associate};
 /// Maximum bytes queued for a four-tuple that waits for an association (a UDP relay of its proxy).
 const KEPT: usize = 256 << 10;
 
-/// Position of the generation in the number of an era. The bits below it count the changes of
+/// Bit position of the generation in the number of an era. The lower bits count the changes of
 /// egress within a generation.
 const GENERATION_SHIFT: u32 = 32;
 
@@ -43,7 +43,7 @@ pub(super) enum Outcome {
     Relay(Association),
     /// The proxy does not relay for us.
     Fault(ProxyFault),
-    /// The proxy's name now has these other addresses.
+    /// The proxy's name now resolves to these other addresses.
     Moved(Vec<SocketAddr>),
 }
 
@@ -79,8 +79,8 @@ struct ProxyPath {
     waiting: VecDeque<WaitingTuple>,
     /// The fault of the route to the proxy; `None` if the route works.
     way: Option<DownReason>,
-    /// Number of the present era. A change of egress, or of the paths' numbers, begins a new era;
-    /// results of attempts of an earlier era are ignored.
+    /// Number of the present era. A change of egress, or of the paths' numbers, begins a new era.
+    /// Results of attempts that began in an earlier era are ignored.
     era: u64,
     /// The fault that was last reported in a warning.
     told: Option<String>,
@@ -117,7 +117,7 @@ impl ProxyPath {
 #[derive(Debug)]
 pub(super) struct Proxies {
     places: BTreeMap<PathId, ProxyPath>,
-    /// Number of times that the paths were renumbered. It is the upper half of each era.
+    /// Number of times that the paths were renumbered. This number is the upper half of each era.
     generation: u64,
     fwmark: Option<u32>,
     answers: Receiver<(PathId, u64, Outcome)>,
@@ -166,7 +166,8 @@ impl Proxies {
         let era = self.generation << GENERATION_SHIFT;
         for (path, mut place) in std::mem::take(&mut self.places) {
             let Some(path) = numbers.path(path) else { continue };
-            // Results of pending attempts have the old number, so these attempts are repeated.
+            // Results of pending attempts carry the old path number and are ignored, so these
+            // attempts are repeated.
             place.era = era;
             place.proxy_state.on_renumbering();
             place.waiting.retain_mut(|waiting| match numbers.tuple(waiting.tuple) {
@@ -229,8 +230,8 @@ impl Proxies {
         self.places.contains_key(&path)
     }
 
-    /// Returns the fault of `path` that is due to its proxy or to the route to the proxy; `None`
-    /// if there is none.
+    /// Returns why `path` is down because of its proxy, or of the route to the proxy; `None` if
+    /// neither has a fault.
     pub(super) fn broken(&self, path: PathId) -> Option<DownReason> {
         self.places.get(&path)?.broken()
     }
@@ -455,8 +456,8 @@ impl AnswerSender {
     }
 
     fn answer(&self, path: PathId, era: u64, outcome: Outcome) {
-        // If the send fails, the run has ended meanwhile. If the bell is full, it has already been
-        // rung.
+        // If the send fails, the splitter has stopped meanwhile. If the bell's buffer is full, the
+        // loop is already notified.
         let _ = self.answered.send((path, era, outcome));
         let _ = (&*self.ring).write(&[0]);
     }

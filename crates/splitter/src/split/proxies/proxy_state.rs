@@ -6,17 +6,19 @@ use std::time::Duration;
 use anabranch_multipath::Time;
 
 /// Time for which a path counts as working after it has lost its association (a UDP relay of a
-/// proxy): most losses are repaired within one to three round trips.
+/// proxy). A new association usually replaces the lost one within one to three round trips.
 const DOUBT: Duration = Duration::from_millis(500);
 /// Maximum time for which a session waits for an association (a UDP relay of a proxy).
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Minimum lifetime of an association (a UDP relay of a proxy) that counts as a success. A proxy
-/// that ends it earlier only seems to work.
+/// that ends associations earlier only seems to work.
 const YOUNG: Duration = Duration::from_secs(2);
-/// Pause after a failed attempt. It doubles from this value to the maximum.
+/// Pause after the first failed attempt. Each further failure doubles the pause, up to
+/// `LONGEST_PAUSE`.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const LONGEST_PAUSE: Duration = Duration::from_secs(15);
-/// Maximum number of simultaneous attempts. Several sessions that begin together need not queue.
+/// Maximum number of simultaneous attempts, so that several sessions that begin together need not
+/// queue.
 const AT_ONCE: usize = 8;
 
 /// The state of one proxy: pending attempts, pauses, and whether it works.
@@ -43,7 +45,7 @@ impl ProxyState {
         !self.broken && self.rested.is_none_or(|rested| rested <= now)
     }
 
-    /// Returns how many attempts are to begin now. `wanted` is the number of associations (UDP
+    /// Returns the number of attempts to begin now. `wanted` is the number of associations (UDP
     /// relays of proxies) needed.
     pub(super) fn begin(&mut self, now: Time, wanted: usize) -> usize {
         if self.rested.is_some_and(|rested| rested > now) {

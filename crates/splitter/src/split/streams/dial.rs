@@ -1,5 +1,5 @@
-//! A dial of a stream: the TCP connection, and the dialogue with a proxy or the TLS handshake. A
-//! dial blocks, so each has its own thread.
+//! Dials of streams. A dial consists of a TCP connection, and a dialogue with a proxy or a TLS
+//! handshake. Dials block, so each has its own thread.
 
 use std::fmt;
 use std::io::{self, Read, Write};
@@ -23,8 +23,8 @@ use crate::streams::{TlsEnd, TlsError, TlsStream, prepare};
 const CONNECTING: Duration = Duration::from_secs(8);
 /// Timeout for a TLS handshake.
 const SHAKING: Duration = Duration::from_secs(10);
-/// Timeout for the dialogue with a proxy. In this time, a client of an onion network builds a
-/// circuit.
+/// Timeout for the dialogue with a proxy. If the proxy is a client of an onion network, it builds
+/// a circuit in this time.
 const TALKING: Duration = Duration::from_secs(60);
 /// Maximum bytes of a proxy's answer read at once.
 const AT_ONCE: usize = 1_024;
@@ -34,7 +34,7 @@ pub(super) struct Order {
     pub(super) kind: StreamKind,
     /// Route to the first hop; `None` if OpenSSH chooses it.
     pub(super) reach: Option<Reach>,
-    /// Address of the far end, as it is given to proxies.
+    /// Address of the far end, in the form that proxies receive.
     pub(super) far: Target,
     /// Whether the name of the first hop is looked up again.
     pub(super) afresh: bool,
@@ -44,10 +44,10 @@ pub(super) struct Order {
 
 /// Outcome of a dial that did not fail.
 pub(super) enum Dialled {
-    /// A stream to the far end is open, as far as this is known here: a proxy or OpenSSH may still
-    /// fail to reach the far end.
+    /// A stream to the first hop is open. A proxy or OpenSSH may still fail to reach the far end.
     Open(Line),
-    /// The name of the first hop now resolves to these addresses, and no longer to the present one.
+    /// The name of the first hop now resolves to these addresses, and no longer to the address in
+    /// use.
     Moved(Vec<SocketAddr>),
 }
 
@@ -66,8 +66,8 @@ pub(super) struct Line {
 /// A running OpenSSH client, which is killed when the value is dropped.
 pub(super) struct Ssh {
     child: Child,
-    /// Our end of its standard error. It does not block: another process that the client has
-    /// started, such as a `ProxyCommand`, may keep the other end open.
+    /// Our end of the client's standard error. It is non-blocking, because another process that
+    /// the client has started, such as a `ProxyCommand`, may keep the other end open.
     errors: UnixStream,
 }
 
@@ -84,7 +84,7 @@ impl Ssh {
     pub(super) fn last_words(&mut self) -> Option<String> {
         self.child.try_wait().ok().flatten()?;
         let mut text = Vec::new();
-        // What has arrived so far is in `text`, even if more could follow.
+        // On an error, `text` still has the bytes that arrived before.
         let _ = (&self.errors).take(4_096).read_to_end(&mut text);
         let text = String::from_utf8_lossy(&text);
         let plain = |line: &str| line.chars().filter(|c| !c.is_control()).collect::<String>();
@@ -174,8 +174,8 @@ pub(super) fn dial(order: &Order) -> Result<Dialled, DialFault> {
     Ok(Dialled::Open(line))
 }
 
-/// Resolves the name of the first hop. Returns its addresses if the present one is no longer among
-/// them; `None` otherwise.
+/// Resolves the name of the first hop. Returns its addresses if the address in use is no longer
+/// among them; `None` otherwise.
 fn moved(order: &Order) -> Option<Vec<SocketAddr>> {
     let (hop, reach) = (order.kind.first_hop(&order.far)?, order.reach.as_ref()?);
     if !order.afresh || hop.literal().is_some() {

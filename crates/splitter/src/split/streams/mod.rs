@@ -1,4 +1,4 @@
-//! Paths that are streams: each has one connection to the far end, which is dialled again when it
+//! Paths that are streams. Each has one connection to the far end, which is dialled again when it
 //! ends.
 //!
 //! A path is down while it has no connection. Dials block, so each has its own thread; the loop
@@ -7,7 +7,8 @@
 //!
 //! For captures, the bytes sent and received by the sockets can be recorded (`record`).
 //!
-//! A circuit that stays slow is replaced (`slow`). It remains in use until the new one is open.
+//! A circuit that stays slow is replaced (`slow`). The slow circuit remains in use until the new
+//! circuit is open.
 
 mod dial;
 mod record;
@@ -39,14 +40,14 @@ use crate::paths::{Egress, PathSpec, StreamKind};
 use crate::socks::Reach;
 use crate::streams::{Connection, Ending, TlsEnd};
 
-/// Base of the tokens of streams. The path's number is added.
+/// Base of the tokens of streams, to which the path's number is added.
 pub(super) const STREAMS: u64 = 1 << 62;
-/// Pause before the first dial after a connection has ended. It doubles with each failed dial, up
-/// to `LONGEST_PAUSE`.
+/// Pause before the first dial after a connection has ended. The pause doubles with each failed
+/// dial, up to `LONGEST_PAUSE`.
 const PAUSE: Duration = Duration::from_millis(250);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
-/// Duration from which a connection on which the far end has answered counts as successful. After
-/// its end, failures are counted from 0.
+/// Minimum duration for an answered connection to count as successful. After a successful
+/// connection, failures are counted from 0.
 const LASTING: Duration = Duration::from_secs(10);
 /// Timeout for a far end to answer on a new connection. A far end closes streams of unknown peers
 /// after 20 s.
@@ -59,7 +60,7 @@ pub(super) struct Streams {
     places: BTreeMap<PathId, StreamPath>,
     /// Number of eras so far. Each change of a path's route begins a new era.
     eras: u64,
-    /// Address of the far end, as it is given to proxies; `None` without a far end.
+    /// Address of the far end, in the form that proxies receive; `None` without a far end.
     far: Option<Target>,
     terms: Terms,
     dice: Dice,
@@ -94,8 +95,8 @@ struct StreamPath {
     name: String,
     kind: StreamKind,
     state: State,
-    /// Number of the present era. Results of dials of an earlier era are ignored, as they used
-    /// another route.
+    /// Number of the present era. Results of dials that began in an earlier era are ignored,
+    /// because they used another route.
     era: u64,
     /// Reason why the first hop cannot be reached now, if known.
     way: Option<DownReason>,
@@ -256,7 +257,8 @@ impl Streams {
         let order = order(place, egress, far, &self.terms);
         let (era, sender, ring) = (place.era, self.sender.clone(), Arc::clone(&self.ring));
         let work = move || {
-            // The run may have ended meanwhile. If the bell is full, the loop is already notified.
+            // The splitter may have stopped meanwhile. If the bell's buffer is full, the loop is
+            // already notified.
             let _ = sender.send((path, era, dial(&order)));
             let _ = (&*ring).write(&[0]);
         };
@@ -294,9 +296,9 @@ impl Streams {
         }
     }
 
-    /// Records that a circuit is slower than the fastest path by `lag`, if that is known. If it has
-    /// been too slow for too long, dials another circuit as a new user of the SOCKS port, and
-    /// returns the warning to show.
+    /// Records that a circuit is slower than the fastest path by `lag`, if the lag is known. If
+    /// the circuit has been too slow for too long, dials another circuit as a new user of the
+    /// SOCKS port, and returns the warning to show.
     pub(super) fn note_lag(
         &mut self,
         now: Time,
@@ -385,7 +387,7 @@ impl Streams {
 
     fn wait(&mut self, now: Time, path: PathId, fault: &str) -> Option<String> {
         let place = self.places.get_mut(&path)?;
-        // A dial that is already under way counts as the next one.
+        // If a dial is already under way, no further dial is scheduled.
         let is_dialled = place.replaces;
         place.leave();
         let pause = (PAUSE * (1 << place.failures.min(7))).min(LONGEST_PAUSE);
@@ -439,7 +441,7 @@ impl Streams {
         let State::Open(wire) = &mut self.places.get_mut(&path)?.state else { return None };
         let flushed = wire.connection.flush(now, poller, token(path));
         let ended = flushed.err().map(|ending| {
-            // Bytes that arrived before the end explain more than a failed write.
+            // A read may reveal the reason for the end better than the failed write.
             wire.connection.read(&mut self.buffer, |_| {}).err().unwrap_or(ending)
         });
         self.recorded.extend(StreamBytes::of(path, wire.connection.wire()));

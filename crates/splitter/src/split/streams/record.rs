@@ -1,5 +1,5 @@
-//! Bytes sent and received by a path's stream, cut into segments as an observer of the path sees
-//! them.
+//! Bytes sent and received by a path's stream, cut into segments such as an observer of the path
+//! sees.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
@@ -7,10 +7,10 @@ use anabranch_multipath::PathId;
 
 use crate::streams::{Passed, Wire};
 
-/// Payload of a segment in bytes, if another program of this machine makes the connection: 1,500
-/// bytes without the headers of IPv4 and of TCP with timestamps.
+/// Assumed payload of a segment in bytes, if another program of this machine makes the connection:
+/// 1,500 bytes less the headers of IPv4 and of TCP with timestamps.
 const SEGMENT: usize = 1_500 - 20 - 32;
-/// Address of both ends, if the connection is not ours.
+/// Placeholder for the addresses of both ends, if another program makes the connection.
 const UNKNOWN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
 
 /// Bytes sent and received by the socket of a stream.

@@ -1,4 +1,4 @@
-//! Decides when a circuit is so slow that another one should replace it.
+//! Decides when a slow circuit should be replaced by another circuit.
 
 use std::time::Duration;
 
@@ -7,18 +7,19 @@ use anabranch_tunnel::LONGEST_PATIENCE;
 
 /// Time for which a circuit may be too slow before another one replaces it.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Maximum of that time, which doubles with each replacement. If all circuits are slow, further
-/// ones do not help, and each costs the onion network work.
+/// Maximum of the time for which a circuit may be too slow. The time doubles with each
+/// replacement, because further circuits do not help if all are slow, and each one costs the onion
+/// network work.
 const LONGEST: Duration = Duration::from_secs(640);
-/// Time for which a circuit must be fast before the limit is [`PATIENCE`] again.
+/// Time for which a circuit must be fast before the limit returns to [`PATIENCE`].
 const FAST: Duration = Duration::from_secs(60);
 
 /// Record of the delay of a path's circuit.
 #[derive(Debug, Default)]
 pub(super) struct Slow {
-    /// Time since which the circuit has been too slow; `None` if it is not.
+    /// Time since which the circuit has been too slow; `None` if it is not too slow.
     since: Option<Time>,
-    /// Time since which the circuit has been fast enough; `None` if it is not.
+    /// Time since which the circuit has been fast enough; `None` if it is too slow.
     fast: Option<Time>,
     /// Number of replacements since a circuit was fast for [`FAST`].
     replaced: u32,
@@ -26,9 +27,9 @@ pub(super) struct Slow {
 
 impl Slow {
     /// Records the delay of this path relative to the fastest path. Returns this `lag` if it has
-    /// been too large for too long. A lag above [`LONGEST_PATIENCE`] is too large: the far end
-    /// does not wait that long for earlier datagrams, so it delivers the circuit's datagrams out
-    /// of order.
+    /// been too large for too long. A lag above [`LONGEST_PATIENCE`] is too large, because the far
+    /// end does not wait that long for earlier datagrams and so delivers the circuit's datagrams
+    /// out of order.
     pub(super) fn note(&mut self, now: Time, lag: Option<Duration>) -> Option<Duration> {
         let lag = lag?;
         if lag <= LONGEST_PATIENCE {
@@ -54,7 +55,7 @@ impl Slow {
         self.forget();
     }
 
-    /// Forgets the circuit's delays, because another connection follows.
+    /// Forgets the circuit's delays, because a new connection follows.
     pub(super) fn forget(&mut self) {
         (self.since, self.fast) = (None, None);
     }

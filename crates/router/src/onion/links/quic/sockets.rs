@@ -1,7 +1,7 @@
-//! UDP sockets for a relay's incoming QUIC links: one for each address and each shard (thread of
-//! the relay). The kernel distributes packets among the shards' sockets by destination connection
-//! ID. A QUIC link therefore arrives at the shard of its TLS link, and stays there even if a NAT
-//! changes the other end's port.
+//! UDP sockets for a relay's incoming QUIC links: one socket for each address and each shard
+//! (thread of the relay). The kernel distributes packets among the shards' sockets by destination
+//! connection ID. So a QUIC link arrives at the shard of its TLS link, and stays at that shard
+//! even if a NAT changes the other end's port.
 
 use std::io;
 use std::net::SocketAddr;
