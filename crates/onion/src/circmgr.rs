@@ -264,8 +264,8 @@ pub struct CircuitManager {
     told_few_bridges: bool,
     /// Time of the last demand (request for a circuit).
     asked: Option<Time>,
-    /// The present head of a circuit set, by each closed circuit that was the set's head before.
-    /// The streams of a set are counted on its head.
+    /// For each closed circuit that was the head of its circuit set: the set's present head. The
+    /// head is the circuit of a set that holds the number of the set's streams.
     heirs: BTreeMap<CircuitKey, CircuitKey>,
     /// Sets that have lost all their circuits. They continue, because new circuits can join them.
     legless: Vec<LeglessSet>,
@@ -844,8 +844,8 @@ impl Circuit {
         self.built && !self.waits && !self.late
     }
 
-    /// Returns true if the circuit is built, has no streams, and is its set's head or its only
-    /// circuit. The streams of a set are counted on its head.
+    /// Returns true if the circuit is built, has no streams, and is the head of its set or in no
+    /// set. The head is the circuit of a set that holds the number of the set's streams.
     fn is_idle(&self) -> bool {
         self.built && self.streams == 0 && self.leg.head.is_none()
     }

@@ -121,8 +121,8 @@ pub(crate) struct AuthorityArgs {
     /// in its torrc.
     #[arg(long, value_name = "SECONDS")]
     interval: Option<u64>,
-    /// Let a consensus (the signed list of relays) be valid for COUNT times the interval of
-    /// --interval; COUNT is 2 to 100 [default: 3].
+    /// Let a consensus (the signed list of relays) be valid for COUNT intervals, 2 to 100. The
+    /// length of an interval is that of --interval [default: 3].
     #[arg(long, value_name = "COUNT")]
     valid_intervals: Option<u64>,
     /// Publish the first consensus (the signed list of relays) as soon as this number of relays is

@@ -105,8 +105,8 @@ impl Link {
         self.detour.as_ref().is_some_and(|detour| detour.kept > MOST_KEPT)
     }
 
-    /// Returns true if the circuits have moved, and their cells may be sent over the link
-    /// alongside.
+    /// Returns true if the circuits of this QUIC link have moved to the TLS link to the same relay,
+    /// and the TLS link may now send their cells.
     fn takes_turns(&self) -> bool {
         self.detour.as_ref().is_some_and(|detour| detour.stage == Stage::Moved)
     }

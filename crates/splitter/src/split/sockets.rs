@@ -269,9 +269,9 @@ impl Sockets {
         self.retired.extend(of_session.map(|(_, index)| (now + LINGER, index)));
     }
 
-    /// Applies new numbers of paths and tuples. The sockets of removed paths and tuples send
-    /// nothing more, but still receive for [`LINGER`]. In captures, a removed path keeps the
-    /// number that `in_captures` returns.
+    /// Gives sockets the new indices of their paths and tuples after a reload. The sockets of
+    /// removed paths and tuples send nothing more, but still receive for [`LINGER`]. `in_captures`
+    /// returns the index under which captures show what a removed path receives.
     pub(super) fn renumber(
         &mut self,
         now: Time,
