@@ -60,9 +60,9 @@ impl Town {
         Town::of(weights, |_| vec![u64::MAX])
     }
 
-    /// Creates a population of places with these weights for `days` days. A relay leaves after a
-    /// random time with an exponential distribution and a mean of `mean` days. The relays of places
-    /// for which `periods` is true never leave.
+    /// Creates a population with a place for each entry of `weights`, for `days` days. Each place
+    /// holds one relay at a time. A relay leaves after a random time with an exponential
+    /// distribution and a mean of `mean` days. The relay of place `i` stays if `periods[i]` is true.
     #[must_use]
     pub fn churning(
         weights: &[u64],

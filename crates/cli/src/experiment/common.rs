@@ -65,9 +65,9 @@ pub(super) struct SplitWords {
 
 impl Common {
     /// Returns the program under test, which is this executable, and the folder of the peers'
-    /// programs if one is given. Refuses a user who is not root. `others` are further folders
-    /// whose default depends on the user's home. The error proposes a `sudo` command that names
-    /// them.
+    /// programs if one is given. Refuses a user who is not root, with an error that proposes a
+    /// `sudo` command. That command gives the folder of the peers' programs and the folders
+    /// `others`, because root has another home and would use other defaults.
     ///
     /// # Errors
     /// Misuse: the user is not root. Trouble: the system does not reveal the executable's path.

@@ -34,8 +34,10 @@ pub(super) struct Wait {
     began: Option<Time>,
     /// Time of the client's latest datagram.
     asked: Time,
-    /// Number of rounds of datagrams since `began`, and the start of the latest one.
+    /// Number of rounds of datagrams that the client has sent since `began`. Datagrams less than
+    /// [`ROUND`] after the first of a round belong to that round.
     rounds: u32,
+    /// Time of the first datagram of the latest round.
     round: Time,
     looked: Time,
     pause: Duration,

@@ -157,8 +157,8 @@ impl Arm {
 }
 
 impl Line {
-    /// Returns the name of this kind of network line in the plan. Without loss, the name has no
-    /// direction.
+    /// Returns the name of this kind of network line in the plan. The name of a line that loses
+    /// nothing does not contain a direction of loss.
     #[must_use]
     pub fn name(&self) -> String {
         let Line { loss, direction, deviation, congestion, order } = self;

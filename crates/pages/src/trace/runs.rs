@@ -11,7 +11,8 @@ use crate::figures::{self, axis, drawing, grouped, lane, number, span, times};
 /// Width of the detailed view, in the drawing's units.
 const WIDTH: f64 = 1000.0;
 
-/// Number of uplink runs that the detailed view covers.
+/// Number of runs of the schedule in the uplink that the detailed view shows. A run is a series of
+/// packets that take the same path.
 const LOOK: usize = 24;
 
 /// Maximum number of rows in the table below the detailed view.

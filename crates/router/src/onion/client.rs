@@ -610,7 +610,7 @@ impl<'r> ClientLoop<'r> {
         }
     }
 
-    /// Returns the set of relays that may be the last hop of a circuit, for messages.
+    /// Returns which relays may be the last hop of a circuit. Error messages name this set.
     fn exits(&self) -> Exits {
         let Settings { design, restrictions, .. } = &self.settings;
         match (self.circmgr.needs_able_exits(), restrictions.exit.is_empty()) {

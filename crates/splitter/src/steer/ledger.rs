@@ -21,8 +21,9 @@ use super::sysctl::Setting;
 
 /// Directory of the records.
 const FOLDER: &str = "/run/anabranch";
-/// Maximum time to wait for another splitter that starts or ends. `PAUSE` is the polling interval.
+/// Maximum time to wait for another splitter that starts or ends.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// Interval at which the wait looks again.
 const PAUSE: Duration = Duration::from_millis(5);
 
 /// Changes to undo. Objects with the slot's names and numbers are removed as well.

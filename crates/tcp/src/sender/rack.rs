@@ -100,8 +100,8 @@ impl Rack {
         Rack { expects_jitter: true, ..Rack::default() }
     }
 
-    /// Processes the first report that a segment has arrived (steps 2 and 3). `mss` converts a
-    /// distance in bytes to segments.
+    /// Processes the first report that the segment `sent` has arrived (RFC 8985, section 6.2, steps
+    /// 2 and 3). `mss` is the maximum segment size in bytes.
     pub(crate) fn on_delivered(
         &mut self,
         now: Time,

@@ -122,7 +122,7 @@ pub(super) mod tests {
 
     use super::*;
 
-    /// A relay after so many seconds, with two sets.
+    /// Returns the numbers of a relay that has run for `seconds` seconds and has two circuit sets.
     pub(in crate::onion::watch) fn numbers(seconds: u64) -> Numbers {
         let leg = |cells, window| LegNumbers {
             is_linked: true,

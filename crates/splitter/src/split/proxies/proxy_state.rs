@@ -13,9 +13,9 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// Minimum lifetime of an association (a UDP relay of a proxy) that counts as a success. A proxy
 /// that ends associations earlier only seems to work.
 const YOUNG: Duration = Duration::from_secs(2);
-/// Pause after the first failed attempt. Each further failure doubles the pause, up to
-/// `LONGEST_PAUSE`.
+/// Pause after the first failed attempt. Each further failure doubles the pause.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
+/// Maximum pause after failed attempts.
 const LONGEST_PAUSE: Duration = Duration::from_secs(15);
 /// Maximum number of simultaneous attempts, so that several sessions that begin together need not
 /// queue.
