@@ -188,7 +188,8 @@ mod tests {
     use super::*;
     use anabranch_capture::{Row, TraceFacts, TraceWriter};
 
-    /// A trace of so many sessions, each with one packet, the later the larger.
+    /// Writes a trace of `sessions` sessions. Each has one packet, which is larger than that of the
+    /// session before.
     fn trace(sessions: i32) -> (tempfile::TempDir, PathBuf) {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("run.parquet");

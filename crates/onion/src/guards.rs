@@ -42,8 +42,8 @@ pub trait Listing<I> {
     fn count(&self) -> usize;
     /// Returns whether the relay `id` could be a guard.
     fn lists(&self, id: I) -> bool;
-    /// Returns true if the client may use the relay `id` as a guard: the user's restrictions
-    /// permit the relay, and the client can reach its addresses.
+    /// Returns true if the client may use the relay `id` as a guard, because the user's
+    /// restrictions permit it.
     fn allows(&self, id: I) -> bool;
     /// Draws a relay that could be a guard, by the weights of path selection. Skips relays for
     /// which `taken` returns true.

@@ -9,8 +9,8 @@ use super::{Direction, Part, Subject, sketch};
 use crate::figures::{grouped, named, percent, scaled, span};
 use crate::legible;
 
-/// Share of a direction's packets above which the page reports that the direction was hardly
-/// split, if one path carried this share.
+/// Share of a direction's packets on one path above which the page reports that the direction was
+/// hardly split.
 const NEARLY_ALL: f64 = 0.95;
 
 /// Unit in which run lengths are measured.

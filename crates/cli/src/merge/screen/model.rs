@@ -150,7 +150,7 @@ pub(super) mod tests {
 
     use super::*;
 
-    /// One client with two paths, which carried so many bytes in.
+    /// Returns the counters of one client with two paths that have received `bytes`.
     pub(in crate::merge::screen) fn snapshot(bytes: [u64; 2]) -> Snapshot {
         let path = |bytes| PathSnapshot {
             from: "192.0.2.1:4000".parse().ok(),

@@ -166,8 +166,8 @@ pub(super) mod tests {
 
     use super::*;
 
-    /// At so many seconds: a spare circuit, one with three streams that carried this, one being
-    /// built.
+    /// Returns the status after `seconds` seconds: a spare circuit, a circuit with three streams
+    /// that has carried `carried` bytes up and down, and a circuit that is being built.
     pub(in crate::onion::screen) fn status(seconds: u64, carried: [u64; 2]) -> Status {
         let seen = |number: u64, stage, streams, carried| CircuitStatus {
             number,

@@ -227,7 +227,8 @@ pub(super) mod tests {
 
     use super::*;
 
-    /// Counters with so many bytes (and a tenth of them datagrams) up and down on each path.
+    /// Returns counters with the bytes `bytes` up and down for each path, and a tenth as many
+    /// datagrams.
     pub(in crate::split::screen) fn snapshot(bytes: &[(u64, u64)]) -> Snapshot {
         let flow = |bytes| Flow { datagrams: bytes / 10, bytes };
         let path = |&(up, down): &(u64, u64)| PathCounters {

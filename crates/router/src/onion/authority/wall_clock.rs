@@ -95,8 +95,8 @@ mod tests {
 
     const UNIX: u64 = 1_800_000_000;
 
-    /// The wall after so many seconds of which the machine slept some, with a clock that was set
-    /// forward by so many.
+    /// Looks at the wall clock after `after` seconds, of which the machine slept `slept`. The clock
+    /// was set forward by `set` seconds.
     fn look(wall: &mut WallClock, after: u64, slept: u64, set: i64) -> Option<Step> {
         let unix = (UNIX + after).saturating_add_signed(set);
         wall.look(Time::from_secs(after - slept), 50 + after, unix)

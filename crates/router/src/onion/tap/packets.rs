@@ -199,7 +199,7 @@ fn only_tcp() -> [SockFilter; 10] {
 mod tests {
     use super::*;
 
-    /// A packet of so many bytes of TCP's data, from 192.0.2.1:9001 or [2001:db8::1]:9001.
+    /// Returns a TCP packet with `data`, from 192.0.2.1:9001 or [2001:db8::1]:9001.
     fn packet(is_v6: bool, flags: u8, data: &[u8]) -> Vec<u8> {
         let length = (20 + data.len()) as u16;
         let mut packet = vec![0; if is_v6 { 40 } else { 20 }];
