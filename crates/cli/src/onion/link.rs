@@ -222,8 +222,8 @@ pub(super) fn tapped(taps: &[Tap]) -> Option<String> {
         false => "",
     };
     Some(format!(
-        "kernel interface by which utls connections read data that arrives before a lost TCP \
-         segment: {kind}{hint}{kept}"
+        "kernel interface through which utls connections read TCP data out of order: \
+         {kind}{hint}{kept}"
     ))
 }
 
