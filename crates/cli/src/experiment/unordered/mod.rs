@@ -33,9 +33,9 @@ const SIMULATED: &str = "simulated";
 /// A link is a connection between two relays that carries many circuits. All circuits use the same
 /// three relays. 40 downloads of 10 to 400 KB start together, each on its own circuit, over lines
 /// of 50 ms. The last line loses segments. Links deliver bytes in order (C tor, our relays) or
-/// unordered (between our relays). One unordered link with ten circuits is also measured alone.
-/// There each cell (Tor's packet) waits only for earlier cells of its own circuit. This is compared
-/// with delivery in order by the kernel.
+/// unordered (between our relays). One unordered link with ten circuits is also measured alone. On
+/// this link each cell (Tor's packet) waits only for earlier cells of its own circuit. The cells'
+/// delay is compared with that of in-order delivery by the kernel.
 ///
 /// FOLDER gets units.jsonl (one line per completed measurement), unordered.parquet,
 /// unordered-cells.parquet, unordered.html and figure-3.svg. Run the same command again to continue
