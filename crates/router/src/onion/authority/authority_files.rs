@@ -69,8 +69,8 @@ impl AuthorityFiles {
         for (id, past) in self.stored_relays()? {
             if !authority.remember(unix_now, &id, past) {
                 troubles.push(format!(
-                    "relay {}: its entry in {PASTS} is ignored, because it has a key that also \
-                     stands in another relay's entry",
+                    "relay {}: its entry in {PASTS} is ignored, because another relay's entry has \
+                     the same key",
                     hex(&id)
                 ));
             }
