@@ -219,7 +219,8 @@ impl AuthorityFiles {
             }
             Err(Unrestored::Damaged(which)) => {
                 for (name, _) in [NS, MICRODESC].into_iter().zip(which).filter(|(_, is)| *is) {
-                    let (path, why) = (self.folder.join(name), "it is no consensus of this key");
+                    let path = self.folder.join(name);
+                    let why = "it is not a consensus, or its signature is invalid";
                     troubles.push(set_aside(&path, why, "a new consensus will be made")?);
                 }
             }
