@@ -98,8 +98,8 @@ pub(super) fn judged() -> &'static str {
      stream, the medians at the worst and at the shortest round trip are compared, within their \
      intervals. A stream that was aborted is not flat. For a sustained stream, the share of 50 \
      kB/s that arrives in a second is judged, at all round trips from 200 ms on. If a claim about \
-     the price of HTTP fails for our profile, our profile is cheaper. That http-opaque is flat is \
-     not a claim of the paper; it is a target for our profile."
+     the price of HTTP fails for our profile, our profile is cheaper. A flat rate of http-opaque \
+     is not a claim of the paper; it is a target for our profile."
 }
 
 /// Returns the claims as rows of a table. The headings are [`CLAIM_HEAD`].
