@@ -125,7 +125,7 @@ const BUSY: f64 = 0.7;
 
 /// Column headings of the table of verdicts.
 pub(super) const HEAD: [&str; 6] =
-    ["place", "design", "claim", "ratio to one circuit", "paper", ""];
+    ["place", "design", "claim", "ratio to one circuit", "paper", "verdict"];
 
 /// Explains how claims are judged.
 pub(super) fn judged() -> String {

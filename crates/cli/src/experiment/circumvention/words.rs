@@ -83,7 +83,7 @@ pub(super) fn verdict_rows(verdicts: &[Verdict], cells: &[Cell]) -> Vec<[String;
 
 /// Column headings of the table of verdicts.
 pub(super) const HEAD: [&str; 6] = [
-    "",
+    "server",
     "blocked",
     "gets through",
     "direct path",

@@ -234,7 +234,7 @@ pub(super) fn pair_rows(subject: &Subject<'_>) -> Vec<Vec<String>> {
 }
 
 /// Column headings of the table of claims.
-pub(super) const CLAIM_HEAD: [&str; 5] = ["lines", "claim", "found", "the paper", ""];
+pub(super) const CLAIM_HEAD: [&str; 5] = ["lines", "claim", "found", "the paper", "verdict"];
 
 /// Explains how claims are judged.
 pub(super) fn judged() -> String {
