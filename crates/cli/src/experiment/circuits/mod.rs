@@ -51,7 +51,7 @@ pub(crate) struct CircuitsArgs {
     /// Measure on these networks [default: loopback,lines]. loopback runs all programs on one host.
     /// lines has lines of different rates and delays in front of the guards (the first relays of
     /// circuits). line has equal lines of 20 Mbit/s, loaded to --levels.
-    #[arg(long, value_name = "PLACE,...", value_delimiter = ',')]
+    #[arg(long, value_name = "NETWORK,...", value_delimiter = ',')]
     places: Vec<Layout>,
     /// Measure each design in N networks, one after the other, each with new keys and circuits
     /// [default: 10].

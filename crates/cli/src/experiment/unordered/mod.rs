@@ -50,7 +50,7 @@ pub(crate) struct UnorderedArgs {
     /// tls-kist and utls-kist (the same with `relay --circuit-policy kist`), quic, tls-per-circuit
     /// (a link for each circuit), mptcp (MPTCP over two lines in place of the last). Without
     /// relays: cells (one unordered link alone).
-    #[arg(long, value_name = "ARM,...", value_delimiter = ',')]
+    #[arg(long, value_name = "KIND,...", value_delimiter = ',')]
     arms: Vec<Arm>,
     /// Measure with these percentages of lost TCP segments on the last line, which is between the
     /// middle relay and the exit (last relay).
@@ -58,7 +58,7 @@ pub(crate) struct UnorderedArgs {
     losses: Vec<u32>,
     /// Lose TCP segments in these directions of the last line: to-exit (towards the last relay, as
     /// in the paper), from-exit [default: both].
-    #[arg(long, value_name = "WAY,...", value_delimiter = ',')]
+    #[arg(long, value_name = "DIRECTION,...", value_delimiter = ',')]
     directions: Vec<Direction>,
     /// Measure with these standard deviations of the delay of all lines, in milliseconds. The mean
     /// delay is 50 ms.
