@@ -211,7 +211,8 @@ pub(crate) struct ClientArgs {
     #[arg(long, value_name = "LENGTH")]
     every: Option<String>,
     /// Let the scheduler of --schedule draw its random choices again when the circuits of a stream
-    /// have been idle for SILENCE, such as 1s. Needs --schedule.
+    /// have been idle for SILENCE, such as 1s. This applies only to data that you send. Needs
+    /// --schedule.
     #[arg(long, value_name = "SILENCE")]
     redraw: Option<String>,
     /// Report problems with onion services to SOCKS5 programs by Tor's own error codes, such as F0.
@@ -586,8 +587,8 @@ impl ClientArgs {
         let Some(name) = &self.schedule else {
             return match (&self.every, &self.redraw) {
                 (None, None) => Ok(None),
-                (Some(_), _) => Err(Failure::misuse("--every needs --schedule")),
-                (None, Some(_)) => Err(Failure::misuse("--redraw needs --schedule")),
+                (Some(_), _) => Err(Failure::misuse("--every needs --schedule: add it")),
+                (None, Some(_)) => Err(Failure::misuse("--redraw needs --schedule: add it")),
             };
         };
         let wrong = |error: SpecError| Failure::misuse(format!("--schedule: {error}"));
