@@ -49,7 +49,7 @@ def test_a_blocked_server_is_reached_with_its_handshake_by_the_vpn(
     rows = pq.read_table(experiment.folder / "circumvention.parquet").to_pylist()
     assert [row["first_byte"] for row in rows] == [record["first_byte"] for record in records]
     assert [row["direct_down"] for row in rows] == [record["direct"][1] for record in records]
-    assert "Around a censor" in (experiment.folder / "circumvention.html").read_text()
+    assert "Evading a censor" in (experiment.folder / "circumvention.html").read_text()
 
 
 def _is_sound(record: dict[str, Any]) -> None:

@@ -100,7 +100,7 @@ class ConfinedRelay:
     def tap(self) -> str:
         """What it says of its tap."""
         notes = [str(event["what"]) for event in events_of(self.process, "note")]
-        told = [note for note in notes if note.startswith("kernel interface by which utls")]
+        told = [note for note in notes if note.startswith("kernel interface through which utls")]
         assert len(told) == 1, notes
         return told[0].partition(": ")[2]
 

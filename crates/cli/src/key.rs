@@ -71,7 +71,8 @@ impl FromStr for Named {
 
     fn from_str(text: &str) -> Result<Named, String> {
         let wrong = || {
-            "write NAME=PUBLIC, with the 44 characters that 'anabranch key' printed there"
+            "write NAME=PUBLIC; PUBLIC has the 44 characters that 'anabranch key' printed at the \
+             other end"
                 .to_owned()
         };
         let (name, public) = text.split_once('=').ok_or_else(wrong)?;

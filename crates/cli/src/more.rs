@@ -58,7 +58,8 @@ struct GenerateArgs {
     /// Create network.json and the nodes' key files in this folder.
     #[arg(value_name = "FOLDER")]
     folder: PathBuf,
-    /// Set the addresses of the nodes, 5 or more (repeatable, or separated by commas).
+    /// Set the addresses of the nodes (repeatable, or separated by commas). At least one node more
+    /// than --hops is needed.
     #[arg(long, value_name = "ADDRESS:PORT", value_delimiter = ',', required = true)]
     nodes: Vec<SocketAddr>,
     /// Make the last NODES nodes exits, which connect to destinations.

@@ -146,7 +146,7 @@ fn mistakes_are_told_in_a_line() {
         ([&near[..], &["anabranch 192.0.2.1:4 key=AAAA"]].concat(), "is not a bridge's key"),
         ([&server[..], &["--links", "0"]].concat(), "--links"),
         (vec!["client", "--socks", "127.0.0.1:0", "--schedule", "x"], "'x'"),
-        ([&server[..], &["--profile", "http-opaque"]].concat(), "needs a site"),
+        ([&server[..], &["--profile", "http-opaque"]].concat(), "needs a web server"),
         ([&server[..], &["--profile", "nostag"]].concat(), "there is no profile 'nostag'"),
         ([&server[..], &["--covers", "empty"]].concat(), "covers.json"),
         ([&server[..], &["--shapes", "own.shapes"]].concat(), "the first step must go"),

@@ -185,7 +185,7 @@ fn a_wrong_certificate_and_a_port_without_tls_are_told_and_other_paths_go_on() {
     let other = "0".repeat(64);
     let cases = [
         (far.tls, &other, format!("the received certificate has the SHA-256 {}", far.fingerprint)),
-        (far.tcp, &far.fingerprint, "it does not answer in time".to_owned()),
+        (far.tcp, &far.fingerprint, "the far end does not answer in time".to_owned()),
     ];
     for (at, pin, words) in cases {
         let path = format!("e=tls:{at}");

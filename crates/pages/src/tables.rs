@@ -13,10 +13,19 @@ const WIDTH: usize = 11;
 
 /// Header of the tables in two lines. The first line groups the columns of the second.
 const HEADER: [[&str; WIDTH]; 2] = [
-    ["", "", "", "", "", "", "burst", "packets", "burst", "ms", "longest"],
+    ["", "", "", "", "", "", "run", "packets", "run", "ms", "longest"],
     [
-        "path", "way", "packets", "bytes", "share", "bursts", "median", "longest", "median",
-        "longest", "gap ms",
+        "path",
+        "direction",
+        "packets",
+        "bytes",
+        "share",
+        "runs",
+        "median",
+        "longest",
+        "median",
+        "longest",
+        "gap ms",
     ],
 ];
 
@@ -194,8 +203,8 @@ mod tests {
             "11 datagrams in 0.010 s, sessions: 1, schedule round-robin --every 5p, seed 7",
             "",
             "session 0: a.example",
-            "burst packets burst ms longest",
-            "path way packets bytes share bursts median longest median longest gap ms",
+            "run packets run ms longest",
+            "path direction packets bytes share runs median longest median longest gap ms",
             "wlan up 5 500 50.0 % 1 5.0 5 4.0 4.0 1.0",
             "down 1 1500 100.0 % 1 1.0 1 0.0 0.0 0.0",
             "lte up 5 500 50.0 % 1 5.0 5 4.0 4.0 1.0",

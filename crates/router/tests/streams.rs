@@ -85,5 +85,5 @@ fn a_cut_passes_for_no_end() {
 fn a_profile_that_lacks_what_it_wants_is_refused() {
     let settings = ListenSettings { profile: "http-text".parse().unwrap(), ..settings() };
     let error = listen(settings, |_| ()).map(drop).unwrap_err().to_string();
-    assert!(error.contains("http-text needs a site"), "{error}");
+    assert!(error.contains("http-text needs a web server"), "{error}");
 }

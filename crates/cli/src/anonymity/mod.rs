@@ -120,8 +120,8 @@ struct PathsArgs {
 /// Compute the share of clients that have used a hostile entry relay (first relay of a circuit)
 /// within a year.
 ///
-/// It is computed for clients that use one, two and three entries at a time, and for a mixture
-/// called COMB. In COMB 60 % of the clients use one entry, 20 % two, and 20 % three.
+/// The share is computed for clients that use one, two and three entries at a time, and for a
+/// mixture called COMB. In COMB 60 % of the clients use one entry, 20 % two, and 20 % three.
 #[derive(Args, Debug)]
 struct YearArgs {
     #[command(flatten)]

@@ -60,8 +60,8 @@ pub(super) fn paths_text(
         text,
         "the adversary runs {relays:.0} relays; a client chooses one of them as entry with \
          probability {entry:.4}, as exit to port {} with {exit:.4}, as middle relay with \
-         {middle:.4}\neach row is computed by a formula, and measured on {} random circuits \
-         (drawn, with its 95 % interval)\n",
+         {middle:.4}\ncolumn 'formula' is computed; column 'drawn' is measured on {} random \
+         circuits, with its 95 % interval\n",
         settings.port,
         settings.circuits * settings.draws,
     );
@@ -89,11 +89,11 @@ pub(super) fn paths_text(
         for (entries, share) in row.seen.iter().enumerate() {
             let _ = write!(text, "  {entries}: {share:.4}");
         }
-        let _ = writeln!(text, "  hostile entries see {:.4} of the bytes on average", row.bytes);
+        let _ = writeln!(text, "  on average hostile entries see {:.4} of the bytes", row.bytes);
         if row.unbuilt > 0 {
             let _ = writeln!(
                 text,
-                "  {} circuits could not be built, because no relay was left",
+                "  {} circuits could not be built, because no allowed relay was left",
                 row.unbuilt
             );
         }

@@ -182,7 +182,7 @@ fn check() -> Result<(), Failure> {
         0 => Ok(()),
         missing => Err(Failure::trouble(format!(
             "this machine cannot emulate networks: {missing} of the features marked 'missing' \
-             above are always needed"
+             above are needed by every network"
         ))),
     }
 }

@@ -59,7 +59,7 @@ pub(super) struct Common {
 pub(super) struct SplitWords {
     /// Pass one more argument to `anabranch split`, such as --split=--quic-tuples=3 (repeatable).
     /// Measurements without splitting are not affected.
-    #[arg(long, value_name = "WORD", allow_hyphen_values = true)]
+    #[arg(long, value_name = "ARGUMENT", allow_hyphen_values = true)]
     pub(super) split: Vec<String>,
 }
 

@@ -113,20 +113,20 @@ pub(crate) struct ClientArgs {
     #[arg(long, value_name = "ADDRESS:PORT")]
     #[serde(deserialize_with = "forms::list")]
     listen: Vec<SocketAddr>,
-    /// Use only this relay, or only the relays given in this way, as the first relay (guard) of a
-    /// circuit (repeatable). FINGERPRINT is 40 hexadecimal digits. Cannot be used with --bridge.
+    /// Use only this relay as the first relay (guard) of circuits. Repeat the option to allow more
+    /// relays. FINGERPRINT is 40 hexadecimal digits. Cannot be used with --bridge.
     ///
     /// If you allow only a few relays, others can recognise your traffic by this choice.
     #[arg(long, value_name = "FINGERPRINT", value_delimiter = ',')]
     #[serde(deserialize_with = "forms::commas")]
     entry: Vec<String>,
-    /// Use only this relay, or only the relays given in this way, in the middle of a circuit
-    /// (repeatable). FINGERPRINT is 40 hexadecimal digits.
+    /// Use only this relay in the middle of circuits. Repeat the option to allow more relays.
+    /// FINGERPRINT is 40 hexadecimal digits.
     #[arg(long, value_name = "FINGERPRINT", value_delimiter = ',')]
     #[serde(deserialize_with = "forms::commas")]
     middle: Vec<String>,
-    /// Use only this relay, or only the relays given in this way, as the last relay (exit) of a
-    /// circuit (repeatable). FINGERPRINT is 40 hexadecimal digits.
+    /// Use only this relay as the last relay (exit) of circuits. Repeat the option to allow more
+    /// relays. FINGERPRINT is 40 hexadecimal digits.
     #[arg(long, value_name = "FINGERPRINT", value_delimiter = ',')]
     #[serde(deserialize_with = "forms::commas")]
     exit: Vec<String>,
@@ -134,8 +134,8 @@ pub(crate) struct ClientArgs {
     #[arg(long, value_name = "FINGERPRINT", value_delimiter = ',')]
     #[serde(deserialize_with = "forms::commas")]
     exclude: Vec<String>,
-    /// Enter the network only through a bridge (repeatable). LINE is as after Bridge in torrc:
-    /// [TRANSPORT] ADDRESS:PORT [FINGERPRINT] [ed25519:KEY] [KEY=VALUE ...].
+    /// Enter the network only through a bridge (repeatable). LINE is [TRANSPORT] ADDRESS:PORT
+    /// [FINGERPRINT] [ed25519:KEY] [KEY=VALUE ...], as after the word Bridge in torrc.
     ///
     /// A bridge is a first relay that no public list names. If you give several bridges, the client
     /// uses the first one that it can reach. A TRANSPORT camouflages the connection to the bridge.
@@ -189,8 +189,9 @@ pub(crate) struct ClientArgs {
     /// must run with --udp-or, and are connected by QUIC. mudp-or distributes the segments over
     /// several circuits with the same exit. --legs sets their number (2 by default), --schedule and
     /// --every the distribution (round-robin by default). With round-robin and uniform, as
-    /// published, TCP does not know of the circuits. With eta and other schedulers that need
-    /// windows, TCP has a window for each circuit. Cannot be used with --multipath or --bridge.
+    /// published, TCP has one congestion window for all circuits. With eta and other schedulers
+    /// that need windows, each circuit has its own window. Cannot be used with --multipath or
+    /// --bridge.
     #[arg(long, value_enum, value_name = "DESIGN", hide_possible_values = true)]
     design: Option<StreamDesign>,
     /// Set the congestion control for data that you send with --design udp-or or mudp-or [default:
@@ -210,7 +211,8 @@ pub(crate) struct ClientArgs {
     #[arg(long, value_name = "LENGTH")]
     every: Option<String>,
     /// Let the scheduler of --schedule draw its random choices again when the circuits of a stream
-    /// have been idle for SILENCE, such as 1s. Needs --schedule.
+    /// have been idle for SILENCE, such as 1s. This applies only to data that you send. Needs
+    /// --schedule.
     #[arg(long, value_name = "SILENCE")]
     redraw: Option<String>,
     /// Report problems with onion services to SOCKS5 programs by Tor's own error codes, such as F0.
@@ -317,8 +319,8 @@ impl StreamDesign {
         match self {
             StreamDesign::UdpOr | StreamDesign::MudpOr => Ok(true),
             StreamDesign::More => Err(Failure::misuse(
-                "--design more: MORE has no circuits, which this command needs: run \
-                 'anabranch more run', a node of it",
+                "--design more: MORE has no circuits, so this command cannot use it: run a node \
+                 of MORE with 'anabranch more run'",
             )),
             _ => Ok(false),
         }
@@ -457,7 +459,7 @@ impl ClientArgs {
         let Some(design) = self.design else { return Ok(false) };
         let is_single = matches!(design, StreamDesign::Tor | StreamDesign::UdpOr);
         let joins = match is_lossy {
-            true => "its circuits may lose data, and the protocols of --multipath do not repeat it",
+            true => "its circuits may lose data, which no protocol of --multipath retransmits",
             false => "the design already determines how circuits are joined",
         };
         let lacks = "with this design each stream uses one circuit";
@@ -585,8 +587,8 @@ impl ClientArgs {
         let Some(name) = &self.schedule else {
             return match (&self.every, &self.redraw) {
                 (None, None) => Ok(None),
-                (Some(_), _) => Err(Failure::misuse("--every needs --schedule")),
-                (None, Some(_)) => Err(Failure::misuse("--redraw needs --schedule")),
+                (Some(_), _) => Err(Failure::misuse("--every needs --schedule: add it")),
+                (None, Some(_)) => Err(Failure::misuse("--redraw needs --schedule: add it")),
             };
         };
         let wrong = |error: SpecError| Failure::misuse(format!("--schedule: {error}"));
@@ -595,8 +597,8 @@ impl ClientArgs {
         let dealing = Dealing { schedule, every, redraw };
         if dealing.to_string().len() > DEALING {
             let most = format!(
-                "--schedule and --every together have more than {DEALING} letters, but the exit \
-                 (last relay) accepts no more: shorten them"
+                "--schedule and --every together are too long: the exit (last relay) accepts at \
+                 most {DEALING} characters: shorten them"
             );
             return Err(Failure::misuse(most));
         }

@@ -174,7 +174,7 @@ impl LinkOptions {
     ) -> Result<LinkOptions, Failure> {
         if let Some(wanted) = wanted {
             let Some(linking) = &mut self.quic else {
-                let message = "--quic-congestion needs --link quic";
+                let message = "--quic-congestion needs --link quic: add it";
                 return Err(Failure::misuse(message.to_owned()));
             };
             linking.congestion = wanted.into();
@@ -222,8 +222,8 @@ pub(super) fn tapped(taps: &[Tap]) -> Option<String> {
         false => "",
     };
     Some(format!(
-        "kernel interface by which utls connections read data that arrives before a lost TCP \
-         segment: {kind}{hint}{kept}"
+        "kernel interface through which utls connections read TCP data out of order: \
+         {kind}{hint}{kept}"
     ))
 }
 

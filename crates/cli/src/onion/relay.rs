@@ -162,8 +162,8 @@ pub(crate) struct RelayArgs {
     /// The limit includes cells that wait for earlier cells of the same stream from another
     /// circuit. Above half of the limit, the relay pauses the streams that have such cells. At the
     /// limit it closes circuits, first those whose cells have waited longest or that hold most
-    /// cells. With --bridge and the built-in transport, the relay may use another half of MB. A
-    /// reload by SIGHUP does not change that part.
+    /// cells. With --bridge, the built-in transport may use half of MB in addition. A reload by
+    /// SIGHUP does not change this additional limit.
     #[arg(long, value_name = "MB")]
     memory: Option<usize>,
     /// Use N threads to forward cells (Tor's packets). Each thread serves a part of the connections

@@ -275,10 +275,10 @@ fn far_end(options: &Options, paths: usize) -> Result<Option<FarEnd>, Failure> {
             0 => format!(
                 "add the far end's public key with 'anabranch key {file} --peer NAME=PUBLIC'"
             ),
-            count => format!("the file has {count} [[peer]] entries: remove the others"),
+            count => format!("it has {count} entries; keep only that of the far end"),
         };
         return Err(in_setting("key")(format!(
-            "the key file '{file}' needs exactly one [[peer]] entry, that of the far end: {cure}"
+            "the key file '{file}' needs exactly one [[peer]] entry, for the far end: {cure}"
         )));
     };
     let pad = options.pad.iter().copied().map(usize::from).collect();

@@ -244,8 +244,8 @@ fn twice(summary: &Summary) -> Claim {
         paper: "\"around twice\"",
         ours,
         verdict: Verdict::of(&good),
-        rule: "holds in interpretations (two or three entries, on one day or within the year) with \
-               1.5 to 2.5 times",
+        rule: "holds in interpretations (two or three entries, on one day or within the year) in \
+               which the factor is 1.5 to 2.5",
     }
 }
 

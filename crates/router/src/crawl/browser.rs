@@ -167,7 +167,7 @@ fn run(command: &mut Command) -> Result<String, String> {
     if !ended.success() {
         return Err(ended.to_string());
     }
-    reader.join().map_err(|_| "it cannot be read")?.map_err(|error| error.to_string())
+    reader.join().map_err(|_| "its output cannot be read")?.map_err(|error| error.to_string())
 }
 
 #[cfg(test)]
@@ -206,7 +206,10 @@ mod tests {
             ("exit 3", "exit status: 3"),
         ] {
             let told = said(script).unwrap_err();
-            assert!(told.starts_with("the browser: ") && told.contains(why), "{told}");
+            assert!(
+                told.starts_with("the browser's check failed: ") && told.contains(why),
+                "{told}"
+            );
         }
         // What it leaves behind keeps its output open, and nobody waiting.
         let began = Instant::now();

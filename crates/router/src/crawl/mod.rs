@@ -58,7 +58,7 @@ impl fmt::Display for CrawlError {
         match self {
             CrawlError::File(path, error) => write!(out, "{}: {error}", path.display()),
             CrawlError::Source(path, why) => write!(out, "{}: {why}", path.display()),
-            CrawlError::Browser(why) => write!(out, "the browser: {why}"),
+            CrawlError::Browser(why) => write!(out, "the browser's check failed: {why}"),
         }
     }
 }
@@ -225,7 +225,7 @@ fn shapes_of(path: &Path, capture: impl io::BufRead) -> Result<(Vec<Shape>, Vec<
     }
     let last = faults.last().map(|fault| {
         format!(
-            "{} of {} connections cannot be replayed; the fault of the last one: {fault}",
+            "{} of {} connections cannot be imitated; reason for the last one: {fault}",
             faults.len(),
             flows.len()
         )
@@ -313,7 +313,7 @@ mod tests {
         let why = shapes_of(Path::new("a.pcap"), &*short).unwrap_err();
         assert!(
             why.starts_with(
-                "no connection of the capture is usable: 1 of 1 connections cannot be replayed; "
+                "no connection of the capture is usable: 1 of 1 connections cannot be imitated; "
             ),
             "{why}"
         );
@@ -334,7 +334,7 @@ mod tests {
         two.truncate(two.len() - 10);
         let (shapes, left_out) = shapes_of(Path::new("a.pcap"), &*two).unwrap();
         assert_eq!(shapes.len(), 1);
-        assert!(left_out[0].starts_with("1 of 2 connections cannot be replayed; "), "{left_out:?}");
+        assert!(left_out[0].starts_with("1 of 2 connections cannot be imitated; "), "{left_out:?}");
         assert_eq!(left_out[1..], [CUT.to_owned()]);
     }
 }

@@ -168,7 +168,7 @@ impl fmt::Display for AuthorityError {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             AuthorityError::Store(error) => error.fmt(out),
-            AuthorityError::System(error) => write!(out, "the directory port: {error}"),
+            AuthorityError::System(error) => write!(out, "cannot open the directory port: {error}"),
         }
     }
 }

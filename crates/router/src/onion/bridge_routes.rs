@@ -156,8 +156,8 @@ impl fmt::Display for BridgeRouteError {
             BridgeRouteError::Identities(line) => {
                 write!(
                     out,
-                    "the bridge line '{line}' has another ed25519 key than an earlier bridge line \
-                     with the same fingerprint: correct one of them"
+                    "the bridge line '{line}' and an earlier one have the same fingerprint, but \
+                     different ed25519 keys: correct one of them"
                 )
             }
         }

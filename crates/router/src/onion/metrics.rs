@@ -116,7 +116,7 @@ impl Collector for Relay {
 fn of_unordered(encoder: &mut DescriptorEncoder<'_>, numbers: &Numbers) -> fmt::Result {
     let Some(tap) = numbers.tap else { return Ok(()) };
     let Numbers { stats, early, .. } = numbers;
-    let help = "Method of reading TCP segments that arrive before an earlier segment";
+    let help = "Kernel interface for reading TCP segments that arrive out of order";
     let tap = tap.to_string();
     levels(encoder, "relay_tap", help, None, &[([("kind", tap.as_str())], 1.0)])?;
     let help = "Links on which the cells of one circuit may overtake those of another";
@@ -184,8 +184,7 @@ fn of_lossy(encoder: &mut DescriptorEncoder<'_>, numbers: &Numbers) -> fmt::Resu
         "cause",
         &dropped,
     )?;
-    let help = "Circuits closed because a lossy cell was not encrypted by the circuit's other \
-                end";
+    let help = "Circuits closed because a lossy cell had been changed or forged";
     count(encoder, "relay_lossy_garbage", help, lossy.garbage)
 }
 
@@ -196,7 +195,7 @@ fn of_connections(encoder: &mut DescriptorEncoder<'_>, numbers: &Numbers) -> fmt
     if numbers.dedicates_links {
         let help = "Links that carry one circuit each";
         level(encoder, "relay_dedicated_links", help, stats.dedicated_links)?;
-        let help = "Circuits that shared a link, because the limit was reached";
+        let help = "Circuits that shared a link, because the limit of links was reached";
         count(encoder, "relay_shared_circuits", help, stats.shared_circuits)?;
     }
     let Some(MptcpCounts { links, subflows, fell_back }) = numbers.mptcp else { return Ok(()) };
@@ -211,9 +210,9 @@ fn of_connections(encoder: &mut DescriptorEncoder<'_>, numbers: &Numbers) -> fmt
 fn of_sets(encoder: &mut DescriptorEncoder<'_>, stats: &Stats) -> fmt::Result {
     level(encoder, "relay_sets", "Sets of circuits over which streams are split", stats.sets)?;
     level(encoder, "relay_legs", "Circuits (legs) that belong to sets", stats.legs)?;
-    let help = "Bytes that wait in sets until earlier bytes arrive on another circuit";
+    let help = "Bytes received out of order that wait for earlier bytes of another circuit";
     level(encoder, "relay_reordered_bytes", help, stats.reordered)?;
-    let help = "Maximum bytes that have waited in one set";
+    let help = "Maximum bytes that have waited in one set of circuits";
     level(encoder, "relay_reordered_most_bytes", help, stats.most_reordered)?;
     let help = "Cells in flight on circuits (legs) of sets";
     let inflight = usize::try_from(stats.legs_inflight).unwrap_or(usize::MAX);

@@ -137,7 +137,8 @@ impl ServerStation {
     pub fn new(settings: ServerSettings) -> io::Result<ServerStation> {
         if settings.profile.family().wants_site && settings.site.is_none() {
             return Err(io::Error::other(format!(
-                "{} needs a site (site= or --site): a web server that answers everyone else",
+                "{} needs a web server for connections that are not from clients: add site= or \
+                 --site",
                 settings.profile
             )));
         }

@@ -506,5 +506,5 @@ fn a_profile_of_the_web_wants_a_site() {
         covers: Covers::default(),
     };
     let error = ServerStation::new(settings).err().unwrap().to_string();
-    assert!(error.contains("http-text needs a site"), "{error}");
+    assert!(error.contains("http-text needs a web server"), "{error}");
 }

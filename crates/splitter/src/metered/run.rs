@@ -122,8 +122,8 @@ fn path_gauges(encoder: &mut DescriptorEncoder<'_>, numbers: &Numbers) -> fmt::R
         &silent,
     )?;
     let rtt = of_paths(|path| path.rtt.map(|rtt| rtt.as_secs_f64()));
-    let help = "Lowest recent round-trip time, measured from answers; the path's own time may be \
-                lower";
+    let help = "Lowest recent time from a datagram to an answer, an upper bound of the path's \
+                round-trip time";
     levels(encoder, "path_rtt", help, Some(&Unit::Seconds), &rtt)
 }
 

@@ -98,7 +98,7 @@ impl EgressTable {
     /// A path leads nowhere, or two paths use the same interface with the same address.
     pub(super) fn anywhere(settings: &Settings) -> Result<EgressTable, Failure> {
         let answers = paths::anywhere(&settings.specs, settings.fwmark);
-        let answers = answers.map_err(|error| Failure::System("asking for routes", error))?;
+        let answers = answers.map_err(|error| Failure::System("cannot look up routes", error))?;
         let (mut specs, mut egresses, mut families) = (Vec::new(), Vec::new(), Vec::new());
         for (spec, [four, six]) in settings.specs.iter().zip(answers) {
             let six = six.ok();

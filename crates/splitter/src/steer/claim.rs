@@ -44,7 +44,7 @@ impl Claim {
     /// Another splitter uses the interface, or an object of another program has a name or number
     /// that the setup needs.
     pub(super) fn take(plan: &mut Plan, namespace: Option<u64>) -> Result<Claim, SteerError> {
-        let asking = SteerError::system("using /run/anabranch");
+        let asking = SteerError::system("cannot use /run/anabranch");
         let here = namespace_number()?;
         let _alone = ledger::alone().map_err(&asking)?;
         let survey = ledger::survey(here).map_err(&asking)?;
@@ -88,7 +88,7 @@ impl Claim {
         let left = self.others.iter().map(|(_, notes)| notes).chain([&self.notes]);
         plan.check(&left.cloned().collect::<Vec<_>>())?;
         self.clear(plan, &noted)
-            .map_err(SteerError::system("undoing the network changes of a killed splitter"))?;
+            .map_err(SteerError::system("cannot undo the network changes of a killed splitter"))?;
         plan.check(&[])?;
         noted.extend(self.notes.settings.iter().cloned());
         noted.extend(self.others.iter().flat_map(|(_, notes)| notes.settings.clone()));
@@ -103,7 +103,7 @@ impl Claim {
         let more: Vec<_> = self.notes.settings.iter().filter(|it| is_new(it)).cloned().collect();
         settings.extend(more);
         self.notes = Notes { settings, netns_number: namespace, ..notes(plan) };
-        self.ledger.write(&self.notes).map_err(SteerError::system("writing to /run/anabranch"))
+        self.ledger.write(&self.notes).map_err(SteerError::system("cannot write to /run/anabranch"))
     }
 
     /// Undoes the setup in this slot, unless it is adopted (kept until the new setup replaces it).

@@ -119,10 +119,11 @@ fn enter(name: &str, user: Option<&RunAs>) -> io::Result<()> {
     Namespace::open(&named::file(name))?.enter()?;
     own_mounts()?;
     mount_change("/", MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC)
-        .map_err(step("separating the mounts from those of the machine"))?;
+        .map_err(step("cannot separate the mounts from those of the machine"))?;
     // The old mount of `/sys` shows the interfaces of the namespace in which it was mounted.
     if unmount("/sys", UnmountFlags::DETACH).is_ok() {
-        mount("sysfs", "/sys", "sysfs", MountFlags::empty(), None).map_err(step("/sys"))?;
+        mount("sysfs", "/sys", "sysfs", MountFlags::empty(), None)
+            .map_err(step("cannot mount /sys"))?;
     }
     let laid = laid_over(&Path::new("/etc/netns").join(name))?;
     for folder in COVERED {
@@ -133,7 +134,8 @@ fn enter(name: &str, user: Option<&RunAs>) -> io::Result<()> {
         // was already copied.
         let target = fs::canonicalize(target).ok().filter(|target| !is_covered(target));
         if let Some(target) = target {
-            mount_bind(source, &target).map_err(step(&target.to_string_lossy()))?;
+            let what = format!("cannot mount a file over {}", target.display());
+            mount_bind(source, &target).map_err(step(&what))?;
         }
     }
     match user {

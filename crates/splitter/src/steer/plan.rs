@@ -308,14 +308,14 @@ impl Plan {
 
     fn check_interface(&self) -> Result<(), SteerError> {
         let tun = &self.request.tun;
-        match netlink::link_named(tun).map_err(SteerError::system("asking for interfaces"))? {
+        match netlink::link_named(tun).map_err(SteerError::system("cannot list interfaces"))? {
             Some(_) => Err(SteerError::Interface(tun.clone())),
             None => Ok(()),
         }
     }
 
     fn check_routes(&self) -> Result<(), SteerError> {
-        let ask = SteerError::system("asking for routes and rules");
+        let ask = SteerError::system("cannot list routes and rules");
         let (tables, priorities) = (self.slot.tables(), self.slot.priorities());
         let routes = policy::routes_in(tables).map_err(&ask)?;
         if let Some(FoundRoute { table, .. }) = routes.iter().find(|route| !route.ours) {
@@ -365,7 +365,7 @@ pub(crate) fn may_configure() -> bool {
 
 /// Returns the number of this network namespace.
 pub(crate) fn namespace_number() -> Result<u64, SteerError> {
-    named::number().map_err(SteerError::system("asking for the network namespace"))
+    named::number().map_err(SteerError::system("cannot identify the network namespace"))
 }
 
 /// Returns the machine's name servers that can be reached from other namespaces. If resolv.conf

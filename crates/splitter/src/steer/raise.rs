@@ -75,7 +75,7 @@ impl Steering {
     /// killed splitter may remain.
     pub fn raise(mut plan: Plan) -> Result<(Steering, Tun, Vec<String>), SteerError> {
         plan.check_rights()?;
-        let making = SteerError::system("making a namespace");
+        let making = SteerError::system("cannot make a network namespace");
         let namespace = plan.request.netns.is_some().then(Namespace::new).transpose();
         let namespace = namespace.map_err(&making)?;
         let number = namespace.as_ref().map(|namespace| namespace.run(named::number)).transpose();
@@ -261,7 +261,7 @@ impl Steering {
         if others.is_empty() {
             return Ok(());
         }
-        let undoing = SteerError::system("undoing the network changes of a killed splitter");
+        let undoing = SteerError::system("cannot undo the network changes of a killed splitter");
         let _alone = ledger::alone().map_err(&undoing)?;
         let needed = ledger::survey(namespace_number()?).map_err(&undoing)?.needed(NOBODY);
         for (ledger, notes) in others {
@@ -275,16 +275,16 @@ impl Steering {
     /// packets arrive once the rules are set.
     fn set_up(&mut self, settings: &[Setting]) -> Result<Tun, SteerError> {
         if let (Some(name), Some(namespace)) = (&self.plan.request.netns, &self.namespace) {
-            let step = format!("making the namespace '{name}'");
+            let step = format!("cannot make the namespace '{name}'");
             named::give(name, namespace).map_err(SteerError::system(&step))?;
         }
-        let step = format!("making the interface '{}'", self.plan.request.tun);
+        let step = format!("cannot make the interface '{}'", self.plan.request.tun);
         let tun = self.interface().map_err(SteerError::system(&step))?;
         self.tun = tun.index();
         if self.plan.request.pins() {
-            self.lead(settings).map_err(SteerError::system("setting up routes"))?;
+            self.lead(settings).map_err(SteerError::system("cannot set up routes"))?;
         }
-        self.write_resolver().map_err(SteerError::system("writing below /etc/netns"))?;
+        self.write_resolver().map_err(SteerError::system("cannot write below /etc/netns"))?;
         Ok(tun)
     }
 

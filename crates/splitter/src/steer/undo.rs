@@ -18,7 +18,7 @@ use super::{Slot, SteerError, named, nft, ruleset};
 /// # Errors
 /// A permission is missing, or a change could not be undone.
 pub fn restore() -> Result<Vec<String>, SteerError> {
-    let asking = SteerError::system("/run/anabranch");
+    let asking = SteerError::system("cannot use /run/anabranch");
     let number = namespace_number()?;
     if !ledger::any() {
         return Ok(Vec::new());
@@ -29,7 +29,8 @@ pub fn restore() -> Result<Vec<String>, SteerError> {
     let needed = survey.needed(NOBODY);
     for (ledger, notes) in survey.left {
         let undone = undo(ledger.slot, &notes, &needed);
-        undone.map_err(SteerError::system("undoing the network changes of a killed splitter"))?;
+        undone
+            .map_err(SteerError::system("cannot undo the network changes of a killed splitter"))?;
         ledger.discard().map_err(&asking)?;
         restored.push(notes.tun);
     }

@@ -141,7 +141,7 @@ fn circuits(tables: &[PathTable]) -> Markup {
             p {
                 "The probability that at least one entry and the exit are hostile. Each dot is a \
                  consensus, with the 95 % interval over the draws of the adversary. The tick is \
-                 the formula for the shares that the drawn adversary has."
+                 the formula's value for the shares of the drawn adversary."
             }
             ul.legend {
                 @for ((share, _), place) in SHARES.iter().zip(0i16..) {
@@ -217,8 +217,8 @@ fn fingerprints(tables: &[FingerprintTable]) -> Markup {
         section aria-labelledby="fingerprints" {
             h2 id="fingerprints" { "Guard fingerprints (section 6.2)" }
             p {
-                "Clients whose set of guards no other client has. Each dot is a consensus in which \
-                 a client with one leg uses one guard."
+                "Share of clients whose set of guards no other client has. Each dot is a consensus \
+                 in which a client with one leg uses one guard."
             }
             @for legs in 1..=3 { (unique(tables, legs)) }
             (axis(&percents(1.0)))
@@ -255,9 +255,9 @@ fn conditions(subject: &Subject<'_>) -> Markup {
         section aria-labelledby="conditions" {
             h2 id="conditions" { "How it was computed" }
             p {
-                "Clients choose guards and paths with this program's own code. A client whose \
-                 circuits have m legs uses the first m primary guards, or more if the consensus \
-                 says so ("
+                "Clients choose guards and paths with this program's own code. A client that \
+                 splits streams over m legs (circuits) uses the first m primary guards, or more \
+                 if the consensus says so ("
                 code { "guard-n-primary-guards-to-use" }
                 ": 2 since 2022). Such consensuses also have rows for one guard in use, as in the \
                  paper. All clients start on the same day and build circuits all the time; no \

@@ -100,7 +100,7 @@ fn consensus(listing: &Listing) -> String {
 }
 
 /// Column headings of the table of claims.
-pub(super) const CLAIM_HEAD: [&str; 4] = ["the paper says", "its number", "verdict", "ours"];
+pub(super) const CLAIM_HEAD: [&str; 4] = ["the paper says", "paper's value", "verdict", "ours"];
 
 /// Returns the claims as rows.
 pub(super) fn claim_rows(claims: &[Claim]) -> Vec<[String; 4]> {

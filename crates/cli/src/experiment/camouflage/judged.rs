@@ -8,16 +8,16 @@ use super::words::{Subject, times, title};
 
 /// Column headings of the table of required limits ("bars").
 pub(super) const BAR_HEAD: [&str; 7] =
-    ["bar", "connection", "limit", "measured", "verdict", "rounds", "through Tor, over Tor alone"];
+    ["quantity", "connection", "limit", "measured", "verdict", "rounds", "through Tor / Tor alone"];
 
 /// Explains what the required limits are, and how they are judged.
 pub(super) fn held() -> &'static str {
-    "The bars are limits on what our profiles (forms of camouflage) may cost. They apply to \
+    "Each limit is the most that one of our profiles (forms of camouflage) may cost. It applies to \
      downloads of 1 MB without Tor. A measured value is the median over all rounds of each round's \
      median. From six rounds on it has a 95 % interval (by ranks). The last column compares the \
      same download through Tor with Tor alone in the same round. Goodput is measured from the \
      start of the connection, so it includes the time to open the link. The stream goes through \
-     Tor, and is judged like the claim below. A bar is missed if any download was aborted or \
+     Tor, and is judged like the claim below. A limit is missed if any download was aborted or \
      failed. With fewer than five rounds it cannot be judged."
 }
 
@@ -71,7 +71,7 @@ fn bar_verdict(one: &Held) -> String {
 
 /// Column headings of the table of claims.
 pub(super) const CLAIM_HEAD: [&str; 6] =
-    ["claim of the paper", "its number", "judged on", "holds if", "measured", "verdict"];
+    ["claim of the paper", "paper's value", "connection", "holds if", "measured", "verdict"];
 
 fn claim(claim: Claim) -> (&'static str, &'static str) {
     match claim {
@@ -98,8 +98,8 @@ pub(super) fn judged() -> &'static str {
      stream, the medians at the worst and at the shortest round trip are compared, within their \
      intervals. A stream that was aborted is not flat. For a sustained stream, the share of 50 \
      kB/s that arrives in a second is judged, at all round trips from 200 ms on. If a claim about \
-     the price of HTTP fails for our profile, our profile is cheaper. That http-opaque is flat is \
-     not a claim of the paper; it is a target for our profile."
+     the price of HTTP fails for our profile, our profile is cheaper. A flat rate of http-opaque \
+     is not a claim of the paper; it is a target for our profile."
 }
 
 /// Returns the claims as rows of a table. The headings are [`CLAIM_HEAD`].

@@ -11,7 +11,7 @@ pub(super) fn text(subject: &Subject<'_>) -> String {
         markdown_table(head, rows.iter().map(Vec::as_slice))
     };
     format!(
-        "{}.\n\n{}\n\n{}\n\n{}\n\n### Bars\n\n{}\n\n{}\n\
+        "{}.\n\n{}\n\n{}\n\n{}\n\n### Limits of our profiles\n\n{}\n\n{}\n\
          ### Claims of the paper\n\n{}\n\n{}\n### Bytes (Table 3)\n\n{}\n\n{}\n\
          ### Goodput (Figure 7)\n\nkB/s, means with 95 % intervals (Student's t).\n\n{}\n\
          ### Streams (Figure 6)\n\n{}\n\n{}",

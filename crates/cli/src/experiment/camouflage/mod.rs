@@ -53,7 +53,7 @@ pub(crate) struct CamouflageArgs {
     /// profiles of `anabranch pt`: nosteg, nosteg-rr, nosteg-short, http-opaque, http-opaque-short,
     /// http-text, http-text-short, http-image, http-site, embed [default: all whose programs are
     /// installed].
-    #[arg(long, value_name = "ARM,...", value_delimiter = ',')]
+    #[arg(long, value_name = "KIND,...", value_delimiter = ',')]
     arms: Vec<Arm>,
     /// Measure N rounds of downloads. In each round, each connection of --arms has four downloads
     /// of 1 MB and one of each other length.

@@ -39,7 +39,8 @@ pub(crate) struct CircuitsArgs {
     /// circuits: conflux, conflux-2013, mtor, anabranch (our own design), stock-conflux (C tor),
     /// mudp-or; merged and merged-batches (the circuits meet at a middle relay). The same with
     /// round robin: conflux-2013-turns, mtor-turns, anabranch-turns, mudp-or-turns (with CUBIC, as
-    /// in the paper). A path for each packet, on loopback only: more.
+    /// in the paper). Without circuits, on loopback only: more (MORE, which draws a new path for
+    /// each packet).
     ///
     /// With udp-or and mudp-or, TCP runs between client and exit over circuits that may lose data.
     #[arg(long, value_name = "DESIGN,...", value_delimiter = ',')]
@@ -50,7 +51,7 @@ pub(crate) struct CircuitsArgs {
     /// Measure on these networks [default: loopback,lines]. loopback runs all programs on one host.
     /// lines has lines of different rates and delays in front of the guards (the first relays of
     /// circuits). line has equal lines of 20 Mbit/s, loaded to --levels.
-    #[arg(long, value_name = "PLACE,...", value_delimiter = ',')]
+    #[arg(long, value_name = "NETWORK,...", value_delimiter = ',')]
     places: Vec<Layout>,
     /// Measure each design in N networks, one after the other, each with new keys and circuits
     /// [default: 10].

@@ -125,7 +125,7 @@ const BUSY: f64 = 0.7;
 
 /// Column headings of the table of verdicts.
 pub(super) const HEAD: [&str; 6] =
-    ["place", "design", "claim", "ratio to one circuit", "paper", ""];
+    ["place", "design", "claim", "ratio to one circuit", "paper", "verdict"];
 
 /// Explains how claims are judged.
 pub(super) fn judged() -> String {
@@ -155,15 +155,15 @@ pub(super) fn intervals(subject: &Subject<'_>) -> String {
 
 fn claim(claim: Claim) -> &'static str {
     match claim {
-        Claim::FirstByte => "the first byte comes sooner",
-        Claim::Web => "320 KiB come sooner",
-        Claim::Bulk => "1 MiB comes sooner",
-        Claim::Guard => "a guard has less to do",
-        Claim::Middle => "a middle has less to do",
-        Claim::Exit => "the exit has as much to do",
+        Claim::FirstByte => "the first byte arrives sooner",
+        Claim::Web => "320 KiB arrive sooner",
+        Claim::Bulk => "1 MiB arrives sooner",
+        Claim::Guard => "a guard uses less CPU time",
+        Claim::Middle => "a middle uses less CPU time",
+        Claim::Exit => "the exit uses as much CPU time",
         Claim::EntriesCostMore => "entries cost more than middles",
         Claim::ExitCostsLess => "the exit costs less than all middles",
-        Claim::WebLater => "320 KiB come later",
+        Claim::WebLater => "320 KiB arrive later",
         Claim::BulkFails => "most downloads do not finish (share)",
     }
 }

@@ -9,8 +9,8 @@ pub(super) fn text(subject: &Subject<'_>) -> String {
     let head = words::HEAD.map(str::to_owned);
     let cell_head = words::CELL_HEAD.map(str::to_owned);
     format!(
-        "{}{}.\n\n{}\n\n{}\n\n### In short\n\n{}\n\n{}\n### All ways\n\nMedian (least–most) of the \
-         fetches that succeeded.\n\n{}",
+        "{}{}.\n\n{}\n\n{}\n\n### In short\n\n{}\n\n{}\n### All fetches\n\nMedian (least–most) of \
+         the fetches that succeeded.\n\n{}",
         words::what(subject),
         and_splitter(subject.header),
         words::machine(subject.records),

@@ -22,12 +22,11 @@ const PAGE: &str = "circumvention.html";
 /// section 3.3, Figure 4).
 ///
 /// A censor on the direct path cuts TLS and QUIC connections whose ClientHello names a blocked
-/// host. A client fetches a file from unmodified QUIC servers in four ways. It does so without
-/// censor and splitter, through the censor, and with all traffic through a VPN (wireguard-go, far
-/// and slow). The fourth way is `anabranch split --handshake vpn`, which sends only handshakes
-/// through the VPN. From a TLS server (OpenSSL) the client fetches a file in the first three ways.
-/// The report shows which fetches succeed, the time to the first byte, and how much of the data
-/// takes the direct path.
+/// host. A client fetches a file from unmodified QUIC servers in four ways: without censor and
+/// splitter; through the censor; with all traffic through a VPN (wireguard-go, far and slow); and
+/// through `anabranch split --handshake vpn`, which sends only handshakes through the VPN. From a
+/// TLS server (OpenSSL) the client fetches a file in the first three ways. The report shows which
+/// fetches succeed, the time to the first byte, and how much of the data takes the direct path.
 ///
 /// FOLDER gets units.jsonl (one line per completed measurement), circumvention.parquet and
 /// circumvention.html. Run the same command again to continue an experiment that was stopped. It

@@ -15,10 +15,10 @@ const WAYS: [(Access, i16); 3] = [(Access::Open, -1), (Access::Vpn, 0), (Access:
 /// Returns the whole HTML page with all results.
 pub(super) fn page(subject: &Subject<'_>) -> String {
     anabranch_pages::page(
-        "Around a censor",
+        "Evading a censor",
         &html! {
             header {
-                h1 { "Around a censor" }
+                h1 { "Evading a censor" }
                 p.muted { (words::what(subject)) ", by " code { (command("anabranch split --handshake vpn", subject.header)) } " (CoMPS, section 3.3)" }
             }
             main {

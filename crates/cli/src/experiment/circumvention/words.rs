@@ -83,7 +83,7 @@ pub(super) fn verdict_rows(verdicts: &[Verdict], cells: &[Cell]) -> Vec<[String;
 
 /// Column headings of the table of verdicts.
 pub(super) const HEAD: [&str; 6] = [
-    "",
+    "server",
     "blocked",
     "gets through",
     "direct path",
@@ -95,12 +95,12 @@ pub(super) const HEAD: [&str; 6] = [
 pub(super) fn judged() -> String {
     format!(
         "A server is blocked if every fetch without the censor succeeds, every fetch through the \
-         censor fails, and the censor dropped packets each time. It gets through if every fetch \
-         with its handshake through the VPN succeeds, each with at least {:.0} % of the bytes on \
-         the direct path; the next column has that share. The last two columns compare the first \
-         byte of such a fetch with two other fetches of the same repetition: one without censor \
-         and splitter, and one completely through the VPN. Delays are given as median \
-         (lowest–highest).",
+         censor fails, and the censor dropped packets each time. A server gets through if every \
+         fetch with the handshake through the VPN succeeds, and at least {:.0} % of the bytes of \
+         each such fetch take the direct path; the column 'direct path' has this share. The last \
+         two columns compare the first byte of such a fetch with two other fetches of the same \
+         repetition: one without censor and splitter, and one completely through the VPN. Delays \
+         are given as median (lowest–highest).",
         WANTED * 100.0
     )
 }

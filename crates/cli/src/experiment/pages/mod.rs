@@ -86,7 +86,7 @@ pub(crate) struct PagesArgs {
     onion: bool,
     /// Pass one more argument to the far end (`anabranch merge`), such as --merge=--every=20ms
     /// (repeatable).
-    #[arg(long, value_name = "WORD", allow_hyphen_values = true, requires = "far_end")]
+    #[arg(long, value_name = "ARGUMENT", allow_hyphen_values = true, requires = "far_end")]
     merge: Vec<String>,
     /// Set the rate of each emulated path, in Mbit/s. With 0.5 a page takes seconds, as over a slow
     /// line, and the splitter changes the path more often during the load of a page.

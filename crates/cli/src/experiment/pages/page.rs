@@ -38,9 +38,10 @@ fn times(subject: &Subject<'_>) -> Markup {
             h2 id="times" { "Time and bytes" }
             @if let Some(slower) = slower {
                 p {
-                    "Until its load event a page takes " (between(slower, 1.0, 2))
+                    "Until its load event, a page takes " (between(slower, 1.0, 2))
                     " times as long split as undefended: the median over "
-                    (slower.count) " pages of the ratio of their medians (least to most). It takes "
+                    (slower.count) " pages of the ratio of their medians (least to most). A split \
+                     load has "
                     @if let Some(larger) = larger { (between(larger, 1.0, 2)) }
                     " times the bytes."
                 }

@@ -132,11 +132,11 @@ fn made(subject: &Subject<'_>) -> String {
     )
 }
 
-const SEEN: &str = "Rows are the outer packets, WireGuard over UDP or, to a far end, what \
-                    `docs/spec/far-end.md` makes of it: time, size of the IP packet, direction. \
-                    Times are taken at the client, where the splitter sends or receives a packet: \
-                    the path's delay comes after this time for packets to the server, and before it \
-                    for packets from the server.\n\n\
+const SEEN: &str = "Rows are the outer packets: WireGuard over UDP or, with a far end, packets in \
+                    the format of `docs/spec/far-end.md`. Each row has the time, the size of the \
+                    IP packet and the direction. Times are taken at the client, where the splitter \
+                    sends or receives a packet. So the delay of the path follows this time for \
+                    packets to the server, and precedes it for packets from the server.\n\n\
                     No DNS: the browser gets the one address that it needs as an option \
                     (`--host-resolver-rules`), and no other name resolves. A resolver in the tunnel \
                     would add two packets of nearly the same size to each load; a resolver outside \
@@ -148,17 +148,19 @@ const SEEN: &str = "Rows are the outer packets, WireGuard over UDP or, to a far 
                     handshakes and keepalives.";
 
 const SEEN_OF_CIRCUITS: &str = "\n\nWith circuits, split rows are the segments of each circuit's stream \
-     (`docs/formats.md`), as the observer of its exit sees them but for the time that the circuit \
-     takes. The circuits of one client usually share a guard. Its observer sees all of them: the \
-     lab's observer `merged`. It sees cells of 514 bytes in TLS, which this data set does not have.";
+     (`docs/formats.md`), as an observer of the circuit's exit sees them, but without the delay of \
+     the circuit. The circuits of one client usually share a guard. An observer of the guard (the \
+     lab's observer `merged`) sees all of them, as cells of 514 bytes in TLS. This data set does \
+     not have these cells.";
 
 const NOT: &str = "* **No real network**: one machine, user-space links, no cross traffic, no \
-                   loss. Packets of a batch share a time.\n\
+                   loss. Packets that the kernel delivered in one system call have the same time \
+                   stamp.\n\
 * **No third parties, no advertisements, no consent dialogues, no trackers**: requests to other hosts fail at once without a packet (their \
 number is `refused` in `loads.parquet`).\n\
 * **No variety over time**: pages are the same files in each load. What differs between loads of a page is timing.\n\
 * **No users**: no scrolling, no second page, no other traffic in the tunnel.\n\
-* **Small static sites**: documentation and demonstration pages, no video, nothing made for a visitor.\n\
+* **Small static sites**: documentation and demonstration pages, no video, and each visitor gets the same content.\n\
 * One browser, one window size, one place; certificates by an authority of the experiment's own, shorter chains than on the web.";
 
 #[cfg(test)]

@@ -163,8 +163,8 @@ pub(super) fn machine(records: &[Loaded]) -> String {
     let browsers: BTreeSet<_> = records.iter().map(|record| record.browsers).collect();
     let browsers: Vec<_> = browsers.into_iter().map(|n| n.to_string()).collect();
     format!(
-        "{} A load took {:.1} s in the median (longest: {:.1} s), including the start of its \
-         browser; browsers that ran at the same time: {}.",
+        "{} The median load took {:.1} s (longest: {:.1} s), including the start of its browser. \
+         Number of browsers that ran at the same time: {}.",
         disturbance(records.iter().map(|record| record.machine)),
         took.median,
         took.most,

@@ -33,9 +33,9 @@ const SIMULATED: &str = "simulated";
 /// A link is a connection between two relays that carries many circuits. All circuits use the same
 /// three relays. 40 downloads of 10 to 400 KB start together, each on its own circuit, over lines
 /// of 50 ms. The last line loses segments. Links deliver bytes in order (C tor, our relays) or
-/// unordered (between our relays). One unordered link with ten circuits is also measured alone.
-/// There each cell (Tor's packet) waits only for earlier cells of its own circuit. This is compared
-/// with delivery in order by the kernel.
+/// unordered (between our relays). One unordered link with ten circuits is also measured alone. On
+/// this link each cell (Tor's packet) waits only for earlier cells of its own circuit. The cells'
+/// delay is compared with that of in-order delivery by the kernel.
 ///
 /// FOLDER gets units.jsonl (one line per completed measurement), unordered.parquet,
 /// unordered-cells.parquet, unordered.html and figure-3.svg. Run the same command again to continue
@@ -50,7 +50,7 @@ pub(crate) struct UnorderedArgs {
     /// tls-kist and utls-kist (the same with `relay --circuit-policy kist`), quic, tls-per-circuit
     /// (a link for each circuit), mptcp (MPTCP over two lines in place of the last). Without
     /// relays: cells (one unordered link alone).
-    #[arg(long, value_name = "ARM,...", value_delimiter = ',')]
+    #[arg(long, value_name = "KIND,...", value_delimiter = ',')]
     arms: Vec<Arm>,
     /// Measure with these percentages of lost TCP segments on the last line, which is between the
     /// middle relay and the exit (last relay).
@@ -58,7 +58,7 @@ pub(crate) struct UnorderedArgs {
     losses: Vec<u32>,
     /// Lose TCP segments in these directions of the last line: to-exit (towards the last relay, as
     /// in the paper), from-exit [default: both].
-    #[arg(long, value_name = "WAY,...", value_delimiter = ',')]
+    #[arg(long, value_name = "DIRECTION,...", value_delimiter = ',')]
     directions: Vec<Direction>,
     /// Measure with these standard deviations of the delay of all lines, in milliseconds. The mean
     /// delay is 50 ms.

@@ -171,10 +171,10 @@ pub(super) const CURVE_HEAD: [&str; 8] = [
     "variant",
     "rounds",
     "done",
-    "quartiles of those, s",
+    "quartiles of download times, s",
     "done after 5 s",
     "CPU s of guard, middle, exit",
-    "machine, at most",
+    "CPUs in use, at most",
 ];
 
 /// Returns the summaries of downloads as rows of a table. The headings are [`CURVE_HEAD`].
@@ -234,7 +234,7 @@ pub(super) fn pair_rows(subject: &Subject<'_>) -> Vec<Vec<String>> {
 }
 
 /// Column headings of the table of claims.
-pub(super) const CLAIM_HEAD: [&str; 5] = ["lines", "claim", "found", "the paper", ""];
+pub(super) const CLAIM_HEAD: [&str; 5] = ["lines", "claim", "found", "the paper", "verdict"];
 
 /// Explains how claims are judged.
 pub(super) fn judged() -> String {

@@ -53,7 +53,7 @@ pub(super) fn what(subject: &Subject<'_>) -> String {
     let seconds = |key: &str| subject.header[key].as_u64().unwrap_or(0);
     let lines = match subject.header["lines"].as_str() {
         Some("tor-2018") => "the whole bandwidth of Tor relays of 2018",
-        _ => "the bandwidth that Tor relays of 2018 had unused",
+        _ => "the bandwidth that Tor relays of 2018 left unused",
     };
     let events: u64 = subject.records.iter().map(|run| run.events).sum();
     format!(

@@ -139,7 +139,7 @@ fn foot(model: &Model, width: u16, ink: Palette) -> Text<'static> {
         format!("legs {}", stats.legs),
         format!("waiting {}", scaled(stats.reordered as f64, "B")),
         format!("padding cells {received} in, {sent} out"),
-        format!("by CGO {}", stats.circuits_cgo),
+        format!("CGO circuits {}", stats.circuits_cgo),
     ];
     let complaints = match model.complaints() {
         Some(text) => Line::styled(text, ink.doubtful()),

@@ -190,8 +190,9 @@ impl Book {
                  too many new clients at once, or too many sessions (raise --max-sessions)"
             ),
             Event::Loop { client } => format!(
-                "the splitter receives its own datagrams from {client}, because a route sends them \
-                 into the tunnel that they carry: exclude them from the tunnel with --fwmark"
+                "routing loop: the splitter receives its own datagrams from {client}, because a \
+                 route sends them into the tunnel that is split: exclude them from the tunnel with \
+                 --fwmark"
             ),
         }
     }

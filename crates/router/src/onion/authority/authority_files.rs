@@ -69,8 +69,8 @@ impl AuthorityFiles {
         for (id, past) in self.stored_relays()? {
             if !authority.remember(unix_now, &id, past) {
                 troubles.push(format!(
-                    "relay {}: its entry in {PASTS} is ignored, because it has a key that also \
-                     stands in another relay's entry",
+                    "relay {}: its entry in {PASTS} is ignored, because another relay's entry has \
+                     the same key",
                     hex(&id)
                 ));
             }
@@ -220,7 +220,8 @@ impl AuthorityFiles {
             }
             Err(Unrestored::Damaged(which)) => {
                 for (name, _) in [NS, MICRODESC].into_iter().zip(which).filter(|(_, is)| *is) {
-                    let (path, why) = (self.folder.join(name), "it is no consensus of this key");
+                    let path = self.folder.join(name);
+                    let why = "it is not a consensus, or its signature is invalid";
                     troubles.push(set_aside(&path, why, "a new consensus will be made")?);
                 }
             }

@@ -86,9 +86,9 @@ fn memory(encoder: &mut DescriptorEncoder<'_>, status: &Status) -> fmt::Result {
     let [waiting, reordered] = status.waiting;
     level(encoder, "client_memory_bytes", "Maximum bytes of queued cells", status.memory)?;
     level(encoder, "client_waiting_bytes", "Bytes of queued cells", waiting)?;
-    let help = "Bytes that wait in sets until earlier bytes arrive on another circuit";
+    let help = "Bytes received out of order that wait for earlier bytes of another circuit";
     level(encoder, "client_reordered_bytes", help, reordered)?;
-    let help = "Maximum bytes that have waited in one set";
+    let help = "Maximum bytes that have waited in one set of circuits";
     level(encoder, "client_reordered_most_bytes", help, status.most_reordered)
 }
 
@@ -99,12 +99,12 @@ fn sets(encoder: &mut DescriptorEncoder<'_>, status: &Status) -> fmt::Result {
         let sets = status.sets.iter();
         sets.map(|set| ([("set", set.number.to_string())], number(set) as f64)).collect()
     };
-    let help = "Streams of a set";
+    let help = "Streams that are split over a set of circuits";
     levels(encoder, "client_set_streams", help, None, &of_sets(|set| set.seen.streams))?;
-    let help = "Bytes that wait in a set until earlier bytes arrive on another circuit";
+    let help = "Bytes that wait in a set of circuits for earlier bytes of another circuit";
     let reordered = of_sets(|set| set.seen.reordered);
     levels(encoder, "client_set_reordered", help, Some(&Unit::Bytes), &reordered)?;
-    let help = "Maximum bytes that may wait in a set";
+    let help = "Limit of the bytes that may wait in a set of circuits";
     let budget = of_sets(|set| set.seen.budget);
     levels(encoder, "client_set_reorder_limit", help, Some(&Unit::Bytes), &budget)
 }
@@ -126,7 +126,7 @@ fn legs(encoder: &mut DescriptorEncoder<'_>, status: &Status) -> fmt::Result {
             ([set.clone(), number.clone(), way], cells * CELL as u64)
         })
     });
-    let help = "Bytes of a set's circuit (leg), counted as whole cells as at the guard";
+    let help = "Bytes of the cells on a circuit (leg) of a set, as its guard counts them";
     counter_family(encoder, "client_leg_bytes", help, &directions.collect::<Vec<_>>())?;
     let mut gauge = |name, help, unit, number: fn(&LegNumbers) -> Option<f64>| {
         let values = legs().filter_map(|(labels, leg)| Some((labels, number(leg)?)));

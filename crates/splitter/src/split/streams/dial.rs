@@ -229,11 +229,11 @@ fn by_tls(at: &Target, reach: &Reach, end: Option<&dyn TlsEnd>) -> Result<Line, 
 /// handshake.
 fn cut(error: io::Error) -> DialFault {
     let text = match () {
-        () if is_end(&error) => "it closed the connection in the handshake: the port must be the \
-                                 one that --listen-tls of the far end names"
+        () if is_end(&error) => "the far end closed the connection in the handshake: check that \
+                                 the port is that of its --listen-tls"
             .to_owned(),
-        () if is_late(&error) => "it does not answer in time: the port must be the one that \
-                                  --listen-tls of the far end names"
+        () if is_late(&error) => "the far end does not answer in time: check that the port is \
+                                  that of its --listen-tls"
             .to_owned(),
         () => error.to_string(),
     };
