@@ -62,7 +62,8 @@ impl Town {
 
     /// Creates a population with a place for each entry of `weights`, for `days` days. Each place
     /// holds one relay at a time. A relay leaves after a random time with an exponential
-    /// distribution and a mean of `mean` days. The relay of place `i` stays if `periods[i]` is true.
+    /// distribution and a mean of `mean` days. The relay of place `i` stays if `periods[i]` is
+    /// true.
     #[must_use]
     pub fn churning(
         weights: &[u64],

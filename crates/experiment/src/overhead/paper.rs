@@ -23,19 +23,22 @@ pub fn claims() -> &'static [Claim] {
             kind: Kind::WireGuard,
             every: (40, 1000),
             loss: (0.05, 0.10),
-            words: "as little as 5-10 % at reasonable intervals (4-6 % at best); less throughput below 40 ms",
+            words: "paths that change every 40 ms or less often cost 5-10 % of the throughput (4-6 % at best), \
+                    and shorter intervals cost more",
         },
         Claim {
             kind: Kind::Mosh,
             every: (10, 1000),
             loss: (0.0, 0.05),
-            words: "less than 5 % on average even at 10 ms (4-6 % at reasonable intervals)",
+            words: "costs less than 5 % of the throughput on average, even if paths change every 10 ms (and \
+                    4-6 % if they change less often)",
         },
         Claim {
             kind: Kind::Quic,
             every: (30, 1000),
             loss: (0.10, 0.25),
-            words: "10-25 % at intervals that protect; below 30 ms too many timeouts by path validation",
+            words: "costs 10-25 % of the throughput if paths change often enough to protect; below 30 ms, \
+                    path validation causes too many timeouts",
         },
     ]
 }

@@ -97,9 +97,7 @@ impl fmt::Display for ConfluxFault {
             ConfluxFault::Unsent => {
                 "an acknowledgement of messages that were never sent or are acknowledged already"
             }
-            ConfluxFault::Full => {
-                "too many messages of a set of circuits that wait for an earlier message"
-            }
+            ConfluxFault::Full => "too many cells of a set of circuits wait for an earlier cell",
         })
     }
 }

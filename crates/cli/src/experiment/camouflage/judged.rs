@@ -12,13 +12,14 @@ pub(super) const BAR_HEAD: [&str; 7] =
 
 /// Explains what the required limits are, and how they are judged.
 pub(super) fn held() -> &'static str {
-    "Each limit is the most that one of our profiles (forms of camouflage) may cost. It applies to \
-     downloads of 1 MB without Tor. A measured value is the median over all rounds of each round's \
-     median. From six rounds on it has a 95 % interval (by ranks). The last column compares the \
-     same download through Tor with Tor alone in the same round. Goodput is measured from the \
-     start of the connection, so it includes the time to open the link. The stream goes through \
-     Tor, and is judged like the claim below. A limit is missed if any download was aborted or \
-     failed. With fewer than five rounds it cannot be judged."
+    "Each limit is the most that one of our profiles (forms of camouflage) may cost. Goodput and \
+     bytes are those of downloads of 1 MB without Tor. The row \"stream of 50 kB/s\" is of a steady \
+     stream through Tor. For each round the median of its downloads is taken; a measured value is \
+     the median of these values. From six rounds on it has a 95 % interval (by ranks). The last \
+     column compares the same download through Tor with Tor alone in the same round. Goodput is \
+     measured from the start of the connection, so it includes the time to open the link. A limit \
+     is missed if any download was aborted or failed. With fewer than five rounds it cannot be \
+     judged."
 }
 
 /// Returns the required limits as rows of a table, the missed ones first. The headings are
@@ -75,9 +76,13 @@ pub(super) const CLAIM_HEAD: [&str; 6] =
 
 fn claim(claim: Claim) -> (&'static str, &'static str) {
     match claim {
-        Claim::LeanDown => ("the chopper alone costs little more than Tor: down", "1.008 × Tor's"),
-        Claim::LeanUp => ("the chopper alone costs little more than Tor: up", "1.031 × Tor's"),
-        Claim::Quick => ("the chopper alone is as fast as Tor", "553 of 573 kB/s"),
+        Claim::LeanDown => {
+            ("without a cover, the transport costs little more than Tor: down", "1.008 × Tor's")
+        }
+        Claim::LeanUp => {
+            ("without a cover, the transport costs little more than Tor: up", "1.031 × Tor's")
+        }
+        Claim::Quick => ("without a cover, the transport is as fast as Tor", "553 of 573 kB/s"),
         Claim::HeavyDown => ("HTTP costs many times the bytes: down", "12 × direct"),
         Claim::HeavyUp => ("HTTP costs many times the bytes: up", "41 × direct"),
         Claim::Slow => ("HTTP is slow", "27 of 573 kB/s"),
