@@ -68,7 +68,7 @@ impl ExecArgs {
 
 fn unknown(name: &str, names: &[String]) -> String {
     let there = match names {
-        [] => "create one with 'anabranch split --tun any0 --netns NAME ...'".to_owned(),
+        [] => format!("create it with 'anabranch split --tun any0 --netns {name} ...'"),
         names => format!("choose one of {}", names.join(", ")),
     };
     format!("there is no network namespace '{name}': {there}")
@@ -110,7 +110,7 @@ mod tests {
         let there = ["browse".to_owned(), "work".to_owned()];
         let told = "there is no network namespace 'b': choose one of browse, work";
         assert_eq!(unknown("b", &there), told);
-        assert!(unknown("b", &[]).contains("--netns NAME"));
+        assert!(unknown("b", &[]).contains("--netns b "));
         let missing = io::Error::from(ErrorKind::NotFound);
         let gone = why(&missing, Place::Here, "browse", "firefx");
         assert_eq!(gone, "there is no program 'firefx': install it, or give its path");

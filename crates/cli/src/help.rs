@@ -43,7 +43,9 @@ fn ended(text: &str) -> String {
 
 fn sentence(text: &str) -> String {
     let text = text.strip_suffix('.').unwrap_or(text);
-    match text.strip_suffix(']').and_then(|rest| rest.rsplit_once(" [")) {
+    // A note has a name, such as "default: 2". Other brackets belong to the sentence.
+    let note = text.strip_suffix(']').and_then(|rest| rest.rsplit_once(" ["));
+    match note.filter(|(_, note)| note.contains(": ")) {
         Some((text, note)) => format!("{}. [{note}]", text.strip_suffix('.').unwrap_or(text)),
         None => format!("{text}."),
     }
@@ -63,6 +65,7 @@ mod tests {
         assert_eq!(ended("Use N threads [default: 2]."), "Use N threads. [default: 2]");
         assert_eq!(ended("Use N threads. [default: 2]"), "Use N threads. [default: 2]");
         assert_eq!(ended("Number files: a_1, ..."), "Number files: a_1, ...");
+        assert_eq!(ended("Connect to HOST [PORT]"), "Connect to HOST [PORT].");
         let list = "Choose one [default: a].\n\nThere are:\n\na: first\nb: second\n\nLast";
         let told = "Choose one. [default: a]\n\nThere are:\n\na: first\nb: second\n\nLast.";
         assert_eq!(ended(list), told);

@@ -102,7 +102,10 @@ impl fmt::Display for KeyFileError {
                 let path = path.display();
                 write!(f, "there is no key file '{path}': 'anabranch key {path}' makes one")
             }
-            KeyFileError::Write(path, error) if error.kind() == io::ErrorKind::NotFound => {
+            KeyFileError::Write(path, error)
+                if error.kind() == io::ErrorKind::NotFound
+                    && !path.parent().is_some_and(Path::is_dir) =>
+            {
                 let folder = path.parent().unwrap_or(path).display();
                 write!(f, "there is no directory '{folder}': make it first")
             }
@@ -363,6 +366,9 @@ mod tests {
         let told = KeyFile::of(pair(1)).create(&path).unwrap_err().to_string();
         let gone = folder.path().join("gone");
         assert_eq!(told, format!("there is no directory '{}': make it first", gone.display()));
+        let absent = io::Error::from(io::ErrorKind::NotFound);
+        let told = KeyFileError::Write("/proc/far.key".into(), absent).to_string();
+        assert!(told.starts_with("key file '/proc/far.key': "), "the directory exists: {told}");
         assert_eq!(KeyFile::of(pair(1)).replace(&path).unwrap_err().to_string(), told);
         // A folder cannot be replaced by a file; the temporary file is not named.
         let taken = KeyFile::of(pair(1)).replace(folder.path()).unwrap_err().to_string();
