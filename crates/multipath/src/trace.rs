@@ -52,8 +52,8 @@ pub struct Entity {
     pub replica: u32,
 }
 
-/// The settings of a split of traces: a schedule, run lengths, paths, and a seed. The settings are
-/// checked once, and used for any number of loads.
+/// Settings with which recorded traces are split over paths: a schedule, run lengths, paths, and a
+/// seed. The settings are checked once, and used for any number of traces.
 #[derive(Clone, Debug)]
 pub struct TraceSplit {
     spec: Spec,

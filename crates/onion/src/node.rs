@@ -272,7 +272,7 @@ impl<R: NodeRole> Node<R> {
     }
 
     /// Sets the congestion control for streams of new lossy circuits. The default is
-    /// [`Congestion::BBR`]. Sets whose schedulers need congestion windows always use BBR.
+    /// [`Congestion::BBR`]. A circuit set whose scheduler needs congestion windows always uses BBR.
     pub fn set_lossy_congestion(&mut self, congestion: Congestion) {
         self.lossy_congestion = congestion;
     }

@@ -131,7 +131,8 @@ impl Channels {
             .unwrap_or_default()
     }
 
-    /// Returns the QUIC link `number` alongside the link `id`.
+    /// Returns the QUIC link with the number `number` among those to the same relay as the TLS link
+    /// `id`.
     pub(crate) fn numbered(&self, id: LinkId, number: u32) -> Option<LinkId> {
         self.links.get(&id)?.paired_quic.get(&number).copied()
     }

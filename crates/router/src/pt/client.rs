@@ -61,8 +61,8 @@ pub struct ClientStation {
     listeners: Vec<(TcpListener, Entrance)>,
     spare: Spare,
     wires: Wires,
-    /// The program of each wire (a TCP connection to a bridge), and the identifier that the wire
-    /// has in the program's link.
+    /// For each wire (a TCP connection to a bridge): the connection of the program whose data it
+    /// carries, and the identifier of the wire in the link of that connection.
     owners: BTreeMap<u64, (u64, ConnId)>,
     asking: BTreeMap<u64, Asking>,
     links: BTreeMap<u64, Link>,

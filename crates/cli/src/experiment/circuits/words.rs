@@ -144,10 +144,10 @@ pub(super) fn judged() -> String {
 pub(super) fn intervals(subject: &Subject<'_>) -> String {
     format!(
         "Values are means over rounds; the number after ± is half the width of the 95 % confidence \
-         interval. {} of the intervals of times are as narrow as the paper's (10 % of the mean). \
-         If each repetition counted as one sample, as the paper seems to do, {} of the intervals \
-         would be as narrow. Here each round is one sample: it has its own network, and its \
-         repetitions share circuits.",
+         interval. Each round is one sample: it has its own network, and its repetitions share \
+         circuits. For times, {} of the intervals are as narrow as the paper's (10 % of the mean). \
+         The paper seems to count each repetition as one sample; by that count {} of the intervals \
+         would be as narrow.",
         percent(narrow(subject.cells)),
         percent(narrow_by_repetitions(subject.records))
     )

@@ -56,8 +56,8 @@ pub(crate) struct UnorderedArgs {
     /// middle relay and the exit (last relay).
     #[arg(long, value_name = "PERCENT,...", value_delimiter = ',', default_value = "0,1,5", value_parser = clap::value_parser!(u32).range(0..=50))]
     losses: Vec<u32>,
-    /// Lose TCP segments in these directions of the last line: to-exit (towards the last relay, as
-    /// in the paper), from-exit [default: both].
+    /// Lose TCP segments in these directions between the middle relay and the exit (last relay):
+    /// to-exit (towards the exit, as in the paper), from-exit [default: both].
     #[arg(long, value_name = "DIRECTION,...", value_delimiter = ',')]
     directions: Vec<Direction>,
     /// Measure with these standard deviations of the delay of all lines, in milliseconds. The mean
