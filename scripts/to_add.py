@@ -665,14 +665,20 @@ pub(super) const FAMILY: Family = Family {
     build: |_| Control::Losses(Box::new(Stub)),
 };
 
+/// Segments.
+const WINDOW: u32 = 4;
+
 #[derive(Debug)]
 struct Stub;
 
 impl Controller for Stub {
-    fn grow(&mut self, _: &mut CongestionWindow, _: &AckSample) {}
+    // A timeout makes the window one segment.
+    fn grow(&mut self, window: &mut CongestionWindow, ack: &AckSample) {
+        window.cwnd = window.cwnd.saturating_add(ack.delivered).min(window.cwnd.max(WINDOW));
+    }
 
-    fn ssthresh(&mut self, cwnd: u32) -> u32 {
-        cwnd
+    fn ssthresh(&mut self, _: u32) -> u32 {
+        WINDOW
     }
 }
 """,
