@@ -192,8 +192,7 @@ def check_size(size: int | None) -> None:
 
 
 def padded(times: Floats, sizes: Sizes, up: ArrayLike, down: ArrayLike, size: int) -> Shaped:
-    """Adds dummies of `size` bytes at times `up` and `down`; at equal times real packets go first.
-    """
+    """Adds dummies of `size` bytes at times `up` and `down`, after real packets of equal time."""
     added = np.concatenate([np.asarray(up, dtype=np.float64), np.asarray(down, dtype=np.float64)])
     signs = np.repeat([size, -size], [np.size(up), np.size(down)]).astype(np.int32)
     stamps = np.concatenate([times, added])
