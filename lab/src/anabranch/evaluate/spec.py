@@ -132,7 +132,7 @@ class Spec:
 
     @property
     def is_simulation_only(self) -> bool:
-        """Whether no program can make the split: a built-in schedule in the mode `together`."""
+        """Whether no program can make this split: a built-in schedule in the mode `together`."""
         split = self.split()
         return split is not None and split.is_simulation_only
 

@@ -1,5 +1,4 @@
-"""Hyperparameters of a network's training; importable without JAX, so that attacks can use them.
-"""
+"""Hyperparameters of a network's training, without JAX, so that attacks can define them."""
 
 from __future__ import annotations
 
