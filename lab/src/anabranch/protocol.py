@@ -97,7 +97,7 @@ class Fold:
             if getattr(self, name).size == 0:
                 raise SettingError(f"no load is left to {_PURPOSE[name]}: the {name} set is empty")
         together = np.concatenate([self.train, self.validation, self.test])
-        assert np.unique(together).size == together.size, "a load stands on two sides"
+        assert np.unique(together).size == together.size, "a load is in two sets"
 
 
 _PURPOSE = {"train": "learn from", "validation": "choose epochs and thresholds by", "test": "test"}

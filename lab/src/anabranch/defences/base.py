@@ -237,7 +237,7 @@ class Load:
         cls, traces: Traces, k: int, times: Floats, sizes: Sizes, paths: NDArray[np.int16]
     ) -> Load:
         """Returns the split load `k` with additional packets on its paths."""
-        assert traces.paths is not None, "who adds packets to paths has looked"
+        assert traces.paths is not None, "callers check that the traces are split"
         own = traces.packets(k)
         there = np.arange(own.stop - own.start)
         load = cls(

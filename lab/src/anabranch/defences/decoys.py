@@ -70,7 +70,7 @@ class Decoys(Defence):
 
     def _load(self, traces: Defended, k: int, dice: tuple[int, int]) -> Load:
         """Returns load `k` with the decoys of both ends."""
-        assert traces.paths is not None, "`apply` has looked"
+        assert traces.paths is not None, "`apply` checks that the traces are split"
         own = traces.packets(k)
         times, sizes, paths = traces.times[own], traces.sizes[own], traces.paths[own]
         count = max(len(traces.facts.paths), int(traces.paths.max(initial=0)) + 1)

@@ -144,7 +144,7 @@ def _honest(spec: Spec, sampler: Sampler, pages: protocol.Pages) -> Iterator[_Ta
         task = _Task(
             teacher.train(fold.train), teacher.seen(fold.validation), sampler.seen(fold.test)
         )
-        assert not np.isin(task.train.rows, fold.test).any(), "a load stands on two sides"
+        assert not np.isin(task.train.rows, fold.test).any(), "a load is in two sets"
         yield task
 
 
