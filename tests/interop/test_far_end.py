@@ -174,8 +174,7 @@ def test_a_tunnel_behind_a_far_end_bears_loss(
 def test_a_path_is_cut_and_restored_and_both_ends_know(
     make_network: MakeNetwork, web_root: Path, tmp_path: Path
 ) -> None:
-    """Both ends leave the path within 4 s, a download arrives intact, and the path is used again.
-    """
+    """Both ends leave the path within 4 s, a download arrives intact, and the path returns."""
     with _world(make_network(PATHS), tmp_path, "100ms") as world:
         ping = ["ping", "-q", "-i", "0.05", "10.8.0.1"]
         world.stack.enter_context(world.network.client.start(ping))

@@ -156,7 +156,7 @@ def _judge(
 
 
 def _break(network: Network, splitter: Splitter, running: Future[Any], fault: str) -> Outcome:
-    """Cuts the path, waits until the splitter detects it, restores the path, and waits again."""
+    """Cuts the path until the splitter detects it, then restores it and waits."""
     path = FAULTS[fault](network, CUT)
     time.sleep(WHOLE_S)
     path.cut()

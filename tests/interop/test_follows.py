@@ -121,8 +121,7 @@ def test_a_quic_server_that_stays_is_named_in_time(
 def test_nebula_with_two_paths_is_named_in_time(
     make_network: MakeNetwork, root: Path, results: Results, tmp_path: Path
 ) -> None:
-    """Nebula's server does not return to the previous address within 2 s; both paths stay in use.
-    """
+    """Nebula's server does not return to the last address within 2 s; both paths stay in use."""
     network = make_network(links(2, **SLOW))
     named = []
     for run in range(RUNS):

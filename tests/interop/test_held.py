@@ -42,8 +42,8 @@ def lost(host: Host, address: str, seconds: int) -> float:
 def test_fastd_keeps_one_path_and_that_is_said(
     make_network: MakeNetwork, tmp_path: Path, results: Results, load: str, paths: int
 ) -> None:
-    """fastd's handshakes arrive on all paths every 15 s. Within 10 s a line names the cause; after
-    that (almost) no ping is lost, for three rounds of handshakes.
+    """Handshakes of fastd arrive on all paths every 15 s. Within 10 s a line names the cause;
+    after that (almost) no ping is lost, for three rounds of handshakes.
     """
     network = make_network(links(paths, **SLOW))
     root = site(tmp_path / "site", LENGTH)
