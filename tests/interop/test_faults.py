@@ -146,7 +146,7 @@ def test_a_login_outlives_a_path(
 def _judge(
     network: Network, splitter: Splitter, running: Future[Transfer], fault: str
 ) -> tuple[Outcome, Transfer]:
-    """Breaks the path during a transfer, and asserts that both recover."""
+    """Breaks the path during a transfer; asserts that both recover."""
     outcome = _break(network, splitter, running, fault)
     transfer = running.result()
     assert not transfer.fault(LONG)
@@ -156,7 +156,7 @@ def _judge(
 
 
 def _break(network: Network, splitter: Splitter, running: Future[Any], fault: str) -> Outcome:
-    """Cuts the path until the splitter detects it, then restores it and waits."""
+    """Cuts the path until the splitter detects this, then restores it."""
     path = FAULTS[fault](network, CUT)
     time.sleep(WHOLE_S)
     path.cut()
@@ -189,8 +189,7 @@ def _note(results: Results, protocol: str, fault: str, outcome: Outcome, gap: fl
 def test_nothing_leaves_by_an_unnamed_path_when_all_named_ones_are_gone(
     make_network: MakeNetwork, tmp_path: Path, fault: str
 ) -> None:
-    """The client has another route to the server that the user did not name; it carries nothing.
-    """
+    """The client has another route to the server, which the user did not name; it stays unused."""
     network = make_network([*links(2), Link("other")])
     faults = [FAULTS[fault](network, name) for name in ("p0", "p1")]
     with ExitStack() as stack:

@@ -582,8 +582,7 @@ def test_an_interface_that_goes_off_comes_back_and_one_removed_ends_the_run(
 def test_a_run_that_was_killed_is_undone_by_the_next(
     network: Network, how: signal.Signals, words: list[str]
 ) -> None:
-    """Until the next run, no packet that was to be split leaves; afterwards all state is restored.
-    """
+    """Until the next run, no packet that was to be split leaves; then all state is restored."""
     client = network.client
     with unchanged(client), echo(network.server, SERVER):
         _kill(client, words, how)
@@ -622,9 +621,7 @@ def test_two_runs_share_a_machine(network: Network) -> None:
 def test_a_namespace_has_the_interface_and_the_machine_has_not(
     network: Network, inside: Host, web_root: Path, tmp_path: Path
 ) -> None:
-    """Inside the namespace QUIC is split, TCP is pinned and names resolve; outside, nothing
-    changes.
-    """
+    """The namespace splits QUIC, pins TCP and resolves names; outside, nothing changes."""
     client = network.client
     with ExitStack() as stack:
         stack.enter_context(unchanged(client))

@@ -163,8 +163,7 @@ def _tinc(host: Host, folder: Path, name: str, address: str, connect: str) -> li
 def test_tinc_drops_what_comes_from_other_addresses(
     make_network: MakeNetwork, tmp_path: Path, results: Results
 ) -> None:
-    """With ``--tun``, the TCP connection of tinc 1.0 is pinned; its UDP is split, and mostly lost.
-    """
+    """With ``--tun``, tinc 1.0's TCP connection is pinned; its UDP is split, and mostly lost."""
     network = make_network(links(3, **SLOW), default_routes=True)
     server = _tinc(network.server, tmp_path, "tincs", "10.13.0.1", "")
     client = _tinc(network.client, tmp_path, "tincc", "10.13.0.2", "ConnectTo = tincs\n")

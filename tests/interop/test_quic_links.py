@@ -104,7 +104,9 @@ class World:
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    """Yields a network: three authorities, two relays and an exit of C tor; five of our relays."""
+    """Yields a network: three authorities, two relays and an exit of C tor; five of our own
+    relays.
+    """
     folder = tmp_path_factory.mktemp("tor")
     with TorNetwork(folder, relays=2, exits=1) as network:
         ours = {}

@@ -114,8 +114,7 @@ def _first_half(browser: Chromium, lane: str) -> dict[str, float]:
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_a_narrow_page_is_readable(browser: Chromium, tmp_path: Path, scheme: str) -> None:
-    """On a phone's width nothing overflows, text keeps its size, and light and dark schemes apply.
-    """
+    """At a phone's width nothing overflows, text keeps its size, and both colour schemes apply."""
     browser.read(360, scheme)
     browser.show(report(tmp_path, rows()).as_uri())
     assert browser.ask("document.documentElement.scrollWidth") <= 360

@@ -82,8 +82,7 @@ def test_the_confinement_bites(make_network: MakeNetwork, forbidden: str) -> Non
 
 
 class ConfinedRelay:
-    """``anabranch relay --link utls`` with several threads, with an authority that does not run.
-    """
+    """``anabranch relay --link utls`` with several threads, whose authority does not run."""
 
     def __init__(self, before: list[str]):
         """Starts the relay with the command prefix ``before`` (:func:`confined`)."""

@@ -1,5 +1,4 @@
-"""Paths that are TCP connections: WireGuard through third-party proxies and OpenSSH to a far end.
-"""
+"""Paths that are TCP connections: WireGuard to a far end over third-party proxies and SSH."""
 
 from __future__ import annotations
 
