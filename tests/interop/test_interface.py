@@ -621,7 +621,7 @@ def test_two_runs_share_a_machine(network: Network) -> None:
 def test_a_namespace_has_the_interface_and_the_machine_has_not(
     network: Network, inside: Host, web_root: Path, tmp_path: Path
 ) -> None:
-    """The namespace splits QUIC, pins TCP and resolves names; outside, nothing changes."""
+    """Inside the namespace QUIC is split, TCP pinned, names resolved; outside, nothing changes."""
     client = network.client
     with ExitStack() as stack:
         stack.enter_context(unchanged(client))

@@ -130,7 +130,7 @@ def _grouped(packets: Iterable[tuple[int, Segment]], server: End | None) -> Capt
         time, key = nanoseconds / 1e9, (found.sender, found.receiver)
         if found.flags & SYN and not found.flags & ACK:
             old = growing.get(key)
-            if old is None or old.number != found.number:  # retransmitted SYNs have the same number
+            if old is None or old.number != found.number:  # retransmitted: the same number
                 growing[key] = new = _Growing(*key, time, found.number, time)
                 done.append(new)
         flow = growing.get(key) or growing.get(key[::-1])
