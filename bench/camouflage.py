@@ -6,16 +6,17 @@ Usage: bench/camouflage.py [--anabranch FILE] [--runs 5] [--delay 42.5ms] [--byt
 
 Client and server are in namespaces, joined by a link of .7 Mbit/s up and 5.6 Mbit/s down (Weinberg
 et al., CCS 2012, section 6). Each run fetches a million random bytes over a new connection of the
-transport: `all_s` includes its handshake, `kB/s` is the goodput from the first byte to the last.
-`down` and `up` are IP bytes on the link for each byte of payload. Values are medians. `direct` is
-TCP without a transport. `http-image` hides data in the JPEGs of the folder that the environment
-variable PICTURES names, and is left out without it. The bench needs root.
+transport. `all_s` is the time of a run including the handshake; `kB/s` is the goodput from the
+first byte to the last. `down` and `up` are IP bytes on the link for each byte of payload. Values
+are medians. `direct` is TCP without a transport. `http-image` hides data in the JPEGs of the
+folder that the environment variable PICTURES names, and is left out without it. The bench needs
+root.
 
-With `--hostile` each run is followed by one over a line that disturbs connections as censors do.
-`frozen` silently drops all packets of a connection after 15,000 IP bytes down,
-retransmissions included. `killed` resets all connections at both ends every 20 s, and a run fetches
-20 MB, so that it is affected. Then `alone` and `hostile` are goodputs in kB/s (median, minimum,
-maximum), and `ratio` is hostile over alone within rounds.
+With `--hostile` each run is followed by a run over a line that disturbs connections as censors do.
+`frozen` silently drops all packets of a connection after 15,000 IP bytes down, including
+retransmissions. `killed` resets all connections at both ends every 20 s; a run then fetches 20 MB,
+so that resets affect it. The columns are then `alone` and `hostile`, goodputs in kB/s (median,
+minimum, maximum), and `ratio`, hostile over alone within rounds.
 """
 
 from __future__ import annotations
@@ -129,7 +130,7 @@ def ends(network: Network, profile: str, folder: Path) -> Iterator[tuple[str, in
     server = [anabranch(), "pt", "server", "--json", "--listen", "10.99.0.1:80", "--key", str(key)]
     server += ["--to", "127.0.0.1:9000", "--profile", profile]
     if profile.startswith("http"):
-        # Nothing probes the server, so it never contacts the site.
+        # The server contacts the site only for probes, and nothing probes it here.
         server += ["--site", "127.0.0.1:9"]
     if profile == "http-image":
         server += ["--pictures", os.environ["PICTURES"]]
@@ -144,9 +145,9 @@ def ends(network: Network, profile: str, folder: Path) -> Iterator[tuple[str, in
 
 @contextmanager
 def frozen(network: Network) -> Iterator[None]:
-    """Drops the packets of each connection after 15,000 IP bytes down, during the block."""
+    """Drops the packets of each connection after 15,000 IP bytes down, while the block runs."""
     network.server.must(["nft", "-f", "-"], text=FREEZE)
-    # The kernel counts bytes only for connections from now on.
+    # The kernel counts the bytes only of connections that begin after this.
     network.server.must(["sysctl", "-qw", "net.netfilter.nf_conntrack_acct=1"])
     try:
         yield
@@ -156,7 +157,7 @@ def frozen(network: Network) -> Iterator[None]:
 
 @contextmanager
 def killed(network: Network) -> Iterator[None]:
-    """Kills all connections every 20 s during the block."""
+    """Resets all connections every 20 s, while the block runs."""
     over = threading.Event()
     said: list[str] = []
 

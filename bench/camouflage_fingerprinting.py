@@ -5,13 +5,13 @@ Usage: bench/camouflage_fingerprinting.py [--anabranch FILE] [--turns 20] [--sit
        [--together 2] [--seconds N] [--web FOLDER] [--short] FOLDER [KIND...]
 
 In each turn every kind of client (`harness/siteloads.py`) loads each of the sites once, and
-`--others` pages that are loaded in no other turn. A kind loads its pages one after the other in
-random order. `--together` kinds load at a time, and all take turns, so that other load of the
+`--others` further pages that no other turn loads. A kind loads its pages one after the other in
+random order. `--together` kinds run at a time, and all kinds take turns, so that other load of the
 machine affects all of them.
 
 FOLDER gets a capture of each kind and turn, `loads.jsonl` with a line for each load, and
-`databases`. Existing captures are not made again. The line of a failed load has the reason. The
-bench needs root, the local web (`make web`) and the peers of `tests/interop/setup --area pt`.
+`databases`. Existing captures are kept. The line of a failed load has the reason. The bench needs
+root, the local web (`make web`) and the peers of `tests/interop/setup --area pt`.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from harness.siteloads import KINDS, Client, Kind, Page, Pages, World
 from harness.tools import PeerFailed
 
 SETTLE_S = 0.5
-"""Seconds that a load lasts after the browser's load event, and a pause before the next load."""
+"""Seconds of capture after the browser's load event, and pause before the next load."""
 PATIENCE_S = 60.0
 MOST_TURNS = 100
 SHORT = {"turns": 2, "sites": 3, "others": 1}
@@ -49,7 +49,7 @@ FAULTS = (PeerFailed, TimeoutError, OSError, subprocess.TimeoutExpired)
 
 @dataclass(frozen=True)
 class Turn:
-    """The loads of one kind that one browser makes."""
+    """The loads of one kind of client in one turn, made by one browser."""
 
     kind: Kind
     number: int
@@ -58,7 +58,7 @@ class Turn:
 
     @property
     def file(self) -> str:
-        """Name of its capture within the folder."""
+        """Path of the turn's capture within the folder."""
         return f"{self.kind.name}/{self.number:03}.pcap"
 
 
@@ -92,7 +92,7 @@ def record(client: Client, turn: Turn, recorder: Recorder) -> None:
     """Captures the loads of one turn.
 
     Raises:
-        PeerFailed: all loads failed, so the client itself is broken.
+        PeerFailed: if all loads failed, so that the client itself is broken.
     """
     server = f"{SERVER}:{client.port}"
     fixed: dict[str, object] = {"file": turn.file, "kind": turn.kind.name, "server": server}
@@ -114,7 +114,7 @@ def collect(world: World, waiting: Sequence[Turn], together: int, until: float,
             recorder: Recorder) -> None:  # fmt: skip
     """Records turns, `together` at a time, and begins none after `until` (`time.monotonic`).
 
-    Two turns of one kind are never recorded at once: they would share its line.
+    Two turns of one kind never run at the same time, because they would share the kind's line.
     """
     locks = {turn.kind.name: threading.Lock() for turn in waiting}
 

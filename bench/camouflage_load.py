@@ -4,14 +4,14 @@
 Usage: bench/camouflage_load.py [--anabranch FILE] [--runs 5] [--megabytes 200] [--links 1000]
        [--short 500] [--seconds 60] [PROFILE...]
 
-Everything goes over loopback. Each run fetches `--megabytes` of random bytes over a new connection;
-`MB/s` is wall-clock throughput, with source and sink on the same cores. `MB/CPU s` is payload for
-each second of CPU (user and system) of the client's process, and of the server's: the throughput
+All traffic is on loopback. Each run fetches `--megabytes` of random bytes over a new connection;
+`MB/s` is wall-clock throughput, with source and sink on the same cores. `MB/CPU s` is the payload
+per second of CPU (user and system) of the client's process, and of the server's: the throughput
 that one core per side could sustain. `direct` is the same fetch without a transport. Values are
 medians of the runs, with minimum and maximum.
 
 Then a client of the first profile opens `--links` connections, receives a byte on each, and keeps
-them open. `client MB` and `server MB` are the growth of both processes (resident memory).
+them open. `client MB` and `server MB` are the growth of each process's resident memory.
 
 With `--short RATE` a client then opens RATE connections a second for `--seconds`. Each fetches 100
 bytes and closes. The last table has the growth of the server's resident memory every ten seconds.
@@ -177,7 +177,7 @@ def spread(values: list[float]) -> str:
 
 
 def idle(profile: str, source: int, folder: Path, links: int) -> list[str]:
-    """Returns the row of the table of idle links: growth of memory in MB."""
+    """Returns the row of the table of idle links: growth of both processes' memory in MB."""
     with ends(profile, source, folder) as (near, far, port), ExitStack() as held:
         fetch(port, 1)
         before = near.resident(), far.resident()
@@ -223,7 +223,8 @@ def main() -> None:
     options = parser.parse_args()
     if options.anabranch:
         os.environ["ANABRANCH"] = options.anabranch
-    # Each link has several connections, and the programs of both ends inherit our limits.
+    # Each link has several connections, and the programs of both ends inherit this process's
+    # limits.
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     with ExitStack() as stack:

@@ -6,16 +6,16 @@ Usage: bench/covertness.py [--anabranch FILE] [--sites 12] [--sessions 4] [--tog
 
 A session visits the three pages of a site and pauses after each. In the classes `real-a` and
 `real-b`, which have the same distribution, Chromium loads the pages from nginx without a cache. In
-each other class, one TLS link through a transport carries as many bytes as each object has, as a
-link of tor does. Each session has a new client in a namespace of its own, with a line of .7 Mbit/s
-up and 5.6 Mbit/s down and a round trip of 85 ms (Weinberg et al., CCS 2012, section 6), so that
-sessions share no connections, kernel state or browser. All classes take turns, so that other load
-of the machine affects all of them. Then each transport makes `--firsts` connections without such a
-line; of these only the client's first packets are kept.
+each other class, a single TLS link through a transport carries the bytes of all objects, as a link
+of tor does. Each session has a new client in a namespace of its own, so that sessions share no
+connections, kernel state or browser. The client's line has .7 Mbit/s up, 5.6 Mbit/s down and a
+round trip of 85 ms (Weinberg et al., CCS 2012, section 6). All classes take turns, so that other
+load of the machine affects all of them. Finally each transport makes `--firsts` connections
+without such a line, of which only the client's first packets are kept.
 
-FOLDER gets a capture for each session and `manifest.jsonl`; existing captures are not made again. A
-session that fails is reported and left out. The bench needs root, the local web (`make web`) and
-the peers of `tests/interop/setup --area pt`.
+FOLDER gets a capture for each session and `manifest.jsonl`; existing captures are kept. A session
+that fails is reported and left out. The bench needs root, the local web (`make web`) and the peers
+of `tests/interop/setup --area pt`.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ from harness.tools import PeerFailed
 AFTER_S = 0.3
 """Seconds that a capture continues after its session."""
 WAY_UP = 1.5
-"""Seconds for connections to close before their client is stopped."""
+"""Seconds that connections have to close before their client is stopped."""
 MOST_TURNS = 100
-"""Maximum of `--sessions`: numbers of sessions are site * MOST_TURNS + turn."""
+"""Maximum of `--sessions`. The number of a session is site * MOST_TURNS + turn."""
 CLIENTS = 60
-"""Clients of a network; each makes one session."""
+"""Number of clients in a network; each client makes one session."""
 
 
 @dataclass(frozen=True)
@@ -64,12 +64,13 @@ class Visit:
 
     @property
     def file(self) -> str:
-        """File name of its capture within the folder."""
+        """Path of the session's capture within the folder."""
         return f"{self.name}/{self.number:04}.pcap"
 
     def thinks(self) -> list[float]:
-        """Returns the pauses after each page in seconds: median 2, from .5 to 6. Each class draws
-        from the same distribution, but never the same pauses.
+        """Returns the pause in seconds after each page: median 2, from .5 to 6.
+
+        All classes have the same distribution, but never the same pauses.
         """
         draws = random.Random(f"{self.name} {self.number}")
         return [min(max(draws.lognormvariate(math.log(2), 0.6), 0.5), 6.0)
@@ -79,8 +80,8 @@ class Visit:
 def visits(sites: Sequence[Site], sessions: int, classes: Sequence[str]) -> Iterator[Visit]:
     """Yields all sessions: for each site every class once, in random order, then the next site.
 
-    The sessions of all classes for one site and turn share one number. It does not depend on the
-    classes of this run.
+    The sessions of all classes for one site and turn share one number, which does not depend on
+    the classes of this run.
     """
     draws = random.Random(1)
     for turn in range(sessions):
@@ -145,7 +146,7 @@ def firsts(world: World, count: int, recorder: Recorder) -> None:
 
 @dataclass(frozen=True)
 class Web:
-    """The web that nginx serves, and the covers made of it."""
+    """The web that nginx serves, and the databases of covers made from it."""
 
     folder: Path
     covers: Path

@@ -10,10 +10,10 @@ from harness.webfiles import Download, FileServer, fetch
 
 
 def download(server: FileServer, proxy: str, into: Path, length: int, user: str = "") -> Download:
-    """Downloads one file; a SOCKS `user` has circuits of its own.
+    """Downloads one file through a SOCKS proxy; each SOCKS `user` has separate circuits.
 
     Raises:
-        SystemExit: it failed, or has the wrong hash.
+        SystemExit: if the download fails, or the file has the wrong hash.
     """
     more = ("--proxy-user", f"{user}:x") if user else ()
     got = fetch(server.url(length), proxy, into, 300.0, *more)
@@ -23,11 +23,10 @@ def download(server: FileServer, proxy: str, into: Path, length: int, user: str 
 
 
 def at_once(server: FileServer, proxy: str, folder: Path, length: int, circuits: int) -> float:
-    """Returns the seconds that `circuits` simultaneous downloads took, each on a circuit of its
-    own.
+    """Returns the seconds of `circuits` simultaneous downloads, each on a circuit of its own.
 
-    The longest time to a first byte is left out, because the server generates the bytes before it
-    sends. The time to hash the files is left out too.
+    The longest time to a first byte is subtracted, because the server generates the bytes before
+    it sends. The time to hash the files does not count either.
     """
     begin = time.monotonic()
     users = [f"user{number}" for number in range(circuits)]

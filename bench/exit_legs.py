@@ -1,9 +1,9 @@
 """CPU cost of an exit whose clients have several legs, for our exit and C tor's.
 
-A client of ours downloads through stock guards and middles and either C tor's or our exit (one
-thread). It uses one circuit or a set of two legs. The set follows proposal 329 (``conflux``) or, at
-our exit only, our own version, whose legs may fail (``anabranch``). CPU is the run time of the
-exit's threads during a download, divided by the bytes of the file; the exit carries nothing else
+Our client downloads through C tor's guards and middles, and either C tor's or our exit (one
+thread). It uses one circuit, or a set of two legs by proposal 329 (``conflux``), or with our exit,
+a set by our own version, whose legs may fail (``anabranch``). CPU is the run time of the exit's
+threads during a download, divided by the bytes of the file; the exit has no other traffic
 meanwhile. Runs are interleaved; the result is the median of the ratios to one leg within a round.
 """
 
@@ -25,7 +25,7 @@ from harness.webfiles import FileServer
 from legs import Way, ready, row, run
 from tor import Run
 
-# Target of CPU per byte with two legs, as a share of CPU per byte with one.
+# Maximum CPU per byte with two legs, as a multiple of that with one leg.
 TARGET = 1.1
 ONE, CONFLUX, OWN = "1 leg", "2 legs, conflux", "2 legs, anabranch"
 STOCK, OURS = "C tor", "ours"
@@ -75,7 +75,7 @@ def measure(folder: Path, runs: int, length: int) -> list[dict[Case, Run]]:
         ways: dict[Case, Way] = {}
         for name, (fingerprint, pid) in exits.items():
             for way, how in WAYS.items():
-                # Only our ends support our own version.
+                # Only our client and exit support our own version.
                 if (name, way) == (STOCK, OWN):
                     continue
                 place = folder / f"client{len(ways)}"

@@ -1,23 +1,23 @@
 """Goodput through a far end over emulated paths, against one path without it.
 
-Programs: wireguard-go at both ends with TCP cubic inside, and QUIC servers. Paths have 100 Mbit/s
-with a queue of 250 kB. The baseline is `unsplit`: the same programs over path p0 alone, without any
-program of ours. For unequal paths, where in-order delivery has the delay of the slowest, that path
-alone is a baseline too. Runs take turns (unsplit, then each setting, and again); a ratio is of two
-values of one turn, and the result is the median of the ratios.
+The programs are wireguard-go at both ends with TCP cubic inside, and QUIC servers. Paths have 100
+Mbit/s with a queue of 250 kB. The baseline is `unsplit`: the same programs over path p0 alone,
+without the splitter and far end. For unequal paths, the slowest path alone is a second baseline,
+because in-order delivery has its delay. Runs take turns: unsplit, then each setting, and again. A
+ratio is of two values of one turn, and the result is the median of the ratios.
 
 `hiding` measures settings under which attacks recognise fewer page loads: short runs, and a random
-delay of each datagram before the split, at both ends. A connection is measured for `--seconds`
-after its first two seconds. Its window opens more slowly over a longer round trip.
+delay of each datagram before the split, at both ends. A connection is measured for `--seconds`,
+without its first two seconds, because its window opens more slowly over a longer round trip.
 
 `sum` and `unlike` aggregate paths: three of 30 Mbit/s, and paths of 50, 30 and 10 Mbit/s. They
 compare schedules that consider each path's window with schedules that do not. There `unsplit` is
 the best path alone.
 
-`lines` compares with the kernel's Multipath TCP over the same lines in the same turn (one
-connection, cubic, no tunnel around it: headers cost the tunnel a tenth), and with the sum of one
-unsplit tunnel's goodput over each line. Lines of 50/30/10 Mbit/s and 20 ms, the same and 20/35/60
-ms, and three of 30 Mbit/s and 20 ms.
+`lines` compares with the kernel's Multipath TCP over the same lines in the same turn, and with the
+sum of an unsplit tunnel's goodput over each line. Multipath TCP has one connection, cubic, without
+a tunnel, whose headers cost a tenth. The lines have 50/30/10 Mbit/s and 20 ms, 50/30/10 Mbit/s and
+20/35/60 ms, and 30 Mbit/s and 20 ms each.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from harness.seeded import MIB
 from harness.splitter import LISTEN, Splitter, interfaces
 from harness.wireguard import INSIDE_SERVER, PORT, Tunnel
 
-# Ethernet's MTU less the headers of IPv4, UDP, WireGuard and the far end.
+# MTU inside the tunnel: Ethernet's minus the headers of IPv4, UDP, WireGuard and the far end.
 MTU = 1500 - 20 - 8 - 32 - farend.OVERHEAD
 LENGTH = 25 * MIB
 # QUIC servers whose goodput through a far end is measured.
@@ -55,7 +55,7 @@ KINDS = ("quic-go", "quinn", "s2n-quic", "aioquic")
 class Setting:
     """Paths from client to server, and the far end's options; unsplit if `every` is empty.
 
-    Delays are one way in ms, rates in Mbit/s, and `target` is the least ratio to `unsplit`.
+    Delays are one way in ms, and rates in Mbit/s. `target` is the minimum ratio to `unsplit`.
     """
 
     name: str
@@ -68,11 +68,11 @@ class Setting:
     jitter: str = ""
 
     def delaying(self) -> list[str]:
-        """Returns the options that delay datagrams before the split, for either end."""
+        """Returns the options for either end that delay datagrams before the split."""
         return ["--jitter", self.jitter] if self.jitter else []
 
     def links(self) -> list[Link]:
-        """Returns the paths, of 100 Mbit/s each unless `rates` has others."""
+        """Returns the paths, by default of 100 Mbit/s each."""
         rates = self.rates or (100,) * len(self.delays)
         return [
             Link(f"p{place}", rate=f"{rate}mbit", delay=f"{delay}ms", queue=self.queue)
@@ -81,7 +81,7 @@ class Setting:
 
 
 EQUAL, UNEQUAL, FIVE = (20,) * 3, (20, 35, 60), (20,) * 5
-# In-order delivery has the delay of the slowest path, so that path alone is a baseline too.
+# Second baseline: the slowest path alone, because in-order delivery has its delay.
 SLOWEST = Setting("unsplit by 60 ms", (60, 60, 60))
 TUNNELS = [
     Setting("unsplit", EQUAL),
@@ -91,7 +91,7 @@ TUNNELS = [
     Setting("far end, 20/35/60 ms, every 100ms", UNEQUAL, "100ms", target=0.95),
     Setting("far end, 20/35/60 ms, every 20ms", UNEQUAL, "20ms", target=0.95),
 ]
-# Settings with lower recognition (docs/results/schedules.md), and their cost.
+# Settings under which attacks recognise fewer loads (docs/results/schedules.md).
 HIDING = [
     Setting("unsplit", EQUAL),
     SLOWEST,
@@ -127,7 +127,7 @@ SERVERS = [
 def sums(rates: tuple[int, ...], target: float) -> list[Setting]:
     """Returns `unsplit`, then schedules that ignore paths' windows, then some that use them.
 
-    Only the latter have `target`.
+    Only the schedules that use windows have `target`.
     """
     ways = [
         Setting("far end, uniform, every 100ms", EQUAL, "100ms"),
@@ -190,7 +190,7 @@ def main() -> int:
 
 
 def lines(runs: int, seconds: int, ways: str) -> list[list[object]]:
-    """Returns the table rows of `lines`; without Multipath TCP, they compare with the sum only."""
+    """Returns the table rows of `lines`; without Multipath TCP, only comparisons with the sum."""
     if why := mptcp.missing():
         print(f"  lines: {why}", file=sys.stderr)
     rows: list[list[object]] = []
@@ -301,7 +301,7 @@ def compare(
 
 
 def wireguard(setting: Setting, seconds: int) -> dict[str, float]:
-    """Returns Mbit/s of TCP cubic in a new tunnel, up and then down, after 2 s of slow start."""
+    """Returns Mbit/s of TCP cubic in a new tunnel, up and then down, without the first 2 s."""
     with (
         way(setting, f"{SERVER}:{PORT}", LISTEN) as (network, endpoint),
         Tunnel(network.server, network.client, endpoint) as tunnel,

@@ -1,9 +1,9 @@
 """CPU profile of a middle relay of ours: a flame graph, and shares by kind.
 
-A client of ours downloads through three relays of ours; ``perf`` samples the middle one (cpu-clock,
-with call graphs from debugging information), and ``inferno`` folds and draws its stacks. Shares are
-of samples. A stack counts for the first kind below that matches one of its functions, from the
-innermost outwards.
+Our client downloads through three relays of ours. ``perf`` samples the middle relay (cpu-clock,
+with call graphs from debugging information), and ``inferno`` folds and draws its stacks. Shares
+are of samples. A stack counts for the first kind in `KINDS` that matches one of its functions,
+from the innermost outwards.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from harness.torours import OurClient
 from harness.webfiles import FileServer
 from threefold import pins, three_relays
 
-# inferno marks the kernel's functions.
+# Kinds of work, each with a pattern of functions; inferno marks the kernel's functions.
 KINDS = {
     "kernel: sockets, epoll": r"_\[k\]$",
     "copies": r"^(__)?mem(cpy|move|set|cmp)",

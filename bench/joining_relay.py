@@ -1,11 +1,11 @@
-"""CPU cost of a relay where clients' legs join, against a middle relay.
+"""CPU cost of a relay where clients' legs join, compared with a middle relay.
 
-A client of ours downloads and uploads through one relay of ours (one thread): as the middle of one
-circuit, and as the joining relay of two legs (``--multipath merged``, `docs/spec/middle-merge.md`).
-Guards and the exit are C tor's. CPU is the run time of the relay's threads during a transfer,
-divided by the file's bytes, including links, their records and the kernel. The relay carries
-nothing else meanwhile. Runs are interleaved; the result is the median of the ratios to the middle
-within a round.
+Our client downloads and uploads through one relay of ours (one thread): as the middle of one
+circuit, and as the joining relay of two legs (``--multipath merged``,
+`docs/spec/middle-merge.md`). Guards and the exit are C tor's. CPU is the run time of the relay's
+threads during a transfer, divided by the file's bytes. It includes links, their records and the
+kernel. The relay has no other traffic meanwhile. Runs are interleaved; the result is the median of
+the ratios to the middle within a round.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from harness.webfiles import FileServer
 from legs import Way, ready, row, run
 from tor import Run
 
-# Target of CPU per byte where two legs join, as a share of a middle's.
+# Maximum CPU per byte of a joining relay, as a multiple of that of a middle relay.
 TARGET = 1.5
 MIDDLE, JOINING = "middle of one circuit", "joins two legs"
 WAYS = {MIDDLE: ["--legs", "1"], JOINING: ["--legs", "2", "--multipath", "merged"]}

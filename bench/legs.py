@@ -1,4 +1,4 @@
-"""Common parts of the benches of leg sets: clients of ours, and the relay whose CPU is read."""
+"""Common parts of the benches of leg sets: our clients, and the relay whose CPU is measured."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from tor import Run, cpu_ms
 
 @dataclass(frozen=True)
 class Way:
-    """A client whose circuits pass the measured relay, and that relay's process."""
+    """A client whose circuits pass through the measured relay, and that relay's process."""
 
     client: OurClient
     pid: int
 
 
 def ready(client: OurClient, server: FileServer, folder: Path, legs: int) -> None:
-    """Waits until the client has `legs` legs, and opens its windows with unmeasured downloads."""
+    """Waits until the client has `legs` legs, then opens its windows by unmeasured downloads."""
     client.wait_ready()
     at_once(server, client.proxy, folder, MIB, 1)
     linked = lambda: len(client.events("circuit_linked")) >= legs  # noqa: E731

@@ -1,9 +1,9 @@
 """A bench's line: loopback with Ethernet's MTU, in a network namespace of its own.
 
-With loopback's own MTU of 64 KiB, the cells that a leg set sends in one turn (31) fit into one
+With loopback's own MTU of 64 KiB, the 31 cells that a leg set sends in one turn fit into one
 segment. C tor leaves Nagle's algorithm on, so each turn waits for an acknowledgement, which Linux
-delays by 40 ms. Goodput then reflects that delay and not the relays: 2 MB/s where two legs join,
-47 MB/s on one circuit. With Ethernet's MTU this does not happen.
+delays by 40 ms. Goodput then depends on this delay and not on the relays: 2 MB/s where two legs
+join, 47 MB/s on one circuit. Ethernet's MTU avoids this.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ def add_option(parser: argparse.ArgumentParser, default: int = ETHERNET) -> None
 def enter(mtu: int) -> None:
     """Restarts this program in a network namespace whose loopback has an MTU of `mtu` bytes.
 
-    With 0, the program continues in the current namespace. Without root it does too, and prints a
-    warning.
+    With an MTU of 0, the program continues in the current namespace. Without root it does the
+    same, with a warning.
     """
     if mtu == 0 or os.environ.get(_INSIDE):
         return

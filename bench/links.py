@@ -2,17 +2,20 @@
 
 QUIC links and unordered links are compared with TLS links, lossy circuits with QUIC links.
 
-Our client downloads over a pinned path of relays of ours with one thread each. Guard and exit have
-`--link quic,utls`. The middle relay has TLS links only, or `--link quic`, or `--link utls` with
-each kind of tap (how a relay reads the segments that arrive out of order) or without one. The relay
-without a tap is started without the capabilities for it, and shows the cost of numbered cells in
-records of one size. The relay whose tap captures packets is measured later, in a network of its own
-next to a relay without a tap: its tap receives all packets of the machine, which costs the senders
-CPU. The client of the relay with lossy cells uses `--design udp-or`: that relay passes on datagrams
-over its QUIC links. Guard and exit then have `--udp-or`, too. No packets are lost. CPU is the run
-time of the middle relay's threads during a download, divided by the bytes of the file. Runs are
-interleaved; the result is the median of the ratios within a round. The MTU is Ethernet's: with
-loopback's own, TCP would have segments of 64 KiB, but QUIC datagrams of 1,452 bytes.
+Our client downloads over a pinned path of our relays, with one thread each. Guard and exit have
+`--link quic,utls`. The middle relay has only TLS links, or `--link quic`, or `--link utls` with or
+without a tap. A tap reads the segments that arrive out of order; each kind of tap is measured. The
+relay without a tap is started without the capabilities for one; it shows the cost of numbered
+cells in records of one size. A tap that captures packets receives all packets of the machine,
+which costs the senders CPU. Its relay is therefore measured later, in a separate network with a
+relay without a tap. For lossy circuits the client uses `--design udp-or`, the middle relay
+forwards datagrams over its QUIC links, and guard and exit also have `--udp-or`. No packets are
+lost.
+
+CPU is the run time of the middle relay's threads during a download, divided by the bytes of the
+file. Runs are interleaved; the result is the median of the ratios within a round. The MTU is
+Ethernet's: with loopback's own, TCP would have segments of 64 KiB, but QUIC datagrams of 1,452
+bytes.
 """
 
 from __future__ import annotations
@@ -37,8 +40,9 @@ from tor import cpu_ms
 
 TLS, QUIC, LOSSY = "by TLS", "by QUIC", "lossy cells"
 NO_TAP, FILTER, PACKETS = "unordered, no tap", "unordered, socket filter", "unordered, packets"
-# Option `--link` of each middle relay, and the capabilities that it is started without. A tap is a
-# socket filter where BPF is granted; otherwise it captures packets, if that is granted.
+# Option `--link` of each middle relay, and the capabilities that it is started without. With the
+# capability for BPF, a tap is a socket filter; otherwise, with the capability for it, it captures
+# packets.
 KINDS = {
     TLS: ("tls", ""),
     QUIC: ("quic", ""),
@@ -49,15 +53,15 @@ KINDS = {
 }
 TAPS = {NO_TAP: "none", FILTER: "socket filter", PACKETS: "packets"}
 ENDS = ("guard", "exit")
-# Middle relays that are measured together, and pairs (one, other) whose CPU is compared in the same
-# round, with the target if there is one.
+# Middle relays that are measured together; and pairs (one, other) whose CPU is compared within a
+# round, with a target or None.
 PASSES: dict[tuple[str, ...], dict[tuple[str, str], float | None]] = {
     (TLS, QUIC, NO_TAP, FILTER): {(QUIC, TLS): 1.6, (NO_TAP, TLS): None, (FILTER, NO_TAP): 1.02},
     (NO_TAP, PACKETS): {(PACKETS, NO_TAP): None},
     (QUIC, LOSSY): {(LOSSY, QUIC): 1.3},
 }
-# Circuits to open before the measurement, more than a client builds in advance, as those may be
-# older than the relay's QUIC links.
+# Circuits to open before the measurement. They are more than a client builds in advance, because
+# circuits built in advance may be older than the relay's QUIC links.
 SPARE = 6
 
 
@@ -132,7 +136,7 @@ def measure(
 
 
 def relay(network: TorNetwork, number: int, name: str, middles: tuple[str, ...]) -> OurRelay:
-    """Returns a relay of ours with one thread, for a network with these middle relays."""
+    """Returns one of our relays, with one thread, for a network with these middle relays."""
     folder = network.folder / f"r{number}"
     kind, without = KINDS.get(name, ("quic,utls", ""))
     options = ["--exit", "accept *:*"] if name == "exit" else []

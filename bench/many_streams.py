@@ -1,10 +1,10 @@
-"""CPU per byte of our client and our exit where one circuit carries many streams.
+"""CPU per byte of our client and our exit when one circuit carries many streams.
 
-One circuit of three relays of ours carries the same number of bytes in one stream, in each number
-of `--streams`, and in one stream while `--idle` others are open. CPU is that of all threads of a
-process. The baseline is one stream alone, the cheaper of two measurements, first and last.
-Streams are opened before the measurement. Each is read on a connection of its own, in smaller
-pieces with a system call for each, so some difference remains.
+One circuit through three of our relays carries the same number of bytes in one stream, in each
+number of `--streams`, and in one stream while `--idle` others are open. CPU is that of all threads
+of a process. The baseline is one stream alone: the cheaper of two measurements, first and last.
+Streams are opened before the measurement. Each stream is read on a connection of its own, in
+smaller pieces with a system call for each, so some difference remains.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from harness.tornet import TorNetwork
 from harness.torours import OurClient
 from threefold import pins, three_relays
 
-# Target: a byte of the most streams costs at most this multiple of a byte of one stream.
+# Target: with the most streams, a byte costs at most this multiple of a byte of one stream.
 MOST = 1.3
 PIECE = 1 << 16
 OPENING = 50  # streams that open at the same time
@@ -37,7 +37,7 @@ OPENING = 50  # streams that open at the same time
 
 @dataclass(frozen=True)
 class Cost:
-    """CPU of client and exit in one run, in ms for each MB."""
+    """CPU of client and exit in one run, in ms per MB."""
 
     what: str
     client: float
@@ -73,7 +73,7 @@ ENDS = ("client", "exit")
 
 
 async def measure(folder: Path, counts: list[int], idle: int, length: int) -> list[Cost]:
-    """Measures one stream, each of `counts`, one with idle ones open, and one again."""
+    """Measures one stream, each number of `counts`, one stream with idle ones, and one again."""
     with contextlib.ExitStack() as stack:
         network = stack.enter_context(TorNetwork(folder, relays=2, exits=1))
         ours = three_relays(stack, network, folder)
@@ -116,7 +116,7 @@ def spent(pids: list[int]) -> Iterator[list[float]]:
 def cpu_ms(pid: int) -> float:
     """Returns the CPU time in ms that the current threads of a process have used so far.
 
-    `schedstat` has it in nanoseconds; `/proc/PID/stat` counts clock ticks, which are too coarse.
+    The source is `schedstat`, in nanoseconds; clock ticks of `/proc/PID/stat` are too coarse.
     """
     tasks = Path(f"/proc/{pid}/task").iterdir()
     return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1e6

@@ -1,9 +1,9 @@
-"""Kills relays in a network of stock relays and ours, and in its twin of stock relays alone.
+"""Kills relays in a network of stock relays and ours, and in a twin with only stock relays.
 
-Both networks run at once, each with eight relays, four stock clients and a stock onion service. The
-program prints the failed streams of each. The exit status is 1 if more streams fail in the mixed
-network than chance explains, or if a stock tor logs a complaint that none in the twin logs
-(``tests/interop/harness/mixed.py``).
+Both networks run at the same time, each with eight relays, four stock clients and a stock onion
+service. The program prints the failed streams of each network. The exit status is 1 if more
+streams fail in the mixed network than chance explains, or if a stock tor in it logs a complaint
+that no tor of the twin logs (``tests/interop/harness/mixed.py``).
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def main() -> int:
 
 
 def keep_logs(folder: Path, out: Path) -> None:
-    """Copies the logs of stock tors, but not their keys and documents."""
+    """Copies the logs of stock tors, without their keys and documents."""
     for log in folder.glob("*/*/log"):
         kept = out / log.parent.parent.name / f"{log.parent.name}.log"
         kept.parent.mkdir(parents=True, exist_ok=True)

@@ -19,7 +19,7 @@ CHUNK = bytes(1 << 16)
 
 
 def missing() -> str:
-    """Returns the reason why this machine cannot run it; empty if it can."""
+    """Returns the reason why this machine cannot run Multipath TCP; empty if it can."""
     try:
         socket.socket(socket.AF_INET, socket.SOCK_STREAM, MPTCP).close()
     except OSError as error:

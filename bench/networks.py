@@ -3,9 +3,9 @@
 Usage, with the lab's Python:
   bench/networks.py [--runs N] [--epochs N] [--batches N] [--network df|rf]
 
-Both train the same network (equally many parameters) on the same traces with the published
-optimiser, on one core. Runs alternate. The comparison is skipped where Keras is missing.
-Exit status: 0 the bars are met or the comparison is skipped, 1 a bar is missed.
+Both train the same network (same number of parameters) on the same traces with the published
+optimiser, on one core. Runs alternate. The comparison is skipped if Keras is missing. Exit status:
+0 the bars are met or the comparison is skipped, 1 a bar is missed.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ KERAS = CACHE / "venv-keras/bin/python"
 HERE = Path(__file__).parent
 NETWORKS = {"df": "Deep Fingerprinting", "rf": "Robust Fingerprinting"}
 BAR = 1.9
-"""Greatest ratio of our CPU time to that of Keras."""
+"""Maximum ratio of our CPU time to that of Keras."""
 
 
 def main() -> int:
-    """Runs both in turn for each network, and prints medians."""
+    """Runs both programs in turn for each network, and prints medians."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--epochs", type=int, default=3, help="epochs that count")
     parser.add_argument("--batches", type=int, default=8, help="batches of an epoch")
     parser.add_argument("--network", choices=NETWORKS)
     arguments = parser.parse_args()
-    # Its children inherit this. With more cores, threads that wait also count as CPU time.
+    # Child processes inherit this. With more cores, waiting threads would count as CPU time too.
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     is_missed = False
     for name in [arguments.network] if arguments.network else NETWORKS:

@@ -2,8 +2,8 @@
 
 Usage: networks_keras.py NAME EPOCHS BATCHES
 
-Written after the papers (Sirinam et al., CCS 2018; Shen et al., USENIX Security 2023). Run by the
-Python that has `keras` and `tensorflow-cpu`.
+The networks follow the papers (Sirinam et al., CCS 2018; Shen et al., USENIX Security 2023). Run
+this with the Python that has `keras` and `tensorflow-cpu`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ L: Any = keras.layers
 
 
 def deep_fingerprinting() -> Any:
-    """Returns four blocks of two convolutions, and two dense layers."""
+    """Builds four blocks of two convolutions, and two dense layers."""
     layers = [L.Input(training_task.SHAPES["df"]), L.Reshape((-1, 1))]
     for block in range(4):
         activation = "elu" if block == 0 else "relu"
@@ -38,7 +38,7 @@ def deep_fingerprinting() -> Any:
 
 
 def robust_fingerprinting() -> Any:
-    """Returns four convolutions over both rows, six over time, and an average for each class."""
+    """Builds four convolutions over both rows, six over time, and an average for each class."""
     rows, slots = training_task.SHAPES["rf"]
     layers = [L.Input((rows, slots)), L.Permute((2, 1)), L.Reshape((slots, rows, 1))]
     for width in (32, 32, 0, 64, 64):
@@ -64,7 +64,7 @@ def main() -> None:
     model = robust_fingerprinting() if name == "rf" else deep_fingerprinting()
     optimizer = keras.optimizers.Adam(0.0005) if name == "rf" else keras.optimizers.Adamax(0.002)
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    # Not by XLA, but by TensorFlow's own operations, which are faster on a CPU.
+    # TensorFlow's own operations are faster on a CPU than XLA's.
     model.compile(optimizer=optimizer, loss=loss, jit_compile=False)
     traces, codes = training_task.traces(name, batches)
     clock = training_task.Clock(len(traces))

@@ -1,6 +1,6 @@
 """Trains a network of the lab for `bench/networks.py`. Usage: networks_ours.py NAME EPOCHS BATCHES.
 
-Run by the lab's Python.
+Run this with the lab's Python.
 """
 
 from __future__ import annotations

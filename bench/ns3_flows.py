@@ -1,7 +1,8 @@
-"""Four CUBIC connections between two hosts in ns-3, as `anabranch-sim`'s example `speed` has them.
+"""Four CUBIC connections between two hosts in ns-3, as in `anabranch-sim`'s example `speed`.
 
-Two access lines of 100 Mbit/s with queues of 250,000 bytes, a core of 10 ms between them, 20 s. Run
-by the Python that has the package `ns3`; prints one JSON object.
+The network has two access lines of 100 Mbit/s with queues of 250,000 bytes, and a core of 10 ms
+between them; the transfers last 20 s. Run this with the Python that has the package `ns3`. It
+prints one JSON object.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ def main() -> int:
         address = ns.Ipv4AddressHelper()
         address.SetBase(ns.Ipv4Address(f"10.0.{number}.0"), ns.Ipv4Mask("255.255.255.0"))
         interfaces = address.Assign(devices)
-        # The queue of a line is that of its device alone.
+        # Only the device's queue remains on a line.
         ns.TrafficControlHelper().Uninstall(devices)
     ns.Ipv4GlobalRoutingHelper.PopulateRoutingTables()
     receiver = interfaces.GetAddress(1)

@@ -1,10 +1,10 @@
 """QUIC's goodput while the splitter switches paths, against the same server unsplit.
 
-Three emulated paths of 100 Mbit/s, 10 ms each way and a queue of 250 kB. quic-go's client downloads
-for a fixed time, in each round first unsplit (without the splitter, over the first path) and then
+Three emulated paths of 100 Mbit/s, 10 ms each way and a queue of 250 kB. In each round quic-go's
+client downloads for a fixed time: first unsplit (without the splitter, over the first path), then
 with each set of options. A ratio is of two values of one round. A split run counts only if each
 path, which has a client address of its own, carried 20-50 % of the downlink's bytes. Medians are
-over the runs that count; `count` has their number. The shares are over all runs.
+over the runs that count; `count` is their number. The shares are over all runs.
 
     bench/quic.py --server s2n-quic --split "--every 100ms" --split "--every 100ms --in-order 30ms"
 """
@@ -51,7 +51,7 @@ class Run:
 
     @property
     def is_split(self) -> bool:
-        """Whether every path carried its 20-50 %."""
+        """Whether the run counts as split: every path carried 20-50 % of the downlink's bytes."""
         return all(FAIR[0] <= share <= FAIR[1] for share in self.shares)
 
 

@@ -1,7 +1,7 @@
 """Common parts of benches with interleaved rounds: each round runs every case once.
 
 The result is the median of the ratios within rounds, not a ratio of medians, because other load of
-the machine affects all cases of a round alike.
+the machine affects all cases of a round equally.
 """
 
 from __future__ import annotations
@@ -22,9 +22,7 @@ Result = TypeVar("Result")
 
 
 def options(text: str | None) -> argparse.ArgumentParser:
-    """Returns a parser with ``--runs``, ``--mib`` and ``--strict`` for a bench that ``text``
-    describes.
-    """
+    """Returns a parser with ``--runs``, ``--mib``, ``--strict``; ``text`` describes the bench."""
     parser = argparse.ArgumentParser(description=text.splitlines()[0] if text else "")
     parser.add_argument("--runs", type=int, default=9, help="rounds of downloads (9)")
     parser.add_argument("--mib", type=int, default=100, help="MiB of a download (100)")

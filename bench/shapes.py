@@ -3,11 +3,11 @@
 
 Usage: bench/shapes.py FOLDER
 
-In a network namespace of its own, tcpdump records each session into FOLDER/NAME.pcap: `https-*` are
-Python's client and server (HTTP/1.1 over OpenSSL's TLS), `ssh-*` are OpenSSH on both sides. The
-contents are random; sizes and pauses of the pages are defined below. Then `anabranch pt crawl
---shape FOLDER/*.pcap --out FILE` makes a set of the shapes. It needs root, tcpdump, openssl and
-OpenSSH.
+In a network namespace of its own, tcpdump records each session into FOLDER/NAME.pcap: `https-*`
+are Python's client and server (HTTP/1.1 over OpenSSL's TLS), `ssh-*` are OpenSSH on both sides.
+The contents are random; sizes and pauses of the pages are defined below. Then `anabranch pt crawl
+--shape FOLDER/*.pcap --out FILE` makes a set of shapes from the captures. The program needs root,
+tcpdump, openssl and OpenSSH.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from harness.net import Host
 WEB, SHELL = 443, 22
 HERE = Host("here")
 SNAP = 96
-"""Bytes captured of a packet: headers."""
+"""Bytes captured of each packet, enough for the headers."""
 UNCHECKED = ssl.create_default_context()
 UNCHECKED.check_hostname, UNCHECKED.verify_mode = False, ssl.CERT_NONE
 HEADERS = {
@@ -46,7 +46,7 @@ HEADERS = {
     "Accept-Language": "en-US,en;q=0.9",
     "Cookie": "session=" + "a1B2" * 40,
 }
-#: Size of a page and sizes of its parts in bytes; seconds before the next page.
+# : Size of a page and sizes of its parts in bytes; seconds before the next page.
 Page = tuple[int, list[int], float]
 PAGES: dict[str, list[Page]] = {
     "page": [(14_300, [41_000, 8_700, 96_500, 3_100, 152_000, 21_800], 1.4)],
@@ -61,16 +61,16 @@ PAGES: dict[str, list[Page]] = {
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
-    """Sends as many bytes as the path names, and accepts any upload."""
+    """HTTP handler that sends the number of bytes in the path, and accepts any upload."""
 
     protocol_version = "HTTP/1.1"
 
     def do_GET(self) -> None:
-        """Answers GET /BYTES."""
+        """Responds to GET /BYTES with this number of bytes."""
         self._answer(os.urandom(int(self.path[1:])))
 
     def do_POST(self) -> None:
-        """Answers a POST of any length."""
+        """Responds to a POST of any length."""
         self.rfile.read(int(self.headers["Content-Length"]))
         self._answer(b'{"stored":true}')
 
@@ -86,7 +86,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
 
 def must(*command: str) -> None:
-    """Runs a program that must not fail."""
+    """Runs a program; raises an error if it fails."""
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
@@ -179,7 +179,7 @@ def main() -> None:
     folder = parser.parse_args().folder.resolve()
     inside()
     folder.mkdir(parents=True, exist_ok=True)
-    # Ethernet's MTU, for segments of its length.
+    # With Ethernet's MTU, segments have the length that they have on Ethernet.
     must("ip", "link", "set", "lo", "mtu", "1500", "up")
     with tempfile.TemporaryDirectory() as kept:
         for name, (port, session) in sessions(Path(kept)).items():

@@ -2,9 +2,10 @@
 
 Usage: bench/simulator.py SPEED [--runs N]   (SPEED: the built example `speed` of anabranch-sim)
 
-Both transfer over four CUBIC connections between two hosts: two access lines of 100 Mbit/s, a core
-of 10 ms, 20 s. Runs alternate. The comparison is skipped where the package `ns3` is missing.
-Exit status: 0 the targets are met or the comparison is skipped, 1 a target is missed.
+Both simulate the same transfer: four CUBIC connections between two hosts for 20 s, over two access
+lines of 100 Mbit/s and a core of 10 ms. Runs alternate. The comparison is skipped if the package
+`ns3` is missing. Exit status: 0 the targets are met or the comparison is skipped, 1 a target is
+missed.
 """
 
 from __future__ import annotations
@@ -20,15 +21,15 @@ from pathlib import Path
 CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "anabranch" / "peers"
 PYTHON = CACHE / "venv-ns3/bin/python"
 FLOWS = Path(__file__).parent / "ns3_flows.py"
-# Least ratio of the packet-hops for each CPU second: to a build without optimisation, and to an
-# optimised one, which its library's name shows.
+# Minimum ratio of our packet-hops per CPU second to ns-3's, by the build profile in the name of
+# ns-3's library.
 TARGETS = {"debug": 40.0, "default": 40.0, "release": 40.0, "optimized": 10.0}
-# Greatest distance of the two goodputs, as a share of ns-3's.
+# Maximum difference of the two goodputs, as a share of ns-3's.
 GOODPUT = 0.10
 
 
 def main() -> int:
-    """Runs both in turn, and prints medians."""
+    """Runs both simulators in turn, and prints medians."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("speed", type=Path)
     parser.add_argument("--runs", type=int, default=3)
@@ -54,7 +55,7 @@ def why_missing() -> str:
 
 
 def profile() -> str:
-    """Returns the build profile that the name of ns-3's library has; none means `release`."""
+    """Returns the build profile in the name of ns-3's library; `release` if there is none."""
     places = PYTHON.parent.parent.glob("lib/python*/site-packages/ns3/lib*/libns3*-core*.so")
     suffix = next(places).stem.partition("-core")[2].strip("-")
     return suffix or "release"

@@ -1,8 +1,8 @@
-"""Soaks many clients in one process in a network whose relays are killed.
+"""Soak test of many clients in one process, in a network whose relays are killed.
 
-Each node of ``anabranch up`` runs as a process of its own. At random times SIGKILL ends one of
-them, which is restarted a few seconds later on the same folder. Two relays, one of them an exit,
-are never killed, to check that memory does not grow where cells pass all the time.
+Each node of ``anabranch up`` runs as a process of its own. At random times one of them is killed
+(SIGKILL), and restarted a few seconds later with the same folder. Two relays, one of them an exit,
+are never killed: they show whether memory grows in relays that always have traffic.
 ``tests/interop/harness/soak.py`` has the rules; the exit status is 1 if one is broken.
 """
 
@@ -59,7 +59,7 @@ def main() -> int:
 
 
 def keep_logs(folder: Path, out: Path) -> None:
-    """Copies the processes' logs, but not their keys and documents."""
+    """Copies the processes' logs, without their keys and documents."""
     out.mkdir(parents=True, exist_ok=True)
     for log in folder.rglob("*.log"):
         shutil.copy(log, out / log.name)

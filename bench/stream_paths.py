@@ -1,12 +1,13 @@
 """Compares TCP connections to a far end, as paths, with UDP paths over the same lines.
 
 * `sum`: goodput of WireGuard (TCP cubic inside) over one and over three `tcp:` paths of 30 Mbit/s
-  and 20 ms, over two of them with one UDP path, and over three UDP paths, with a schedule that
-  aggregates paths (`--schedule`). Both directions, one after the other. `--rate 10` makes lines of
-  10 Mbit/s: if the ratios grow, the machine was the limit and not the paths. `loss` has it too.
+  and 20 ms, over two such paths and one UDP path, and over three UDP paths, with a schedule that
+  aggregates paths (`--schedule`). Both directions are measured, one after the other. `--rate 10`,
+  also for `loss`, makes lines of 10 Mbit/s: if the ratios grow, the limit was the machine and not
+  the paths.
 * `delay`: the time that one `tcp:` path adds to the round trip of a ping in the idle tunnel,
-  compared with a ping on the line itself. The rows without a target compare it with a tunnel
-  without a splitter, and with one over a UDP path.
+  compared with a ping on the line itself. The rows without a target compare with a tunnel without
+  a splitter, and with a tunnel over a UDP path.
 * `cpu`: CPU time of the near end for each packet, over one `tcp:` path and over one UDP path, at a
   steady load of UDP in the tunnel.
 * `loss`: goodput over one path that loses 0, 1 and 3 % of its packets: UDP, `tcp:`, and `tcp:`
@@ -16,7 +17,7 @@
   cores.
 
 In each round every case runs once. A ratio is of two values of one round, and the result is the
-median of the ratios. Figures of a machine with other load are worth nothing.
+median of the ratios. Numbers from a machine with other load are worthless.
 """
 
 from __future__ import annotations
@@ -48,25 +49,25 @@ from harness.torours import events_of
 from harness.wireguard import INSIDE_SERVER, PORT, Tunnel
 
 STREAMS = 443
-# Ethernet's MTU less the headers of IPv4, UDP, WireGuard and the far end.
+# MTU inside the tunnel: Ethernet's minus the headers of IPv4, UDP, WireGuard and the far end.
 MTU = 1500 - 20 - 8 - 32 - farend.OVERHEAD
 OF_ONE, OF_UDP, ADDED_MS, OF_UDP_CPU, OF_CIRCUITS = 2.5, 0.9, 1.0, 2.5, 100
 HOME = "127.0.0.1"
-# Port of the onion network's client, and seconds until its circuits are there.
+# SOCKS port of the onion network's client, and maximum seconds until its circuits are open.
 SOCKS, CIRCUITS_READY = 9150, 60.0
 PINGS = 50
-# Bytes of a line's queue for each Mbit/s of its rate: 100 kB at 30 Mbit/s.
+# Bytes of a line's queue per Mbit/s of its rate: 100 kB at 30 Mbit/s.
 QUEUE = 100_000 / 30
 # Load of `cpu`: payload of a datagram in bytes, and rate in Mbit/s.
 LOAD_LENGTH, LOAD_MBITS = 1_200, 60
 WITHOUT_AGE = ("--stream-age", "1h")
-# Kinds of a case without a splitter.
+# Kinds of paths of a case without a splitter.
 NONE = ("none",)
 
 
 @dataclass(frozen=True)
 class Case:
-    """Paths of one kind or several (`udp`, `tcp`), and the lines that carry them."""
+    """A case: paths of one or several kinds (`udp`, `tcp`), and the lines that carry them."""
 
     name: str
     kinds: tuple[str, ...]
@@ -141,7 +142,7 @@ def sums(runs: int, seconds: int, schedule: str, mbits: int) -> list[list[object
 
 
 def line_of(mbits: int) -> tuple[str, str, str]:
-    """Returns rate, delay and queue of a line of `mbits` Mbit/s, as :class:`Case` has them."""
+    """Returns rate, delay and queue of a line of `mbits` Mbit/s, as fields of :class:`Case`."""
     return f"{mbits}mbit", "20ms", f"{QUEUE * mbits / 1000:.0f}kB"
 
 
@@ -183,7 +184,7 @@ def delay(runs: int) -> list[list[object]]:
 
 def cpu(runs: int, seconds: int) -> list[list[object]]:
     """Returns rows of `cpu`: microseconds of the near end for each packet that arrives."""
-    # The rate is high enough that a stream carries the whole load.
+    # The line's rate is high enough for a stream to carry the whole load.
     udp = Case("1 udp", ("udp",), rate="200mbit", delay="1ms", queue="1MB")
     cases = [replace(udp, name="1 tcp", kinds=("tcp",)), udp]
     turns = turns_of(cases, runs, lambda case: cost(case, seconds))
@@ -268,7 +269,7 @@ def running(case: Case) -> Iterator[Ends]:
 
 
 def goodput(case: Case, seconds: int) -> dict[str, float]:
-    """Returns Mbit/s of TCP cubic in the tunnel, up and then down, without its slow start."""
+    """Returns Mbit/s of TCP cubic in the tunnel, up and then down, without slow start."""
     with running(case) as ends:
         up, down = (iperf(ends.tunnel, seconds, options) for options in ([], ["-R"]))
         return {"up": up, "down": down}
@@ -309,7 +310,7 @@ def by_loopback(case: Case, seconds: int) -> dict[str, float]:
 
 @contextlib.contextmanager
 def onion_network(host: Host, folder: Path) -> Iterator[None]:
-    """Runs `anabranch up` on `host`, with its state in `folder`, once a circuit is there."""
+    """Runs `anabranch up` on `host`, with its state in `folder`; yields when a circuit is open."""
     command = [anabranch(), "up", "--json", "--listen", f"{HOME}:{SOCKS}"]
     with host.start([*command, "--data", str(folder / "up")]) as network:
         built = partial(events_of, network, "circuit_built")

@@ -1,4 +1,4 @@
-"""Three relays of ours in a network of stock authorities, and the options that pin them."""
+"""Three of our relays in a network of C tor's authorities, and the options that pin them."""
 
 from __future__ import annotations
 

@@ -1,16 +1,18 @@
 """CPU cost of a middle relay: ours against C tor's, interleaved in one network.
 
-A stock client downloads over a pinned path whose middle relay is either C tor's or ours, with one
-thread or with two (C tor has one for cells), on one circuit and on four at once. Guard, exit, file
-server and consensus are the same. A stock client negotiates CGO with its exit only: the middle
-relay's layer is tor1 in either case. With two threads it matters whether one thread has both the
-link to the guard and the link to the exit, which depends on the order in which the links opened.
-So there are two such relays, and only one of them has carried a circuit that begins at the exit.
-The table names each by the observed distribution over its threads. CPU is the run time of the
-middle relay's threads during a download, divided by the bytes of the file; the relay carries
-nothing else meanwhile. C tor's KIST runs every millisecond (its default of 2 ms costs it more).
-Loopback's segments of 64 KiB are cheap; ``--mtu 1500`` sets Ethernet's MTU. Runs are interleaved;
-the result is the median of the ratios within a round.
+C tor's client downloads over a pinned path, on one circuit and on four at the same time. The
+middle relay is either C tor's, which has one thread for cells, or ours with one or two threads.
+Guard, exit, file server and consensus are the same. C tor's client negotiates CGO only with its
+exit, so the middle relay's layer is tor1 in either case. With two threads, the cost depends on
+whether the same thread has the link to the guard and the link to the exit, which depends on the
+order in which the links opened. Therefore there are two relays with two threads, of which only one
+has carried a circuit that begins at the exit. The table names each by the observed distribution
+over its threads.
+
+CPU is the run time of the middle relay's threads during a download, divided by the bytes of the
+file; the relay has no other traffic meanwhile. C tor's KIST runs every millisecond (its default of
+2 ms costs it more). Loopback's segments of 64 KiB are cheap; ``--mtu 1500`` sets Ethernet's MTU.
+Runs are interleaved; the result is the median of the ratios within a round.
 """
 
 from __future__ import annotations
@@ -32,11 +34,11 @@ from harness.tornet import Node, TorNetwork
 from harness.torours import OurRelay
 from harness.webfiles import FileServer
 
-# Target of our CPU, as a share of C tor's.
+# Maximum of our CPU per byte, as a share of C tor's.
 TARGET = 0.5
 STOCK = "C tor"
 CIRCUITS = (1, 4)
-# Least share of the CPU for a thread to count as carrying cells.
+# Minimum share of the process's CPU for a thread to count as carrying cells.
 BUSY = 0.1
 # The relay's name, and the number of simultaneous circuits.
 Case = tuple[str, int]
@@ -44,7 +46,7 @@ Case = tuple[str, int]
 
 @dataclass(frozen=True)
 class Build:
-    """A relay of ours: its program (that of ``ANABRANCH``, if empty) and its threads."""
+    """A build of our relay: its program (if empty, that of ``ANABRANCH``) and its threads."""
 
     program: str
     threads: int
@@ -62,7 +64,7 @@ class Run:
     mb_a_second: float
 
     def cpu(self) -> float:
-        """Returns the value that targets refer to: CPU ms for each MB."""
+        """Returns the value that targets refer to: CPU in ms per MB."""
         return self.cpu_ms_a_mb
 
 
@@ -93,7 +95,7 @@ def also(word: str) -> tuple[str, Build]:
     """Parses a name and a build from the option's value.
 
     Raises:
-        SystemExit: `word` is not NAME=PROGRAM[@THREADS].
+        SystemExit: if `word` is not NAME=PROGRAM[@THREADS].
     """
     parts = re.fullmatch(r"([^=]+)=([^@]+)(?:@(\d+))?", word)
     if parts is None:
@@ -178,7 +180,7 @@ def one_round(
 def cpu_ms(pid: int) -> float:
     """Returns the CPU time of a process's current threads so far, in ms.
 
-    It is the whole process's: threads of relays do not end.
+    This is the time of the whole process, because threads of relays do not end.
     """
     return sum(threads_ms(pid).values())
 
@@ -186,7 +188,7 @@ def cpu_ms(pid: int) -> float:
 def threads_ms(pid: int) -> dict[str, float]:
     """Returns the CPU time of each thread of a process so far, in ms, by thread ID.
 
-    ``/proc/PID/stat`` has the sum in clock ticks, which are too coarse for 50 MB.
+    The clock ticks of ``/proc/PID/stat`` are too coarse for 50 MB.
     """
     tasks = Path(f"/proc/{pid}/task").glob("*/schedstat")
     return {task.parent.name: int(task.read_text().split()[0]) / 1e6 for task in tasks}

@@ -1,10 +1,10 @@
-"""Speeds for users: our client through three relays of ours, against C tor's client and relays.
+"""Speeds for users: our client and relays, compared with C tor's client and relays.
 
-Both paths are pinned, in one private network with one consensus, to one file server. All processes
-share this machine: throughput is bounded by CPU, and round trips are a millisecond. C tor's KIST
-runs every millisecond. Relay crypto is CGO at the exit and tor1 at the other hops, with our client
-as with C tor's. The result is the median of the ratios within a round: the
-two take turns, so that other load of the machine affects both.
+Both clients use pinned paths of three relays to the same file server, in one private network with
+one consensus. All processes share this machine: throughput is limited by CPU, and round trips take
+a millisecond. C tor's KIST runs every millisecond. Relay crypto is CGO at the exit and tor1 at the
+other hops for both clients. The result is the median of the ratios within a round: both sides take
+turns, so that other load of the machine affects both.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ CIRCUITS = 4
 
 @dataclass(frozen=True)
 class Round:
-    """Results of one side: its client and its relays. Speeds are in MB/s."""
+    """Results of one side, a client and its relays. Speeds are in MB/s."""
 
     bootstrap_s: float
     one_mb_s: float
@@ -46,7 +46,7 @@ class Round:
     mib_ms: float
 
 
-# Targets of ours divided by C tor's: lower bounds for rates, upper bounds for times.
+# Targets of our value divided by C tor's: lower bounds for rates, upper bounds for times.
 LEAST = {"one_mb_s": 3.0, "four_mb_s": 2.0}
 MOST = {"bootstrap_s": 1.0, "first_byte_ms": 1 / 3, "kib320_ms": 1 / 3, "mib_ms": 1 / 3}
 NAMES = {
@@ -105,7 +105,7 @@ def measure(folder: Path, runs: int, length: int) -> list[dict[str, Round]]:
 
 
 def boot_stock(network: TorNetwork, number: int) -> float:
-    """Returns the seconds from the start of a stateless C tor client until it has a circuit."""
+    """Returns the seconds from the start of a stateless C tor client to its first circuit."""
     node = network.client(f"new{number}", "ConfluxEnabled 0")
     assert node.process is not None, "it runs"
     took = age(node.process.pid)
@@ -129,7 +129,7 @@ def age(pid: int) -> float:
 def one_round(
     server: FileServer, proxies: dict[str, str], folder: Path, length: int, boots: dict[str, float]
 ) -> dict[str, Round]:
-    """Runs all measurements once, for our programs and for C tor's."""
+    """Runs each measurement once for our programs and once for C tor's."""
     found = {}
     for who, proxy in proxies.items():
         got = download(server, proxy, folder / "got", length)
@@ -153,7 +153,7 @@ def seconds(got: Download) -> float:
 
 
 def middle(downloads: list[Download], of: Callable[[Download], float]) -> float:
-    """Returns the median of `of`, which is in seconds, in milliseconds."""
+    """Returns the median over downloads of `of` (in seconds), in milliseconds."""
     return statistics.median(of(got) for got in downloads) * 1000
 
 

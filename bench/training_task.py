@@ -1,6 +1,6 @@
-"""Traces on which `bench/networks.py` trains networks, and the clock of a training.
+"""Synthetic traces for `bench/networks.py`, and the clock of a training.
 
-Imported by the Pythons of all frameworks; needs only NumPy.
+The programs of all frameworks import this module, which needs only NumPy.
 """
 
 from __future__ import annotations
@@ -17,13 +17,14 @@ SHAPES = {"df": (5000,), "rf": (2, 1800)}
 """Shape of one trace for each network, as published."""
 BATCH = {"df": 128, "rf": 200}
 FLIPPED = 0.2
-"""Share of a trace's elements that differ from its class's."""
+"""Share of a trace's elements whose sign is flipped against the pattern of its class."""
 
 
 def traces(name: str, batches: int) -> tuple[Any, Any]:
     """Returns traces and classes. A trace is its class's random signs, some of them flipped.
 
-    Their number is a multiple of the batch, so that all frameworks train on equally many.
+    The number of traces is a multiple of the batch size, so that all frameworks train on the same
+    number.
     """
     rng = np.random.default_rng(0)
     count, shape = batches * BATCH[name], SHAPES[name]
@@ -34,7 +35,7 @@ def traces(name: str, batches: int) -> tuple[Any, Any]:
 
 
 class Clock:
-    """CPU seconds of each epoch. The first epoch is left out, as frameworks compile in it."""
+    """Clock of CPU seconds per epoch. The first epoch, which includes compiling, is left out."""
 
     def __init__(self, traces: int) -> None:
         self.traces = traces
@@ -42,7 +43,7 @@ class Clock:
         self.losses: list[float] = []
 
     def epoch(self, loss: float) -> None:
-        """Notes the end of an epoch, and its mean loss."""
+        """Records the end of an epoch, and its mean loss."""
         self.ends.append(time.process_time())
         self.losses.append(loss)
 

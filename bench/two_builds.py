@@ -1,10 +1,10 @@
 """Compares the cost of two builds of ours: a relay's CPU, a far end, and forwarding.
 
-Each round measures both builds and compares them; ``forward`` and ``far-end`` alternate the order.
-The program prints the geometric mean of the ratios new / old with its 95 % interval (Student's t of
-their logarithms), and whether the interval lies within ``--within`` of 1. OLD and NEW are folders
-with ``anabranch``, ``udp-blast``, ``udp-sink`` and ``forward``, and NEW also has ``bench``, which
-measures both (``make bench`` builds them). ``relay`` needs Debian's tor.
+Each round measures both builds; in ``forward`` and ``far-end``, their order alternates. The
+program prints the geometric mean of the ratios new / old with its 95 % interval (Student's t of
+their logarithms), and whether the interval is within ``--within`` of 1. OLD and NEW are folders
+with ``anabranch``, ``udp-blast``, ``udp-sink`` and ``forward``. NEW also has ``bench``, which
+measures both builds (``make bench`` builds these programs). ``relay`` needs Debian's tor.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from harness.report import table
 from harness.seeded import MIB
 
 AREAS = ("forward", "far-end", "relay")
-# Student's t for a two-sided 95 % interval, by degrees of freedom; the value of 30 also serves for
-# more.
+# Student's t for a two-sided 95 % interval, by degrees of freedom. The value of 30 is also used
+# for more degrees.
 T = {
     2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 6: 2.447, 7: 2.365, 8: 2.306, 9: 2.262, 10: 2.228,
     11: 2.201, 12: 2.179, 13: 2.160, 14: 2.145, 15: 2.131, 16: 2.120, 17: 2.110, 18: 2.101,
@@ -71,8 +71,8 @@ def forwarders(args: argparse.Namespace, area: str) -> tuple[list[Values], list[
 def values(lines: str) -> Values:
     """Returns the medians in a bench's JSON lines, by measurement and subject.
 
-    The baselines and the shares of lost packets are left out. The shares are nearly 0, so their
-    ratios have no meaning.
+    The baselines and the shares of lost packets are left out; the shares are nearly 0, so their
+    ratios would have no meaning.
     """
     found = {}
     for line in lines.splitlines():
@@ -102,7 +102,7 @@ def relays(args: argparse.Namespace) -> tuple[list[Values], list[Values]]:
 def judged(
     area: str, name: str, old: list[Values], new: list[Values], within: float
 ) -> list[object]:
-    """Returns a line of the table."""
+    """Returns a row of the table, with the ratio's interval and verdict."""
     both = [(a[name], b[name]) for a, b in zip(old, new, strict=True) if name in a and name in b]
     if len(both) < 3:
         return [area, name, "", "", len(both), "too few rounds"]

@@ -1,13 +1,13 @@
-"""WireGuard's goodput over three paths against one, by the same splitter.
+"""WireGuard's goodput over three paths compared with one path, through the same splitter.
 
-Two settings, both with wireguard-go at both ends and TCP cubic inside:
+There are two settings, both with wireguard-go at both ends and TCP cubic inside:
 
 * `emulated`: three paths of 100 Mbit/s, 10 ms each way, a queue of 250 kB; switching every 100 ms.
   The CoMPS paper lost 5-6 %.
-* `loopback`: the underlay is one host's loopback, nothing is shaped, and the CPU is the limit.
+* `loopback`: the paths are on one host's loopback without shaping, and the CPU is the limit.
 
-Runs are interleaved (one path, three paths, one path, …); a ratio is of two neighbours, and the
-result is the median of the ratios.
+Runs are interleaved (one path, three paths, one path, …). A ratio is of two consecutive runs, and
+the result is the median of the ratios.
 """
 
 from __future__ import annotations
@@ -78,7 +78,8 @@ def goodput(
 ) -> float:
     """Returns the receiver's Mbit/s of TCP cubic through a new tunnel over `count` paths.
 
-    The first second is left out: slow start is the same for both and independent of switching.
+    The first second is left out, because slow start is the same for both and independent of
+    switching.
     """
     with open_tunnel(count, args) as tunnel:
         tunnel.ping()

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""One session, three paths, servers that know of nothing: what ``make demo`` shows.
+"""Demo: one session over three paths, with unmodified servers (``make demo``).
 
-An unaltered WireGuard, QUIC and Mosh server run on the far side of three paths. Two downloads and
-a login go through ``anabranch split``; the hashes and the screen are checked, a table tells what an
-observer on each path saw, and a page shows it. Exit status: 0 if all was right, 1 if not.
+Unmodified WireGuard, QUIC and Mosh servers run at the far end of three paths. Two downloads and a
+login go through ``anabranch split``. The demo checks the hashes and the screen, prints what an
+observer on each path saw, and writes a report. Exit status: 0 if all checks passed, 1 if not.
 
-The paths are emulated (three links of 100 Mbit/s and 10 ms one way) where network namespaces are
-allowed, and loopback addresses elsewhere or with ``--loopback``.
+The paths are emulated links of 100 Mbit/s and 10 ms one way. Without permission for network
+namespaces, or with ``--loopback``, they are loopback addresses.
 """
 
 from __future__ import annotations
@@ -28,9 +28,10 @@ sys.path.insert(0, str(INTEROP))
 
 
 def enter_environment() -> None:
-    """Goes on in the harness's own Python environment, and installs what is missing.
+    """Restarts the demo in the test harness's Python environment, after installing missing
+    programs.
 
-    What cannot be installed is named; the act that needs it then fails and says so.
+    A program that cannot be installed is reported; the part of the demo that needs it fails.
     """
     if os.environ.get("ANABRANCH_DEMO") == "1":
         return
@@ -58,7 +59,7 @@ LOGIN_SECONDS = 12.0
 
 
 def main() -> int:
-    """Plays the three acts and sums up."""
+    """Runs the three parts of the demo and prints a summary."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument("--loopback", action="store_true", help="no emulated network")
     parser.add_argument("--no-live", action="store_true", help="a line a second instead of a view")
@@ -82,7 +83,7 @@ def main() -> int:
 
 
 def choose_stage(want_loopback: bool, stack: ExitStack, folder: Path) -> Stage:
-    """Emulated paths if they are allowed here, else loopback addresses."""
+    """Returns emulated paths if this machine allows them, otherwise loopback addresses."""
     if not want_loopback:
         try:
             return emulated(stack, folder)
@@ -92,7 +93,7 @@ def choose_stage(want_loopback: bool, stack: ExitStack, folder: Path) -> Stage:
 
 
 def play(name: str, act: Callable[[Stage], str], stage: Stage) -> str:
-    """One act; returns what is wrong with it, empty if nothing is."""
+    """Runs one part of the demo; returns its fault, or an empty text."""
     print(f"\n{name} through the splitter:", flush=True)
     try:
         fault = act(stage)
@@ -104,7 +105,7 @@ def play(name: str, act: Callable[[Stage], str], stage: Stage) -> str:
 
 
 def play_wireguard(stage: Stage) -> str:
-    """A download inside a WireGuard tunnel, by curl; by wgnet where TUN is not allowed."""
+    """Downloads in a WireGuard tunnel: with curl, or with wgnet if TUN devices are not allowed."""
     port = stage.port(wireguard.PORT)
     if not stage.emulated:
         server = wgnet.UserSpaceTunnel(stage.server, stage.client, port)
@@ -120,7 +121,7 @@ def play_wireguard(stage: Stage) -> str:
 
 
 def play_quic(stage: Stage) -> str:
-    """An HTTP/3 download from quic-go's server."""
+    """Downloads over HTTP/3 from quic-go's server."""
     port = stage.port(quic.PORT)
     serving = quic.serving("quic-go", stage.server, stage.folder, address=stage.address, port=port)
     with serving, stage.split("QUIC", port) as listen:
@@ -129,7 +130,7 @@ def play_quic(stage: Stage) -> str:
 
 
 def play_mosh(stage: Stage) -> str:
-    """A login that types commands and reads their output from the screen."""
+    """Logs in with Mosh, types commands, and reads their output from the screen."""
     port = stage.port(mosh.PORT)
     with (
         mosh.MoshServer(stage.server, address=stage.address, port=port) as server,
@@ -147,7 +148,7 @@ def _host_and_port(listen: str) -> tuple[str, int]:
 
 
 def told(transfer: Transfer, stage: Stage) -> str:
-    """Prints a download and returns what is wrong with it."""
+    """Prints the result of a download; returns its fault, or an empty text."""
     fault = transfer.fault(stage.length)
     if not fault:
         rate = f"{transfer.seconds:.1f} s, {transfer.goodput_mbits:.0f} Mbit/s"
@@ -156,7 +157,7 @@ def told(transfer: Transfer, stage: Stage) -> str:
 
 
 def show_observers(stage: Stage, folder: Path) -> str:
-    """The table at the end; an observer who saw nothing is a fault."""
+    """Prints what each observer saw; returns a fault if an observer saw nothing."""
     seen: dict[str, list[dict[str, Any]]] = {
         name: seen_by_observers(folder / f"{name}.parquet")
         for name in ("WireGuard", "QUIC", "Mosh")
@@ -181,7 +182,7 @@ far end (docs/guide/far-end.md) this observer learns nothing about the other pat
 
 
 def make_report(folder: Path, target: Path) -> str:
-    """One trace of all three acts, and the page made of it; says where both lie."""
+    """Writes one trace of all three parts and a report of it, and prints their paths."""
     traces = {name: folder / f"{name}.parquet" for name in ACTS}
     written = {name: trace for name, trace in traces.items() if trace.exists()}
     if not written:

@@ -3,9 +3,9 @@
 
 Usage: scripts/book.py INTO [--api FOLDER] [--python FOLDER]
 
-mdBook builds it (MDBOOK names the program) from a copy of the documents, in which a folder's README
-is its index, as mdBook requires. --api and --python name documentation from `cargo doc` and pdoc,
-which is copied next to the pages.
+mdBook builds the book from a copy of the documents; the environment variable MDBOOK names the
+program. In the copy a folder's README is its index, as mdBook requires. --api and --python name
+documentation by `cargo doc` and pdoc, which is copied next to the pages.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ from urllib.parse import unquote, urlsplit
 
 ROOT = Path(__file__).resolve().parent.parent
 
-# The parts of the book, and their documents: a folder stands for its documents not listed before.
+# The parts of the book, and their documents. A folder stands for its documents that no earlier
+# entry lists.
 PARTS: dict[str, tuple[str, ...]] = {
     "Guides": (
         "docs/README.md", "docs/guide/wireguard.md", "docs/guide/mosh.md", "docs/guide/quic.md",
@@ -63,7 +64,7 @@ class BookError(Exception):
 
 
 def documents() -> list[str]:
-    """Returns the documents that git tracks or would add."""
+    """Returns the documents that git tracks, or that `git add` would add."""
     command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "*.md"]
     listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
     return sorted({name for name in listed.split() if not name.startswith(LEFT_OUT)})
@@ -92,13 +93,13 @@ def chapters(names: list[str]) -> dict[str, list[str]]:
 
 
 def page(name: str) -> str:
-    """Returns the path of a document in the copy: a folder's README is its index."""
+    """Returns the path of a document in the copy, where a folder's README becomes its index."""
     folder, base = posixpath.split(name)
     return posixpath.join(folder, "index.md" if base == "README.md" else base)
 
 
 def title(text: str, name: str) -> str:
-    """Returns the first heading, without markup."""
+    """Returns the text of the first heading, without markup."""
     found = re.search(r"^# (.+)$", text, re.MULTILINE)
     if not found:
         raise BookError(f"{name}: no heading")
@@ -133,7 +134,7 @@ def copied(text: str, name: str) -> tuple[str, set[str]]:
 
 
 def write(names: list[str], source: Path, api: str) -> None:
-    """Writes the copy, and its table of contents."""
+    """Writes the copy of the documents, and its table of contents."""
     needed: set[str] = set()
     titles = {}
     for name in names:
@@ -160,7 +161,7 @@ def build(folder: Path) -> None:
     """Runs mdBook.
 
     Raises:
-        BookError: if it fails, or warns of anything.
+        BookError: if mdBook fails or prints a warning.
     """
     command = [os.environ.get("MDBOOK", "mdbook"), "build", str(folder)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -190,7 +191,7 @@ class Links(HTMLParser):
 
 
 def dead(folder: Path) -> Iterator[str]:
-    """Yields the links of the pages whose file, or whose id in it, does not exist."""
+    """Yields dead links of the pages: the target file, or the id in it, does not exist."""
     pages = {}
     for file in folder.rglob("*.html"):
         if file.relative_to(folder).parts[0] not in ("api", "python"):

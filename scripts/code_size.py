@@ -16,7 +16,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 MARKS = ("<!-- code_size: begin -->", "<!-- code_size: end -->")
 TLS = "crates/links/src/tls/"
-#: Our counterparts of the paper's parts, as files that hold nothing else.
+# : Our counterparts of the paper's parts, as files that hold nothing else.
 PARTS = {
     "uTCP: the tap": [
         "crates/router/src/onion/tap",
@@ -30,7 +30,7 @@ PARTS = {
     ],
     "uTor: numbers and each circuit's order": ["crates/onion/src/order.rs"],
 }
-#: All code of a relay or a client, of which the parts are shares.
+# : All code of a relay or a client, of which the parts are shares.
 WHOLE = [
     "crates/links/src",
     "crates/onion/src",
@@ -41,9 +41,7 @@ WHOLE = [
 
 
 def code_lines(text: str) -> int:
-    """Returns the number of Rust code lines; a file's tests are at its end, after their
-    attribute.
-    """
+    """Returns the number of lines of Rust code before the tests at the end of a file."""
     text = re.split(r"^#\[cfg\(test\)\]\n(?:pub\S* )?mod \w+ \{", text, flags=re.M)[0]
     lines = (line.strip() for line in text.splitlines())
     return sum(1 for line in lines if line and not line.startswith("//"))

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Guards of the design's invariants that no compiler checks.
+"""Guards: checks of the design's invariants that no compiler makes.
 
-Prints every breach, and then exits with status 1.
+Prints every breach; with any breach, exits with status 1.
 
-Each guard takes the repository and yields breaches, so that scripts/test_guards.py can test it with
-a bad sample. To add a guard, write it, name it in GUARDS, and add its sample.
+Each guard is a function of the repository that yields breaches, so that scripts/test_guards.py can
+test it with a bad sample. To add a guard, write it, name it in GUARDS, and add its sample.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ CORES = (
     "multipath", "netem", "tcp", "more", "comps", "links", "onion", "tunnel", "proxy", "pt",
     "stego", "anonymity", "sim",
 )  # fmt: skip
-# `links`' TLS library draws its own randomness, so that `links` may link these. The tor-* crates of
-# `onion` link entropy and sockets for functions that the core does not call: its generators are
-# passed in, and its clippy.toml forbids the ways around them. `more`'s Sphinx library draws secrets
-# in functions that the core does not call.
+# Banned crates that a core may link all the same. `links`: its TLS library draws its own
+# randomness. `onion`: its tor-* crates link entropy and sockets for functions that the core does
+# not call; the core gets its generators as arguments, and its clippy.toml forbids other sources.
+# `more`: its Sphinx library draws secrets in functions that the core does not call.
 EXEMPT_CRATES = {
     "more": {"getrandom", "libc", "rand/sys_rng", "rand/thread_rng"},
     "links": {"getrandom", "libc", "rand/sys_rng", "rand/thread_rng"},
@@ -57,14 +57,14 @@ FENCED_TYPES = {
     "std::time::Instant", "std::collections::HashMap", "std::collections::HashSet",
     "std::net::UdpSocket", "std::net::TcpStream", "std::net::TcpListener", "std::fs::File",
 }  # fmt: skip
-# Sockets, runtimes and sources of entropy, which no core may depend on, directly or indirectly.
+# Sockets, runtimes and sources of entropy: no core may depend on these, directly or indirectly.
 BANNED_CRATES = {
     "socket2", "rustix", "libc", "nix", "mio", "tokio", "async-std", "smol", "getrandom",
     "fastrand",
 }  # fmt: skip
-# Cores that depend only on these other crates of ours.
+# Cores that may depend only on these other workspace crates.
 OWN_CRATES = {"stego": {"multipath"}, "tcp": {"multipath"}, "more": {"multipath", "tcp"}}
-# Crates whose dependency graphs must not contain these.
+# Crates, each with the dependencies that its graph must not contain.
 LEAN = {
     "splitter": {
         "anabranch-onion", "anabranch-router", "async-std", "hickory-resolver", "mio", "rustls",
@@ -73,7 +73,7 @@ LEAN = {
 }  # fmt: skip
 # The only files that import tor-* crates.
 WIRE = re.compile(r"crates/onion/src/wire(\.rs|/.+\.rs)")
-# Parser -> the fuzz target that reaches it. A folder stands for every file in it.
+# Parsers, each with the fuzz target that reaches it. A folder stands for every file in it.
 PARSERS = {
     "crates/anonymity/src/consensus.rs": "consensuses",
     "crates/comps/src/protocol/mod.rs": "recognise",
@@ -235,7 +235,7 @@ PARSERS = {
     "crates/stego/src/slot/rr.rs": "camouflage",
     "crates/stego/src/token.rs": "camouflage",
 }
-# In these folders every file is a parser with a target, or is listed below with its purpose.
+# Folders in which every file is a parser with a fuzz target, or is listed below with its purpose.
 PARSER_FOLDERS = (
     "crates/comps/src/protocol/",
     "crates/onion/src/authority/",
@@ -289,7 +289,7 @@ NO_PARSERS = {
     "crates/stego/src/slot/family.rs": "properties of profiles",
     "crates/stego/src/slot/mod.rs": "names of modules, and what a slot is",
 }
-# Brackets keep this file from matching its own patterns.
+# Brackets in the patterns keep this file from matching them.
 FORBIDDEN = {
     r"(?<![\w.])/(?:[w]ork|[r]oot|[h]ome/\w+)/": "a path of a developer's machine",
     r"(?i)[a]rtifactory|[p]ypi\.org/simple|[i]ndex\.crates\.io|[p]roxy\.golang": "a package host",
@@ -298,14 +298,14 @@ UNFINISHED = {
     r"\b[T]ODO\b|\b[F]IXME\b|\b[X]XX\b|\b[t]odo!|\b[u]nimplemented!": "unfinished",
     r"#\[[i]gnore\]": "a test ignored without a reason",
 }
-# Crates and folders with texts for users.
+# Crates and folders of the onion network that print texts for users.
 SPEAKERS = ("crates/onion/src/", "crates/router/src/onion/", "crates/cli/src/onion/")
 LONGEST_FILE, LONGEST_FUNCTION, LONGEST_IN_CORES = 1000, 100, 60
 
 
 @dataclass(frozen=True)
 class Repository:
-    """The files under ``root`` that git tracks or would add."""
+    """The files under ``root`` that git tracks, or that `git add` would add."""
 
     root: Path
 
@@ -384,7 +384,7 @@ def core_dependencies(repository: Repository) -> Iterator[str]:
 
 
 def own_crates(tree: str) -> set[str]:
-    """Returns the crates of ours in the output of ``cargo tree``."""
+    """Returns the workspace crates in the output of ``cargo tree``."""
     return set(re.findall(r"(?m)^anabranch-(\w+) ", tree))
 
 
@@ -401,7 +401,7 @@ _TEST_FEATURE = re.compile(r"^\s*#!?\[cfg.*\bfeature = \"(test\w*)\"", re.MULTIL
 
 
 def test_features(repository: Repository) -> Iterator[str]:
-    """No feature is for tests alone: test code is in crates/testkit, and uses public interfaces."""
+    """No feature is only for tests: test code is in crates/testkit, and uses public interfaces."""
     for name, text in repository.of("Cargo.toml"):
         for feature in tomllib.loads(text).get("features", {}):
             if feature.startswith("test"):
@@ -411,13 +411,13 @@ def test_features(repository: Repository) -> Iterator[str]:
             yield f"{name}: code for tests behind the feature {feature!r}"
 
 
-# Maximum share of all crates' lines for one crate, tests included, and the exception: `onion` is
-# the Tor protocol in one crate.
+# Maximum share of all crates' lines, tests included, that one crate has; exempt is `onion`, which
+# is the whole Tor protocol in one crate.
 LARGEST_SHARE, LARGE = 0.16, {"onion"}
 
 
 def crate_shares(repository: Repository) -> Iterator[str]:
-    """No crate has outgrown the others: it should be split."""
+    """No crate is much larger than the others; such a crate should be split."""
     lines: Counter[str] = Counter()
     for name, text in repository.of(".rs", "crates/"):
         lines[name.split("/")[1]] += text.count("\n")
@@ -451,7 +451,7 @@ def tor_crates(repository: Repository) -> Iterator[str]:
             yield f"{name}: depends on a tor-* crate; only crates/onion may"
 
 
-#: Files of cores that may name what the fence forbids: quinn-proto uses `Instant`.
+# : Files of cores that may name what the fence forbids: quinn-proto uses `Instant`.
 UNFENCED = {"crates/links/src/quic/epoch.rs"}
 
 
@@ -477,14 +477,14 @@ def doctests(repository: Repository) -> Iterator[str]:
             continue
         folder = f"{manifest.removesuffix('Cargo.toml')}src/"
         for name, text in repository.of(".rs", folder):
-            # Every second fence closes the one before it.
+            # Every second fence closes a block.
             opened = _FENCE.findall(text)[::2]
             if any(word.split(",")[0].strip() in _RUN for word in opened):
                 yield f"{name}: a doctest, and {manifest} says that there is none"
 
 
 def stubs(repository: Repository) -> Iterator[str]:
-    """Each anchor line of a `make to-add` stub occurs in its file once, and its row is complete."""
+    """Each anchor line of a `make to-add` stub is in its file once, and its row is complete."""
     architecture = repository.files.get("ARCHITECTURE.md")
     table = rows(architecture) if architecture else None
     for stub in STUBS:
@@ -575,14 +575,14 @@ def plain_words(repository: Repository) -> Iterator[str]:
                     yield f"{name}:{number}: a Debug form in a text"
 
 
-# Names of more than this many types are reported.
+# Maximum number of types of one name that is not reported.
 MANY = 3
 # Maximum width of a comment, as for code in rustfmt.
 COMMENT_WIDTH = 100
 
 
 def comment_width(repository: Repository) -> Iterator[str]:
-    """Comments are no wider than code; examples in them may be."""
+    """Comments are no wider than code, except for examples in them."""
     for name, text in repository.of(".rs"):
         fenced = False
         for number, line in enumerate(text.split("\n"), 1):
@@ -596,12 +596,13 @@ def comment_width(repository: Repository) -> Iterator[str]:
                 yield f"{name}:{number}: a comment of {len(line)} columns"
 
 
-# Minimum number of digits and backticks per 1,000 words of doc comments, over all crates.
+# Minimum number of digits and backticks per 1,000 words of doc comments, over all crates (more is
+# more concrete).
 CONCRETE = 65
 
 
 def plain_comments(repository: Repository) -> Iterator[str]:
-    """In no crate does a marker of hard English become more frequent in doc comments."""
+    """No marker of hard English becomes more frequent in a crate's doc comments."""
     recorded = json.loads(repository.files.get(language.RECORD, "{}"))
     found = language.by_crate(repository.files)
     for crate, counts in found.items():
@@ -620,7 +621,8 @@ def plain_comments(repository: Repository) -> Iterator[str]:
         )
 
 
-# Maximum words of the documents that a newcomer reads first, and where longer text belongs.
+# Documents that a newcomer reads first: maximum words, and the document where further text
+# belongs.
 LONGEST_DOCUMENTS = {
     "README.md": (700, "docs/guide"),
     "ARCHITECTURE.md": (2500, "docs/design"),
@@ -628,19 +630,19 @@ LONGEST_DOCUMENTS = {
 
 
 def short_documents(repository: Repository) -> Iterator[str]:
-    """A newcomer's first documents are short."""
+    """The documents that a newcomer reads first are short."""
     for name, (most, elsewhere) in LONGEST_DOCUMENTS.items():
         words = len(repository.files.get(name, "").split())
         if words > most:
             yield f"{name}: {words} words, at most {most}: move some to {elsewhere}"
 
 
-# A file, or a function in one, as docs/invariants.md names them: `FILE` or `FILE::NAME`.
+# Reference in docs/invariants.md to a file or a function: `FILE` or `FILE::NAME`.
 HOLDER = re.compile(r"`([\w./-]+/[\w.-]+)(?:::(\w+))?`")
 
 
 def invariants(repository: Repository) -> Iterator[str]:
-    """Each entry of docs/invariants.md names the code that holds it, and all of that exists."""
+    """Each entry of docs/invariants.md names the code that enforces it, and this code exists."""
     text = repository.files.get("docs/invariants.md", "")
     for part in re.split(r"\n(?=\* )", text)[1:]:
         entry = " ".join(part.split("\n##")[0].split())
@@ -665,9 +667,9 @@ def screenshot(repository: Repository) -> Iterator[str]:
 
 
 def document_width(repository: Repository) -> Iterator[str]:
-    """Documents' prose is no wider than code; tables, examples and links may be.
+    """Prose in documents is no wider than code; tables, examples and links may be wider.
 
-    Result pages are skipped: programs write parts of them.
+    Result pages are skipped, because programs write parts of them.
     """
     for name, text in repository.of(".md"):
         if name.startswith("docs/results/"):
@@ -683,9 +685,9 @@ def document_width(repository: Repository) -> Iterator[str]:
 
 
 def code_blocks(repository: Repository) -> Iterator[str]:
-    """Each code block of a document is closed, and its first line names a language at most.
+    """Each code block of a document is closed, and its opening fence has at most a language.
 
-    A block that was re-wrapped as prose has its whole text after the opening fence.
+    This finds blocks that were re-wrapped as prose: their whole text is after the opening fence.
     """
     for name, text in repository.of(".md"):
         opened = 0
@@ -792,7 +794,7 @@ def relay_crypto(repository: Repository) -> Iterator[str]:
         yield "crates/onion/src/crypto.rs: Keys::Null is made at another place than Keys::elided"
 
 
-# Files that state the default schedule and its run length, and their wording.
+# Files that state the default schedule and its run length, each with its wording.
 DEFAULTS = {
     "README.md": "The default, `{schedule}` every {time}",
     "examples/tunnel.toml": 'schedule = "{schedule}"\nevery = "{every}"',
@@ -802,9 +804,7 @@ DEFAULTS = {
 
 
 def default_schedule(repository: Repository) -> Iterator[str]:
-    """Program, examples and documents have one default schedule; the lab gets it from
-    the binding.
-    """
+    """Program, examples and documents have one default schedule; the lab has the binding's."""
     core = repository.files.get("crates/comps/src/config.rs", "")
     found = dict(re.findall(r'pub const (SCHEDULE|EVERY): &str = "([^"]+)";', core))
     if len(found) != 2:
@@ -818,7 +818,7 @@ def default_schedule(repository: Repository) -> Iterator[str]:
             yield f"{name}: the default schedule is not said there as {wanted!r}"
 
 
-# Files that state the version, and their format; Cargo.toml comes first.
+# Files that state the version, each with the format; Cargo.toml is first.
 VERSIONS = {
     "Cargo.toml": r'^version = "(.+)"$',
     "lab/pyproject.toml": r'^version = "(.+)"$',
@@ -828,7 +828,7 @@ VERSIONS = {
 
 
 def one_version(repository: Repository) -> Iterator[str]:
-    """Program, lab, citation and the changelog's latest section have one version."""
+    """Program, lab, citation and the changelog's latest section have the same version."""
     found = {}
     for name, form in VERSIONS.items():
         match = re.search(form, repository.files.get(name, ""), re.MULTILINE)
@@ -839,7 +839,7 @@ def one_version(repository: Repository) -> Iterator[str]:
             yield f"{name}: version {version or 'unsaid'}, Cargo.toml: {wanted or 'unsaid'}"
 
 
-# Reason why several crates export types of one name -> the names.
+# Names of types that several crates may export, by the reason.
 SHARED_REASONS = {
     "every core and loop has its own; a user names its module": (
         "Client Config Core Event Flags Input Limits Message Metered Outcome Output Ports Server "
@@ -867,7 +867,7 @@ _TYPE = re.compile(r"^pub (?:struct|enum|trait|type|union) (\w+)", re.MULTILINE)
 
 
 def type_names(repository: Repository) -> Iterator[str]:
-    """No two crates export types of one name without a listed reason."""
+    """No two crates export types of the same name without a listed reason."""
     owners: dict[str, set[str]] = {}
     for name, text in repository.of(".rs", "crates/"):
         if (parts := name.split("/"))[2] == "src":
@@ -933,7 +933,7 @@ def _lengths(repository: Repository) -> str:
 
 
 def _names(repository: Repository) -> str:
-    """Returns the most common type names, whose meaning readers must look up in context."""
+    """Returns the most common type names, which readers can understand only in context."""
     kinds = re.compile(r"^(?:pub(?:\([a-z ]+\))? )?(?:struct|enum|trait|type) (\w+)", re.MULTILINE)
     own = [text for name, text in repository.of(".rs") if "/tests" not in name]
     counts = Counter(name for text in own for name in kinds.findall(without_tests(text)))
@@ -942,9 +942,7 @@ def _names(repository: Repository) -> str:
 
 
 def _has_safety(lines: list[str], number: int) -> bool:
-    """Returns whether a SAFETY comment is on the line, or in the comments right above its
-    statement.
-    """
+    """Returns whether a SAFETY comment is on the line, or directly above its statement."""
     above = number
     while above > 0 and number - above < 8 and "SAFETY" not in lines[above]:
         above -= 1

@@ -1,8 +1,9 @@
 """Finds files of a Rust crate that import each other in a circle.
 
-A folder's own file is the facade of the files in the folder, its parts. A facade depends on its
-parts; a part's import from its own facade does not count. An import of an item that a facade
-re-exports with `pub use` also counts as an import from the item's module. Test files do not count.
+A folder's own file (`NAME.rs` or `mod.rs`) is the facade of the files in the folder, its parts. A
+facade depends on its parts; a part's import from its own facade does not count. If a facade
+re-exports an item with `pub use`, an import of the item also counts as an import from the item's
+own module. Test files do not count.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ Exports = Mapping[str, list[str]]
 
 
 def circles(files: Mapping[str, str]) -> list[list[str]]:
-    """Returns the circles of a crate, each as its modules (`session/copies`), sorted.
+    """Returns the import circles of a crate, each as a sorted list of modules (`session/copies`).
 
     Args:
         files: the texts by their paths below the crate's `src/`.
@@ -72,9 +73,7 @@ def _reached(module: Module, path: list[str], modules: Mapping[Module, str]) -> 
 
 @cache
 def _uses(text: str) -> tuple[tuple[str, bool], ...]:
-    """Returns the paths of a text's `use` items, with new names after an `@`, and whether each is
-    exported.
-    """
+    """Returns the paths in `use` items, new names after an `@`, and whether each is public."""
     return tuple(_each_use(text))
 
 
@@ -110,7 +109,7 @@ def _paths(tree: str) -> Iterator[str]:
 
 
 def _full(module: Module, path: list[str], modules: Mapping[Module, str]) -> Module | None:
-    """Returns a path from the crate's root; `None` for other crates."""
+    """Returns a path relative to the crate's root; `None` for paths of other crates."""
     ups = len(list(takewhile(lambda part: part == "super", path)))
     if path[0] == "crate":
         return tuple(path[1:])
@@ -122,7 +121,7 @@ def _full(module: Module, path: list[str], modules: Mapping[Module, str]) -> Mod
 
 
 def _resolved(module: Module, path: list[str], modules: Mapping[Module, str]) -> Module | None:
-    """Returns the module of the crate for a path; `None` for other crates."""
+    """Returns the crate's module that a path is in; `None` for paths of other crates."""
     full = _full(module, path, modules)
     while full and full not in modules:
         full = full[:-1]

@@ -29,7 +29,7 @@ MARKERS = {
     "by which": r"\b(by|of|to) (which|whom)\b",
     "one that": r"\b(one|those|all|it) that\b",
 }
-# Digits and backticks show numbers and identifiers; for this marker, more is better.
+# Digits and backticks are signs of numbers and identifiers; of this marker, more is better.
 CONCRETE = re.compile("[`0-9]")
 _DOC = re.compile(r"\s*//[/!] ?(.*)")
 
@@ -52,7 +52,7 @@ class Counts:
 
     @property
     def rates(self) -> tuple[float, ...]:
-        """The first marker in % of comments, the others and then `concrete` per 1,000 words."""
+        """Rates: the first marker in % of comments; the others and `concrete` per 1,000 words."""
         first, *rest = self.markers
         words = max(self.words, 1)
         share = 100 * first / max(self.comments, 1)

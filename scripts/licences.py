@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
-# Licences of code that may be linked, with its notices, into a program under MIT or Apache-2.0.
+# Accepted licences: their code may be linked, with notices, into a program under MIT or
+# Apache-2.0.
 TAKEN = {
     "0BSD", "Apache-2.0", "Apache-2.0 WITH LLVM-exception", "BSD-1-Clause", "BSD-2-Clause",
     "BSD-3-Clause", "BSL-1.0", "CC0-1.0", "CDLA-Permissive-2.0", "ISC", "MIT", "MIT-0",
@@ -42,7 +43,8 @@ def _cargo(*arguments: str) -> str:
 def is_taken(expression: str) -> bool:
     """Returns whether an SPDX expression can be satisfied with accepted licences.
 
-    For ``A OR B`` one must be accepted, for ``A AND B`` both; ``A/B`` is an old form of ``A OR B``.
+    For ``A OR B`` one licence must be accepted, for ``A AND B`` both. ``A/B`` is an old form of
+    ``A OR B``.
     """
     words = expression.replace("/", " OR ").replace("(", " ( ").replace(")", " ) ").split()
     joined = re.sub(r"(\S+) WITH (\S+)", r"\1_WITH_\2", " ".join(words)).split()

@@ -3,8 +3,8 @@
 
 Usage: scripts/picture.py REPORT.html OUT.svg [SESSION]
 
-The drawing reuses the report's own sketch of the paths, and its lanes of the downlink's rate.
-SESSION is a word of the session's headline, QUIC by default.
+The drawing reuses the report's sketch of the paths, and its lanes, which plot each path's downlink
+rate. SESSION is a word in the session's headline; the default is QUIC.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def first(pattern: str, text: str, what: str) -> re.Match[str]:
     """Returns the first match.
 
     Raises:
-        SystemExit: there is none: the page's layout has changed.
+        SystemExit: if there is none, because the page's layout has changed.
     """
     found = re.search(pattern, text, re.DOTALL)
     if found is None:

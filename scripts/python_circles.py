@@ -1,9 +1,9 @@
 """Finds modules of a Python package that import each other in a circle.
 
-Imports inside functions count: they only hide a circle from the interpreter. Imports that only type
-checkers read do not count. An import of a name that an `__init__.py` imports from elsewhere counts
-as an import from there. A package's `__init__.py` is the facade of its modules, its parts: a part's
-import from its own facade does not count.
+Imports inside functions count, because they only hide a circle from the interpreter. Imports for
+type checkers only do not count. An import of a name that an `__init__.py` imports from another
+module counts as an import from that module. A package's `__init__.py` is the facade of its
+modules, its parts: a part's import from its own facade does not count.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from import_circles import strong
 
 
 def circles(files: Mapping[str, str]) -> list[list[str]]:
-    """Returns the circles of a package, each as its modules (`report/page`), sorted.
+    """Returns the import circles of a package, each as a sorted list of modules (`report/page`).
 
     Args:
         files: the texts by their paths below the folder that has the package, such as
@@ -71,7 +71,7 @@ def _walk(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def _target(path: str, facades: Mapping[str, list[str]], modules: Mapping[str, object]) -> str:
-    """Returns the module that an imported path is from; empty for those of other packages."""
+    """Returns the module that an imported path is from; empty for paths of other packages."""
     seen = set()
     while path not in modules and path not in seen:
         seen.add(path)

@@ -1,4 +1,4 @@
-"""Rust files for the guards: without comments and strings, and split into functions."""
+"""Parser of Rust files for the guards: blanks comments and strings, and finds functions."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 
-# A comment, a string or a character; each is replaced by as many blanks, so that offsets stay.
+# Patterns of a comment, a string or a character, which are replaced by blanks of the same length,
+# so that offsets stay valid.
 _RAW = r'b?r(?P<hashes>#*)".*?"(?P=hashes)'
 _TEXT = r'b?"(?:\\.|[^"\\])*"'
 _CHARACTER = r"b?'(?:\\(?:u\{[0-9a-fA-F_]+\}|x..|.)|[^'\\\n])'"
@@ -51,9 +52,7 @@ def blank(source: str, keep_comments: bool = False) -> str:
 
 @cache
 def functions(source: str) -> tuple[Function, ...]:
-    """Returns every function with a body; nested ones count for themselves and for
-    their parents.
-    """
+    """Returns every function with a body. A nested function is also part of its parent."""
     return tuple(_functions(source))
 
 
@@ -90,7 +89,7 @@ def _blanks(text: str) -> str:
 
 
 def _comment_end(source: str, at: int) -> int:
-    """Returns the end of a block comment whose opening is before ``at``; they nest."""
+    """Returns the end of a block comment whose opening is before ``at``. Block comments nest."""
     depth = 1
     for edge in _COMMENT_EDGE.finditer(source, at):
         depth += 1 if edge.group() == "/*" else -1

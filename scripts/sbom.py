@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Prints the crates that a package is linked from, as a CycloneDX 1.5 document (JSON).
+"""Prints the crates that are linked into a package, as a CycloneDX 1.5 document (JSON).
 
 Usage: scripts/sbom.py PACKAGE TARGET      (anabranch or anabranch-py; x86_64-unknown-linux-musl)
 
-Equal sources give equal bytes: no time, no random serial number, no path of this machine. Checksums
-are from Cargo.lock.
+Equal sources give equal bytes: the document contains no time, random serial number or local path.
+Checksums are from Cargo.lock.
 """
 
 from __future__ import annotations
@@ -25,9 +25,7 @@ def _cargo(*arguments: str) -> str:
 
 
 def linked(package: str, target: str) -> list[dict[str, Any]]:
-    """Returns the packages that `package` is linked from for `target`, itself first,
-    then by name.
-    """
+    """Returns the packages linked into `package` for `target`, itself first, then by name."""
     options = ("-e", "normal", "--prefix", "none", "-f", "{p}")
     tree = _cargo("tree", "-p", package, "--target", target, *options)
     names = {tuple(line.split()[:2]) for line in tree.splitlines() if line.strip()}

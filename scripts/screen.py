@@ -17,7 +17,7 @@ from pathlib import Path
 SOURCE = "crates/cli/testdata/screens/split-100.txt"
 TARGET = "docs/screen.svg"
 
-# The golden files' style letters.
+# Style letters in golden files, each with its SVG attributes.
 STYLES = {
     "g": "fill: #7ecb87", "y": "fill: #e5c07b", "r": "fill: #ff7b72; font-weight: bold",
     "c": "fill: #6cc7d1", "m": "fill: #c49ae0", "b": "font-weight: bold", "d": "fill: #98a1ab",

@@ -22,7 +22,7 @@ from typing import TextIO
 
 TARGET = Path(__file__).resolve().parent.parent / "crates/sim/data"
 VALUES = 100
-# Minimum rate in bit/s: slower lines carry no considerable traffic.
+# Minimum rate in bit/s of a relay's line; slower lines carry little traffic.
 LEAST = 128_000
 
 
@@ -46,14 +46,14 @@ def write(name: str, unit: str, source: str, values: list[float]) -> None:
 
 
 def rates(file: Path) -> None:
-    """Writes the rates of relays: of their lines, and the rest that their load leaves."""
+    """Writes the rates of relays: of their lines, and the capacity that their load leaves free."""
     with text(file) as rows:
         relays = list(csv.DictReader(rows))
     for name, is_exit in (("exits", "True"), ("relays", "False")):
         chosen = [relay for relay in relays if relay["IsExit"] == is_exit]
         whole, spare = [], []
         for relay in chosen:
-            # The slower direction: a relay sends what it receives.
+            # The slower direction limits a relay, which sends as much as it receives.
             line = min(float(relay[key]) for key in ("LinkDown(KiB/s)", "LinkUp(KiB/s)"))
             load = float(relay["Load(KiB/s)"])
             whole.append(max(line * 8192, LEAST))

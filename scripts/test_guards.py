@@ -35,7 +35,7 @@ class Guards(unittest.TestCase):
             return list(guard(guards.Repository(root)))
 
     def assert_told(self, guard: guards.Guard, files: dict[str, str], *told: str) -> None:
-        """Asserts that the guard finds one breach for each of ``told``, whose line contains it."""
+        """Asserts that the guard finds one breach for each text in ``told``, in order."""
         found = self.breaches(guard, files)
         assert len(found) == len(told), found
         for line, part in zip(found, told, strict=True):
@@ -111,7 +111,7 @@ class Guards(unittest.TestCase):
         )
 
     def test_comment_width(self) -> None:
-        """A wide comment is reported; a wide example in one is not."""
+        """A wide comment is reported; a wide example in a comment is not."""
         name, wide = "crates/onion/src/lib.rs", f"/// {'x' * 100}\n"
         self.assert_told(guards.comment_width, {name: f"/// {'x' * 96}\nfn f() {{}}\n"})
         self.assert_told(guards.comment_width, {name: f"/// ```\n{wide}/// ```\n"})
@@ -167,7 +167,7 @@ class Guards(unittest.TestCase):
         self.assert_told(guards.stubs, files | {"ARCHITECTURE.md": long}, "row says docs/b.md")
 
     def test_the_copy_of_to_add_has_a_version_of_its_own(self) -> None:
-        """All crates of ours get it, so that no file of theirs is taken for the repository's."""
+        """All workspace crates get it, so that cargo never confuses them with the repository's."""
         with tempfile.TemporaryDirectory() as folder:
             copy = Path(folder)
             for name in ("Cargo.toml", "Cargo.lock"):
@@ -190,7 +190,7 @@ class Guards(unittest.TestCase):
         self.assert_told(guards.host_names, bad, "h3.net is", "x.test.com is")
 
     def test_invariants(self) -> None:
-        """A file may be named by the end of its path; an entry that names none is a breach."""
+        """A file may be named by the end of its path; an entry that names no file is a breach."""
         name = "docs/invariants.md"
         files = {"crates/os/tests/udp.rs": "fn is_exact() {}\n", "scripts/a.py": "def b(): ...\n"}
         held = "# I\n\n* One.\n  Tested by: `os/tests/udp.rs::is_exact`, `scripts/a.py::b`.\n"

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 """Verifies ARCHITECTURE.md's table "To add ...".
 
-Adds a minimal scheduler, relay command, link, attack, defence, experiment, protocol, cover,
-impairment, command, congestion control and trace column to a copy of the repository, each only in
-the files of its row, and runs them. Fails if a stub has to touch another file, if a row names a
-file that its stub does not touch, if the copy does not compile, if a stub has no effect, or if a
-list for users lacks it: the help, messages and completions of the program, the lab's help,
-messages, reports and figures.
+Adds stubs to a copy of the repository, each only in the files of its row, and runs them: a minimal
+scheduler, relay command, link, attack, defence, experiment, protocol, cover, impairment, command,
+congestion control and trace column. Fails if a stub has to touch another file, if a row names a
+file that its stub does not touch, if the copy does not compile, or if a stub has no effect. Also
+fails if a stub is missing in a list for users: the help, messages and completions of the program,
+or the lab's help, messages, reports and figures.
 
 Usage: scripts/to_add.py FOLDER (for the copy; kept between runs, so that a second one is quick).
 """
@@ -35,7 +35,8 @@ class Stub:
         what: name of its row in the table.
         new: texts of new files by path.
         lines: additions: (path, line after which to insert, lines to insert).
-        checks: tests of its effect by path. They are added, too, and are no part of the row.
+        checks: tests of its effect, by path. They are added too, but do not count as part of the
+            row.
     """
 
     what: str
@@ -45,11 +46,11 @@ class Stub:
 
     @property
     def touched(self) -> set[str]:
-        """Paths of the files that it touches."""
+        """Paths of the files that the stub touches."""
         return {*self.new, *(path for path, _, _ in self.lines)}
 
     def add_to(self, copy: Path) -> None:
-        """Writes it into a copy of the repository."""
+        """Writes the stub into a copy of the repository."""
         for path, text in (self.new | self.checks).items():
             (copy / path).parent.mkdir(parents=True, exist_ok=True)
             (copy / path).write_text(text)
@@ -763,7 +764,7 @@ def rows(architecture: str) -> dict[str, list[str]]:
 
 
 def breaches(stub: Stub, patterns: list[str]) -> list[str]:
-    """Returns the differences between a stub and its row."""
+    """Returns the differences between the files of a stub and those of its row."""
     names = sorted(stub.touched)
     beside = [n for n in names if not any(fnmatch.fnmatch(n, p) for p in patterns)]
     idle = [p for p in patterns if not any(fnmatch.fnmatch(n, p) for n in names)]
@@ -777,7 +778,7 @@ def breaches(stub: Stub, patterns: list[str]) -> list[str]:
 def copy_to(folder: Path) -> None:
     """Makes ``folder`` a copy of the repository's tracked files with the stubs added.
 
-    An unchanged file keeps its time, so that it is not compiled again.
+    An unchanged file keeps its modification time, so that it is not compiled again.
     """
     listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True)
     names = [name for name in listed.stdout.decode().split("\0") if (ROOT / name).is_file()]
@@ -802,8 +803,9 @@ def copy_to(folder: Path) -> None:
 def set_version(copy: Path) -> None:
     """Gives the crates of ``copy`` a version of their own.
 
-    Cargo names the files that it builds by name, version and place in the workspace. Copy and
-    repository share a target folder, so one would be used for the other if the versions were equal.
+    Cargo names its build outputs by a crate's name, version and place in the workspace. The copy
+    and the repository share a target folder, so with equal versions cargo would confuse their
+    outputs.
     """
     for name, pattern in (
         ("Cargo.toml", r'((?:^\[workspace\.package\]\n|^anabranch-.*)version = "[^"]+)"'),
@@ -814,10 +816,10 @@ def set_version(copy: Path) -> None:
 
 
 def lab_lists(copy: Path) -> list[str]:
-    """Returns the lists of the copy's lab, for users, that lack the attack or the defence.
+    """Returns the user-visible lists of the copy's lab that lack the new attack or defence.
 
-    The lab has the binding that was built in the repository. An evaluation of five made loads of
-    each of three pages gives the report.
+    The lab uses the binding that was built in the repository. The report is made from an
+    evaluation of five synthetic loads of each of three pages.
     """
     python, binding = os.environ.get("LAB_PYTHON"), [*ROOT.glob("lab/src/anabranch/_core*.so")]
     if not python or not binding:
@@ -861,7 +863,7 @@ def lab_lists(copy: Path) -> list[str]:
 
 
 def program_lists(copy: Path) -> list[str]:
-    """Returns the places of the copy's program, for users, that lack a stub or its effect."""
+    """Returns the user-visible texts of the copy's program that lack a stub or its effect."""
     build = ["cargo", "-q", "build", "--locked", "-p", "anabranch"]
     subprocess.run(build, cwd=copy, check=True)
     target = Path(os.environ.get("CARGO_TARGET_DIR", copy / "target"))
@@ -908,7 +910,7 @@ def program_lists(copy: Path) -> list[str]:
 
 
 def main() -> int:
-    """Prints each breach; returns 1 if there is one."""
+    """Prints each breach; returns 1 if there is any."""
     if len(sys.argv) != 2 or sys.argv[1].startswith("-"):
         print(__doc__)
         return 2

@@ -3,10 +3,10 @@
 
 Usage: scripts/web/build.py [--manifest FILE] --cache DIR --out DIR [--sites N]
 
-Each site is OUT/NAME with its page and the files that the page can load; OUT/sites.toml lists name,
-monitored, page, files, bytes and source. A second run makes only sites that are missing or
-outdated. The exit status is 1 if a package is unavailable (each is named; the others are made), and
-2 if the manifest is unreadable.
+Each site is a folder OUT/NAME with its page and the files that the page can load. OUT/sites.toml
+lists the name, monitored, page, files, bytes and source of each site. A second run builds only
+sites that are missing or outdated. If packages are unavailable, their names are printed, all other
+sites are built, and the exit status is 1. It is 2 if the manifest is unreadable.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from page import needs
 from tree import Tree
 
 HERE = Path(__file__).resolve().parent
-# Files that a page's scripts may fetch in addition to the files in its HTML, up to `MOST_EXTRA`
-# bytes a site.
+# Types of files that a page's scripts may fetch in addition to the files in its HTML, up to
+# `MOST_EXTRA` bytes per site.
 FETCHED_BY_SCRIPTS = {
     ".js", ".mjs", ".json", ".css", ".svg", ".png", ".jpg", ".gif", ".webp", ".woff", ".woff2",
 }  # fmt: skip
@@ -55,7 +55,7 @@ def main() -> int:
 
 
 def _some(sites: tuple[Site, ...], most: int | None) -> Iterator[Site]:
-    """Yields the first `most` monitored and the first `most` unmonitored sites, or all."""
+    """Yields the first `most` monitored and the first `most` unmonitored sites, or all sites."""
     seen = {True: 0, False: 0}
     for site in sites:
         seen[site.monitored] += 1
@@ -64,7 +64,7 @@ def _some(sites: tuple[Site, ...], most: int | None) -> Iterator[Site]:
 
 
 def _lay_out(manifest: Manifest, sites: list[Site], cache: Path, out: Path) -> int:
-    """Makes the missing sites; prints and counts the unavailable packages."""
+    """Builds the missing sites; prints unavailable packages and returns their number."""
     out.mkdir(parents=True, exist_ok=True)
     waiting = [site for site in sites if not _is_made(out, site)]
     if not waiting:
@@ -92,7 +92,7 @@ def _is_made(out: Path, site: Site) -> bool:
 
 
 def _stamp(out: Path, site: Site) -> Path:
-    """Returns the stamp file next to the site's folder, with the site's source."""
+    """Returns the path of the site's stamp file, next to its folder, which records its source."""
     return out / f".{site.name}.made"
 
 
@@ -129,9 +129,7 @@ def _copy(site: Site, tree: Tree, out: Path) -> None:
 
 
 def _extra(site: Site, tree: Tree, known: set[PurePosixPath]) -> Iterator[PurePosixPath]:
-    """Yields the files below the page's folder that its scripts may request, in order of their
-    paths.
-    """
+    """Yields the files below the page's folder that its scripts may request, sorted by path."""
     base = tree.find(site.root / site.page.parent)
     left = MOST_EXTRA
     for at in sorted(base.rglob("*")) if base else []:

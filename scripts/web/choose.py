@@ -4,11 +4,11 @@
 Usage: scripts/web/choose.py --debian NAMES --npm NAMES --cache DIR --out manifest.toml
        [--sites N] [--monitored N] [--seed N]
 
-NAMES are files with one package name a line. A package, in any version, gives at most one site. Its
-page loads between 6 and 400 files of its own, 60 kB to 8 MB, lacks at most two, and names at most
-four other hosts (unreachable in the local web, as if blocked). The page is drawn among the
-candidates. All sites of npm are taken and, until there are enough, drawn ones of Debian; the
-monitored ones are drawn too.
+NAMES are files with one package name on each line. A package, in any version, gives at most one
+site, whose page is drawn at random among the candidates. A candidate page loads 6 to 400 files of
+its own site, in total 60 kB to 8 MB, lacks at most two files, and refers to at most four other
+hosts (unreachable in the local web, as if blocked). All sites of npm are used, and randomly drawn
+sites of Debian until there are enough. The monitored sites are drawn at random too.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ MISSING = 2
 ELSEWHERE = 4
 # Maximum number of candidate pages to check per package.
 LOOKED_AT = 40
-# Packages that Debian's documentation links to: scripts and fonts.
+# Packages of scripts and fonts that Debian's documentation links to.
 COMMON = (
     "fonts-font-awesome", "fonts-lato", "fonts-liberation", "fonts-mathjax",
     "fonts-roboto-unhinted", "libjs-bootstrap", "libjs-bootstrap4", "libjs-highlight.js",
@@ -72,7 +72,7 @@ def main() -> int:
 
 
 def _enough(sites: list[Site], most: int, dice: random.Random) -> list[Site]:
-    """Returns at most `most` sites in random order, npm's first, one for each family of names."""
+    """Returns at most `most` sites, npm's first, in random order, one for each family of names."""
     dice.shuffle(sites)
     sites = list({family(site.name): site for site in sites}.values())
     kept = sorted(sites, key=lambda site: site.package.registry != "npm")[:most]
@@ -102,7 +102,7 @@ def _sites(
 def _site(
     package: Package, folder: Path, layers: tuple[Path, ...], dice: random.Random
 ) -> Site | None:
-    """Returns the first fitting page of a package, in random order; None if none fits."""
+    """Returns a random page of a package that meets the conditions; None if there is none."""
     tree = Tree((folder, *layers))
     pages = sorted(_pages(folder))
     for page in dice.sample(pages, min(LOOKED_AT, len(pages))):

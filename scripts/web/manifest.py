@@ -38,7 +38,7 @@ class Manifest:
 
 
 def family(name: str) -> str:
-    """Returns the common name of a site's versions: the name without version and prefix."""
+    """Returns the name that all versions of a site share: its name without version and prefix."""
     plain = re.sub(r"[-.]?(qt|python)?\d[\d.]*", "", name.removesuffix("-doc").removeprefix("lib"))
     return plain.strip("-.") or name
 
@@ -47,8 +47,8 @@ def read(path: Path) -> Manifest:
     """Reads the manifest from a TOML file.
 
     Raises:
-        KeyError, ValueError: it is damaged, or two of its sites are versions of one: a monitored
-            page must not be among the others in another version.
+        KeyError, ValueError: if the file is damaged, or two sites are versions of the same site.
+            Otherwise a version of a monitored page could be among the unmonitored ones.
     """
     table = tomllib.loads(path.read_text())
     sites = tuple(

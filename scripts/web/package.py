@@ -17,9 +17,7 @@ AT_ONCE = 40
 
 
 class Unavailable(Exception):
-    """The registry does not have a package, or has other bytes; the message names it and the
-    reason.
-    """
+    """The registry lacks a package or has it with another hash; the message names the package."""
 
 
 @dataclass(frozen=True)
@@ -32,13 +30,13 @@ class Package:
     sha256: str
 
     def archive(self, folder: Path) -> Path:
-        """Returns the path of its fetched archive."""
+        """Returns the path of the package's fetched archive in `folder`."""
         ending = "deb" if self.registry == "debian" else "tgz"
         return folder / f"{plain(self.name)}-{plain(self.version)}.{ending}"
 
 
 def plain(name: str) -> str:
-    """Returns the name as one folder: `@scope/name` without its slash and at sign."""
+    """Returns a package name as a folder's name: `@scope/name` without slash and at sign."""
     return name.lstrip("@").replace("/", "-").replace(":", "-").replace("~", "-")
 
 
@@ -65,7 +63,7 @@ def fetch(package: Package, folder: Path) -> Path:
 
 
 def fetch_many(packages: Iterable[Package], folder: Path) -> None:
-    """Fetches missing Debian packages, many at a time: each start of apt takes seconds.
+    """Fetches missing Debian packages, many at a time, because each start of apt takes seconds.
 
     Failures are left to `fetch`, which reports the reason.
     """

@@ -11,15 +11,16 @@ from urllib.parse import unquote, urljoin, urlsplit
 
 from tree import Tree
 
-# Stands for the site's own name while addresses are resolved.
+# Placeholder host name of the site itself while addresses are resolved.
 SITE = "site.invalid"
 PAGES = {".html", ".htm", ".xhtml"}
-# Larger files are not hand-written pages.
+# Maximum bytes of a page; larger files are not hand-written.
 MOST_TEXT = 4_000_000
 CSS_ADDRESS = re.compile(
     r"""url\(\s*(?:"([^"]*)"|'([^']*)'|([^)'"\s]+))\s*\)|@import\s+(?:"([^"]*)"|'([^']*)')"""
 )
-# The attribute with the file, by element. A link counts only with the relations below.
+# The attribute that has the file's address, by element. A `link` counts only with one of the
+# relations below.
 ATTRIBUTES = {
     "img": "src", "script": "src", "source": "src", "video": "poster", "embed": "src",
     "input": "src", "iframe": "src", "audio": "src", "link": "href", "body": "background",
@@ -31,8 +32,9 @@ RELATIONS = {"stylesheet", "icon", "shortcut icon", "apple-touch-icon", "preload
 class Needs:
     """The loads of one page: files of its own site, and its references to other hosts.
 
-    `here` maps a path from the site's root to the file's size in bytes; `missing` holds paths that
-    do not exist; `elsewhere` the hosts of other addresses (a content network, a font service).
+    `here` maps paths from the site's root to the files' sizes in bytes. `missing` has paths that
+    do not exist. `elsewhere` has other hosts that the page refers to (a content network, a font
+    service).
     """
 
     here: dict[PurePosixPath, int] = field(default_factory=dict)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The local web's builder, on packages made here."""
+"""Tests of the local web's builder, with packages that the tests make."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The files of a package and of the packages it links to, as one tree whose links are followed."""
+"""The files of a package and of the packages that it links to, merged to one tree."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ import os
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-# A longer chain of links counts as a circle.
+# Maximum number of links to follow; a longer chain counts as a circle.
 MOST_LINKS = 16
 
 
 @dataclass(frozen=True)
 class Tree:
-    """Several unpacked folders; the first with a path provides it.
+    """Several unpacked folders as one tree; the first folder that has a path provides its file.
 
-    Debian's documentation links its scripts and fonts to other packages' files
-    (`jquery.js -> ../../../javascript/jquery/jquery.js`). Such links are followed inside the
-    folders and never out of them, so that a package cannot name a file of this machine.
+    Debian's documentation links its scripts and fonts to other packages' files (`jquery.js ->
+    ../../../javascript/jquery/jquery.js`). Such links are followed only within the folders, so
+    that a package cannot refer to other files of this machine.
     """
 
     layers: tuple[Path, ...]

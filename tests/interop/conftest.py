@@ -1,4 +1,4 @@
-"""What all interop tests share: networks, missing peers, and the table of results at the end."""
+"""Fixtures and hooks of all interop tests: networks, missing peers, and tables of results."""
 
 from __future__ import annotations
 
@@ -23,27 +23,27 @@ _results: dict[tuple[str, tuple[str, ...]], list[Sequence[object]]] = {}
 
 
 class Results:
-    """Rows that are printed when all tests are done."""
+    """Tables of results, printed when all tests have finished."""
 
     def add(self, title: str, **row: object) -> None:
-        """Adds a row to the table of this title; the names are the head."""
+        """Adds a row to the table ``title``; the keys of ``row`` are the column names."""
         _results.setdefault((title, tuple(row)), []).append(tuple(row.values()))
 
     def three_minutes(self, experiment: str, seconds: float) -> None:
-        """Notes how long an experiment's three-minute form took, beside the machine's load."""
+        """Adds the duration of an experiment's three-minute form, with the machine's load."""
         load = os.getloadavg()[0]
         self.add("experiments in short", experiment=experiment, seconds=seconds, load=load)
 
 
 @pytest.fixture
 def results() -> Results:
-    """Where tests leave the numbers that a person wants to read."""
+    """Returns the tables to which tests add numbers for people."""
     return Results()
 
 
 @pytest.fixture
 def make_network() -> Iterator[MakeNetwork]:
-    """Makes emulated networks that end with the test."""
+    """Yields a function that makes emulated networks, which are closed at the end of the test."""
     if not namespaces_allowed():
         raise MissingPeer("network namespaces and TUN interfaces, which need root here")
     with ExitStack() as stack:
@@ -56,7 +56,7 @@ def make_network() -> Iterator[MakeNetwork]:
 
 @pytest.fixture(scope="session")
 def web_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with ``site/bytes/N`` for the lengths that tests fetch from servers of files."""
+    """Returns a folder with a file ``site/bytes/N`` for each length N that tests fetch."""
     folder = tmp_path_factory.mktemp("web")
     site(folder / "site", MIB, 25 * MIB)
     return folder
@@ -64,11 +64,12 @@ def web_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Chromium]:
-    """A reader's browser for all tests of a file; it may reach nothing but files."""
+    """Yields a browser for all tests of a file, without network access, to view reports."""
     try:
         chromium = Chromium(Host("here"), ["--proxy-server=127.0.0.1:9"])
     except MissingPeer as missing:
-        # Said here and not by the hook: pytest keeps what this raises for the other tests.
+        # Reported here rather than by the hook: pytest caches the exception of a fixture for other
+        # tests.
         fail_or_skip(missing)
     with chromium:
         yield chromium
@@ -76,7 +77,7 @@ def browser() -> Iterator[Chromium]:
 
 @pytest.fixture(scope="module")
 def stock_tor(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TorNetwork]:
-    """Stock tors alone: three authorities, three relays, two exits; one network for each file."""
+    """Yields a network of C tor for each test file: three authorities, three relays, two exits."""
     with TorNetwork(tmp_path_factory.mktemp("tor")) as network:
         network.start()
         yield network
@@ -84,7 +85,7 @@ def stock_tor(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TorNetwork]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_pyfunc_call() -> Generator[None, object, object]:
-    """A missing peer fails a test, or skips it where ``ALLOW_SKIP=1`` says so."""
+    """Fails a test if a peer is missing, or skips it if ``ALLOW_SKIP=1`` is set."""
     try:
         return (yield)
     except MissingPeer as missing:
@@ -93,7 +94,7 @@ def pytest_pyfunc_call() -> Generator[None, object, object]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_fixture_setup() -> Generator[None, object, object]:
-    """The same for what a fixture finds missing."""
+    """Does the same as `pytest_pyfunc_call` for a peer that a fixture finds missing."""
     try:
         return (yield)
     except MissingPeer as missing:
@@ -101,7 +102,7 @@ def pytest_fixture_setup() -> Generator[None, object, object]:
 
 
 def fail_or_skip(missing: MissingPeer) -> NoReturn:
-    """Ends the running test with the reason."""
+    """Fails or skips the running test with the reason."""
     if os.environ.get("ALLOW_SKIP") == "1":
         pytest.skip(f"missing: {missing}")
     pytest.fail(f"missing: {missing}", pytrace=False)

@@ -1,4 +1,4 @@
-"""Bridges, ours at one end and stock at the other, by plain links and by transports."""
+"""Bridges with one end ours and the other C tor, over plain links and pluggable transports."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ ONE_LEG = "each stream gets 1 of 2 circuits"
 
 @pytest.fixture(scope="module")
 def front(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WebFront]:
-    """A server of the web before webtunnel's, of the stock bridge and of ours."""
+    """Yields nginx in front of two webtunnel servers: the stock bridge's and ours."""
     with WebFront(tmp_path_factory.mktemp("front") / "nginx", 2) as front:
         yield front
 
@@ -46,7 +46,9 @@ def front(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WebFront]:
 def stock(
     tmp_path_factory: pytest.TempPathFactory, front: WebFront
 ) -> Iterator[tuple[TorNetwork, Node]]:
-    """A network with a stock bridge that takes plain links, obfs4, webtunnel and our transport."""
+    """Yields a network with a stock bridge that accepts plain links, obfs4, webtunnel and our
+    transport.
+    """
     ports = free_ports(2)
     with TorNetwork(tmp_path_factory.mktemp("tor")) as network:
         network.start()
@@ -64,7 +66,7 @@ def stock(
 
 
 def lines(bridge: Node) -> dict[str, str]:
-    """The bridge's lines, by transport: as it wrote them for its operator."""
+    """Returns the bridge lines by transport, from the files that the transports write."""
     found = {"plain": f"127.0.0.1:{bridge.orport} {bridge.fingerprint}"}
     files = {"obfs4": "obfs4_bridgeline.txt", "anabranch": "anabranch-bridgeline.txt"}
     for transport, file in files.items():
@@ -77,7 +79,7 @@ def lines(bridge: Node) -> dict[str, str]:
 
 
 def lengths(by: str) -> tuple[int, ...]:
-    """Of files that are fetched: by our transport a long one, too."""
+    """Returns the lengths of the files to fetch; over our transport also a long file."""
     return (*LENGTHS, LONG) if by == "anabranch" else LENGTHS
 
 
@@ -87,7 +89,7 @@ def _listens(bridge: Node, transport: str) -> str:
 
 
 def options(bridge: Node, by: str, front: WebFront | None = None) -> list[str]:
-    """How our client is told of the bridge."""
+    """Returns our client's options for the bridge."""
     if by == "webtunnel":
         assert front is not None, "it is before the bridge"
         # The operator writes this line. WebTunnel uses the URL, and the address is a placeholder.
@@ -106,7 +108,7 @@ def options(bridge: Node, by: str, front: WebFront | None = None) -> list[str]:
 def test_our_client_enters_by_a_stock_bridge_and_asks_nobody_else(
     stock: tuple[TorNetwork, Node], front: WebFront, tmp_path: Path, results: Results, by: str
 ) -> None:
-    """Files of any length arrive; every circuit and every document comes by the bridge."""
+    """Files of any length arrive; all circuits and directory documents use the bridge."""
     network, bridge = stock
     told = options(bridge, by, front)
     with OurClient(network, tmp_path, *told) as client, FileServer() as server:
@@ -129,7 +131,7 @@ def test_our_client_enters_by_a_stock_bridge_and_asks_nobody_else(
 def test_a_transport_that_is_killed_is_started_again_and_streams_go_on(
     stock: tuple[TorNetwork, Node], tmp_path: Path
 ) -> None:
-    """The download under way is cut, and the next one arrives by another process."""
+    """The running download is cut off; the next one arrives through a new process."""
     network, bridge = stock
     told = options(bridge, "obfs4")
     with OurClient(network, tmp_path, *told) as client, FileServer() as server:
@@ -152,7 +154,9 @@ def test_a_transport_that_is_killed_is_started_again_and_streams_go_on(
 def test_a_bridge_that_is_away_is_left_for_the_next(
     stock: tuple[TorNetwork, Node], tmp_path: Path
 ) -> None:
-    """Nobody listens at the first line's port, a stranger at the second's: the third is used."""
+    """Nothing listens at the first line's port, and another program at the second's: the client
+    uses the third.
+    """
     network, bridge = stock
     (nobody,) = free_ports(1)
     stranger = network.of("relay")[0]
@@ -167,7 +171,7 @@ def test_a_bridge_that_is_away_is_left_for_the_next(
 
 
 def _children(pid: int) -> list[int]:
-    """The processes that this one has started."""
+    """Returns the child processes of a process."""
     done = subprocess.run(["pgrep", "-P", str(pid)], capture_output=True, text=True, check=False)
     return [int(word) for word in done.stdout.split()]
 
@@ -176,7 +180,9 @@ def _children(pid: int) -> list[int]:
 def ours(
     tmp_path_factory: pytest.TempPathFactory, front: WebFront
 ) -> Iterator[tuple[TorNetwork, OurRelay]]:
-    """A stock network with a bridge of ours: its port, our transport inside, and two programs."""
+    """Yields a stock network with our bridge: plain port, built-in transport, two transport
+    programs.
+    """
     folder, ports = tmp_path_factory.mktemp("tor"), free_ports(2)
     with TorNetwork(folder) as network:
         network.start()
@@ -191,7 +197,7 @@ def ours(
 
 
 def wait_for_lines(bridge: OurRelay, count: int) -> None:
-    """Waits until our bridge has left so many lines for its clients."""
+    """Waits until our bridge has written ``count`` bridge lines."""
     lines = bridge.data / "bridgelines.txt"
 
     def there() -> bool:
@@ -201,7 +207,7 @@ def wait_for_lines(bridge: OurRelay, count: int) -> None:
 
 
 def line_of(bridge: OurRelay, transport: str) -> str:
-    """What our bridge has left for its clients."""
+    """Returns our bridge's line for a transport."""
     wanted = "127.0.0.1" if transport == "plain" else transport
     all_lines = (bridge.data / "bridgelines.txt").read_text().splitlines()
     (line,) = [line for line in all_lines if line.startswith(wanted)]
@@ -216,7 +222,7 @@ def test_a_stock_client_enters_by_our_bridge(
     results: Results,
     transport: str,
 ) -> None:
-    """It comes up by nothing else, and files of any length arrive."""
+    """The stock client uses only the bridge, and files of any length arrive."""
     network, bridge = ours
     programs = {
         "plain": [],
@@ -242,7 +248,7 @@ def test_a_stock_client_enters_by_our_bridge(
 def test_our_client_enters_by_our_bridge_of_which_no_authority_hears(
     ours: tuple[TorNetwork, OurRelay], tmp_path: Path
 ) -> None:
-    """By our transport, in neither case with a program; and no consensus names the bridge."""
+    """The transport is built into both ends; no consensus or authority's log names the bridge."""
     network, bridge = ours
     told = ["--bridge", line_of(bridge, "anabranch")]
     with OurClient(network, tmp_path, *told) as client, FileServer() as server:
@@ -260,7 +266,7 @@ def test_our_client_enters_by_our_bridge_of_which_no_authority_hears(
 def test_our_own_program_is_managed_at_both_ends_as_a_strangers(
     ours: tuple[TorNetwork, OurRelay], tmp_path: Path
 ) -> None:
-    """A bridge and a client of ours each start it, and it ends with them."""
+    """Our bridge and client each start the program ``anabranch pt``, which exits with them."""
     network, _ = ours
     (port,) = free_ports(1)
     program = f"exec {anabranch()} pt"
@@ -282,7 +288,7 @@ def test_our_own_program_is_managed_at_both_ends_as_a_strangers(
 def test_a_bridge_on_a_full_disk_tells_its_line_and_leaves_no_half_of_it(
     ours: tuple[TorNetwork, OurRelay], tmp_path: Path
 ) -> None:
-    """It says that the line was not kept, and clients come by it all the same."""
+    """The bridge reports that the line was not saved; clients can use the line all the same."""
     network, _ = ours
     with (
         small_disk(tmp_path / "disk", 4096) as disk,
@@ -314,7 +320,9 @@ def test_a_bridge_on_a_full_disk_tells_its_line_and_leaves_no_half_of_it(
 
 
 def test_a_bridge_on_a_full_disk_ends_where_its_transports_would_be_lost(tmp_path: Path) -> None:
-    """Without a cookie no transport can bring clients: one line tells it, and nothing is half."""
+    """Without a cookie no transport works: the bridge exits with one line of error, and leaves no
+    partial file.
+    """
     authorities = tmp_path / "authorities"
     nobody = f"127.0.0.1:9 {'B' * 40}"
     authorities.write_text(f"DirAuthority x orport=1 no-v2 v3ident={'A' * 40} {nobody}\n")

@@ -1,4 +1,4 @@
-"""A real browser: unaltered Chromium loads a page over HTTP/3 while its connection is split."""
+"""An unmodified Chromium loads a page over HTTP/3 while its connection is split."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ LOADED = "performance.getEntriesByType('navigation')[0].loadEventEnd"
 
 @dataclass(frozen=True)
 class Way:
-    """How a browser on ``host`` reaches the server through a splitter."""
+    """A browser's route, from ``host``, to the server through a splitter."""
 
     host: Host
     address: str
@@ -54,7 +54,7 @@ class Way:
 
 @contextlib.contextmanager
 def by_local_port(network: Network) -> Iterator[Way]:
-    """The name of the server leads to the splitter's own port."""
+    """Yields a route in which the server's name resolves to the splitter's port."""
     to = f"{SERVER}:{PORT}"
     with Splitter(network.client, to, interfaces(PATHS), every=EVERY) as splitter:
         address, port = LISTEN.split(":")
@@ -63,14 +63,14 @@ def by_local_port(network: Network) -> Iterator[Way]:
 
 @contextlib.contextmanager
 def by_interface(network: Network) -> Iterator[Way]:
-    """The browser knows of nothing: the machine's routes lead into the splitter's interface."""
+    """Yields a route over the splitter's interface, to which the machine's routes lead."""
     with interface(network.client, interfaces(PATHS), every=EVERY) as splitter:
         yield Way(network.client, SERVER, PORT, splitter)
 
 
 @contextlib.contextmanager
 def by_interface_apart(network: Network) -> Iterator[Way]:
-    """The browser alone uses the interface, in a namespace of its own."""
+    """Yields a route over the splitter's interface in a namespace that only the browser uses."""
     name = f"anabranch-page-{os.getpid()}"
     words = ("--netns", name)
     with interface(network.client, interfaces(PATHS), *words, every=EVERY) as splitter:
@@ -89,7 +89,7 @@ TRANSPORTS: dict[str, Callable[[Network], contextlib.AbstractContextManager[Way]
 def test_a_page_with_32_objects_arrives_whole_over_three_paths(
     make_network: MakeNetwork, tmp_path: Path, results: Results, transport: str, kind: str
 ) -> None:
-    """Every object right, all of it over HTTP/3, and all paths used in both directions."""
+    """All objects arrive intact over HTTP/3, and all paths are used in both directions."""
     network = make_network(links(PATHS), default_routes=True)
     wanted = write_site(tmp_path / "site", OBJECTS, HEIGHT)
     serving = quic.serving(kind, network.server, tmp_path, port=PORT)
@@ -116,7 +116,9 @@ def test_a_page_with_32_objects_arrives_whole_over_three_paths(
 
 
 def options(way: Way, folder: Path) -> list[str]:
-    """Leads the browser to the splitter, over QUIC from the first packet, with our certificate."""
+    """Returns the browser's options: it uses QUIC to the splitter from the first packet, and
+    trusts our certificate.
+    """
     return [
         f"--host-resolver-rules=MAP {NAME} {way.address}",
         f"--origin-to-force-quic-on={NAME}:{way.port}",
@@ -125,7 +127,9 @@ def options(way: Way, folder: Path) -> list[str]:
 
 
 def _public_key_hash(certificate: Path) -> str:
-    """Base64 of the SHA-256 of the certificate's SubjectPublicKeyInfo, as in pins (RFC 7469)."""
+    """Returns the SHA-256, in base64, of a certificate's SubjectPublicKeyInfo, as in pins (RFC
+    7469).
+    """
     key = x509.load_pem_x509_certificate(certificate.read_bytes()).public_key()
     info = key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
     return base64.b64encode(hashlib.sha256(info).digest()).decode()

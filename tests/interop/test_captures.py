@@ -1,4 +1,4 @@
-"""The splitter's own captures and counts against tcpdump, which saw the same paths."""
+"""The splitter's own captures and counts, compared with tcpdump's on the same paths."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Sizes = Counter[int]
 def test_trace_and_pcapng_hold_what_tcpdump_saw_on_every_path(
     make_network: MakeNetwork, tmp_path: Path
 ) -> None:
-    """Packet for packet: the same number of each size in each direction, and the same counts."""
+    """Each path has the same number of packets of each size and direction, and the same counts."""
     network = make_network(links(PATHS))
     seen = _watched_download(network, tmp_path)
     trace = _sizes_in_trace(tmp_path / "trace.parquet")
@@ -42,7 +42,7 @@ def test_trace_and_pcapng_hold_what_tcpdump_saw_on_every_path(
 
 
 def _watched_download(network: Network, folder: Path) -> dict[int, list[Packet]]:
-    """A download in a tunnel with all captures on; returns tcpdump's, by path."""
+    """Runs a download in a tunnel with all captures on; returns tcpdump's packets by path."""
     (folder / "pcap").mkdir()
     files = ["--trace", str(folder / "trace.parquet"), "--pcap", str(folder / "pcap")]
     with ExitStack() as stack:
@@ -72,7 +72,7 @@ def _sizes(packets: Iterable[Packet]) -> Sizes:
 
 
 def _sizes_in_trace(file: Path) -> dict[int, Sizes]:
-    """What the trace says about each path, by the path's number."""
+    """Returns the sizes in a trace, by number of the path."""
     table = pyarrow.parquet.ParquetFile(file).read(columns=["path", "size"])
     columns = table.to_pydict()
     sizes: dict[int, Sizes] = {number: Counter() for number in range(PATHS)}

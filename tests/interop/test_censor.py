@@ -1,4 +1,4 @@
-"""A censor between client and server, and strangers' handshakes: quic-go's, OpenSSL's."""
+"""The emulated censor, tested with handshakes of quic-go and OpenSSL."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def _network(blocked: str) -> Iterator[Network]:
 def test_quic_is_cut_by_the_name_that_its_clienthello_asks_for(
     tmp_path: Path, version: int, blocked: str, passes: bool
 ) -> None:
-    """The keys of quic-go's first packets are found, of either version; other names pass."""
+    """The censor decrypts quic-go's first packets of both QUIC versions; other names pass."""
     endpoint = f"{SERVER}:{quic.PORT}"
     with (
         _network(blocked) as network,
@@ -117,7 +117,7 @@ def test_quic_is_cut_by_the_name_that_its_clienthello_asks_for(
 def test_tls_is_cut_by_the_name_that_its_clienthello_asks_for(
     tmp_path: Path, name: str, passes: bool
 ) -> None:
-    """OpenSSL's client and server; a name below a blocked one is blocked, one above it is not."""
+    """With OpenSSL: subdomains of a blocked name are blocked; its parent domains are not."""
     with _network("blocked.example") as network, _tls_server(network, tmp_path):
         assert _shakes_hands(network.client, name) == passes
 
@@ -129,7 +129,7 @@ ORDERS = [["good.example", BLOCKED, "good.example"], [BLOCKED, "good.example", B
 def test_each_connection_of_one_port_is_judged_by_its_own_name(
     tmp_path: Path, names: list[str]
 ) -> None:
-    """OpenSSL's and aioquic's clients reuse their port: a verdict is not the next connection's."""
+    """OpenSSL's and aioquic's clients reuse a port: a verdict applies to one connection only."""
     expected = ["cut" if name == BLOCKED else "through" for name in names]
     with (
         _network("blocked.example") as network,
@@ -143,7 +143,7 @@ def test_each_connection_of_one_port_is_judged_by_its_own_name(
 
 
 def test_a_dot_at_the_end_of_a_name_hides_nothing(tmp_path: Path) -> None:
-    """OpenSSL sends the name as it is given."""
+    """A trailing dot does not evade the censor; OpenSSL sends the name as given."""
     with _network("blocked.example") as network, _tls_server(network, tmp_path):
         assert _shakes_hands(network.client, "example.")
         assert not _shakes_hands(network.client, f"{BLOCKED}.")

@@ -1,4 +1,4 @@
-"""``anabranch experiment circuits`` in a short form: our network and a stock one, loaded."""
+"""``anabranch experiment circuits`` in a short form: our network and a stock one, under load."""
 
 from __future__ import annotations
 
@@ -24,7 +24,9 @@ LINES_S = 0.02
 def test_designs_are_measured_in_networks_of_ours_and_of_stock_tors(
     tmp_path: Path, results: Results
 ) -> None:
-    """Every page and every download comes whole, in each place. Killed once, and gone on."""
+    """All pages and downloads arrive intact, in each place, although the run is killed and resumed
+    once.
+    """
     need("tor")
     experiment = Experiment("circuits", tmp_path / "circuits", [*WORDS, *LOAD])
     begun = time.monotonic()
@@ -64,7 +66,9 @@ def test_designs_are_measured_in_networks_of_ours_and_of_stock_tors(
 def test_loading_clients_use_the_circuits_of_the_client_that_measures(
     tmp_path: Path, results: Results
 ) -> None:
-    """On a loaded line the relays of no circuit rest; idle, the loading clients fetch nothing."""
+    """The loading clients use only the relays of the measuring client's circuits; with no load
+    they fetch nothing.
+    """
     words = ["--designs", "tor,mtor", "--legs", "2", "--places", "line", "--load", "employed"]
     load = ["--levels", "0,58", "--rounds", "1", "--repetitions", "4", "--clients", "6"]
     experiment = Experiment("circuits", tmp_path / "circuits", [*words, *load])

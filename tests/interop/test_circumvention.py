@@ -1,4 +1,4 @@
-"""`anabranch experiment circumvention` in its short form: a censor, and strangers behind it."""
+"""`anabranch experiment circumvention` in its short form: a censor, and third-party servers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,9 @@ REPETITIONS = 3
 def test_a_blocked_server_is_reached_with_its_handshake_by_the_vpn(
     tmp_path: Path, results: Results
 ) -> None:
-    """Nothing gets straight through; what does, takes the direct path. Killed once, and gone on."""
+    """Direct fetches fail; fetches whose handshake uses the VPN succeed, over the direct path. The
+    run is killed and resumed once.
+    """
     need(*PEERS)
     experiment = Experiment("circumvention", tmp_path / "circumvention", ["--short"])
     begun = time.monotonic()
@@ -53,7 +55,9 @@ def test_a_blocked_server_is_reached_with_its_handshake_by_the_vpn(
 
 
 def _is_sound(record: dict[str, Any]) -> None:
-    """It fared as its way makes it fare, and no faster than light."""
+    """Asserts that a fetch's outcome fits its transport, and that it took at least its round
+    trips.
+    """
     quic = record["server"] != "tls"
     cut = record["access"] == "direct"
     assert record["through"] != cut, record
@@ -63,7 +67,7 @@ def _is_sound(record: dict[str, Any]) -> None:
         return
     if quic:
         assert record["bytes"] == 10_000_000, record
-    # A handshake and a request: two round trips of 30 ms straight, of 100 ms by the VPN.
+    # A handshake and a request take two round trips: of 30 ms directly, of 100 ms over the VPN.
     least = 0.06 if record["access"] == "open" else 0.2
     assert least <= record["first_byte"] < least + 2, record
     match record["access"]:

@@ -23,7 +23,7 @@ RIGHT_EDGE = 0.4 * 1.05
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The page of fetches that somebody else wrote down."""
+    """Returns the page made from a journal of synthetic fetches."""
     folder = tmp_path_factory.mktemp("circumvention")
     fetches = [_fetch(way, n, at) for way, times in TIMES.items() for n, at in enumerate(times)]
     fetches += [_fetch("direct", n, 0.0) for n in range(3)]
@@ -48,7 +48,7 @@ def _fetch(access: str, repetition: int, first_byte: float) -> dict[str, Any]:
 def test_dots_stand_where_the_times_are_in_their_own_colour(
     browser: Chromium, page: Path, width: int, scheme: str
 ) -> None:
-    """Three lanes: from the first dot to the last, and nothing of the other lanes' colours."""
+    """Each of three lanes has its dots, from first to last, only in its own colour."""
     browser.read(width, scheme)
     browser.show(page.as_uri())
     colours = browser.colours(".way[data-way=first] .swatch")
@@ -67,7 +67,7 @@ def test_dots_stand_where_the_times_are_in_their_own_colour(
 
 
 def test_the_bar_shows_who_carried_the_bytes(browser: Chromium, page: Path) -> None:
-    """Four fifths by the direct path, the rest by the VPN."""
+    """The bar shows four fifths for the direct path, and the rest for the VPN."""
     browser.read(1280, "light")
     browser.show(page.as_uri())
     direct, vpn = browser.colours(".way[data-way=shares] .swatch")
@@ -77,7 +77,9 @@ def test_the_bar_shows_who_carried_the_bytes(browser: Chromium, page: Path) -> N
 
 
 def test_it_says_in_short_what_it_costs(browser: Chromium, page: Path) -> None:
-    """The verdict: blocked, but with too much by the VPN here; pictures are named."""
+    """The verdict is shown: blocked, with too many bytes over the VPN in this journal; pictures
+    have names.
+    """
     browser.read(1280, "light")
     browser.show(page.as_uri())
     row = browser.ask(

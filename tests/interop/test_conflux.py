@@ -1,4 +1,4 @@
-"""Sets of several circuits (Conflux, proposal 329) between stock tors and ours."""
+"""Conflux sets of several circuits (proposal 329), between C tor and our programs."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from harness.webfiles import FileServer, fetch, fetch_all, post
 
 pytestmark = [pytest.mark.tor, pytest.mark.conflux, pytest.mark.timeout(900)]
 
-#: Stock relays besides the exits: a guard and a middle for each of three legs.
+# : Stock relays besides the exits: a guard and a middle for each of three legs.
 RELAYS = 6
 #: Number of sets that are tried until one has the maximum number of legs.
 USERS = 4
 #: Seconds until our relays have reported their counters, which they do once a second.
 TOLD_S = 1.5
-#: A stock exit writes a report for each cell of a set that has more legs than this.
+# : A stock exit writes a report for each cell of a set that has more legs than this.
 PARAMS = "cfx_num_legs_set=3"
 #: Minimum share of a leg in the data of two equal legs.
 SHARE = 0.2
@@ -41,7 +41,7 @@ STALL_S = 4.0
 
 @dataclass
 class World:
-    """A network with an exit of each kind, and relays of both."""
+    """A network with an exit of each kind (C tor's and ours), and relays of both kinds."""
 
     network: TorNetwork
     exit: OurRelay
@@ -50,7 +50,9 @@ class World:
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    """Three authorities, six relays and an exit of C tor's; two relays and an exit of ours."""
+    """Yields a network: three authorities, six relays and an exit of C tor, two relays and an exit
+    of ours.
+    """
     folder = tmp_path_factory.mktemp("tor")
     with ExitStack() as all_of_it:
         network = all_of_it.enter_context(TorNetwork(folder, relays=RELAYS, exits=1, params=PARAMS))
@@ -68,44 +70,44 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 
 
 def check(world: World) -> None:
-    """Nobody complains of anybody."""
+    """Asserts that no node logs a complaint about another node."""
     assert world.network.complaints() == []
     for relay in (*world.ours, world.exit):
         assert relay.violations() == [], relay.name
 
 
 def stock_client(world: World, name: str, exit_: str) -> Node:
-    """A stock client that uploads and downloads by sets, all of which end at one exit."""
+    """Returns a stock client that transfers over sets, all with the same exit."""
     only = ["ConfluxEnabled 1", "ConfluxClientUX throughput", PATIENT]
     return world.network.client(name, *only, f"ExitNodes {exit_}", "StrictNodes 1")
 
 
 def linked(node: Node) -> list[str]:
-    """A stock client's circuits that are legs."""
+    """Returns the circuits of a stock client that are legs."""
     with node.control() as control:
         status = control.info("circuit-status")
     return [line for line in status if "PURPOSE=CONFLUX_LINKED" in line]
 
 
 def carried(world: World) -> dict[str, int]:
-    """Bytes that have come to each relay that may be a middle or a guard."""
+    """Returns the bytes that each possible guard or middle has received, by relay."""
     time.sleep(TOLD_S)
     stock = {node.name: node.carried() for node in world.network.of("relay")}
     return stock | {relay.name: relay.number("received") for relay in world.ours}
 
 
 def by_legs(before: dict[str, int], after: dict[str, int], least: int) -> list[str]:
-    """The relays that have carried ``least`` bytes since, or more."""
+    """Returns the relays that have received at least ``least`` bytes more."""
     return [name for name in before if after[name] - before[name] >= least]
 
 
 def has_legs(client: OurClient, legs: int) -> bool:
-    """Whether so many circuits of a client are legs."""
+    """Returns whether ``legs`` circuits of a client are legs."""
     return len(client.events("circuit_linked")) >= legs
 
 
 def upload(proxy: str, folder: Path) -> None:
-    """20 MB arrive with their hash."""
+    """Uploads 20 MB, and asserts that they arrive with the right hash."""
     body = folder / "body"
     body.write_bytes(bytes(range(256)) * 80_000)
     with FileServer() as server:
@@ -115,9 +117,10 @@ def upload(proxy: str, folder: Path) -> None:
 def test_a_stock_clients_sets_link_at_our_exit_and_carry_by_both_legs(
     world: World, tmp_path: Path, results: Results
 ) -> None:
-    """1 B to 200 MiB by hash, down and up; two legs at least carry a tenth of it, or more.
+    """Files of 1 B to 200 MiB arrive intact, down and up; at least two legs each carry a tenth or
+    more.
 
-    Legs of C tor's may meet: the guard of one is the middle of another now and then.
+    C tor's legs may share relays: the guard of one leg can be the middle of another.
     """
     client = stock_client(world, "clientsets", world.exit.fingerprint)
     assert client.process is not None, "it runs"
@@ -137,7 +140,7 @@ def test_a_stock_clients_sets_link_at_our_exit_and_carry_by_both_legs(
 def test_our_client_has_sets_at_either_kind_of_exit(
     world: World, kind: str, legs: int, tmp_path: Path, results: Results
 ) -> None:
-    """1 B to 200 MiB by hash, down and up, over one to three legs."""
+    """Files of 1 B to 200 MiB arrive intact, down and up, over one to three legs."""
     stock = world.network.of("exit")[0].fingerprint
     exit_ = {"stock": stock, "ours": world.exit.fingerprint}[kind]
     options = ["--legs", str(legs), "--exit", exit_]
@@ -161,7 +164,7 @@ def test_our_client_has_sets_at_either_kind_of_exit(
 def test_a_leg_that_is_cut_gives_an_error_and_the_next_request_goes(
     world: World, tmp_path: Path
 ) -> None:
-    """By proposal 329 the set may die with its leg: never a short file that looks whole."""
+    """By proposal 329 the set may die with its leg, but a truncated file never looks complete."""
     options = ["--legs", "2", "--exit", world.exit.fingerprint]
     with OurClient(world.network, tmp_path / "client", *options) as client, FileServer() as server:
         client.wait_ready()
@@ -185,7 +188,9 @@ def test_a_leg_that_is_cut_gives_an_error_and_the_next_request_goes(
 
 
 def options_of(world: World, design: str) -> list[str]:
-    """A client's for sets of a design: the exit is ours, or a stock one where ours joins legs."""
+    """Returns a client's options for sets of a design. The exit is ours, or a stock one if our
+    middle joins the legs.
+    """
     stock = world.network.of("exit")[0].fingerprint
     exit_ = stock if design == "merged" else world.exit.fingerprint
     options = ["--multipath", design, "--exit", exit_]
@@ -203,12 +208,11 @@ def options_of(world: World, design: str) -> list[str]:
 def test_designs_of_ours_carry_by_every_leg_through_stock_relays(
     world: World, design: str, legs: int, tmp_path: Path, results: Results
 ) -> None:
-    """20 MiB by hash, down and up; each leg of the set that is used brings a share of it.
+    """20 MiB arrive intact, down and up; each leg of the set in use carries a share.
 
-    Legs join at our exit, or at a middle of ours in front of a stock exit.
-
-    Relays are few: a set may have found no relays for its last leg. Each SOCKS user has a set of
-    her own, and one of them has all legs.
+    Legs join at our exit, or at our middle in front of a stock exit. With few relays, a set may
+    find none for its last leg. Each SOCKS user has a separate set, and at least one of these sets
+    has all legs.
     """
     options = ["--legs", str(legs), *options_of(world, design)]
     with OurClient(world.network, tmp_path / "client", *options) as client, FileServer() as server:
@@ -236,21 +240,21 @@ def test_designs_of_ours_carry_by_every_leg_through_stock_relays(
 
 
 class Watch:
-    """A download that is watched while it grows."""
+    """A watcher of a growing file, which measures stalls of the download."""
 
     def __init__(self, into: Path) -> None:
-        """Of a file that need not be there yet."""
+        """Watches the file ``into``, which need not exist yet."""
         self.into = into
         self.longest_stall_s = 0.0
         self._last = (time.monotonic(), 0)
 
     @property
     def bytes(self) -> int:
-        """Bytes that are there."""
+        """Returns the current size of the file in bytes."""
         return self.into.stat().st_size if self.into.exists() else 0
 
     def look(self) -> int:
-        """Notes for how long nothing has come since the first bytes; bytes that are there."""
+        """Records the time without new bytes since the first ones; returns the current size."""
         now, there = time.monotonic(), self.bytes
         if there > self._last[1] or not there:
             self._last = (now, there)
@@ -258,7 +262,7 @@ class Watch:
         return there
 
     def restart(self) -> float:
-        """The longest stall so far, which is forgotten."""
+        """Returns the longest stall so far, and resets it."""
         stall, self.longest_stall_s = self.longest_stall_s, 0.0
         return stall
 
@@ -268,9 +272,9 @@ class Watch:
 def test_a_relay_that_dies_in_mid_download_costs_no_byte(
     world: World, place_of: tuple[str, int], death: str, tmp_path: Path, results: Results
 ) -> None:
-    """A stock guard or middle gets SIGKILL or SIGSTOP: 200 MiB arrive with their hash.
+    """A stock guard or middle gets SIGKILL or SIGSTOP, and 200 MiB still arrive intact.
 
-    A process that is stopped is a black hole: its kernel takes all that it is sent.
+    A stopped process is a black hole: its kernel accepts all data sent to it.
     """
     design, place = place_of
     options = ["--legs", "2", *options_of(world, design)]
@@ -289,7 +293,7 @@ def test_a_relay_that_dies_in_mid_download_costs_no_byte(
         victim = carriers(world, client, place, before)[0]
         watch.look()
         kill(victim, death)
-        # Even if this test fails, the next one has all relays.
+        # Even if this test fails, the next test has all relays.
         whole.callback(revive, world, victim, death)
         while not going.done():
             watch.look()
@@ -310,7 +314,7 @@ def test_a_relay_that_dies_in_mid_download_costs_no_byte(
 def client_by_stock(
     world: World, place: int, options: list[str], folder: Path, server: FileServer
 ) -> Iterator[OurClient]:
-    """A client whose downloads go by two legs, and by a stock relay at this place of one of them.
+    """Yields a client with two legs, of which one has a stock relay at position ``place``.
 
     Two of the eight guards and middles are ours, and a client may draw both.
     """
@@ -328,7 +332,9 @@ def client_by_stock(
 
 
 def carriers(world: World, client: OurClient, place: int, before: dict[str, int]) -> list[Node]:
-    """The stock relays at this place of its circuits that have carried a MiB since; most first."""
+    """Returns the stock relays at this position of the client's circuits that have carried a MiB
+    more, most first.
+    """
     names = {path[place] for path in client.paths()}
     nodes = [node for node in world.network.of("relay") if node.name in names]
     since = {node.name: node.carried() - before[node.name] for node in nodes}
@@ -337,7 +343,7 @@ def carriers(world: World, client: OurClient, place: int, before: dict[str, int]
 
 
 def kill(node: Node, death: str) -> None:
-    """Ends a relay, or stops it."""
+    """Kills a relay, or stops its process."""
     if death == "killed":
         node.kill()
     else:
@@ -346,7 +352,7 @@ def kill(node: Node, death: str) -> None:
 
 
 def revive(world: World, node: Node, death: str) -> None:
-    """Starts it again, or lets it go on."""
+    """Restarts a relay, or continues its process."""
     if death == "killed":
         world.network.restart(node)
         world.network.wait(node)
@@ -356,7 +362,7 @@ def revive(world: World, node: Node, death: str) -> None:
 
 
 def by_sets(client: OurClient) -> list[list[int]]:
-    """Bytes that each leg has brought, of the sets that have brought 20 MiB."""
+    """Returns the bytes that each leg received, for the sets that received 20 MiB."""
     sets = client.events("numbers")[-1]["sets"]
     assert isinstance(sets, list)
     brought = [[leg["received"] for leg in one["legs"]] for one in sets]
@@ -366,7 +372,7 @@ def by_sets(client: OurClient) -> list[list[int]]:
 def test_an_older_design_where_no_exit_does_it_is_told_at_once_and_programs_are_refused(
     world: World, tmp_path: Path
 ) -> None:
-    """A stock exit alone: one line says so, and nothing goes by one circuit instead."""
+    """With only a stock exit, one line reports it, and no stream falls back to one circuit."""
     stock = world.network.of("exit")[0].fingerprint
     options = ["--legs", "2", "--multipath", "mtor", "--exit", stock]
     with OurClient(world.network, tmp_path / "client", *options) as client, FileServer() as server:

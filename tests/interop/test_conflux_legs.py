@@ -1,4 +1,6 @@
-"""As many legs as a set may have, in a network of ours: a guard and a middle for each."""
+"""A set with the maximum number of legs, in a network of our relays: a guard and a middle for each
+leg.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,7 @@ USERS = 4
 
 
 def test_a_set_of_eight_legs_carries_by_all_of_them(tmp_path: Path, results: Results) -> None:
-    """100 MiB by hash, round robin: eight guards and eight middles each carry a part of it."""
+    """100 MiB arrive intact, by round robin; eight guards and eight middles each carry a part."""
     with ExitStack() as stack:
         network, relays = network_of_ours(tmp_path, stack, 2 * LEGS + SPARE + 1)
         network.start()

@@ -1,7 +1,8 @@
-"""What WireGuard's counter tells the observer of one path, on a session that was really split.
+"""What WireGuard's counter reveals to the observer of one path, in a session that was really
+split.
 
-The lab makes counters up by counting packets in the order of sending, on all paths. Here they are
-read off the wire.
+The lab simulates counters by counting packets on all paths in the order of sending. These tests
+read them from captured packets.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ OVERTAKEN = 0.03
 def test_one_paths_observer_reads_what_all_paths_carry(
     make_network: MakeNetwork, tmp_path: Path
 ) -> None:
-    """Each number went by one path; a path's gaps are what went by others, and what was lost."""
+    """Each counter value is on one path; gaps on a path are other paths' or lost packets."""
     paths = _captured(make_network, tmp_path)
     every = sorted((p for packets in paths for p in packets), key=lambda p: p.time)
     for up in (True, False):
@@ -49,14 +50,14 @@ def test_one_paths_observer_reads_what_all_paths_carry(
 
 
 def _counted_as_sent(numbers: list[int], up: bool) -> None:
-    """The order of the numbers is that of time: but for what overtakes, which the server's may."""
+    """Asserts that counters ascend with time, except for reordering of the server's packets."""
     place = {number: at for at, number in enumerate(sorted(numbers))}
     away = sum(abs(place[number] - at) for at, number in enumerate(numbers)) / len(numbers) ** 2
     assert away == 0 if up else away <= OVERTAKEN, f"up {up}: {away}"
 
 
 def _captured(make_network: MakeNetwork, folder: Path) -> list[list[Packet]]:
-    """The data packets of a download on each path, as ``--pcap`` wrote them."""
+    """Returns the data packets of a download on each path, as ``--pcap`` wrote them."""
     network = make_network(links(PATHS))
     (folder / "pcap").mkdir()
     with ExitStack() as stack:
@@ -80,6 +81,8 @@ def _captured(make_network: MakeNetwork, folder: Path) -> list[list[Packet]]:
 
 
 def _number(packet: Packet) -> int:
-    """WireGuard's counter: after the type and the receiver's index, little endian."""
+    """Returns WireGuard's counter, which follows the type and the receiver's index, in little
+    endian.
+    """
     number: int = struct.unpack_from("<Q", packet.payload, 8)[0]
     return number

@@ -1,4 +1,4 @@
-"""The lab's fixed detectors on every module of camouflage, and on what they have to hit."""
+"""The lab's fixed detectors on all camouflage modules, and on transports that they must match."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from harness.tools import CACHE, INTEROP, MissingPeer
 pytestmark = [pytest.mark.pt, pytest.mark.timeout(600)]
 
 FEWEST = 60
-"""First packets of each transport."""
+"""Number of first packets of each transport."""
 ALL = ("fully encrypted", "entropy", "not printable")
 PAGE = "<!doctype html><title>A</title><link rel=stylesheet href=a.css><img src=a.png>"
 TOKENS = ",".join(f'"{"aB3_" * 90}"' for _ in range(60))
@@ -28,23 +28,27 @@ FILES = {
     "index.html": PAGE.encode(), "a.css": b"p{}\n" * 9_000, "a.png": b"no",
     "list.json": f"[{TOKENS}]".encode(),
 }  # fmt: skip
-"""The site; bytes of http-site are hidden in its list."""
+"""Files of the site; http-site hides bytes in its list."""
 OBJECTS = [[3_000, 40_000, 60_000], [3_000, 40_000, 60_000]]
 """Bytes of two pages' objects."""
-# Which rules of first packets hit every connection but a few; nosteg's are often too short for
-# chi-square.
+# Rules of first packets that match nearly all connections of a transport. First packets of nosteg
+# are often too short for chi-square.
 HIT = {
     "obfs4": set(ALL), "webtunnel": set(), "nosteg": {"fully encrypted", "not printable"},
     "nosteg-short": {"fully encrypted", "not printable"}, "nosteg-rr": set(ALL),
     "embed": set(ALL),
 }  # fmt: skip
 MOST, LEAST = 0.85, 0.3
-"""Of what is random, the rule for fully encrypted traffic lets a few pass."""
+"""Bounds of the share of random first packets that the rule for fully encrypted traffic matches.
+"""
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Captures: a visit of the browser's, two page loads and first packets of each transport."""
+    """Returns a folder of captures of a browser's visit and of each transport.
+
+    Of a transport, there are two page loads and first packets.
+    """
     if not namespaces_allowed():
         raise MissingPeer("network namespaces, which need root here")
     at, kept = tmp_path_factory.mktemp("captures"), tmp_path_factory.mktemp("kept")
@@ -86,7 +90,7 @@ def _session(world: World, name: str, folder: Path) -> Entry:
 
 @pytest.fixture(scope="module")
 def hits(folder: Path) -> dict[str, dict[str, tuple[int, int]]]:
-    """Of each class and detector: how many connections were hit, of how many."""
+    """Returns the numbers of matched and of all connections, by class and detector."""
     lab, out = CACHE / "venv-lab/bin/python", folder / "hits.json"
     if not lab.exists():
         raise MissingPeer("the lab is not installed; tests/interop/setup --area pt installs it")
@@ -103,7 +107,7 @@ def hits(folder: Path) -> dict[str, dict[str, tuple[int, int]]]:
 def test_no_detector_hits_a_browser_or_a_module_of_http(
     hits: dict[str, dict[str, tuple[int, int]]], results: Results
 ) -> None:
-    """Their first packets are requests, and no handshake of TLS shows in their sizes."""
+    """Their first packets are requests, and their sizes show no TLS handshake."""
     for name, own in hits.items():
         results.add("fixed detectors: hits of connections", name=name,
                     **{word: f"{hit}/{count}" for word, (hit, count) in own.items()})  # fmt: skip
@@ -116,7 +120,7 @@ def test_no_detector_hits_a_browser_or_a_module_of_http(
 def test_what_is_random_from_its_first_packet_is_hit(
     hits: dict[str, dict[str, tuple[int, int]]], name: str
 ) -> None:
-    """obfs4 and chopper alone: were they not hit, the detectors would be broken."""
+    """Control: obfs4 and chopper alone must match, or else the detectors are broken."""
     for word in ALL:
         hit, count = hits[name][word]
         assert count >= FEWEST

@@ -1,4 +1,4 @@
-"""A TCP connection for each circuit, and MPTCP sockets, of a relay of ours between stock tors."""
+"""Our relay between stock tors, with a TCP connection for each circuit, and with MPTCP sockets."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ USERS = 12
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[TorNetwork, OurRelay]]:
-    """Three authorities, two relays and an exit of C tor's, and a middle of ours."""
+    """Yields a network: three authorities, two relays and an exit of C tor, and our middle."""
     folder = tmp_path_factory.mktemp("tor")
     with TorNetwork(folder, relays=2, exits=1) as network:
         words = ("--link", "tls-per-circuit", "--mptcp", "--threads", "2")
@@ -38,19 +38,19 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[TorNetwork
 
 
 def series(relay: OurRelay, which: str) -> int:
-    """One of a relay's numbers for Prometheus."""
+    """Returns one of a relay's Prometheus metrics."""
     return int(relay.scrape().get(f"anabranch_relay_{which}", 0))
 
 
 def ended(relay: OurRelay) -> int:
-    """Circuits that it has had and has no more."""
+    """Returns the number of the relay's circuits that have ended."""
     return series(relay, "circuits_made_total") - series(relay, "circuits")
 
 
 def test_a_stock_neighbour_takes_a_connection_for_each_circuit(
     world: tuple[TorNetwork, OurRelay], tmp_path: Path, results: Results
 ) -> None:
-    """All arrives, connections go with their circuits, and nobody complains of anybody."""
+    """All bytes arrive, connections close with their circuits, and no node logs a complaint."""
     network, middle = world
     guard, last = network.of("relay")[0].fingerprint, network.of("exit")[0].fingerprint
     pins = ["--legs", "1", "--entry", guard, "--middle", middle.fingerprint, "--exit", last]
@@ -63,7 +63,7 @@ def test_a_stock_neighbour_takes_a_connection_for_each_circuit(
         links = series(middle, "dedicated_links")
         results.add("a link for each circuit", circuits=USERS, links=links)
         assert links >= USERS
-        # C tor's kernel sockets are of TCP.
+        # C tor uses TCP sockets, so no link is MPTCP.
         assert series(middle, "mptcp_links") == 0
         assert series(middle, "mptcp_fell_back") >= USERS
         before = ended(middle)

@@ -1,4 +1,6 @@
-"""``anabranch experiment camouflage`` in a short form: downloads by some ways, streams by more."""
+"""``anabranch experiment camouflage`` in a short form: downloads over some transports, streams
+over more.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ DOWNLOADS = [*ALL, "--arms", "direct,webtunnel,http-opaque", "--rounds", "1",
              "--bare-rounds", "1", "--stream-rounds", "0"]  # fmt: skip
 STREAMS = [*ALL, "--arms", "tor,obfs4,nosteg", "--rounds", "0", "--bare-rounds", "0",
            "--stream-rounds", "1"]  # fmt: skip
-#: Of a second, at 5.6 Mbit/s, and what lies before a program's answer: two round trips of 85 ms.
+# : Of a second, at 5.6 Mbit/s, and what lies before a program's answer: two round trips of 85 ms.
 MOST_KB, LEAST_S = 700, 0.17
 
 
@@ -29,7 +31,9 @@ MOST_KB, LEAST_S = 700, 0.17
 def test_all_arrives_by_every_way_and_what_crosses_the_line_is_counted(
     tmp_path: Path, results: Results
 ) -> None:
-    """Each download and stream comes whole, in no less bytes. Killed once, and gone on."""
+    """All downloads and streams arrive intact; the line carries at least their bytes. The run is
+    killed and resumed once.
+    """
     need(*PEERS)
     folder = tmp_path / "camouflage"
     downloads = Experiment("camouflage", folder, DOWNLOADS)
@@ -63,7 +67,7 @@ def test_all_arrives_by_every_way_and_what_crosses_the_line_is_counted(
 
 
 def _is_sound(record: dict[str, Any], results: Results) -> None:
-    """What crossed the line is more than what came, and less than twice as much."""
+    """Asserts that the line carried more bytes than arrived, and less than twice that."""
     for download in record["downloads"]:
         assert download["whole"] > LEAST_S, record
         assert download["bytes"] / download["whole"] < 1000 * MOST_KB, record

@@ -1,4 +1,4 @@
-"""The page of `anabranch experiment overhead` in a browser: its figures show what was measured."""
+"""The page of `anabranch experiment overhead` in a browser: figures show the measured values."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ EVERY = (10, 100, 1000, 0)
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The page of runs that somebody else wrote down: the slower the more often it switches."""
+    """Returns the page made from synthetic runs, which are slower the more often they switch."""
     folder = tmp_path_factory.mktemp("overhead")
     header = {
         "experiment": "overhead", "version": 1, "seed": 1, "seconds": 10.0, "bytes": None,
@@ -47,7 +47,7 @@ def _run(net: str, paths: int, every: int, repetition: int) -> dict[str, Any]:
 def test_figures_show_their_lines_in_their_colours(
     browser: Chromium, page: Path, width: int, scheme: str
 ) -> None:
-    """Two networks by two numbers of paths; each lane has its own colour and not the other's."""
+    """For two networks and two numbers of paths, each lane shows only its own colour."""
     browser.read(width, scheme)
     browser.show(page.as_uri())
     colours = browser.colours(".way[data-way=equal] .swatch")
@@ -64,7 +64,9 @@ def test_figures_show_their_lines_in_their_colours(
 
 
 def test_lines_rise_where_switching_is_slower(browser: Chromium, page: Path) -> None:
-    """The places of the medians: 21, 56 and 86 of 91 Mbit/s, on a scale that ends at 120 %."""
+    """The medians, 21, 56 and 86 of 91 Mbit/s, are at their positions on a scale that ends at 120
+    %.
+    """
     browser.window(1280, 900)
     browser.show(page.as_uri())
     drawn = browser.ask(
@@ -77,7 +79,7 @@ def test_lines_rise_where_switching_is_slower(browser: Chromium, page: Path) -> 
 
 
 def test_targets_stand_in_a_table_and_everything_has_a_name(browser: Chromium, page: Path) -> None:
-    """What was kept, what was wanted, and the paper's figure; pictures are named."""
+    """The table has the kept share, the target and the paper's number; pictures have names."""
     browser.show(page.as_uri())
     row = browser.ask(
         "[...document.querySelectorAll('.targets tbody tr > *')].map(e => e.innerText)"

@@ -15,12 +15,12 @@ from harness.experiment import Experiment, need
 pytestmark = pytest.mark.experiments
 
 ARMS = ("stock", "tls", "utls", "cells")
-#: Links that are measured against ours.
+# : Links that are measured against ours.
 OTHERS = ("quic", "tls-per-circuit", "mptcp")
 LINES = ["--losses", "5", "--directions", "from-exit", "--deviations", "0", "--congestions", "bbr"]
 SIZE = ["--rounds", "1", "--downloads", "8", "--seconds", "20", "--cut", "120"]
 LINE = "5-from-exit/0/bbr/0"
-#: From a SOCKS request to the last byte: by three lines of 50 ms, there and back, twice.
+# : From a SOCKS request to the last byte: by three lines of 50 ms, there and back, twice.
 LEAST_S = 0.6
 
 
@@ -28,7 +28,7 @@ LEAST_S = 0.6
 def test_downloads_end_and_records_are_opened_before_their_turn(
     tmp_path: Path, results: Results
 ) -> None:
-    """Each download comes whole by every arm. Killed once, and gone on."""
+    """All downloads arrive intact over every kind of link. The run is killed and resumed once."""
     need("tor")
     words = ["--arms", ",".join(ARMS), *LINES, *SIZE]
     experiment = Experiment("unordered", tmp_path / "unordered", words)
@@ -71,7 +71,9 @@ def test_downloads_end_and_records_are_opened_before_their_turn(
 def test_links_that_are_measured_against_ours_carry_the_downloads(
     tmp_path: Path, results: Results
 ) -> None:
-    """QUIC links, a link for each circuit, MPTCP: a unit fails where circuits go another way."""
+    """QUIC links, a link for each circuit, and MPTCP: a unit fails if circuits use another kind of
+    link.
+    """
     need()
     words = ["--arms", ",".join(OTHERS), *LINES, *SIZE]
     experiment = Experiment("unordered", tmp_path / "unordered", words)

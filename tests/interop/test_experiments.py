@@ -1,4 +1,4 @@
-"""`anabranch experiment overhead` in its short form, with strangers' software: killed, gone on."""
+"""`anabranch experiment overhead` in its short form with third-party programs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ONE = ["--seconds", "2", "--networks", "equal", "--paths", "3", "--every", "neve
 
 @pytest.mark.timeout(600)
 def test_a_short_run_is_killed_and_goes_on_to_its_end(tmp_path: Path, results: Results) -> None:
-    """All four systems on both networks; what was done before a SIGKILL is not done again."""
+    """All four systems run on both networks; work finished before a SIGKILL is not repeated."""
     need(*PEERS)
     experiment = Experiment("overhead", tmp_path / "overhead", ["--short"])
     mark = str(tmp_path)
@@ -42,7 +42,7 @@ def test_a_short_run_is_killed_and_goes_on_to_its_end(tmp_path: Path, results: R
         killed.send_signal(signal.SIGKILL)
         killed.wait()
     done = experiment.records()
-    # The kernel needs a moment to end what lived in the PID namespace.
+    # The kernel needs a moment to kill the processes of the PID namespace.
     deadline = time.monotonic() + 10
     while _left(mark) and time.monotonic() < deadline:
         time.sleep(0.1)
@@ -62,16 +62,16 @@ def test_a_short_run_is_killed_and_goes_on_to_its_end(tmp_path: Path, results: R
     page = (experiment.folder / "overhead.html").read_text()
     assert "What splitting costs" in page
     assert _left(mark) == set()
-    # The tunnels' control sockets are in a folder of the run's own.
+    # The tunnels' control sockets are in the run's own folder.
     assert not list(Path("/run/wireguard").glob("wg[01].sock"))
 
 
 def test_the_rest_of_the_peers_can_be_measured(tmp_path: Path) -> None:
-    """aioquic, s2n-quic and ngtcp2, a setting each; a journal grows by further settings."""
+    """aioquic, s2n-quic and ngtcp2 are measured in one setting each, added to the same journal."""
     need(*PEERS)
     experiment = Experiment("overhead", tmp_path / "overhead", ONE)
     experiment.must("--peers", "aioquic")
-    # Another library is another server, though the script that starts it stays the same.
+    # Another version of the library counts as another server, even if the script is the same.
     told = experiment.header()["programs"]["aioquic-server"]
     assert told.startswith(f"aioquic {version('aioquic')}, "), told
     added = ["aioquic"]
@@ -87,7 +87,7 @@ def test_the_rest_of_the_peers_can_be_measured(tmp_path: Path) -> None:
 
 
 def test_other_settings_and_missing_programs_are_refused_and_leave_nothing(tmp_path: Path) -> None:
-    """A folder of another run; a machine without peers."""
+    """Refused are a folder of another run, and a machine without peers; nothing is changed."""
     need(*PEERS)
     experiment = Experiment("overhead", tmp_path / "overhead", ONE)
     experiment.must("--peers", "quinn")
@@ -106,7 +106,7 @@ def test_other_settings_and_missing_programs_are_refused_and_leave_nothing(tmp_p
 
 
 def test_a_download_that_was_not_split_is_in_no_median_of_quic() -> None:
-    """``bench/quic.py``: one of three runs counts, then none."""
+    """In ``bench/quic.py`` one of three runs counts, then none."""
     bench = runpy.run_path(str(INTEROP.parents[1] / "bench/quic.py"))
     run, unsplit = bench["Run"], bench["Run"](100.0)
     split = run(60.0, (0.3, 0.3, 0.4), 80, 8.0)
@@ -121,7 +121,9 @@ def test_a_download_that_was_not_split_is_in_no_median_of_quic() -> None:
 
 
 def _is_sound(record: dict[str, Any]) -> None:
-    """It carried something, by all paths if it was to be split, in a time that was its own."""
+    """Asserts that a run carried bytes within 20 s, over all paths if split and otherwise over
+    one.
+    """
     assert record["bytes"] > 0, record
     assert record["error"] == "", record
     assert record["seconds"] < 20
@@ -142,7 +144,7 @@ def _table_is_the_same(folder: Path, records: list[dict[str, Any]]) -> None:
 
 
 def _left(mark: str) -> set[str]:
-    """The processes on this machine that have ``mark`` in their environment."""
+    """Returns the processes on this machine with ``mark`` in their environment."""
     alive = set()
     for process in Path("/proc").glob("[0-9]*"):
         try:

@@ -1,4 +1,4 @@
-"""With all named paths gone nothing leaves, though the default route leads to the server."""
+"""With all named paths down, no packet leaves, although the default route leads to the server."""
 
 from __future__ import annotations
 
@@ -30,7 +30,9 @@ Begin = Callable[[ExitStack, Network, Path], Works]
 
 @pytest.fixture
 def network() -> Iterator[Network]:
-    """An uplink of no path's, two links, and a proxy's host; all but the proxy's lead anywhere."""
+    """Yields a network: an uplink that no path uses, two links, and a proxy's host. All but the
+    proxy's link have default routes.
+    """
     if not namespaces_allowed():
         raise MissingPeer("network namespaces and TUN interfaces, which need root here")
     with Network(proxied_topology([Link(OTHER), *links(2)], default_routes=True)) as network:
@@ -38,7 +40,7 @@ def network() -> Iterator[Network]:
 
 
 def through_a_proxy(stack: ExitStack, network: Network, folder: Path) -> Works:
-    """A tunnel over a link and a SOCKS5 proxy."""
+    """Starts a tunnel over a link and a SOCKS5 proxy."""
     stack.enter_context(Dante(network.hosts["proxy"], folder))
     paths = [*interfaces(1), path(folder)]
     stack.enter_context(Splitter(network.client, f"{SERVER}:{PORT}", paths))
@@ -47,7 +49,9 @@ def through_a_proxy(stack: ExitStack, network: Network, folder: Path) -> Works:
 
 
 def by_a_written_file(stack: ExitStack, network: Network, folder: Path) -> Works:
-    """``--wg``: a full tunnel, whose mark exempts the splitter's packets from wg-quick's rule."""
+    """Starts a full tunnel (``--wg``), whose mark exempts the splitter's packets from wg-quick's
+    rule.
+    """
     own = make_keys(network.client)
     server = stack.enter_context(ServerEnd(network.server, own.public))
     file, written = folder / "tunnel.conf", folder / f"{unique('wgc')}.conf"
@@ -60,7 +64,7 @@ def by_a_written_file(stack: ExitStack, network: Network, folder: Path) -> Works
 
 
 def by_a_login(stack: ExitStack, network: Network, _: Path) -> Works:
-    """``anabranch mosh``: what is typed comes back as output."""
+    """Starts ``anabranch mosh``; typed text must return as output."""
     server = stack.enter_context(MoshServer(network.server))
     command = [anabranch(), "mosh", SERVER, "--port", str(MOSH), "--every", "100ms"]
     command += [word for each in interfaces(2) for word in ("--path", each)]
@@ -89,7 +93,9 @@ def by_a_login(stack: ExitStack, network: Network, _: Path) -> Works:
 def test_nothing_leaves_by_the_default_route_when_all_named_paths_are_gone(
     network: Network, tmp_path: Path, begin: Begin, named: list[str], fault: str
 ) -> None:
-    """The session rests, the uplink that no path names carries nothing, the session goes on."""
+    """The session pauses, the uplink that no path names carries nothing, and later the session
+    continues.
+    """
     faults = [FAULTS[fault](network, name) for name in named]
     with ExitStack() as stack:
         works = begin(stack, network, tmp_path)
@@ -107,7 +113,7 @@ def test_nothing_leaves_by_the_default_route_when_all_named_paths_are_gone(
 
 
 def _assert_captures_see(network: Network, folder: Path) -> None:
-    """The unnamed uplink does lead to the server, and a capture of it shows who goes there."""
+    """Asserts that the unnamed uplink leads to the server, and that captures show its packets."""
     (best,) = network.client.must(["ip", "route", "get", SERVER, "mark", "51820"]).splitlines()[:1]
     assert f"dev {OTHER} " in best
     with Tcpdump(network.client, OTHER, folder / "control.pcap", "ip") as control:
@@ -117,7 +123,7 @@ def _assert_captures_see(network: Network, folder: Path) -> None:
 
 
 def _pings(network: Network) -> Works:
-    """Packets in the tunnel."""
+    """Returns a check that pings pass in the tunnel."""
     once = ["ping", "-c", "1", "-W", "1", INSIDE_SERVER]
 
     def works(seconds: float) -> bool:

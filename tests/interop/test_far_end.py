@@ -1,4 +1,4 @@
-"""A far end: wireguard-go at both ends, both unaltered, over three unequal paths between."""
+"""A far end, with unmodified wireguard-go at both ends, over three unequal paths."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ pytestmark = pytest.mark.wireguard
 
 PATHS = [Link("p0", delay="10ms"), Link("p1", delay="17ms"), Link("p2", delay="30ms")]
 LENGTH = 25 * MIB
-# Bytes to transfer while tcpdump captures: enough for a test of the bytes at an offset, and not too
-# many for tcpdump.
+# Bytes to transfer while tcpdump captures: enough for a statistical test of the bytes at an
+# offset, but not too many for tcpdump.
 SEEN = 8 * MIB
 IPERF_SECONDS = 5
-# The headers of IPv4, UDP and WireGuard around what is in the tunnel.
+# Bytes of the IPv4, UDP and WireGuard headers around a packet in the tunnel.
 AROUND = 20 + 8 + 32
 MTU = 1500 - AROUND - farend.OVERHEAD
 
 
 @dataclass
 class World:
-    """All that runs."""
+    """The network, and all programs that run on it."""
 
     network: Network
     far: FarEnd
@@ -49,7 +49,7 @@ class World:
     stack: ExitStack
 
     def restart_far(self, every: str) -> None:
-        """Starts a far end in the place of one that ended."""
+        """Starts a new far end after the previous one has exited."""
         server = f"{SERVER}:{PORT}"
         far = FarEnd(self.network.server, server, self.key, every=every)
         self.far = self.stack.enter_context(far)
@@ -86,7 +86,9 @@ def _world(
 def test_a_tunnel_behind_a_far_end_goes_by_all_paths_both_ways(
     make_network: MakeNetwork, web_root: Path, tmp_path: Path, results: Results, every: str
 ) -> None:
-    """HTTP hash, iperf3 both ways, and shares of every path both ways as the links count them."""
+    """An HTTP download is intact, iperf3 works in both directions, and every path carries its
+    share of both, by the links' counts.
+    """
     with _world(make_network(PATHS), tmp_path, every) as world:
         with world.tunnel.server.web(web_root / "site"):
             transfer = world.tunnel.download(LENGTH)
@@ -106,11 +108,13 @@ def test_a_tunnel_behind_a_far_end_goes_by_all_paths_both_ways(
 def test_a_tunnel_that_keeps_its_mtu_loses_nothing_behind_a_far_end(
     make_network: MakeNetwork, web_root: Path, tmp_path: Path, results: Results
 ) -> None:
-    """Packets of the usual 1,420 bytes, which do not fit with a far end's header, both ways."""
+    """Packets of the usual 1,420 bytes pass in both directions, although they exceed the MTU with
+    the far end's header.
+    """
     usual = 1420
     assert usual > MTU
     with _world(make_network(PATHS), tmp_path, "100ms", mtu=usual) as world:
-        # Headers of IPv4 and ICMP; none may be cut on the way.
+        # Minus the headers of IPv4 and ICMP; fragmentation is forbidden.
         ping = ["ping", "-M", "do", "-s", str(usual - 28), "-c", "20", "-i", "0.1", INSIDE_SERVER]
         assert " 0% packet loss" in world.tunnel.client.must(ping)
         with world.tunnel.server.web(web_root / "site"):
@@ -128,7 +132,9 @@ def test_a_tunnel_that_keeps_its_mtu_loses_nothing_behind_a_far_end(
 def test_a_schedule_that_looks_at_windows_uses_paths_as_they_can(
     make_network: MakeNetwork, web_root: Path, tmp_path: Path, results: Results, schedule: str
 ) -> None:
-    """All paths carry both ways, the fastest most; with one cut a download is whole."""
+    """All paths carry both directions, the fastest path most; with one path cut, a download
+    arrives intact.
+    """
     rates = [30, 20, 10]
     paths = [
         Link(f"p{place}", rate=f"{rate}mbit", delay="10ms", queue="100kB")
@@ -155,7 +161,7 @@ def test_a_schedule_that_looks_at_windows_uses_paths_as_they_can(
 def test_a_tunnel_behind_a_far_end_bears_loss(
     make_network: MakeNetwork, web_root: Path, tmp_path: Path, results: Results, loss: float
 ) -> None:
-    """Each path loses packets at random: TCP in the tunnel mends that, the hash is right."""
+    """Each path loses packets at random; TCP in the tunnel recovers, and the hash is right."""
     paths = [Link(path.name, delay=path.delay, loss=loss) for path in PATHS]
     with _world(make_network(paths), tmp_path, "100ms") as world:
         with world.tunnel.server.web(web_root / "site"):
@@ -168,7 +174,7 @@ def test_a_tunnel_behind_a_far_end_bears_loss(
 def test_a_path_is_cut_and_restored_and_both_ends_know(
     make_network: MakeNetwork, web_root: Path, tmp_path: Path
 ) -> None:
-    """Both ends leave the path within 4 s, a download ends whole, and the path is used again."""
+    """Both ends leave the path within 4 s, a download arrives intact, and the path returns."""
     with _world(make_network(PATHS), tmp_path, "100ms") as world:
         ping = ["ping", "-q", "-i", "0.05", "10.8.0.1"]
         world.stack.enter_context(world.network.client.start(ping))
@@ -190,7 +196,9 @@ def test_a_path_is_cut_and_restored_and_both_ends_know(
 def test_a_far_end_is_killed_and_started_again(
     make_network: MakeNetwork, web_root: Path, tmp_path: Path
 ) -> None:
-    """The tunnel goes on by itself within 15 s, whether the far end said farewell or not."""
+    """The tunnel recovers by itself within 15 s, whether or not the far end sent a goodbye
+    message.
+    """
     with _world(make_network(PATHS), tmp_path, "100ms") as world:
         ping = ["ping", "-q", "-i", "0.1", "10.8.0.1"]
         world.stack.enter_context(world.network.client.start(ping))
@@ -209,7 +217,9 @@ def test_a_far_end_is_killed_and_started_again(
 def test_a_capture_of_each_path_holds_no_field_of_wireguard_and_none_that_counts(
     make_network: MakeNetwork, tmp_path: Path
 ) -> None:
-    """By tcpdump at each path: every offset is uniform and none rises, where WireGuard's would."""
+    """In tcpdump's captures of each path, the bytes at every offset are uniform and do not ascend;
+    WireGuard's counter would.
+    """
     network = make_network(PATHS)
     with _world(network, tmp_path, "20ms") as world, ExitStack() as captures:
         dumps = {
@@ -226,12 +236,12 @@ def test_a_capture_of_each_path_holds_no_field_of_wireguard_and_none_that_counts
         full = [packet for packet in down if packet.size == 1500]
         assert len(full) > 1000, f"{name}: {len(full)} full packets"
         assert not _marked(full, name)
-        # A data packet of WireGuard begins so, and its counter stands behind.
+        # WireGuard's data packets begin with these bytes, followed by index and counter.
         assert not any(packet.payload[:4] == b"\x04\0\0\0" for packet in packets)
 
 
 def _marked(packets: Sequence[Packet], name: str) -> list[str]:
-    """Offsets whose bytes are not uniform, or rise from packet to packet more often than not."""
+    """Returns offsets whose bytes are not uniform, or ascend from packet to packet too often."""
     marked = []
     for place in range(min(len(packet.payload) for packet in packets)):
         values = [packet.payload[place] for packet in packets]
@@ -239,7 +249,8 @@ def _marked(packets: Sequence[Packet], name: str) -> list[str]:
         mean = len(values) / 256
         chi = sum((counts[value] - mean) ** 2 / mean for value in range(256))
         rises = statistics.fmean(a < b for a, b in pairwise(values))
-        # 255 degrees of freedom: one offset of 10^6 exceeds 369; rises deviate by 0.01.
+        # With 255 degrees of freedom, one offset in 10^6 exceeds 369. The standard deviation of
+        # ``rises`` is 0.01.
         if chi > 390 or not 0.45 < rises < 0.55:
             marked.append(f"{name} byte {place}: {chi:.0f}, rises {rises:.3f}")
     return marked

@@ -1,4 +1,4 @@
-"""``--tun`` before a far end: a namespace's IP packets go to the far end's interface and back."""
+"""``--tun`` with a far end: IP packets of a namespace are tunnelled to the far end's interface."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ PATHS = [Link("p0", delay="10ms"), Link("p1", delay="17ms"), Link("p2", delay="3
 FAR = f"far{os.getpid() % 1_000_000}"
 LENGTH = 10 * MIB
 SECONDS = 5
-# An address of the server's machine that can be reached only by its own routes.
+# An address that only the routes of the far end's machine reach.
 ELSEWHERE = "198.51.100.80"
 
 
 @dataclass
 class World:
-    """All that runs."""
+    """The network, and all programs that run on it."""
 
     network: Network
     far: FarEnd
@@ -77,7 +77,9 @@ def _web(host: Host, address: str, folder: Path, length: int) -> Iterator[None]:
 def test_tcp_is_split_over_all_paths_both_ways_and_nothing_else_leaves(
     make_network: MakeNetwork, tmp_path: Path, results: Results
 ) -> None:
-    """One TCP connection each way; every path has its share, and shows UDP to the far end alone."""
+    """One TCP connection in each direction: every path carries its share, and shows only UDP to
+    the far end.
+    """
     network = make_network(PATHS)
     with _world(network, tmp_path) as world, ExitStack() as stack:
         seen = stack.enter_context(
@@ -109,7 +111,9 @@ def test_tcp_is_split_over_all_paths_both_ways_and_nothing_else_leaves(
 def test_udp_ping_both_families_and_places_beyond_the_far_end(
     make_network: MakeNetwork, tmp_path: Path
 ) -> None:
-    """Whole datagrams, IPv6, an address that only the far end's machine knows."""
+    """Datagrams arrive whole, also over IPv6, and to an address that only the far end's machine
+    can reach.
+    """
     network = make_network(PATHS)
     with _world(network, tmp_path) as world:
         network.server.must(["ip", "address", "add", f"{ELSEWHERE}/32", "dev", "lo"])
@@ -125,7 +129,7 @@ def test_udp_ping_both_families_and_places_beyond_the_far_end(
 def test_a_client_speaks_from_its_own_address_alone(
     make_network: MakeNetwork, tmp_path: Path
 ) -> None:
-    """What bears another source address is dropped by the far end, and counted."""
+    """The far end drops and counts packets with another source address."""
     network = make_network(PATHS)
     with _world(network, tmp_path) as world:
         world.inside.must(["ping", "-c", "1", "-W", "2", world.far4])
@@ -139,7 +143,7 @@ def test_a_client_speaks_from_its_own_address_alone(
 def test_a_path_is_cut_and_restored_under_a_download(
     make_network: MakeNetwork, tmp_path: Path
 ) -> None:
-    """The TCP connection goes on by the others, and its bytes are whole."""
+    """The TCP connection continues over the other paths, and all bytes arrive intact."""
     network = make_network(PATHS)
     with _world(network, tmp_path) as world, _web(network.server, world.far4, tmp_path, LENGTH):
         network.set("p1", down=True)
@@ -155,7 +159,9 @@ def test_a_path_is_cut_and_restored_under_a_download(
 def test_without_the_far_end_nothing_leaves_the_namespace(
     make_network: MakeNetwork, tmp_path: Path
 ) -> None:
-    """There is no other way out; and nothing is left behind when the splitter stops."""
+    """The namespace has no other route, and the splitter removes all of its settings when it
+    stops.
+    """
     network = make_network(PATHS)
     with _world(network, tmp_path) as world:
         world.far.kill()
@@ -168,7 +174,7 @@ def test_without_the_far_end_nothing_leaves_the_namespace(
 def test_what_does_not_go_together_is_refused_in_a_line(
     make_network: MakeNetwork, tmp_path: Path
 ) -> None:
-    """The whole machine cannot be led into the interface; no server is named."""
+    """Refused are routing the whole machine into the interface, and naming a server."""
     network = make_network(PATHS)
     _, home_key = farend.make_keys(tmp_path)
     given = ["--tun", TUN, "--key", str(home_key), "--to", f"{SERVER}:{farend.PORT}"]

@@ -1,4 +1,4 @@
-"""Other strangers behind a far end: QUIC servers and Mosh, two clients, a client that moves."""
+"""A far end with other programs: QUIC servers, Mosh, two clients, a client that moves."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ KINDS = ["quic-go", "quinn", "gtlsserver", "s2n-quic", "aioquic"]
 def _ends(
     network: Network, folder: Path, port: int, every: str = "100ms", listen: str = LISTEN
 ) -> Iterator[tuple[FarEnd, Splitter]]:
-    """A far end in front of the server at ``port``, and a splitter at the client."""
+    """Yields a far end in front of the server at ``port``, and a splitter at the client."""
     far_key, home_key = farend.make_keys(folder)
     with (
         FarEnd(network.server, f"{SERVER}:{port}", far_key, every=every) as far,
@@ -63,7 +63,9 @@ def test_a_download_behind_a_far_end_is_whole_and_goes_by_all_paths(
     results: Results,
     case: str,
 ) -> None:
-    """The hash, and the share of each path down, over equal and unequal paths."""
+    """The hash is right and each path carries its share of the downlink, over equal and unequal
+    paths.
+    """
     kind, paths = case.split()
     network = make_network(WAYS[paths])
     with quic.serving(kind, network.server, web_root):
@@ -88,7 +90,7 @@ def test_a_download_behind_a_far_end_is_whole_and_goes_by_all_paths(
 def test_a_download_behind_a_far_end_bears_loss(
     make_network: MakeNetwork, web_root: Path, tmp_path: Path, kind: str, loss: float
 ) -> None:
-    """Each path loses packets at random; the server's protocol mends that."""
+    """Each path loses packets at random; the server's protocol recovers."""
     network = make_network([Link(path.name, delay=path.delay, loss=loss) for path in PATHS])
     with quic.serving(kind, network.server, web_root), _ends(network, tmp_path, quic.PORT):
         transfer = quic.download(network.client, kind, LISTEN, MIB, seconds=60)
@@ -100,7 +102,9 @@ def test_a_download_behind_a_far_end_bears_loss(
 def test_a_mosh_login_behind_a_far_end_loses_no_output(
     make_network: MakeNetwork, tmp_path: Path, results: Results, every: str
 ) -> None:
-    """Every command's output comes to the screen over unequal paths, one of them cut a while."""
+    """The output of every command appears on the screen, over unequal paths, one of which is cut
+    for a while.
+    """
     network = make_network(PATHS)
     listen = f"127.0.0.1:{MOSH_PORT}"
     with (
@@ -125,7 +129,9 @@ def test_a_mosh_login_behind_a_far_end_loses_no_output(
 def test_two_clients_have_a_session_each_and_neither_disturbs_the_other(
     make_network: MakeNetwork, web_root: Path, tmp_path: Path
 ) -> None:
-    """Two splitters with a key each download at once; one ends, the other goes on."""
+    """Two splitters, each with a key, download at the same time; one ends, and the other
+    continues.
+    """
     network = make_network(PATHS)
     far_key, home_key = farend.make_keys(tmp_path)
     second_key = _second(tmp_path, far_key, home_key)
@@ -153,7 +159,7 @@ def test_two_clients_have_a_session_each_and_neither_disturbs_the_other(
 
 
 def _second(folder: Path, far_key: Path, home_key: Path) -> Path:
-    """The key file of another client, which the far end knows too."""
+    """Returns the key file of a second client, which the far end also accepts."""
     key = folder / "second.key"
 
     def run(*words: str) -> str:
@@ -171,7 +177,7 @@ def _second(folder: Path, far_key: Path, home_key: Path) -> Path:
 def test_a_client_that_moves_is_followed(
     make_network: MakeNetwork, web_root: Path, tmp_path: Path
 ) -> None:
-    """A path's address changes under a download; the far end answers to the new one."""
+    """A path's address changes during a download; the far end sends to the new address."""
     network = make_network(PATHS)
     with (
         quic.serving("quic-go", network.server, web_root),
@@ -195,7 +201,9 @@ def test_a_client_that_moves_is_followed(
 def test_a_path_that_is_dead_in_one_direction_disturbs_no_download(
     make_network: MakeNetwork, web_root: Path, tmp_path: Path
 ) -> None:
-    """A path loses its address, so that its packets bear another's: they arrive, no answer does."""
+    """A path loses its address, so its packets have another source address: they arrive, but
+    responses do not.
+    """
     network = make_network(PATHS)
     with (
         quic.serving("quic-go", network.server, web_root),

@@ -1,4 +1,4 @@
-"""A path is cut in mid-transfer and restored: no session is lost, and the path is used again."""
+"""A path is cut during a transfer and restored: no session is lost, and the path is used again."""
 
 from __future__ import annotations
 
@@ -28,18 +28,21 @@ pytestmark = pytest.mark.faults
 
 CUT = "p1"
 WHOLE_S, DARK_S = 1.5, 4.0
-# Silence is detected after 1 s of use, which takes 3 s if each path is used for a third of the
-# time. Local errors are detected at once.
+# Maximum seconds to detect a fault. Silence is detected after 1 s of use, which takes 3 s if each
+# path is used a third of the time. Local errors are detected at once.
 NOTICED_S = {"silent": DARK_S, "interface": 1.0}
-# A path that is down is probed with a live packet every few seconds, and not every answer uses it.
+# Maximum seconds to detect recovery: a path that is down is probed with a live packet every few
+# seconds, and not every response uses it.
 BACK_S = 25.0
-# Ten seconds at the greatest rate of a path, so that the transfer outlives the fault.
+# Bytes of a transfer that outlives the fault: ten seconds at the maximum rate of a path.
 LONG = 120 * MIB
 
 
 @dataclass
 class Outcome:
-    """What the cut path carried after it was restored, and how soon it was known to be down."""
+    """What the cut path carried after it was restored, and how soon the splitter detected the
+    fault.
+    """
 
     after: Counts
     noticed_s: float
@@ -47,7 +50,7 @@ class Outcome:
 
 @pytest.fixture
 def beside() -> Iterator[ThreadPoolExecutor]:
-    """Runs a session beside the test."""
+    """Yields an executor that runs a session in the background of a test."""
     with ThreadPoolExecutor(1) as executor:
         yield executor
 
@@ -60,14 +63,14 @@ def test_a_tunnel_outlives_a_path(
     fault: str,
     beside: ThreadPoolExecutor,
 ) -> None:
-    """WireGuard: the HTTP download that meets the fault ends with the right hash."""
+    """WireGuard: an HTTP download during the fault ends with the right hash."""
     network = make_network(links(3))
     with ExitStack() as stack:
         splitter = stack.enter_context(Splitter(network.client, f"{SERVER}:{PORT}", interfaces(3)))
         tunnel = stack.enter_context(Tunnel(network.server, network.client, LISTEN))
         tunnel.ping()
         stack.enter_context(tunnel.server.web(site(tmp_path, LONG)))
-        # A second flow, as tunnels have: see the next test for what a lone download does.
+        # A second flow, as usual in a tunnel; the next test has a lone download.
         stack.enter_context(network.client.start(["ping", "-q", "-i", "0.1", INSIDE_SERVER]))
         running = beside.submit(tunnel.download, LONG, 90)
         outcome, transfer = _judge(network, splitter, running, fault)
@@ -77,11 +80,12 @@ def test_a_tunnel_outlives_a_path(
 def test_a_lone_download_waits_for_its_path_and_is_not_lost(
     make_network: MakeNetwork, tmp_path: Path, results: Results
 ) -> None:
-    """WireGuard: a client that only acknowledges falls silent when the server speaks into the cut.
+    """WireGuard: a lone download stalls if its server sends into the cut path.
 
-    That happens when the cut path is the latest that the server heard. Neither end then has a
-    packet to send by another path, so nothing tells the server to move, and no path is *used*: the
-    download rests until the path is back and the server's TCP tries again.
+    A client that only acknowledges then sends nothing. This happens if the cut path is the one
+    from which the server received last. Neither end has a packet to send on another path, so the
+    server does not change paths, and no path is *used*: the download stalls until the path is back
+    and the server's TCP retransmits.
     """
     network = make_network(links(3))
     with ExitStack() as stack:
@@ -108,7 +112,7 @@ def test_a_quic_connection_outlives_a_path(
     fault: str,
     beside: ThreadPoolExecutor,
 ) -> None:
-    """QUIC: the download is one connection, and it ends with the right hash."""
+    """QUIC: the download uses a single connection, and ends with the right hash."""
     network = make_network(links(3))
     with (
         quic.serving("quic-go", network.server, web_root),
@@ -123,7 +127,7 @@ def test_a_quic_connection_outlives_a_path(
 def test_a_login_outlives_a_path(
     make_network: MakeNetwork, results: Results, fault: str, beside: ThreadPoolExecutor
 ) -> None:
-    """Mosh: every command's output comes to the screen."""
+    """Mosh: the output of every command appears on the screen."""
     network = make_network(links(3))
     listen = f"127.0.0.1:{mosh.PORT}"
     with (
@@ -142,7 +146,7 @@ def test_a_login_outlives_a_path(
 def _judge(
     network: Network, splitter: Splitter, running: Future[Transfer], fault: str
 ) -> tuple[Outcome, Transfer]:
-    """Breaks the path under a transfer; both must end well."""
+    """Breaks the path during a transfer; asserts that both recover."""
     outcome = _break(network, splitter, running, fault)
     transfer = running.result()
     assert not transfer.fault(LONG)
@@ -152,7 +156,7 @@ def _judge(
 
 
 def _break(network: Network, splitter: Splitter, running: Future[Any], fault: str) -> Outcome:
-    """Cuts the path, waits until the splitter knows, restores it, and waits until that is known."""
+    """Cuts the path until the splitter detects this, then restores it."""
     path = FAULTS[fault](network, CUT)
     time.sleep(WHOLE_S)
     path.cut()
@@ -185,7 +189,7 @@ def _note(results: Results, protocol: str, fault: str, outcome: Outcome, gap: fl
 def test_nothing_leaves_by_an_unnamed_path_when_all_named_ones_are_gone(
     make_network: MakeNetwork, tmp_path: Path, fault: str
 ) -> None:
-    """The client has one more way to the server, which the user did not name: it stays empty."""
+    """The client has another route to the server, which the user did not name; it stays unused."""
     network = make_network([*links(2), Link("other")])
     faults = [FAULTS[fault](network, name) for name in ("p0", "p1")]
     with ExitStack() as stack:

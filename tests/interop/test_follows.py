@@ -1,6 +1,6 @@
-"""Servers that follow are never accused of staying, and those that stay are named.
+"""Servers that do not follow the client's address are reported, and servers that follow never are.
 
-``RUNS=200`` repeats each test as often; by default twice.
+``RUNS=200`` repeats each test 200 times; the default is twice.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ SLOW = {"rate": "20mbit", "queue": "100kB"}
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with ``site/bytes/LENGTH``."""
+    """Returns a folder with ``site/bytes/LENGTH``."""
     folder = tmp_path_factory.mktemp("follows")
     site(folder / "site", LENGTH, STAYING)
     return folder
@@ -57,8 +57,8 @@ def test_a_quic_server_that_follows_is_not_accused(
     results: Results,
     way: Callable[[Network, int], Splitter],
 ) -> None:
-    """quic-go: downloads by ``--listen`` and ``--tun``. Nor does ``--tun`` warn of the kernel's own
-    packets, which report that the client has closed its port.
+    """quic-go: downloads over ``--listen`` and ``--tun`` cause no report. ``--tun`` does not warn
+    either about the kernel's packets that report the client's closed port.
     """
     network = make_network(links(3, **SLOW), default_routes=True)
     endpoint = LISTEN if way is _by_listen else f"{SERVER}:{quic.PORT}"
@@ -81,7 +81,7 @@ def test_a_quic_server_that_follows_is_not_accused(
 def test_a_wireguard_server_is_not_accused_over_paths_of_60_ms(
     make_network: MakeNetwork, root: Path, results: Results
 ) -> None:
-    """wireguard-go, one way 30 ms; each run has a splitter and a handshake of its own."""
+    """wireguard-go, with 30 ms one way; each run has a new splitter and a new handshake."""
     network = make_network(links(3, delay="30ms", **SLOW))
     accused = []
     for run in range(RUNS):
@@ -101,8 +101,8 @@ def test_a_wireguard_server_is_not_accused_over_paths_of_60_ms(
 def test_a_quic_server_that_stays_is_named_in_time(
     make_network: MakeNetwork, root: Path, results: Results, kind: str
 ) -> None:
-    """Caddy 2.6.2 never follows, quic-go 0.63 follows twice; the client has connection IDs. Paths
-    of a server that followed stay in use.
+    """Caddy 2.6.2 never follows, and quic-go 0.63 follows twice; the client has connection IDs.
+    The paths of a server that has followed stay in use.
     """
     network = make_network(links(3, **SLOW))
     named = []
@@ -121,7 +121,7 @@ def test_a_quic_server_that_stays_is_named_in_time(
 def test_nebula_with_two_paths_is_named_in_time(
     make_network: MakeNetwork, root: Path, results: Results, tmp_path: Path
 ) -> None:
-    """Its server does not return within 2 s to the address before; both paths stay in use."""
+    """Nebula's server does not return to the last address within 2 s; both paths stay in use."""
     network = make_network(links(2, **SLOW))
     named = []
     for run in range(RUNS):
@@ -145,7 +145,9 @@ def test_nebula_with_two_paths_is_named_in_time(
 
 
 def _named_after(splitter: Splitter) -> float:
-    """Seconds from the session's first datagram to the report that its server stays."""
+    """Returns the seconds from a session's first datagram to the report that its server does not
+    follow.
+    """
     reports = splitter.of("skewed")
     begun: float = splitter.of("opened")[0]["time"]
     return float(reports[0]["time"]) - begun if reports else float("inf")

@@ -1,4 +1,4 @@
-"""QUIC with its handshake on a path of its own: what an observer of the direct paths can read."""
+"""QUIC with its handshake on a separate path: what an observer of the direct paths can read."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ pytestmark = pytest.mark.quic
 
 DIRECT = ("p1", "p2")
 TO = f"{SERVER}:{quic.PORT}"
-# At 2 % loss about one handshake in eight loses a packet: twelve make such a case near certain.
+# Number of connections. At 2 % loss, about one handshake in eight loses a packet, so with twelve
+# handshakes a loss is likely.
 CONNECTIONS = 12
 
 
@@ -29,7 +30,9 @@ CONNECTIONS = 12
 def test_direct_paths_show_no_handshake(
     make_network: MakeNetwork, web_root: Path, tmp_path: Path, loss: float, version: int
 ) -> None:
-    """No Initial and no Handshake packet on them, and nothing but handshakes stays on the other."""
+    """Direct paths carry no Initial or Handshake packet, and the handshake path carries only
+    handshakes.
+    """
     network = make_network([Link("hs", loss=loss), *(Link(name, loss=loss) for name in DIRECT)])
     seen = _watch(network, web_root, tmp_path, version)
     for name in DIRECT:
@@ -43,7 +46,7 @@ def test_direct_paths_show_no_handshake(
 def test_the_parser_of_this_test_finds_handshakes_where_they_are_not_hidden(
     make_network: MakeNetwork, web_root: Path, tmp_path: Path
 ) -> None:
-    """The failing twin: without a handshake path, an observer does see Initial packets."""
+    """The control: without a handshake path, an observer does see Initial packets."""
     network = make_network([Link("hs"), *(Link(name) for name in DIRECT)])
     with (
         quic.serving("quic-go", network.server, web_root),
@@ -57,7 +60,7 @@ def test_the_parser_of_this_test_finds_handshakes_where_they_are_not_hidden(
 
 
 def _watch(network: Network, web_root: Path, folder: Path, version: int) -> dict[str, list[Packet]]:
-    """Makes connections one after another and returns what tcpdump saw on each path."""
+    """Makes connections one after another; returns tcpdump's packets of each path."""
     names = ("hs", *DIRECT)
     options = ["--handshake", "hs"]
     paths = [f"{name}=if:{name}" for name in names]
@@ -77,11 +80,11 @@ def _watch(network: Network, web_root: Path, folder: Path, version: int) -> dict
 
 
 def _assert_only_handshakes(on_handshake: Sequence[Packet], direct: Sequence[Packet]) -> None:
-    """A connection's uplink leaves the handshake path for good, unless a long header follows.
+    """Asserts that a connection's uplink leaves the handshake path for good after its handshake.
 
-    Connections differ in the client's connection only in time here: they are made one after
-    another, so a short-header packet to the server on the handshake path must lie between a
-    connection's first long header and its first packet on a direct path.
+    The test distinguishes connections only by time, because they are made one after another. A
+    short-header packet to the server on the handshake path must be between a connection's first
+    long header and its first packet on a direct path.
     """
     marks = [(p.time, "long") for p in on_handshake if long_headers(p.payload)]
     marks += [(p.time, "direct") for p in direct if p.is_to_port(quic.PORT)]

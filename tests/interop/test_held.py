@@ -1,5 +1,5 @@
-"""Tunnels whose servers accept data from one address only. What the other paths carry is lost until
-the splitter leaves them.
+"""Tunnels whose servers accept data from only one address. Packets on other paths are lost until
+the splitter leaves these paths.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ pytestmark = pytest.mark.programs
 LISTEN = "127.0.0.1:51820"
 SLOW = {"rate": "50mbit", "queue": "125kB"}
 LENGTH = 40 * MIB
-# Maximum seconds from the first datagram until the paths are left.
+# Maximum seconds from the first datagram until the splitter leaves the paths.
 LEFT_S = 10.0
 
 
 def lost(host: Host, address: str, seconds: int) -> float:
-    """Pings through the tunnel, ten a second; the part of them that was lost."""
+    """Pings through the tunnel, ten times a second; returns the share of lost pings."""
     words = ["ping", "-q", "-i", "0.1", "-c", str(10 * seconds), "-W", "1", address]
     said = host.run(words, timeout=seconds + 20).stdout
     sent, back = map(int, re.findall(r"(\d+) packets transmitted, (\d+)", said)[0])
@@ -42,8 +42,8 @@ def lost(host: Host, address: str, seconds: int) -> float:
 def test_fastd_keeps_one_path_and_that_is_said(
     make_network: MakeNetwork, tmp_path: Path, results: Results, load: str, paths: int
 ) -> None:
-    """Its handshakes arrive on all paths, every 15 s: within 10 s a line names the cause, and then
-    (almost) no ping is lost, for three rounds of handshakes.
+    """Handshakes of fastd arrive on all paths every 15 s. Within 10 s a line names the cause;
+    after that (almost) no ping is lost, for three rounds of handshakes.
     """
     network = make_network(links(paths, **SLOW))
     root = site(tmp_path / "site", LENGTH)

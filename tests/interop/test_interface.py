@@ -1,4 +1,6 @@
-"""An interface for any program: what is split, what is pinned, and what is left of it."""
+"""The interface for any program (``--tun``): what is split, what is pinned, and what remains
+afterwards.
+"""
 
 from __future__ import annotations
 
@@ -49,20 +51,22 @@ NETNS = OURS
 
 @pytest.fixture
 def network(make_network: MakeNetwork) -> Network:
-    """Three uplinks with a default route each."""
+    """Returns a network of three uplinks, each with a default route."""
     return make_network(links(3), default_routes=True)
 
 
 @pytest.fixture
 def inside() -> Host:
-    """The namespace that ``--netns`` makes, once it is there."""
+    """Returns the namespace that ``--netns`` makes, as a host for programs."""
     return Host("inside", f"/run/netns/{NETNS}")
 
 
 def test_an_unaltered_quic_client_is_split_over_all_paths(
     network: Network, web_root: Path, tmp_path: Path
 ) -> None:
-    """No endpoint is changed: the client names the server itself. Captures and counts hold it."""
+    """Neither endpoint is configured for the splitter: the client connects to the server's
+    address. Captures and counts show the split.
+    """
     trace = tmp_path / "run.parquet"
     with (
         quic.serving("quic-go", network.server, web_root, port=443),
@@ -88,7 +92,7 @@ def test_an_unaltered_quic_client_is_split_over_all_paths(
 def test_an_unaltered_wireguard_tunnel_is_split_over_all_paths(
     network: Network, tmp_path: Path
 ) -> None:
-    """wireguard-go, with the server itself as its endpoint."""
+    """wireguard-go is split with the server's own address as its endpoint."""
     with ExitStack() as stack:
         stack.enter_context(interface(network.client, PATHS))
         before = network.stats()
@@ -103,7 +107,7 @@ def test_an_unaltered_wireguard_tunnel_is_split_over_all_paths(
 def test_wireguard_on_another_port_is_known_by_its_first_message(
     network: Network, tmp_path: Path
 ) -> None:
-    """The port is nobody's; the handshake's form is WireGuard's."""
+    """The port is not WireGuard's; the splitter recognises the handshake's format."""
     with ExitStack() as stack:
         splitter = stack.enter_context(interface(network.client, PATHS))
         endpoint = f"{SERVER}:{PORT + 7}"
@@ -117,7 +121,7 @@ def test_wireguard_on_another_port_is_known_by_its_first_message(
 
 
 def test_dtls_at_the_port_of_quic_keeps_to_one_path(network: Network, tmp_path: Path) -> None:
-    """Its server knows a client by the address: split, not one of these lines would come back."""
+    """A DTLS server identifies a client by its address; split, no line would return."""
     key, certificate = tmp_path / "key", tmp_path / "certificate"
     own = ["-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=dtls"]
     files = ["-keyout", str(key), "-out", str(certificate)]
@@ -143,7 +147,7 @@ def test_dtls_at_the_port_of_quic_keeps_to_one_path(network: Network, tmp_path: 
 
 
 def test_each_tcp_connection_keeps_to_one_path(network: Network, tmp_path: Path) -> None:
-    """Nine connections, three on each path, each with the address of its path throughout."""
+    """Nine connections use three paths evenly, each with the address of its path throughout."""
     client = network.client
     with ExitStack() as stack:
         stack.enter_context(echo(network.server, SERVER))
@@ -165,7 +169,7 @@ def test_each_tcp_connection_keeps_to_one_path(network: Network, tmp_path: Path)
 
 
 def _captures(stack: ExitStack, client: Host, folder: Path, which: str) -> list[Tcpdump]:
-    """A capture of each path; ``{}`` in the filter stands for the path's number."""
+    """Starts a capture of each path; ``{}`` in the filter stands for the path's number."""
     folder.mkdir()
     return [
         stack.enter_context(Tcpdump(client, f"p{i}", folder / f"{i}.pcap", which.format(i)))
@@ -174,7 +178,7 @@ def _captures(stack: ExitStack, client: Host, folder: Path, which: str) -> list[
 
 
 def test_curl_over_tcp_arrives_whole(network: Network, tmp_path: Path) -> None:
-    """A download and its hash."""
+    """A download has the right hash."""
     with ExitStack() as stack:
         folder = site(tmp_path / "site", MIB)
         command = ["python3", "-m", "http.server", "80", "--bind", SERVER]
@@ -191,7 +195,7 @@ def test_curl_over_tcp_arrives_whole(network: Network, tmp_path: Path) -> None:
 
 
 def test_names_are_asked_for_by_one_path_and_answered(network: Network, tmp_path: Path) -> None:
-    """DNS: a query and its answer share a path; each query may have another."""
+    """A DNS query and its response use the same path; each query may use another path."""
     client = network.client
     with ExitStack() as stack:
         stack.enter_context(names(network.server, SERVER))
@@ -219,7 +223,7 @@ with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
 
 
 def test_ipv6_is_split_and_pinned_alike(network: Network) -> None:
-    """One client, both families at once."""
+    """One client uses IPv4 and IPv6 at the same time."""
     client = network.client
     with ExitStack() as stack:
         stack.enter_context(echo(network.server, SERVER6))
@@ -253,7 +257,7 @@ def test_a_path_without_ipv6_is_left_out_of_ipv6_sessions(network: Network) -> N
 def test_a_live_ipv6_session_leaves_a_path_that_loses_ipv6_and_finds_it_again(
     network: Network, address: str
 ) -> None:
-    """p1 keeps IPv4 all the while; it comes back with the same address, or another."""
+    """p1 loses only IPv6, and regains it with the same or with another address."""
     client = network.client
     shown = client.must(["ip", "-6", "route", "show", "default", "dev", "p1"])
     with ExitStack() as stack:
@@ -287,7 +291,9 @@ def _carried_in(network: Network, seconds: float) -> dict[str, Counts]:
 
 
 def test_answers_pass_where_the_machine_checks_where_they_come_from(network: Network) -> None:
-    """Strict reverse-path filtering, as some distributions set it; no setting stays changed."""
+    """Responses pass with strict reverse-path filtering, as some distributions set it; no setting
+    stays changed.
+    """
     client = network.client
     client.must(["sh", "-c", "for f in /proc/sys/net/ipv4/conf/*/rp_filter; do echo 1 > $f; done"])
     with unchanged(client), echo(network.server, SERVER):
@@ -302,7 +308,7 @@ def test_answers_pass_where_the_machine_checks_where_they_come_from(network: Net
 
 
 def test_a_connection_that_began_before_stays_on_its_path(network: Network) -> None:
-    """Nobody's login ends because a splitter starts."""
+    """Existing connections, such as logins, survive the start of a splitter."""
     client = network.client
     with (
         echo(network.server, SERVER),
@@ -315,7 +321,7 @@ def test_a_connection_that_began_before_stays_on_its_path(network: Network) -> N
             long.wait_until("its end", lambda: "10.77.0.2 2000" in long.output(), 15)
 
 
-# A connection that sends data at intervals, for three seconds.
+# A program with a connection that sends data at intervals, for three seconds.
 _LONG = """\
 import socket, sys, time
 with socket.create_connection((sys.argv[1], 60500), timeout=20) as s:
@@ -334,7 +340,9 @@ with socket.create_connection((sys.argv[1], 60500), timeout=20) as s:
 def test_an_idle_session_is_split_when_the_server_speaks_first(
     make_network: MakeNetwork, words: list[str], tmp_path: Path
 ) -> None:
-    """The kernel has forgotten its flow by then. Nothing leaves by the uplink that nobody named."""
+    """The session stays split although the kernel has forgotten its flow. Nothing leaves over the
+    unnamed uplink.
+    """
     network = make_network([Link("other"), *links(2)], default_routes=True)
     client = network.client
     with ExitStack() as stack:
@@ -358,7 +366,9 @@ def test_an_idle_session_is_split_when_the_server_speaks_first(
 def test_a_session_that_began_before_is_split_when_the_server_speaks_first(
     network: Network, tmp_path: Path
 ) -> None:
-    """Conntrack, which begins with the rules, takes the server for the client."""
+    """The session is split although connection tracking, which starts with the rules, takes the
+    server for the client.
+    """
     client = network.client
     with ExitStack() as stack:
         speaker = stack.enter_context(network.server.start([sys.executable, "-c", _SPEAKS, SERVER]))
@@ -372,7 +382,7 @@ def test_a_session_that_began_before_is_split_when_the_server_speaks_first(
         assert min(counts.values()) >= 2, counts
 
 
-# Answers every datagram. Sends another answer to the first one after six seconds.
+# A server that answers every datagram, and answers the first one again after six seconds.
 _SPEAKS = """\
 import socket, sys, time
 with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
@@ -386,7 +396,7 @@ with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
         s.sendto(b"answer", peer)
 """
 
-# Sends one datagram, waits for two answers of the server, and then sends six more.
+# A client that sends one datagram, waits for two answers of the server, and then sends six more.
 _LISTENS = """\
 import socket, sys
 with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
@@ -403,7 +413,9 @@ with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
 
 @pytest.mark.parametrize("server", [SERVER, SERVER6], ids=["ipv4", "ipv6"])
 def test_a_datagram_in_parts_arrives_whole(network: Network, server: str) -> None:
-    """Larger than any MTU: the kernel cuts it, the splitter joins it, the path cuts it again."""
+    """A datagram above any MTU is fragmented by the kernel, reassembled by the splitter, and
+    fragmented again for the path.
+    """
     with echo(network.server, server), interface(network.client, PATHS) as splitter:
         sizes = [4000, 100, 9000, 1473]
         assert udp(network.client, server, sizes) == sizes
@@ -411,7 +423,9 @@ def test_a_datagram_in_parts_arrives_whole(network: Network, server: str) -> Non
 
 
 def test_an_error_comes_back_to_the_program_that_caused_it(network: Network) -> None:
-    """ICMP: a closed port behind the paths, and a packet that the interface does not take."""
+    """ICMP errors of a closed port at the server, and of a packet that the interface refuses,
+    reach the program.
+    """
     client = network.client
     with interface(client, PATHS) as splitter:
         outcomes = udp(client, SERVER, [10, 10], port=60_777)
@@ -426,7 +440,9 @@ def test_an_error_comes_back_to_the_program_that_caused_it(network: Network) -> 
 
 
 def test_the_narrowest_path_sets_the_mtu(make_network: MakeNetwork) -> None:
-    """Path MTU: programs that forbid fragments are told; others, and TCP, arrive by every path."""
+    """Programs that forbid fragmentation get the path MTU; other datagrams and TCP arrive over
+    every path.
+    """
     paths = [Link("p0"), Link("p1", mtu=1300), Link("p2")]
     network = make_network(paths, default_routes=True)
     client = network.client
@@ -440,7 +456,7 @@ def test_the_narrowest_path_sets_the_mtu(make_network: MakeNetwork) -> None:
 
 
 def test_a_path_that_narrows_later_is_told_to_the_program(network: Network) -> None:
-    """The interface of a path shrinks: a datagram that does not fit any more draws an error."""
+    """If the MTU of a path's interface shrinks, a datagram that no longer fits causes an error."""
     client = network.client
     with echo(network.server, SERVER), interface(client, PATHS, "--handshake", "p1"):
         sizes = [1400] * 3
@@ -455,7 +471,7 @@ def test_a_path_that_narrows_later_is_told_to_the_program(network: Network) -> N
     "paths", [PATHS, ["a=if:p0,addr:10.77.0.2", "b=if:p2,addr:10.77.2.2"], ["r=ports:3"]]
 )
 def test_our_own_packets_do_not_come_back(network: Network, paths: list[str]) -> None:
-    """Loops: what leaves by a path leaves once, whatever the paths are bound to."""
+    """No packet loops: it leaves over a path once, whatever the paths are bound to."""
     with echo(network.server, SERVER), interface(network.client, paths, every="1p") as splitter:
         before = network.stats()
         sizes = [500] * 50
@@ -470,7 +486,7 @@ def test_our_own_packets_do_not_come_back(network: Network, paths: list[str]) ->
 def test_with_all_paths_down_nothing_leaves_by_any_interface(
     make_network: MakeNetwork, tmp_path: Path
 ) -> None:
-    """Fails closed: neither sessions nor pinned flows, old or new, use the uplink nobody named."""
+    """Fails closed: neither sessions nor pinned flows, old or new, use the unnamed uplink."""
     network = make_network([*links(2), Link("other")], default_routes=True)
     client = network.client
     faults = [InterfaceDown(network, name) for name in ("p0", "p1")]
@@ -516,7 +532,7 @@ socket.create_connection((sys.argv[1], 60500), timeout=3)
 
 @pytest.mark.parametrize("end", ["SIGINT", "SIGTERM"])
 def test_a_run_that_ends_leaves_nothing(network: Network, end: str) -> None:
-    """Links, rules, tables, nftables, namespaces, settings, files."""
+    """No link, rule, table, nftables set, namespace, setting or file remains."""
     how = signal.SIGTERM if end == "SIGTERM" else signal.SIGINT
     for words in ([], ["--netns", NETNS, "--dns", SERVER]):
         with unchanged(network.client), interface(network.client, PATHS, *words) as splitter:
@@ -526,7 +542,9 @@ def test_a_run_that_ends_leaves_nothing(network: Network, end: str) -> None:
 def test_an_impatient_user_leaves_nothing_either(
     network: Network, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Ctrl-C twice, as a terminal sends it to all processes, while undoing takes its time."""
+    """Nothing remains after a second Ctrl-C, which a terminal sends to all processes, during a
+    slow clean-up.
+    """
     slow = tmp_path / "nft"
     slow.write_text(f'#!/bin/sh\nsleep 1\nexec {tool("nft")} "$@"\n')
     slow.chmod(0o755)
@@ -543,7 +561,7 @@ def test_an_impatient_user_leaves_nothing_either(
 def test_an_interface_that_goes_off_comes_back_and_one_removed_ends_the_run(
     network: Network,
 ) -> None:
-    """Nothing is sent past it in the meantime, and no processor runs hot."""
+    """Meanwhile no packet bypasses the interface, and the splitter does not busy-loop."""
     client = network.client
     with (
         unchanged(client),
@@ -564,7 +582,7 @@ def test_an_interface_that_goes_off_comes_back_and_one_removed_ends_the_run(
 def test_a_run_that_was_killed_is_undone_by_the_next(
     network: Network, how: signal.Signals, words: list[str]
 ) -> None:
-    """Until then nothing that was to be split leaves; then everything is as it was."""
+    """Until the next run, no packet that was to be split leaves; then all state is restored."""
     client = network.client
     with unchanged(client), echo(network.server, SERVER):
         _kill(client, words, how)
@@ -584,7 +602,7 @@ def test_a_run_that_was_killed_is_undone_by_the_next(
 
 
 def test_two_runs_share_a_machine(network: Network) -> None:
-    """Each in a namespace of its own, with marks of its own; one ends, the other goes on."""
+    """Each run has its own namespace and marks; one ends, the other continues."""
     client = network.client
     other = f"{NETNS}-2"
     with (
@@ -603,7 +621,7 @@ def test_two_runs_share_a_machine(network: Network) -> None:
 def test_a_namespace_has_the_interface_and_the_machine_has_not(
     network: Network, inside: Host, web_root: Path, tmp_path: Path
 ) -> None:
-    """Inside, QUIC is split, TCP pinned, names found; outside, everything stays as it was."""
+    """Inside the namespace QUIC is split, TCP pinned, names resolved; outside, nothing changes."""
     client = network.client
     with ExitStack() as stack:
         stack.enter_context(unchanged(client))
@@ -624,7 +642,7 @@ def test_a_namespace_has_the_interface_and_the_machine_has_not(
         assert udp(inside, SERVER6, [100, 100]) == [100, 100]
         found = client.must(["ip", "netns", "exec", NETNS, "getent", "ahostsv4", "example.org"])
         assert found.startswith("192.0.2.80")
-        # Outside, the route of the lowest metric, and no session.
+        # Outside, traffic uses the route of the lowest metric, and makes no session.
         sessions = len(splitter.of("opened"))
         assert {tcp(client, SERVER)[0] for _ in range(3)} == {"10.77.0.2"}
         assert udp(client, SERVER, [100]) == [100]
@@ -634,7 +652,7 @@ def test_a_namespace_has_the_interface_and_the_machine_has_not(
 def test_with_all_paths_down_a_namespace_reaches_nothing(
     make_network: MakeNetwork, inside: Host, tmp_path: Path
 ) -> None:
-    """Fails closed: the machine has one more uplink, which the namespace must not use."""
+    """Fails closed: the namespace does not use the machine's other uplink."""
     network = make_network([*links(2), Link("other")], default_routes=True)
     with ExitStack() as stack:
         stack.enter_context(echo(network.server, SERVER))
@@ -657,7 +675,7 @@ def test_with_all_paths_down_a_namespace_reaches_nothing(
 
 
 def test_without_routes_only_the_interface_is_made(network: Network) -> None:
-    """A user leads packets into it himself."""
+    """The user sets the routes into the interface."""
     client = network.client
     with echo(network.server, SERVER), interface(client, PATHS, route=False):
         assert "anabranch" not in client.must(["nft", "list", "ruleset"])
@@ -670,7 +688,7 @@ def test_without_routes_only_the_interface_is_made(network: Network) -> None:
 
 
 def test_the_check_tells_what_would_be_and_changes_nothing(network: Network) -> None:
-    """Also without the right to do it."""
+    """The check also works without the privileges for a run."""
     client = network.client
     words = [anabranch(), "split", "--check", "--tun", TUN, "--route", "--netns", NETNS]
     words += [word for path in PATHS for word in ("--path", path)]
@@ -687,7 +705,9 @@ _NOBODY = ["--bounding-set", "-all", "--inh-caps", "-all", "--reuid", "65534", "
 
 
 def test_what_cannot_be_had_is_told_in_one_line_and_leaves_nothing(network: Network) -> None:
-    """No right, somebody else's interface, namespace, rule or route, no nft, no name for it."""
+    """Refused are missing privileges, others' interfaces, namespaces, rules or routes, a missing
+    nft, and invalid names.
+    """
     client = network.client
     ask = ["--tun", TUN, "--route", *(word for path in PATHS for word in ("--path", path))]
     nobody = [tool("setpriv"), *_NOBODY]
@@ -760,12 +780,12 @@ def _kill(client: Host, words: list[str], how: signal.Signals) -> None:
 
 
 def _addresses(pattern: str) -> list[str]:
-    """The client's address on each path, as a server prints it."""
+    """Returns the client's address on each path, as a server prints it."""
     return [str(ip_address(pattern.format(i))) for i in range(3)]
 
 
 def _assert_split(carried: dict[str, Counts]) -> None:
-    """Each path carried more than copies and probes, in both directions."""
+    """Asserts that each path carried more than copies and probes, in both directions."""
     for name, each in carried.items():
         assert each.up_packets >= 100, (name, carried)
         assert each.down_packets >= 100, (name, carried)

@@ -1,4 +1,4 @@
-"""What a user sees of ``--tun``: its captures and the live view, for sessions of both families."""
+"""The user's view of ``--tun``: captures and the live view, for IPv4 and IPv6 sessions."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ COLUMNS, ROWS = 120, 30
 
 @pytest.fixture
 def network(make_network: MakeNetwork) -> Network:
-    """Three uplinks with a default route each."""
+    """Returns a network of three uplinks, each with a default route."""
     return make_network(links(3), default_routes=True)
 
 
@@ -42,7 +42,7 @@ def network(make_network: MakeNetwork) -> Network:
 def test_captures_hold_what_each_observer_sees(
     network: Network, words: list[str], tmp_path: Path
 ) -> None:
-    """``--pcap`` and ``--trace``, packet by packet as tcpdump has them."""
+    """``--pcap`` and ``--trace`` contain the same packets as tcpdump's captures."""
     client = network.client
     folder, trace = tmp_path / "captures", tmp_path / "run.parquet"
     folder.mkdir()
@@ -75,14 +75,16 @@ def _content(packet: Packet) -> tuple[object, ...]:
 
 
 def test_the_live_view_shows_sessions_and_what_others_took_away(network: Network) -> None:
-    """On a terminal: paths, sessions with their servers, the warning; then the counts."""
+    """The live view shows paths, sessions with their servers, and the warning, and finally the
+    counts.
+    """
     with ExitStack() as stack:
         stack.enter_context(echo(network.server, SERVER))
         stack.enter_context(echo(network.server, SERVER6))
         screen = stack.enter_context(_Screen(network.client))
         screen.wait_for("q quit")
         assert screen.shows(f"interface {TUN} is up")
-        # What fits for servers of both families: an IPv6 header is 20 bytes longer.
+        # The recommended MTU is for servers of both families: an IPv6 header is 20 bytes longer.
         assert screen.shows("set the MTU of a WireGuard tunnel to 1420")
         for server in (SERVER, SERVER6):
             assert udp(network.client, server, [100] * 9) == [100] * 9
@@ -95,19 +97,19 @@ def test_the_live_view_shows_sessions_and_what_others_took_away(network: Network
 
 
 class _Answering(pyte.Screen):
-    """A screen that tells where its cursor is when it is asked."""
+    """A screen that reports its cursor's position on request."""
 
     def __init__(self, terminal: int):
         super().__init__(COLUMNS, ROWS)
         self._terminal = terminal
 
     def write_process_input(self, data: str) -> None:
-        """What the terminal answers."""
+        """Sends the terminal's response to the program."""
         os.write(self._terminal, data.encode())
 
 
 class _Screen(Closing):
-    """The splitter on a terminal of its own, which answers what a terminal is asked."""
+    """The splitter on a pseudo-terminal, which responds to a program's queries."""
 
     def __init__(self, host: Host):
         self._ours, theirs = pty.openpty()
@@ -117,7 +119,7 @@ class _Screen(Closing):
         words = [anabranch(), "split", "--tun", TUN, "--route"]
         words += [word for path in interfaces(3) for word in ("--path", path)]
         self._process = subprocess.Popen(
-            # It gives the program the terminal as its own.
+            # This makes the terminal the program's controlling terminal.
             ["setsid", "--ctty", *host.command(words)],
             stdin=theirs,
             stdout=theirs,
@@ -127,7 +129,7 @@ class _Screen(Closing):
         os.close(theirs)
 
     def shows(self, text: str) -> bool:
-        """Whether the screen has this text, after what has come by now."""
+        """Returns whether the screen has this text, after all output so far."""
         while select.select([self._ours], [], [], 0.05)[0]:
             try:
                 self._stream.feed(os.read(self._ours, 65536))
@@ -140,7 +142,7 @@ class _Screen(Closing):
         wait_for(f"'{text}' on the screen", lambda: self.shows(text), 15)
 
     def end(self) -> int:
-        """Ctrl-C; the exit status."""
+        """Sends Ctrl-C, and returns the exit status."""
         os.write(self._ours, b"\x03")
         end = time.monotonic() + 10
         while self._process.poll() is None and time.monotonic() < end:
@@ -148,7 +150,7 @@ class _Screen(Closing):
         return self._process.wait(1)
 
     def close(self) -> None:
-        """Ends the program."""
+        """Kills the program."""
         if self._process.poll() is None:
             self._process.send_signal(signal.SIGTERM)
             self._process.wait(10)

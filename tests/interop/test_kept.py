@@ -1,6 +1,7 @@
-"""``--tun`` among others: those who take its rules away, runs before it, and runs beside it.
+"""``--tun`` with interference: programs that remove its rules, earlier runs, and simultaneous
+runs.
 
-A sender that never rests and a capture of the uplink that no path names show any gap.
+A sender without pauses and a capture of the uplink that no path names show any gap in the rules.
 """
 
 from __future__ import annotations
@@ -37,20 +38,22 @@ from harness.tools import anabranch, tool, wait_for
 
 pytestmark = pytest.mark.interface
 
-# A port that is split, and one that is not.
+# A port that is split, and a port that is not.
 PORTS = (ECHO_PORT, 53)
 MODES = pytest.mark.parametrize("words", [[], ["--netns", OURS]], ids=["host", "netns"])
 
 
 @pytest.fixture
 def network(make_network: MakeNetwork) -> Network:
-    """Three paths, and the uplink with the best default route, which no path names."""
+    """Returns a network of three paths and the uplink with the best default route, which no path
+    names.
+    """
     return make_network([Link("other"), *links(3)], default_routes=True)
 
 
 @contextmanager
 def _stray(network: Network, uplink: str, folder: Path) -> Iterator[Callable[[], int]]:
-    """Counts what reaches for the server by an uplink, from now on."""
+    """Yields a function that counts the packets to the server on an uplink from now on."""
     wanted = f"host {SERVER} or host {SERVER6}"
     with Tcpdump(network.client, uplink, folder / f"{uplink}.pcap", wanted) as capture:
 
@@ -66,7 +69,7 @@ def _inside(network: Network, words: list[str]) -> Host:
 
 
 def _restored(splitter: Splitter, text: str, count: int = 1) -> None:
-    """Waits until the splitter has said so often that it set something again."""
+    """Waits until the splitter has reported ``count`` times that it restored something."""
 
     def said() -> int:
         return sum(text in each["text"] for each in splitter.of("warning"))
@@ -81,7 +84,9 @@ def _restored(splitter: Splitter, text: str, count: int = 1) -> None:
 def test_whoever_flushes_all_rules_opens_nothing(
     network: Network, words: list[str], tmp_path: Path
 ) -> None:
-    """A firewall that is loaded anew, thrice: sessions and connections go on."""
+    """A firewall is reloaded three times, which flushes all rules: sessions and connections
+    continue.
+    """
     client, host = network.client, _inside(network, words)
     firewall = tmp_path / "firewall"
     firewall.write_text("flush ruleset\ntable inet theirs {}\n")
@@ -107,7 +112,7 @@ def test_whoever_flushes_all_rules_opens_nothing(
 
 
 def test_a_guard_that_dies_is_replaced(network: Network) -> None:
-    """It is a process, which somebody may end."""
+    """The guard is a process; another program may kill it."""
     client = network.client
     with interface(client, interfaces(3)) as splitter:
 
@@ -125,14 +130,14 @@ def test_a_guard_that_dies_is_replaced(network: Network) -> None:
 
 
 def _waits(process: str) -> bool:
-    """Whether it is an nft that waits for commands, and not one that ends at once."""
+    """Returns whether a process is an nft that waits for commands, rather than a short one."""
     with contextlib.suppress(OSError):
         return b"-i" in Path(f"/proc/{process}/cmdline").read_bytes().split(b"\0")
     return False
 
 
 def test_rules_inside_a_namespace_are_set_again_too(network: Network, tmp_path: Path) -> None:
-    """Whoever flushes them inside only makes what would be split wait."""
+    """Flushing the rules inside the namespace only delays packets that would be split."""
     with ExitStack() as stack:
         stack.enter_context(echo(network.server, SERVER))
         splitter = stack.enter_context(interface(network.client, interfaces(3), "--netns", OURS))
@@ -175,7 +180,7 @@ def test_routing_rules_and_tables_that_others_remove_are_set_again(
                 sender.stop()
                 gap = count()
             results.add("What leaves before removed rules are set again", removed=what, packets=gap)
-            # Four sockets, one datagram a millisecond each.
+            # Four sockets send one datagram a millisecond each.
             assert gap <= (4 * 100 if what == "all rules" else 0), what
         assert [client.must(["ip", family, "rule"]) for family in ("-4", "-6")] == shown
         assert udp(client, SERVER, [100] * 3) == [100] * 3
@@ -193,7 +198,7 @@ _TAKEN = {
 def test_rules_that_cannot_be_set_again_end_the_run_with_all_closed(
     network: Network, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing leaves any more, one message says so, and ``--restore`` opens."""
+    """Then no packet leaves, one message reports this, and ``--restore`` removes the block."""
     client = network.client
     fickle = tmp_path / "bin" / "nft"
     fickle.parent.mkdir()
@@ -226,7 +231,7 @@ def test_rules_that_cannot_be_set_again_end_the_run_with_all_closed(
 def test_nothing_leaves_between_a_killed_run_and_the_next(
     network: Network, words: list[str], tmp_path: Path
 ) -> None:
-    """A path fewer than before: its flows, too, find no way out."""
+    """The next run has one path fewer: even that path's flows do not leave."""
     client = network.client
     with ExitStack() as stack:
         stack.enter_context(unchanged(client))
@@ -252,7 +257,7 @@ def test_nothing_leaves_between_a_killed_run_and_the_next(
 
 
 def test_two_runs_in_namespaces_go_on_beside_each_other(network: Network) -> None:
-    """On the same paths; the first to begin is the first to end."""
+    """Both runs use the same paths; the first to start is the first to end."""
     client = network.client
     second_name = f"{OURS}-2"
     first_host = Host("first", f"/run/netns/{OURS}")
@@ -281,7 +286,7 @@ def test_two_runs_in_namespaces_go_on_beside_each_other(network: Network) -> Non
 def test_a_machine_that_forwards_ipv4_does_not_forward_strangers_ipv6(
     network: Network, tmp_path: Path
 ) -> None:
-    """A neighbour of a path uses the client as its router: what passed before passes, no more."""
+    """A neighbour uses the client as its router: only packets that passed before pass now."""
     client, server = network.client, network.server
     with ExitStack() as stack:
         shell = stack.enter_context(client.start(["unshare", "-n", "sleep", "100"]))
@@ -302,7 +307,7 @@ def test_a_machine_that_forwards_ipv4_does_not_forward_strangers_ipv6(
             inside = _inside(network, ["--netns"])
             stack.enter_context(echo(server, SERVER6))
             assert tcp(inside, SERVER6)[1] == 10
-        # Control experiment: with forwarding, the packet arrives.
+        # Control: with forwarding, the packet arrives.
         _set(client, "ipv6/conf/all/forwarding", 1)
         assert _reaches(server, "fd55::2")
         _set(client, "ipv6/conf/all/forwarding", 0)
@@ -313,7 +318,7 @@ def _set(host: Host, name: str, value: int) -> None:
 
 
 def _stranger(client: Host, process: int) -> Host:
-    """A host behind the client, in the namespace of a process."""
+    """Returns a host behind the client, in the network namespace of a process."""
     stranger = Host("stranger", f"/proc/{process}/ns/net")
     add = ["ip", "link", "add", "s0", "type", "veth", "peer", "name", "s1", "netns", str(process)]
     client.must(add)
@@ -336,7 +341,7 @@ def _reaches(host: Host, address: str) -> bool:
 
 
 def test_sessions_go_on_when_another_run_ends(network: Network) -> None:
-    """The machine's run and one in a namespace: the second must not take the first's settings."""
+    """When the run in a namespace ends, it does not remove the settings of the machine's run."""
     client = network.client
     strict = "for f in /proc/sys/net/ipv4/conf/*/rp_filter; do echo 1 > $f; done"
     client.must(["sh", "-c", strict])

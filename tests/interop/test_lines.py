@@ -1,4 +1,4 @@
-"""The harness's own lines: what loses packets loses them, and what reorders them reorders them."""
+"""Tests of the harness's lossy and reordering lines."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DATAGRAMS = 3000
 
 
 def numbers_that_came(receiver: socket.socket) -> list[int]:
-    """Sends numbered datagrams to this socket, one each 200 µs; the numbers as they came."""
+    """Sends numbered datagrams to a socket, one every 200 µs; returns the order of arrival."""
     came: list[int] = []
 
     def receive() -> None:
@@ -41,19 +41,19 @@ def numbers_that_came(receiver: socket.socket) -> list[int]:
 
 
 def overtaken(numbers: list[int]) -> int:
-    """How many came behind the one that was sent after them, or a later one."""
+    """Returns how many datagrams arrived after one that was sent later."""
     return sum(number < max(numbers[:at], default=-1) for at, number in enumerate(numbers))
 
 
 def test_datagrams_come_late_and_none_is_lost() -> None:
-    """One in 50 is overtaken while lines reorder, and none before or after."""
+    """One datagram in 50 is overtaken while the line reorders, and none before or after."""
     with closing(socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) as receiver:
         receiver.bind(("127.0.0.1", 0))
         port = receiver.getsockname()[1]
         assert numbers_that_came(receiver) == list(range(DATAGRAMS))
         with Reordering([port], protocols=("tcp", "udp")) as reordering:
             came = numbers_that_came(receiver)
-            # Of a share of 1 in 50, four standard deviations off.
+            # Bounds: four standard deviations around a share of 1 in 50.
             assert 30 <= reordering.held <= 95
         assert sorted(came) == list(range(DATAGRAMS))
         assert overtaken(came) >= reordering.held / 2
@@ -61,7 +61,7 @@ def test_datagrams_come_late_and_none_is_lost() -> None:
 
 
 def test_segments_come_late_or_are_lost_and_all_arrives() -> None:
-    """A MiB by TCP, in segments of a KiB, over lines that do both."""
+    """1 MiB over TCP, in segments of 1 KiB, arrives over lines that lose and reorder."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
 

@@ -1,4 +1,4 @@
-"""Unordered links of ours among stock tors: mixed circuits over lines that lose segments."""
+"""Our unordered links among stock tors: mixed circuits over lines that lose segments."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from harness.webfiles import fetch_all
 
 pytestmark = [pytest.mark.links, pytest.mark.timeout(LIMIT)]
 
-# Our relays with their links: two prefer unordered links, one uses ordered links.
+# Our relays, with their option ``--link``: two prefer unordered links, one has ordered links.
 KINDS = {"utls0": "utls", "utls1": "utls", "tls0": "tls"}
-# Hops of paths, the first hop first: the names of our relays, or "stock".
+# Paths by hops, first hop first: names of our relays, or "stock".
 PATHS = {
     "unordered, stock": ("utls0", "utls1", "stock"),
     "stock between": ("utls0", "stock", "utls1"),
@@ -37,7 +37,7 @@ class World:
     ours: dict[str, OurRelay]
 
     def path(self, names: tuple[str, ...]) -> tuple[str, ...]:
-        """The fingerprints of these hops."""
+        """Returns the fingerprints of these hops."""
         last = len(names) - 1
         stock = [self.network.of("exit" if hop == last else "relay")[0] for hop in range(last + 1)]
         return tuple(
@@ -46,13 +46,13 @@ class World:
         )
 
     def early(self) -> dict[str, int]:
-        """Records that relays of ours opened before their turn."""
+        """Returns the number of records that each of our relays opened out of order."""
         return {name: relay.number("early_records") for name, relay in self.ours.items()}
 
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    """Three authorities, two relays and an exit of C tor's; four relays of ours."""
+    """Yields a network: three authorities, two relays and an exit of C tor; four of our relays."""
     folder = tmp_path_factory.mktemp("tor")
     with TorNetwork(folder, relays=2, exits=1) as network:
         ours = {}
@@ -72,14 +72,14 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 
 
 def check(world: World) -> None:
-    """Nobody complains of anybody."""
+    """Asserts that no node logs a complaint about another node."""
     assert world.network.complaints() == []
     for relay in world.ours.values():
         assert relay.violations() == [], relay.name
 
 
 def test_relays_tell_which_tap_is_at_work(world: World) -> None:
-    """As root here it is the socket filter; who did not ask for one has none."""
+    """The relays report their tap: as root, the socket filter; without the option, none."""
     for name, relay in world.ours.items():
         taps = {event["tap"] for event in relay.events("numbers")}
         notes = [str(event["what"]) for event in relay.events("note")]
@@ -97,7 +97,7 @@ def test_relays_tell_which_tap_is_at_work(world: World) -> None:
 def test_files_of_any_length_arrive_by_mixed_circuits_over_lines_that_lose(
     world: World, path: str, tmp_path: Path, results: Results
 ) -> None:
-    """1 B to 20 MiB with the right hash, at 5 % loss; records came before their turn."""
+    """Files of 1 B to 20 MiB arrive intact at 5 % loss; some records are opened out of order."""
     names = PATHS[path]
     hops = world.path(names)
     ports = [relay.orport for relay in world.ours.values()]
@@ -123,7 +123,7 @@ def test_files_of_any_length_arrive_by_mixed_circuits_over_lines_that_lose(
 
 
 def test_a_stock_client_gets_usual_links(world: World, tmp_path: Path, results: Results) -> None:
-    """It goes by relays of ours that speak unordered links between each other."""
+    """The stock client uses our relays, which have unordered links among themselves."""
     hops = world.path(("utls0", "utls1", "utls2"))
     client = world.network.client("stockclient", "ConfluxEnabled 0", path=hops)
     ports = [relay.orport for relay in world.ours.values()]

@@ -1,4 +1,4 @@
-"""What ``--metrics`` serves, by the parser of Prometheus's Python client, against ``--json``."""
+"""The output of ``--metrics``, read by Prometheus's Python parser and compared with ``--json``."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.operate
 
 LENGTH = 25 * MIB
 ADDRESS = "127.0.0.1:9464"
-# Member of a path's statistics -> sample and its further labels.
+# Key in a path's statistics, mapped to the sample and its further labels.
 SAMPLES: dict[str, tuple[str, dict[str, str]]] = {
     "up_packets": ("anabranch_path_packets_total", {"direction": "up"}),
     "down_packets": ("anabranch_path_packets_total", {"direction": "down"}),
@@ -36,7 +36,7 @@ SAMPLES: dict[str, tuple[str, dict[str, str]]] = {
 def test_a_strict_parser_reads_what_the_events_tell(
     make_network: MakeNetwork, web_root: Path
 ) -> None:
-    """A download over three paths; then, in the quiet, every number of the page is the events'."""
+    """After a download over three paths, every number of the metrics equals that of the events."""
     parser = _parser()
     network = make_network(links(3))
     with Splitter(
@@ -82,7 +82,7 @@ def _parser() -> Any:
 
 
 def _in_the_quiet(splitter: Splitter) -> dict[str, Any]:
-    """Statistics after which nothing was counted any more."""
+    """Returns statistics that did not change for a while."""
     end = time.monotonic() + 15
     while time.monotonic() < end:
         time.sleep(1.2)

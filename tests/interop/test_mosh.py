@@ -1,4 +1,4 @@
-"""Mosh: Debian's server and client, the splitter between them."""
+"""Mosh: Debian's server and client, with the splitter between them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LISTEN = f"127.0.0.1:{PORT}"
 def test_a_login_loses_no_output_and_uses_all_paths_both_ways(
     make_network: MakeNetwork, results: Results, every: str
 ) -> None:
-    """Every command's output comes to the screen, and the client ends by itself with status 0."""
+    """The output of every command appears on the screen, and the client exits with status 0."""
     network = make_network(links(3))
     with (
         MoshServer(network.server) as server,
@@ -35,6 +35,6 @@ def test_a_login_loses_no_output_and_uses_all_paths_both_ways(
     results.add("Mosh", every=every, commands=result.commands, slowest_s=result.slowest_s)
     assert not result.fault()
     assert result.commands >= SECONDS
-    # The packets of a command fall into one slice or two, at a moment that the schedule does not
-    # know: a path has its share as it would by as many draws as there were commands.
+    # The packets of a command are in one or two slices, at times independent of the schedule. A
+    # path's share therefore varies as with one draw per command.
     assert not unfair(carried, dict.fromkeys(carried, weighted_bounds(1 / 3, result.commands)))

@@ -1,4 +1,4 @@
-"""``anabranch mosh``: ssh, mosh-server and mosh-client as they are, the splitter between them."""
+"""``anabranch mosh`` with unmodified ssh, mosh-server and mosh-client."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from harness.tools import anabranch, tool, wait_for
 pytestmark = pytest.mark.mosh
 
 SECONDS = 12
-# A server whose client never returns must not run for ever.
+# A server whose client never returns must not run forever.
 MOSH_SERVER = "env PS1='$ ' MOSH_SERVER_NETWORK_TMOUT=60 mosh-server"
 BASH = ["--", "bash", "--norc", "--noprofile"]
 PATHS = [word for path in interfaces(3) for word in ("--path", path)]
@@ -42,7 +42,9 @@ EVERY = ["--schedule", "round-robin", "--every", "100ms", "--seed", "7"]
 def test_a_login_by_ssh_is_split_and_ends_as_mosh_does(
     make_network: MakeNetwork, results: Results, tmp_path: Path, address: str, options: list[str]
 ) -> None:
-    """Every output arrives, all paths carry both directions, nothing of ours on the screen."""
+    """All output arrives, all paths carry both directions, and the program prints nothing on the
+    screen.
+    """
     network, log = make_network(links(3)), tmp_path / "log"
     login = ["--ssh", "", "--server", MOSH_SERVER, *options, "--log", str(log), "--json"]
     with Sshd(network.server, tmp_path) as sshd:
@@ -68,7 +70,7 @@ def test_a_login_by_ssh_is_split_and_ends_as_mosh_does(
 
 
 def test_a_session_begun_elsewhere_needs_a_port_and_a_key(make_network: MakeNetwork) -> None:
-    """No ssh at all; the key comes by the environment."""
+    """Without ssh, the key is given in the environment."""
     network = make_network(links(3))
     with MoshServer(network.server) as server:
         options = ["--port", str(PORT)]
@@ -81,7 +83,9 @@ def test_a_session_begun_elsewhere_needs_a_port_and_a_key(make_network: MakeNetw
 
 
 def test_the_key_is_on_no_command_line(make_network: MakeNetwork) -> None:
-    """Neither ours nor mosh-client's; another user of the machine could read it there."""
+    """No command line has the key, neither ours nor mosh-client's, because other users could read
+    it there.
+    """
     network = make_network(links(2))
     with MoshServer(network.server) as server:
         options = ["--port", str(PORT)]
@@ -98,7 +102,7 @@ def test_the_key_is_on_no_command_line(make_network: MakeNetwork) -> None:
 def test_a_killed_client_ends_it_with_the_signals_status_and_a_usable_terminal(
     make_network: MakeNetwork,
 ) -> None:
-    """mosh-client could restore nothing: the terminal is as it was all the same."""
+    """The terminal is restored although mosh-client, killed, could not do it."""
     network = make_network(links(2))
     with MoshServer(network.server) as server:
         options = ["--port", str(PORT)]
@@ -115,7 +119,9 @@ def test_a_killed_client_ends_it_with_the_signals_status_and_a_usable_terminal(
 def test_told_to_end_it_lets_the_client_say_goodbye(
     make_network: MakeNetwork, how: signal.Signals
 ) -> None:
-    """The server is told through the splitter, and does not wait for a client that is gone."""
+    """The client's goodbye reaches the server through the splitter, so the server does not wait
+    for it.
+    """
     network = make_network(links(2))
     with MoshServer(network.server) as server:
         options = ["--port", str(PORT)]
@@ -127,7 +133,7 @@ def test_told_to_end_it_lets_the_client_say_goodbye(
 
 
 def test_a_suspended_client_hands_the_terminal_back_and_goes_on(make_network: MakeNetwork) -> None:
-    """Mosh's own key (Ctrl-^ Ctrl-Z) stops both; continued, the session is there."""
+    """Mosh's key (Ctrl-^ Ctrl-Z) stops both programs; continued, the session still works."""
     network = make_network(links(2))
     with MoshServer(network.server) as server:
         command = _command(SERVER, ["--port", str(PORT)], 2)
@@ -148,7 +154,7 @@ def test_a_suspended_client_hands_the_terminal_back_and_goes_on(make_network: Ma
 def test_a_login_that_is_refused_says_what_ssh_said(
     make_network: MakeNetwork, tmp_path: Path
 ) -> None:
-    """The failing twin: another key."""
+    """The control: a wrong key is refused with ssh's message."""
     network = make_network(links(2))
     with Sshd(network.server, tmp_path) as sshd:
         other = tmp_path / "other"

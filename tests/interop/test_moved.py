@@ -1,4 +1,6 @@
-"""A server that answered and is gone: that is reported, and its name is looked up again."""
+"""A server that stops responding after it has answered is reported, and its name is resolved
+again.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ _OPTIONS = "options timeout:1 attempts:1\n"
 
 @pytest.fixture
 def network(make_network: MakeNetwork) -> Network:
-    """Two uplinks with a default route each; the server has a second address."""
+    """Returns a network of two uplinks with default routes; the server has a second address."""
     network = make_network(links(2), default_routes=True)
     network.server.must(["ip", "address", "add", f"{ELSEWHERE}/32", "dev", "lo"])
     return network
@@ -32,13 +34,13 @@ def network(make_network: MakeNetwork) -> Network:
 
 @pytest.fixture
 def host(network: Network, tmp_path: Path) -> Host:
-    """The client's machine, which asks the server's for names."""
+    """Returns the client's host, whose name server is on the server's host."""
     (tmp_path / "resolv.conf").write_text(f"nameserver {SERVER}\n{_OPTIONS}")
     return WithNames(network.client.name, network.client.netns, tmp_path / "resolv.conf")
 
 
 def move(server: Host, port: int) -> None:
-    """From now on the server speaks from its second address, and nobody is at the first."""
+    """Moves the server to its second address; nothing listens at the first any more."""
     for i in range(2):
         server.must(["ip", "route", "replace", f"10.77.{i}.0/24", "dev", f"p{i}", "src", ELSEWHERE])
     server.must(["nft", "add", "table", "ip", "gone"])
@@ -49,14 +51,16 @@ def move(server: Host, port: int) -> None:
 
 
 def silent_in_status(host: Host) -> bool:
-    """Whether ``anabranch status`` says so, as text and as JSON."""
+    """Returns whether ``anabranch status`` reports the silence, in text and in JSON."""
     text = host.run([anabranch(), "status"]).stdout
     runs = host.run([anabranch(), "status", "--json"]).stdout
     return "no answer from a server for" in text and '"silent":{"' in runs.replace(" ", "")
 
 
 def test_a_tunnel_follows_its_servers_name(network: Network, host: Host, results: Results) -> None:
-    """WireGuard: after 10 s of silence the name is asked, and the session goes where it leads."""
+    """WireGuard: after 10 s of silence the name is resolved again, and the session moves to the
+    new address.
+    """
     with ExitStack() as stack:
         at_first = stack.enter_context(ExitStack())
         at_first.enter_context(names(network.server, SERVER, SERVER))
@@ -88,8 +92,8 @@ def test_a_tunnel_follows_its_servers_name(network: Network, host: Host, results
 
 
 def test_a_server_that_is_gone_is_silent_everywhere(network: Network, host: Host) -> None:
-    """State ``silent`` in ``--json`` and ``status``; sessions but WireGuard's are left where they
-    are.
+    """The state is ``silent`` in ``--json`` and ``status``; sessions other than WireGuard's do not
+    move.
     """
     with ExitStack() as stack:
         at_first = stack.enter_context(ExitStack())
@@ -114,7 +118,7 @@ def test_a_server_that_is_gone_is_silent_everywhere(network: Network, host: Host
         assert not splitter.of("answered")
 
 
-# Sends a datagram five times a second, whether or not an answer comes.
+# A client that sends a datagram five times a second, with or without answers.
 _ASKER = """\
 import socket, sys, time
 host, port = sys.argv[1].split(":")

@@ -1,8 +1,8 @@
-"""A client with two interfaces before a bridge: stock tor in a namespace, all its packets split.
+"""A client with two interfaces that uses a bridge: stock tor in a namespace, all packets split.
 
-The topology of HyWF (PoPETs 2020) and of multi-homed clients of a bridge: ``anabranch merge --tun``
-runs on the bridge's side, so the bridge and the client's tor stay as they are. Lines are slow, so
-that the machine is not the limit.
+This is the topology of HyWF (PoPETs 2020) and of multi-homed clients of a bridge: ``anabranch
+merge --tun`` runs on the bridge's side, so that the bridge and the client's tor are unmodified.
+Lines are slow, so that the machine is not the limit.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ pytestmark = [pytest.mark.stream_paths, pytest.mark.timeout(900)]
 
 LINES = [Link("p0", rate="8mbit", delay="20ms"), Link("p1", rate="8mbit", delay="30ms")]
 FAR = f"far{os.getpid() % 1_000_000}"
-# Both ends of the cable between the far end's machine and that of the bridge.
+# Addresses of the ends of the cable between the far end's machine and the bridge's.
 BRIDGE, BESIDE = "198.18.77.1", "198.18.77.2"
 SOCKS = 9050
 LENGTH, SMALL, SMALL_FETCHES = 3 * MIB, 1_000, 10
-# Of two paths with random shares, in downloads of some hundred runs.
+# Minimum share of one of two paths with random shares, in downloads of some hundred runs.
 LEAST_SHARE = 0.1
 #: Schedules that are compared: name, schedule, length of runs, interfaces.
 ARMS = {
@@ -62,14 +62,16 @@ Log notice file {folder}/log
 
 @dataclass
 class World:
-    """A stock tor behind a splitter, whose only way out is the far end."""
+    """A stock tor behind a splitter whose only route out is the far end."""
 
     network: Network
     splitter: Splitter
     inside: Host
 
     def fetch(self, server: FileServer, length: int, into: Path) -> tuple[float, float]:
-        """Downloads seeded bytes by tor; seconds until the first byte and until the last."""
+        """Downloads seeded bytes through tor; returns the seconds to the first and to the last
+        byte.
+        """
         command = ["curl", "-sSf", "--noproxy", "", "--proxy", f"socks5h://127.0.0.1:{SOCKS}"]
         command += ["-m", "120", "-o", str(into), "-w", "%{time_starttransfer} %{time_total}"]
         told = self.inside.must([*command, server.url(length)], timeout=130)
@@ -80,7 +82,7 @@ class World:
 
 @pytest.fixture(scope="module")
 def bridge(stock_tor: TorNetwork) -> Node:
-    """A stock bridge, which also listens at the cable's end once that is there."""
+    """Returns a stock bridge, which also listens at the cable's end when the cable exists."""
     (port,) = free_ports(1)
     # The address exists only while the test's cable is connected.
     _must(["ip", "address", "add", f"{BRIDGE}/32", "dev", "lo"])
@@ -97,7 +99,7 @@ def _must(words: Sequence[str]) -> None:
 
 @contextmanager
 def _cable(server: Host) -> Iterator[None]:
-    """Joins the far end's machine with that of the bridge, and forwards as the guide says."""
+    """Connects the far end's machine with the bridge's, and forwards packets as in the guide."""
     name = f"br{os.getpid() % 1_000_000}"
     assert server.netns, "a host of the network"
     _must(["ip", "link", "add", name, "type", "veth", "peer", "name", "br0"])
@@ -120,7 +122,7 @@ def _cable(server: Host) -> Iterator[None]:
 
 @contextmanager
 def _tor(host: Host, folder: Path, network: TorNetwork, bridge: Node) -> Iterator[Background]:
-    """A stock tor on ``host`` that knows the bridge and nothing else."""
+    """Runs a stock tor on ``host`` that uses only the bridge."""
     folder.mkdir(mode=0o700)
     port = next(line for line in bridge.options if line.startswith("ORPort")).split()[1]
     text = CLIENT.format(
@@ -172,7 +174,9 @@ def test_a_stock_tor_reaches_its_bridge_by_both_interfaces(
     tmp_path: Path,
     results: Results,
 ) -> None:
-    """By hash, by two interfaces and by one; both carry, and show packets to the far end alone."""
+    """Downloads over two interfaces and over one are intact; both carry, and show only packets to
+    the far end.
+    """
     network = make_network(LINES)
     with FileServer() as server:
         for arm, (_, _, interfaces) in ARMS.items():

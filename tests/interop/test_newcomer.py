@@ -1,4 +1,4 @@
-"""README's five minutes: a stranger's tunnel by two uplinks, and twenty pings through it."""
+"""README's first example: a third-party tunnel over two uplinks, and twenty pings through it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ def test_a_tunnel_is_split_by_its_file_and_two_paths_and_twenty_pings_come_back(
 ) -> None:
     """``split --wg FILE --write FILE --path … --path …``, ``wg-quick up``, ``ping -c 20``.
 
-    Not ``--path auto``: it takes no tunnels, and the links of this network are TUN interfaces.
+    ``--path auto`` is not used: it ignores tunnels, and the links of this network are TUN
+    interfaces.
     """
     network = make_network([Link(name) for name in UPLINKS], default_routes=True)
     own = make_keys(network.client)

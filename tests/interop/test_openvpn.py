@@ -1,5 +1,6 @@
-"""OpenVPN, unaltered: its server mode follows a client whose address changes; point to point with
-TLS it does not, ``--float`` or not, and the splitter says so (``docs/guide/any-program.md``).
+"""Unmodified OpenVPN. In server mode it follows a client whose address changes. Point to point
+with TLS it does not, with or without ``--float``, and the splitter reports this
+(``docs/guide/any-program.md``).
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ SHORT = 10 * MIB
 
 @contextlib.contextmanager
 def web(server: Host, root: Path) -> Iterator[None]:
-    """Serves the files below ``root`` by HTTP inside the tunnel."""
+    """Serves the files below ``root`` over HTTP inside the tunnel."""
     command = [sys.executable, "-m", "http.server", "80", "--bind", openvpn.INSIDE_SERVER]
     with server.start([*command, "--directory", str(root)]) as process:
         process.wait_bound(80, "tcp")
@@ -39,7 +40,9 @@ def web(server: Host, root: Path) -> Iterator[None]:
 def test_a_server_follows_its_client_over_all_paths(
     make_network: MakeNetwork, web_root: Path, tmp_path: Path, results: Results
 ) -> None:
-    """Through ``--tun --udp 1194``, with the server itself as remote, and no option of float."""
+    """With ``--tun --udp 1194`` and the server's own address as remote, no option ``--float`` is
+    needed.
+    """
     network = make_network(links(3), default_routes=True)
     with (
         interface(network.client, interfaces(3), "--udp", str(openvpn.PORT)) as splitter,
@@ -61,8 +64,8 @@ def test_a_server_follows_its_client_over_all_paths(
 def test_point_to_point_with_tls_takes_nothing_from_a_second_address_and_that_is_said(
     make_network: MakeNetwork, tmp_path: Path, floats: bool
 ) -> None:
-    """What comes by the other paths is dropped ("TLS keys are out of sync"), with ``--float`` and
-    without: the server is reported, and one path is left.
+    """With and without ``--float``, packets on the other paths are dropped ("TLS keys are out of
+    sync"). The server is reported, and one path remains.
     """
     network = make_network(links(3, rate="20mbit", queue="50kB"))
     with (

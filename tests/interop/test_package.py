@@ -1,4 +1,4 @@
-"""The Debian package: built, judged, installed, used and removed; this machine stays as it is."""
+"""The Debian package: built, checked, installed, used and removed, all outside this system."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ to = "127.0.0.1:51821"
 name = "one"
 address = "127.0.0.2"
 """
-# A separate root file system: an overlay of this system, with changes in memory.
+# Makes a separate root file system: an overlay of this system, with changes in memory.
 SYSTEM = """
 mount -t tmpfs none "$1" && cd "$1" && mkdir upper work root
 mount -t overlay -o lowerdir=/,upperdir=upper,workdir=work overlay root
@@ -37,7 +37,7 @@ exec chroot root sh -ec "$4" sh "$(basename "$2")"
 
 @pytest.fixture(scope="module")
 def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The package of the program under test."""
+    """Builds the package of the program under test, and returns its path."""
     tool("dpkg-shlibdeps")
     return _build(tmp_path_factory.mktemp("package"))
 
@@ -49,7 +49,7 @@ def _build(folder: Path) -> Path:
 
 
 def test_lintian_has_nothing_against_the_package(package: Path) -> None:
-    """Neither errors nor warnings; what is overridden has its reason in the package."""
+    """Lintian reports no errors and no warnings; overrides have a reason in the package."""
     command = [tool("lintian"), "--allow-root", "--fail-on", "error,warning", str(package)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -57,7 +57,7 @@ def test_lintian_has_nothing_against_the_package(package: Path) -> None:
 
 
 def test_the_same_binary_gives_the_same_package(package: Path, tmp_path: Path) -> None:
-    """Byte for byte."""
+    """Two builds of the package are equal, byte for byte."""
     both = [package, _build(tmp_path)]
     hashes = {hashlib.sha256(each.read_bytes()).hexdigest() for each in both}
     assert len(hashes) == 1
@@ -83,7 +83,7 @@ def _in_a_system(package: Path, folder: Path, script: str) -> str:
 
 
 def test_an_installed_package_works(package: Path, tmp_path: Path) -> None:
-    """Program, man page, completions, unit and user are where a system looks for them."""
+    """Program, man page, completions, unit and user are in the standard places."""
     said = _in_a_system(
         package,
         tmp_path,
@@ -117,7 +117,7 @@ def test_an_installed_package_works(package: Path, tmp_path: Path) -> None:
 def test_a_removed_package_leaves_the_administrators_files_and_a_purged_one_its_user(
     package: Path, tmp_path: Path
 ) -> None:
-    """What the administrator wrote stays; nothing else of the package does."""
+    """Files that the administrator wrote stay; no other file of the package does."""
     said = _in_a_system(
         package,
         tmp_path,

@@ -1,4 +1,4 @@
-"""`anabranch experiment pages` with Chromium, wireguard-go and Caddy: killed, gone on, read."""
+"""`anabranch experiment pages` with Chromium, wireguard-go and Caddy, killed and resumed."""
 
 from __future__ import annotations
 
@@ -20,18 +20,20 @@ from harness.tools import anabranch
 pytestmark = pytest.mark.experiments
 
 PEERS = ("wireguard-go", "wg", "chromium", "caddy")
-# What the short form takes.
+# Numbers of loads, monitored pages and other pages in the short form.
 LOADS, MONITORED, OTHERS = 2, 5, 4
 PAGES = dict.fromkeys(("first", "second.js", "third", "fourth", "fifth"), True) | dict.fromkeys(
     ("other", "one.more", "and-another", "last"), False
 )
-# Every load takes all paths to the server; by the weighted schedule a short one may not.
+# Every load uses all paths to the server; with the weighted schedule a short load may not.
 SCHEDULE = ["--split=--schedule=round-robin", "--split=--every=10p"]
 
 
 @pytest.fixture
 def web(tmp_path: Path) -> Path:
-    """Nine small sites; each asks a third party too, which has no address."""
+    """Returns a web of nine small sites; each also requests from other hosts, which have no
+    address.
+    """
     folder = tmp_path / "web"
     for number, (name, monitored) in enumerate(PAGES.items(), 1):
         _site(folder, name, monitored, objects=4 * number, size=40_000)
@@ -42,7 +44,7 @@ def web(tmp_path: Path) -> Path:
 def test_a_set_is_killed_goes_on_and_holds_every_load_once(
     web: Path, tmp_path: Path, results: Results
 ) -> None:
-    """What was loaded before a SIGKILL stays; both traces hold each load once."""
+    """Loads made before a SIGKILL are kept; both traces contain each load once."""
     need(*PEERS)
     folder = tmp_path / "set"
     experiment = Experiment("pages", folder, ["--web", str(web), "--short", *SCHEDULE])
@@ -63,7 +65,7 @@ def test_a_set_is_killed_goes_on_and_holds_every_load_once(
     assert len(units) == len(set(units)) == 2 * (MONITORED * LOADS + OTHERS)
     for record in good:
         _is_sound(record)
-    # On the downlink the server chooses: the path of the client's latest packet.
+    # On the downlink the server uses the path of the client's latest packet.
     split = [record["down"] for record in good if record["mode"] == "split"]
     assert min(sum(path) for path in zip(*split, strict=True)) > 2000
     for mode in ("split", "undefended"):
@@ -83,7 +85,7 @@ def test_a_set_is_killed_goes_on_and_holds_every_load_once(
 
 @pytest.mark.timeout(300)
 def test_pages_that_never_load_are_recorded_tried_again_and_told(tmp_path: Path) -> None:
-    """Three attempts each, split and undefended, to the end; nothing of them is in a trace."""
+    """Each failing page is tried three times, split and undefended; no trace contains it."""
     need(*PEERS)
     web = tmp_path / "web"
     for name in ("stuck", "stuck-too"):
@@ -101,7 +103,7 @@ def test_pages_that_never_load_are_recorded_tried_again_and_told(tmp_path: Path)
 
 
 def test_what_is_missing_is_named_and_nothing_is_made(web: Path, tmp_path: Path) -> None:
-    """No web, too few pages, no programs."""
+    """A missing web, too few pages, and missing programs are reported; nothing is written."""
     need(*PEERS)
     experiment = Experiment("pages", tmp_path / "set")
     nowhere = experiment.run("--web", str(tmp_path / "nowhere"))
@@ -122,7 +124,9 @@ def test_what_is_missing_is_named_and_nothing_is_made(web: Path, tmp_path: Path)
 def _site(
     web: Path, name: str, monitored: bool, *, objects: int, size: int, script: str = ""
 ) -> None:
-    """A page of ``objects`` scripts of ``size`` bytes, and two of others, one refused unasked."""
+    """Makes a page of ``objects`` scripts of ``size`` bytes, and two requests to other hosts, one
+    of which the browser refuses itself.
+    """
     site = web / name
     site.mkdir(parents=True)
     tags = [f"<script src=o{n}.js></script>" for n in range(objects)]
@@ -137,14 +141,14 @@ def _site(
 
 
 def _is_sound(record: dict[str, Any]) -> None:
-    """It is the page it should be, all of it, by all paths if it was to be split."""
+    """Asserts that a load was complete, and used all paths if it was split."""
     objects = 4 * (1 + list(PAGES).index(record["site"]))
-    # The page, what it asks two others, and the icon that browsers ask for.
+    # Requests: the objects, the page, two to other hosts, and the icon that browsers request.
     assert record["requests"] == objects + 4, record
     assert record["refused"] == 2, record
     split = record["mode"] == "split"
     assert len(record["down"]) == (3 if split else 1)
-    # Text of hexadecimal digits is compressed to a good half.
+    # Compression reduces text of hexadecimal digits to little more than half.
     assert sum(record["down"]) > 0.5 * objects * 40_000, record
     if split:
         assert min(record["up_packets"]) >= 5, record

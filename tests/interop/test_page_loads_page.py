@@ -1,4 +1,4 @@
-"""The page of `anabranch experiment pages` in a browser, and the data sheet beside it."""
+"""The page of `anabranch experiment pages` in a browser, and its data sheet."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SIZE = 100_000
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The page of loads that somebody else wrote down, one attempt of which failed."""
+    """Returns the page made from synthetic loads, of which one attempt failed."""
     folder = tmp_path_factory.mktemp("pages")
     (folder / "loads").mkdir()
     loads = [_load(folder, "undefended", *each) for each in UNDEFENDED.items()]
@@ -66,7 +66,7 @@ def _load(folder: Path, mode: str, site: str, seconds: float) -> dict[str, Any]:
 def test_bars_are_as_high_as_pages_are_slow(
     browser: Chromium, page: Path, width: int, scheme: str
 ) -> None:
-    """Two lanes, undefended and split: each fills its colour's part of the lane and no other's."""
+    """Of two lanes, undefended and split, each has its bars only in its own colour."""
     browser.read(width, scheme)
     browser.show(page.as_uri())
     colours = browser.colours("section[aria-labelledby=times] .swatch")
@@ -74,7 +74,7 @@ def test_bars_are_as_high_as_pages_are_slow(
     for number, times in enumerate((UNDEFENDED, SPLIT)):
         lane = f"section[aria-labelledby=times] .lane:nth-of-type({number + 1}) svg"
         seen = picture(browser.png(browser.place(lane)))
-        # A bar takes 0.8 of its place.
+        # A bar takes 0.8 of its slot.
         filled = 0.8 * mean(times.values()) / TOP
         assert seen.share_near(colours[number]) == pytest.approx(filled, abs=0.03)
         assert seen.share_near(colours[1 - number]) == 0.0
@@ -84,7 +84,7 @@ def test_bars_are_as_high_as_pages_are_slow(
 
 
 def test_each_path_has_its_share_of_the_bar(browser: Chromium, page: Path) -> None:
-    """Half, three tenths and a fifth of the downlink, in the paths' colours."""
+    """The bar shows half, three tenths and a fifth of the downlink, in the paths' colours."""
     browser.read(1280, "light")
     browser.show(page.as_uri())
     colours = browser.colours("section[aria-labelledby=paths] .swatch")
@@ -94,7 +94,9 @@ def test_each_path_has_its_share_of_the_bar(browser: Chromium, page: Path) -> No
 
 
 def test_failures_numbers_and_origin_are_told(browser: Chromium, page: Path) -> None:
-    """What failed and why, twice the time split, the same numbers in the data sheet's words."""
+    """The page shows failures with reasons, and that split loads take twice the time; the data
+    sheet has the same numbers.
+    """
     browser.read(1280, "light")
     browser.show(page.as_uri())
     text = browser.ask("document.body.innerText")

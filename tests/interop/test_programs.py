@@ -1,4 +1,4 @@
-"""Other programs behind the splitter: what `docs/guide/any-program.md` says of each of them."""
+"""Other programs with the splitter: tests of the statements in `docs/guide/any-program.md`."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from harness.wireguard import DISGUISE, INSIDE_SERVER, PORT, ServerEnd, Tunnel, 
 pytestmark = pytest.mark.programs
 
 LENGTH = 10 * MIB
-# More than three runs of a second each.
+# Bytes of a download that lasts more than three runs of a second.
 LONG = 30 * MIB
 SLOW = {"rate": "50mbit", "queue": "125kB"}
 ANY = ["--protocol", "any"]
 
 
 def split(network: Network, port: int, paths: int = 3, *options: str, every: str = "100ms") -> Any:
-    """A splitter towards a port of the server."""
+    """Starts a splitter towards a port of the server."""
     to = f"{SERVER}:{port}"
     return Splitter(network.client, to, interfaces(paths), options=options, every=every)
 
@@ -49,7 +49,9 @@ def asked(host: Host, words: list[str], seconds: float = 60.0) -> dict[str, Any]
 def test_boringtun_follows_at_once(
     make_network: MakeNetwork, tmp_path: Path, results: Results
 ) -> None:
-    """Boringtun at both ends, wireguard-go's tools: hash, all paths both ways, no report."""
+    """Boringtun at both ends: the hash is right, all paths carry both directions, and nothing is
+    reported.
+    """
     network = make_network(links(3, **SLOW))
     root = site(tmp_path / "site", LENGTH)
     with (
@@ -74,7 +76,9 @@ def test_boringtun_follows_at_once(
 def test_amneziawg_follows_at_once(
     make_network: MakeNetwork, tmp_path: Path, results: Results, options: list[str]
 ) -> None:
-    """amneziawg-go at both ends, its packets disguised: hash, all paths both ways, no report."""
+    """amneziawg-go at both ends with disguised packets: the hash is right, all paths carry both
+    directions, and nothing is reported.
+    """
     network = make_network(links(3, **SLOW))
     root = site(tmp_path / "site", LENGTH)
     with (
@@ -100,8 +104,9 @@ def test_amneziawg_follows_at_once(
 def test_a_file_of_amneziawg_is_carried_with_its_own_keys(
     make_network: MakeNetwork, tmp_path: Path, results: Results, options: list[str]
 ) -> None:
-    """``split --wg FILE --write COPY``: the obfuscation's keys are the same in the copy, which has
-    room for the padding. amneziawg-go by this copy: pings, hash, all paths both ways, one warning.
+    """``split --wg FILE --write COPY`` keeps the obfuscation's keys in the copy, whose MTU leaves
+    room for the padding. With this copy amneziawg-go passes pings and a download over all paths,
+    with one warning.
     """
     network = make_network(links(3, **SLOW))
     root = site(tmp_path / "site", LENGTH)
@@ -158,7 +163,7 @@ def _tinc(host: Host, folder: Path, name: str, address: str, connect: str) -> li
 def test_tinc_drops_what_comes_from_other_addresses(
     make_network: MakeNetwork, tmp_path: Path, results: Results
 ) -> None:
-    """Version 1.0 by ``--tun``: its TCP connection is pinned, its UDP split and mostly lost."""
+    """With ``--tun``, tinc 1.0's TCP connection is pinned; its UDP is split, and mostly lost."""
     network = make_network(links(3, **SLOW), default_routes=True)
     server = _tinc(network.server, tmp_path, "tincs", "10.13.0.1", "")
     client = _tinc(network.client, tmp_path, "tincc", "10.13.0.2", "ConnectTo = tincs\n")
@@ -189,8 +194,8 @@ def test_tinc_drops_what_comes_from_other_addresses(
 def test_quicktun_follows_at_once_and_drops_what_is_late(
     make_network: MakeNetwork, results: Results, delay: str
 ) -> None:
-    """A thousand pings, 200 a second. Packets bear a time and a counter in clear; of two packets
-    that overtake each other the server drops the late one.
+    """A thousand pings, 200 a second. Packets have a cleartext time and counter, and the server
+    drops packets that arrive out of order.
     """
     first, second = links(2, **SLOW)
     other = type(second)(second.name, delay=delay, rate=second.rate, queue=second.queue)
@@ -215,7 +220,7 @@ def test_quicktun_follows_at_once_and_drops_what_is_late(
 
 @contextlib.contextmanager
 def web(server: Host, root: Path, address: str = SERVER) -> Iterator[None]:
-    """Serves files by HTTP."""
+    """Serves files over HTTP."""
     words = [sys.executable, "-m", "http.server", "80", "--bind", address]
     with server.start([*words, "--directory", str(root)]) as process:
         process.wait_bound(80, "tcp")
@@ -223,7 +228,7 @@ def web(server: Host, root: Path, address: str = SERVER) -> Iterator[None]:
 
 
 def by_socks(host: Host, length: int, seconds: int) -> int:
-    """Bytes of a download through the SOCKS5 proxy at ``singbox.LOCAL``."""
+    """Returns the bytes of a download through the SOCKS5 proxy at ``singbox.LOCAL``."""
     url = f"http://{SERVER}/bytes/{length}"
     words = host.command(["curl", "-sS", "-m", str(seconds), "-x"])
     words += [f"socks5h://127.0.0.1:{singbox.LOCAL}", url]
@@ -234,7 +239,7 @@ def by_socks(host: Host, length: int, seconds: int) -> int:
 def test_proxies_over_quic_are_split(
     make_network: MakeNetwork, tmp_path: Path, results: Results, kind: str
 ) -> None:
-    """sing-box: the download is whole, all paths both ways, and nothing is reported."""
+    """With sing-box, the download is intact, over all paths both ways, and nothing is reported."""
     network = make_network(links(3, **SLOW))
     root = site(tmp_path / "site", LONG)
     with (
@@ -254,8 +259,8 @@ def test_proxies_over_quic_are_split(
 def test_shadowsocks_has_a_flow_for_each_path_or_answers_by_the_first(
     make_network: MakeNetwork, tmp_path: Path, results: Results, kind: str
 ) -> None:
-    """AEAD: all comes back, and the target sees a port for each path. 2022: one flow, answered by
-    the first path alone, which is reported.
+    """With AEAD ciphers all echoes return, and the target sees a port for each path. With 2022
+    ciphers there is one flow, answered only on the first path, which is reported.
     """
     network = make_network(links(3, **SLOW))
     with (
@@ -281,8 +286,8 @@ def test_shadowsocks_has_a_flow_for_each_path_or_answers_by_the_first(
 def test_kcp_is_kept_to_one_path_and_split_it_is_answered_by_the_first(
     make_network: MakeNetwork, results: Results, options: list[str]
 ) -> None:
-    """kcp-go's listener makes a session of each address: what the other paths carry is lost, until
-    the splitter leaves them.
+    """kcp-go's listener makes a session for each address, so packets on the other paths are lost
+    until the splitter leaves these paths.
     """
     network = make_network(links(3, **SLOW))
     with (
@@ -312,7 +317,9 @@ def test_kcp_is_kept_to_one_path_and_split_it_is_answered_by_the_first(
 def test_kcp_as_kcptun_sends_it_is_not_recognised_and_answered_by_the_first_path(
     make_network: MakeNetwork, results: Results
 ) -> None:
-    """Encrypted, with error correction. What other paths carry is lost until they are left."""
+    """KCP is encrypted and has error correction here. Packets on other paths are lost until the
+    splitter leaves these paths.
+    """
     network = make_network(links(3, **SLOW))
     with (
         network.server.start(["kcp", "-listen", f"{SERVER}:4000", "-kcptun"]) as server,
@@ -336,7 +343,7 @@ def test_kcp_as_kcptun_sends_it_is_not_recognised_and_answered_by_the_first_path
 def test_srt_is_kept_to_one_path_and_split_the_first_alone_counts(
     make_network: MakeNetwork, results: Results, options: list[str]
 ) -> None:
-    """srt-live-transmit, a live stream of 3 Mbit/s up."""
+    """srt-live-transmit sends a live stream of 3 Mbit/s up."""
     network = make_network(links(3, **SLOW))
     listener = ["srt-live-transmit", "-q", f"srt://{SERVER}:4000?mode=listener"]
     caller = ["srt-live-transmit", "-q", "udp://127.0.0.1:5000", f"srt://{LISTEN}"]
@@ -371,7 +378,7 @@ def test_srt_is_kept_to_one_path_and_split_the_first_alone_counts(
 def test_enet_is_kept_to_one_path(
     make_network: MakeNetwork, results: Results, options: list[str]
 ) -> None:
-    """The library itself, by ctypes: echoes of reliable messages."""
+    """Echoes of reliable messages by the ENet library itself, over ctypes."""
     if not list(Path("/usr/lib").glob("*/libenet.so.7")):
         raise MissingPeer("libenet.so.7 is not installed; tests/interop/setup installs it")
     network = make_network(links(3, **SLOW))
@@ -400,7 +407,7 @@ def test_enet_is_kept_to_one_path(
 def test_iodine_needs_an_option_of_its_server(
     make_network: MakeNetwork, results: Results, check: bool
 ) -> None:
-    """Without ``-c`` the server refuses what comes from another address than the login did."""
+    """Without ``-c`` the server refuses packets from other addresses than the login's."""
     network = make_network(links(3, **SLOW))
     own = ["iodined", "-f", "-P", "of-a-test", "-l", SERVER, "-d", "dns-s"]
     own += [*([] if check else ["-c"]), "10.12.0.1/27", "t.example"]
@@ -431,8 +438,8 @@ def test_iodine_needs_an_option_of_its_server(
 def test_dtls_with_connection_ids_is_split(
     make_network: MakeNetwork, results: Results, delay: str, pause: str, options: list[str]
 ) -> None:
-    """pion: over paths alike (almost) all echoes come; its window of 64 drops those of a path that
-    is slower by more records.
+    """pion: over equal paths (almost) all echoes return. Its replay window of 64 records drops
+    packets of a path that is slower by more records.
     """
     count = 1000 if pause == "5ms" else 6000
     first, second = links(2, **SLOW)
@@ -459,16 +466,16 @@ def test_dtls_with_connection_ids_is_split(
 
 
 def carried_up(carried: dict[str, tuple[float, float]]) -> list[float]:
-    """The paths' shares of the uplink."""
+    """Returns each path's share of the uplink."""
     return [round(each[0], 2) for each in carried.values()]
 
 
 def carried_down(carried: dict[str, tuple[float, float]]) -> list[float]:
-    """The paths' shares of the downlink."""
+    """Returns each path's share of the downlink."""
     return [round(each[1], 2) for each in carried.values()]
 
 
-# Prints the number of datagrams received so far.
+# A program that prints the number of datagrams received so far.
 _COUNT = """\
 import socket, sys
 with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
@@ -479,7 +486,7 @@ with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
         print(count, flush=True)
 """
 
-# Sends the given number of datagrams of MPEG-TS's size, 300 per second.
+# A program that sends the given number of datagrams of MPEG-TS's size, 300 per second.
 _FEED = """\
 import socket, sys, time
 with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
@@ -489,7 +496,7 @@ with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
     time.sleep(1)
 """
 
-# Answers UDP datagrams, and prints the source port of each client.
+# A server that answers UDP datagrams, and prints the source port of each client.
 _COUNTING_ECHO = f"""\\
 import socket, sys
 with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
@@ -500,7 +507,8 @@ with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
         s.sendto(data, peer)
 """
 
-# Sends the given number of datagrams, 100 per second, and prints the number of different answers.
+# A program that sends the given number of datagrams, 100 per second, and prints the number of
+# different answers.
 _STREAM = """\\
 import json, socket, sys, threading, time
 host, port, count = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])

@@ -1,4 +1,4 @@
-"""A stranger's SOCKS5 proxy (Dante) is one of three paths: it carries, dies, and comes back."""
+"""A third-party SOCKS5 proxy (Dante) as one of three paths: it carries, is killed, and returns."""
 
 from __future__ import annotations
 
@@ -40,16 +40,17 @@ from harness.wireguard import PORT as WIREGUARD
 pytestmark = pytest.mark.proxies
 
 LENGTH, LONG = 25 * MIB, 120 * MIB
-# IPv4 and UDP headers, and that of SOCKS5 (RFC 1928, section 7).
+# Bytes of IPv4 and UDP headers, and of SOCKS5's UDP header (RFC 1928, section 7).
 HEADERS, SOCKS5 = 28, 10
-# Datagrams in flight when the two sides are read, and the proxy's TCP connections.
+# Maximum difference of counts: datagrams in flight when the two sides are read, and packets of the
+# proxy's TCP connections.
 IN_FLIGHT = 120
 IPERF_SECONDS = 5
 
 
 @pytest.fixture
 def network() -> Iterator[Network]:
-    """Two direct links, and one by way of the proxy's host."""
+    """Yields a network of two direct links, and one over the proxy's host."""
     if not namespaces_allowed():
         raise MissingPeer("network namespaces and TUN interfaces, which need root here")
     with Network(proxied_topology(links(2))) as network:
@@ -58,13 +59,13 @@ def network() -> Iterator[Network]:
 
 @pytest.fixture
 def dante(network: Network, tmp_path: Path) -> Iterator[Dante]:
-    """The proxy, running."""
+    """Yields the running proxy."""
     with Dante(network.hosts["proxy"], tmp_path) as dante:
         yield dante
 
 
 def paths(folder: Path) -> list[str]:
-    """Both links, and the proxy."""
+    """Returns the paths: both links, and the proxy."""
     return [*interfaces(2), path(folder)]
 
 
@@ -72,7 +73,9 @@ def paths(folder: Path) -> list[str]:
 def test_a_tunnel_goes_through_the_proxy_in_both_directions(
     network: Network, web_root: Path, tmp_path: Path, results: Results
 ) -> None:
-    """WireGuard: hash, equal shares, and counts that agree with the links', header for header."""
+    """WireGuard: the hash is right, shares are equal, and counts agree with the links' and include
+    all headers.
+    """
     with ExitStack() as stack:
         splitter = stack.enter_context(
             Splitter(network.client, f"{SERVER}:{WIREGUARD}", paths(tmp_path))
@@ -97,7 +100,7 @@ def test_a_tunnel_goes_through_the_proxy_in_both_directions(
 def test_a_quic_connection_goes_through_the_proxy_in_both_directions(
     network: Network, web_root: Path, tmp_path: Path, results: Results
 ) -> None:
-    """QUIC: hash, and every path in both directions."""
+    """QUIC: the hash is right, and every path carries both directions."""
     with (
         quic.serving("quic-go", network.server, web_root),
         Splitter(network.client, f"{SERVER}:{quic.PORT}", paths(tmp_path)) as splitter,
@@ -121,7 +124,9 @@ def test_a_session_outlives_the_proxy(
     results: Results,
     protocol: str,
 ) -> None:
-    """Killed in mid-transfer, the proxy's path goes; started again, it is used again."""
+    """When the proxy is killed during a transfer, its path goes down; when it runs again, the path
+    is used again.
+    """
     with ExitStack() as stack:
         port = WIREGUARD if protocol == "wireguard" else quic.PORT
         splitter = stack.enter_context(
@@ -159,7 +164,9 @@ def test_a_session_outlives_the_proxy(
 
 
 def test_a_proxy_that_names_its_private_address_loses_nothing() -> None:
-    """It is reached at a public address, so its relay is there: every datagram comes back."""
+    """The proxy advertises a private relay address; the splitter uses its public address, and
+    every datagram returns.
+    """
     if not namespaces_allowed():
         raise MissingPeer("network namespaces and TUN interfaces, which need root here")
     sizes, listen_port = [100 + number for number in range(300)], int(LISTEN.split(":")[1])
@@ -180,7 +187,7 @@ def test_a_proxy_that_names_its_private_address_loses_nothing() -> None:
 
 @pytest.mark.usefixtures("dante")
 def test_a_wrong_password_is_refused_at_the_start(network: Network, tmp_path: Path) -> None:
-    """One line, exit code 2, and no word of the password."""
+    """The splitter exits with code 2 and one line of error, without the password."""
     message = _refusal(network.client, path(tmp_path, password="wrong horse"))
     assert f"the proxy {PROXY}:{PORT} refuses the user name or the password" in message
     assert "horse" not in message
@@ -189,7 +196,7 @@ def test_a_wrong_password_is_refused_at_the_start(network: Network, tmp_path: Pa
 def test_a_proxy_that_does_not_run_is_refused_at_the_start(
     network: Network, tmp_path: Path
 ) -> None:
-    """The same, where nothing listens."""
+    """The splitter exits in the same way if nothing listens at the proxy's address."""
     message = _refusal(network.client, path(tmp_path))
     assert f"the proxy {PROXY}:{PORT} does not listen at this address" in message
     assert USER not in message
@@ -198,20 +205,20 @@ def test_a_proxy_that_does_not_run_is_refused_at_the_start(
 def _begin(
     stack: ExitStack, network: Network, folder: Path, beside: ThreadPoolExecutor, protocol: str
 ) -> Future[Transfer]:
-    """A transfer that outlasts the fault."""
+    """Starts a transfer that outlasts the fault."""
     if protocol == "quic":
         stack.enter_context(quic.serving("quic-go", network.server, folder))
         return beside.submit(quic.download, network.client, "quic-go", LISTEN, LONG, seconds=120)
     tunnel = stack.enter_context(Tunnel(network.server, network.client, LISTEN))
     tunnel.ping()
     stack.enter_context(tunnel.server.web(site(folder, LONG)))
-    # A second flow, as in a tunnel: a single download may stall until its path works again.
+    # A second flow, as is usual in a tunnel: a lone download may stall until its path works again.
     stack.enter_context(network.client.start(["ping", "-q", "-i", "0.1", INSIDE_SERVER]))
     return beside.submit(tunnel.download, LONG, 120)
 
 
 def _refusal(host: Host, proxy: str) -> str:
-    """The one line with which the splitter refuses this path."""
+    """Returns the line with which the splitter refuses this path."""
     with pytest.raises(PeerFailed) as refused:
         Splitter(host, f"{SERVER}:{WIREGUARD}", [proxy])
     ended, message = str(refused.value).split("\n", 1)
@@ -221,17 +228,17 @@ def _refusal(host: Host, proxy: str) -> str:
 
 
 def _fair(carried: dict[str, Counts]) -> None:
-    """Each path has its share; the two links of the proxy are one path."""
+    """Asserts that each path has its share; the two links of the proxy are one path."""
     shares = {name: carried[name] for name in ("p0", "p1", NEAR)}
     bounds = round_robin_bounds(3, IPERF_SECONDS, 0.1)
     assert not unfair(shares, dict.fromkeys(shares, bounds))
 
 
 def _agree(network: Network, splitter: Splitter) -> None:
-    """The splitter's counts are the links'; before the proxy each datagram has its header.
+    """Asserts that the splitter's counts equal the links', plus SOCKS5's header before the proxy.
 
-    On a busy machine Dante does not read each datagram in time, and its kernel drops some: what is
-    behind Dante may differ by as many, in the direction of a loss alone.
+    On a busy machine Dante does not read every datagram in time, and its kernel drops some. The
+    counts after Dante may be lower by this number.
     """
     _settle(network)
     dropped = {name: _dropped(network.hosts[name]) for name in ("client", "proxy")}
@@ -251,7 +258,7 @@ def _agree(network: Network, splitter: Splitter) -> None:
 
 
 def _settle(network: Network) -> None:
-    """Waits until nothing is under way: half a second in which no link carries more than pings."""
+    """Waits until no packets are in flight: half a second in which links carry only pings."""
 
     def is_quiet() -> bool:
         before = network.stats()
@@ -263,11 +270,12 @@ def _settle(network: Network) -> None:
 
 
 def _dropped(host: Host) -> int:
-    """Datagrams that a host's kernel dropped: no program read them in time, or a queue was full."""
+    """Returns how many datagrams a host's kernel dropped, unread or from a full queue."""
     snmp = host.must(["cat", "/proc/net/snmp"]).splitlines()
     names, counts = (line.split() for line in snmp if line.startswith("Udp:"))
     udp_counts = dict(zip(names, counts, strict=True))
-    # Two lines of headings; the twelfth count of an interface is what its queue dropped.
+    # After two header lines, the twelfth count of an interface is the packets dropped by its
+    # queue.
     devices = host.must(["cat", "/proc/net/dev"]).splitlines()[2:]
     queues = sum(int(line.partition(":")[2].split()[11]) for line in devices)
     return int(udp_counts["RcvbufErrors"]) + int(udp_counts["SndbufErrors"]) + queues
@@ -277,12 +285,12 @@ def _dropped(host: Host) -> int:
 def test_a_new_proxys_name_is_looked_up_while_sessions_go_on(
     network: Network, tmp_path: Path
 ) -> None:
-    """SIGHUP: the name server takes seconds, and no datagram waits for it."""
+    """After SIGHUP, the lookup of the proxy's name takes seconds, and no datagram waits for it."""
     (tmp_path / "resolv.conf").write_text(f"nameserver {SERVER}\noptions timeout:10\n")
     file = tmp_path / "split.toml"
     direct = "".join(f'[[path]]\nname = "{p}"\ninterface = "{p}"\n' for p in ("p0", "p1"))
     file.write_text(direct)
-    path(tmp_path)  # the password's file
+    path(tmp_path)  # writes the password's file
     with ExitStack() as stack:
         stack.enter_context(echo(network.server, SERVER))
         stack.enter_context(names(network.server, SERVER, PROXY, delay=1.5))
@@ -306,7 +314,8 @@ def test_a_new_proxys_name_is_looked_up_while_sessions_go_on(
         assert splitter.counts()["prx"].down_packets > 0
 
 
-# Requests an echo every 20 ms for six seconds, and prints the longest time without an answer.
+# A client that requests an echo every 20 ms for six seconds, and prints the longest time without
+# an answer.
 _PINGER = """\
 import socket, sys, time
 host, port = sys.argv[1].split(":")

@@ -36,7 +36,9 @@ PICTURES = Path(__file__).resolve().parents[2] / "crates/stego/testdata"
 def bridges(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[tuple[TorNetwork, dict[str, Node]]]:
-    """A network with a stock bridge for each profile, which starts ours before a site."""
+    """Yields a network with a stock bridge for each profile, which starts our server in front of a
+    site.
+    """
     with TorNetwork(tmp_path_factory.mktemp("tor")) as network, _site(tmp_path_factory) as site:
         network.start()
         made: dict[str, Node] = {}
@@ -59,7 +61,7 @@ def _site(folders: pytest.TempPathFactory) -> SiteServer:
 
 
 def bridge_line(bridge: Node) -> list[str]:
-    """The words of the line that our transport leaves for the bridge's operator."""
+    """Returns the words of the bridge line that our transport writes for the bridge's operator."""
     text = (bridge.folder / "pt_state/anabranch-bridgeline.txt").read_text()
     words = text.replace("FINGERPRINT", bridge.fingerprint).split()
     assert words[:2] == ["Bridge", "anabranch"], text
@@ -67,7 +69,7 @@ def bridge_line(bridge: Node) -> list[str]:
 
 
 def client(network: TorNetwork, name: str, bridge: Node, port: int = 0) -> Node:
-    """A stock client that knows nobody but the bridge, at ``port`` if that is given."""
+    """Returns a stock client that uses only the bridge, at ``port`` if given."""
     words = bridge_line(bridge)
     if port:
         words[2] = f"127.0.0.1:{port}"
@@ -78,7 +80,7 @@ def client(network: TorNetwork, name: str, bridge: Node, port: int = 0) -> Node:
 def test_a_stock_client_reaches_the_network_by_a_stock_bridge_through_ours(
     bridges: tuple[TorNetwork, dict[str, Node]], tmp_path: Path, results: Results
 ) -> None:
-    """It comes up by nothing but the bridge, files of any length arrive, and no tor complains."""
+    """The client uses only the bridge, files of any length arrive, and no tor logs a complaint."""
     network, made = bridges
     with FileServer() as server:
         for number, (profile, bridge) in enumerate(made.items()):
@@ -93,7 +95,7 @@ def test_a_stock_client_reaches_the_network_by_a_stock_bridge_through_ours(
             assert guards == {bridge.fingerprint}
             assert f"new bridge descriptor '{bridge.name}'" in "\n".join(node.log())
             node.close()
-    # A bridge logs notices about itself that no relay logs.
+    # A bridge logs notices about itself that relays do not log.
     assert [line for line in network.complaints() if "[notice]" not in line] == []
 
 
@@ -101,7 +103,7 @@ def test_a_stock_client_reaches_the_network_by_a_stock_bridge_through_ours(
 def test_fifty_mebibytes_go_up(
     bridges: tuple[TorNetwork, dict[str, Node]], tmp_path: Path, results: Results, profile: str
 ) -> None:
-    """What a stock client sends by a stock bridge has the hash that the server says."""
+    """A 50 MiB upload by a stock client through a stock bridge arrives intact."""
     network, made = bridges
     body = tmp_path / "body"
     body.write_bytes(seeded_bytes(LENGTHS[-1]))
@@ -118,7 +120,7 @@ def test_fifty_mebibytes_go_up(
 def test_a_visitor_of_an_http_bridge_sees_the_site(
     bridges: tuple[TorNetwork, dict[str, Node]], path: str
 ) -> None:
-    """What curl is answered, status line, headers and body, is what the site itself answers."""
+    """A visitor (curl) gets the same status line, headers and body as from the site itself."""
     _, made = bridges
     answers = []
     torrc = (made["http-opaque"].folder / "torrc").read_text()
@@ -135,7 +137,7 @@ def test_a_visitor_of_an_http_bridge_sees_the_site(
 
 @dataclass(frozen=True)
 class Hostile:
-    """What becomes of a bridge's connections, and how much is fetched through it."""
+    """A case: the fate of a bridge's connections, and the bytes to fetch through it."""
 
     profile: str
     what: str
@@ -148,7 +150,7 @@ class Hostile:
 
 
 def killed_every(seconds: float) -> Callable[[int], Fate]:
-    """All connections that live at these moments are killed together."""
+    """Returns a fate that kills all live connections every ``seconds``."""
     return lambda _: Fate(ANY, killed=True, every=seconds)
 
 
@@ -157,7 +159,8 @@ def killed_every(seconds: float) -> Callable[[int], Fate]:
     [
         Hostile("nosteg", "killed after 100 kB", lambda _: Fate(100_000, killed=True), 3 * MIB),
         Hostile("nosteg", "half are black holes", lambda n: HOLE if n % 2 else LIVES, 3 * MIB),
-        # Six frozen connections at a time cost seconds: that profile is for other networks.
+        # Six frozen connections at a time cost seconds, because this profile is for other
+        # networks.
         Hostile("nosteg", "frozen after 15 kB", lambda _: Fate(15_000, killed=False), 100_000),
         Hostile(
             "http-opaque", "killed after 100 kB", lambda _: Fate(100_000, killed=True), 3 * MIB
@@ -182,7 +185,7 @@ def killed_every(seconds: float) -> Callable[[int], Fate]:
 def test_no_byte_is_lost_whatever_becomes_of_the_connections(
     bridges: tuple[TorNetwork, dict[str, Node]], tmp_path: Path, results: Results, case: Hostile
 ) -> None:
-    """What a hostile network does between client and bridge costs time, and no byte."""
+    """A hostile network between client and bridge costs time, but no bytes."""
     network, made = bridges
     bridge = made[case.profile]
     to = int(bridge_line(bridge)[2].rpartition(":")[2])
@@ -205,7 +208,7 @@ def test_no_byte_is_lost_whatever_becomes_of_the_connections(
 
 
 def test_the_twin_without_us_loses_the_download(tmp_path: Path) -> None:
-    """What is done to connections does what it says: by one connection, nothing arrives whole."""
+    """The control: without our transport, each fate makes a download over one connection fail."""
     with (
         FileServer() as server,
         Meddler(server.port, lambda _: Fate(100_000, killed=True)) as meddler,
@@ -217,7 +220,7 @@ def test_the_twin_without_us_loses_the_download(tmp_path: Path) -> None:
 
 
 def started(side: str, folder: Path, **variables: str) -> subprocess.Popen[str]:
-    """Ours, with the environment that a parent sets."""
+    """Starts our program with the environment that a parent process sets."""
     environment = {**os.environ, "TOR_PT_MANAGED_TRANSPORT_VER": "1"}
     environment |= {"TOR_PT_STATE_LOCATION": str(folder), "TOR_PT_EXIT_ON_STDIN_CLOSE": "1"}
     pipe = partial(subprocess.Popen, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
@@ -225,7 +228,9 @@ def started(side: str, folder: Path, **variables: str) -> subprocess.Popen[str]:
 
 
 def test_a_parent_that_is_no_tor_hears_what_the_specification_says(tmp_path: Path) -> None:
-    """Nothing else stands on standard output, and the end of standard input is ours."""
+    """Standard output has only messages of the pt-spec, and the program exits at the end of its
+    input.
+    """
     cases = [
         (
             "client",
@@ -260,7 +265,7 @@ def test_a_parent_that_is_no_tor_hears_what_the_specification_says(tmp_path: Pat
 
 
 def test_a_full_disk_leaves_no_half_of_a_key(tmp_path: Path) -> None:
-    """One line tells that a bridge's key cannot be kept; one that was kept serves all the same."""
+    """One line reports that a bridge's key cannot be saved; a key saved before still works."""
     with small_disk(tmp_path / "disk", 64) as disk:
         fill(disk)
         command = [anabranch(), "pt", "server", "--listen", "127.0.0.1:0", "--to", "127.0.0.1:9"]
@@ -283,7 +288,7 @@ def test_a_full_disk_leaves_no_half_of_a_key(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kept", ["nothing", "the key"])
 def test_a_full_disk_is_told_to_the_parent(tmp_path: Path, kept: str) -> None:
-    """No transport comes up whose key or bridge line is lost, and no half of a file stays."""
+    """No transport starts whose key or bridge line is lost, and no partial file remains."""
     variables = {
         "TOR_PT_SERVER_TRANSPORTS": "anabranch",
         "TOR_PT_SERVER_BINDADDR": "anabranch-127.0.0.1:0",
@@ -292,7 +297,7 @@ def test_a_full_disk_is_told_to_the_parent(tmp_path: Path, kept: str) -> None:
     with small_disk(tmp_path / "disk", 64) as disk:
         if kept == "the key":
             first = started("server", disk, **variables)
-            # It ends with its standard input, and that at once.
+            # The program exits at the end of its standard input, here at once.
             assert "SMETHOD anabranch " in first.communicate(timeout=10)[0]
             (disk / "anabranch-bridgeline.txt").unlink()
         before = contents(disk)

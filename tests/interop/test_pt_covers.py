@@ -1,4 +1,4 @@
-"""Covers of an operator's own: `anabranch pt crawl`, and what passes with them."""
+"""An operator's own covers: `anabranch pt crawl`, and traffic that uses them."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ KEPT = {"/a.jpg", "/app.js", "/list.json", "/secret.ts"}
 
 @pytest.fixture(scope="module")
 def www(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The site's folder."""
+    """Returns the site's folder."""
     folder = tmp_path_factory.mktemp("site")
     folder.chmod(0o755)
     (folder / "www").mkdir()
@@ -56,7 +56,7 @@ def www(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def site(www: Path) -> Iterator[int]:
-    """An unaltered nginx with it; its port."""
+    """Runs an unmodified nginx with the site; yields its port."""
     (port,) = free_ports(1)
     folder = www.parent
     http = HTTP.replace("PORT", str(port)).replace("PATIENCE", "20")
@@ -66,7 +66,7 @@ def site(www: Path) -> Iterator[int]:
 
 
 def crawled(source: Path, out: Path, *more: str) -> dict[str, Any]:
-    """What `pt crawl` says that it has made."""
+    """Runs `pt crawl`; returns its JSON output about the covers."""
     command = [anabranch(), "pt", "crawl", str(source), "--out", str(out), "--json", *more]
     said = subprocess.run(command, capture_output=True, text=True, check=False)
     assert said.returncode == 0, said.stderr
@@ -75,14 +75,14 @@ def crawled(source: Path, out: Path, *more: str) -> dict[str, Any]:
 
 
 def kept(covers: Path) -> dict[str, dict[str, Any]]:
-    """The objects of covers that hide bytes, by their paths."""
+    """Returns the objects of covers that hide bytes, by path."""
     document = json.loads((covers / "covers.json").read_text())
     return {one["path"]: one for one in document["objects"] if "slots" in one}
 
 
 @contextmanager
 def recorded(file: Path, port: int) -> Iterator[None]:
-    """A capture of what passes by a port of loopback meanwhile."""
+    """Captures the traffic of a loopback port while the block runs."""
     with Tcpdump(Host("here"), "lo", file, f"tcp port {port}") as dump:
         yield
         dump.stop()
@@ -92,7 +92,7 @@ def recorded(file: Path, port: int) -> Iterator[None]:
 def both_ends(
     folder: Path, server: Sequence[str], client: Sequence[str] = (), port: int = 0
 ) -> Iterator[tuple[FileServer, int]]:
-    """A file server behind `pt server` (at ``port``), and the port of a `pt client`."""
+    """Yields a file server behind `pt server` (at ``port``), and the port of a `pt client`."""
     bridge, near = free_ports(2)
     with ExitStack() as stack:
         files = stack.enter_context(FileServer())
@@ -108,7 +108,7 @@ def both_ends(
 def arrive(
     lengths: Sequence[int], ends: tuple[FileServer, int], into: Path, note: tuple[Results, str]
 ) -> None:
-    """Files of these lengths come by hash; how long each took is noted."""
+    """Asserts that files of these lengths arrive intact, and records the time of each."""
     (files, port), (results, profile) = ends, note
     for length in lengths:
         through = ["--connect-to", f"::127.0.0.1:{port}"]
@@ -118,7 +118,9 @@ def arrive(
 
 
 def test_a_folder_is_made_covers_and_broken_files_are_left_out(www: Path, tmp_path: Path) -> None:
-    """Chromium takes each object that is kept, and a script only it can judge is left out."""
+    """Chromium accepts each object in the covers; a script that only a browser could check is left
+    out.
+    """
     made = crawled(www, tmp_path / "own", "--browser", tool("chromium"))
     assert set(kept(tmp_path / "own")) == KEPT
     assert made["kinds"] == {"image": 1, "opaque": 1, "text": 2}
@@ -138,7 +140,9 @@ def test_a_folder_is_made_covers_and_broken_files_are_left_out(www: Path, tmp_pa
 def test_a_capture_of_visits_has_nginxs_heads_in_their_order(
     site: int, www: Path, tmp_path: Path
 ) -> None:
-    """What tcpdump saw of curl: pages, objects, heads as they were; and shapes for `embed`."""
+    """From a capture of curl's visits, the covers have its pages, objects and original headers,
+    and shapes for `embed`.
+    """
     curl = [tool("curl"), "-sS", "-o", "/dev/null", "-H", f"Cookie: a={'x' * 700}"]
     with recorded(tmp_path / "visits.pcap", site):
         for path in ("index.html", "a.jpg", "list.json"):
@@ -165,7 +169,9 @@ def test_a_capture_of_visits_has_nginxs_heads_in_their_order(
 def test_what_passes_are_the_sites_objects_and_visitors_see_the_site(
     site: int, www: Path, tmp_path: Path, results: Results
 ) -> None:
-    """Files come by hash; a capture of it has the site's objects, which Chromium takes again."""
+    """Files arrive intact; a capture of the transfer contains the site's objects, which Chromium
+    accepts.
+    """
     crawled(www, tmp_path / "own", "--browser", tool("chromium"))
     (port,) = free_ports(1)
     server = ["--profile", "http-site", "--covers", str(tmp_path / "own")]
@@ -186,7 +192,9 @@ def test_what_passes_are_the_sites_objects_and_visitors_see_the_site(
 def test_files_come_in_the_shapes_of_recorded_connections(
     site: int, tmp_path: Path, results: Results, own: bool
 ) -> None:
-    """1 B to 2 MiB by hash, with the program's shapes and with those of a capture of curl's."""
+    """Files of 1 B to 2 MiB arrive intact, with built-in shapes and with those of a capture of
+    curl.
+    """
     both: list[str] = []
     if own:
         body = tmp_path / "body"
@@ -204,7 +212,7 @@ def test_files_come_in_the_shapes_of_recorded_connections(
 
 
 def test_a_full_disk_leaves_no_half_of_covers(www: Path, tmp_path: Path) -> None:
-    """One line tells it, and nothing stands where the covers were to be."""
+    """One line reports the full disk, and no output remains."""
     with small_disk(tmp_path / "disk", 64) as disk:
         command = [anabranch(), "pt", "crawl", str(www), "--out", str(disk / "own")]
         said = subprocess.run(command, capture_output=True, text=True, check=False)

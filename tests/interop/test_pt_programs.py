@@ -1,4 +1,4 @@
-"""Our transport below programs that people use: Arti, a browser, and a long download."""
+"""Our transport under common programs: Arti, a browser, and a long download."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ class World:
     bridges: dict[str, OurRelay]
 
     def line(self, profile: str) -> str:
-        """How the bridge of this profile is told of to its clients."""
+        """Returns the bridge line of this profile."""
         lines = (self.bridges[profile].data / "bridgelines.txt").read_text().splitlines()
         (line,) = [line for line in lines if line.startswith("anabranch ")]
         return line
 
     def stock(self, name: str, profile: str) -> Node:
-        """A stock client that knows nobody but that bridge."""
+        """Returns a stock client that uses only the bridge of this profile."""
         plugin = f"ClientTransportPlugin anabranch exec {anabranch()} pt client"
         told = ["UseBridges 1", f"Bridge {self.line(profile)}", "ConfluxEnabled 0", plugin]
         return self.network.client(name, *told)
@@ -51,7 +51,7 @@ class World:
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    """All of it up, and a site before which the bridges' HTTP stands."""
+    """Yields the running network, with a site behind the bridges' HTTP servers."""
     folder = tmp_path_factory.mktemp("tor")
     site = folder / "site"
     site.mkdir()
@@ -78,7 +78,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 def test_fifty_mebibytes_arrive_by_hash(
     world: World, tmp_path: Path, results: Results, profile: str
 ) -> None:
-    """A stock client downloads them in one stream."""
+    """A stock client downloads 50 MiB intact in one stream."""
     node = world.stock(f"long{PROFILES.index(profile)}", profile)
     with FileServer() as server:
         got = fetch(server.url(LONG), node.proxy, tmp_path / "got", 600.0)
@@ -90,10 +90,10 @@ def test_fifty_mebibytes_arrive_by_hash(
 def test_chromium_loads_a_page_of_fifty_objects(
     world: World, tmp_path: Path, results: Results
 ) -> None:
-    """By a stock client and http-opaque: every picture, byte for byte."""
+    """Through a stock client and http-opaque, every picture arrives intact."""
     node = world.stock("browser", "http-opaque")
     proxy = node.proxy.rpartition("/")[2]
-    # Exits of ours ask this machine's resolver, which knows no name of the network's own.
+    # Our exits use this machine's resolver, which cannot resolve names of the private network.
     took = load_by_proxy(tmp_path / "site", proxy, OBJECTS, HEIGHT, host="127.0.0.1")
     results.add("Chromium through our transport", objects=OBJECTS, seconds=f"{took:.1f}")
     node.close()
@@ -101,7 +101,7 @@ def test_chromium_loads_a_page_of_fifty_objects(
 
 @pytest.mark.parametrize("profile", PROFILES)
 def test_arti_enters_by_it(world: World, tmp_path: Path, results: Results, profile: str) -> None:
-    """It starts our transport as its own, knows nobody but the bridge, and gets files by hash."""
+    """Arti starts our transport, uses only the bridge, and files arrive intact."""
     (authority,) = world.network.authorities
     program = [anabranch(), "pt", "client"]
     bridge = (world.line(profile), program)
@@ -126,7 +126,7 @@ def test_arti_enters_by_it(world: World, tmp_path: Path, results: Results, profi
 
 
 def test_nobody_complains(world: World) -> None:
-    """Neither stock tor, nor our relays and bridges of anybody."""
+    """No stock tor, relay or bridge of ours logs a complaint about another node."""
     assert [line for line in world.network.complaints() if "[notice]" not in line] == []
     ours = [*world.relays, *world.bridges.values()]
     assert [event for relay in ours for event in relay.events("violation")] == []

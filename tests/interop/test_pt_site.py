@@ -1,4 +1,4 @@
-"""An unaltered nginx behind our camouflage: probers cannot tell it from nginx alone."""
+"""An unmodified nginx behind our camouflage: probers cannot distinguish it from nginx alone."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ PROBES: dict[str, Said] = {
 
 @dataclass(frozen=True)
 class Answer:
-    """All that came, without the time of day; how the connection ended, and after how long."""
+    """A server's whole response without dates, how the connection ended, and after how long."""
 
     came: bytes
     ended: str
@@ -117,10 +117,10 @@ class Answer:
 
 
 def ask(port: int, said: Said) -> Answer:
-    """What somebody gets who says this."""
+    """Sends ``said`` to a port, and returns the response."""
     began, came, ended = time.monotonic(), b"", "closed"
     with socket.create_connection(("127.0.0.1", port), 10.0) as link:
-        # A server that closes the connection while the client sends may have answered before.
+        # A server that closes the connection while the client sends may have responded before.
         with suppress(ConnectionError):
             for part in said:
                 if part is None:
@@ -141,7 +141,7 @@ def ask(port: int, said: Said) -> Answer:
 
 @dataclass(frozen=True)
 class Site:
-    """nginx, and a server of ours before it for each profile."""
+    """A site: nginx, and in front of it one of our servers for each profile."""
 
     port: int
     folder: Path
@@ -150,20 +150,22 @@ class Site:
     pictures: dict[str, str]
 
     def visits(self) -> str:
-        """What nginx wrote of its visitors."""
+        """Returns nginx's access log."""
         return (self.folder / "visits").read_text()
 
 
 @pytest.fixture(scope="module")
 def files() -> Iterator[FileServer]:
-    """Where links lead."""
+    """Yields the file server to which links forward."""
     with FileServer() as server:
         yield server
 
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory, files: FileServer) -> Iterator[Site]:
-    """One with a page, a style sheet, a folder, 300 kB of noise, what hides bytes, an album."""
+    """Yields a site with a page, a style sheet, a folder, 300 kB of noise, objects that hide
+    bytes, and an album.
+    """
     folder = tmp_path_factory.mktemp("site")
     folder.chmod(0o755)
     (folder / "www/sub").mkdir(parents=True)
@@ -192,13 +194,13 @@ def site(tmp_path_factory: pytest.TempPathFactory, files: FileServer) -> Iterato
 
 
 def bridge_line(server: Background) -> str:
-    """What clients are told."""
+    """Returns a server's bridge line."""
     server.wait_until("its line", lambda: '"bridge"' in server.output())
     return server.output().split('"bridge":"')[1].split('"')[0]
 
 
 def listens(port: int) -> bool:
-    """Whether somebody does."""
+    """Returns whether a program listens on ``port``."""
     with socket.socket() as probe:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
@@ -206,7 +208,9 @@ def listens(port: int) -> bool:
 @pytest.mark.parametrize("profile", PROFILES)
 @pytest.mark.parametrize("said", PROBES)
 def test_a_prober_gets_nginxs_bytes_and_time_outs(site: Site, said: str, profile: str) -> None:
-    """Whatever he says: the same bytes, the same end, as soon and as late."""
+    """Whatever a prober sends, it gets nginx's bytes and nginx's end of the connection, at the
+    same time.
+    """
     alone, through = (ask(port, PROBES[said]) for port in (site.port, site.before[profile]))
     assert (through.came, through.ended) == (alone.came, alone.ended)
     assert said not in ("a page", "HTTP/0.9") or b"<p>Nothing." in alone.came
@@ -217,7 +221,9 @@ def test_a_prober_gets_nginxs_bytes_and_time_outs(site: Site, said: str, profile
 def test_nginx_never_hears_of_a_client(
     site: Site, files: FileServer, profile: str, tmp_path: Path
 ) -> None:
-    """5 MiB come through a bridge by hash, and the site has no visit more; curl's is one."""
+    """5 MiB arrive intact through a bridge without a visit in the site's log; a visit by curl is
+    logged.
+    """
     before = site.visits()
     (port,) = free_ports(1)
     command = [anabranch(), "pt", "client", "--listen", f"127.0.0.1:{port}"]
@@ -227,7 +233,7 @@ def test_nginx_never_hears_of_a_client(
         through = ["--connect-to", f"::127.0.0.1:{port}"]
         got = fetch(url, "", tmp_path / "got", 60.0, *through)
         assert not got.fault(5 * MIB), got.fault(5 * MIB)
-        # This is longer than nginx's timeout for idle connections.
+        # This is longer than nginx's timeout of idle connections.
         time.sleep(1.5 * PATIENCE_S)
         got = fetch(url, "", tmp_path / "got", 60.0, *through)
         assert not got.fault(5 * MIB), got.fault(5 * MIB)
@@ -239,7 +245,9 @@ def test_nginx_never_hears_of_a_client(
 
 
 def by_own_client(site: Site, files: FileServer, profile: str, into: Path) -> Meddler:
-    """What a client and the server of a profile said first by each connection of a download."""
+    """Runs a download by our client; returns the forwarder, which has the first bytes of each
+    connection.
+    """
     (near,) = free_ports(1)
     own = site.before[profile]
     with Meddler(own, lambda _: LIVES) as between:
@@ -257,12 +265,14 @@ def by_own_client(site: Site, files: FileServer, profile: str, into: Path) -> Me
 def test_a_replayed_first_request_is_nginxs_to_answer(
     site: Site, files: FileServer, profile: str, tmp_path: Path
 ) -> None:
-    """Whoever says a client's HELLO again, or its token, gets what nginx alone says to these bytes.
+    """A replay of a client's HELLO, or of its token, gets what nginx alone responds to these
+    bytes.
 
-    At once and later, in pieces, with more behind: and not what the client got.
+    The replay is sent at once and later, in pieces, and with more bytes after it; it never gets
+    what the client got.
     """
     said = by_own_client(site, files, profile, tmp_path / "got")
-    for number in (0, 1):  # The first begins with a HELLO, all others with a token each.
+    for number in (0, 1):  # The first connection begins with a HELLO, all others with a token.
         request = said.up[number]
         assert request.startswith((b"GET ", b"POST ")), request[:80]
         half = len(request) // 2
@@ -285,7 +295,7 @@ def test_a_replayed_first_request_is_nginxs_to_answer(
 
 @pytest.mark.parametrize("profile", PROFILES)
 def test_chromium_shows_the_sites_own_page(site: Site, profile: str) -> None:
-    """A browser that visits ours has every object of the page as nginx alone gives it."""
+    """A browser that visits our server gets every object of the page as from nginx alone."""
     shown = []
     for port in (site.port, site.before[profile]):
         with Chromium(Host("here")) as browser:

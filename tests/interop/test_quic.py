@@ -1,4 +1,4 @@
-"""QUIC: unaltered servers, quic-go's client, the splitter below the client."""
+"""QUIC: unmodified servers and quic-go's client, with the splitter at the client."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from harness.splitter import LISTEN, Splitter, interfaces
 pytestmark = pytest.mark.quic
 
 LENGTH = 25 * MIB
-# A server with a window for each path has three slow starts, which are a small part of a download
-# of this length.
+# Bytes of a long download. A server with a congestion window for each path has three slow starts,
+# which are a small part of this download.
 LONG = 60 * MIB
 TO = f"{SERVER}:{quic.PORT}"
-# At 100 ms, some servers restart congestion control at each switch: see
-# docs/notes/quic-servers.md. None needs more than half of this.
+# Timeout in seconds. At 100 ms, some servers restart congestion control at each switch
+# (docs/notes/quic-servers.md); none needs more than half of this time.
 LIMIT = 90.0
 
 
@@ -32,7 +32,9 @@ LIMIT = 90.0
 def test_a_download_survives_switching_and_the_server_follows(
     make_network: MakeNetwork, web_root: Path, results: Results, kind: str
 ) -> None:
-    """Unsplit, every 1000 ms, every 100 ms: the same hash, and all paths in both directions."""
+    """Unsplit, and with switches every 1000 ms and 100 ms, the hash is right and all paths carry
+    both directions.
+    """
     network = make_network(links(3))
     goodput = {}
     with quic.serving(kind, network.server, web_root):
@@ -60,16 +62,17 @@ def _split_download(
 
 
 def _assert_all_paths_both_ways(carried: dict[str, Counts], every: str) -> None:
-    """At 100 ms a path's share has bounds; at 1000 ms a fast download is over in three slices.
+    """Asserts that all paths carried both directions.
 
-    The last of these three may be short, so each path must have carried more than probes do: 100
-    packets up and down.
+    At 100 ms a path's share has bounds. At 1000 ms a fast download takes only three slices, of
+    which the last may be short. Then each path must have carried more than probes do: 100 packets
+    up and down.
     """
     if every == "1000ms":
         assert all(min(c.up_packets, c.down_packets) >= 100 for c in carried.values()), carried
         return
-    # Where congestion control starts anew at every switch, a path's slices are bursts and waits of
-    # unequal size, 20 or more in all: half a fair share is the least, twice one the most.
+    # If congestion control restarts at every switch, a path's slices are bursts and waits of
+    # unequal size, 20 or more in total. The bounds are half and twice the fair share.
     paths = len(carried)
     assert not unfair(carried, dict.fromkeys(carried, (0.5 / paths, 2 / paths)))
 
@@ -78,9 +81,9 @@ def _assert_all_paths_both_ways(carried: dict[str, Counts], every: str) -> None:
 def test_in_order_saves_the_window_of_servers_that_keep_it(
     make_network: MakeNetwork, web_root: Path, results: Results, kind: str
 ) -> None:
-    """Every 100 ms, with ``--in-order`` and without in turn: the same hash, and more goodput.
+    """At 100 ms, ``--in-order`` gives more goodput than without, in alternating runs.
 
-    How much more is ``bench/quic.py``'s to say; here the median of three must be a tenth higher.
+    Here the median of three runs must be a tenth higher; ``bench/quic.py`` measures the gain.
     """
     network = make_network(links(3))
     goodput: dict[str, list[float]] = {"plain": [], "in order": []}
@@ -96,7 +99,9 @@ def test_in_order_saves_the_window_of_servers_that_keep_it(
 def test_a_server_that_answers_on_its_first_path_only_makes_no_path_look_dead(
     make_network: MakeNetwork, web_root: Path, results: Results
 ) -> None:
-    """Caddy 2.6 hears every path and answers on one: that is reported, and no path is blamed."""
+    """Caddy 2.6 receives on all paths and answers on one: this is reported, and no path counts as
+    dead.
+    """
     network = make_network(links(3))
     options = ["--keep-silent-paths"]
     with (
@@ -121,8 +126,8 @@ def test_a_server_that_answers_on_its_first_path_only_makes_no_path_look_dead(
 def test_a_server_that_follows_twice_and_stays_makes_no_path_look_dead(
     make_network: MakeNetwork, web_root: Path, results: Results, kind: str
 ) -> None:
-    """quic-go up to 0.64.1 with a client that has connection IDs: the uplink stays split over all
-    paths, and the splitter reports the server within 10 s as one that has followed before.
+    """With quic-go up to 0.64.1 and a client with connection IDs, the uplink stays split over all
+    paths. Within 10 s the splitter reports that the server, which followed before, no longer does.
     """
     network = make_network(links(3, rate="20mbit"))
     asked = quic.Request(LISTEN, "h3", LENGTH, LIMIT)
@@ -155,8 +160,8 @@ def test_a_server_that_follows_twice_and_stays_makes_no_path_look_dead(
 def test_paths_without_any_answer_are_left_while_nobody_knows_why(
     make_network: MakeNetwork, web_root: Path
 ) -> None:
-    """Caddy 2.6 by default: the download is whole, and the two silent paths are left for a reason
-    that names the server as well.
+    """Caddy 2.6 with defaults: the download is intact, and the splitter leaves the two silent
+    paths for a reason that also names the server.
     """
     network = make_network(links(3, rate="20mbit"))
     with (

@@ -1,4 +1,4 @@
-"""QUIC links of ours beside TLS links, among stock tors: lines that lose, and UDP blocked."""
+"""Our QUIC links alongside TLS links, among stock tors: with lossy lines, and with UDP blocked."""
 
 from __future__ import annotations
 
@@ -21,33 +21,33 @@ from harness.webfiles import fetch_all
 
 pytestmark = [pytest.mark.links, pytest.mark.timeout(LIMIT)]
 
-# Our relays with the arguments of their links.
+# Our relays, with their option ``--link``.
 KINDS = {"quic0": "quic", "quic1": "quic", "quic2": "quic,utls", "utls0": "utls", "tls0": "tls"}
 EXITS = ("quic1", "quic2")
-# More circuits than a client builds in advance.
+# Number of circuits, more than a client builds in advance.
 SPARE = 6
 
 
 @dataclass(frozen=True)
 class Way:
-    """Who stands where, first hop first (relays of ours by name, stock ones by "stock"), and of
-    which kind the client's links are.
+    """A path by hops, first hop first (our relays by name, others "stock"), and the kind of the
+    client's links.
     """
 
     names: tuple[str, ...]
     link: str = "quic"
 
     def shared(self) -> list[set[str]]:
-        """Of which kinds each hop's link may be, the client's first: those that both ends want."""
+        """The kinds of each hop's link that both ends support, the client's link first."""
         kinds = [self.link, *(KINDS.get(name, "tls") for name in self.names)]
         return [set(near.split(",")) & set(far.split(",")) for near, far in pairwise(kinds)]
 
     def quic(self) -> list[bool]:
-        """Which hops' circuits go by QUIC links."""
+        """Whether each hop's link is a QUIC link."""
         return ["quic" in kinds for kinds in self.shared()]
 
     def unordered(self) -> list[bool]:
-        """Which go by unordered links: whoever has both here wants QUIC more."""
+        """Whether each hop's link is unordered: ends that support both kinds prefer QUIC."""
         return ["utls" in kinds and "quic" not in kinds for kinds in self.shared()]
 
 
@@ -62,10 +62,10 @@ PATHS = {
 # Paths of circuits that move: between relays with one thread each, and with two.
 MOVING = {"one thread": ("quic0", "quic2", "stock"), "two threads": ("quic0", "quic1", "stock")}
 MOVED = max(60 * MIB, LONGEST)
-"""Bytes of a download that is still under way when UDP is blocked."""
+"""Bytes of a download that is still running when UDP is blocked."""
 
-# Messages of a stock exit about a circuit that stalled until it moved, and about its next cell, "1
-# vs 15001". An end waits 15 s before it treats UDP as blocked.
+# Messages of a stock exit about a circuit that stalled until it moved to TLS, and about its next
+# cell ("1 vs 15001"). An end waits 15 s before it treats UDP as blocked.
 STALLED = ("Sudden increase in circuit RTT", "Sudden decrease in circuit RTT")
 
 
@@ -77,7 +77,7 @@ class World:
     ours: dict[str, OurRelay]
 
     def path(self, names: tuple[str, ...]) -> tuple[str, ...]:
-        """The fingerprints of these hops."""
+        """Returns the fingerprints of these hops."""
         last = len(names) - 1
         stock = [self.network.of("exit" if hop == last else "relay")[0] for hop in range(last + 1)]
         return tuple(
@@ -86,25 +86,27 @@ class World:
         )
 
     def ports(self) -> list[int]:
-        """Where links come in at relays of ours, by TCP and by UDP."""
+        """The TCP and UDP ports on which our relays accept links."""
         return [relay.orport for relay in self.ours.values()]
 
     def series(self, name: str, which: str) -> int:
-        """What a relay tells of its QUIC links; 0 if it has none."""
+        """Returns a metric of a relay's QUIC links; 0 if it has none."""
         return int(self.ours[name].scrape().get(f"anabranch_relay_quic_{which}", 0))
 
     def early(self) -> dict[str, int]:
-        """Records that relays of ours opened before their turn."""
+        """Returns the number of records that each of our relays opened out of order."""
         return {name: relay.number("early_records") for name, relay in self.ours.items()}
 
     def has_quic(self, name: str) -> bool:
-        """Whether a relay has any QUIC link."""
+        """Returns whether a relay has any QUIC link."""
         return self.series(name, "links") > 0
 
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    """Three authorities, two relays and an exit of C tor's; five relays of ours."""
+    """Yields a network: three authorities, two relays and an exit of C tor; five of our own
+    relays.
+    """
     folder = tmp_path_factory.mktemp("tor")
     with TorNetwork(folder, relays=2, exits=1) as network:
         ours = {}
@@ -124,33 +126,33 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 
 
 def pinned(world: World, names: tuple[str, ...], link: str = "quic") -> list[str]:
-    """How a client is told to go this way alone."""
+    """Returns a client's options that pin this path."""
     hops = world.path(names)
     pins = ["--entry", hops[0], "--middle", hops[1], "--exit", hops[2]]
     return ["--legs", "1", *pins, "--link", link]
 
 
 def quic(client: OurClient, what: str) -> int:
-    """How many QUIC links a client has, or circuits on them; 0 if it wants none."""
+    """Returns the number of a client's QUIC links, or of circuits on them; 0 if QUIC is off."""
     numbers = client.events("numbers")
     return int(str(numbers[-1][f"quic_{what}"] or 0)) if numbers else 0
 
 
 def early(client: OurClient) -> int:
-    """How many records a client opened before their turn."""
+    """Returns the number of records that a client opened out of order."""
     numbers = client.events("numbers")
     return int(str(numbers[-1]["early_records"])) if numbers else 0
 
 
 def anew(client: OurClient, name: str) -> str:
-    """The client's proxy for somebody who shares no circuit with others."""
+    """Returns the client's proxy URL with a new SOCKS user, who shares no circuit with others."""
     return client.proxy.replace("//", f"//{name}:{name}@")
 
 
 def later(client: OurClient, folder: Path) -> str:
-    """The client's proxy for somebody whose circuit is made after this call.
+    """Returns the client's proxy URL for a user whose circuit is built after this call.
 
-    Circuits that were built ahead may be older than a QUIC link: they are used up.
+    Circuits built in advance may be older than a QUIC link, so they are used up first.
     """
     for number in range(SPARE):
         fetch_all(anew(client, f"later{number}"), folder, _untold, (1,))
@@ -162,7 +164,7 @@ def _untold(*_: object, **__: object) -> None:
 
 
 def check(world: World) -> None:
-    """Nobody complains of anybody."""
+    """Asserts that no node logs a complaint about another node."""
     complaints = world.network.complaints()
     assert [line for line in complaints if not any(what in line for what in STALLED)] == []
     for relay in world.ours.values():
@@ -173,8 +175,8 @@ def check(world: World) -> None:
 def test_files_of_any_length_arrive_by_mixed_circuits_over_lines_that_lose_and_reorder(
     world: World, path: str, tmp_path: Path, results: Results
 ) -> None:
-    """1 B to 20 MiB with the right hash, at 5 % loss and 2 % of packets late, by QUIC wherever two
-    neighbours have it, else by unordered links wherever they have these.
+    """Files of 1 B to 20 MiB arrive intact, at 5 % loss and with 2 % of packets late. Neighbours
+    that both support QUIC use QUIC links; otherwise, if both support them, unordered links.
     """
     way = PATHS[path]
     names, has_quic, is_unordered = way.names, way.quic(), way.unordered()
@@ -207,8 +209,7 @@ def test_files_of_any_length_arrive_by_mixed_circuits_over_lines_that_lose_and_r
                 assert circuits[far] > 0, circuits
         grown = {name: count - before[name] for name, count in world.early().items()}
         results.add("records before their turn", path=path, client=early(client), **grown)
-        # On the downlink, bytes arrive at the end of an unordered link that is nearer to the
-        # client.
+        # On the downlink, the end of an unordered link nearer to the client receives the bytes.
         opened = [early(client), *(grown.get(name, 0) for name in names)]
         for count, expected in zip(opened, is_unordered, strict=False):
             assert count > 50 or not expected, opened
@@ -218,7 +219,9 @@ def test_files_of_any_length_arrive_by_mixed_circuits_over_lines_that_lose_and_r
 def test_a_link_is_unordered_while_udp_is_blocked_and_has_quic_beside_it_later(
     world: World, tmp_path: Path, results: Results
 ) -> None:
-    """A client and its guard want both: QUIC beside an unordered link."""
+    """A client and its guard support both kinds, and finally have a QUIC link alongside an
+    unordered one.
+    """
     way = PATHS["QUIC, unordered, ordered"]
     ports, add = world.ports(), partial(results.add, "unordered, and QUIC later")
     with OurClient(
@@ -229,7 +232,7 @@ def test_a_link_is_unordered_while_udp_is_blocked_and_has_quic_beside_it_later(
             fetch_all(anew(client, "blocked"), tmp_path, add, LENGTHS[:4], PATIENCE)
             assert blocked.lost() > 0
             assert quic(client, "links") == 0
-            # Counters are reported every second.
+            # The client reports its counters every second.
             wait_for("records before their turn", lambda: early(client) > 50, 5)
         # The next attempt is a minute after the first was given up.
         wait_for("a QUIC link to the guard", lambda: quic(client, "links") == 1, 150)
@@ -241,7 +244,7 @@ def test_a_link_is_unordered_while_udp_is_blocked_and_has_quic_beside_it_later(
 def test_a_download_goes_on_by_tls_where_udp_is_blocked(
     world: World, tmp_path: Path, results: Results
 ) -> None:
-    """Nothing but a count tells of it; once UDP passes, QUIC is used."""
+    """Only a counter shows the failure; when UDP passes again, QUIC is used."""
     names = PATHS["QUIC throughout"].names
     ports, add = world.ports(), partial(results.add, "QUIC links, UDP blocked")
     with OurClient(world.network, tmp_path / "client", *pinned(world, names)) as client:
@@ -260,7 +263,7 @@ def test_a_download_goes_on_by_tls_where_udp_is_blocked(
 def test_a_stock_client_goes_by_quic_links_between_relays(
     world: World, tmp_path: Path, results: Results
 ) -> None:
-    """It and its guard have a usual link."""
+    """The stock client and its guard have a normal TLS link; our relays use QUIC links."""
     hops = world.path(PATHS["QUIC throughout"].names)
     wait_for("a QUIC link", lambda: world.has_quic("quic0"), 60)
     client = world.network.client("stockclient", "ConfluxEnabled 0", path=hops)
@@ -276,9 +279,9 @@ def test_a_stock_client_goes_by_quic_links_between_relays(
 def test_a_download_goes_on_by_tls_where_udp_is_blocked_under_it(
     world: World, threads: str, tmp_path: Path, results: Results
 ) -> None:
-    """60 MiB have the right hash: some came by QUIC, and the rest, after a pause, by TLS.
+    """60 MiB arrive intact: a part over QUIC, and after a pause the rest over TLS.
 
-    They are the last tests of all: QUIC links come back only a minute later.
+    This test is the last, because QUIC links return only a minute later.
     """
     names = MOVING[threads]
     with OurClient(world.network, tmp_path / "client", *pinned(world, names)) as client:
@@ -292,7 +295,7 @@ def test_a_download_goes_on_by_tls_where_udp_is_blocked_under_it(
             numbers = client.events("numbers")
             return int(str(numbers[-1]["received"])) if numbers else 0
 
-        # With losses, this takes some time.
+        # With losses, the download takes some time.
         with Losing(world.ports(), protocols=("tcp", "udp")), ThreadPoolExecutor(1) as pool:
             before = received()
             add = partial(results.add, "QUIC links, UDP blocked under a download", relays=threads)

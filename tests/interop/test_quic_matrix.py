@@ -1,4 +1,4 @@
-"""Every client with every server: the handshake by one path, then all paths."""
+"""Every QUIC client with every server: the handshake on one path, then all paths."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from harness.transfer import site
 
 pytestmark = pytest.mark.quic
 
-# Long enough for about twenty runs of 100 ms with a server that restarts on each path.
+# Bytes for about twenty runs of 100 ms, with a server that restarts congestion control on each
+# path.
 LENGTH = 6_000_000
 LIMIT = 60.0
 TO = f"{SERVER}:{quic.PORT}"
@@ -26,7 +27,7 @@ SERVERS += ["gtlsserver"]
 
 @pytest.fixture(scope="module")
 def short_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with ``site/bytes/LENGTH`` for servers of files."""
+    """Returns a folder with ``site/bytes/LENGTH`` for file servers."""
     folder = tmp_path_factory.mktemp("matrix")
     site(folder / "site", LENGTH)
     return folder
@@ -39,8 +40,8 @@ def test_a_connection_is_split_once_its_handshake_is_confirmed(
 ) -> None:
     """The hash is right, all paths carry the uplink, and the release is reported within 3 s.
 
-    Servers that follow for two changes alone (quic-go 0.63, Caddy 2.11) keep their downlink on one
-    path: there no path may be taken for dead.
+    Servers that follow only two changes (quic-go 0.63, Caddy 2.11) keep their downlink on one
+    path; then no path may count as dead.
     """
     network = make_network(links(3))
     try:

@@ -1,4 +1,4 @@
-"""What a run costs QUIC is said once where it costs much, and not where it does not."""
+"""The warning about the cost of short runs for QUIC: once if the cost is high, otherwise never."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.quic
 def test_short_runs_of_a_quic_session_are_warned_of_once(
     make_network: MakeNetwork, tmp_path: Path, every: str, options: list[str], times: int
 ) -> None:
-    """Two downloads by one splitter: two sessions of QUIC, one word about them."""
+    """Two downloads through one splitter, two QUIC sessions, cause one warning."""
     network = make_network(links(3))
     with (
         quic.serving("quic-go", network.server, tmp_path, address=SERVER, port=quic.PORT),

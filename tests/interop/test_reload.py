@@ -1,4 +1,4 @@
-"""A configuration that changes under a transfer: one path is added, another removed, by SIGHUP."""
+"""Reload of the configuration (SIGHUP) during a transfer: one path is added, another removed."""
 
 from __future__ import annotations
 
@@ -31,7 +31,9 @@ def _settings(*paths: str) -> str:
 def test_a_download_goes_on_while_a_path_is_added_and_another_removed(
     make_network: MakeNetwork, web_root: Path, tmp_path: Path
 ) -> None:
-    """The hash is right, the new path carries, the old one rests, the kept one keeps its port."""
+    """The hash is right, the new path carries, the old path stops, and the kept path keeps its
+    port.
+    """
     network = make_network(links(3, rate="50mbit"))
     file = tmp_path / "split.toml"
     file.write_text(_settings("p0", "p1"))
@@ -50,7 +52,8 @@ def test_a_download_goes_on_while_a_path_is_added_and_another_removed(
         splitter.send(signal.SIGHUP)
         about = splitter.wait_event("reloaded")
         assert [path["name"] for path in about["paths"]] == ["p1", "p2"]
-        # Packets in flight to the old address, and the answer to the packet that moved the server.
+        # Allowed are packets in flight to the old address, and the answer to the packet that moved
+        # the server.
         wait_for("the new path to carry", lambda: network.stats()["p2"].down_packets > UNDER_WAY)
         before = network.stats()
         assert not download.result().fault(LENGTH)

@@ -1,4 +1,4 @@
-"""The page of ``anabranch report``, as a reader's browser shows it."""
+"""The page of ``anabranch report`` in a browser."""
 
 from __future__ import annotations
 
@@ -24,12 +24,14 @@ SLICE = 100  # packets in a row on one path
 
 @pytest.fixture(autouse=True)
 def forget(browser: Chromium) -> None:
-    """Each test sees only its own requests and complaints."""
+    """Resets the browser, so that each test sees only its own requests and complaints."""
     browser.read(1280, "light")
 
 
 def rows() -> list[Row]:
-    """3,100 packets, paths in turn: path 2 rests in the first half, sizes differ by path."""
+    """Returns 3,100 packets on alternating paths; path 2 is unused in the first half, sizes differ
+    by path.
+    """
     turns = [0, 1] * 8 + [0, 1, 2] * 5
     paths = [path for path in turns for _ in range(SLICE)]
     return [
@@ -38,7 +40,7 @@ def rows() -> list[Row]:
 
 
 def report(folder: Path, data: list[Row], names: tuple[str, ...] = PATHS) -> Path:
-    """The page that the program makes of a trace that somebody else wrote."""
+    """Writes a trace of ``data``, and returns the page that the program makes of it."""
     schedule = f"round-robin --every {SLICE}p"
     trace.write(folder / "run.parquet", data, names, schedule=schedule)
     HERE.must([anabranch(), "report", str(folder / "run.parquet")])
@@ -46,7 +48,7 @@ def report(folder: Path, data: list[Row], names: tuple[str, ...] = PATHS) -> Pat
 
 
 def counts(browser: Chromium) -> dict[tuple[int, str], tuple[int, int]]:
-    """Packets and bytes by path and direction, read from the table of the page."""
+    """Returns packets and bytes by path and direction, read from the page's table."""
     found: list[Any] = browser.ask(
         """[...document.querySelectorAll('section[id^=s] table.counts tbody')].flatMap(body =>
             [...body.querySelectorAll('tr')].map(row => [
@@ -58,7 +60,7 @@ def counts(browser: Chromium) -> dict[tuple[int, str], tuple[int, int]]:
 
 
 def counted(data: list[Row]) -> dict[tuple[int, str], tuple[int, int]]:
-    """The same from the rows; path -1 is all together."""
+    """Returns packets and bytes by path and direction of ``data``; path -1 is the sum."""
     paths = sorted({path for path, _, _ in data})
     result = {}
     for wanted in (*paths, -1):
@@ -69,7 +71,7 @@ def counted(data: list[Row]) -> dict[tuple[int, str], tuple[int, int]]:
 
 
 def test_the_table_holds_what_the_trace_holds(browser: Chromium, tmp_path: Path) -> None:
-    """Number for number, each path and direction; and the browser asks for nothing else."""
+    """All numbers agree, for each path and direction, and the browser requests nothing else."""
     data = rows()
     page = report(tmp_path, data)
     browser.show(page.as_uri())
@@ -83,7 +85,7 @@ def test_the_table_holds_what_the_trace_holds(browser: Chromium, tmp_path: Path)
 def test_each_lane_shows_its_own_colour_where_its_path_was_used(
     browser: Chromium, tmp_path: Path, width: int, scheme: str
 ) -> None:
-    """A path's colour in the pixels of its lane, and no other's; nothing where it rested."""
+    """A lane has pixels only in its path's colour, and none where the path was unused."""
     browser.read(width, scheme)
     browser.show(report(tmp_path, rows()).as_uri())
     colours = browser.colours(".shares .way:first-child .legend .swatch")
@@ -97,7 +99,7 @@ def test_each_lane_shows_its_own_colour_where_its_path_was_used(
             assert seen.share_near(own) > 0.02, (figure, number)
             for other in set(colours) - {own}:
                 assert seen.share_near(other) == 0.0, (figure, number, other)
-    # Path 2 rests in the first half: its lane is empty there, those of the others are not.
+    # Path 2 is unused in the first half: only its lane is empty there.
     halves = {n: _first_half(browser, f"figure:has(.rate) .lane:nth-of-type({n + 2}) svg")
               for n in range(3)}  # fmt: skip
     used = [picture(browser.png(half)).share_near(colours[n]) for n, half in halves.items()]
@@ -112,7 +114,7 @@ def _first_half(browser: Chromium, lane: str) -> dict[str, float]:
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_a_narrow_page_is_readable(browser: Chromium, tmp_path: Path, scheme: str) -> None:
-    """On a telephone nothing sticks out sideways, no text shrinks, light and dark are followed."""
+    """At a phone's width nothing overflows, text keeps its size, and both colour schemes apply."""
     browser.read(360, scheme)
     browser.show(report(tmp_path, rows()).as_uri())
     assert browser.ask("document.documentElement.scrollWidth") <= 360
@@ -130,7 +132,7 @@ def test_a_narrow_page_is_readable(browser: Chromium, tmp_path: Path, scheme: st
 def test_every_figure_has_a_name_for_those_who_do_not_see_it(
     browser: Chromium, tmp_path: Path
 ) -> None:
-    """The browser's own accessibility tree: pictures, tables, regions and headings are named."""
+    """In the browser's accessibility tree, pictures, tables, regions and headings have names."""
     browser.show(report(tmp_path, rows()).as_uri())
     nodes = browser.call("Accessibility.getFullAXTree")["nodes"]
     names = {role: [n["name"]["value"] for n in nodes if n.get("role", {}).get("value") == role]
@@ -142,7 +144,9 @@ def test_every_figure_has_a_name_for_those_who_do_not_see_it(
 
 
 def test_hostile_names_stay_text(browser: Chromium, tmp_path: Path) -> None:
-    """A path that is called like a script is shown, not run; nothing is fetched for it."""
+    """A path whose name looks like a script is shown as text; the browser does not run or fetch
+    it.
+    """
     page = report(tmp_path, rows(), ("wlan", EVIL, "home\u202e\x07"))
     browser.show(page.as_uri())
     assert browser.ask("document.title") == "What the observers saw: run.parquet"
@@ -154,7 +158,7 @@ def test_hostile_names_stay_text(browser: Chromium, tmp_path: Path) -> None:
 
 
 def test_the_page_forbids_what_it_does_not_need(browser: Chromium, tmp_path: Path) -> None:
-    """Were there a hole in the escaping, the page's policy would still stop script and fetch."""
+    """Even if escaping failed, the page's content policy blocks scripts and requests."""
     page = report(tmp_path, rows())
     holed = tmp_path / "holed.html"
     picture_elsewhere = "http://192.0.2.1/x.png"
@@ -163,16 +167,16 @@ def test_the_page_forbids_what_it_does_not_need(browser: Chromium, tmp_path: Pat
     browser.show(holed.as_uri())
     assert browser.ask("document.title") == "What the observers saw: run.parquet"
     assert any("Content Security Policy" in each for each in browser.complaints)
-    # What the page asks for is told even where nothing is sent.
+    # Requests are recorded even if the browser blocks them.
     assert browser.requests == [holed.as_uri(), picture_elsewhere]
     assert browser.blocked == {picture_elsewhere: "csp"}
 
 
 def test_without_scripts_it_is_the_same(browser: Chromium, tmp_path: Path) -> None:
-    """A reader who forbids scripts sees the same picture, pixel for pixel."""
+    """With scripts disabled, the page looks the same, pixel for pixel."""
     page = report(tmp_path, rows())
     browser.show(page.as_uri())
-    # In full size: a reduced picture differs from run to run where two of the browser's tiles meet.
+    # The picture has full size: scaled pictures differ between runs at the browser's tile borders.
     usual = browser.png()
     with Chromium(HERE) as strict:
         strict.read(1280, "light")

@@ -31,14 +31,16 @@ NONE = (
 )
 PACKETS = " (with the capability CAP_BPF the kernel would copy less data)"
 KEPT = "; this process could not give up the capability afterwards (capset(2) is refused)"
-# Their bits (capability.h).
+# Bits of the capabilities (capability.h).
 CAP_NET_RAW, CAP_BPF = 1 << 13, 1 << 39
 
 
 def test_a_tunnel_goes_round_all_interfaces_below_the_units_confinement(
     make_network: MakeNetwork, web_root: Path
 ) -> None:
-    """Nobody's process without a capability, on read-only files, with the unit's system calls."""
+    """The splitter runs as the unit's user without capabilities, on read-only files, with the
+    unit's system calls.
+    """
     network = make_network(links(PATHS))
     to = f"{SERVER}:{PORT}"
     with (
@@ -69,7 +71,7 @@ def test_a_tunnel_goes_round_all_interfaces_below_the_units_confinement(
     ],
 )
 def test_the_confinement_bites(make_network: MakeNetwork, forbidden: str) -> None:
-    """The twin: what the unit forbids fails there, and what it does not forbid works."""
+    """The control: actions that the unit forbids fail, and others work."""
     network = make_network(links(1))
     with confined() as before:
         assert Path(program(before)).exists()
@@ -80,10 +82,10 @@ def test_the_confinement_bites(make_network: MakeNetwork, forbidden: str) -> Non
 
 
 class ConfinedRelay:
-    """``anabranch relay --link utls`` with several threads, of an authority that is not there."""
+    """``anabranch relay --link utls`` with several threads, whose authority does not run."""
 
     def __init__(self, before: list[str]):
-        """Starts it behind the words of :func:`confined`."""
+        """Starts the relay with the command prefix ``before`` (:func:`confined`)."""
         authorities = Path(program(before)).with_name("authorities")
         nobody = "1" * 40
         authorities.write_text(f"nobody orport=1 no-v2 v3ident={nobody} 127.0.0.1:1 {nobody}\n")
@@ -98,19 +100,21 @@ class ConfinedRelay:
         self.process.wait_until(*listens)
 
     def tap(self) -> str:
-        """What it says of its tap."""
+        """Returns the relay's message about its tap."""
         notes = [str(event["what"]) for event in events_of(self.process, "note")]
         told = [note for note in notes if note.startswith("kernel interface through which utls")]
         assert len(told) == 1, notes
         return told[0].partition(": ")[2]
 
     def has_metric(self, line: str) -> bool:
-        """Whether its page for Prometheus has this line."""
+        """Returns whether the relay's Prometheus metrics have this line."""
         with urllib.request.urlopen(f"http://127.0.0.1:{self._metrics}/metrics") as answer:
             return line in answer.read().decode().splitlines()
 
     def capabilities(self) -> dict[str, set[int]]:
-        """Which sets its threads have, permitted and effective, and which at their bound."""
+        """Returns the capability sets of its threads: permitted and effective, and the bounding
+        sets.
+        """
         texts = [
             task.joinpath("status").read_text()
             for task in Path(f"/proc/{self.process.pid}/task").iterdir()
@@ -125,7 +129,7 @@ class ConfinedRelay:
 
 @contextmanager
 def confined_relay(*drop_ins: Path) -> Iterator[ConfinedRelay]:
-    """One below the confinement of its unit with these drop-ins."""
+    """Yields a relay confined as by its unit with these drop-ins."""
     with confined(RELAY, *drop_ins) as before:
         relay = ConfinedRelay(before)
         try:
@@ -145,7 +149,7 @@ def confined_relay(*drop_ins: Path) -> Iterator[ConfinedRelay]:
 def test_a_relay_takes_its_tap_by_the_drop_in_and_no_thread_keeps_the_capability(
     drop_in: str | None, kind: str, hint: str, granted: int
 ) -> None:
-    """Without a drop-in there is none, which the log and the metrics say."""
+    """Without a drop-in there is no tap, as log and metrics show."""
     drop_ins = [DROP_INS / drop_in] if drop_in else []
     with confined_relay(*drop_ins) as relay:
         assert relay.tap() == kind + hint
@@ -156,7 +160,9 @@ def test_a_relay_takes_its_tap_by_the_drop_in_and_no_thread_keeps_the_capability
 
 
 def test_a_capability_that_cannot_be_given_up_is_told(tmp_path: Path) -> None:
-    """The twin: without capset(2) among the drop-in's calls all threads keep it."""
+    """The control: if the drop-in does not allow capset(2), all threads keep the capability, and
+    this is reported.
+    """
     text = (DROP_INS / "unordered.conf").read_text()
     assert "\nSystemCallFilter=bpf capset\n" in text
     drop_in = tmp_path / "unordered.conf"

@@ -1,6 +1,7 @@
-"""A server that answered and falls silent, as the user sees it: in view, log, JSON and ``status``.
+"""A server that falls silent after it has answered, as shown in live view, log, JSON and
+``status``.
 
-Sessions of real programs: a QUIC download (quic-go at both ends) and a Mosh login.
+The sessions are of real programs: a QUIC download (quic-go at both ends) and a Mosh login.
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ from harness.tools import anabranch, wait_for
 from harness.transfer import site
 from test_moved import silent_in_status
 
-# The bound of the state, in seconds, and a second for the interval of statistics.
+# Seconds of silence until the state changes, and the interval of statistics in seconds.
 SILENCE_S, TICK_S = 10.0, 1.0
-# A QUIC client that only receives sends nothing more once its last frame is acknowledged, unless it
-# keeps its connection alive.
+# Seconds between a QUIC client's keep-alives. Without them, a client that only receives stops
+# sending when its last frame is acknowledged.
 KEEP_ALIVE_S = 1.0
-# Longer than the test, at the rate of the links.
+# Bytes of a download that outlasts the test at the rate of the links.
 LONG = 400 << 20
 LINE = re.compile(
     r"no answer from a server for [1-3]\d s on any path, last answer at \d\d:\d\d:\d\d"
@@ -44,12 +45,12 @@ each_protocol = pytest.mark.parametrize(
 
 
 def port_of(protocol: str) -> int:
-    """The server's port."""
+    """Returns the server's port."""
     return quic.PORT if protocol == "quic" else MOSH
 
 
 def silence(server: Host, port: int) -> None:
-    """The server hears nothing at the port, nobody hears it, and nothing tells of that."""
+    """Silently drops all packets to and from the server's port."""
     server.must(["nft", "add", "table", "ip", "silent"])
     for hook, end in (("input", "dport"), ("output", "sport")):
         chain = f"{{ type filter hook {hook} priority 0; }}"
@@ -65,7 +66,7 @@ def hear(server: Host) -> None:
 
 @contextmanager
 def session(protocol: str, network: Network, folder: Path, begin: ExitStack) -> Iterator[str]:
-    """A server, its address; once ``begin`` is closed, its client begins."""
+    """Runs a server and yields its address; its client starts when ``begin`` is closed."""
     with ExitStack() as stack:
         if protocol == "quic":
             site(folder / "site", LONG)
@@ -94,7 +95,9 @@ def session(protocol: str, network: Network, folder: Path, begin: ExitStack) -> 
 def test_a_silent_server_is_a_state_in_json_and_status(
     make_network: MakeNetwork, tmp_path: Path, results: Results, protocol: str
 ) -> None:
-    """Ten seconds after the last answer; over once a client that still asks hears the server."""
+    """The state begins ten seconds after the last answer, and ends when a client gets an answer
+    again.
+    """
     network = make_network(links(2))
     begin = ExitStack()
     with (
@@ -128,7 +131,7 @@ def test_a_silent_server_is_a_state_in_json_and_status(
 def test_a_silent_server_is_a_line_for_people(
     make_network: MakeNetwork, tmp_path: Path, protocol: str, shown: str
 ) -> None:
-    """The same words in the live view, and in the log where nobody watches."""
+    """The live view, and without a terminal the log, show the same text."""
     network = make_network(links(2))
     begin = ExitStack()
     with ExitStack() as stack:

@@ -1,4 +1,4 @@
-"""Page loads through our transport, with SSH and tor inside, as the lab's evaluation needs them."""
+"""Page loads through our transport, with SSH and tor inside, for the lab's evaluation."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ FILES = 6
 
 @pytest.fixture(scope="module")
 def web(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A web of small sites: those that are loaded, and ten for each database."""
+    """Returns a web of small sites: the visited ones, and ten for each database."""
     folder = tmp_path_factory.mktemp("web")
     folder.chmod(0o755)
     names = [f"site{number:02}" for number in range(SITES + OTHERS * TURNS + 20)]
@@ -56,7 +56,7 @@ def test_no_site_is_visited_and_in_a_database(web: Path) -> None:
 
 
 def test_loads_by_each_tunnel_are_complete_and_made_once(web: Path, tmp_path: Path) -> None:
-    """Every page arrives through SSH and tor in our transport; a lost turn is made again."""
+    """Every page arrives through SSH and tor in our transport; a lost capture is made again."""
     if not namespaces_allowed():
         raise MissingPeer("network namespaces, which need root here")
     folder = tmp_path / "loads"

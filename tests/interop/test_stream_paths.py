@@ -1,4 +1,4 @@
-"""Paths that are TCP connections: WireGuard through strangers' proxies and OpenSSH to a far end."""
+"""Paths that are TCP connections: WireGuard to a far end over third-party proxies and SSH."""
 
 from __future__ import annotations
 
@@ -36,13 +36,14 @@ STREAMS = 443
 SOCKS, HTTP = 1080, 8888
 TLS, BEHIND = 8443, 8080
 CAPTURED, LENGTH, LONG = 5 * MIB, 25 * MIB, 200 * MIB
-# Of three paths with equal chances; runs of 100 ms in a download of a few seconds are few.
+# Minimum share of one of three equally likely paths, as a download of a few seconds has few runs
+# of 100 ms.
 LEAST_SHARE = 0.1
 
 
 @dataclass
 class World:
-    """All that runs."""
+    """The network, and all programs that run on it."""
 
     network: Network
     splitter: Splitter
@@ -71,7 +72,7 @@ def _world(
 
 @contextmanager
 def _microsocks(host: Host) -> Iterator[Background]:
-    """A stranger's SOCKS5 proxy for TCP."""
+    """Runs microsocks, a third-party SOCKS5 proxy for TCP."""
     with host.start(["microsocks", "-i", SERVER, "-p", str(SOCKS)]) as proxy:
         proxy.wait_bound(SOCKS, "tcp")
         yield proxy
@@ -79,7 +80,9 @@ def _microsocks(host: Host) -> Iterator[Background]:
 
 @contextmanager
 def _tinyproxy(host: Host, folder: Path) -> Iterator[Background]:
-    """A stranger's HTTP proxy; CONNECT to the far end's port only, for who knows the password."""
+    """Runs tinyproxy, a third-party HTTP proxy that requires a password and allows CONNECT only to
+    the far end's port.
+    """
     settings = folder / "tinyproxy.conf"
     settings.write_text(f"""\
 Port {HTTP}
@@ -95,7 +98,7 @@ ConnectPort {STREAMS}
 
 
 def _shares(carried: dict[str, Counts]) -> list[float]:
-    """The part of each path in the bytes of both directions, the smaller of the two."""
+    """Returns each path's share of the bytes, the smaller share of the two directions."""
     counts = carried.values()
     up, down = (sum(getattr(each, name) for each in counts) for name in ("up_bytes", "down_bytes"))
     return [min(each.up_bytes / up, each.down_bytes / down) for each in counts]
@@ -108,7 +111,9 @@ def test_a_tunnel_goes_by_tcp_and_by_both_kinds_of_proxy(
     results: Results,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Hash, and every path both ways: straight, through microsocks, through tinyproxy."""
+    """The hash is right, and every path carries both directions: direct, through microsocks,
+    through tinyproxy.
+    """
     monkeypatch.setenv("ANABRANCH_SOCKS5_PASSWORD", "secret")
     paths = [
         "t=tcp:,if:p0",
@@ -135,8 +140,8 @@ def test_a_tunnel_goes_by_tcp_and_by_both_kinds_of_proxy(
 def test_dante_with_a_login_carries_a_path_and_a_wrong_password_is_reported(
     web_root: Path, tmp_path: Path, results: Results
 ) -> None:
-    """Hash and shares, by Dante with user name and password beside a UDP path. A wrong password is
-    one warning, and the UDP path carries everything.
+    """With a path through Dante, with a login, and a UDP path, the hash is right and both have
+    their share. A wrong password causes one warning, and the UDP path carries all traffic.
     """
     if not namespaces_allowed():
         raise MissingPeer("network namespaces and TUN interfaces, which need root here")
@@ -171,7 +176,7 @@ def test_dante_with_a_login_carries_a_path_and_a_wrong_password_is_reported(
 def test_captures_of_a_tcp_path_hold_the_payload_that_tcpdump_saw(
     make_network: MakeNetwork, tmp_path: Path, results: Results
 ) -> None:
-    """Byte for byte, and nearly all in segments of the sizes on the line."""
+    """The payload is equal byte for byte, and nearly all segments have the sizes on the line."""
     network = make_network(links(2))
     files = ["--trace", str(tmp_path / "trace.parquet"), "--pcap", str(tmp_path)]
     with (
@@ -200,7 +205,7 @@ def test_captures_of_a_tcp_path_hold_the_payload_that_tcpdump_saw(
 
 
 def _joined(segments: Sequence[Packet]) -> bytes:
-    """The payload of segments of one direction, in order; what is repeated counts once."""
+    """Returns the payload of one direction's segments in order, without retransmissions."""
     first = segments[0].sequence
     joined = bytearray()
     for one in segments:
@@ -218,7 +223,7 @@ def _sizes_in_trace(file: Path, path: int) -> Counter[int]:
 def test_a_proxy_that_is_killed_and_started_again_costs_no_session(
     make_network: MakeNetwork, tmp_path: Path, results: Results
 ) -> None:
-    """A download of 200 MiB over UDP and microsocks, which is away for three seconds."""
+    """A download of 200 MiB over UDP and microsocks survives three seconds without microsocks."""
     network = make_network(links(2))
     paths = ["u=if:p0", f"s=socks5-tcp:{SERVER}:{SOCKS},if:p1"]
     with ExitStack() as stack:
@@ -248,7 +253,9 @@ def test_openssh_carries_a_path_and_a_connection_that_it_drops_comes_again(
     results: Results,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """`ssh -W` to a stock sshd beside a UDP path: hash and shares; sshd's sessions are killed."""
+    """A path over `ssh -W` to an unmodified sshd and a UDP path: the hash is right, and both have
+    their share. Killed SSH sessions are reconnected.
+    """
     network = make_network(links(2))
     with Sshd(network.server, tmp_path) as server:
         _configure(server.ssh(SERVER), tmp_path, monkeypatch)
@@ -273,7 +280,9 @@ def test_openssh_carries_a_path_and_a_connection_that_it_drops_comes_again(
 def test_strangers_at_the_tls_port_see_nginx_and_the_tunnel_goes_by_it(
     make_network: MakeNetwork, web_root: Path, tmp_path: Path, results: Results
 ) -> None:
-    """A UDP path and one in TLS: hash and shares. curl and openssl get nginx's page at the port."""
+    """A UDP path and a path in TLS: the hash is right, and both have their share. At the TLS port,
+    curl and openssl get nginx's page.
+    """
     network = make_network(links(2))
     page = tmp_path / "page"
     page.mkdir()
@@ -311,7 +320,9 @@ def test_strangers_at_the_tls_port_see_nginx_and_the_tunnel_goes_by_it(
 
 
 def _carried(network: Network, splitter: Splitter, web_root: Path) -> tuple[Transfer, list[float]]:
-    """A download through WireGuard and a splitter; each path's share of the bytes."""
+    """Runs a download through WireGuard and a splitter; also returns each path's share of the
+    bytes.
+    """
     with Tunnel(network.server, network.client, LISTEN) as tunnel:
         _fit(network, splitter, tunnel)
         before = network.stats()
@@ -321,7 +332,7 @@ def _carried(network: Network, splitter: Splitter, web_root: Path) -> tuple[Tran
 
 
 def _fit(network: Network, splitter: Splitter, tunnel: Tunnel) -> None:
-    """Sets the MTU that the splitter recommends, and waits until the tunnel carries."""
+    """Sets the MTU that the splitter recommends, and waits until the tunnel works."""
     mtu = str(splitter.of("listening")[0]["tunnel_mtu"])
     for host, name in [(network.client, tunnel.name), (network.server, tunnel.server.name)]:
         host.must(["ip", "link", "set", name, "mtu", mtu])
@@ -329,7 +340,7 @@ def _fit(network: Network, splitter: Splitter, tunnel: Tunnel) -> None:
 
 
 def _wait_up(splitter: Splitter, path: str, times: int, seconds: float) -> None:
-    """Waits until a path was reported up as often as this."""
+    """Waits until a path was reported up ``times`` times."""
 
     def is_up() -> bool:
         return splitter.changes(path).count("up") >= times
@@ -338,7 +349,7 @@ def _wait_up(splitter: Splitter, path: str, times: int, seconds: float) -> None:
 
 
 def _configure(command: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Lays an `ssh` first into PATH that adds a user's configuration: nobody's is read here."""
+    """Puts an `ssh` first in PATH that reads the test's configuration instead of the user's."""
     words = shlex.split(command)
     # The path sets the port.
     place = words.index("-p")
@@ -351,7 +362,7 @@ def _configure(command: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def _drop_sessions(host: Host) -> None:
-    """Kills the processes of sshd that serve a connection; the one that listens stays."""
+    """Kills the processes of sshd that serve a connection, but not the listening one."""
     listed = host.must(["ss", "-Htnp", "state", "established", f"sport = :{sshd.PORT}"])
     pids = {int(part.split(",")[0]) for part in listed.split("pid=")[1:]}
     assert pids, listed

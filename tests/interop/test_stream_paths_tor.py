@@ -1,7 +1,7 @@
-"""Circuits as paths to a far end: WireGuard, QUIC and Mosh by stock tor, Arti and our own client.
+"""Circuits as paths to a far end: WireGuard, QUIC and Mosh over stock tor, Arti and our client.
 
-All is on loopback, where the private Tor network is; the far end of the WireGuard tunnel has its
-interface in a namespace of its own.
+All programs run on loopback, like the private Tor network; the WireGuard server's interface is in
+a separate namespace.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ pytestmark = [pytest.mark.stream_paths, pytest.mark.timeout(900)]
 
 HERE = Host("here")
 HOME = "127.0.0.1"
-# An interface and two circuits with equal probabilities. LEAST_SHARE allows for a download of few
-# runs.
+# Paths: an interface and two circuits, with equal probabilities. LEAST_SHARE allows for a download
+# of few runs.
 MIXED = ("u=addr:127.0.0.2", "o=onion:2")
 NAMES = ("u", "o-1", "o-2")
 LEAST_SHARE = 0.1
 LENGTHS = (1, 1_000, MIB, 10 * MIB)
-# Length of a long download, and its timeout. All its circuits use relays on this one machine.
+# Length of a long download, and its timeout. All relays of its circuits are on this machine.
 LONG = 200 * MIB
 LONG_SECONDS = 600.0
 UP_SECONDS = 90.0
 ARTI_SECONDS = 180.0
-# Number of legs of each set of our client. There are relays for one set, and some more.
+# Number of legs of each set of our client, and number of relays: enough for one set and some more.
 LEGS, RELAYS = 2, 8
 
 
@@ -59,7 +59,9 @@ def _split(
     *,
     listen: int = 0,
 ) -> Iterator[tuple[Splitter, str]]:
-    """A far end before the server at ``to`` and a splitter; all paths are up. Where it listens."""
+    """Yields a splitter to a far end in front of the server at ``to``, with all paths up, and its
+    listening address.
+    """
     udp, tcp, free = free_ports(3)
     at = f"{HOME}:{listen or free}"
     far_key, home_key = farend.make_keys(folder)
@@ -79,7 +81,7 @@ def _split(
 
 
 def _are_up(splitter: Splitter, names: Sequence[str]) -> bool:
-    """Whether these are the paths, and each worked when counters came last."""
+    """Returns whether these are the paths, and each was up in the latest counters."""
     stats = splitter.of("stats")
     paths = stats[-1]["paths"] if stats else []
     return [path["name"] for path in paths if path["state"] == "up"] == list(names)
@@ -87,10 +89,10 @@ def _are_up(splitter: Splitter, names: Sequence[str]) -> bool:
 
 @contextmanager
 def _tunnel(network_server: Host, splitter: Splitter, at: str, port: int) -> Iterator[Tunnel]:
-    """WireGuard through a splitter that listens at ``at``."""
+    """Runs WireGuard through a splitter that listens at ``at``."""
     with Tunnel(HERE, HERE, at, network_server, port) as tunnel:
         mtu = str(splitter.of("listening")[0]["tunnel_mtu"])
-        # Loopback's is longer than anything that leaves this machine.
+        # Loopback's MTU is larger than that of any real line.
         mtu = str(min(int(mtu), 1_360))
         for host, name in [(HERE, tunnel.name), (network_server, tunnel.server.name)]:
             host.must(["ip", "link", "set", name, "mtu", mtu])
@@ -99,28 +101,28 @@ def _tunnel(network_server: Host, splitter: Splitter, at: str, port: int) -> Ite
 
 
 def _shares(splitter: Splitter) -> dict[str, float]:
-    """The part of each path in the packets down so far."""
+    """Returns each path's share of the packets down so far."""
     counts = splitter.counts()
     total = sum(each.down_packets for each in counts.values())
     return {name: each.down_packets / total for name, each in counts.items()}
 
 
 def _assert_shared(splitter: Splitter, names: Sequence[str]) -> None:
-    time.sleep(1.2)  # Counters come each second.
+    time.sleep(1.2)  # Counters are reported every second.
     shares = _shares(splitter)
     assert min(shares[name] for name in names) > LEAST_SHARE, shares
 
 
 @pytest.fixture(scope="module")
 def tor_client(stock_tor: TorNetwork) -> Node:
-    """Debian's tor as a client of the private network."""
+    """Returns Debian's tor as a client of the private network."""
     return stock_tor.client("paths", "ConfluxEnabled 0")
 
 
 def test_wireguard_by_two_circuits_of_stock_tor_and_an_interface(
     make_network: MakeNetwork, tor_client: Node, tmp_path: Path, results: Results
 ) -> None:
-    """Hashes of 1 B to 200 MiB, and each path's share of the packets down."""
+    """Files of 1 B to 200 MiB arrive intact, and each path has its share of the packets down."""
     server = make_network(links(1)).server
     root = site(tmp_path / "site", *LENGTHS, LONG)
     (port,) = free_ports(1)
@@ -146,7 +148,7 @@ def test_wireguard_by_two_circuits_of_stock_tor_and_an_interface(
 def test_quic_by_two_circuits_of_stock_tor_and_an_interface(
     tor_client: Node, tmp_path: Path, results: Results
 ) -> None:
-    """quic-go's server and client: the hash of 10 MiB, and each path's share."""
+    """With quic-go's server and client, 10 MiB arrive intact, and each path has its share."""
     (port,) = free_ports(1)
     with (
         quic.serving("quic-go", HERE, tmp_path, address=HOME, port=port),
@@ -161,7 +163,7 @@ def test_quic_by_two_circuits_of_stock_tor_and_an_interface(
 def test_mosh_by_two_circuits_of_stock_tor_and_an_interface(
     tor_client: Node, tmp_path: Path, results: Results
 ) -> None:
-    """Every command's output comes to the screen."""
+    """The output of every command appears on the screen."""
     (listen,) = free_ports(1)
     with (
         MoshServer(HERE, address=HOME, port=MOSH_PORT) as server,
@@ -187,7 +189,7 @@ def test_a_relay_of_a_circuit_that_is_killed_costs_no_session(
     tmp_path: Path,
     results: Results,
 ) -> None:
-    """An exit dies in a download of 50 MiB: circuits come again by the other one."""
+    """An exit is killed during a download of 50 MiB: circuits are rebuilt over the other exit."""
     server = make_network(links(1)).server
     length = 50 * MIB
     root = site(tmp_path / "site", length)
@@ -214,7 +216,7 @@ def test_a_relay_of_a_circuit_that_is_killed_costs_no_session(
 
 
 def _exit_in_use(network: TorNetwork, client: Node) -> Node:
-    """The exit of most of the client's circuits."""
+    """Returns the exit of most of the client's circuits."""
     with client.control() as control:
         ends = [path[-1] for path in control.paths()]
     exits = network.of("exit")
@@ -222,11 +224,11 @@ def _exit_in_use(network: TorNetwork, client: Node) -> Node:
 
 
 def _wait_down_and_up(splitter: Splitter) -> None:
-    """Waits until a circuit was down and has come again."""
+    """Waits until a circuit was down and is up again."""
 
     def is_back() -> bool:
         changes = [splitter.changes(name) for name in NAMES[1:]]
-        # Down at first, up, and both once more.
+        # The states of a circuit are down at first, up, down and up again.
         return any(each.count("up") >= 2 for each in changes)
 
     wait_for("a circuit to come again", is_back, UP_SECONDS)
@@ -235,7 +237,9 @@ def _wait_down_and_up(splitter: Splitter) -> None:
 def test_an_exit_that_reaches_no_far_end_is_told_and_the_interface_carries(
     make_network: MakeNetwork, tor_client: Node, tmp_path: Path
 ) -> None:
-    """The exit's answer is one line with the path's name; the session goes on by the interface."""
+    """The exit's error is reported in one line with the path's name; the session continues over
+    the interface.
+    """
     server = make_network(links(1)).server
     root = site(tmp_path / "site", MIB)
     port, udp, closed, listen = free_ports(4)
@@ -257,7 +261,9 @@ def test_an_exit_that_reaches_no_far_end_is_told_and_the_interface_carries(
 def test_wireguard_by_three_circuits_of_our_client(
     make_network: MakeNetwork, tmp_path: Path, results: Results
 ) -> None:
-    """`anabranch client --multipath anabranch` among relays of ours: hash and shares."""
+    """`anabranch client --multipath anabranch` with our relays: the hash is right, and each path
+    has its share.
+    """
     server = make_network(links(1)).server
     root = site(tmp_path / "site", 10 * MIB)
     (port,) = free_ports(1)
@@ -284,7 +290,9 @@ def test_wireguard_by_three_circuits_of_our_client(
 def test_wireguard_by_three_circuits_of_arti(
     make_network: MakeNetwork, tmp_path: Path, results: Results
 ) -> None:
-    """Arti's SOCKS port, among relays of ours: hash and shares; it isolates streams by user."""
+    """Arti's SOCKS port, which isolates streams by user, with our relays: the hash is right, and
+    each path has its share.
+    """
     server = make_network(links(1)).server
     root = site(tmp_path / "site", MIB)
     (port,) = free_ports(1)

@@ -1,4 +1,4 @@
-"""A path that swallows everything from the start, as a hotspot does before its login."""
+"""A path that drops all packets from the start, like a hotspot before its login."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from harness.wireguard import INSIDE_SERVER, PORT, Tunnel
 pytestmark = pytest.mark.faults
 
 CUT = "p1"
-# Slow links, so that a download outlasts the time that a verdict takes, with a queue of 25 ms: with
-# one of 200 ms a visit of 100 ms is over before the server has validated its path.
+# Slow links, so that a download outlasts the detection, with a queue of 25 ms. With a queue of 200
+# ms, a run of 100 ms would end before the server has validated its path.
 SLOW = {"rate": "10mbit", "queue": "30kB"}
 LENGTH = 12_000_000
 
 
 def pings(host: Host, seconds: int) -> float:
-    """Pings through the tunnel, ten a second; the part of them that was lost."""
+    """Pings through the tunnel, ten times a second; returns the share of lost pings."""
     words = ["ping", "-q", "-i", "0.1", "-c", str(10 * seconds), "-W", "1", INSIDE_SERVER]
     said = host.run(words, timeout=seconds + 20).stdout
     sent, back = map(int, re.findall(r"(\d+) packets transmitted, (\d+)", said)[0])
@@ -35,7 +35,7 @@ def pings(host: Host, seconds: int) -> float:
 
 
 def downs(splitter: Splitter) -> list[tuple[str, str]]:
-    """The paths that were taken out, and why."""
+    """Returns the paths that the splitter left, each with the reason."""
     return [
         (event["path"], event["reason"])
         for event in splitter.of("path")
@@ -47,8 +47,8 @@ def downs(splitter: Splitter) -> list[tuple[str, str]]:
 def test_a_tunnel_leaves_a_path_that_swallows_within_three_seconds(
     make_network: MakeNetwork, results: Results, paths: int
 ) -> None:
-    """WireGuard's server always follows: the path swallows. Then every ping comes back; restored,
-    the path is used again.
+    """WireGuard's server always follows, so a silent path drops packets, and the splitter leaves
+    it. Then every ping returns. A restored path is used again.
     """
     network = make_network(links(paths))
     swallows = SilentCut(network, CUT)
@@ -80,8 +80,9 @@ def test_a_tunnel_leaves_a_path_that_swallows_within_three_seconds(
 def test_of_two_paths_the_one_that_never_answers_is_left_after_three_seconds(
     make_network: MakeNetwork, web_root: Path, results: Results, server: str
 ) -> None:
-    """QUIC's server may stay on a path, so this is undecided: what goes by the silent path goes by
-    the other one, too, for 3 s; then the silent one is left, for a reason that names both causes.
+    """A QUIC server may stay on a path, so the cause of the silence is unknown. For 3 s, packets
+    for the silent path are also sent on the other one. Then the splitter leaves the silent path,
+    for a reason that names both causes.
     """
     network = make_network(links(2, **SLOW))
     SilentCut(network, CUT).cut()
@@ -113,7 +114,9 @@ def test_of_two_paths_the_one_that_never_answers_is_left_after_three_seconds(
 def test_of_three_paths_the_one_that_swallows_is_told_by_the_two_that_answer(
     make_network: MakeNetwork, web_root: Path
 ) -> None:
-    """QUIC: a server that follows to two paths would follow to the third."""
+    """A QUIC server that follows to two paths would follow to the third, so the third path drops
+    packets.
+    """
     network = make_network(links(3, **SLOW))
     SilentCut(network, CUT).cut()
     root = web_root.parent / "swallowed"
@@ -132,7 +135,7 @@ def test_of_three_paths_the_one_that_swallows_is_told_by_the_two_that_answer(
 def test_silent_paths_are_kept_where_the_user_says_so(
     make_network: MakeNetwork, web_root: Path
 ) -> None:
-    """``--keep-silent-paths``: the uplink stays on both paths, and nothing goes by both."""
+    """With ``--keep-silent-paths`` the uplink stays on both paths, and no packet is duplicated."""
     network = make_network(links(2, **SLOW))
     SilentCut(network, CUT).cut()
     options = ["--keep-silent-paths"]

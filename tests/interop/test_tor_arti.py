@@ -1,4 +1,4 @@
-"""Arti by relays of ours alone: as a client, as a client of onion services, and as their host."""
+"""Arti with only our relays: as a client, as a client of onion services, and as their host."""
 
 from __future__ import annotations
 
@@ -25,13 +25,16 @@ RELAYS = 6
 PUBLISHED_S = 180.0
 FETCHES = 20
 PAGE = 60_000
-# More than any window, and no matter of minutes for an Arti that was built without optimisation.
+# Bytes of a download: more than any window, but not minutes for an Arti built without
+# optimisation.
 BULK = MIB
 
 
 @dataclass
 class World:
-    """A network of ours, with a stock client and Arti, each also the host of a service."""
+    """A network of our relays, with a stock client and Arti, which each also host an onion
+    service.
+    """
 
     network: TorNetwork
     relays: list[OurRelay]
@@ -42,13 +45,13 @@ class World:
     arti_name: str
 
     def is_found(self, proxy: str, name: str, into: Path) -> bool:
-        """Whether a page of the service comes."""
+        """Returns whether a page of the service arrives."""
         return not fetch(f"http://{name}/bytes/1", proxy, into).fault(1)
 
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    """All of them up; services may not have been published yet."""
+    """Yields the running network; services may not have been published yet."""
     folder = tmp_path_factory.mktemp("arti")
     with ExitStack() as stack:
         network, relays = network_of_ours(folder, stack, RELAYS)
@@ -71,7 +74,7 @@ def _carries(arti: Arti, server: FileServer, folder: Path) -> bool:
 
 
 def test_it_fetches_from_behind_an_exit(world: World, tmp_path: Path) -> None:
-    """By hash."""
+    """A download through an exit arrives intact."""
     assert not fetch(world.server.url(5 * MIB), world.arti.proxy, tmp_path / "got").fault(5 * MIB)
 
 
@@ -81,7 +84,7 @@ def test_it_fetches_from_behind_an_exit(world: World, tmp_path: Path) -> None:
 def test_services_are_reached(
     world: World, tmp_path: Path, results: Results, client: str, host: str
 ) -> None:
-    """Pages by hash, none lost, and as much as a download."""
+    """Pages and a longer download arrive intact, and none is lost."""
     proxy = {"arti": world.arti.proxy, "stock": world.stock.proxy}[client]
     name = {"arti": world.arti_name, "stock": world.stock_name}[host]
     begun = time.monotonic()
@@ -100,6 +103,6 @@ def test_services_are_reached(
 
 
 def test_nobody_complains(world: World) -> None:
-    """Not stock tor, nor ours of Arti."""
+    """No stock tor logs a complaint, and no relay of ours about Arti."""
     assert world.network.complaints() == []
     assert [event for relay in world.relays for event in relay.events("violation")] == []

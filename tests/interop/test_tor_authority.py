@@ -1,7 +1,7 @@
-"""A network whose only authority is ours: stock relays, exits and clients, and our own.
+"""A network whose only authority is ours, with stock relays, exits and clients, and our own.
 
-``AUTHORITY_MINUTES=30`` has it run for half an hour of short voting intervals; without it, for less
-than three minutes.
+With ``AUTHORITY_MINUTES=30`` it runs for half an hour of short voting intervals; otherwise for
+less than three minutes.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ from harness.webfiles import FileServer, fetch, fetch_all
 
 MINUTES = float(os.environ.get("AUTHORITY_MINUTES", "1.5"))
 INTERVAL = 20
-# Seconds until a stopped relay no longer counts as running. A relay's answer is valid for a minute.
+# Seconds until a stopped relay no longer counts as running. A relay's response to a test is valid
+# for a minute.
 FORGOTTEN_S = 60 + 3 * INTERVAL
 
 pytestmark = [pytest.mark.tor, pytest.mark.timeout(int(900 + 60 * MINUTES))]
@@ -46,23 +47,23 @@ CUT = re.compile(r"could not fetch [\w ]+: .*; trying again")
 
 @dataclass
 class World:
-    """Our authority and who takes part."""
+    """The network: our authority, relays, exits and clients."""
 
     authority: OurAuthority
     network: TorNetwork
     ours: list[OurRelay]
 
     def listed(self) -> dict[str, set[str]]:
-        """Flags of all relays by name, as the present consensus has them."""
+        """Returns the flags of all relays by name, from the current consensus."""
         text = self.authority.ask(f"{CONSENSUS}-microdesc").decode()
         names = re.findall(r"^r (\S+)", text, re.MULTILINE)
         flags = re.findall(r"^s (.*)", text, re.MULTILINE)
         return {name: set(words.split()) for name, words in zip(names, flags, strict=True)}
 
     def check(self, killed: bool = False) -> None:
-        """Nobody complains of anybody, and our authority not of itself.
+        """Asserts that no node logs a complaint about others, and our authority none about itself.
 
-        A relay of ours may have been asking when the authority was killed, and asks again.
+        A relay of ours may have had a request open when the authority was killed; it then retries.
         """
         assert self.network.warnings() == []
         assert self.network.notices() == []
@@ -77,7 +78,9 @@ class World:
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    """Three relays and two exits of C tor's, a relay and an exit of ours, all on one machine."""
+    """Yields a network on one machine: three relays and two exits of C tor, a relay and an exit of
+    ours.
+    """
     folder = tmp_path_factory.mktemp("tor")
     options = ["--expect", str(RELAYS + EXITS + 2), "--ipv6"]
     (port6,) = free_ports(1)
@@ -99,7 +102,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 
 
 def test_stock_tors_and_ours_are_listed_with_their_flags(world: World) -> None:
-    """All that run, each as what it is."""
+    """The consensus lists all running relays with the right flags."""
     listed = world.listed()
     stock = [node.name for node in world.network.nodes if node.role in ("relay", "exit")]
     assert set(listed) == {"ourauth", "ours0", "ours1", *stock}
@@ -112,7 +115,7 @@ def test_stock_tors_and_ours_are_listed_with_their_flags(world: World) -> None:
         assert flags >= usual, (name, flags)
         assert ("Exit" in flags) == (name.startswith("exit") or name == "ours1"), (name, flags)
         assert "HSDir" in flags, (name, flags)
-    # It answered there, under both its identities.
+    # The relay responded at its IPv6 address, with both of its identities.
     assert b"\na [::1]:" in world.authority.ask(f"{CONSENSUS}-microdesc")
     world.check()
 
@@ -120,7 +123,7 @@ def test_stock_tors_and_ours_are_listed_with_their_flags(world: World) -> None:
 def test_a_stock_client_and_ours_fetch_files(
     world: World, tmp_path: Path, results: Results
 ) -> None:
-    """1 B to 200 MiB with the right hash, by whatever path each chooses."""
+    """Files of 1 B to 200 MiB arrive intact, over paths that each client chooses itself."""
     stock = world.network.client("stock")
     fetch_all(stock.proxy, tmp_path, partial(results.add, "our authority", client="stock"))
     stock.close()
@@ -132,7 +135,9 @@ def test_a_stock_client_and_ours_fetch_files(
 
 
 def test_documents_are_the_same_however_they_are_asked_for(world: World) -> None:
-    """Both flavours, packed and plain; what is no news; keys, descriptors, microdescriptors."""
+    """Documents are equal compressed and uncompressed: both flavours of the consensus, unchanged
+    ones, keys, descriptors, microdescriptors.
+    """
     ask = world.authority.ask
     identity = world.authority.line.split("v3ident=")[1][:40]
     for flavour in ("", "-microdesc"):
@@ -143,7 +148,7 @@ def test_documents_are_the_same_however_they_are_asked_for(world: World) -> None
             zlib.decompress(ask(f"{path}/{identity}.z", **{"Accept-Encoding": "deflate"})),
             gzip.decompress(ask(path, **{"Accept-Encoding": "gzip"})),
         ]
-        # Another may have been made meanwhile.
+        # A new consensus may have been made meanwhile.
         assert all(text in (plain, ask(path)) for text in packed)
         assert ask(path, **{"Accept-Encoding": "x-zstd"})[:4] == b"\x28\xb5\x2f\xfd"
     with pytest.raises(PeerFailed, match="304"):
@@ -166,7 +171,7 @@ def test_documents_are_the_same_however_they_are_asked_for(world: World) -> None
 
 
 def test_stock_tors_know_the_shared_random_value(world: World) -> None:
-    """The one of the present run, by which onion services are found."""
+    """Stock tors have the value of the current run, by which onion services are found."""
 
     def ours() -> str:
         text = world.authority.ask(f"{CONSENSUS}-microdesc").decode()
@@ -183,7 +188,7 @@ def test_stock_tors_know_the_shared_random_value(world: World) -> None:
 def test_stock_relays_are_told_what_is_new_and_make_the_consensus_of_it(
     world: World, results: Results
 ) -> None:
-    """By diffs of ours, to the same digest."""
+    """Stock relays apply our consensus diffs, and get the same digest."""
     at = f"127.0.0.1:{world.authority.dirport}"
     applied = re.compile(
         r"Applied consensus diff \(size (\d+)\) from server \S*" + re.escape(at)
@@ -204,7 +209,9 @@ def test_stock_relays_are_told_what_is_new_and_make_the_consensus_of_it(
 
 
 def test_what_is_no_descriptor_is_refused_with_a_reason(world: World) -> None:
-    """Something else, a cut one, a changed one; and the answer to one that is known."""
+    """Refused are other documents, and truncated or changed descriptors; a known descriptor has
+    its own response.
+    """
     at = f"http://127.0.0.1:{world.authority.dirport}/tor/"
     known = world.authority.ask(f"/tor/server/fp/{world.ours[0].fingerprint}")
 
@@ -220,7 +227,7 @@ def test_what_is_no_descriptor_is_refused_with_a_reason(world: World) -> None:
         answer = publish(body)
         assert answer.startswith("400 "), answer
         assert len(answer) > 10, "with a reason"
-    # A separate thread writes lines, so they may be late.
+    # A separate thread writes log lines, so they may be late.
     wait_for("three lines", lambda: len(world.authority.events("refused")) >= 3)
     refused = world.authority.events("refused")
     assert len(refused) == 3, refused
@@ -230,9 +237,9 @@ def test_what_is_no_descriptor_is_refused_with_a_reason(world: World) -> None:
 
 
 def test_it_goes_on_without_a_warning(world: World, tmp_path: Path, results: Results) -> None:
-    """An exit stops and is forgotten; the authority is killed and comes back; files go on.
+    """An exit stops and is delisted; the authority is killed and restarted; downloads continue.
 
-    A relay of ours whose descriptor the authority has lost meanwhile publishes it again.
+    A relay of ours whose descriptor the authority has lost publishes it again.
     """
     gone, stock = world.network.of("exit")[0], world.network.client("lasting")
     begun, fetched = time.monotonic(), 0

@@ -1,4 +1,4 @@
-"""A private network of stock tors alone: what all other tests of the onion network stand on."""
+"""A private network of stock tors only, the basis of all other tests of the onion network."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.tor, pytest.mark.timeout(600)]
 def test_stock_tors_carry_files_of_any_length(
     stock_tor: TorNetwork, tmp_path: Path, results: Results
 ) -> None:
-    """1 B to 200 MiB arrive with the right hash, and no tor complains."""
+    """Files of 1 B to 200 MiB arrive intact, and no tor logs a complaint."""
     client = stock_tor.client("client0", "ConfluxEnabled 0")
     fetch_all(client.proxy, tmp_path, partial(results.add, "stock tor alone"))
     assert stock_tor.complaints() == []
@@ -32,7 +32,7 @@ def test_stock_tors_carry_files_of_any_length(
 def test_the_control_port_tells_the_path_that_a_client_was_told_to_take(
     stock_tor: TorNetwork, tmp_path: Path
 ) -> None:
-    """A pinned path is the path that is used: the other tests rely on that."""
+    """A client uses its pinned path, on which the other tests rely."""
     guard, middle, exit_ = (
         stock_tor.of("relay")[0],
         stock_tor.of("relay")[1],
@@ -50,7 +50,7 @@ def test_the_control_port_tells_the_path_that_a_client_was_told_to_take(
 
 
 def test_a_notice_that_no_stock_network_has_is_a_complaint() -> None:
-    """The twin of the list: what a stock client says of an exit that tells it too little."""
+    """The control of the list: notices count that it lacks, or that come after bootstrap."""
     said = "Nov 24 10:00:00.000 [notice] {%s} %s"
     short = said % ("PROTOCOL", "Short path bias probe response length field (1).")
     lost = said % ("NET", "The current consensus has no exit nodes. Tor can only build internal")
@@ -61,7 +61,7 @@ def test_a_notice_that_no_stock_network_has_is_a_complaint() -> None:
 
 
 def test_what_breaks_the_protocol_is_complained_of(stock_tor: TorNetwork) -> None:
-    """The twin of "no tor complains": a stranger that is no tor shows in who it talked to."""
+    """The control of "no tor complains": a program that breaks the protocol causes a complaint."""
     relay = stock_tor.of("relay")[2]
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE

@@ -1,4 +1,4 @@
-"""When a stock tor's blame of its guard is passed over."""
+"""The rule by which a stock tor's complaint about its guard is ignored."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TURNED = f"internal circ (length 3, last hop ann): ${GUARD}(open) ${MIDDLE}(open
 def test_circuits_that_turn_back_are_no_fault_of_the_guard(
     begun: int, built: int, turned: int, unjust: bool
 ) -> None:
-    """But of the others half are to come to be."""
+    """The complaint is unjust only if at least half of the other circuits were built."""
     lines = [BEGUN] * begun + [BUILT] * built + [TURNED] * turned
     assert is_unjust(BLAME, lambda: lines) == unjust
     assert not is_unjust(BLAME.replace(GUARD, MIDDLE), lambda: lines)

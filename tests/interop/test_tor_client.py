@@ -1,4 +1,4 @@
-"""Our client in a network of stock tors alone."""
+"""Our client in a network of stock tors only."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ HEIGHT = 32  # of each picture: 48 KiB
 
 @pytest.fixture(scope="module")
 def client(stock_tor: TorNetwork, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OurClient]:
-    """One client for all tests. It knows of no authority's directory port."""
+    """Yields one client for all tests, without any authority's directory port."""
     folder, authorities = tmp_path_factory.mktemp("client"), without_directory_ports(stock_tor)
     with OurClient(stock_tor, folder, authorities=authorities) as client:
         client.wait_ready()
@@ -51,7 +51,7 @@ def client(stock_tor: TorNetwork, tmp_path_factory: pytest.TempPathFactory) -> I
 def test_our_client_carries_files_of_any_length_through_stock_relays(
     stock_tor: TorNetwork, client: OurClient, tmp_path: Path, results: Results
 ) -> None:
-    """1 B to 200 MiB arrive with the right hash, and no tor complains of us."""
+    """Files of 1 B to 200 MiB arrive intact, and no tor logs a complaint about our client."""
     fetch_all(client.proxy, tmp_path, partial(results.add, "our client, stock relays"))
     assert stock_tor.complaints() == []
     assert client.events("violation") == []
@@ -61,7 +61,7 @@ def test_our_client_carries_files_of_any_length_through_stock_relays(
 
 
 def test_http_connect_serves_as_well(client: OurClient, tmp_path: Path) -> None:
-    """The same port takes HTTP's CONNECT."""
+    """The SOCKS port also accepts HTTP CONNECT."""
     with FileServer() as server:
         proxy = f"http://127.0.0.1:{client.socks}"
         got = fetch(server.url(MIB), proxy, tmp_path / "got", 60.0, "--proxytunnel")
@@ -69,7 +69,9 @@ def test_http_connect_serves_as_well(client: OurClient, tmp_path: Path) -> None:
 
 
 def ask_http(port: int, head: str, seconds: float = 60.0) -> tuple[socket.socket, str]:
-    """Sends an HTTP proxy at ``port`` a request's head: the connection, and the answer's head."""
+    """Sends a request's head to an HTTP proxy at ``port``; returns the connection and the
+    response's head.
+    """
     link = socket.create_connection(("127.0.0.1", port), timeout=seconds)
     link.sendall(head.replace("\n", "\r\n").encode() + b"\r\n\r\n")
     answer = b""
@@ -82,7 +84,7 @@ def ask_http(port: int, head: str, seconds: float = 60.0) -> tuple[socket.socket
 
 
 def verdict(answer: str) -> tuple[str, str]:
-    """The status of an answer and what it tells of a failure."""
+    """Returns the status of a response, and its reason of a failure."""
     status = [*answer.split(), "", ""][1]
     failed = re.search(r"^Tor-Request-Failed: (\S+)", answer, re.MULTILINE)
     return status, failed.group(1) if failed else ""
@@ -91,7 +93,9 @@ def verdict(answer: str) -> tuple[str, str]:
 def test_streams_that_ask_to_be_kept_apart_by_a_header_share_no_circuit(
     stock_tor: TorNetwork, tmp_path: Path
 ) -> None:
-    """Eight values of Tor-Stream-Isolation take eight circuits, one value of eight takes fewer."""
+    """Eight streams with different values of Tor-Stream-Isolation use eight circuits; with one
+    value, fewer.
+    """
     count, circuits = 8, {}
     for which in ("one value", "a value each"):
         with (
@@ -112,7 +116,7 @@ def test_streams_that_ask_to_be_kept_apart_by_a_header_share_no_circuit(
 
 
 def test_http_answers_are_those_of_a_stock_tor(stock_tor: TorNetwork, client: OurClient) -> None:
-    """Statuses and reasons as of tor's HTTPTunnelPort; who is no visitor hears nothing."""
+    """Statuses and reasons are those of tor's HTTPTunnelPort; other requests get no response."""
     closed, tunnel = free_ports(2)
     stock_tor.client("tunnel", f"HTTPTunnelPort 127.0.0.1:{tunnel}")
     with FileServer() as server:
@@ -142,7 +146,9 @@ def test_http_answers_are_those_of_a_stock_tor(stock_tor: TorNetwork, client: Ou
 
 
 def test_user_names_of_a_format_that_is_not_known_are_refused(client: OurClient) -> None:
-    """Proposal 351: ``<torS0X>0`` isolates by the password, others may ask for anything."""
+    """By proposal 351, ``<torS0X>0`` isolates by password; unknown formats are refused, as they
+    may have any meaning.
+    """
     for user, status in ((b"<torS0X>0", 0), (b"<torS0X>1", 1), (b"<torS0X>0x", 1), (b"user", 0)):
         with socket.create_connection(("127.0.0.1", client.socks), timeout=10) as link:
             link.sendall(b"\x05\x01\x02\x01" + bytes([len(user)]) + user + b"\x01p")
@@ -150,7 +156,7 @@ def test_user_names_of_a_format_that_is_not_known_are_refused(client: OurClient)
 
 
 def test_uploads_arrive(client: OurClient, tmp_path: Path) -> None:
-    """What is posted arrives: the other direction's windows and SENDMEs."""
+    """Uploads arrive intact, which tests the other direction's windows and SENDMEs."""
     body = tmp_path / "body"
     body.write_bytes(bytes(range(256)) * 80_000)
     with FileServer() as server:
@@ -161,7 +167,7 @@ def test_uploads_arrive(client: OurClient, tmp_path: Path) -> None:
 
 
 def test_many_streams_at_once(client: OurClient, tmp_path: Path) -> None:
-    """Thirty downloads side by side, of three users who share no circuit."""
+    """Thirty simultaneous downloads arrive, of three users who share no circuit."""
     with FileServer() as server, ThreadPoolExecutor(30) as pool:
 
         def one(number: int) -> str:
@@ -173,7 +179,7 @@ def test_many_streams_at_once(client: OurClient, tmp_path: Path) -> None:
 
 
 def test_pinned_relays_are_the_ones_that_are_used(stock_tor: TorNetwork, tmp_path: Path) -> None:
-    """--entry, --middle and --exit name the path."""
+    """The path is the one that --entry, --middle and --exit name."""
     guard, middle, exit_ = (
         stock_tor.of("relay")[0],
         stock_tor.of("relay")[1],
@@ -191,7 +197,9 @@ def test_pinned_relays_are_the_ones_that_are_used(stock_tor: TorNetwork, tmp_pat
 def test_a_second_start_needs_no_download_and_keeps_its_guard(
     stock_tor: TorNetwork, tmp_path: Path
 ) -> None:
-    """State on disk: the same guard, and ready at once. One leg: of two, either may come first."""
+    """With its state on disk, the client has the same guard and is ready at once. It has one leg,
+    because of two either could be first.
+    """
     guards = []
     for _ in range(2):
         with OurClient(stock_tor, tmp_path / "c", "--legs", "1") as client:
@@ -203,7 +211,7 @@ def test_a_second_start_needs_no_download_and_keeps_its_guard(
 
 
 def test_a_stock_exit_finds_names(stock_tor: TorNetwork, client: OurClient, tmp_path: Path) -> None:
-    """Names go to the exit as they are: its name server is asked, and nobody else."""
+    """The client sends names to the exit unresolved; only the exit's name server is queried."""
     with FileServer() as server:
         got = fetch(server.url(MIB, "web.example"), client.proxy, tmp_path / "got")
         assert not got.fault(MIB), got.fault(MIB)
@@ -213,7 +221,7 @@ def test_a_stock_exit_finds_names(stock_tor: TorNetwork, client: OurClient, tmp_
 
 
 def test_names_and_addresses_are_resolved(client: OurClient) -> None:
-    """Tor's own program asks for a name's address, and for an address' name."""
+    """Tor's program (tor-resolve) resolves a name, and the name of an address."""
     command = [tool("tor-resolve"), "-p", str(client.socks)]
     for question, answer in (("other.example", "127.0.0.1"), ("web.example", "127.0.0.1")):
         said = subprocess.run([*command, question], capture_output=True, text=True, check=True)
@@ -224,7 +232,7 @@ def test_names_and_addresses_are_resolved(client: OurClient) -> None:
 
 @pytest.mark.parametrize("way", ["socks4", "socks4a"])
 def test_socks4_serves_as_well(client: OurClient, way: str, tmp_path: Path) -> None:
-    """The same port takes SOCKS4, and names by SOCKS4a."""
+    """The SOCKS port also accepts SOCKS4, and names with SOCKS4a."""
     with FileServer() as server:
         host = "web.example" if way == "socks4a" else "127.0.0.1"
         proxy = f"{way}://user@127.0.0.1:{client.socks}"
@@ -233,14 +241,16 @@ def test_socks4_serves_as_well(client: OurClient, way: str, tmp_path: Path) -> N
 
 
 def test_a_browser_that_opens_the_proxy_port_reads_what_it_is(client: OurClient) -> None:
-    """It is not a web server, and says so."""
+    """The port responds to a browser with a page that explains that it is not a web server."""
     command = [tool("curl"), "-sS", "--noproxy", "*", f"http://127.0.0.1:{client.socks}/"]
     page = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     assert "proxy port of an onion network's client" in page
 
 
 def refused_at_once(client: OurClient, url: str) -> tuple[str, dict[str, object]]:
-    """What curl says of a stream that is refused within a second or two, and its event."""
+    """Returns curl's error for a stream that is refused within a second or two, and the client's
+    event.
+    """
     told = len(client.events("refused"))
     command = [tool("curl"), "-sS", "--noproxy", "", "--proxy", client.proxy, "-m", "60", url]
     begun = time.monotonic()
@@ -253,7 +263,9 @@ def refused_at_once(client: OurClient, url: str) -> tuple[str, dict[str, object]
 def test_what_no_relay_exits_to_is_refused_at_once_and_keeps_nobody_waiting(
     stock_tor: TorNetwork, client: OurClient, tmp_path: Path
 ) -> None:
-    """A port, IPv6 of exits that have none, an onion service; and the next stream goes its way."""
+    """A port that no exit allows, IPv6 without an exit for it, and an onion service are refused at
+    once; the next stream works.
+    """
     said, event = refused_at_once(client, "http://[2001:db8::1]:80/")
     assert "(2)" in said, "not allowed by the ruleset"
     assert (event["port"], event["why"]) == (80, "no_exit")
@@ -269,7 +281,9 @@ def test_what_no_relay_exits_to_is_refused_at_once_and_keeps_nobody_waiting(
 def test_a_wish_for_a_relay_that_nobody_lists_is_told_at_once(
     stock_tor: TorNetwork, tmp_path: Path
 ) -> None:
-    """And streams are refused rather than kept waiting; an onion service in Tor's own code."""
+    """An unknown relay is reported, and streams are refused rather than delayed; an onion service
+    gets Tor's own error code.
+    """
     nobody = "F" * 40
     options = ["--exit", nobody, "--extended-errors"]
     with OurClient(stock_tor, tmp_path / "c", *options) as client:
@@ -290,7 +304,9 @@ def test_a_wish_for_a_relay_that_nobody_lists_is_told_at_once(
 def test_where_all_relays_are_of_one_subnet_streams_are_refused_with_the_reason(
     stock_tor: TorNetwork, tmp_path: Path
 ) -> None:
-    """Without ``--share-subnets`` no path can be built on one machine."""
+    """Without ``--share-subnets`` no path can be built on one machine, and streams are refused
+    with this reason.
+    """
     command, port = client_command(stock_tor, tmp_path / "c")
     command.remove("--share-subnets")
     with Background([*command]) as client:
@@ -311,7 +327,7 @@ def test_where_all_relays_are_of_one_subnet_streams_are_refused_with_the_reason(
 def test_chromium_loads_a_page_of_fifty_objects(
     stock_tor: TorNetwork, client: OurClient, tmp_path: Path, results: Results
 ) -> None:
-    """A browser that knows of nothing but a SOCKS5 proxy gets every picture, byte for byte."""
+    """A browser that uses only the SOCKS5 proxy gets every picture intact."""
     took = load_by_proxy(tmp_path / "site", f"127.0.0.1:{client.socks}", OBJECTS, HEIGHT)
     results.add("Chromium by our client", objects=OBJECTS, seconds=f"{took:.1f}")
     assert stock_tor.complaints() == []
@@ -320,7 +336,9 @@ def test_chromium_loads_a_page_of_fifty_objects(
 def test_a_killed_exit_ends_its_streams_at_once_and_the_next_go_elsewhere(
     stock_tor: TorNetwork, tmp_path: Path
 ) -> None:
-    """``kill -9`` in mid-download: an error at once, and a new circuit for the next stream."""
+    """After ``kill -9`` during a download, there is an error at once, and the next stream gets a
+    new circuit.
+    """
     guard, middle, exits = stock_tor.of("relay")[0], stock_tor.of("relay")[1], stock_tor.of("exit")
     pins = ["--entry", guard.fingerprint, "--middle", middle.fingerprint]
     pins += ["--exit", ",".join(node.fingerprint for node in exits)]
@@ -347,7 +365,7 @@ def test_a_killed_exit_ends_its_streams_at_once_and_the_next_go_elsewhere(
 def test_the_live_view_shows_guards_circuits_and_what_they_carry(
     stock_tor: TorNetwork, tmp_path: Path, options: list[str], before: str, after: str
 ) -> None:
-    """On a terminal; it goes at the end, and what was said before it stays."""
+    """The live view on a terminal disappears at the end, and earlier output stays."""
     command, port = client_command(stock_tor, tmp_path / "c")
     with Screen([*command, *options], {}) as screen, FileServer() as server:
         assert screen.wait_text("ready, 8 relays", 60), screen.text()
@@ -365,10 +383,10 @@ def test_the_live_view_shows_guards_circuits_and_what_they_carry(
 def test_a_silent_link_to_a_stock_guard_is_padded_both_ways(
     client: OurClient, tmp_path: Path
 ) -> None:
-    """Nobody uses its circuits for a while, and both ends send padding all the same.
+    """Both ends send padding although no circuit of the link is used.
 
-    The link is used first: a stock guard that has several DESTROYs for a link sends one, keeps the
-    others until it has another cell to send there, and pads nothing as long as it keeps them.
+    The link is used first, because a stock guard with several DESTROYs for a link sends one and
+    keeps the others until it has another cell to send. Meanwhile it sends no padding.
     """
     with FileServer() as server:
         got = fetch(server.url(MIB), client.proxy, tmp_path / "got")
@@ -390,7 +408,9 @@ def test_a_silent_link_to_a_stock_guard_is_padded_both_ways(
 def test_without_an_or_port_an_authority_is_asked_at_its_directory_port(
     stock_tor: TorNetwork, tmp_path: Path
 ) -> None:
-    """So it is until circuits can be built; what is asked for later goes by them."""
+    """An authority's directory port is used until circuits can be built; later requests use
+    circuits.
+    """
     authorities = [re.sub(r"orport=\d+ ", "", line) for line in stock_tor.authorities]
     with OurClient(stock_tor, tmp_path / "c", authorities=authorities) as client:
         client.wait_ready()
@@ -403,14 +423,16 @@ def test_without_an_or_port_an_authority_is_asked_at_its_directory_port(
 def test_what_a_client_lacks_later_is_had_of_its_guards_by_circuits(
     stock_tor: TorNetwork, tmp_path: Path
 ) -> None:
-    """A relay that it does not know yet is asked for without any authority's directory port."""
+    """The client fetches an unknown relay's documents over circuits, without any authority's
+    directory port.
+    """
     folder, authorities = tmp_path / "c", without_directory_ports(stock_tor)
     with OurClient(stock_tor, folder, authorities=authorities) as client:
         client.wait_ready()
     kept = folder / "state" / "cached-microdescs"
     text = kept.read_text()
     relays = re.split(r"(?m)^(?=onion-key)", text)[1:]
-    # With one of two exits it could not build circuits, and would ask authorities.
+    # Without the exits' documents it could not build circuits, and would ask authorities.
     lost = next(relay for relay in relays if "p accept" not in relay)
     kept.write_text(text.replace(lost, ""))
     with OurClient(stock_tor, folder, authorities=authorities) as client:
@@ -425,7 +447,7 @@ def test_what_a_client_lacks_later_is_had_of_its_guards_by_circuits(
 def test_no_request_of_a_client_reaches_an_authoritys_directory_port(
     stock_tor: TorNetwork, client: OurClient
 ) -> None:
-    """Whatever it asked for since it began went by circuits: it knows of no other way."""
+    """All requests since the client's start used circuits."""
     asked = client.events("directory")
     authorities = {node.name for node in stock_tor.of("auth")}
     assert asked[0]["what"] == "consensus"
@@ -435,6 +457,8 @@ def test_no_request_of_a_client_reaches_an_authoritys_directory_port(
 
 
 def without_directory_ports(network: TorNetwork) -> list[str]:
-    """The network's authorities, at directory ports where nobody listens."""
+    """Returns the lines of the network's authorities with directory ports on which nothing
+    listens.
+    """
     (nobody,) = free_ports(1)
     return [re.sub(r":\d+ ", f":{nobody} ", line) for line in network.authorities]

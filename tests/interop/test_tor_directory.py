@@ -1,7 +1,7 @@
-"""Our relays as directory caches, for those who want more than microdescriptors.
+"""Our relays as directory caches, for clients that need more than microdescriptors.
 
-A stock client with ``UseMicrodescriptors 0`` lives on the consensus of flavour ns and on server
-descriptors; stem downloads every kind of document by a relay's ORPort and validates it.
+A stock client with ``UseMicrodescriptors 0`` uses the consensus of flavour ns and server
+descriptors. stem downloads every kind of document over a relay's ORPort, and validates it.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ OLD_LINKS = [3]
 OLD_STYLE = "UseMicrodescriptors 0"
 
 # stem copies its cipher before each cell, to roll back if the cell cannot be sent. Ciphers of
-# today's `cryptography` cannot be copied: the same one is used on, which is right as long as cells
-# are sent.
+# recent versions of `cryptography` cannot be copied, so "copies" are the same cipher, which is
+# right as long as all cells are sent.
 CIPHER = type(Cipher(algorithms.AES(bytes(16)), modes.CTR(bytes(16))).encryptor())
 copyreg.pickle(CIPHER, lambda cipher: "cipher")
 
@@ -45,17 +45,20 @@ copyreg.pickle(CIPHER, lambda cipher: "cipher")
 def download(
     port: int, path: str, host: str = "127.0.0.1", links: Sequence[int] = LINKS
 ) -> list[Any]:
-    """What stem gets by this ORPort, parsed and validated, signatures and all."""
+    """Returns the documents that stem gets over an ORPort, parsed and validated, including
+    signatures.
+    """
     endpoint = stem.ORPort(host, port, list(links))
     query = Query(path, endpoints=[endpoint], validate=True, timeout=60)
     return list(query.run())
 
 
 def consensus(port: int, path: str, host: str = "127.0.0.1") -> Any:
-    """The same of a consensus, as one document; that of flavour ns by its signatures.
+    """Returns a consensus that stem gets over an ORPort; for flavour ns, checks its signatures.
 
-    stem refuses the empty list of recommended versions that authorities write who recommend none,
-    so that lines that nobody reads are not checked; and it knows no SHA-256 of a consensus.
+    stem rejects an empty list of recommended versions, which authorities without recommendations
+    write; therefore lines that are not used are not validated. stem also lacks the SHA-256 of a
+    consensus.
     """
     endpoint = stem.ORPort(host, port, LINKS)
     handler = DocumentHandler.DOCUMENT
@@ -67,7 +70,7 @@ def consensus(port: int, path: str, host: str = "127.0.0.1") -> Any:
 
 
 def everything(port: int, host: str = "127.0.0.1") -> dict[str, dict[str, str]]:
-    """All documents that a relay has by its ORPort: texts by kind and by relay."""
+    """Returns all documents that a relay serves over its ORPort: texts by kind and by relay."""
     plain = consensus(port, CONSENSUS, host)
     micro = consensus(port, f"{CONSENSUS}-microdesc", host)
     digests = [str(router.microdescriptor_digest) for router in micro.routers.values()]
@@ -95,13 +98,13 @@ def everything(port: int, host: str = "127.0.0.1") -> dict[str, dict[str, str]]:
 
 @dataclass
 class World:
-    """Stock authorities, and nobody else but relays of ours."""
+    """A network of stock authorities and our relays."""
 
     network: TorNetwork
     ours: list[OurRelay]
 
     def whole(self, relay: OurRelay) -> bool:
-        """Whether it has fetched all that the authorities have."""
+        """Returns whether a relay has fetched all documents of the authorities."""
         try:
             return set(everything(relay.orport)["extra"]) >= set(self.network.others.values())
         except (AssertionError, KeyError, ValueError, OSError, stem.ControllerError):
@@ -110,7 +113,7 @@ class World:
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    """Three authorities of C tor's, three relays and two exits of ours."""
+    """Yields a network: three authorities of C tor, three relays and two exits of ours."""
     folder = tmp_path_factory.mktemp("tor")
     exit_ = ["--exit", "accept *:*"]
     options: list[Sequence[str]] = [[], [], [], exit_, exit_]
@@ -131,7 +134,9 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 
 
 def test_stem_downloads_every_document_by_orport(world: World) -> None:
-    """The consensus in both flavours, descriptors, extra-info, microdescriptors; validated."""
+    """Downloads of both flavours of the consensus, descriptors, extra-info and microdescriptors
+    are valid.
+    """
     relay = world.ours[0]
     wait_for("all documents", lambda: world.whole(relay), 60)
     texts = everything(relay.orport)
@@ -139,7 +144,7 @@ def test_stem_downloads_every_document_by_orport(world: World) -> None:
     assert set(texts["server"]) == fingerprints | set(world.network.others.values())
     assert set(texts["extra"]) == set(texts["server"]), "the authorities' as well"
     told = [str(event["what"]) for event in relay.events("note")]
-    # Before the first consensus there is none to be had.
+    # Requests before the first consensus fail.
     early = ("no server answered", "before its first consensus", "404")
     refused = [note for note in told if "could not fetch" in note]
     assert all(any(why in note for why in early) for note in refused), told
@@ -157,7 +162,7 @@ def test_stem_downloads_every_document_by_orport(world: World) -> None:
 
 
 def test_stock_authorities_keep_our_extra_info(world: World) -> None:
-    """And their answer is what ours is, byte for byte."""
+    """Authorities and our relays serve the same extra-info documents, byte for byte."""
     authority = world.network.of("auth")[0]
     for relay in world.ours:
         (theirs,) = download(authority.orport, f"/tor/extra/fp/{relay.fingerprint}")
@@ -169,7 +174,9 @@ def test_stock_authorities_keep_our_extra_info(world: World) -> None:
 def test_a_stock_client_fetches_by_relays_of_ours_alone(
     world: World, tmp_path: Path, options: Sequence[str]
 ) -> None:
-    """With descriptors instead of microdescriptors, and as usual; by hash, without a complaint."""
+    """With descriptors and with microdescriptors, downloads arrive intact, and no tor logs a
+    complaint.
+    """
     client = world.network.client(f"client{len(options)}", *options)
     with FileServer() as server:
         got = fetch(server.url(5 * MIB), client.proxy, tmp_path / "got")
@@ -184,7 +191,7 @@ def test_a_stock_client_fetches_by_relays_of_ours_alone(
 
 
 def test_it_is_packed_as_stock_caches_pack_it(world: World, tmp_path: Path) -> None:
-    """What comes back for each suffix and each header, from a stock authority and from ours."""
+    """For each suffix and header, our relay responds with a stock authority's encoding."""
     with OurAuthority(tmp_path / "authority") as ours:
         stock = world.network.of("auth")[0].dirport
         wait_for("a consensus", lambda: bool(ours.events("consensus")), 150)
@@ -209,7 +216,9 @@ def test_it_is_packed_as_stock_caches_pack_it(world: World, tmp_path: Path) -> N
 
 
 def test_a_stock_client_without_microdescriptors_lives_in_up(tmp_path: Path) -> None:
-    """``anabranch up``, its authority and its relays: bootstrap, a file by hash, stem."""
+    """With the authority and relays of ``anabranch up``, the client bootstraps and a file arrives
+    intact; stem gets all documents.
+    """
     (socks,) = free_ports(1)
     state = tmp_path / "up"
     command = [anabranch(), "up", "--json", "--data", str(state)]
@@ -235,9 +244,10 @@ def test_a_stock_client_without_microdescriptors_lives_in_up(tmp_path: Path) -> 
 
 
 def test_new_relays_test_themselves_and_claim_what_they_carried(world: World) -> None:
-    """By circuits through others to themselves, as stock relays do: 1,000 cells in ten seconds.
+    """New relays test their bandwidth over circuits through others to themselves, as stock relays
+    do: 1,000 cells in ten seconds.
 
-    A relay that has carried enough by then, for others' tests, needs none of its own.
+    A relay that has already carried enough for others' tests needs no test of its own.
     """
 
     def claims_enough(relay: OurRelay) -> bool:
@@ -254,7 +264,9 @@ def test_new_relays_test_themselves_and_claim_what_they_carried(world: World) ->
 
 
 def test_histories_and_what_was_observed_survive_a_restart(world: World) -> None:
-    """A relay that carried much in the days before says so at once, and no more than that."""
+    """After a restart, a relay at once reports the bandwidth that it carried on earlier days, and
+    no more.
+    """
     relay = world.ours[1]
     (before,) = download(relay.orport, "/tor/server/authority")
     assert before.observed_bandwidth < 10_000_000, "not what its rate is"
@@ -280,6 +292,6 @@ def test_histories_and_what_was_observed_survive_a_restart(world: World) -> None
 
 
 def relay_history(relay: OurRelay) -> Path:
-    """The file in which it keeps what it carried."""
+    """Returns the file in which a relay stores its bandwidth history."""
     data = relay.command[relay.command.index("--data") + 1]
     return Path(data) / "bandwidth.json"

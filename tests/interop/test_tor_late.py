@@ -1,4 +1,4 @@
-"""A network whose authority is dead: its last consensus expires, and clients start all the same."""
+"""A network whose authority is down: clients start even after the last consensus has expired."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ RELAYS = 4
 
 
 def ends(folder: Path) -> float:
-    """When the consensus ends that a client keeps in ``folder``, seconds since 1970."""
+    """Returns the end of the validity of a client's stored consensus, in seconds since 1970."""
     text = (folder / "state" / "cached-microdesc-consensus").read_text()
     until = re.search(r"^valid-until (.*)$", text, re.MULTILINE)
     assert until is not None
@@ -30,7 +30,9 @@ def ends(folder: Path) -> float:
 
 
 def test_a_client_starts_on_an_expired_consensus_and_says_so(tmp_path: Path) -> None:
-    """It was kept from the run before; no relay has a newer one, and the authority is dead."""
+    """The consensus was stored by an earlier run; no relay has a newer one, and the authority is
+    down.
+    """
     with ExitStack() as stack:
         options = ["--expect", str(RELAYS)]
         authority = stack.enter_context(

@@ -1,8 +1,8 @@
-"""Programs that people use with onion services, by relays of ours alone.
+"""Common programs for onion services, with only our relays.
 
-OnionShare adds a service by a stock tor's control port and lets in who has its key; Onionbalance
-makes descriptors of its own and publishes them; Onionprobe fetches descriptors and pages; torsocks
-brings any program to a service.
+OnionShare adds a service over a stock tor's control port, and admits clients that have its key.
+Onionbalance makes and publishes its own descriptors. Onionprobe fetches descriptors and pages.
+torsocks connects any program to a service.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ PUBLISHED_S = 120.0
 
 @dataclass
 class World:
-    """A network of ours, a stock client, and what a service of it shows."""
+    """A network of our relays, a stock client, and the page that a service shows."""
 
     folder: Path
     network: TorNetwork
@@ -43,12 +43,12 @@ class World:
     server: FileServer
 
     def is_found(self, host: str) -> bool:
-        """Whether the client gets a page of this service."""
+        """Returns whether the client gets a page of this service."""
         url, into = f"http://{host}/bytes/{PAGE}", self.folder / "page"
         return not fetch(url, self.client.proxy, into).fault(PAGE)
 
     def service(self, name: str, *options: str) -> str:
-        """A stock tor with a service on port 80; its name."""
+        """Starts a stock tor with a service on port 80; returns the service's name."""
         folder = self.folder / f"service-{name}"
         port = f"HiddenServicePort 80 127.0.0.1:{self.server.port}"
         self.network.client(name, PATIENT, f"HiddenServiceDir {folder}", port, *options)
@@ -57,7 +57,9 @@ class World:
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    """An authority and six relays of ours; the last is an exit, the first has two shards."""
+    """Yields a network of our authority and six relays; the last relay is an exit, the first has
+    two shards.
+    """
     folder = tmp_path_factory.mktemp("programs")
     with ExitStack() as stack:
         network, _ = network_of_ours(folder, stack, RELAYS)
@@ -68,7 +70,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 
 
 def run(command: Sequence[str], seconds: float = 120.0, **environment: str) -> str:
-    """What a program says, errors too; it must end well."""
+    """Runs a program that must succeed; returns its output, including errors."""
     done = subprocess.run(
         command, capture_output=True, text=True, check=False, timeout=seconds,
         env={**os.environ, **environment},
@@ -78,7 +80,7 @@ def run(command: Sequence[str], seconds: float = 120.0, **environment: str) -> s
 
 
 def test_onionshare_shares_a_file_with_who_has_its_key(world: World, tmp_path: Path) -> None:
-    """A service that ADD_ONION makes, closed to clients without a key."""
+    """The service, made by ADD_ONION, is closed to clients without a key."""
     content = bytes(range(256)) * 400
     (tmp_path / "shared").write_bytes(content)
     settings = {
@@ -97,7 +99,7 @@ def test_onionshare_shares_a_file_with_who_has_its_key(world: World, tmp_path: P
         get = [tool("curl"), "-sS", "-m", "30", "--proxy", world.client.proxy]
         get += ["-o", str(tmp_path / "got"), f"http://{host}.onion/download"]
         assert subprocess.run(get, check=False, capture_output=True).returncode != 0, "no key"
-        # It prints the key in base32; tor's control port wants base64.
+        # OnionShare prints the key in base32; tor's control port needs base64.
         private = base64.b64encode(base64.b32decode(f"{secret}====")).decode()
         with world.client.control() as control:
             control.ask(f"ONION_CLIENT_AUTH_ADD {host} x25519:{private}")
@@ -110,7 +112,9 @@ def test_onionshare_shares_a_file_with_who_has_its_key(world: World, tmp_path: P
 
 
 def test_onionbalance_publishes_descriptors_that_clients_find(world: World, tmp_path: Path) -> None:
-    """Its name leads to a backend whose introduction points it names."""
+    """Onionbalance's descriptor has a backend's introduction points, so its name leads to the
+    backend.
+    """
     made = tmp_path / "balance"
     run([tool("onionbalance-config"), "--no-interactive", "-n", "1", "--output", str(made)])
     (key,) = made.rglob("*.key")
@@ -130,7 +134,7 @@ def test_onionbalance_publishes_descriptors_that_clients_find(world: World, tmp_
 
 
 def test_onionprobe_finds_descriptor_and_page(world: World, tmp_path: Path) -> None:
-    """Through the client's control port and its SOCKS port."""
+    """Onionprobe uses the client's control port and SOCKS port."""
     host = world.service("probed")
     wait_for("the service", partial(world.is_found, host), PUBLISHED_S)
     config = {
@@ -145,7 +149,7 @@ def test_onionprobe_finds_descriptor_and_page(world: World, tmp_path: Path) -> N
 
 
 def test_torsocks_brings_a_program_to_a_service(world: World) -> None:
-    """Python's own HTTP client, which knows no proxy."""
+    """The program is Python's HTTP client, without a proxy setting."""
     host = world.service("wrapped")
     wait_for("the service", partial(world.is_found, host), PUBLISHED_S)
     url = f"http://{host}/bytes/{PAGE}"

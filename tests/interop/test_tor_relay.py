@@ -1,4 +1,4 @@
-"""Our relays in a network of stock authorities, which voted for them, in every place of a path."""
+"""Our relays in a network of stock authorities, at every position of a path."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ from harness.webfiles import (
 
 pytestmark = [pytest.mark.tor, pytest.mark.timeout(600)]
 
-# Bytes a second of the slow one.
+# Rate limit of the slow relay in bytes per second.
 RATE = 1_000_000
 WAYS = ("received", "sent")
 # A port of this machine that our exit's policy refuses.
 REFUSED = 9
 TORPY = Path(__file__).parent / "peers" / "torpy" / "fetch.py"
-#: Counters of both ways.
+# : Counters of both ways.
 PADDING = ("padding_received", "padding_sent")
 # Hops of circuits by the position of our relay: "ours" or "stock", the first hop first.
 PLACES = {
@@ -60,7 +60,7 @@ class World:
     family: str
 
     def path(self, place: str) -> tuple[tuple[str, str], ...]:
-        """Names and fingerprints of a path, first hop first."""
+        """Returns names and fingerprints of a path, first hop first."""
         stock = [*self.network.of("relay")[:2], self.network.of("exit")[0]]
         ours = [(relay.name, relay.fingerprint) for relay in self.ours]
         theirs = [(node.name, node.fingerprint) for node in stock]
@@ -69,7 +69,7 @@ class World:
 
 
 def family_key(folder: Path) -> Path:
-    """A key of a family as C tor makes it; its identity lies beside it."""
+    """Makes a family key with C tor; its identity is in a file next to it."""
     (folder / "nothing").touch()
     command = [tool("tor"), "-f", "nothing", "--defaults-torrc", "nothing"]
     subprocess.run(
@@ -80,7 +80,9 @@ def family_key(folder: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    """Three authorities, two relays and an exit of C tor's; the same and a slow relay of ours."""
+    """Yields a network: three authorities, two relays and an exit of C tor; two relays, an exit
+    and a slow relay of ours.
+    """
     folder = tmp_path_factory.mktemp("tor")
     with TorNetwork(folder, relays=2, exits=1) as network:
         slow = ["--rate", str(RATE), "--burst", str(RATE), "--threads", "1"]
@@ -107,27 +109,27 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 
 
 def check(world: World) -> None:
-    """Nobody complains of anybody."""
+    """Asserts that no node logs a complaint about another node."""
     assert world.network.complaints() == []
     for relay in world.ours:
         assert relay.violations() == [], relay.name
 
 
 def test_stock_authorities_vote_for_our_relays(world: World) -> None:
-    """With the flags that a client looks for."""
+    """The consensus has our relays with the flags that clients need."""
     with world.network.of("auth")[0].control() as control:
         flags = dict(control.routers().values())
         words = control.info(f"ns/id/{world.ours[0].fingerprint}")
     for relay in world.ours:
         assert {"Running", "Valid", "Fast", "Guard", "V2Dir"} <= flags[relay.name], flags
     assert "Exit" in flags["ours2"]
-    # Authorities have reached it there, and seen the right ed25519 identity.
+    # Authorities have reached the relay at its IPv6 address, with the right ed25519 identity.
     assert any(line.startswith("a [::1]:") for line in words), words
     check(world)
 
 
 def test_stock_authorities_list_the_family_that_certifies_our_relay(world: World) -> None:
-    """A key that C tor made is the family's in the microdescriptor of whoever was given it."""
+    """The microdescriptor of a relay with a family key made by C tor lists this family."""
     with world.network.of("auth")[0].control() as control:
         lines = [control.info(f"md/id/{relay.fingerprint}") for relay in world.ours]
     families = [[line for line in about if line.startswith("family-ids")] for about in lines]
@@ -136,7 +138,7 @@ def test_stock_authorities_list_the_family_that_certifies_our_relay(world: World
 
 
 def test_a_stock_client_reaches_ipv6_by_our_exit(world: World, tmp_path: Path) -> None:
-    """Its consensus lists our exit's ports of IPv6, and streams to an address of it arrive."""
+    """The consensus lists our exit's IPv6 ports, and streams to IPv6 addresses arrive."""
     with world.network.of("auth")[0].control() as control:
         about = control.info(f"md/id/{world.ours[2].fingerprint}")
     assert "p6 accept 1-65535" in about, about
@@ -150,7 +152,7 @@ def test_a_stock_client_reaches_ipv6_by_our_exit(world: World, tmp_path: Path) -
 def test_a_stock_client_goes_by_our_relays(
     world: World, place: str, tmp_path: Path, results: Results
 ) -> None:
-    """1 B to 200 MiB arrive with the right hash by a path that is pinned, and no tor complains."""
+    """Files of 1 B to 200 MiB arrive intact over a pinned path, and no tor logs a complaint."""
     path = tuple(fingerprint for _, fingerprint in world.path(place))
     client = world.network.client(f"client{place}", "ConfluxEnabled 0", path=path)
     fetch_all(client.proxy, tmp_path, partial(results.add, "stock client, our relays", place=place))
@@ -165,7 +167,7 @@ def test_a_stock_client_goes_by_our_relays(
 
 
 def through_our_exit(world: World, name: str, *options: str) -> Node:
-    """A stock client that has no other exit than ours."""
+    """Returns a stock client whose only exit is ours."""
     only = [f"ExitNodes {world.ours[2].fingerprint}", "StrictNodes 1", "ConfluxEnabled 0"]
     return world.network.client(name, *only, *options)
 
@@ -174,10 +176,10 @@ def through_our_exit(world: World, name: str, *options: str) -> Node:
 def test_a_refused_address_is_no_reason_to_leave_our_exit(
     world: World, host: str, tmp_path: Path
 ) -> None:
-    """A stock client that was refused a name, or an address, has other streams by the same exit."""
+    """After our exit refuses a name or an address, a stock client uses it for other streams."""
     client = through_our_exit(world, f"refused{host.count('.')}")
     try:
-        # It tries again and again, having no other exit.
+        # The client retries, because it has no other exit.
         refused = fetch(f"http://{host}:{REFUSED}/", client.proxy, tmp_path / "got", 5.0)
         assert refused.error, "it is refused"
         with FileServer() as server:
@@ -189,7 +191,9 @@ def test_a_refused_address_is_no_reason_to_leave_our_exit(
 
 
 def test_a_probe_of_a_circuit_that_nobody_used_has_its_answer(world: World, tmp_path: Path) -> None:
-    """Path bias: tor asks an exit for an address that nobody has, and knows the answer by it."""
+    """Path bias probe: tor requests an address that does not exist, and recognises the exit's
+    answer by it.
+    """
     client = through_our_exit(world, "prober", "MaxCircuitDirtiness 10")
     sent, answered = "Sending pathbias testing cell", "Got valid path bias probe back"
 
@@ -209,7 +213,7 @@ def test_a_probe_of_a_circuit_that_nobody_used_has_its_answer(world: World, tmp_
 
 
 def torpy_hop(world: World, fingerprint: str) -> str:
-    """A relay of ours as ``peers/torpy`` wants it, by the descriptor that an authority has."""
+    """Returns one of our relays as an argument of ``peers/torpy``, by its descriptor."""
     authority = world.network.of("auth")[0]
     _, _, text = http_get(authority.dirport, f"/tor/server/fp/{fingerprint}")
     lines = dict(line.split(" ", 1) for line in text.decode().splitlines() if " " in line)
@@ -218,7 +222,7 @@ def torpy_hop(world: World, fingerprint: str) -> str:
 
 
 def test_torpy_whose_sendmes_bear_no_tag_downloads_through_our_relays(world: World) -> None:
-    """5 MiB are a hundred circuit windows' SENDMEs of version 0, which C tor takes as well."""
+    """A download of 5 MiB takes a hundred SENDMEs of version 0, which C tor accepts too."""
     length = 5 * MIB
     hops = [torpy_hop(world, fingerprint) for _, fingerprint in world.path("all")]
     with FileServer() as server:
@@ -230,7 +234,7 @@ def test_torpy_whose_sendmes_bear_no_tag_downloads_through_our_relays(world: Wor
 
 
 def test_a_stock_client_and_our_guard_pad_their_silent_link(world: World) -> None:
-    """Nobody uses its circuits, and both ends send padding all the same."""
+    """Both ends send padding although no circuit is used."""
     path = [fingerprint for _, fingerprint in world.path("guard")]
     guard = world.ours[0]
     before = [guard.number(name) for name in PADDING]
@@ -248,7 +252,9 @@ def test_a_stock_client_and_our_guard_pad_their_silent_link(world: World) -> Non
 
 
 def test_nobody_tells_a_relay_of_ours_by_its_certificate(world: World) -> None:
-    """Names, key, signature, serial, days: of the form of a stock relay's."""
+    """Our certificate's names, key, signature, serial number and validity have a stock relay's
+    form.
+    """
     theirs = tlslook.certificate(world.network.of("relay")[0].orport)
     for relay in world.ours:
         ours = tlslook.certificate(relay.orport)
@@ -284,13 +290,13 @@ def test_nobody_tells_a_relay_of_ours_by_its_certificate(world: World) -> None:
     ],
 )
 def test_a_relay_of_ours_chooses_as_a_stock_one_does(world: World, offer: str) -> None:
-    """Version, cipher, key exchange and ALPN of what a prober offers."""
+    """From a prober's offer, our relay chooses the same version, cipher, key exchange and ALPN."""
     theirs = tlslook.choice(world.network.of("relay")[0].orport, *offer.split())
     assert tlslook.choice(world.ours[0].orport, *offer.split()) == theirs
 
 
 def test_a_handshake_with_a_relay_of_ours_has_the_same_messages(world: World) -> None:
-    """Two tickets come after it, as long as a stock relay's."""
+    """The handshake is followed by two tickets, of the same length as a stock relay's."""
     theirs = tlslook.messages(world.network.of("relay")[0].orport)
     ours = tlslook.messages(world.ours[0].orport)
     assert [name for name, _ in ours] == [name for name, _ in theirs]
@@ -305,7 +311,7 @@ def test_a_handshake_with_a_relay_of_ours_has_the_same_messages(world: World) ->
 def test_a_stock_clients_download_goes_on_while_our_relays_read_their_settings_again(
     world: World, tmp_path: Path
 ) -> None:
-    """SIGHUP at all three relays of its path, again and again: every byte arrives."""
+    """Repeated SIGHUPs to all three relays of the path lose no byte."""
     path = tuple(fingerprint for _, fingerprint in world.path("all"))
     client = world.network.client("hangup", "ConfluxEnabled 0", path=path)
     length = 64 * MIB
@@ -333,7 +339,7 @@ def test_a_stock_clients_download_goes_on_while_our_relays_read_their_settings_a
 def test_our_client_goes_by_both_kinds(
     world: World, place: str, tmp_path: Path, results: Results
 ) -> None:
-    """The same with our own client: mixed paths in every position."""
+    """Our client uses mixed paths, with our relay at every position."""
     path = world.path(place)
     pins: list[str] = []
     for option, (_, fingerprint) in zip(("--entry", "--middle", "--exit"), path, strict=True):
@@ -350,7 +356,7 @@ def test_our_client_goes_by_both_kinds(
 def test_a_relay_keeps_to_its_rate_and_tells_prometheus(
     world: World, tmp_path: Path, results: Results
 ) -> None:
-    """A download takes as long as the middle relay's rate says; counters say what it carried."""
+    """A download takes as long as the middle relay's rate requires; counters show the bytes."""
     stock, slow, exit_ = world.network.of("relay")[0], world.ours[3], world.network.of("exit")[0]
     pins = ["--entry", stock.fingerprint, "--middle", slow.fingerprint]
     length = 8 * MIB
@@ -362,7 +368,7 @@ def test_a_relay_keeps_to_its_rate_and_tells_prometheus(
         client.wait_ready()
         got = fetch(server.url(length), client.proxy, tmp_path / "got")
     assert not got.fault(length), got.fault(length)
-    # A burst may pass at once.
+    # A burst may pass immediately.
     assert got.seconds > (length - RATE) / RATE, got
 
     def counted() -> bool:
@@ -371,7 +377,7 @@ def test_a_relay_keeps_to_its_rate_and_tells_prometheus(
         wire = [grown[f'anabranch_relay_link_bytes_total{{direction="{way}"}}'] for way in WAYS]
         return min(wire) > length and grown["anabranch_relay_cells_total"] > length / 498
 
-    # The numbers are those of the last whole second.
+    # Metrics are those of the last full second.
     wait_for("counters that tell of all bytes", counted, 5.0)
     results.add("a relay held to a rate", rate=RATE, bytes=length, seconds=f"{got.seconds:.1f}")
     check(world)
@@ -381,9 +387,11 @@ def test_a_relay_keeps_to_its_rate_and_tells_prometheus(
 def test_a_killed_relay_ends_its_streams_at_once_and_the_next_go_elsewhere(
     world: World, place: str, tmp_path: Path
 ) -> None:
-    """``kill -9`` in mid-download: an error at once, and a new circuit for the next stream.
+    """After ``kill -9`` during a download there is an error at once, and the next stream has a new
+    circuit.
 
-    A middle relay of ours dies between stock ones; an exit of either kind dies beyond one of ours.
+    Killed are our middle relay between stock ones, and an exit of either kind after our middle
+    relay.
     """
     stock, exits = world.network.of("relay"), world.network.of("exit")
     mortal: Sequence[OurRelay | Node] = (

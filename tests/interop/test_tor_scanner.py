@@ -1,7 +1,7 @@
-"""sbws, the bandwidth scanner of Tor's directory authorities, measures relays of ours alone.
+"""sbws, the bandwidth scanner of Tor's directory authorities, measures a network of our relays.
 
-It builds circuits of two hops, each relay beside an exit that is as fast, by a tor of its own, and
-writes the file from which authorities take weights.
+With its own tor it builds circuits of two hops, each relay with an equally fast exit. It writes
+the file from which authorities take weights.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.tor, pytest.mark.timeout(600)]
 RELAYS = 5
 SCANNED_S = 300.0
 FILE = 1 << 30
-# What a tor of a private network needs besides its authorities.
+# Options that a tor in a private network needs in addition to its authorities.
 PRIVATE = re.compile(r"Testing|DirAuthority|ClientRejectInternal|EnforceDistinct|PathsNeeded")
 SETTINGS = """[paths]
 sbws_home = {home}
@@ -49,21 +49,21 @@ data_period = 1
 
 
 class Ranges(BaseHTTPRequestHandler):
-    """A large file, of which a scanner asks for parts."""
+    """Handler that serves parts of a large file to the scanner."""
 
     protocol_version = "HTTP/1.1"
 
     def log_message(self, *_: object) -> None:
-        """Says nothing."""
+        """Logs nothing."""
 
     def do_HEAD(self) -> None:
-        """How large the file is."""
+        """Responds with the file's size."""
         self.send_response(200)
         self.send_header("Content-Length", str(FILE))
         self.end_headers()
 
     def do_GET(self) -> None:
-        """A part of it."""
+        """Sends the requested part of the file."""
         wanted = re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers["Range"])
         assert wanted, self.headers
         first, last = map(int, wanted.groups())
@@ -76,7 +76,7 @@ class Ranges(BaseHTTPRequestHandler):
 
 
 def test_the_authorities_scanner_measures_every_relay(tmp_path: Path, results: Results) -> None:
-    """Each has a line with a rate and without an error, and no stock tor complains of us."""
+    """Each relay has a line with a rate and without an error; no stock tor logs a complaint."""
     with ExitStack() as stack:
         server = ThreadingHTTPServer(("127.0.0.1", 0), Ranges)
         stack.callback(server.shutdown)
@@ -93,7 +93,7 @@ def test_the_authorities_scanner_measures_every_relay(tmp_path: Path, results: R
         (tmp_path / "sbws").mkdir()
         environment = {**os.environ, "HOME": str(tmp_path)}
         command = [tool("sbws"), "-c", str(settings)]
-        # In a testing network it ends once it has measured all relays.
+        # In a testing network the scanner exits when it has measured all relays.
         scanned = subprocess.run(
             [*command, "scanner"], check=True, capture_output=True, text=True, timeout=SCANNED_S,
             env=environment,
@@ -120,5 +120,5 @@ def test_the_authorities_scanner_measures_every_relay(tmp_path: Path, results: R
 
 
 def fields(line: str) -> dict[str, str]:
-    """A line of a bandwidth file: names and values; of other lines some nonsense."""
+    """Parses a relay's line of a bandwidth file into names and values."""
     return {"nick": "", **dict(word.split("=", 1) for word in line.split() if "=" in word)}

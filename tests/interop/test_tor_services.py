@@ -1,7 +1,8 @@
-"""Onion services of stock tors by relays of ours: introduced, met, found in their directories.
+"""Onion services of stock tors over our relays: as introduction points, rendezvous points and
+HSDirs.
 
-Stock services and clients in networks of our relays alone, of both kinds, and of stock relays alone
-for a twin; pages are compared by hash, and none may be lost.
+The services and clients are C tor's, in networks of our relays only, of both kinds, and as a
+control of stock relays only. Pages are compared by hash, and none may be lost.
 """
 
 from __future__ import annotations
@@ -31,16 +32,17 @@ AT_ONCE = 8
 PAGE = 60_000
 BULK = 20 * MIB
 FIRSTS, BULKS = 5, 5
-# Tor forgets all circuits and descriptors once in ten seconds at most.
+# Minimum seconds between two NEWNYM signals, by which tor drops all circuits and descriptors.
 NEWNYM_S = 10.5
 RELAYS = 6
-# Circuits are built within a minute, or the client gives up; the descriptor is up before that.
+# Maximum seconds until a service is found. Circuits are built within a minute, and the descriptor
+# is published before that.
 PUBLISHED_S = 120.0
 
 
 @dataclass
 class World:
-    """A network with a service in it."""
+    """A network with an onion service."""
 
     kind: str
     network: TorNetwork
@@ -51,25 +53,25 @@ class World:
     clients: list[Node] = field(default_factory=list)
 
     def url(self, length: int) -> str:
-        """Where the service has so many bytes."""
+        """Returns the service's URL of ``length`` bytes."""
         return f"http://{self.hostname}/bytes/{length}"
 
     def page(self, client: Node, length: int, into: Path, isolation: str) -> str:
-        """Fetches by circuits of its own: what was wrong, or nothing."""
+        """Fetches a page over isolated circuits; returns its fault, or an empty text."""
         proxy = f"socks5h://{isolation}:x@127.0.0.1:{client.socks}"
         return fetch(self.url(length), proxy, into).fault(length)
 
     def is_found(self, client: Node) -> bool:
-        """Whether a page of one byte comes."""
+        """Returns whether a page of one byte arrives."""
         return not self.page(client, 1, self.network.folder / "first", "scout")
 
     def complaints(self) -> list[str]:
-        """What stock tors have to say against others."""
+        """Returns the complaints of stock tors about others."""
         return self.network.complaints()
 
 
 def service(network: TorNetwork, port: int) -> tuple[Node, str]:
-    """A stock tor with a service on port 80, and its name."""
+    """Starts a stock tor with a service on port 80; returns it and the service's name."""
     folder = network.folder / "service"
     host = network.client(
         "host", PATIENT, f"HiddenServiceDir {folder}", f"HiddenServicePort 80 127.0.0.1:{port}"
@@ -81,7 +83,7 @@ def service(network: TorNetwork, port: int) -> tuple[Node, str]:
 def world(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[World]:
-    """A network of each kind, in which a service was found once."""
+    """Yields a network of each kind, in which the client has found the service once."""
     kind: str = request.param
     folder = tmp_path_factory.mktemp(kind)
     with ExitStack() as stack:
@@ -104,7 +106,9 @@ def world(
 def test_no_connection_to_a_stock_service_is_lost(
     world: World, tmp_path: Path, results: Results
 ) -> None:
-    """Each by a rendezvous of its own: pages by hash, and no stock tor complains of us."""
+    """Each connection has its own rendezvous; pages arrive intact, and no stock tor logs a
+    complaint.
+    """
 
     def one(number: int) -> str:
         client = world.clients[number % len(world.clients)]
@@ -123,9 +127,10 @@ def test_no_connection_to_a_stock_service_is_lost(
 
 
 def test_first_connections_and_bulk(world: World, tmp_path: Path, results: Results) -> None:
-    """From an unknown descriptor to the first byte; and 20 MiB by each of some circuits that stand.
+    """Measures the time from an unknown descriptor to the first byte, and 20 MiB over each of
+    several open circuits.
 
-    Rates differ more from circuit to circuit than from network to network: of six relays some serve
+    Rates differ more between circuits than between networks, because with six relays some serve
     twice in six hops.
     """
     client = world.clients[0]

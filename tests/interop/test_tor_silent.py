@@ -1,8 +1,9 @@
-"""Relays that fall silent under circuits that stand, and an exit whose name server does.
+"""Relays that fall silent under open circuits, and an exit whose name server does.
 
-C tor's client waits 10 s for an exit's answer, then 10, then 15, each time by another circuit.
-Eight users who share no circuit ask at once, by our client and by C tor's in the same network:
-nobody waits longer than the longest of C tor's users, or than those three spans together.
+C tor's client waits 10 s for an exit's answer, then 10 s, then 15 s, each time over another
+circuit. Eight users who share no circuit send requests at the same time, with our client and with
+C tor's in the same network. No user of our client may wait longer than the slowest user of C
+tor's, or than the sum of those three times.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ NAME = "web.example"
 
 @pytest.fixture(scope="module")
 def deaf() -> Iterator[socket.socket]:
-    """Where a name server should be."""
+    """Yields a socket in place of a name server, which never answers."""
     with socket.socket(type=socket.SOCK_DGRAM) as deaf:
         deaf.bind(("127.0.0.1", 0))
         deaf.setblocking(False)
@@ -43,7 +44,7 @@ def deaf() -> Iterator[socket.socket]:
 
 @pytest.fixture(scope="module")
 def network(deaf: socket.socket, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TorNetwork]:
-    """A network of stock tors in which nobody answers the last exit's questions for names."""
+    """Yields a network of stock tors in which the last exit's name server never answers."""
     folder = tmp_path_factory.mktemp("tor")
     with TorNetwork(folder, relays=4, exits=3) as network:
         dead = folder / "dead.conf"
@@ -54,7 +55,7 @@ def network(deaf: socket.socket, tmp_path_factory: pytest.TempPathFactory) -> It
 
 
 def asked(deaf: socket.socket) -> int:
-    """Questions that nobody answered since the last call."""
+    """Returns the number of unanswered queries since the last call."""
     count = 0
     with contextlib.suppress(BlockingIOError):
         while deaf.recv(1500):
@@ -64,7 +65,7 @@ def asked(deaf: socket.socket) -> int:
 
 @contextlib.contextmanager
 def silenced(node: Node) -> Iterator[None]:
-    """Has a node stand still meanwhile."""
+    """Stops a node's process while the block runs."""
     assert node.process is not None, "it runs"
     os.kill(node.process.pid, signal.SIGSTOP)
     try:
@@ -74,13 +75,13 @@ def silenced(node: Node) -> Iterator[None]:
 
 
 def ask(url: str, socks: int, user: int, into: Path) -> Download:
-    """One user's request."""
+    """Sends one user's request."""
     proxy = f"socks5h://user{user}:x@127.0.0.1:{socks}"
     return fetch(url, proxy, into / f"got{user}", 150.0)
 
 
 def ask_all(url: str, socks: int, into: Path) -> list[float]:
-    """Seconds until each user had its answer; all ask at once."""
+    """Sends all users' requests at the same time; returns the seconds to each response."""
     with ThreadPoolExecutor(USERS) as pool:
         got = list(pool.map(lambda user: ask(url, socks, user, into), range(USERS)))
     assert [one.fault(1) for one in got if one.fault(1)] == []
@@ -88,14 +89,14 @@ def ask_all(url: str, socks: int, into: Path) -> list[float]:
 
 
 def ask_on(url: str, socks: int, user: int, into: Path) -> float:
-    """The longest of one user's next requests."""
+    """Returns the longest time of a user's next requests."""
     got = [ask(url, socks, user, into) for _ in range(REQUESTS)]
     assert [one.fault(1) for one in got if one.fault(1)] == []
     return max(one.seconds for one in got)
 
 
 def middle_of(network: TorNetwork, paths: Sequence[Sequence[str]]) -> Node:
-    """The relay that is most often in the middle of these paths, and nobody's guard."""
+    """Returns the relay that is most often the middle of these paths, and never a guard."""
     guards = {path[0] for path in paths}
     middles = Counter(path[1] for path in paths if path[1] not in guards)
     (named, _) = middles.most_common(1)[0]
@@ -104,12 +105,12 @@ def middle_of(network: TorNetwork, paths: Sequence[Sequence[str]]) -> Node:
 
 
 def victim(network: TorNetwork, place: str, paths: Sequence[Sequence[str]]) -> Node:
-    """Who is to stand still."""
+    """Returns the node to stop."""
     return network.of("exit")[0] if place == "exit" else middle_of(network, paths)
 
 
 def stock_waits(network: TorNetwork, place: str, legs: int, into: Path) -> float:
-    """The longest wait of C tor's users."""
+    """Returns the longest waiting time of C tor's users."""
     name, conflux = f"stock{place}{legs}", f"ConfluxEnabled {int(legs > 1)}"
     client = network.client(name, conflux)
     try:
@@ -131,7 +132,7 @@ def stock_waits(network: TorNetwork, place: str, legs: int, into: Path) -> float
 def test_users_of_circuits_through_a_silent_relay_are_served_by_others_in_c_tors_time(
     network: TorNetwork, place: str, legs: int, tmp_path: Path, results: Results
 ) -> None:
-    """SIGSTOP under circuits that are in use, and under spare ones."""
+    """The relay gets SIGSTOP while its circuits are in use, and while they are spare."""
     stock = stock_waits(network, place, legs, tmp_path)
     ours = OurClient(network, tmp_path / "ours", "--legs", str(legs))
     with ours as client, FileServer() as server:
@@ -155,10 +156,12 @@ def test_users_of_circuits_through_a_silent_relay_are_served_by_others_in_c_tors
 def test_a_name_that_one_exit_cannot_find_is_asked_of_others(
     network: TorNetwork, deaf: socket.socket, tmp_path: Path, results: Results
 ) -> None:
-    """The last exit's name server is dead: users whose circuit ends there are served by others."""
+    """The last exit's name server never answers: users whose circuit ends there are served by
+    other exits.
+    """
     with OurClient(network, tmp_path / "ours", "--legs", "1") as client, FileServer() as server:
         client.wait_ready()
-        # By address every exit serves, and each user has a circuit.
+        # Every exit serves addresses; afterwards each user has a circuit.
         ask_all(server.url(1), client.socks, tmp_path)
         before = max(ask_on(server.url(1), client.socks, user, tmp_path) for user in range(2))
         url, _ = server.url(1, NAME), asked(deaf)

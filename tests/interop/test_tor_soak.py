@@ -1,4 +1,4 @@
-"""A soak in short, and the rule by which memory is flat. ``make soak`` is the long one."""
+"""A short soak, and the rule for flat memory. ``make soak`` runs the long one."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.tor, pytest.mark.timeout(900)]
 def test_relays_are_killed_and_streams_end_whole_or_with_an_error(
     tmp_path: Path, results: Results
 ) -> None:
-    """Eight clients in one process for 40 seconds; nobody is spared."""
+    """Eight clients run in one process for 40 seconds, and any relay may be killed."""
     said: list[str] = []
     plan = Plan(clients=8, seconds=40, kill_s=12, spared=(), pause_s=3, interval=30)
     found = soak(plan, tmp_path, said.append)
@@ -39,7 +39,7 @@ def test_relays_are_killed_and_streams_end_whole_or_with_an_error(
 def test_among_stock_relays_ours_lose_no_more_streams_than_a_stock_network(
     tmp_path: Path, results: Results
 ) -> None:
-    """``make mixed-soak`` in short: two clients, one minute, both networks at once."""
+    """``make mixed-soak`` in short: two clients, one minute, both networks at the same time."""
     plan = MixedPlan(clients=2, users=3, seconds=60, kill_s=12, pause_s=2)
     seen = trial(plan, tmp_path / "networks")
     for one in seen.values():
@@ -53,7 +53,7 @@ def test_among_stock_relays_ours_lose_no_more_streams_than_a_stock_network(
 
 
 def test_what_chance_explains_is_told_from_what_it_does_not() -> None:
-    """By Fisher's test, and by lines without what differs from run to run."""
+    """Fisher's test decides on streams; log lines are compared without their varying parts."""
     assert by_chance((0, 100), (0, 100)) == pytest.approx(1)
     assert by_chance((3, 4), (1, 4)) == pytest.approx(17 / 70)
     assert by_chance((20, 100), (2, 100)) < 0.001
@@ -66,10 +66,11 @@ def test_what_chance_explains_is_told_from_what_it_does_not() -> None:
     ("course", "is_flat"),
     [
         (lambda share: 100 * MIB, True),
-        # Memory that grows in the first minutes, and memory that fluctuates.
+        # Flat: memory that grows in the first minutes, and memory that fluctuates.
         (lambda share: (100 - 60 * math.exp(-20 * share)) * MIB, True),
         (lambda share: (100 + 3 * math.sin(90 * share)) * MIB, True),
-        # A kilobyte for each of 20,000 streams; a step in the last third; growth that ends early.
+        # Not flat: a kilobyte for each of 20,000 streams; a step in the last third; growth that
+        # ends early.
         (lambda share: (100 + 20 * share) * MIB, False),
         (lambda share: (100 + 20 * (share > 0.7)) * MIB, False),
         (lambda share: (100 + 30 * min(share, 0.8)) * MIB, False),
@@ -78,7 +79,7 @@ def test_what_chance_explains_is_told_from_what_it_does_not() -> None:
 def test_memory_that_grows_is_told_from_memory_that_quivers(
     course: Callable[[float], float], is_flat: bool
 ) -> None:
-    """By 120 samples with a MiB of noise."""
+    """The rule is applied to 120 samples with a MiB of noise."""
     noise = random.Random(1)
     samples = [
         Sample(10.0 * place, int(course(place / 120) + noise.uniform(-MIB, MIB)), 1, 1)
@@ -90,5 +91,5 @@ def test_memory_that_grows_is_told_from_memory_that_quivers(
 
 
 def test_a_process_that_lived_for_a_moment_is_not_judged() -> None:
-    """All of it may be warming up."""
+    """A short life may consist of warm-up only."""
     assert growth([Sample(0.0, MIB, 1, 1)] * 59) is None

@@ -23,7 +23,7 @@ from harness.webfiles import FileServer, fetch, fetch_all
 
 pytestmark = [pytest.mark.tor, pytest.mark.timeout(300)]
 
-# From nothing to the first circuit, keys and all.
+# Maximum seconds from an empty folder to the first circuit, including keys.
 READY_S = 5.0
 
 
@@ -31,7 +31,7 @@ class Up(Closing):
     """A network with its keys and state in ``folder``."""
 
     def __init__(self, folder: Path, *options: str):
-        """Starts it."""
+        """Starts the network."""
         self.folder = folder
         (self.socks,) = free_ports(1)
         command = [anabranch(), "up", "--json", "--data", str(folder)]
@@ -40,26 +40,26 @@ class Up(Closing):
 
     @property
     def proxy(self) -> str:
-        """How curl names it."""
+        """Proxy URL in curl's notation."""
         return f"socks5h://127.0.0.1:{self.socks}"
 
     def events(self, kind: str) -> list[dict[str, object]]:
-        """What it told so far."""
+        """Returns its events of one kind so far."""
         return events_of(self.process, kind)
 
     def ready(self) -> float:
-        """Waits for a circuit: seconds since the start."""
+        """Waits for a circuit; returns the seconds since the start."""
         self.process.wait_until("a circuit", lambda: bool(self.events("circuit_built")), 60.0)
         return time.monotonic() - self.begun
 
     def close(self) -> None:
-        """Ends it."""
+        """Stops the network."""
         self.process.stop()
 
 
 @pytest.fixture(scope="module")
 def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
-    """One that was made from nothing, and is ready."""
+    """Yields a network that started in an empty folder and is ready."""
     with Up(tmp_path_factory.mktemp("up") / "state") as network:
         network.ready()
         yield network
@@ -68,7 +68,7 @@ def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
 def test_it_is_ready_at_once_from_nothing_and_from_what_was_kept(
     tmp_path: Path, results: Results
 ) -> None:
-    """Five seconds, of which keys take the most the first time."""
+    """The network is ready within five seconds, most of which the keys take at the first start."""
     for start in ("from nothing", "again"):
         with Up(tmp_path / "state") as network:
             seconds = network.ready()
@@ -77,7 +77,7 @@ def test_it_is_ready_at_once_from_nothing_and_from_what_was_kept(
 
 
 def test_files_of_any_length_come_by_three_relays(up: Up, tmp_path: Path, results: Results) -> None:
-    """And the last hop is an exit, each in a /16 of its own."""
+    """Files arrive over three relays, each in its own /16, and the last hop is an exit."""
     add = results.add
     fetch_all(up.proxy, tmp_path, lambda **row: add("through anabranch up", **row))
     for event in up.events("circuit_built"):
@@ -88,22 +88,24 @@ def test_files_of_any_length_come_by_three_relays(up: Up, tmp_path: Path, result
 
 
 def test_exits_reach_this_machine_alone(up: Up) -> None:
-    """An address elsewhere is refused by the exit's policy, not tried."""
+    """The exit's policy refuses addresses outside this machine without trying them."""
     command = [tool("curl"), "-sS", "-m", "60", "--proxy", up.proxy, "http://192.0.2.1:80/"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     # 97: the proxy's handshake failed; 2: it is not allowed.
     assert (done.returncode, done.stderr.count("(2)")) == (97, 1), done.stderr
     (refused,) = up.events("refused")
     assert (refused["port"], refused["why"]) == (80, "policy")
-    # One line describes the remedy, without a destination.
+    # One line describes the remedy, and does not contain the destination.
     assert str(refused["what"]).endswith("with --exit RULE to allow more")
     assert "192.0.2.1" not in up.process.output()
 
 
 def test_a_stock_tor_joins_with_the_lines_that_are_printed(up: Up, tmp_path: Path) -> None:
-    """Its own circuits, by our authority's consensus; no warning but of what it always says."""
+    """The stock tor builds its own circuits from our authority's consensus, and logs only its
+    usual warnings.
+    """
     keys = up.folder / "authority" / "keys"
-    # The keys are old enough to be replaced, but only a running network may do that.
+    # The keys are old enough to be rotated, but only a running network may rotate them.
     os.utime(keys / "secret_onion_key", (0, 0))
     os.utime(keys / "secret_onion_key_ntor", (0, 0))
     before = {path.name: path.read_bytes() for path in keys.iterdir()}
@@ -126,7 +128,7 @@ def test_a_stock_tor_joins_with_the_lines_that_are_printed(up: Up, tmp_path: Pat
 
 
 def test_a_stock_onion_service_is_reached_by_a_stock_client(up: Up, tmp_path: Path) -> None:
-    """By our relays alone: its descriptor, its introductions, its rendezvous; by hash."""
+    """Descriptor, introduction and rendezvous use only our relays; a page arrives intact."""
     command = [anabranch(), "up", "--print-torrc", "--data", str(up.folder)]
     lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     (socks,) = free_ports(1)
@@ -164,7 +166,9 @@ def _bootstrapped(tor: Background) -> bool:
 
 
 def test_a_second_one_on_the_same_machine_says_what_is_in_its_way(up: Up, tmp_path: Path) -> None:
-    """With the same folder, and with another; the first one goes on."""
+    """A second network reports the conflict, with the same folder and with another; the first one
+    continues.
+    """
     for folder, code, word in ((up.folder, 2, "another"), (tmp_path / "other", 1, "127.1.0.1")):
         command = [anabranch(), "up", "--data", str(folder)]
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=30)

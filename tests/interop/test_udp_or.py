@@ -1,4 +1,4 @@
-"""UDP-OR and mUDP-OR of ours in a network of stock authorities, beside stock clients."""
+"""Our UDP-OR and mUDP-OR in a network of stock authorities, together with stock clients."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from harness.webfiles import fetch_all
 pytestmark = [pytest.mark.tor, pytest.mark.timeout(900)]
 
 LENGTHS = (1, 514, 100_000, 5 * MIB)
-#: Relays of ours for two circuits with one exit, whose legs may reach either of its threads.
+# : Relays of ours for two circuits with one exit, whose legs may reach either of its threads.
 NAMES = ("lossy0", "lossy1", "lossy2", "lossy3", "lossyexit")
 
 
@@ -34,7 +34,9 @@ class World:
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    """Three authorities, two relays and an exit of C tor's; five relays of ours with --udp-or."""
+    """Yields a network: three authorities, two relays and an exit of C tor; five of our relays
+    with --udp-or.
+    """
     folder = tmp_path_factory.mktemp("tor")
     with ExitStack() as all_of_it:
         network = all_of_it.enter_context(TorNetwork(folder, relays=2, exits=1))
@@ -56,8 +58,8 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 def test_stock_clients_are_undisturbed_beside_lossy_circuits(
     world: World, design: str, tmp_path: Path, results: Results
 ) -> None:
-    """Both kinds of clients download at the same time, over exits of both kinds; no stock relay
-    complains of ours, and no relay of ours of anybody.
+    """Both kinds of clients download at the same time, over exits of both kinds. No stock relay
+    logs a complaint about ours, and our relays log none.
     """
     of_ours = ",".join(relay.fingerprint for relay in world.ours)
     stock = world.network.client(f"stock{design.replace('-', '')}")

@@ -1,4 +1,4 @@
-"""WireGuard: wireguard-go at both ends, the splitter below the client, 2 to 4 equal paths."""
+"""WireGuard: wireguard-go at both ends, the splitter at the client, 2 to 4 equal paths."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.wireguard
 LENGTH = 25 * MIB
 IPERF_SECONDS = 5
 TO = f"{SERVER}:{PORT}"
-# IPv4 and UDP headers, which links count and the splitter does not.
+# Bytes of IPv4 and UDP headers, which links count and the splitter does not.
 HEADERS = 28
 # Maximum difference of counters: datagrams in flight while the two sides are read, and packets that
 # the kernel itself sends on an interface.
@@ -37,7 +37,9 @@ IN_FLIGHT = 40
 def test_a_tunnel_goes_round_all_paths_by_time_in_both_directions(
     make_network: MakeNetwork, web_root: Path, results: Results, every: str, count: int
 ) -> None:
-    """HTTP hash, iperf3 both ways, and equal shares of every path as the links count them."""
+    """An HTTP download is intact, iperf3 works in both directions, and all paths have equal shares
+    by the links' counts.
+    """
     network = make_network(links(count))
     with Splitter(network.client, TO, interfaces(count), every=every) as splitter:
         carried = _use_tunnel(network, splitter, web_root, results, f"{every} x {count}")
@@ -51,14 +53,14 @@ def test_a_tunnel_goes_round_all_paths_by_time_in_both_directions(
 def test_a_tunnel_goes_round_all_paths_by_packets_in_both_directions(
     make_network: MakeNetwork, web_root: Path, results: Results, count: int
 ) -> None:
-    """The uplink is dealt exactly: no path is more than two runs of 50 from its share."""
+    """The uplink is distributed exactly: each path is within two runs of 50 of its share."""
     network = make_network(links(count))
     with Splitter(network.client, TO, interfaces(count), every="50p") as splitter:
         carried = _use_tunnel(network, splitter, web_root, results, f"50p x {count}")
         fair = sum(each.up_packets for each in carried.values()) / count
         assert all(abs(each.up_packets - fair) <= 100 + IN_FLIGHT for each in carried.values())
-        # Answers use the client's latest path. Each path has about 1/n of them, because TCP's rate
-        # varies.
+        # Responses use the client's latest path. Each path has only about 1/n of them, because
+        # TCP's rate varies.
         assert not unfair(carried, dict.fromkeys(carried, (0.75 / count, 1.25 / count)))
         _agree(network, splitter)
 
@@ -70,7 +72,7 @@ def test_a_tunnel_goes_round_all_paths_by_packets_in_both_directions(
 def test_a_drawn_schedule_gives_each_path_its_weight(
     make_network: MakeNetwork, web_root: Path, results: Results, schedule: str, weights: list[float]
 ) -> None:
-    """Runs of 20 packets, each drawn anew: thousands of draws in five seconds."""
+    """Each run of 20 packets is drawn independently: thousands of draws in five seconds."""
     network = make_network(links(3))
     with Splitter(network.client, TO, interfaces(3), every="20p", schedule=schedule) as splitter:
         carried = _use_tunnel(network, splitter, web_root, results, schedule)
@@ -83,7 +85,9 @@ def test_a_drawn_schedule_gives_each_path_its_weight(
 def test_a_schedule_by_round_trip_time_keeps_to_the_fastest_path(
     make_network: MakeNetwork, web_root: Path, results: Results
 ) -> None:
-    """p1 has a quarter of the others' delay: once all are measured, it has most of the traffic."""
+    """p1 has a quarter of the other paths' delay: after all are measured, it has most of the
+    traffic.
+    """
     network = make_network(
         [Link("p0", delay="20ms"), Link("p1", delay="5ms"), Link("p2", delay="20ms")]
     )
@@ -96,7 +100,9 @@ def test_a_schedule_by_round_trip_time_keeps_to_the_fastest_path(
 def _use_tunnel(
     network: Network, splitter: Splitter, web_root: Path, results: Results, case: str
 ) -> dict[str, Counts]:
-    """A download and iperf3; returns what the links carried during iperf3, in which all is busy."""
+    """Runs a download, then iperf3; returns the links' traffic during iperf3, when all paths are
+    busy.
+    """
     with Tunnel(network.server, network.client, splitter.listen) as tunnel:
         tunnel.ping()
         with tunnel.server.web(web_root / "site"):
@@ -114,7 +120,7 @@ def _use_tunnel(
 
 
 def _agree(network: Network, splitter: Splitter) -> None:
-    """The splitter's summary says what the links counted, packet for packet."""
+    """Asserts that the splitter's summary equals the links' counts, packet for packet."""
     splitter.stop()
     said, true = splitter.counts(), network.stats()
     for name, link in true.items():
@@ -129,7 +135,7 @@ def _agree(network: Network, splitter: Splitter) -> None:
 
 
 def test_an_idle_tunnel_with_keepalives_has_no_long_round_trip(make_network: MakeNetwork) -> None:
-    """Nobody answers a keepalive: the time since it is not that of the next answer."""
+    """A keepalive has no answer, so the time from it to the next packet is no round trip."""
     network = make_network(links(2, delay="0ms"))
     with (
         Splitter(network.client, f"{SERVER}:{PORT}", interfaces(2)) as splitter,

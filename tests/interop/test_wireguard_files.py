@@ -1,4 +1,4 @@
-"""``split --wg FILE``: an unaltered wg-quick brings up what was written; a tunnel as a path."""
+"""``split --wg FILE``: an unmodified wg-quick brings up the written file; a tunnel as a path."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from harness.wireguard import (
 pytestmark = pytest.mark.wireguard
 
 LENGTH = 25 * MIB
-# What is left of 1,500 bytes after the headers of IPv4, UDP and WireGuard.
+# Ethernet's MTU, and the bytes of the IPv4, UDP and WireGuard headers.
 WHOLE, OVERHEAD = 1500, 20 + 8 + 32
-# On the uplink, rounds of 50 packets are distributed exactly. Answers follow the uplink, but TCP's
-# rate varies.
+# Bounds of a path's share. On the uplink, runs of 50 packets are distributed exactly. Responses
+# follow the uplink, but TCP's rate varies.
 THIRD = (0.75 / 3, 1.25 / 3)
 VPN, VPN_PORT = "10.99.0.2", 51821
 
@@ -40,7 +40,9 @@ VPN, VPN_PORT = "10.99.0.2", 51821
 def test_wg_quick_brings_up_the_written_file_and_the_splitter_carries_it(
     make_network: MakeNetwork, web_root: Path, tmp_path: Path, networks: str
 ) -> None:
-    """Hash, equal shares of all paths both ways, the MTU of the paths, and the mark of wg-quick."""
+    """The hash is right, all paths have equal shares in both directions, and the MTU and
+    wg-quick's mark are right.
+    """
     network = make_network(links(3), default_routes=True)
     add_uplinks(network.client, 3)
     own = make_keys(network.client)
@@ -66,7 +68,9 @@ def test_wg_quick_brings_up_the_written_file_and_the_splitter_carries_it(
 def test_a_tunnel_that_is_up_is_one_of_the_paths(
     make_network: MakeNetwork, web_root: Path, tmp_path: Path
 ) -> None:
-    """Two links bare, the third only through a tunnel of its own, which narrows the MTU of all."""
+    """Two paths are plain links; the third goes through another tunnel, which reduces the MTU of
+    all.
+    """
     network = make_network(links(3), default_routes=True)
     own = make_keys(network.client)
     with (
@@ -94,7 +98,9 @@ def test_a_tunnel_that_is_up_is_one_of_the_paths(
 
 
 def _files(folder: Path, own: Keys, server: str, networks: str) -> tuple[Path, Path]:
-    """A file as a provider gives it, and the place for the splitter's."""
+    """Writes a WireGuard file as from a provider; returns its path and the path for the splitter's
+    file.
+    """
     file, written = folder / "tunnel.conf", folder / f"{unique('wgs')}.conf"
     hooks = "# from the provider\nPostUp = true # nothing to do"
     write_file(file, own, server, f"{SERVER}:{PORT}", interface=hooks, networks=networks)
@@ -102,7 +108,7 @@ def _files(folder: Path, own: Keys, server: str, networks: str) -> tuple[Path, P
 
 
 def _use(network: Network, server: ServerEnd, web_root: Path) -> None:
-    """A download through the tunnel; its hash, and the links' shares of it."""
+    """Runs a download through the tunnel; asserts the hash and the links' shares."""
     once = ["ping", "-c", "1", "-W", "1", INSIDE_SERVER]
     wait_for("a ping in the tunnel", lambda: network.client.run(once).returncode == 0)
     with server.web(web_root / "site"):
@@ -114,17 +120,18 @@ def _use(network: Network, server: ServerEnd, web_root: Path) -> None:
 
 
 def _vpn_server(network: Network, folder: Path) -> Path:
-    """The server's file of a second tunnel, by link p2 alone; the client's lies beside it.
+    """Writes the files of a second tunnel over link p2; returns the server's file, next to the
+    client's.
 
-    The server has an address more for it, and answers from there by p2: the client's route to the
-    first one leads into this tunnel.
+    The server has an additional address for this tunnel, and responds from it over p2, because the
+    client's route to the first address leads into the tunnel.
     """
     network.server.must(["ip", "address", "add", f"{VPN}/32", "dev", "lo"])
     network.server.must(["ip", "route", "replace", "10.77.2.0/24", "dev", "p2", "src", VPN])
     network.client.must(["ip", "route", "add", f"{VPN}/32", "dev", "p2"])
     here, there = make_keys(network.server), make_keys(network.client)
     file, client = folder / f"{unique('wgv')}.conf", folder / "client" / "vpn.conf"
-    # What comes by this tunnel to the first address is answered from there.
+    # Packets that arrive through this tunnel for the first address are answered from it.
     file.write_text(f"""\
 [Interface]
 PrivateKey = {here.private}

@@ -1,7 +1,7 @@
 """The lab: measures what the observer of one path learns from a split session.
 
-`anabranch._core`, the Rust code that also splits live traffic, takes all decisions of schedules. A
-tour:
+`anabranch._core` is the Rust code that also splits live traffic; it makes all decisions of
+schedules. The modules:
 
 * `anabranch.traces`: recorded page loads in memory; `anabranch.io`: their files.
 * `anabranch.splitting`: a `Split` assigns each packet to a path.

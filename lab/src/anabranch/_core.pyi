@@ -1,4 +1,4 @@
-"""Types of the Rust binding (crates/py). Every error of it is a `ValueError`."""
+"""Types of the Rust binding (crates/py). Every error that it raises is a `ValueError`."""
 
 from typing import TypeAlias
 

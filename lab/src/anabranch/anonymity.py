@@ -54,7 +54,7 @@ class AnonymityError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Band:
-    """Mean and quantiles over random draws; the field's class gives the shape of the arrays.
+    """Mean and quantiles over random draws. The class that has the band gives the arrays' shape.
 
     Attributes:
         mean: mean over all draws.
@@ -72,7 +72,7 @@ class Chance:
     """Probabilities for circuits of 1, 2, ... legs: arrays of shape (legs,), values 0 to 1.
 
     Attributes:
-        closed: from the closed form for independent relays, with the drawn adversaries' shares.
+        closed: the closed form for independent relays, with the shares of the drawn adversaries.
         drawn: the share of the simulated circuits.
         low: the lower end of the 95 % interval of `drawn`, over the draws of the adversary.
         high: the upper end of that interval.
@@ -94,9 +94,9 @@ class Paths:
         relays: number of the adversary's relays, mean over its draws.
         any: at least one entry and the exit are hostile.
         all: all entries and the exit are hostile.
-        merge: at least one entry is hostile, and so is the middle relay where the legs merge, if
-            they do not merge at the exit.
-        entries: all entries are hostile: together they see all traffic.
+        merge: for legs that merge at a middle relay instead of the exit: at least one entry and
+            that middle relay are hostile.
+        entries: all entries are hostile, and together see all traffic.
         seen: shape (legs, legs + 1): the share of circuits with 0, 1, ... hostile entries; each
             sees 1 / legs of the bytes if they are distributed evenly.
         bytes: shape (legs,): the share of the bytes that hostile entries see, mean over circuits.
@@ -174,7 +174,8 @@ class Fingerprints:
 
     Attributes:
         in_use: number of guards that such clients use at a time.
-        formula: shape (legs,): clients over C(guards, in use), the paper's formula.
+        formula: shape (legs,): number of clients divided by C(guards, `in_use`), the paper's
+            formula.
         drawn: sharing if each client draws its guards itself.
         fixed: sharing if guards are divided into random sets, and each client draws a set by
             weight.
@@ -192,9 +193,9 @@ class Consensus:
     Attributes:
         valid_after: start of its validity.
         relays: number of relays.
-        has_policies: whether it has the ports that exits accept. If not, every relay with the flag
-            Exit counts as accepting all ports.
-        has_families: whether it has relay families. If not, there are none.
+        has_policies: whether it lists the ports that exits accept. If not, every relay with the
+            flag Exit counts as accepting all ports.
+        has_families: whether it lists relay families. If not, no relays count as one family.
         guards_in_use: number of guards of a client with one leg (`guard-n-primary-guards-to-use`).
         entry_weights: shape (entries,), uint64: weights of the possible entry relays.
     """
@@ -207,7 +208,7 @@ class Consensus:
                 a table (`docs/formats.md`); signatures are not checked.
 
         Raises:
-            AnonymityError: it is not a complete consensus.
+            AnonymityError: if `data` is not a complete consensus.
         """
         try:
             self._core = _core.Consensus(data)
@@ -231,9 +232,9 @@ class Consensus:
                 consensus.
 
         Raises:
-            AnonymityError: it is not a complete consensus, or `valid_after` is missing for an
-                archive; the message names the file.
-            OSError: it cannot be read.
+            AnonymityError: if the file is not a complete consensus, or `valid_after` is missing
+                for an archive; the message names the file.
+            OSError: if the file cannot be read.
         """
         path = Path(path)
         try:
@@ -313,7 +314,7 @@ class Consensus:
                 consensus.
             heaviest: it runs the heaviest relays; otherwise random ones.
             churn: mean lifetime of relays in days; None: all stay.
-            hostile_churn: with `churn`: hostile relays leave too.
+            hostile_churn: whether hostile relays leave too; only with `churn`.
             days: days on which to count compromised clients, in order, from 1 to 3650.
             guards_in_use: number for a client with one leg; None: from the consensus.
             seed: seed of all draws.
@@ -416,7 +417,7 @@ def _document(path: Path, valid_after: str | None) -> bytes:
 
 
 def _unpacked(file: IO[bytes]) -> IO[bytes]:
-    """Returns the content of a file: xz, gzip or uncompressed."""
+    """Opens the content of a file: xz, gzip or uncompressed."""
     begin = file.read(6)
     file.seek(0)
     if begin == b"\xfd7zXZ\0":
@@ -425,7 +426,7 @@ def _unpacked(file: IO[bytes]) -> IO[bytes]:
 
 
 def _member(archive: IO[bytes], valid_after: str | None) -> bytes:
-    """Returns the document of an archive that is valid after this hour, or the only one."""
+    """Returns the archive's document with this `valid_after`; with None, its only document."""
     wanted = None
     if valid_after is not None:
         wanted = valid_after.rstrip("Z").replace("T", " ", 1)
@@ -465,7 +466,7 @@ def _member(archive: IO[bytes], valid_after: str | None) -> bytes:
 
 
 def _size(value: int) -> int:
-    """Returns a count that is not negative; the Rust code refuses zero with the setting's name."""
+    """Replaces a negative count by zero, which the Rust code refuses with the setting's name."""
     return max(int(value), 0)
 
 

@@ -44,14 +44,15 @@ def main() -> None:
     warnings.showwarning = _warn
     try:
         code = app(sys.argv[1:] or ["--help"], prog_name="anabranch-lab", standalone_mode=False)
-        if sys.stdout is not None:  # it may be closed from the start
+        if sys.stdout is not None:  # None if stdout was closed before the start
             sys.stdout.flush()
     except typer.TyperException as error:
         _end(error.format_message())
     except (TraceError, SplitError, DefenceError, OutsideError) as error:
         _end(str(error))
     except OSError as error:
-        # File errors are `TraceError`: this is our output, which nobody reads any more.
+        # Errors of files are `TraceError`s, so this error means that the reader of stdout has
+        # gone.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         _end(f"standard output: {error.strerror}")
     else:
@@ -71,7 +72,7 @@ def _warn(  # as `warnings.showwarning` is called
     file: TextIO | None = None,
     line: str | None = None,
 ) -> None:
-    """Shows a warning of ours as a line, and a library's warning as Python does."""
+    """Prints the lab's own warnings as one line, and a library's warnings as Python does."""
     if issubclass(category, TraceWarning):
         text = f"anabranch-lab: warning: {message}".replace("\n", " ")
     else:

@@ -1,4 +1,4 @@
-"""`anabranch-lab compare`: whether a difference between two results is more than chance."""
+"""`anabranch-lab compare`: tests whether two results differ by more than chance."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ def compare(
 ) -> None:
     """Compare the closed-world accuracy of two results on the loads that both tested.
 
-    The bootstrap uses the same pages for both. So the interval of the difference is usually
-    narrower than those of the two results, and can show which one is better even if their own
-    intervals overlap.
+    The bootstrap draws the same pages for both. The interval of the difference is therefore
+    usually narrower than the intervals of the two results, and can show which result is better
+    even if those overlap.
     """
     from anabranch import metrics, results
 

@@ -1,4 +1,4 @@
-"""`anabranch-lab doctor`: installed and missing parts, and predicted needs of a run."""
+"""`anabranch-lab doctor`: lists installed and missing parts, and predicts a sweep's needs."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Estimate:
         unit: readable name of the unit.
         memory: upper bound in bytes.
         seconds: duration if it runs alone on this machine; None if no trial was possible.
-        made: source of the duration, or the reason why there is none.
+        made: how the duration was estimated, or the reason why there is none.
     """
 
     unit: str
@@ -131,7 +131,7 @@ def devices() -> dict[str, Any]:
 
 
 def _advice(platforms: set[str]) -> str | None:
-    """Returns advice if a GPU is not used, as far as it can be detected."""
+    """Returns advice if a GPU is present but not used, as far as this can be detected."""
     if platforms != {"cpu"}:
         return None
     pinned = os.environ.get("JAX_PLATFORMS")
@@ -148,7 +148,7 @@ def _size(device: Any) -> str:
     """Returns the device's memory limit, if it reports one."""
     try:
         stats = device.memory_stats() or {}
-    except Exception:  # not every backend has it
+    except Exception:  # not every backend reports it
         return ""
     limit = stats.get("bytes_limit")
     return f", {_bytes(limit)}" if limit else ""
@@ -183,7 +183,7 @@ def _sweep(listing: Path, data: Path | None, seconds: float, jobs: int | None) -
 
 
 def estimates(units: list[Unit], seconds: float) -> list[Estimate]:
-    """Estimates the needs of units; tries each attack once per data set and design of pages.
+    """Estimates the needs of units, with one trial per attack, data set and choice of pages.
 
     Args:
         units: units of a sweep.

@@ -20,7 +20,7 @@ Floats: TypeAlias = NDArray[np.float64]
 Paths: TypeAlias = NDArray[np.int16]
 
 _STREAM = 0x6F627376
-"""Makes an observer's draws independent of all other draws with the same seed."""
+"""Domain constant that makes an observer's draws independent of other draws with the same seed."""
 
 
 class SettingError(ValueError):
@@ -44,8 +44,8 @@ class View:
         watched: bool (n, paths), the paths that the observer watches.
         share: float64 (n,), the part of the load's packets that is seen.
         counter: whether the observer reads the counters of `traces`.
-        usual: float64 (n,), the share of packets that the watched path probably carries, estimated
-            from earlier loads of the session; None if the observer does not know these.
+        usual: float64 (n,), estimate of the watched path's share of packets, from earlier loads of
+            the session; None if the observer does not know earlier loads.
     """
 
     traces: Traces
@@ -77,17 +77,17 @@ class Observer:
     """An observer on some of the paths.
 
     Attributes:
-        rule: `random`: one path, drawn again for each load; `largest`: for each load the path with
-            most of its packets (the first on ties); `any`: independent observers, one on each path:
-            a load is recognised if one of them names its page (CoMPS, section 3.2); `merged`:
-            several paths, whose packets are merged by time.
-        paths: number of paths that `merged` watches, drawn again for each load; None is all.
-        counter: whether packets have a cleartext counter: those of WireGuard and Mosh do, those of
-            QUIC do not (RFC 9001, 5.4). At each packet seen the observer then knows how many
-            packets all paths have carried in its direction since the load began.
-        earlier: whether the observer knows the path's share of each earlier load of a session,
-            because it recognised or made those loads. From them it estimates the path's share, and
-            at each packet seen the number of packets on all paths.
+        rule: the paths that it watches. `random`: one path, drawn for each load. `largest`: for
+            each load the path with most of its packets (the first on ties). `any`: one independent
+            observer on each path; a load is recognised if one of them names its page (CoMPS,
+            section 3.2). `merged`: several paths, whose packets are merged by time.
+        paths: number of paths that `merged` watches, drawn for each load; None is all.
+        counter: whether packets have a cleartext counter, as in WireGuard and Mosh, but not in
+            QUIC (RFC 9001, 5.4). It reveals with each packet seen how many packets all paths have
+            carried in its direction since the load began.
+        earlier: whether the observer knows the path's share of packets in each earlier load of a
+            session, because it recognised or made those loads. From these shares it estimates the
+            current share, and at each packet seen the number of packets on all paths.
     """
 
     rule: Literal["random", "largest", "any", "merged"] = "random"
@@ -140,9 +140,10 @@ class Observer:
 
         With `any`, the view is that of the observer on `path`.
 
-        The drawn paths depend on `seed`, `replica` and the load's run and number, not on the other
-        loads; earlier loads' information depends on the loads of the session that are present.
-        `session` is the number of loads in a session, numbered consecutively in a run.
+        The drawn paths depend on `seed`, `replica` and the load's run and number, not on other
+        loads. With `+earlier`, the view also depends on earlier loads of the same session in
+        `traces`. `session` is the number of loads in a session; loads are numbered consecutively
+        in a run.
 
         Raises:
             SettingError: if `merged` needs more paths than there are, or `session` is missing for
@@ -195,8 +196,8 @@ class Observer:
 def carried_forward(traces: Traces) -> NDArray[np.int64]:
     """Returns int64 (packets,): the number of packets, on all paths, that each packet reveals.
 
-    It is the greatest counter seen so far in its load and direction: a packet that was overtaken,
-    or has no counter, reveals nothing new.
+    This number is the greatest counter seen so far in the packet's load and direction. A packet
+    that arrives out of order, or has no counter, reveals nothing new.
     """
     assert traces.counters is not None, "the traces were counted"
     told = np.zeros(traces.times.size, np.int64)
@@ -238,7 +239,7 @@ def _estimated(seen: Traces, usual: Floats) -> NDArray[np.int64]:
 
 
 def path_count(traces: Traces) -> int:
-    """Returns the number of paths, by their names or the greatest number; 1 if unsplit."""
+    """Returns the number of paths, by their names or the greatest path number; 1 if unsplit."""
     if traces.paths is None:
         return 1
     if traces.paths.size and traces.paths.min() < 0:

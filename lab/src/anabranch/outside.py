@@ -1,12 +1,12 @@
 """Third-party attacks, defences and schedules: from a file, a package, or this process.
 
-| group of entry points | item of a name |
+| group of entry points | item under a name |
 |---|---|
 | `anabranch.attacks` | a class: an `Attack`, or another estimator: `fit`, `predict_proba` |
 | `anabranch.defences` | a `Defence` class, or a `Family` that reads its settings |
 | `anabranch.schedules` | a function from the text after the name's colon to a `Schedule` |
 
-Nothing is loaded before it is named: importing a file or a package runs its code.
+An item is loaded only when the user names it, because loading runs code of its file or package.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ class OutsideError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """An item from outside.
+    """A third-party attack, defence or schedule that has been loaded.
 
     Attributes:
         thing: the class or function.
         origin: identifies its version in results: a file's name and SHA-256, or a package's name
             and version; empty for an item that this process added.
-        path: path of its file, which may change and be loaded again.
+        path: path of its file, if any. The file may change and be loaded again.
     """
 
     thing: Any
@@ -53,7 +53,7 @@ def add(kind: Kind, name: str, found: Found) -> None:
     """Registers an item in this process under a name.
 
     Raises:
-        OutsideError: if an item of another file has the name.
+        OutsideError: if an item of another file already has the name.
     """
     known = _ADDED.get((kind, name))
     if known is not None and known.path != found.path:
@@ -62,7 +62,7 @@ def add(kind: Kind, name: str, found: Found) -> None:
 
 
 def find(kind: Kind, name: str) -> Found | None:
-    """Returns the item added under `name`, or an installed package's; None if there is neither.
+    """Returns the item added as `name`, or provided by a package; None if there is none.
 
     Raises:
         OutsideError: if its package cannot be imported.
@@ -85,7 +85,7 @@ def find(kind: Kind, name: str) -> Found | None:
 
 @cache
 def installed(kind: Kind) -> Mapping[str, metadata.EntryPoint]:
-    """Returns the entry points of a kind by their names; they are not loaded."""
+    """Returns the entry points of a kind by their names, without loading them."""
     return {point.name: point for point in metadata.entry_points(group=f"anabranch.{kind}")}
 
 
@@ -135,7 +135,7 @@ def from_file(text: str, folder: Path = Path()) -> tuple[str, Found]:
 
 
 def _module(path: Path, code: bytes, digest: str) -> ModuleType:
-    """Returns the file as a module, run once per process and content; pickles find it by name."""
+    """Runs a file as a module, once per process and content; pickles find it by its name."""
     name = f"anabranch_file_{path.stem}_{digest[:12]}"
     if name in sys.modules:
         return sys.modules[name]
@@ -153,7 +153,7 @@ def _module(path: Path, code: bytes, digest: str) -> ModuleType:
 
 
 def told(error: BaseException, path: Path | None = None) -> str:
-    """Formats an error of foreign code as a line: its type, its message, and the line of `path`.
+    """Formats an error of third-party code in one line: type, message and line number in `path`.
 
     Args:
         error: as it was raised.

@@ -9,17 +9,17 @@ class Colour(NamedTuple):
     """A colour in its two forms, as `#rrggbb`."""
 
     light: str
-    """On white paper."""
+    """The colour on white paper."""
     dark: str
-    """On a dark page."""
+    """The colour on a dark page."""
 
 
 INK = Colour("#1d1f23", "#e8eaed")
-"""Text and axes."""
+"""Colour of text and axes."""
 FAINT = Colour("#d4d7dc", "#3a3e45")
-"""Grids."""
+"""Colour of grids."""
 MUTED = Colour("#6b7079", "#9aa0a9")
-"""Secondary text."""
+"""Colour of secondary text."""
 
 BLUE = Colour("#0072b2", "#4aa8e0")
 VERMILION = Colour("#d55e00", "#ff8b4a")
@@ -31,6 +31,6 @@ VIOLET = Colour("#7a5195", "#b594d1")
 BROWN = Colour("#8c6d31", "#c4a466")
 
 COLOURS = (BLUE, VERMILION, GREEN, PINK, ORANGE, SKY, VIOLET, BROWN)
-"""Okabe and Ito's colours, which colour-blind readers distinguish too; without their yellow, which
-is invisible on white paper.
+"""Okabe and Ito's palette for colour-blind readers, without its yellow, which is hard to see on
+white paper.
 """

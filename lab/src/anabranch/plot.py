@@ -1,8 +1,7 @@
 """Figures of results for notebooks and papers: each function draws into axes and returns them.
 
-They use matplotlib rather than our own SVG, because notebook users want axes that they can title,
-scale, colour and save, and because reports need it anyway. `pip install './lab[report]'` installs
-it.
+They use matplotlib, which reports need anyway: its axes can be titled, scaled, coloured and saved
+in a notebook. `pip install './lab[report]'` installs it.
 
 ```python
 from anabranch import plot, results
@@ -54,7 +53,7 @@ def accuracy(
 
     Raises:
         MissingExtraError: if matplotlib is not installed.
-        SettingError: if there is no result, or one of the open world.
+        SettingError: if there is no result, or a result of the open world.
     """
     axes = _axes(ax)
     rows = sorted(_of_world(found, "closed"), key=lambda each: each.metrics["accuracy"]["value"])
@@ -84,7 +83,7 @@ def curve(
 
     Raises:
         MissingExtraError: if matplotlib is not installed.
-        SettingError: if there is no result, or one of the closed world.
+        SettingError: if there is no result, or a result of the closed world.
     """
     axes = _axes(ax)
     for each in _of_world(found, "open"):
@@ -122,8 +121,8 @@ def differences(
 
     Raises:
         MissingExtraError: if matplotlib is not installed.
-        SettingError: if one is of the open world.
-        PairError: if two have no loads in common.
+        SettingError: if a result is of the open world.
+        PairError: if `first` and another result have no loads in common.
     """
     axes = _axes(ax)
     rows = _of_world([first, *others], "closed")[1:]
@@ -166,7 +165,7 @@ def _of_world(found: Sequence[T], world: str) -> list[T]:
 
 
 def _dots(axes: Axes, values: Any, labels: Sequence[str], style: dict[str, Any]) -> None:
-    """Draws rows of value, low and high, from below."""
+    """Draws a dot with its interval for each row (value, low, high), from the bottom up."""
     rows = np.arange(len(labels))
     arms = np.abs(values[:, 1:] - values[:, :1]).T
     looks: dict[str, Any] = {"fmt": "o", "capsize": 2, **style}
@@ -176,5 +175,5 @@ def _dots(axes: Axes, values: Any, labels: Sequence[str], style: dict[str, Any])
 
 
 def _column(points: Sequence[dict[str, float | None]], part: str) -> Any:
-    """Returns percent, NaN where it is not defined."""
+    """Returns one part of each point in percent; NaN where it is undefined."""
     return 100 * np.array([point[part] for point in points], np.float64)

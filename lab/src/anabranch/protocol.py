@@ -1,8 +1,8 @@
 """Division of loads into training, validation and test sets.
 
-`honest` divides by run and by load, and unmonitored loads by page too. `paper` follows the CoMPS
-evaluation (the paper's section 4.1): sub-traces are samples of their own, divided 9:1, and those of
-at most ten packets are dropped.
+The protocol `honest` divides loads by run, and unmonitored loads also by page; a load is in one
+set only. `paper` follows the CoMPS evaluation (the paper's section 4.1): each sub-trace is a
+sample of its own, divided 9:1; sub-traces of at most ten packets are dropped.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ Ints: TypeAlias = NDArray[np.int64]
 World: TypeAlias = Literal["closed", "open"]
 
 PAPER_DROPS = 10
-"""The paper's evaluation drops sub-traces of at most this many packets."""
+"""Maximum number of packets of a sub-trace that the paper's evaluation drops."""
 PAPER_PARTS = 10
-"""Number of parts; one of them is the test set."""
+"""Number of parts in the paper's protocol; one part is the test set."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,14 +37,14 @@ class Design:
         folds: number of folds in the paper's protocol, 1 to 10.
         world: `closed`: every page is monitored; `open`: some are not.
         pages: pages used, drawn at random.
-        monitored: number of monitored pages among these in an open world, drawn at random. None
+        monitored: number of monitored pages among `pages` in an open world, drawn at random. None
             uses the data's marks, or half of the pages if all are marked as monitored.
         loads: training loads per page.
         validation_loads: validation loads per page, which choose epochs and thresholds.
         test_loads: test loads per page.
-        test_run: run of the test set; None is the last one, or the last fifth of ten or more runs.
-        validation_run: run of the validation set; None is the last of the others, or a fifth of ten
-            or more runs.
+        test_run: run of the test set; None is the last run, or the last fifth of ten or more runs.
+        validation_run: run of the validation set; None is the last of the other runs, or a fifth
+            of ten or more runs.
 
     Raises:
         SettingError: if a setting is wrong.
@@ -84,7 +84,7 @@ class Fold:
         train, validation, test: int64, disjoint: no load is in two sets.
 
     Raises:
-        SettingError: if a side is empty.
+        SettingError: if a set is empty.
         AssertionError: if a load is in two sets, which is a bug.
     """
 
@@ -97,7 +97,7 @@ class Fold:
             if getattr(self, name).size == 0:
                 raise SettingError(f"no load is left to {_PURPOSE[name]}: the {name} set is empty")
         together = np.concatenate([self.train, self.validation, self.test])
-        assert np.unique(together).size == together.size, "a load stands on two sides"
+        assert np.unique(together).size == together.size, "a load is in two sets"
 
 
 _PURPOSE = {"train": "learn from", "validation": "choose epochs and thresholds by", "test": "test"}
@@ -109,7 +109,7 @@ class Pages:
 
     Attributes:
         monitored: int64, codes of the monitored pages.
-        halves: codes of unmonitored pages in drawn order; one half is in training while the other
+        halves: codes of the unmonitored pages, in two halves: one is in training while the other
             is in the test. Both are empty in a closed world.
     """
 
@@ -156,13 +156,13 @@ def honest(traces: Traces, design: Design, pages: Pages, seed: int = 0) -> Itera
 
     Loads are divided by the runs of monitored pages; with fewer than three runs, each page's loads
     are divided 3:1:1. In an open world one half of the unmonitored pages is for training and
-    validation, and the other for the test; in the second fold the halves change places. A quarter
-    of the pages outside the test, drawn at random, is for validation only, so that thresholds are
-    chosen on pages that the attack has not learnt. An unmonitored page without a load in the runs
-    of its set gives all of its loads to that set: none of them can be in another set.
+    validation, and the other half for the test; in the second fold the halves are exchanged. Of
+    the first half, a quarter of the pages, drawn at random, is for validation only, so that
+    thresholds are chosen on pages that the attack has not learnt. If an unmonitored page has no
+    load in the runs of its set, the set gets all of its loads, since no other set has the page.
 
     Raises:
-        SettingError: if a side would be empty.
+        SettingError: if a set would be empty.
         TraceError: if a monitored page has loads to test but none to learn from.
     """
     sides = _sides(traces, design, pages, seed)
@@ -182,9 +182,9 @@ def honest(traces: Traces, design: Design, pages: Pages, seed: int = 0) -> Itera
 def paper(classes: Ints, folds: int, seed: int) -> Iterator[tuple[Ints, Ints]]:
     """Yields training and test indices of samples, divided 9:1 within each class, `folds` times.
 
-    Sub-traces of one load are in both sets; the protocol exists to show the effect. The paper's
-    program does not split loads of at most (paths x run length) packets; here they are split like
-    all others (lab/README.md has their number).
+    Sub-traces of one load can be in both sets; the protocol exists to show the effect of this
+    leak. The paper's program does not split loads of at most (paths x run length) packets; here
+    they are split like all others (lab/README.md has their number).
 
     Raises:
         SettingError: if `folds` is not between 1 and 10, or there are too few samples for a test.
@@ -233,9 +233,9 @@ def describe(traces: Traces, design: Design, pages: Pages) -> str:
 
 
 class _Draw:
-    """Draws loads of some pages for one set, at most as many per page as the design has for it.
+    """Draws loads of given pages for one set, at most the design's number per page.
 
-    A page of `unmonitored` without a load in the set's runs gives all of its loads.
+    For a page of `unmonitored` without a load in the set's runs, it draws from all of its loads.
     """
 
     def __init__(
@@ -248,7 +248,7 @@ class _Draw:
     ) -> None:
         self.label, self.sides, self.unmonitored = traces.label, sides, unmonitored
         self.most = (design.loads, design.validation_loads, design.test_loads)
-        # One order for all: a page's loads do not depend on the other pages.
+        # All pages use the same order, so that a page's loads do not depend on the other pages.
         self.order = np.random.default_rng([seed, 1]).permutation(len(traces))
 
     def __call__(self, side: int, pages: Ints) -> Ints:
@@ -280,7 +280,7 @@ def _drawn(
 ) -> Ints:
     """Draws the pages to use, of both kinds if some of the data's pages are unmonitored.
 
-    In an open world it draws as many monitored ones as the design wants, or their share of all.
+    The number of monitored pages is the design's, or else in proportion to the data's pages.
     """
     inside = np.intersect1d(there, traces.label[traces.monitored])
     outside = np.setdiff1d(there, inside)
@@ -314,8 +314,8 @@ def _divide_pages(
     if wanted > own.size:
         raise SettingError(f"monitored: {wanted} are asked for, but the data have only {own.size}")
     monitored = np.sort(chance.permutation(own)[:wanted])
-    # If the data have unmonitored pages, surplus monitored ones do not replace them, because they
-    # were chosen and recorded in another way.
+    # If the data have unmonitored pages, surplus monitored pages do not count as unmonitored,
+    # because they were chosen and recorded in another way.
     return monitored, others if others.size else np.setdiff1d(own, monitored)
 
 
@@ -333,7 +333,7 @@ def _sides(traces: Traces, design: Design, pages: Pages, seed: int) -> NDArray[n
             sides[np.isin(traces.run, own)] = side
         return sides
     part = _parts(traces.label.astype(np.int64), np.random.default_rng([seed, 3]), 5)
-    # Of two loads, one must be in training; none is in validation.
+    # A page with two loads has one in training, one in the test and none in validation.
     two = np.bincount(traces.label, minlength=len(traces.names))[traces.label] == 2
     return np.array([2, 1, 0, 0, 0], np.int8)[np.where(two, 2 * part, part)]
 
@@ -341,7 +341,7 @@ def _sides(traces: Traces, design: Design, pages: Pages, seed: int) -> NDArray[n
 def _runs(
     traces: Traces, design: Design, pages: Pages
 ) -> tuple[list[int], list[int], list[int]] | None:
-    """Returns the runs for training, validation and test, of monitored pages; None if too few."""
+    """Returns the monitored pages' runs for training, validation and test; None if too few."""
     runs = [int(run) for run in np.unique(traces.run[np.isin(traces.label, pages.monitored)])]
     if len(runs) < 3:
         if design.test_run is not None or design.validation_run is not None:
@@ -365,7 +365,7 @@ def _no_label_only_in_test(traces: Traces, sides: NDArray[np.int8], pages: Ints)
 
 
 def _parts(classes: Ints, chance: np.random.Generator, parts: int = PAPER_PARTS) -> Ints:
-    """Returns int64 (n,): a part from 0 for each, at random and even within each class."""
+    """Returns int64 (n,): a random part, from 0, for each element; even within each class."""
     order = chance.permutation(classes.size)
     ranks = np.empty(classes.size, np.int64)
     ranks[order] = _rank_within(classes[order].astype(np.int32))

@@ -1,4 +1,4 @@
-"""Runs of elements, such as the packets of many loads, one after the other in flat arrays.
+"""Jagged arrays: runs of elements, such as the packets of many loads, in flat arrays.
 
 `offsets`, int64 (n + 1,), contains the start of each of `n` runs, and the end of the last one.
 """

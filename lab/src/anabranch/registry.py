@@ -1,7 +1,7 @@
-"""Built-in attacks and rules of observers: a row for each, in the order of all lists.
+"""Tables of built-in attacks and of observers' rules, in the order in which lists show them.
 
 Help texts, messages, tables and figures read these rows. The module imports no attack, so that
-commands which run none start without scikit-learn; `anabranch.attacks.ATTACKS` has the classes.
+commands without attacks start without scikit-learn; `anabranch.attacks.ATTACKS` has the classes.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ OBSERVERS: Final[tuple[ObserverRow, ...]] = (
 EXTRAS: Final[Mapping[str, str]] = MappingProxyType(
     {"counter": "with the counter", "earlier": "earlier loads known"}
 )
-"""Names in tables of an observer's additional knowledge, by its name after `+` in settings."""
+"""Labels in tables of an observer's additional knowledge, by the name after `+` in settings."""
 
 
 def observer_rules() -> str:

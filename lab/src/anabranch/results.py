@@ -1,6 +1,6 @@
 """Results of evaluations as files: a JSON of settings and numbers, a Parquet of predictions.
 
-The numbers of many results also fit into one text, a line each (`line`, `lines`).
+A single file of lines can also hold the numbers of many results (`line`, `lines`).
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from anabranch.evaluate.spec import Spec
 
 FORMAT = 2
-"""Version of these files; also raised when the same settings of any attack begin to give other
-numbers. For a change in one attack, its `revision` is raised instead.
+"""Version of result files. It is also increased when the same settings begin to give other numbers
+for all attacks; for a change of one attack, its `revision` is increased instead.
 """
 
 
@@ -41,8 +41,8 @@ class Numbers:
         data: digest of the data, as `digest` returns it.
         facts: the division of the data, and the sizes of its sets.
         metrics: the numbers; each `{"value", "low", "high"}` is a value with its 95 % interval.
-        took: seconds of wall clock and of processor time; the only part that differs between equal
-            evaluations.
+        took: seconds of wall clock and of processor time, the only attribute that differs between
+            equal evaluations.
     """
 
     spec: Spec
@@ -57,7 +57,7 @@ class Result(Numbers):
     """An evaluation's result.
 
     Attributes:
-        names: the labels that `page` and `guess` of the outcomes index.
+        names: the labels; `page` and `guess` of the outcomes are indices into them.
         outcomes: every prediction.
     """
 
@@ -66,10 +66,10 @@ class Result(Numbers):
 
 
 def digest(path: Path, form: str | None = None) -> str:
-    """Returns SHA-256 of a file, or of the files that `io.read` reads in a folder and their names.
+    """Returns the SHA-256 of a file, or of the names and contents of a folder's files of traces.
 
     Raises:
-        TraceError: if it cannot be read.
+        TraceError: if `path` cannot be read.
     """
     state = hashlib.sha256()
     with source(path):
@@ -112,7 +112,7 @@ def save(result: Result, path: Path) -> None:
         TraceError: if they cannot be written.
     """
     with source(path), ExitStack() as drafts:
-        # The JSON is renamed last: if it exists, all files do.
+        # The JSON is renamed last: if it exists, so does the Parquet file.
         text = drafts.enter_context(draft.file(path))
         rows = drafts.enter_context(draft.file(path.with_suffix(".parquet")))
         pq.write_table(_table(result), rows, compression="zstd", write_page_checksum=True)
@@ -123,7 +123,7 @@ def load(path: Path) -> Result:
     """Reads a result that `save` wrote.
 
     Raises:
-        TraceError: if it is not a result, or has another version.
+        TraceError: if the file is not a result, or has another version.
     """
     with source(path):
         attributes = _attributes(_parsed(path.read_text()))
@@ -138,7 +138,7 @@ def line(place: str, numbers: Numbers) -> str:
 
 
 def lines(path: Path) -> Iterator[tuple[str, Numbers]]:
-    """Reads a file of lines that `line` made: the name of each and its numbers.
+    """Reads a file of lines by `line`; yields the file name and the numbers of each result.
 
     Raises:
         TraceError: if a line is not a result, or has another version.
@@ -192,7 +192,7 @@ def _content(numbers: Numbers) -> dict[str, Any]:
 
 
 def _parsed(text: str, further: Mapping[str, type] | None = None) -> dict[str, Any]:
-    """Parses the text of `_content`, and checks its parts and `further` ones."""
+    """Parses the JSON of `_content`, and checks the types of its parts and of `further` ones."""
     try:
         content = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -207,7 +207,7 @@ def _parsed(text: str, further: Mapping[str, type] | None = None) -> dict[str, A
 
 
 def _attributes(content: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the attributes of `Numbers`."""
+    """Returns the arguments of `Numbers` from a parsed file."""
     from anabranch.evaluate.errors import ERRORS
     from anabranch.evaluate.spec import Spec
 
@@ -219,12 +219,12 @@ def _attributes(content: Mapping[str, Any]) -> dict[str, Any]:
 
 
 _LATER = {"draw": "load", "train_on": None}
-"""Settings added after the first results: at their defaults, they are not part of a
-result's name.
+"""Settings that were added after the first results. At their defaults they are left out of the
+hash, so that older results keep their names.
 """
 
 _EARLIER = {"mode": "together"}
-"""Settings whose default has changed since: the values for stored results that lack them."""
+"""Values of settings for stored results without them: the earlier defaults."""
 
 _PARTS = {"spec": dict, "data": str, "facts": dict, "metrics": dict, "took": dict}
 

@@ -1,4 +1,4 @@
-"""Results of evaluations on the terminal."""
+"""Printer of evaluations' results for the terminal."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _NUMBERS = {"accuracy": "accuracy", "recall": "recall", "r_precision": "r-precis
 
 
 def pairs(found: Sequence[Result]) -> list[tuple[Result, Result, Difference]]:
-    """Compares the first closed-world result with each other one, on their common loads."""
+    """Compares the first closed-world result with each other closed-world one, on common loads."""
     from anabranch import metrics
 
     first, others = found[0], found[1:]
@@ -41,7 +41,7 @@ def pairs(found: Sequence[Result]) -> list[tuple[Result, Result, Difference]]:
 
 
 def show_several(found: Sequence[Result]) -> None:
-    """Prints a row for each attack, then the first one minus each of the others."""
+    """Prints a row for each attack, then the difference of the first attack and each other one."""
     shown = [name for name in _NUMBERS if name in found[0].metrics]
     table = Table("attack", *(f"{_NUMBERS[name]} %" for name in shown), "time", box=None)
     for each in found:
@@ -72,7 +72,7 @@ def _show_pairs(found: Sequence[Result]) -> None:
 
 
 def show_report(report: Report) -> None:
-    """Prints a row for each unit: the settings that distinguish units of a run, and numbers."""
+    """Prints a row for each unit of a sweep: settings that differ within its run, and numbers."""
     from anabranch import results
 
     rows = [(unit, results.load(file).metrics) for unit, file in report.files]
@@ -85,12 +85,12 @@ def show_report(report: Report) -> None:
         numbers = [_short(metrics[name]) if name in metrics else "" for name in shown]
         table.add_row(unit.name, *values, *numbers)
     if rows:
-        # A file has no width: nothing is folded there.
+        # A file has no width, so lines are made wide enough not to fold.
         Console(width=None if sys.stdout.isatty() else 200).print(table)
 
 
 def _varied(units: list[Unit]) -> list[str]:
-    """Returns the settings that differ between units of one run, which its name does not show."""
+    """Returns the settings that differ between units of a run, whose name does not show them."""
     seen: dict[str, dict[str, set[str]]] = {}
     for unit in units:
         for name, value in unit.spec.to_dict().items():
@@ -99,7 +99,7 @@ def _varied(units: list[Unit]) -> list[str]:
 
 
 def show(result: Result) -> None:
-    """Prints every number of one result, and its basis."""
+    """Prints all numbers of one result, and the data and sets that they are from."""
     from anabranch import metrics, results
 
     table = Table("what", "value", "95 % interval by page", box=None)

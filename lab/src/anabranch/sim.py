@@ -1,16 +1,16 @@
 """Sweeps of simulations over several machines: `anabranch sim sweep`, driven by an executor.
 
-The program `anabranch` simulates; this module distributes its runs to processes of this machine, or
-to the machines of a Ray cluster::
+The program `anabranch` simulates. This module distributes the runs to processes of this machine,
+or to the machines of a Ray cluster::
 
     from anabranch.sim import Plan, sweep
 
     plan = Plan(Path("results"), (Path("tor.toml"), Path("conflux.toml")), networks=5, seeds=2)
     print(sweep(plan, executor="ray").hash)
 
-The folder has the format of `anabranch sim sweep`: each can continue a sweep of the other, with the
-same results. Each machine needs the program, the scenarios and the consensuses that these name at
-the same paths.
+The folder has the format of `anabranch sim sweep`; this module and the program can continue each
+other's sweeps, with the same results. Every machine needs the program, the scenarios, and the
+consensuses named in them at the same paths.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ JOURNAL = "units.jsonl"
 """File of a sweep with one line for each run."""
 
 RUNS = "runs"
-"""Subfolder of a sweep with the downloads of each run."""
+"""Subfolder of a sweep with a file of downloads for each run."""
 
 MEMORY = 1 << 30
 """Memory that a run requests by default, in bytes."""
@@ -48,7 +48,7 @@ class SimError(TraceError):
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A sweep: each scenario on each drawn network with each seed.
+    """The plan of a sweep: each scenario is run on each drawn network with each seed.
 
     Attributes:
         folder: folder of the results; created if missing.
@@ -65,7 +65,7 @@ class Plan:
     program: str = "anabranch"
 
     def command(self, folder: Path, *more: str) -> list[str]:
-        """Returns the command `anabranch sim sweep` with another folder and further options."""
+        """Returns the command line of `anabranch sim sweep` for `folder`, with further options."""
         program = shutil.which(self.program)
         if program is None:
             raise SimError(
@@ -89,9 +89,9 @@ class Report:
     """The outcome of a sweep.
 
     Attributes:
-        kept: number of runs of earlier sweeps.
+        kept: number of runs that were already in the folder.
         done: number of runs of this sweep.
-        nodes: machines that carried out runs: names, or Ray's node identifiers.
+        nodes: machines that ran this sweep: names, or Ray's node identifiers.
         hash: hash of all runs, as `anabranch sim sweep` prints it.
     """
 
@@ -131,18 +131,18 @@ def sweep(
 ) -> Report:
     """Carries out the runs that are not in the journal.
 
-    A run is added to the journal after its downloads are stored, so a stopped sweep loses only the
-    runs under way.
+    A run is added to the journal after its downloads are stored, so a stopped sweep loses only
+    unfinished runs.
 
     Args:
         plan: the scenarios, networks and seeds.
         jobs: maximum number of runs at a time; None is one per processor.
         executor: `local` or `ray`.
-        memory: bytes that a run needs. No more runs are started than fit into a machine.
+        memory: bytes that a run needs; it limits the runs at a time on each machine.
         on_run: called after each run with its name.
 
     Raises:
-        SimError: if the program refuses the plan, fails, or differs between machines.
+        SimError: if the program rejects the plan, fails, or differs between machines.
         SettingError: if the executor is unknown, or its cluster does not answer.
         MissingExtraError: if the executor is not installed.
     """
@@ -161,21 +161,21 @@ def sweep(
                 nodes.add(outcome.node)
                 if on_run is not None:
                     on_run(task.name, outcome)
-    # Nothing is left to do: the program checks the journal, and computes the hash.
+    # All runs are done, so the program only checks the journal and computes the hash.
     last = json.loads(_output(plan.command(plan.folder, "--json")).splitlines()[-1])
     return Report(last["runs"] - len(left), len(left), frozenset(nodes), last["hash"])
 
 
 @dataclass(frozen=True, slots=True)
 class _Task:
-    """A run, by its name in the plan."""
+    """A run to carry out, identified by its name in the plan."""
 
     plan: Plan
     name: str
 
 
 def carry_out(task: _Task) -> Done | str:
-    """Carries out a run on this machine; returns the reason if it fails."""
+    """Carries out a run on this machine; returns its outcome, or the reason of its failure."""
     try:
         with tempfile.TemporaryDirectory(prefix="anabranch-sim-") as folder:
             words = task.plan.command(Path(folder), "--run", task.name)
@@ -206,7 +206,7 @@ def _output(words: list[str]) -> str:
 
 @contextmanager
 def _journal(folder: Path) -> Iterator[Callable[[str, Done], None]]:
-    """Yields a function that stores a run. No other process can write the sweep meanwhile."""
+    """Yields a function that stores a run; other processes cannot write the sweep meanwhile."""
     (folder / RUNS).mkdir(exist_ok=True)
     with (folder / JOURNAL).open("r+b") as file:
         try:

@@ -17,10 +17,10 @@ from anabranch.traces import OPTIONAL, Traces
 from anabranch.validate import TraceError, TraceWarning
 
 MOST_RESPLITS = 10_000
-"""Maximum number of splits of one load, far more than improve an attack."""
+"""Maximum number of splits of one load, far more than an attack can benefit from."""
 
 Delay = float | tuple[float, float]
-"""Seconds of delay of a path: the same in both directions, or (up, down)."""
+"""Delay of a path in seconds: for both directions, or (up, down)."""
 
 
 class SplitError(ValueError):
@@ -28,20 +28,20 @@ class SplitError(ValueError):
 
 
 DEFAULT_SCHEDULE, DEFAULT_EVERY = _core.DEFAULT_SCHEDULE, _core.DEFAULT_EVERY
-"""Defaults of `anabranch split`."""
+"""Default schedule and run length, as in `anabranch split`."""
 
 
 _TOGETHER = "mode together"
-"""Beginning of the warning about the mode `together`, by which `after_warning` finds it."""
+"""Beginning of the warning about the mode `together`; `after_warning` filters by it."""
 
 _STREAM = 0x6465616C
-"""Makes the draws of third-party schedules independent of other draws with the same seed."""
+"""Domain constant that makes draws of third-party schedules independent of others of the seed."""
 
 
 class Schedule(ABC):
-    """A third-party schedule in Python: it can only split recorded traces.
+    """Base class of third-party schedules in Python, which can split only recorded traces.
 
-    Its `str` is stored in results, and should contain its parameters.
+    The `str` of a schedule is stored in results, and should contain its parameters.
     """
 
     @abstractmethod
@@ -58,15 +58,15 @@ class Schedule(ABC):
             times: float64 (packets,), seconds, ascending.
             sizes: int32 (packets,), + from client to server, - from server to client.
             paths: number of paths.
-            chance: the only source of randomness to use, so that results are reproducible; each
-                load has a generator of its own.
+            chance: random generator of this load; use no other randomness, so that results are
+                reproducible.
         """
 
 
 def published_every(schedule: str | Schedule) -> str | None:
-    """Returns the run length that a schedule was published with, or None if it has none.
+    """Returns the published run length of a schedule, or None if it has none.
 
-    It is `never` for third-party schedules, which end runs themselves.
+    For third-party schedules, which end runs themselves, it is `never`.
 
     Raises:
         SplitError: if the schedule does not exist.
@@ -85,10 +85,10 @@ def published_every(schedule: str | Schedule) -> str | None:
 
 
 def usual_mode(schedule: str | Schedule | None, path_defence: str | None = None) -> str:
-    """Returns the default `mode`: that of the program that can make the split.
+    """Returns the default `mode` of a split.
 
-    It is `follow` (a splitter with an unmodified server) in the usual case, and `independent` (a
-    far end) for padding of paths and for schedules of other systems (`batched`, `hywf`). Only a far
+    It is usually `follow` (a splitter with an unmodified server). It is `independent` (a far end)
+    for padding of paths and for schedules of other systems (`batched`, `hywf`), because only a far
     end can remove padding and schedule the downlink. It is `together` for third-party schedules,
     which decide for both directions themselves, and for traces that are not split.
     """
@@ -106,7 +106,7 @@ def parse_delay(text: str) -> Delay:
     """Parses `0.02`, or `0/0.02` (up and down).
 
     Raises:
-        SplitError: if it is neither.
+        SplitError: if `text` has neither form.
     """
     try:
         up, *down = (float(part) for part in text.split("/"))
@@ -120,7 +120,7 @@ def parse_delay(text: str) -> Delay:
 
 
 def warn_together(splits: int = 1, of: int = 1, stacklevel: int = 2) -> None:
-    """Warns that no program splits as `splits` of `of` evaluations do; silent if `splits` is 0."""
+    """Warns that no program can make the splits of `splits` of `of` evaluations, if any."""
     if not splits:
         return
     said = "" if of == 1 else f"{splits} of {of} evaluations: "
@@ -134,14 +134,14 @@ def warn_together(splits: int = 1, of: int = 1, stacklevel: int = 2) -> None:
 
 @contextmanager
 def after_warning() -> Iterator[None]:
-    """Suppresses the warning of `Split.split`: the caller has called `warn_together`."""
+    """Suppresses the warning of `Split.split`, because `warn_together` was called before."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", _TOGETHER, TraceWarning)
         yield
 
 
 def _from_outside(schedule: str | Schedule) -> Schedule | None:
-    """Returns a third-party schedule, made by its package from text; None for a built-in one."""
+    """Returns a third-party schedule, made by its package from a text; None for a built-in one."""
     if isinstance(schedule, Schedule):
         return schedule
     name, _, rest = schedule.partition(":")
@@ -164,20 +164,21 @@ class Split:
     """A split of traces over paths. Equal values split equal traces equally, on every machine.
 
     Attributes:
-        schedule: as `anabranch split --schedule`: `weighted`, `weights:0.6,0.4`, `batched`, ...; or
-            a third-party one, a `Schedule` or its name. A third-party schedule decides for both
+        schedule: as `anabranch split --schedule` (`weighted`, `weights:0.6,0.4`, `batched`, ...),
+            or a third-party `Schedule` or its name. A third-party schedule decides for both
             directions of each load itself: its `every` is `never`, its `mode` `together`, its
             `draw` `load`.
         every: the length of a run: `50p`, `~50p`, `50-70p`, `100ms`, `~100ms`, `80-120ms`,
-            `grow:10-100ms` or `never`; None is the schedule's own, if it has one (`batched`,
-            `hywf`).
+            `grow:10-100ms` or `never`. None is the schedule's own length, if it has one
+            (`batched`, `hywf`).
         paths: number of paths, from 1.
-        mode: `follow` or `follow:20ms`: a schedule for the client's packets; an unmodified server
-            sends to the address of the last packet it received, one round-trip time late (20 ms by
-            default), and does not change paths while the client is silent. `independent`: a
-            schedule for each direction, as a splitter with a far end has. `together`: one schedule
-            for both, as in the CoMPS evaluation; no program has it. Empty: `usual_mode` of the
-            schedule; for a built-in schedule `together` must be given explicitly.
+        mode: which directions the schedule controls. `follow` or `follow:20ms`: only client to
+            server; an unmodified server sends to the address of the last packet it received, one
+            round-trip time late (20 ms by default), and does not change paths while the client is
+            silent. `independent`: one schedule for each direction, as with a splitter and a far
+            end. `together`: one schedule for both directions, as in the CoMPS evaluation; no
+            program can do this, so for built-in schedules it must be given explicitly. Empty:
+            `usual_mode` of the schedule.
         delays: seconds of delay on each path, in both directions or (up, down); none if empty.
         resplits: number of splits of each load that `replicas` makes.
         seed: seed of all draws, 0 to 2^64 - 1.
@@ -240,7 +241,7 @@ class Split:
         return text + "".join(f" --delay {_delay_text(delay)}" for delay in self.delays)
 
     def split(self, traces: Traces, replica: int = 0) -> Traces:
-        """Returns the same packets with their paths, as drawn in split `replica` of each load.
+        """Returns the packets with their paths, as drawn in split `replica` of each load.
 
         Without delays, times and sizes are shared with `traces`, not copied. With delays, each
         load's packets are sorted by their new times; packets of equal time keep their order, and
@@ -271,7 +272,7 @@ class Split:
             return replace(traces, paths=paths, facts=facts)
         order, times = core.delay(*where, paths)
         counters = traces.counted().counters
-        assert counters is not None  # for mypy: `counted` has made them
+        assert counters is not None  # for mypy: `counted` always sets them
         return replace(
             traces,
             times=times,
@@ -321,7 +322,7 @@ class Split:
             raise SplitError(str(error)) from error
 
     def _fits(self, traces: Traces) -> None:
-        # A recording on one path alone is unsplit.
+        # A recording on a single path counts as unsplit.
         if traces.paths is not None and np.unique(traces.paths).size > 1:
             raise TraceError("these traces are already split", column="path")
         if traces.timeless and self.run_length.endswith("s"):
@@ -340,13 +341,13 @@ class Split:
 
 
 def merge(parts: Sequence[Traces]) -> Traces:
-    """Merges the views of observers of several paths: packets of each load sorted by time.
+    """Merges the views of observers of different paths; each load's packets are sorted by time.
 
     Every part has the same loads in the same order, as `Traces.on_paths` returns them. Packets of
     equal time are in the order of `parts`.
 
     Raises:
-        TraceError: if the parts hold different loads.
+        TraceError: if the parts contain different loads.
     """
     first = parts[0]
     for part in parts:

@@ -24,7 +24,7 @@ _COLUMN = "column"
 
 
 def _optional(column: str, dtype: type) -> dict[str, Any]:
-    """Returns the metadata of the field for an optional column; it is None in traces without it.
+    """Returns the dataclass metadata of a field for an optional column; the field may be None.
 
     Args:
         column: name of the column in files.
@@ -40,30 +40,30 @@ class Facts:
     size: str = "ip-packet"
     """Unit of sizes: `ip-packet`, `cell` or `direction` (±1; such files may have no times)."""
     paths: tuple[str, ...] = ()
-    """The names of path 0, 1, ..."""
+    """Names of paths 0, 1, ..."""
     schedule: str | None = None
-    """The recorded split, as on a command line."""
+    """The split with which the traces were recorded, as on a command line."""
     seed: int | None = None
     """The seed of the split."""
 
 
 @dataclass(frozen=True, slots=True)
 class Traces:
-    """The packets of `n` loads; load `k` has the packets `offsets[k]` to `offsets[k + 1]`.
+    """The packets of `n` loads; load `k` has the packets `offsets[k]` to `offsets[k + 1] - 1`.
 
     Attributes:
         load: int64 (n,), unique within its run.
         run: int32 (n,), the repetition of the experiment.
         label: int32 (n,), the page: an index into `names`.
         names: the labels.
-        monitored: bool (n,), whether the load's label is monitored.
+        monitored: bool (n,), whether the load's page is monitored.
         offsets: int64 (n + 1,), from 0, never decreasing; a load may be empty.
         times: float64 (packets,), seconds, ascending within a load.
         sizes: int32 (packets,), + from client to server, - from server to client, never 0.
-        paths: int16 (packets,), or None where nothing is split.
+        paths: int16 (packets,), the path of each packet; None if nothing is split.
         counters: int64 (packets,), each packet's cleartext counter, as its position from 1 among
-            the packets of its load and direction, on all paths; 0 without one. None if the file has
-            no counters: `counted` then simulates them.
+            the packets of its load and direction, on all paths; 0 for a packet without a counter.
+            None if the file has no counters; `counted` then simulates them.
         facts: metadata of all loads.
 
     Raises:
@@ -91,7 +91,7 @@ class Traces:
         return self.offsets.size - 1
 
     def __getitem__(self, index: slice | ArrayLike) -> Traces:
-        """Selects loads by a slice, a boolean mask or an array of indices; names stay."""
+        """Selects loads by a slice, a boolean mask or an array of indices; `names` is kept."""
         chosen, offsets, packets = ragged.select(self.offsets, index)
         return replace(
             self,
@@ -146,9 +146,10 @@ class Traces:
         return slice(int(self.offsets[k]), int(self.offsets[k + 1]))
 
     def on_paths(self, paths: Sequence[int]) -> Traces:
-        """Returns the view of an observer of `paths`. Every load stays, even an unseen one.
+        """Returns the packets on `paths`, as their observer sees them. Loads without packets stay.
 
-        Times keep the load's origin; an attacker, who does not know it, subtracts the first time.
+        Times count from the start of the load. The observer does not know it, so an attack must
+        subtract the first time.
         """
         if self.paths is None:
             raise TraceError(
@@ -157,7 +158,7 @@ class Traces:
         return self.only(np.isin(self.paths, np.asarray(paths)))
 
     def only(self, kept: NDArray[np.bool_]) -> Traces:
-        """Returns the packets `kept` (packets,). Every load stays, even without packets."""
+        """Returns the packets that the mask `kept` (packets,) selects. All loads stay."""
         return replace(
             self,
             offsets=ragged.keep(self.offsets, kept),
@@ -168,19 +169,19 @@ class Traces:
         )
 
     def counted(self) -> Traces:
-        """Returns the traces with counters: recorded ones, or those of a simulated tunnel per load.
+        """Returns the traces with counters: recorded counters, or else simulated ones.
 
-        A simulated counter is the packet's position among all packets of its load and direction, on
-        all paths. WireGuard and Mosh count in this way, dummies included. The exceptions are
-        handshakes, which have no counter, and rekeying, which restarts it: most loads contain
-        neither, and an observer sees both.
+        A simulated counter is the packet's position among all packets of its load and direction,
+        on all paths, including dummies. WireGuard and Mosh count in this way, with two exceptions:
+        handshake messages have no counter, and rekeying restarts it. Most loads contain neither,
+        and an observer recognises both.
         """
         if self.counters is not None:
             return self
         return replace(self, counters=_places(self.offsets, self.sizes))
 
     def shares(self, paths: int) -> Floats:
-        """Returns float64 (n, paths): the share of each load's packets per path; 0 if empty."""
+        """Returns float64 (n, paths): the share of a load's packets on each path; 0 if empty."""
         if self.paths is None:
             raise TraceError(
                 "the traces are not split, so there are no shares of paths", column="path"
@@ -200,7 +201,7 @@ OPTIONAL: Mapping[str, str] = MappingProxyType(
 
 
 class Builder:
-    """Collects loads one by one, in the order of a file."""
+    """Builder of `Traces` from loads that are added one by one."""
 
     def __init__(self, facts: Facts | None = None) -> None:
         self.facts = facts or Facts()
@@ -222,7 +223,7 @@ class Builder:
         run: int = 0,
         monitored: bool = True,
     ) -> Self:
-        """Adds a load with `times` [s] and signed `sizes`; its number counts up by default."""
+        """Adds a load with `times` [s] and signed `sizes`; `load` defaults to the next number."""
         code = self._names.setdefault(label, len(self._names))
         number = len(self._rows) if load is None else load
         self._rows.append((number, run, code, monitored))
@@ -257,14 +258,14 @@ def sizes_of(values: ArrayLike) -> Sizes:
     """Returns sizes as int32.
 
     Raises:
-        TraceError: if one is not an integer of 32 bits.
+        TraceError: if a value is not an integer of 32 bits.
     """
     return _int32(values, "size")
 
 
 def _int32(values: ArrayLike, column: str) -> NDArray[np.int32]:
     array: NDArray[Any] = np.asarray(values)
-    with np.errstate(invalid="ignore"):  # Other values, such as NaN, differ after the cast.
+    with np.errstate(invalid="ignore"):  # Values such as NaN change in the cast, and are rejected.
         whole = array.astype(np.int32)
     if not np.array_equal(whole, array):
         raise TraceError("holds values that are not whole numbers of 32 bits", column=column)
@@ -281,7 +282,7 @@ def _places(offsets: NDArray[np.int64], sizes: Sizes) -> NDArray[np.int64]:
 
 
 def loads(traces: Traces) -> Iterator[tuple[str, Floats, Sizes]]:
-    """Yields label, times and sizes of each load, as views."""
+    """Yields the label, times and sizes of each load; the arrays are views."""
     for k, code in enumerate(traces.label):
         packets = traces.packets(k)
         yield traces.names[code], traces.times[packets], traces.sizes[packets]

@@ -1,7 +1,8 @@
-"""State of an unfinished training on disk, from which an interrupted one resumes.
+"""State of an unfinished training on disk, from which an interrupted training resumes.
 
-The parts of an evaluation (its folds, the members of an ensemble) each have a file next to the
-result's, named after both. They are pickles of NumPy arrays: the folder must be trusted.
+Each part of an evaluation (a fold, a member of an ensemble) has a file next to the result's file,
+named after the result and the part. The files are pickles of NumPy arrays, so the folder must be
+trusted.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from anabranch.io import draft
 SUFFIX = ".training"
 
 EVERY_S = 300.0
-"""Default of `every_s`, about the maximum cost of an interruption; a write takes 1 to 2 s."""
+"""Default of `every_s`: about the most that an interruption costs. A write takes 1 to 2 s."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +32,7 @@ class Took:
 
     @classmethod
     def now(cls) -> Self:
-        """Returns the current value of both clocks; only differences are meaningful."""
+        """Returns the current values of both clocks, of which only differences are meaningful."""
         return cls(time.monotonic(), time.process_time())
 
     def __add__(self, other: Took) -> Took:
@@ -42,7 +43,7 @@ class Took:
 
 
 class Unfinished:
-    """The state of one training, or of several parts with a state each.
+    """Store for the state of a training, or of the parts of an evaluation.
 
     Args:
         stem: path of the files, to which the parts' names and `SUFFIX` are added.
@@ -63,12 +64,12 @@ class Unfinished:
         return part
 
     def read(self) -> Any:
-        """Returns the last state, written by any process; None if it is missing or damaged."""
+        """Returns the last state that any process wrote; None if it is missing or damaged."""
         try:
             took, content = joblib.load(self._file)
         except FileNotFoundError:
             return None
-        except Exception:  # unpickling garbage raises almost anything; it costs a restart
+        except Exception:  # unpickling garbage raises almost anything; training then restarts
             return None
         self._earlier = took
         return content
@@ -82,15 +83,15 @@ class Unfinished:
 
     @property
     def due(self) -> bool:
-        """Returns whether this process's last write is at least `every_s` seconds ago."""
+        """Returns whether `every_s` seconds have passed since this process's last write."""
         return time.monotonic() - self._wrote_s >= self._every_s
 
     def earlier(self) -> Took:
-        """Returns the time that earlier processes spent on the state read here."""
+        """Returns the time that earlier processes spent on the state that was read."""
         return sum((part.earlier() for part in self._parts), self._earlier)
 
     def forget(self) -> None:
-        """Removes all files, also of earlier processes, and drafts of killed processes."""
+        """Removes the files of all parts, also those and drafts of earlier processes."""
         stem, folder = glob.escape(self._stem.name), self._stem.parent
         patterns = (f"{stem}{SUFFIX}", f"{stem}.*{SUFFIX}", f".{stem}.*.part")
         for file in (file for pattern in patterns for file in folder.glob(pattern)):

@@ -1,7 +1,7 @@
-"""Validity of traces, and errors that name the file and the column.
+"""Checks of traces, with errors that name the file and the column.
 
-The rules are those of docs/formats.md, "Validity". Structure is checked whenever traces are made;
-labels only before training (`labels`), because a user's own capture has none.
+The rules are those of docs/formats.md, "Validity". Structure is checked whenever traces are made.
+Labels are checked only before training (`labels`), because a user's own capture has none.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Source: TypeAlias = str | PathLike[str]
 
 
 class TraceError(ValueError):
-    """Traces or a file of traces cannot be used.
+    """Error of traces, or of a file of traces, that cannot be used.
 
     Attributes:
         problem: the problem, as the end of a sentence.
@@ -48,7 +48,7 @@ class TraceError(ValueError):
 
 
 class TraceWarning(UserWarning):
-    """Warning about traces that are read although a part of their file is doubtful."""
+    """Warning about traces that are accepted although a part of their file is doubtful."""
 
 
 def doubt(problem: str, file: Source) -> None:
@@ -58,7 +58,7 @@ def doubt(problem: str, file: Source) -> None:
 
 @contextmanager
 def source(file: Source) -> Iterator[None]:
-    """Names `file` in every `TraceError` raised within, unless it names one already.
+    """Adds `file` to every `TraceError` raised within its context, unless the error names a file.
 
     A missing, damaged or unreadable file becomes a `TraceError` too.
     """
@@ -105,7 +105,7 @@ def filled(traces: Traces, form: str) -> None:
 
 
 def labels(traces: Traces, codes: NDArray[np.int64] | None = None) -> None:
-    """Refuses a label with a single load: it cannot be both learnt and tested.
+    """Refuses a label with a single load, which cannot be both learnt and tested.
 
     Args:
         traces: the loads.
@@ -127,7 +127,7 @@ def labels(traces: Traces, codes: NDArray[np.int64] | None = None) -> None:
 
 
 def watched(traces: Traces) -> None:
-    """Refuses a label that is monitored in only some of its loads: an attack knows it or not.
+    """Refuses a label that is monitored in only some of its loads.
 
     Raises:
         TraceError: with the label.

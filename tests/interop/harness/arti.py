@@ -64,8 +64,8 @@ class Arti(Closing):
 
     ``authority`` is the ``DirAuthority`` line of the network and ``caches`` are its relays. With a
     ``service`` (a name and a port of this machine), it hosts that service at port 80. With a
-    ``bridge`` (a bridge line and the command of its transport), it enters the network by that
-    bridge only.
+    ``bridge`` (a bridge line and the command of its transport), it enters the network only through
+    that bridge.
     """
 
     def __init__(

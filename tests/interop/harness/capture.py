@@ -20,8 +20,8 @@ TCP, UDP = 6, 17
 
 @dataclass(frozen=True)
 class Packet:
-    """A UDP packet, or a TCP segment; ``size`` is the size of the IP packet in bytes, ``time`` is
-    in seconds since 1970. ``sequence`` is the number of a segment's first byte.
+    """A captured UDP packet or TCP segment. ``size`` is the size of the IP packet in bytes,
+    ``time`` is in seconds since 1970, and ``sequence`` is the sequence number of a segment.
     """
 
     time: float
@@ -32,9 +32,7 @@ class Packet:
     sequence: int = 0
 
     def is_to_port(self, port: int) -> bool:
-        """Returns whether the packet goes to the server that listens on ``port`` (and
-        not from it).
-        """
+        """Returns whether the packet is sent to the server's ``port``, rather than from it."""
         return self.destination[1] == port
 
 
@@ -49,7 +47,7 @@ class Tcpdump(Closing):
     ):
         """Waits until the capture runs; ``wanted`` is a capture filter.
 
-        ``snap`` bytes of each packet are kept. A small ``snap`` lets more packets wait in the
+        ``snap`` bytes of each packet are kept. With a small ``snap``, more packets fit into the
         buffer.
         """
         self.file = file
@@ -63,10 +61,10 @@ class Tcpdump(Closing):
     def stop(self, most_lost: float = 0.0) -> list[Packet]:
         """Stops the capture and returns its packets.
 
-        ``most_lost`` is the largest share of lost packets to accept, for tests that count nothing.
+        ``most_lost`` is the accepted share of lost packets, for tests that do not count packets.
 
         Raises:
-            PeerFailed: the kernel dropped more, so that the capture cannot be believed.
+            PeerFailed: if the kernel dropped more packets, so that the capture is not reliable.
         """
         time.sleep(0.3)  # the last packets are still in the capture's buffer
         self._process.interrupt_and_wait()

@@ -1,9 +1,9 @@
 """An unmodified headless Chromium, controlled over a pipe.
 
 The pipe carries the Chrome DevTools Protocol: JSON messages separated by zero bytes
-(``--remote-debugging-pipe``). A library for it (Playwright, Selenium) would bring a browser or a
-driver of its own. This module only opens a page, evaluates expressions in it, takes pictures, and
-records requests and complaints.
+(``--remote-debugging-pipe``). Libraries for this protocol (Playwright, Selenium) come with a
+browser or driver of their own. This module only opens a page, evaluates expressions in it, takes
+pictures, and records requests and complaints.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ from harness.closing import Closing
 from harness.net import Host
 from harness.tools import PeerFailed, tool, wait_for
 
-# Switches off the browser's background activity: tests count packets and requests.
+# Options that switch off the browser's background activity, because tests count its packets and
+# requests.
 QUIET = (
     "--headless=new", "--disable-gpu", "--no-first-run", "--no-default-browser-check",
     "--disable-background-networking", "--disable-component-update", "--disable-sync",
@@ -53,7 +54,7 @@ class Picture:
         width.
 
         Raises:
-            ValueError: there is none.
+            ValueError: if there is no such pixel.
         """
         found = [at % self.width for at, p in enumerate(self.pixels) if _near(p, colour, distance)]
         return min(found) / self.width, (max(found) + 1) / self.width
@@ -115,8 +116,8 @@ class Chromium(Closing):
         self._reader.start()
 
     def fresh(self) -> None:
-        """Opens an empty page in a new context: earlier cache, cookies and connections
-        are dropped.
+        """Opens an empty page in a new context, without the earlier cache, cookies and
+        connections.
         """
         self._session = ""
         if self._context:
@@ -179,7 +180,7 @@ class Chromium(Closing):
         """Evaluates a JavaScript expression in the page and returns its value; awaits a promise.
 
         Raises:
-            PeerFailed: it throws.
+            PeerFailed: if the expression throws.
         """
         told = self.call(
             "Runtime.evaluate", seconds, expression=expression, awaitPromise=True,
@@ -202,7 +203,7 @@ class Chromium(Closing):
         self.call("Emulation.setEmulatedMedia", features=features)
 
     def read(self, width: int, scheme: str) -> None:
-        """Starts over for a reader with a window of ``width`` who prefers ``scheme``.
+        """Sets the window's width and the preferred colour scheme, as of a new reader.
 
         Clears the recorded requests and complaints.
         """

@@ -2,8 +2,8 @@
 
 Usage: confine.py RULES.json PROGRAM ARGUMENT...   (``harness.service`` writes the rules)
 
-Imports nothing of the harness, because it runs as a user who cannot read it. The filter is made
-with libseccomp, as systemd's is.
+This program imports no module of the harness, because it runs as a user who cannot read them. The
+filter is made with libseccomp, as in systemd.
 """
 
 from __future__ import annotations

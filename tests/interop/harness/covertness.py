@@ -1,8 +1,9 @@
 """Captures of a browser and of transports on the same line, for `anabranch-lab covertness`.
 
-A server runs nginx. Each client reaches it over a line of its own, with the line of StegoTorus'
-paper (CCS 2012, section 6). A browser loads pages of sites. Over each transport,
-:mod:`harness.pages` imitates tor's link and loads as many bytes of the same pages at the same pace.
+A server runs nginx. Each client reaches it over a line of its own, with the parameters of
+StegoTorus' paper (CCS 2012, section 6). A browser loads pages of sites. Over each transport,
+:mod:`harness.pages` imitates a link of tor that loads the same number of bytes of the same pages
+at the same pace.
 """
 
 from __future__ import annotations
@@ -27,17 +28,19 @@ from harness.tools import CACHE, INTEROP, Background, PeerFailed, anabranch, wai
 from harness.transports import OBFS4, WEBTUNNEL
 
 SERVER = "198.51.100.1"
-"""Not a private address: webtunnel connects to none."""
+"""Address of the server. It is not private, because webtunnel does not connect to private
+addresses.
+"""
 SNAP = 2_048
-"""Bytes captured of each packet: more than the 1,500 that the line carries at once."""
+"""Bytes captured of each packet: more than the line's MTU of 1,500."""
 INNER = "127.0.0.1:9000"
 """Destination of the transports: the server of :mod:`harness.pages`."""
 FIRST_PORT = 8000
 TLS_PORT = 443
 PAGES = 3
-"""Pages of a site; each is a package."""
+"""Number of pages of a site; each page is from another package."""
 LEAST, MOST = 100_000, 600_000
-"""Size limits of a package whose page is taken, in bytes."""
+"""Minimum and maximum size in bytes of a package whose page is used."""
 OURS = (
     "nosteg", "nosteg-short", "nosteg-rr", "http-opaque", "http-opaque-short", "http-text",
     "http-text-short", "http-image", "http-site", "embed",
@@ -117,9 +120,9 @@ class World(Closing):
         clients: int,
         classes: Sequence[str] = CLASSES,
     ):
-        """Starts everything; the programs keep their files in ``folder``.
+        """Starts all programs, with their files in ``folder``.
 
-        ``web`` is served by nginx; ``covers`` is the output of :func:`crawl` for it.
+        nginx serves ``web``; ``covers`` is the output of :func:`crawl` for ``web``.
         """
         self.classes = classes
         self._covers = covers
@@ -174,7 +177,9 @@ class World(Closing):
 
     @contextmanager
     def dial(self, name: str, host: Host) -> Iterator[Way]:
-        """Runs a client of a transport on ``host`` during the block; yields programs' way to it."""
+        """Runs a client of a transport on ``host`` while the block runs; yields programs' route to
+        it.
+        """
         folder = self._folder / f"client-{name}-{host.name}"
         if name in STRANGERS:
             transport = {"obfs4": OBFS4, "webtunnel": WEBTUNNEL}[name]
@@ -200,12 +205,12 @@ class World(Closing):
         return (self._folder / "errors").read_text()
 
     def close(self) -> None:
-        """Stops everything."""
+        """Stops all programs."""
         self._stack.close()
 
 
 def pictures() -> Path:
-    """Returns the folder of JPEGs for http-image: ``$PICTURES``, or the one of our tests."""
+    """Returns the folder of JPEGs for http-image: ``$PICTURES``, or the folder of the tests."""
     ours = INTEROP.parent.parent / "crates/stego/testdata"
     return Path(os.environ.get("PICTURES", ours))
 
@@ -229,7 +234,7 @@ def play(host: Host, wish: Mapping[str, object], seconds: float = 300.0) -> None
     """Runs :mod:`harness.pages` on a host with ``wish`` as its input.
 
     Raises:
-        PeerFailed: not all of it came.
+        PeerFailed: if not all bytes arrived.
     """
     program = [sys.executable, "-P", str(INTEROP / "harness/pages.py")]
     host.must(program, text=json.dumps(wish) + "\n", timeout=seconds)
@@ -271,7 +276,7 @@ def surveyed(browser: Chromium, sites: Sequence[Site]) -> list[Site]:
 
 
 def firsts(world: World, name: str, file: Path, links: int, length: int = 1) -> None:
-    """Captures the first packets of ``links`` links of a transport, over no emulated line.
+    """Captures the first packets of ``links`` links of a transport, without an emulated line.
 
     Each link fetches ``length`` bytes. Only packets to the server are kept.
     """
@@ -311,11 +316,11 @@ def established(host: Host, port: int) -> int:
 
 
 def settled(host: Host, port: int, seconds: float) -> None:
-    """Waits until no connection to ``port`` is left; some outlive their link."""
+    """Waits until no connection to ``port`` is left, because some outlive their link."""
     with suppress(TimeoutError):
         wait_for("connections to end", lambda: not established(host, port), seconds)
 
 
 def connections(name: str) -> int:
-    """Returns the least number of connections of one link of a transport, even for one byte."""
+    """Returns the minimum number of TCP connections that one link of a transport has."""
     return 1 if name in STRANGERS else 6

@@ -1,4 +1,4 @@
-"""A small file system of a test's own, which the test can fill."""
+"""A small file system for a single test, which the test can fill."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def small_disk(at: Path, kilobytes: int) -> Iterator[Path]:
     """Yields a folder on a file system of ``kilobytes``, mounted during the block.
 
     Raises:
-        MissingPeer: nobody but root may mount one.
+        MissingPeer: if the tests do not run as root, who alone may mount file systems.
     """
     if os.geteuid() != 0:
         raise MissingPeer("a file system of a test's own, which needs root here")
@@ -34,7 +34,7 @@ def small_disk(at: Path, kilobytes: int) -> Iterator[Path]:
 
 
 def fill(disk: Path) -> None:
-    """Fills the disk: files can be created, but nothing can be written to them."""
+    """Fills the disk, so that files can be created but not written to."""
     with (disk / FILLER).open("ab", buffering=0) as filler, contextlib.suppress(OSError):
         while filler.write(bytes(BLOCK)):
             pass

@@ -13,18 +13,16 @@ from typing import Any
 from harness.net import namespaces_allowed
 from harness.tools import MissingPeer, anabranch, tool, wait_for
 
-# An environment without programs.
+# An environment in which no program is found.
 NOWHERE = {"PATH": "/nowhere", "HOME": "/nowhere", "XDG_CACHE_HOME": "/nowhere"}
 
-# The records' fields on a machine without other load.
+# Fields of a record that show a machine without other load.
 CALM = {"steal": 0.0, "pressure": 0.5, "load": 1.0, "late": 0.1}
 
 
 @dataclass(frozen=True)
 class Experiment:
-    """One experiment in one folder; ``words`` follow the folder on the command line of
-    every run.
-    """
+    """An experiment in a folder. ``words`` follow the folder on the command line of every run."""
 
     name: str
     folder: Path
@@ -69,7 +67,7 @@ class Experiment:
         return [line for line in lines if "unit" in line]
 
     def wait_records(self, count: int) -> None:
-        """Waits until ``count`` units are done."""
+        """Waits until the journal has ``count`` measurements."""
 
         def there() -> bool:
             return self.journal.exists() and self.journal.read_text().count("\n") > count
@@ -91,7 +89,7 @@ def need(*programs: str) -> None:
     """Checks that this machine has the prerequisites of experiments with ``programs``.
 
     Raises:
-        MissingPeer: a program, or the right to networks.
+        MissingPeer: if a program is missing, or network namespaces are not allowed.
     """
     if not namespaces_allowed():
         raise MissingPeer("network namespaces and TUN interfaces, which need root here")

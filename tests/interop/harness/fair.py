@@ -1,6 +1,6 @@
 """Bounds on a path's share of the traffic under a schedule, which the tests assert.
 
-The bounds follow from the schedule alone; only ``UNEVEN`` allows for traffic that is not constant.
+The bounds follow from the schedule alone, except for ``UNEVEN``, a margin for uneven traffic.
 """
 
 from __future__ import annotations
@@ -11,15 +11,17 @@ from collections.abc import Mapping
 from harness.net import Counts
 from harness.report import shares
 
-# Time slices hold different numbers of packets, because a congestion window grows and shrinks.
+# Margin of a share. Time slices have different numbers of packets, because the congestion window
+# varies.
 UNEVEN = 0.25
 
 
 def round_robin_bounds(paths: int, seconds: float, slice_s: float) -> tuple[float, float]:
     """Returns the least and greatest share of a path when time slices rotate round-robin.
 
-    ``seconds`` hold k whole slices and touch at most k + 2. The paths take turns, so each has at
-    least floor(k / n) whole ones and at most ceil((k + 2) / n), of a total between k and k + 2.
+    ``seconds`` contain k whole slices and touch at most k + 2. The n paths take turns, so each has
+    at least floor(k / n) whole slices and at most ceil((k + 2) / n), of a total between k and k +
+    2.
     """
     whole = math.floor(seconds / slice_s)
     least = math.floor(whole / paths) / (whole + 2)

@@ -34,11 +34,11 @@ class FarEnd(Closing):
         options: Sequence[str] = (),
         listen: str = f"{SERVER}:{PORT}",
     ):
-        """Starts the far end in front of the server at ``to``, or without one, as ``options``
-        specify.
+        """Starts the far end in front of the server at ``to``; with None, ``options`` specify the
+        destination.
 
         Raises:
-            PeerFailed: it ended before it was ready; the message holds its error.
+            PeerFailed: if the far end exits before it is ready; the message contains its error.
         """
         command = [anabranch(), "merge", "--json", "--listen", listen, *options]
         command += ["--to", to] if to else []
@@ -68,7 +68,7 @@ class FarEnd(Closing):
         """Waits for an event of this kind whose fields have the values given.
 
         Raises:
-            TimeoutError: none came.
+            TimeoutError: if there is none within ``seconds``.
         """
 
         def matching() -> list[dict[str, Any]]:
@@ -92,7 +92,7 @@ class FarEnd(Closing):
         self._end(signal.SIGKILL)
 
     def close(self) -> None:
-        """Stops it with SIGINT."""
+        """Stops the far end with SIGINT."""
         self._end(signal.SIGINT)
         self._errors.close()
 

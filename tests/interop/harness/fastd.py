@@ -1,5 +1,5 @@
-"""fastd at both ends. Its server accepts data only from the address of the last handshake, and
-begins a handshake with each other address from which data arrives, every 15 s.
+"""fastd at both ends. Its server accepts data only from the address of the last handshake. With
+any other address from which data arrives, it begins a handshake, at most every 15 s.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ peer "other" {{ key "{public}"; {remote} }}
 
 
 def _keys(host: Host, folder: Path, name: str) -> tuple[str, str]:
-    """Makes a secret and its public key."""
+    """Makes a secret key and its public key."""
     secret = host.must(["fastd", "--generate-key", "--machine-readable"]).strip()
     file = folder / f"{name}.secret"
     file.write_text(f'secret "{secret}";\n')

@@ -1,4 +1,4 @@
-"""Path failures and recoveries, of the two kinds that a client can meet."""
+"""Path failures and recoveries, of two kinds: silent loss, and an interface that goes down."""
 
 from __future__ import annotations
 
@@ -19,10 +19,12 @@ class Fault(Protocol):
 
 
 class SilentCut:
-    """A link that silently drops everything: no interface state and no message reports it."""
+    """A link that silently drops all packets: the client gets no interface event and no error
+    message.
+    """
 
     def __init__(self, network: Network, link: str):
-        """Names the link; it works until :meth:`cut`."""
+        """Creates the fault for ``link``, which works until :meth:`cut`."""
         self._network, self._link = network, link
 
     def cut(self) -> None:

@@ -1,16 +1,16 @@
-"""Checks for leaks: samples of a process's memory, threads and files, and the rule for them.
+"""Leak checks: samples of a process's memory, threads and files, and the rule for them.
 
-The rule for memory. The first quarter of the samples is the warm-up: tables, buffers and the
-allocator's arenas grow until the busiest moment. From then on a process is flat if
+The rule for memory: the first quarter of the samples is the warm-up, in which tables, buffers and
+the allocator's arenas grow until the busiest moment. After the warm-up a process is flat if
 
-* the regression line (least squares) through the rest climbs, from its start to its end, and
-* the median of the last quarter exceeds the median of the second quarter
+* the rise of the regression line (least squares) through the rest, and
+* the median of the last quarter minus the median of the second quarter
 
-by at most :data:`SHARE` of the second quarter's median plus :data:`SLACK`. There are two tests,
-because one peak at an edge bends a line, and medians miss a late start. The share covers the
-allocator's fragmentation at constant live bytes; the slack is for small processes, where one burst
-of cells exceeds any share. In the usual soak some 20,000 streams and as many circuits open and
-close after the first quarter: a leak of a kilobyte each would be 40 MB, far above both.
+are both at most :data:`SHARE` of the second quarter's median plus :data:`SLACK`. There are two
+tests, because a peak at an edge bends the line, and medians miss late growth. The share covers the
+allocator's fragmentation at constant live bytes. The slack is for small processes, in which one
+burst of cells exceeds any share. In the usual soak some 20,000 streams and as many circuits open
+and close after the first quarter: a leak of a kilobyte each would be 40 MB, far above both.
 """
 
 from __future__ import annotations
@@ -24,13 +24,14 @@ from harness.seeded import MIB
 
 SHARE = 0.05
 SLACK = 4 * MIB
-# Fewest samples to judge: below ten minutes, more than a quarter of a run is warm-up.
+# Minimum number of samples to judge (ten minutes); in shorter runs, more than a quarter is
+# warm-up.
 LEAST_SAMPLES = 60
 
 
 @dataclass(frozen=True)
 class Sample:
-    """A process at one moment, ``at`` seconds after the start."""
+    """A sample of a process, ``at`` seconds after the start."""
 
     at: float
     rss: int
@@ -62,7 +63,7 @@ class Growth:
 
     @property
     def allowed(self) -> float:
-        """Largest growth that counts as flat."""
+        """Maximum growth that counts as flat."""
         return SHARE * self.early + SLACK
 
     @property

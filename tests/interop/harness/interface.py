@@ -1,4 +1,4 @@
-"""The splitter's TUN interface for any program (``--tun``), and its traces on a machine."""
+"""The splitter's TUN interface for any program (``--tun``), and the state that it changes."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ TUN = "any0"
 OURS = f"anabranch-browse-{os.getpid()}"
 ECHO_PORT = 60_500
 
-# A server that echoes whole UDP datagrams. By TCP it replies, after the client's last byte, with
-# the client's address. It serves both families.
+# A server that echoes UDP datagrams. Over TCP it replies, after the client's last byte, with the
+# client's address and the number of bytes. It serves IPv4 and IPv6.
 _ECHO = """\
 import socket, sys, threading
 host, port = sys.argv[1], int(sys.argv[2])
@@ -80,7 +80,8 @@ with socket.create_connection((sys.argv[1], int(sys.argv[2])), timeout=20) as s:
     print(s.recv(1000).decode())
 """
 
-# Answers every query for an IPv4 address with the same one (RFC 1035), after some seconds.
+# A name server that answers every query for an IPv4 address with the same address (RFC 1035),
+# after some seconds.
 _NAMES = """\
 import socket, sys, time
 with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
@@ -119,7 +120,7 @@ def refused(host: Host, *words: str, before: Sequence[str] = ()) -> str:
 
 @contextlib.contextmanager
 def echo(host: Host, address: str, port: int = ECHO_PORT) -> Iterator[None]:
-    """Runs an echo server on a port, by UDP and TCP, during the block."""
+    """Runs an echo server on a port, for UDP and TCP, while the block runs."""
     with host.start([sys.executable, "-c", _ECHO, address, str(port)]) as server:
         server.wait_bound(port, "tcp")
         server.wait_bound(port, "udp")
@@ -173,13 +174,13 @@ def tcp(host: Host, address: str, *, port: int = ECHO_PORT, length: int = 10) ->
 
 
 def tcp_beside(host: Host, address: str, length: int) -> Background:
-    """Starts the same transfer in the background and ignores its outcome."""
+    """Starts the transfer of `tcp` in the background and ignores its outcome."""
     return host.start([sys.executable, "-c", _TCP, address, str(ECHO_PORT), str(length)])
 
 
-# Sends a few bytes each millisecond from each of its sockets and ignores errors. The ports are
-# split or not split, of both families. It ends at the end of its input and prints the number of
-# datagrams sent.
+# A program that sends a few bytes each millisecond from each of its sockets and ignores errors.
+# Some ports are split and others are not, for IPv4 and IPv6. At the end of its input it prints the
+# number of datagrams sent, and exits.
 _SENDER = """\
 import select, socket, sys
 sockets = []
@@ -204,7 +205,7 @@ class Sender(Closing):
     """A program that sends without pause, so that a capture shows any gap, however short."""
 
     def __init__(self, host: Host, servers: Sequence[str], ports: Sequence[int]):
-        """Sends from a socket for each server and port, until it is closed."""
+        """Starts to send from a socket for each server and port, until it is closed."""
         words = [",".join(servers), ",".join(map(str, ports))]
         self._process = subprocess.Popen(
             host.command([sys.executable, "-c", _SENDER, *words]),
@@ -236,8 +237,8 @@ with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
 def state(host: Host) -> str:
     """Returns the state of a host that ``--tun`` may change, as the system's tools print it.
 
-    Of folders that all hosts share, only this host's entries are listed: other tests may run at
-    once.
+    Of folders that all hosts share, only this host's entries are listed, because other tests may
+    run at the same time.
     """
     shown = [
         host.must(words)

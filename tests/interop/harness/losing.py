@@ -19,8 +19,8 @@ from harness.seeded import MIB
 from harness.tools import MissingPeer, tool
 
 LONGEST = int(os.environ.get("LINKS_MIB", "20")) * MIB
-"""Size in bytes of the longest file over lossy lines. At 5 % loss TCP is slow: 20 MiB take a minute
-on a busy machine, ``LINKS_MIB=200`` ten.
+"""Size in bytes of the longest file over lossy lines. At 5 % loss TCP is slow: on a busy machine,
+20 MiB take a minute, and 200 MiB (``LINKS_MIB=200``) ten.
 """
 LENGTHS = (1, 514, 100_000, 5 * MIB, LONGEST)
 """Sizes of the files fetched over such lines, in bytes."""
@@ -41,14 +41,14 @@ IFF_TAP, IFF_NO_PI = 0x0002, 0x1000
 class _Rules(Closing):
     """A table of nftables for packets of some ports, removed when this is closed.
 
-    It needs root, or a network namespace. The set of ports expires after ``LIMIT`` seconds:
-    otherwise the rules of a killed test would drop packets of the next user of a port.
+    It needs root, or a network namespace. The set of ports expires after ``LIMIT`` seconds, so
+    that the rules of a killed test do not drop packets of later users of the ports.
     """
 
     def __init__(
         self, family: str, table: str, hook: str, ports: Sequence[int], rules: Sequence[str]
     ):
-        """Installs the rules; in them ``@ports`` is the set of ports.
+        """Installs the rules, in which ``@ports`` is the set of ports.
 
         Raises:
             MissingPeer: nftables is missing, or forbidden.
@@ -86,10 +86,10 @@ def _of_ports(protocols: Sequence[str], one_in: int, fate: str) -> list[str]:
 
 
 class Losing(_Rules):
-    """Drops one in ``one_in`` packets of these ports until this is closed; all, if it is 1.
+    """Drops one in ``one_in`` packets of some ports until it is closed; with 1, all packets.
 
-    The rule is in the input hook: the kernel reports a drop in the sender's own output hook to TCP,
-    so that it would not act as loss.
+    The rule is in the input hook. A drop in the sender's output hook would not act as loss,
+    because the kernel reports it to TCP.
     """
 
     def __init__(self, ports: Sequence[int], one_in: int = 20, protocols: Sequence[str] = ("tcp",)):
@@ -107,12 +107,12 @@ class Losing(_Rules):
 
 
 class Reordering(_Rules):
-    """Delays one in ``one_in`` packets of these ports by ``late`` ms, past the packets that follow
-    it, until this is closed.
+    """Delays one in ``one_in`` packets of some ports by ``late`` ms, so that later packets
+    overtake it, until it is closed.
 
-    The kernel hands them over at loopback's entry, through a TAP interface made for that, and gets
-    them back through a raw socket. They enter again, and may be delayed again, or lost. ``netem``
-    is not in every kernel.
+    At loopback's ingress, the kernel redirects these packets to a TAP interface. They return
+    through a raw socket, and may be delayed again, or lost. ``netem`` is not used, because not
+    every kernel has it.
     """
 
     def __init__(

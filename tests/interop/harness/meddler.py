@@ -1,4 +1,4 @@
-"""A forwarder between a transport's two ends that disturbs connections as hostile networks do."""
+"""A TCP forwarder between a transport's ends that disturbs connections as hostile networks do."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ class Fate:
     """The fate of a connection after ``down`` bytes of download, or at a point in time."""
 
     down: int
-    #: Closed at both ends; otherwise it stalls silently.
+    # : Closed at both ends; otherwise it stalls silently.
     killed: bool
-    #: Seconds between the moments at which all live connections meet this fate together, counted
-    #: from the meddler's start; 0: never by time.
+    # : Interval in seconds at which all live connections meet this fate at the same time, counted
+    # : from the meddler's start; 0: never by time.
     every: float = 0.0
 
 
@@ -38,9 +38,9 @@ HOLE = Fate(down=0, killed=False)
 
 
 class Meddler(Closing):
-    """Forwards a port of 127.0.0.1 to another port; ``fate`` decides the fate of each connection.
+    """Forwards a port of 127.0.0.1 to another port, and disturbs connections.
 
-    ``fate`` is called with the number of the connection, from 0.
+    ``fate`` returns the fate of a connection by its number, from 0.
     """
 
     def __init__(self, to: int, fate: Callable[[int], Fate]):
@@ -58,7 +58,7 @@ class Meddler(Closing):
 
     @property
     def port(self) -> int:
-        """The port it listens on."""
+        """The port on which it listens."""
         return int(self._listener.getsockname()[1])
 
     def close(self) -> None:

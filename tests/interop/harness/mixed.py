@@ -1,9 +1,9 @@
-"""A network of eight relays that are killed, and a stock twin, run at the same time.
+"""A mixed network of eight relays, some of which are killed, and a twin of C tor only.
 
-Four stock clients fetch from servers through exits and from a stock onion service. In both networks
-the same seed kills the relay in the same place at the same moment, and draws the same streams. In
-the mixed network every second place is ours, including one of the two exits. The trial counts
-failed streams; :func:`judge` has the rules.
+Both networks run at the same time. Four C tor clients fetch from servers through exits and from an
+onion service of C tor. From the same seed, both networks kill the relay at the same position at
+the same time, and draw the same streams. In the mixed network every second relay is ours,
+including one of the two exits. The trial counts failed streams; :func:`judge` has the rules.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ KINDS = ("mixed", "stock")
 RELAYS, EXITS = 6, 2
 EXIT = ("--exit", "accept *:*")
 PUBLISHED_S = 120.0
-# The mixed network is worse if it fails more streams than the twin at this significance level.
+# Significance level at which the mixed network counts as failing more streams than the twin.
 CHANCE = 0.05
 PLACES = {False: "by exits", True: "to the service"}
 OUR_WORDS = ("panicked at", '"event":"violation"', '"event":"out_of_memory"')
 # Messages that any stock tor may log when relays die, even if the twin logged none.
 WHERE_RELAYS_DIE = re.compile(r"Tried for \d+ seconds to get a connection")
 _NAMES = re.compile(r"\$?[0-9A-F]{40}([~=]\w+)?|\b(relay|exit|ours|auth|client|host)\d+\b")
-# A line's prefix (time and domains), which is removed for comparison.
+# A log line's prefix (time and domains), which is removed for comparison.
 _HEAD = re.compile(r"^.*?\[(warn|err|notice)\] (\{[^}]*\} )?")
 
 
@@ -68,7 +68,7 @@ class Seen:
     """Results of one of the networks."""
 
     kind: str
-    #: Second, and name of the relay; our names begin with ``ours``.
+    # : Second, and name of the relay; our names begin with ``ours``.
     kills: list[tuple[float, str]] = field(default_factory=list)
     streams: list[dict[str, object]] = field(default_factory=list)
     complaints: list[str] = field(default_factory=list)
@@ -135,7 +135,7 @@ class _OurRelay:
         return self._relay.process.stop(how)
 
     def faults(self) -> list[str]:
-        """Returns the forbidden lines of its output."""
+        """Returns the forbidden lines of the relay's output."""
         lives = [*self._said, self._relay.process.output()]
         lines = [line for life in lives for line in life.splitlines()]
         told = [line for line in lines if any(word in line for word in OUR_WORDS)]
@@ -156,7 +156,7 @@ def trial(
                 world.run(lambda line: say(f"{kind}: {line}"))
                 return world.seen
         finally:
-            # Releases the other network if this one did not start.
+            # If this network did not start, the other one must not wait for it.
             begin.abort()
 
     with ThreadPoolExecutor(len(KINDS)) as pool:
@@ -275,8 +275,8 @@ def new_complaints(seen: dict[str, Seen]) -> list[str]:
 def by_chance(mixed: tuple[int, int], stock: tuple[int, int]) -> float:
     """Fisher's exact test, one-sided.
 
-    Returns the probability that at least as many of the mixed network's streams fail if both
-    networks fail alike; each pair is (failed, total).
+    Returns the probability that at least this number of the mixed network's streams fails if both
+    networks have the same failure rate. Each pair is (failed, total).
     """
     (failed, count), (others_failed, others) = mixed, stock
     all_failed, total = failed + others_failed, count + others
@@ -290,11 +290,11 @@ def by_chance(mixed: tuple[int, int], stock: tuple[int, int]) -> float:
 def judge(seen: dict[str, Seen]) -> list[str]:
     """Returns the violated rules.
 
-    No stream in either network delivers wrong bytes. The mixed network fails no more streams by
-    exits than its twin, except by chance. Streams to the service are only counted: when its
-    directories have lost its descriptor, all fail together, and chance explains any number. No
-    stock log has a complaint that the twin lacks. None of our relays panics, reports a neighbour
-    that breaks rules, or exits by itself.
+    The rules: No stream in either network delivers wrong bytes. The mixed network fails no more
+    streams through exits than its twin, except by chance. Streams to the onion service are only
+    counted: if its directories have lost its descriptor, all of them fail together. No log of C
+    tor in the mixed network has a complaint that the twin lacks. None of our relays panics,
+    reports a protocol violation of a neighbour, or exits by itself.
     """
     mixed, stock = (seen[kind] for kind in KINDS)
     faults = [

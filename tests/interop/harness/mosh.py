@@ -25,7 +25,7 @@ from harness.tools import PeerFailed, tool
 PORT = 60001
 COLUMNS, ROWS = 100, 30
 LOCALE = {"LC_ALL": "C.UTF-8", "TERM": "xterm"}
-# Without predictions, text on the screen has made the round trip.
+# Without predictions, all text on the screen comes from the server.
 CLIENT = {"MOSH_PREDICTION_DISPLAY": "never"}
 
 
@@ -48,13 +48,13 @@ class LoginResult:
 
 
 class MoshServer:
-    """A mosh-server that waits for one client; its key is :attr:`key`."""
+    """A mosh-server that waits for one client, with the session key :attr:`key`."""
 
     def __init__(self, host: Host, *, address: str = SERVER, port: int = PORT):
         """Starts ``mosh-server new`` as ssh would, with a plain bash to log in to."""
         shell = ["--", "bash", "--norc", "--noprofile"]
         command = ["mosh-server", "new", "-i", address, "-p", str(port), *shell]
-        # A server whose client never returns must not run for ever.
+        # A server whose client never returns must not run forever.
         environment = {**os.environ, **LOCALE, "MOSH_SERVER_NETWORK_TMOUT": "120", "PS1": "$ "}
         done = subprocess.run(
             host.command(command), env=environment, capture_output=True, text=True, timeout=20,
@@ -83,7 +83,7 @@ class MoshServer:
 
 
 class _Answering(pyte.Screen):
-    """Reports the cursor's position: programs that draw in a part of their terminal query it."""
+    """A screen that reports the cursor's position, which some programs query before they draw."""
 
     def __init__(self, terminal: int):
         super().__init__(COLUMNS, ROWS)
@@ -103,7 +103,7 @@ class Screen(Closing):
         self._stream = pyte.ByteStream(self._screen)
         fcntl.ioctl(inner, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
         self._process = subprocess.Popen(
-            # A session of its own with this controlling terminal, as a shell has.
+            # A new session with this controlling terminal, as for a shell.
             [tool("setsid"), "--ctty", *command],
             stdin=inner, stdout=inner, stderr=inner,
             env={**os.environ, **LOCALE, **CLIENT, **environment},
@@ -126,7 +126,7 @@ class Screen(Closing):
     def _command(self, result: LoginResult) -> None:
         result.commands += 1
         number = result.commands * 7919
-        # The typed line does not contain the expected text. Each fifth output is a screenful.
+        # The typed line does not contain the expected output. Every fifth output fills the screen.
         prefix = "seq 1 200; " if result.commands % 5 == 0 else ""
         start = time.monotonic()
         self.enter(f"{prefix}echo out-$(({number}+1))-end\n")

@@ -1,4 +1,4 @@
-"""A name server on loopback (RFC 1035), which exits ask for the names of clients' destinations."""
+"""A name server on loopback (RFC 1035), which exits query for the destinations of clients."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class _Server(socketserver.ThreadingUDPServer):
 
 
 class _Handler(socketserver.BaseRequestHandler):
-    """Answers one question; leaves a malformed one unanswered."""
+    """Handler that answers one query, and ignores malformed ones."""
 
     def handle(self) -> None:
         """Sends the answer."""
@@ -60,7 +60,7 @@ class NameServer(Closing):
 
     @property
     def port(self) -> int:
-        """Its port on 127.0.0.1."""
+        """The server's port on 127.0.0.1."""
         return self._server.server_address[1]
 
     @property
@@ -84,7 +84,7 @@ def _labels(query: bytes) -> tuple[list[str], int]:
 
 
 def _record(names: Mapping[str, str], name: str, kind: int) -> bytes | None:
-    """Returns the data of the answering record; ``None`` if there is none of this type."""
+    """Returns the data of the resource record; ``None`` if the name has none of this type."""
     found = names.get(name)
     if found is None:
         return None

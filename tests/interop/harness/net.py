@@ -20,7 +20,7 @@ SERVER6 = "fd99::1"
 
 @dataclass(frozen=True)
 class Link:
-    """One path between client and server, the same in both directions. Strings as in the TOML."""
+    """A link between client and server, equal in both directions. Strings are as in the TOML."""
 
     name: str
     rate: str = "100mbit"
@@ -36,11 +36,12 @@ def links(count: int, **settings: Any) -> list[Link]:
 
 
 def topology(paths: Sequence[Link], *, seed: int = 1, default_routes: bool = False) -> str:
-    """Returns the TOML of a client with one address on each link, and a server with a single one.
+    """Returns the TOML of a client with one address on each link, and a server with a single
+    address.
 
-    Link i is 10.77.i.0/24 on the client's side. ``default_routes`` gives the client a default
-    route by each link (metric 100, 101, …), as a machine with several uplinks has; otherwise it
-    has routes to the server only.
+    Link i is 10.77.i.0/24 on the client's side. With ``default_routes`` the client has a default
+    route over each link (metric 100, 101, …), like a machine with several uplinks; otherwise it
+    has only routes to the server.
     """
     to_server = "0.0.0.0/0" if default_routes else f"{SERVER}/32"
     to_server6 = "::/0" if default_routes else f"{SERVER6}/128"
@@ -56,8 +57,8 @@ address = ["{SERVER}/32", "{SERVER6}/128"]
 
 
 def add_uplinks(client: Host, count: int) -> None:
-    """Adds policy rules that keep a source address on its own uplink, as on a multi-homed machine;
-    for a network with ``default_routes``.
+    """Adds policy rules that route each source address over its own uplink, as on a multi-homed
+    machine. The network must have ``default_routes``.
     """
     for i in range(count):
         table = str(101 + i)
@@ -118,7 +119,7 @@ class Host:
     def command(self, argv: Sequence[str]) -> list[str]:
         """Returns the command that runs ``argv`` on this host."""
         found = [tool(argv[0]), *argv[1:]]
-        # nsenter executes the program in its own process: its process id is the program's.
+        # nsenter executes the program in its own process, so its process ID is the program's.
         return found if self.netns is None else [tool("nsenter"), f"--net={self.netns}", *found]
 
     def start(self, argv: Sequence[str], **environment: str) -> Background:
@@ -132,7 +133,7 @@ class Host:
         status.
 
         Raises:
-            subprocess.TimeoutExpired: it took longer than ``timeout`` seconds.
+            subprocess.TimeoutExpired: if it takes longer than ``timeout`` seconds.
         """
         return subprocess.run(
             self.command(argv),
@@ -147,7 +148,7 @@ class Host:
         """Runs a program that must succeed and returns its output.
 
         Raises:
-            PeerFailed: it did not succeed.
+            PeerFailed: if the program fails.
         """
         done = self.run(argv, text=text, timeout=timeout)
         if done.returncode != 0:
@@ -219,7 +220,7 @@ class Network(Closing):
         raise PeerFailed(f"anabranch emulate exited:\n{self._errors.read()}")
 
     def close(self) -> None:
-        """Stops the network; processes on its hosts lose it."""
+        """Stops the network. Processes on its hosts lose their connections."""
         assert self._process.stdin is not None, "opened as a pipe"
         self._process.stdin.close()  # it exits at the end of its input
         try:
@@ -239,7 +240,8 @@ def _counts(link: Mapping[str, Any]) -> Counts:
 def namespaces_allowed() -> bool:
     """Returns whether this process may make network namespaces and TUN interfaces.
 
-    Requires root: in a user namespace the emulator works, but wireguard-go and wg-quick do not.
+    This requires root: in a user namespace the emulator works, but wireguard-go and wg-quick do
+    not.
     """
     command = [anabranch(), "emulate", "check"]
     checked = os.geteuid() == 0 and subprocess.run(command, capture_output=True, check=False)

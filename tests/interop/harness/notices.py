@@ -1,12 +1,12 @@
-"""Usual notices of stock tors in networks of stock tors only.
+"""Usual notices of C tor in networks of C tor only.
 
-Any other notice of a stock tor near our relays is a complaint: tor often logs an odd neighbour at
-level notice only, and yet never uses that neighbour again.
+Any other notice of a C tor in a network with our relays counts as a complaint, because tor often
+logs problems with a neighbour at level notice only, and yet never uses that neighbour again.
 
-The list comes from networks of stock tors alone. Every line was reviewed, and each belongs to a
-group that explains why it does not concern others. ``test_tor_baseline.py`` fails if a stock
-network logs a notice outside the list, so that the list is complete; ``python -m harness.notices
-LOG...`` prints the missing lines.
+The list comes from networks of C tor only. Every line was reviewed, and belongs to a group that
+explains why it does not concern other nodes. ``test_tor_baseline.py`` fails if a network of C tor
+logs a notice outside the list, so that the list is complete; ``python -m harness.notices LOG...``
+prints the missing lines.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ USUAL = {
     ),
     "among so few relays a guard is often an exit's neighbour, and an exit alone of its kind": (
         r"All current guards excluded by path restriction",
-        # Follows the warning that none of its vanguards fits.
+        # This follows the warning that no vanguard fits.
         r"Failed to find node for hop #\d+ of our path",
         r"All routers are down or won't exit -- choosing a doomed exit at random",
         r"Our circuit \d+ \(id: \d+\) died due to an invalid selected path",
@@ -64,8 +64,8 @@ USUAL = {
         r"Set buildtimeout to low value",
     ),
 }
-# Logged by any tor without an exit's descriptor: by all during start-up, by relays and authorities
-# until exits are voted for. A client that logs it after bootstrap has given up all exits.
+# Any tor without an exit's descriptor logs this: all tors during start-up, relays and authorities
+# until exits are in the consensus. A client that logs it after bootstrap has given up all exits.
 NO_EXITS = "The current consensus has no exit nodes"
 EXITS_AGAIN = "The current consensus contains exit nodes"
 _KNOWN = re.compile(
@@ -74,7 +74,7 @@ _KNOWN = re.compile(
 
 
 def unusual(lines: Iterable[str], *, is_client: bool) -> list[str]:
-    """Returns the lines with notices that no stock tor logs among its own kind."""
+    """Returns the lines with notices that no C tor logs in a network of C tor only."""
     found, is_up = [], False
     for line in lines:
         notice = NOTICE.search(line)

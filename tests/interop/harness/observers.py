@@ -1,4 +1,4 @@
-"""The observations on each path, from the splitter's trace by ``anabranch report``."""
+"""What an observer sees on each path, by ``anabranch report`` from the splitter's trace."""
 
 from __future__ import annotations
 
@@ -17,10 +17,9 @@ from harness.tools import anabranch
 
 
 def seen_by_observers(trace: Path) -> list[dict[str, Any]]:
-    """Returns the ``paths`` of a trace's summary: number, and packets, bytes, share, gaps up and
-    down.
+    """Returns the ``paths`` of a trace's summary; empty without a trace.
 
-    Empty if there is no trace.
+    Each path has its number, and packets, bytes, share and gaps up and down.
     """
     if not trace.exists():
         return []
@@ -30,8 +29,8 @@ def seen_by_observers(trace: Path) -> list[dict[str, Any]]:
 
 
 def joined(traces: Mapping[str, Path], target: Path) -> None:
-    """Joins the traces of splitters that ran one after the other over the same paths into
-    ``target``. Their names become labels; sessions are renumbered.
+    """Joins traces of splitters that ran one after the other over the same paths into ``target``.
+    The traces' names become labels; sessions are renumbered.
     """
     tables = [_labelled(pq.read_table(trace), name) for name, trace in traces.items()]
     starts = [_start(table) for table in tables]

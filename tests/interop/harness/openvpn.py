@@ -13,7 +13,7 @@ from harness.tools import Background, wait_for
 PORT = 1194
 INSIDE_SERVER = "10.9.0.1"
 INSIDE_CLIENT = "10.9.0.2"
-# Buffers of a fast link; Debian's OpenVPN uses the kernel's defaults, which are small.
+# Socket buffers for a fast link; Debian's OpenVPN uses the kernel's defaults, which are small.
 _BUFFERS = ["--sndbuf", "1000000", "--rcvbuf", "1000000"]
 
 
@@ -51,9 +51,10 @@ def tunnel(
     point_to_point: bool = False,
     floats: bool = True,
 ) -> Iterator[Background]:
-    """A tunnel to ``endpoint`` (ADDRESS:PORT); yields the server, which listens on ``PORT``.
+    """Runs a tunnel to ``endpoint`` (ADDRESS:PORT); yields the server, which listens on ``PORT``.
 
-    In server mode, unless ``point_to_point``, which uses ``--float`` if it ``floats``.
+    The tunnel uses server mode, or with ``point_to_point`` that mode; there ``floats`` adds
+    ``--float`` at the server.
     """
     own, other = identity(server, folder, "server"), identity(client, folder, "client")
     address, port = endpoint.rsplit(":", 1)

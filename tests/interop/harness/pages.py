@@ -1,9 +1,10 @@
-"""Page loads as one link of tor carries them: requests and pages inside TLS.
+"""Page loads as in one link of tor: requests and pages inside TLS.
 
-As a program it runs one session. It reads a line of JSON from standard input, ``{"at": [ADDRESS,
-PORT], "socks": null or [USER, ADDRESS, PORT], "pages": [[BYTES, …], …], "thinks": [SECONDS, …]}``.
-It requests the first object of a page alone, then the others together; each request has the length
-of a cell. With ``sessions`` N and ``together`` M it runs N sessions, M at a time.
+As a program, this module runs one session. It reads a line of JSON from standard input, ``{"at":
+[ADDRESS, PORT], "socks": null or [USER, ADDRESS, PORT], "pages": [[BYTES, …], …], "thinks":
+[SECONDS, …]}``. The session requests the first object of a page alone, then the others together;
+each request has the length of a cell. With the keys ``sessions`` N and ``together`` M it runs N
+sessions, M at a time.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ from pathlib import Path
 CELL = 514
 PATIENCE = 60.0
 
-# Answers each request (a length in 4 bytes, and padding) with that number of bytes.
+# A server that responds to each request (a length in 4 bytes, and padding) with that number of
+# bytes.
 SERVER = f"""\
 import os, socket, ssl, sys, threading
 context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -63,8 +65,8 @@ class Way:
 
 
 def _socks(link: socket.socket, user: bytes, to: bytes) -> None:
-    """Performs RFC 1928 and 1929; bytes that exceed the user field go into the password
-    (pt-spec).
+    """Performs a SOCKS5 handshake (RFC 1928, RFC 1929). Bytes that exceed the user field go into
+    the password (pt-spec).
     """
     name, rest = user[:255], user[255:] or b"\0"
     for said, wanted in (

@@ -15,7 +15,7 @@ def picture(data: bytes) -> Picture:
     """Decodes a PNG and drops its alpha channel.
 
     Raises:
-        ValueError: it is none, or of a kind that Chromium does not write.
+        ValueError: if ``data`` is not a PNG, or of a kind that Chromium does not write.
     """
     chunks = list(_chunks(data))
     width, height, depth, colour, _, _, interlaced = struct.unpack(">IIBBBBB", chunks[0][1])

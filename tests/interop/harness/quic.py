@@ -16,7 +16,8 @@ from harness.tools import INTEROP, PEERS, MissingPeer, PeerFailed
 from harness.transfer import Transfer, client
 
 PORT = 4433
-# quiche follows as many addresses as the client may have connection IDs (2 by default).
+# Number of paths in quiche: it follows as many addresses as the client may have connection IDs (2
+# by default).
 QUICHE_PATHS = "4"
 CADDYFILE = """\
 {{
@@ -34,7 +35,7 @@ CADDYFILE = """\
 
 @dataclass(frozen=True)
 class Setting:
-    """Settings of a server. ``folder`` holds the certificate, the key and ``site/``."""
+    """Settings of a server. ``folder`` contains the certificate, the key and ``site/``."""
 
     address: str
     port: int
@@ -43,7 +44,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Kind:
-    """A server program: the protocols of its requests, and its command."""
+    """A kind of server program: the protocols that it supports, and its command."""
 
     protocols: tuple[str, ...]  # "h3" and "hq"; the first one is the default
     command: Callable[[Setting], list[str]]
@@ -179,7 +180,8 @@ def _s2n_client(host: Host, asked: Request) -> Transfer:
     return client(host, command, asked.seconds)
 
 
-# Clients by their use of connection IDs; one with a socket for each connection needs none.
+# Clients, which differ in their use of connection IDs; a client with a socket for each connection
+# needs none.
 CLIENTS: dict[str, Callable[[Host, Request], Transfer]] = {
     "quinn": _quinn_client,
     "aioquic": _aioquic_client,
@@ -190,7 +192,7 @@ CLIENTS: dict[str, Callable[[Host, Request], Transfer]] = {
 }
 
 
-# Clients that speak less than both protocols.
+# Protocols of the clients that do not support both.
 _SPOKEN = {"ngtcp2": ("h3",)}
 
 
@@ -217,7 +219,7 @@ def serving(
     """
     make_certificate(host, folder)
     command = KINDS[kind].command(Setting(address, port, folder))
-    # Caddy keeps files in its home; aioquic's script imports the seeded bytes from this package.
+    # Caddy stores files in its home; aioquic's script imports `seeded` from this package.
     environment = {"HOME": str(folder), "XDG_DATA_HOME": str(folder), "PYTHONPATH": str(INTEROP)}
     with host.start(command, **environment) as process:
         process.wait_bound(port)
@@ -261,7 +263,7 @@ def goodput(host: Host, kind: str, endpoint: str, length: int, seconds: int) -> 
     """Returns the Mbit/s of a download that is stopped after ``seconds`` and would last longer.
 
     Raises:
-        PeerFailed: it ended early, or nothing came.
+        PeerFailed: if the download ended early, or no bytes arrived.
     """
     transfer = download(host, kind, endpoint, length, seconds=seconds)
     if transfer.bytes in (0, length) or transfer.seconds < seconds * 0.95:

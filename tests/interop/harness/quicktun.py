@@ -1,5 +1,5 @@
-"""QuickTun at both ends, configured by environment variables: encrypted packets with a time and a
-counter, and no handshake.
+"""QuickTun at both ends, configured by environment variables. It sends encrypted packets with a
+time and a counter, without a handshake.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def _keys(host: Host) -> dict[str, str]:
 
 
 def _settings(own: dict[str, str], other: dict[str, str]) -> dict[str, str]:
-    """The variables of an end; Debian's program takes them from its scripts for ``ifup``."""
+    """Returns the environment variables of an end; in Debian, scripts of ``ifup`` set them."""
     names = {"PROTOCOL": "nacltai", "TUN_MODE": "1", "LOCAL_PORT": str(PORT)}
     names |= {"PRIVATE_KEY": own["SECRET"], "PUBLIC_KEY": other["PUBLIC"]}
     return {"IFACE": "qt0", **{f"IF_QT_{name}": value for name, value in names.items()}}
@@ -32,7 +32,9 @@ def _settings(own: dict[str, str], other: dict[str, str]) -> dict[str, str]:
 
 @contextlib.contextmanager
 def tunnel(server: Host, client: Host, endpoint: str) -> Iterator[None]:
-    """A tunnel to ``endpoint`` (ADDRESS:PORT). The server knows no address of its client."""
+    """Runs a tunnel to ``endpoint`` (ADDRESS:PORT). The server is not configured with its client's
+    address.
+    """
     own, other = _keys(server), _keys(client)
     address, port = endpoint.rsplit(":", 1)
     remote = {"IF_QT_REMOTE_ADDRESS": address, "IF_QT_REMOTE_PORT": port}

@@ -16,7 +16,7 @@ HANDSHAKE_TYPES = frozenset({"initial", "handshake"})
 
 @dataclass(frozen=True)
 class LongHeader:
-    """One packet with a long header inside a datagram."""
+    """The long header of one packet inside a datagram."""
 
     version: int
     kind: str  # of TYPES, or "negotiation", or "unknown"
@@ -64,5 +64,5 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def is_handshake(datagram: bytes) -> bool:
-    """Returns whether a datagram holds an Initial or a Handshake packet."""
+    """Returns whether a datagram contains an Initial or a Handshake packet."""
     return any(header.kind in HANDSHAKE_TYPES for header in long_headers(datagram))

@@ -1,4 +1,6 @@
-"""A folder of captures that a benchmark fills, and continues where it stopped."""
+"""A folder of captures that a benchmark fills; an interrupted benchmark continues where it
+stopped.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,9 @@ from pathlib import Path
 
 @dataclass
 class Recorder:
-    """A folder of captures, and the list of the complete ones: JSON lines with the key `file`."""
+    """A folder of captures, with a listing of the complete captures: JSON lines with the key
+    `file`.
+    """
 
     folder: Path
     list_name: str
@@ -32,7 +36,7 @@ class Recorder:
         return place
 
     def add(self, file: str, lines: Sequence[str]) -> None:
-        """Lists a complete capture with these lines."""
+        """Adds a complete capture to the listing, with these lines."""
         with self.lock:
             self.done.add(file)
             with self.listing.open("a") as listing:

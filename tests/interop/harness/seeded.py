@@ -1,6 +1,6 @@
-"""The bytes that every test server serves, so that their hash is known in advance.
+"""The bytes that every test server sends, generated from a seed so that their hash is known.
 
-The stream of a seed is SHA-256("anabranch" || seed || i) for i = 0, 1, 2, …, one after another,
+The stream of a seed is the concatenation of SHA-256("anabranch" || seed || i) for i = 0, 1, 2, …,
 with seed and i as big-endian 64-bit numbers. The Go and the Rust peers make the same bytes.
 """
 

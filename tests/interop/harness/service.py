@@ -1,4 +1,5 @@
-"""The systemd unit's confinement without systemd: its user, capabilities, files, system calls.
+"""Emulates the systemd unit's confinement without systemd: user, capabilities, files, system
+calls.
 
 ``tests/interop/README.md`` lists the parts that need systemd as the first process.
 """
@@ -31,8 +32,8 @@ exec "$@"
 
 
 def settings(*files: Path) -> dict[str, list[str]]:
-    """Returns each setting of a unit and its drop-ins, in order; an empty value clears earlier
-    ones.
+    """Returns the values of each setting of a unit and its drop-ins, in order. An empty value
+    clears earlier values.
     """
     found: dict[str, list[str]] = {}
     for line in "\n".join(each.read_text() for each in files).splitlines():
@@ -69,11 +70,11 @@ def _expanded(word: str) -> set[str]:
 def confined(unit: Path = UNIT, *drop_ins: Path) -> Iterator[list[str]]:
     """Yields a command prefix that runs a program as the unit would, with these drop-ins.
 
-    The unit's user cannot read root's home: :func:`program` is the program under test, and
-    :func:`state` the only writable folder.
+    The unit's user cannot read root's home. Therefore :func:`program` returns a copy of the
+    program under test, and :func:`state` the only writable folder.
 
     Raises:
-        MissingPeer: systemd-analyze, libseccomp or a tool for it is not there.
+        MissingPeer: if systemd-analyze, libseccomp or a tool is missing.
     """
     if not list(Path("/usr/lib").glob("*/libseccomp.so.2")):
         raise MissingPeer("libseccomp.so.2 (package libseccomp2)")

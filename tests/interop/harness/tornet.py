@@ -305,7 +305,7 @@ class TorNetwork(Closing):
         """Waits until ``node`` can build circuits.
 
         Raises:
-            PeerFailed: it cannot in time; the message holds the end of its log.
+            PeerFailed: if it cannot in time; the message contains the end of its log.
         """
         assert node.process is not None, "it runs"
         try:
@@ -349,8 +349,8 @@ class TorNetwork(Closing):
         ]
 
     def complaints(self) -> list[str]:
-        """Returns the complaints of all nodes about others, except for the usual ones of stock
-        networks.
+        """Returns the complaints of all nodes about other nodes, without the usual complaints in
+        networks of C tor.
         """
         warnings = [
             f"{node.name}: {line}"
@@ -361,7 +361,7 @@ class TorNetwork(Closing):
         return warnings + self.notices()
 
     def notices(self) -> list[str]:
-        """Returns the notices of all nodes that do not occur in networks of stock tors alone."""
+        """Returns the notices of all nodes that do not occur in networks of C tor only."""
         return [
             f"{node.name}: {line}"
             for node in self.nodes
@@ -384,7 +384,7 @@ class TorNetwork(Closing):
         """Gives the authorities a history in which all relays have run for long and are equally
         fast.
 
-        Otherwise the exit that carried a test's bytes is soon the only one that clients choose.
+        Otherwise clients would soon choose only the exit that carried a test's bytes.
         """
         stock = [node for node in self.nodes if node.role in ("relay", "exit")]
         with ThreadPoolExecutor(2) as pool:
@@ -409,7 +409,7 @@ class TorNetwork(Closing):
 
     def _fingerprint(self, node: Node) -> str:
         """Has tor make the node's keys, and returns the fingerprint of its RSA identity."""
-        # In a private network tor makes keys only if there is a line for some authority.
+        # In a private network tor makes keys only if its configuration has an authority's line.
         some = f"x orport=1 v3ident={'A' * 40} 127.0.0.1:1 {'A' * 40}"
         command = [tool("tor"), "-f", str(self._empty), "--defaults-torrc", str(self._empty)]
         command += ["--list-fingerprint", "--quiet", "--DataDirectory", str(node.folder)]

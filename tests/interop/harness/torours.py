@@ -16,15 +16,15 @@ from harness.seeded import MIB
 from harness.tools import Background, PeerFailed, anabranch, wait_for
 from harness.tornet import Node, TorNetwork, free_ports
 
-#: In a network this small, stock tors also ask each other to extend a circuit back to its origin.
+# : In a network this small, stock tors also ask each other to extend a circuit back to its origin.
 BACK = "a request to extend a circuit in a way that is not allowed"
 CELL = 514
-#: A rate in bytes a second that is never reached: stock relays are not limited either.
+# : A rate in bytes a second that is never reached: stock relays are not limited either.
 FREELY = "1000000000"
 # Seconds between consensuses in networks that live for minutes.
 INTERVAL_S = 20
-# Stock tors of test networks use a period of 24 of these for onion services; others read it from
-# the consensus.
+# Time period of onion services: C tor in test networks uses 24 consensus intervals; other programs
+# read it from the consensus.
 PERIOD_MINUTES = 24 * INTERVAL_S // 60
 
 
@@ -113,9 +113,7 @@ class OurClient(Closing):
 
 
 class OurAuthority(Closing):
-    """``anabranch authority`` with its state in ``folder``, for a network with no other
-    authority.
-    """
+    """``anabranch authority`` with its state in ``folder``, the only authority of its network."""
 
     def __init__(self, folder: Path, *options: str, interval: int = INTERVAL_S):
         """Starts the authority, with a consensus each ``interval`` seconds."""
@@ -169,9 +167,9 @@ class OurRelay(Closing):
     def __init__(
         self, network: TorNetwork, folder: Path, name: str, *options: str, program: str = ""
     ):
-        """Starts the relay: its descriptor waits for the authorities.
+        """Starts the relay, which uploads its descriptor when the authorities run.
 
-        ``program`` is another build than the one under test.
+        ``program`` is the path of another build than the one under test.
         """
         folder.mkdir(exist_ok=True)
         self.name = name
@@ -218,7 +216,9 @@ class OurRelay(Closing):
         return events_of(self.process, kind)
 
     def violations(self) -> list[str]:
-        """What its neighbours did wrong, but for :data:`BACK`; each names the neighbour."""
+        """Returns protocol violations of its neighbours, each with the neighbour, except for
+        :data:`BACK`.
+        """
         told = [str(event["what"]) for event in self.events("violation")]
         return [what for what in told if not what.startswith(BACK)]
 
@@ -247,7 +247,7 @@ def network_of_ours(
 def relays_of_ours(
     network: TorNetwork, folder: Path, stack: ExitStack, count: int
 ) -> list[OurRelay]:
-    """Starts relays of ours in a network: the last one is an exit, the first has two shards."""
+    """Starts our relays in a network: the last relay is an exit, the first has two shards."""
     made = []
     for number in range(count):
         more = ["--exit", "accept *:*"] if number == count - 1 else []
@@ -260,7 +260,7 @@ def relays_of_ours(
 
 
 def kill_who_carries(candidates: Sequence[OurRelay | Node]) -> Callable[[], OurRelay | Node]:
-    """Returns a call that kills the relay with the most traffic since now."""
+    """Returns a function that kills the relay with the most traffic since this call."""
     before = [relay.carried() for relay in candidates]
 
     def kill() -> OurRelay | Node:

@@ -1,10 +1,10 @@
-"""A private Tor network with a bridge, as a program that runs in the namespace of its caller.
+"""A program that runs a private Tor network with a bridge in the network namespace of its caller.
 
 Usage: ``python -m harness.torserver FOLDER ADDRESS:PORT``
 
-Clients reach the bridge at ``ADDRESS:PORT``. As soon as it is in the network, the program prints a
-line of JSON: ``authorities`` are the lines that make a tor part of this network, ``bridge`` is the
-bridge's fingerprint. It runs until SIGTERM.
+Clients reach the bridge at ``ADDRESS:PORT``. As soon as the bridge is in the network, the program
+prints a line of JSON: ``authorities`` are the lines that make a tor part of this network,
+``bridge`` is the bridge's fingerprint. It runs until SIGTERM.
 """
 
 from __future__ import annotations

@@ -22,7 +22,9 @@ class Fetched:
     error: str
 
     def fault(self, length: int) -> str:
-        """Returns its fault as a download of ``length`` seeded bytes; empty if there is none."""
+        """Returns what is wrong with the download of ``length`` seeded bytes; empty if it is
+        right.
+        """
         if self.error:
             return f"{self.error} (after {self.bytes} bytes, {self.seconds:.1f} s)"
         if self.bytes != length:
@@ -42,7 +44,8 @@ class Transfer(Fetched):
 def client(host: Host, argv: Sequence[str], seconds: float) -> Transfer:
     """Runs a test client that prints its result as JSON within ``seconds``.
 
-    The client has a timeout of its own; ours, a little later, catches a client that hangs.
+    The client has a timeout of its own. This function's timeout, a little later, stops a client
+    that hangs.
     """
     try:
         done = host.run(argv, timeout=seconds + 5)

@@ -1,4 +1,4 @@
-"""Third-party pluggable transports without tor: this harness is their parent process.
+"""Third-party pluggable transports without tor; this harness acts as their parent process.
 
 The interface is tor's pt-spec: settings in the environment, `SMETHOD` and `CMETHOD` on standard
 output, a bridge's arguments as user and password of SOCKS5.
@@ -23,7 +23,7 @@ class Transport:
     """Both ends of a transport: a server in front of a TCP server, and clients with SOCKS."""
 
     def __init__(self, name: str, server: str, client: str):
-        """Names the transport and the programs of its server and client."""
+        """Creates a transport from its name and the programs of its server and client."""
         self.name = name
         self._server, self._client = server, client
 
@@ -76,8 +76,8 @@ WEBTUNNEL = Transport("webtunnel", "webtunnel-server", "webtunnel-client")
 class WebFront(Closing):
     """nginx with TLS in front of webtunnel servers, as its authors deploy it, for tors on loopback.
 
-    webtunnel's client connects to no loopback and no private address. Until this is closed, the
-    loopback interface has an address of a documentation range too.
+    webtunnel's client does not connect to loopback or private addresses. Therefore the loopback
+    interface also has an address of a documentation range until this is closed.
     """
 
     ADDRESS = "198.51.100.1"
@@ -99,7 +99,7 @@ class WebFront(Closing):
         """Starts nginx in front of ``servers`` servers; its files go to ``folder``.
 
         Raises:
-            MissingPeer: nobody but root may give loopback an address.
+            MissingPeer: if the tests do not run as root, who alone may add an address to loopback.
         """
         if os.geteuid() != 0:
             raise MissingPeer("an address that webtunnel goes to, which needs root here")

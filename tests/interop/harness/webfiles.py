@@ -19,18 +19,18 @@ from harness.seeded import MIB, seeded_bytes
 from harness.tools import Background, tool
 from harness.transfer import Fetched
 
-# A byte, more than a cell's worth, some windows, and more than any buffer holds.
+# Lengths of files in bytes: one byte, more than a cell, several windows, more than any buffer.
 LENGTHS = (1, 514, 100_000, 5 * MIB, 200 * MIB)
 
 Killed = TypeVar("Killed")
 # curl's exit codes for an interrupted transfer: fewer bytes than announced, or a reset.
 BROKEN = (18, 56)
-# An end within this many seconds is no timeout, even on a busy machine.
+# Maximum seconds to an immediate end; a later end may be a timeout.
 AT_ONCE = 10.0
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """Serves N seeded bytes for ``GET /bytes/N``, and the SHA-256 of the body for ``POST``."""
+    """Handler that sends N seeded bytes for ``GET /bytes/N``, a body's SHA-256 for ``POST``."""
 
     protocol_version = "HTTP/1.1"
     # Requested host names, to verify that the exit resolved them.
@@ -135,7 +135,9 @@ class _Quiet(SimpleHTTPRequestHandler):
 
 @dataclass(frozen=True, kw_only=True)
 class Download(Fetched):
-    """A download with curl: its first byte in seconds, and its end by ``time.monotonic()``."""
+    """A download with curl, with the seconds to its first byte, and its end by
+    ``time.monotonic()``.
+    """
 
     first_byte_s: float
     ended: float
@@ -172,7 +174,7 @@ def interrupted(
 ) -> tuple[Killed, int, float]:
     """Downloads slowly, and calls ``kill`` after the first MiB.
 
-    Returns what ``kill`` did, curl's exit status, and the seconds until curl ended.
+    Returns the result of ``kill``, curl's exit status, and the seconds until curl ended.
     """
     command = [*_curl(server.url(200 * MIB), proxy, into, 120.0), "--limit-rate", "4M"]
     with Background(command) as curl:

@@ -54,18 +54,18 @@ def pictures_of(browser: Chromium) -> dict[str, tuple[str, int]]:
 def load_by_proxy(
     folder: Path, proxy: str, objects: int, height: int, host: str = "web.example"
 ) -> float:
-    """Loads a page of ``objects`` pictures of ``height`` in a Chromium that has no other route than
-    this SOCKS5 proxy, and returns the seconds it took.
+    """Loads a page of ``objects`` pictures of ``height`` in a Chromium that uses only this SOCKS5
+    proxy; returns the seconds it took.
 
     ``host`` is the name of this machine at the proxy's far end.
 
     Raises:
-        AssertionError: a picture is not as it was sent, or the browser complains.
+        AssertionError: if a picture differs from the one sent, or the browser reports an error.
     """
     hashes = write_site(folder, objects, height)
     with SiteServer(folder) as server:
         origin = f"http://{host}:{server.port}"
-        # Without the second, Chromium connects to 127.0.0.1 without the proxy.
+        # Without the second option, Chromium connects to 127.0.0.1 without the proxy.
         options = [f"--proxy-server=socks5://{proxy}", "--proxy-bypass-list=<-loopback>"]
         # Browsers offer hashes only to pages of a secure origin.
         options.append(f"--unsafely-treat-insecure-origin-as-secure={origin}")

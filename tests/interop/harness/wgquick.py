@@ -1,4 +1,4 @@
-"""Tunnels by wg-quick itself, on top of wireguard-go."""
+"""WireGuard tunnels that an unmodified wg-quick sets up, with wireguard-go."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Quick:
             "LOG_LEVEL": "error",
         }
         command = self.host.command(["wg-quick", what, str(self._file)])
-        # To a file: wireguard-go, which keeps running, would keep a pipe open.
+        # The output goes to a file, because wireguard-go keeps running and would keep a pipe open.
         with tempfile.TemporaryFile("w+") as said:
             done = subprocess.run(
                 command, env=environment, stdout=said, stderr=said, timeout=30, check=False
@@ -76,7 +76,7 @@ class Quick:
 def amnezia(host: Host, file: Path) -> Iterator[str]:
     """Brings up a client's file on amneziawg-go; yields the name of its interface.
 
-    Its keys and values are applied as awg-quick applies them, which Debian does not have.
+    The keys and values are applied as by awg-quick, which Debian does not have.
     """
     keys = settings(file)
     disguise = {key: keys[key] for key in DISGUISE}
@@ -97,11 +97,11 @@ def settings(file: Path) -> dict[str, str]:
 
 
 class FullTunnel(Quick):
-    """A tunnel on the client that takes every unmarked packet."""
+    """A tunnel on the client to which all packets without the mark are routed."""
 
     def __init__(self, host: Host, own: Keys, server: str, endpoint: str, folder: Path):
-        """``server`` is the server's public key; ``endpoint`` is the splitter's
-        listening address.
+        """Brings up the tunnel. ``server`` is the server's public key; ``endpoint`` is the
+        splitter's listening address.
         """
         file = folder / f"{unique('wgf')}.conf"
         # The endpoint is on the loopback interface, whose MTU of 65536 wg-quick would use.
@@ -113,7 +113,9 @@ class FullTunnel(Quick):
 def write_file(
     file: Path, own: Keys, server: str, endpoint: str, *, interface: str, networks: str
 ) -> None:
-    """Writes a client's wg-quick file; ``interface`` holds further lines of that section."""
+    """Writes a client's wg-quick file; ``interface`` has further lines for the section
+    [Interface].
+    """
     file.write_text(f"""\
 [Interface]
 PrivateKey = {own.private}

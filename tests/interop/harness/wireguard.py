@@ -25,7 +25,7 @@ INSIDE_CLIENT = "10.8.0.2"
 PORT = 51820
 MTU = 1420
 IPERF_PORT = 5201
-# AmneziaWG: junk packets, junk before each kind of packet, and other types (after its README).
+# AmneziaWG's options: junk packets, junk before each kind of packet, other types (see its README).
 DISGUISE = {
     "jc": "4", "jmin": "40", "jmax": "70", "s1": "15", "s2": "68", "s3": "12", "s4": "20",
     "h1": "1234567801", "h2": "1234567802", "h3": "1234567803", "h4": "1234567804",
@@ -59,9 +59,9 @@ def interface(
 ) -> Iterator[str]:
     """Runs wireguard-go on ``host``; yields the name of its interface.
 
-    ``program`` may be another that ``wg`` configures: boringtun-cli, or amneziawg-go, which
-    disguises its packets by ``disguise``. The interface is on ``host`` too, or moved to
-    ``inside``; the process keeps its UDP socket.
+    ``program`` may be another program that ``wg`` configures: boringtun-cli, or amneziawg-go,
+    which disguises its packets by ``disguise``. The interface is on ``host``, or moved to
+    ``inside``; the UDP socket stays on ``host``.
     """
     name = unique("wg")
     control = Path(f"/var/run/wireguard/{name}.sock")
@@ -180,7 +180,7 @@ class Tunnel:
         """Waits until a ping passes the tunnel.
 
         Raises:
-            TimeoutError: it does not.
+            TimeoutError: if no ping passes in time.
         """
         once = ["ping", "-c", "1", "-W", "1", INSIDE_SERVER]
         wait_for("a ping in the tunnel", lambda: self.client.run(once).returncode == 0, seconds)
@@ -193,7 +193,7 @@ class Tunnel:
         """Runs iperf3 with TCP cubic in both directions at once.
 
         Returns:
-            What arrived at the server and at the client, in Mbit/s.
+            The rates that arrived at the server and at the client, in Mbit/s.
         """
         command = ["iperf3", "-c", INSIDE_SERVER, "-J", "-C", "cubic", "--bidir"]
         command += ["-t", str(seconds), *options]

@@ -3,8 +3,8 @@
 `fit` takes labels and `Sequences` (packets of many loads, in flat arrays), or an input that
 `sequences_of` or `from_rows` converts to them. `predict_proba` returns one row of class
 probabilities for each sequence. Attacks follow scikit-learn's conventions: `__init__` only stores
-parameters, learnt state ends in `_`, and `clone` and `get_params` work. So do cross-validation,
-searches, pipelines and voting.
+parameters, and names of learnt state end in `_`. Therefore `clone`, `get_params`,
+cross-validation, searches, pipelines and voting work.
 """
 
 from __future__ import annotations
@@ -111,9 +111,10 @@ class Attack(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-le
     uses_counter: ClassVar[bool] = False
     """Whether the attack uses cleartext counters (`Sequences.counts`); others reject them."""
     revision: ClassVar[int] = 0
-    """Number to increase when the same parameters begin to give other predictions.
+    """Version of the attack's predictions, part of the name of a stored result.
 
-    Stored results of the previous revision are then no longer found.
+    It is increased when the same parameters begin to give other predictions; results of the
+    previous revision are then no longer found.
     """
 
     classes_: Labels
@@ -188,7 +189,7 @@ class Attack(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-le
                 raise AttackError(f"{name} = {value!r} is not {self.ranges[name]}")
 
     def _check_counts(self, X: Sequences) -> None:
-        """Rejects `X` if only one of it and the training set has cleartext packet counters."""
+        """Rejects `X` if it has packet counters and the training set had none, or the reverse."""
         if (X.counts is not None) != self.counted_:
             trained, given = ("with", "without") if self.counted_ else ("without", "with")
             raise AttackError(
@@ -209,8 +210,8 @@ class Attack(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-le
 
         Raises:
             NotFittedError: before `fit`.
-            AttackError: if `X` cannot be used, or has counters where the training set had none, or
-                the reverse.
+            AttackError: if `X` cannot be used; or if it has counters and the training set had
+                none, or the reverse.
         """
         check_is_fitted(self, "classes_")
         seen = self._taken(X, learning=False)

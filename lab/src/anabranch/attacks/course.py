@@ -13,9 +13,8 @@ from .ranges import Range, Ranges
 class CourseForest(ForestAttack):
     """A random forest over cumulative counts of packets at fixed moments, totals and duration.
 
-    This is not a published attack. It trains in minutes, and uses cleartext counters as directly as
-    possible: as the number of packets that all paths had carried at each moment
-    (`course_features`).
+    This is not a published attack. It trains in minutes. It uses cleartext counters directly: as
+    the number of packets that all paths had carried at each moment (`course_features`).
 
     Attributes:
         forest_: the fitted forest.

@@ -15,9 +15,8 @@ from .base import Floats, Ints
 FLOOR = 1e-6
 """Minimum mean variance within classes, relative to a feature's total variance of 1.
 
-If the loads of each class are identical, the computed covariance is the rounding error of a
-difference of two equal matrices, down to -1e-13 in some direction. The smallest shrinkage towards
-this floor stays above that error.
+If the loads of each class are identical, the covariance should be zero, but rounding makes it as
+low as -1e-13 in some direction. Even the smallest shrinkage towards this floor exceeds that error.
 """
 
 
@@ -43,7 +42,7 @@ class LinearDiscriminants:
     def fits(
         cls, features: Floats, codes: Ints, shrinkages: Sequence[float]
     ) -> Iterator[LinearDiscriminants]:
-        """Yields one fit for each shrinkage; all use the covariance that the classes share.
+        """Yields one fit for each shrinkage; the covariance is computed once.
 
         Args:
             features: (n, features).

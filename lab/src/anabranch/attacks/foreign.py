@@ -16,7 +16,7 @@ from .base import Attack, AttackError, Floats, Labels, Sequences, Task, random_s
 from .ranges import Ranges
 
 SEEDS = ("seed", "random_state")
-"""Parameters that an evaluation sets to its seed, unless they are given."""
+"""Names of parameters that an evaluation sets to its seed, unless the user gives them."""
 
 
 def attack_class(thing: Any, name: str) -> type[Attack]:
@@ -31,7 +31,7 @@ def attack_class(thing: Any, name: str) -> type[Attack]:
         name: name of the estimator in error messages.
 
     Raises:
-        AttackError: if it is none of these, or cannot be created.
+        AttackError: if `thing` is none of these, or cannot be created.
     """
     if isinstance(thing, type) and issubclass(thing, Attack):
         return thing
@@ -139,7 +139,7 @@ class _Foreign(Attack):
         return rows
 
     def _own(self, call: Callable[[], Any]) -> Any:
-        """Calls `call` of the third-party estimator; its exceptions become `AttackError`."""
+        """Calls `call`, code of the third-party estimator; its exceptions become `AttackError`."""
         try:
             return call()
         except Exception as error:

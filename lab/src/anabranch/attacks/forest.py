@@ -1,9 +1,9 @@
 """A random forest that keeps only what prediction needs.
 
 scikit-learn stores a probability for each class at every node: with 98 classes and a hundred
-thousand nodes, this takes 80 MB for each tree. This module grows a few trees at a time. Of each
-tree it keeps only the decisions and the classes at the leaves (a few MB), which also makes saved
-files small.
+thousand nodes, this takes 80 MB for each tree. This module grows a few trees at a time, and keeps
+only the decisions and the classes at the leaves of each tree (a few MB). Saved files are therefore
+small too.
 """
 
 from __future__ import annotations

@@ -19,15 +19,15 @@ from .sequences import PathSequences
 class PathForest(ForestAttack):
     """A random forest over k-FP's features of all packets seen and of each watched path alone.
 
-    It is for observers of several paths. A path number has no meaning across loads, so a load's
-    paths are ordered by their number of packets, most first. Packets without a path count as those
-    of one path.
+    It is for observers of several paths. Path numbers have no meaning across loads, so the paths
+    of a load are ordered by their number of packets, most first. Packets without a path count as
+    packets of a single path.
 
     Attributes:
         forest_: the fitted forest.
 
     Args:
-        paths: number of paths with features of their own; with 0 it is k-FP.
+        paths: number of paths with features of their own; with 0 the attack is k-FP.
         trees: number of trees.
         leaf_size: minimum training loads in a leaf.
         jobs: threads that grow trees; the result does not depend on it.

@@ -1,7 +1,7 @@
 """Base class of attacks by neural networks: ensembles, training and weights.
 
 JAX is imported only when a network is built. The learnt state consists of NumPy arrays, so that a
-fitted attack can be moved between processes and machines. To predict, the network is rebuilt with
+fitted attack can be moved between processes and machines. Prediction rebuilds the network with
 these arrays.
 """
 
@@ -55,7 +55,7 @@ class NetworkAttack(Attack):
         """Returns class probabilities (n, classes): softmax, averaged over the members.
 
         Raises:
-            AttackError: if training diverged, so that scores are not finite numbers.
+            AttackError: if scores are not finite numbers, because training diverged.
         """
         require_jax()
         from anabranch.nets.train import logits
@@ -138,7 +138,7 @@ class NetworkAttack(Attack):
 
 
 def _seed_of(seed: int, member: int) -> int:
-    """Derives the seed of a member's training, unrelated to that of any other seed and member."""
+    """Derives the seed of a member's training, independent of those of other seeds and members."""
     state = np.random.SeedSequence(seed, spawn_key=(1, member)).generate_state(1)
     return int(state[0]) >> 1
 

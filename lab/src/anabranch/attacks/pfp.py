@@ -25,9 +25,9 @@ class PFP(NetworkAttack):
     Two convolutions of 128 filters and 12 taps, with pooling by 10 and response normalisation; a
     tanh layer of 256 units; dropout 0.2. Training uses gradient descent at 0.05, decayed by a
     factor of 0.96 per 1,000 steps, with the kernels' squared norm as a penalty. This follows the
-    authors' program, also where the paper leaves a value open. Mini-batches of 64 are the default
-    of the program's library. The program has 30 epochs, and 40 in a comment; others who trained the
-    attack used 40, as this class does.
+    authors' program, also where the paper does not give a value. The program uses its library's
+    default mini-batches of 64. It has 30 epochs, and 40 in a comment; later work trained the
+    attack for 40, as this class does.
 
     Departures: Dense layers start Glorot-uniform; the program's library draws from a normal
     distribution with a standard deviation of 0.02. The last mini-batch is filled up to full size.

@@ -27,8 +27,8 @@ class RobustFingerprinting(NetworkAttack):
     decay 0.001, no scaling of the counts.
 
     Departures: The last mini-batch is filled up to full size, so that only one shape is compiled.
-    The running averages of batch normalisation are corrected for their start at zero. Where packets
-    show counters, two more rows count the packets of all paths that these newly reveal.
+    The running averages of batch normalisation are corrected for their start at zero. With
+    counters, two more rows of the TAM count the packets of all paths that counters newly reveal.
 
     Args:
         slots: columns of the TAM, at least 54, so that pooling leaves at least one.

@@ -14,7 +14,7 @@ from .ranges import Range, Ranges
 SHRINKAGES = (0.0001, 0.001, 0.01, 0.03, 0.1, 0.3)
 """Shrinkages from which a validation set chooses."""
 USUAL = 0.03
-"""Shrinkage without a validation set."""
+"""Default shrinkage, used without a validation set."""
 
 
 class MiniRocket(Attack):
@@ -26,11 +26,11 @@ class MiniRocket(Attack):
 
     Kernels of nine taps with weights -1 and 2 are dilated by powers of two. They are applied to
     square roots of slot counts. Features are the numbers of slots above thresholds, and logarithms
-    of a load's totals. Training takes seconds, where networks take hours. Where packets show
-    counters, the packets that these reveal are counted like packets seen.
+    of a load's totals. Training takes seconds, where networks take hours. With counters, the
+    packets that counters reveal are counted like packets seen.
 
-    The attack is made for loads with missing parts. In undefended loads, a page's exact size
-    reveals most; there it is less accurate than other attacks (82 % in
+    The attack is designed for loads with missing parts. On undefended loads, where a page's exact
+    size reveals most, it is less accurate than other attacks (82 % in
     `docs/results/fingerprinting.md`).
 
     Attributes:

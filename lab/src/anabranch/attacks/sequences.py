@@ -32,9 +32,9 @@ class Sequences:
         times: float64 (packets,), seconds, ascending within a sequence; any origin.
         sizes: int32 (packets,), signed bytes: + client to server, - server to client, never 0.
         offsets: int64 (n + 1,): sequence `i` is `[offsets[i], offsets[i + 1])`; it may be empty.
-        counts: int64 (packets,), the number of packets of its direction that all paths have carried
-            up to and including each packet, as a cleartext counter shows it. Never negative, and
-            never descending within a direction of a sequence. None where packets show no counter.
+        counts: int64 (packets,), for each packet the number of packets of its direction on all
+            paths so far, including itself, as a cleartext counter shows it. Never negative, and
+            never descending within a direction of a sequence. None if packets show no counter.
 
     Raises:
         AttackError: if the arrays are not consistent.
@@ -134,7 +134,7 @@ class Sequences:
     def increments(self) -> Ints:
         """int64 (packets,): the packets of all paths that each packet's counter newly reveals.
 
-        Their sum up to a moment is the count at that moment, carried forward.
+        Their sum up to a moment is the greatest count seen so far.
         """
         assert self.counts is not None, "asked for only where there are counters"
         told = np.zeros(self.times.size, np.int64)
@@ -199,8 +199,8 @@ def sequences_of(X: Any) -> Sequences | None:
 def from_rows(X: Floats) -> Sequences:
     """Converts a table in WFlib's form: direction times seconds of each packet, padded with 0.
 
-    Packets are sorted by time. At time 0 the product does not show the direction: zeros at the
-    start of a row are packets of the client, which sends first.
+    Packets are sorted by time. The product of a packet at time 0 does not contain its direction:
+    zeros at the start of a row count as packets of the client, which sends first.
 
     Args:
         X: float64 (n, packets), finite.

@@ -33,7 +33,7 @@ TABLE = "loads.parquet"
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """A captured page load: a line of `loads.jsonl`.
+    """A captured page load, from one line of `loads.jsonl`.
 
     Attributes:
         file: name of the capture in its folder.
@@ -79,8 +79,8 @@ _NEEDED = [each.name for each in fields(Load) if each.default is MISSING]
 def traces(folder: Path, loads: Sequence[Load]) -> dict[str, Traces]:
     """Returns the packets of all loads that did not fail, by kind.
 
-    A load's number counts the listing's loads from 1, capture by capture; its run is its turn.
-    Sizes are those of IP packets, times are seconds since the load's first packet.
+    A load's number is the position of its line in the listing, from 1; its run is its turn. Sizes
+    are bytes of IP packets. Times are seconds since the load's first packet.
 
     Raises:
         TraceError: if a capture is damaged, or has no packet of a load.
@@ -157,7 +157,7 @@ def kinds(folder: Path) -> list[str]:
     """Returns the kinds of loads (tunnel, profile and database) whose traces a folder has.
 
     Raises:
-        TraceError: if it has none.
+        TraceError: if the folder has none.
     """
     found = sorted(file.stem for file in folder.glob("*.parquet") if file.name != TABLE)
     if not found:

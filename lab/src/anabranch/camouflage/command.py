@@ -42,9 +42,8 @@ def camouflage(
 ) -> None:
     """Run attacks on page loads through pluggable transports. Continues where it stopped.
 
-    The attacks are trained on loads of the same kind, of the same tunnel without a transport, and
-    of the same profile with another database. In addition to the attacks there is the classifier of
-    StegoTorus' paper.
+    Each attack is trained on loads of the tested kind, of the same tunnel without a transport, and
+    of the same profile with another database. The classifier of StegoTorus' paper runs as well.
     """
     from anabranch.camouflage import captures as captured
     from anabranch.camouflage import judge, page
@@ -83,4 +82,4 @@ def _write(text: str, document: Path) -> None:
         content = markdown.within(old, text, BEGIN, END)
         with draft.file(document) as target:
             target.write_text(content, "utf-8")
-            target.chmod(0o644)  # a result is made to be passed on
+            target.chmod(0o644)  # results are for publication, unlike traces

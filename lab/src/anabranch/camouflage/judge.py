@@ -41,7 +41,7 @@ Key = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """An evaluation: the measure, the attack (empty for `sums`), kinds to train and to test on."""
+    """An evaluation: measure, attack (empty for `sums`), kinds of training and test loads."""
 
     measure: str
     attack: str
@@ -62,10 +62,10 @@ def tasks(names: Sequence[str], attacks: Sequence[str]) -> Iterator[Task]:
 
 
 def pairs(names: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Yields pairs of kinds of loads: one to train on, and one to test on.
+    """Yields pairs of kinds of loads: the kind to train on, then the kind to test on.
 
-    An attack is trained on the tested kind, on the same tunnel without a transport, and on the same
-    profile with the other database.
+    For each tested kind, the training kinds are the kind itself, the same tunnel without a
+    transport, and the same profile with the other database.
     """
     for tested in names:
         tunnel, _, profile = tested.partition("-")
@@ -103,7 +103,7 @@ def judge(folder: Path, attacks: Sequence[str], begun: Callable[[Task], None]) -
 
 
 def _current(folder: Path, keys: set[Key]) -> dict[Key, Row]:
-    """Returns the results with these keys, and removes all others."""
+    """Returns the stored results with these keys, and removes all others from `results.jsonl`."""
     rows = read(folder)
     kept = {key: row for row in rows if (key := _key(row)) in keys}
     if len(kept) < len(rows):

@@ -7,7 +7,7 @@ from typing import Any
 Row = dict[str, Any]
 
 TITLES = {"k-fp": "k-FP", "rocket": "MiniRocket", "rf": "RF"}
-"""Attacks, in the order of columns, with their names on the page."""
+"""Attacks in the order of the page's columns, each with its name on the page."""
 
 
 def area(estimate: Row) -> str:

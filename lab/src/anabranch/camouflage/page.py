@@ -21,7 +21,7 @@ NONE = "–"
 
 
 def document(folder: Path, found: Sequence[Row]) -> str:
-    """Returns the generated part of a page, with its marks.
+    """Returns the generated part of a page, between its begin and end marks.
 
     Raises:
         TraceError: if the folder's files cannot be read.

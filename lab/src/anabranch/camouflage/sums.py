@@ -1,8 +1,8 @@
 """The site classifier of StegoTorus' paper (Weinberg et al., CCS 2012, section 5.2).
 
-The classifier of a site fits independent Gaussians to some of its loads: to the payload bytes up,
-and to those down, after each of the first `n` packets with payload. The score of another load is
-the sum of their log densities.
+The features of a load are the payload bytes sent up and down so far, after each of the first `n`
+packets with payload. The classifier of a site fits an independent Gaussian to each feature of some
+of its loads. The score of another load is the sum of the log densities.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 
 WINDOWS = (50, 100, 150, 200, 500)
-"""Numbers of packets from which the paper takes the best; 500 for StegoTorus alone."""
+"""Values of `n` (packets) of which the paper uses the best; 500 only for StegoTorus."""
 HEADERS = 52
-"""Bytes of the headers of IPv4 and TCP with timestamps."""
+"""Bytes of the IPv4 and TCP headers of a packet, with TCP timestamps."""
 LEAST_DEVIATION = 50.0
-"""Least standard deviation of a sum, in bytes, for loads that are equal. The paper has no value."""
+"""Minimum standard deviation of a Gaussian, in bytes, for equal loads; not given in the paper."""
 
 
 def cumulative(traces: Traces, packets: int) -> Floats:
     """Returns payload bytes up and down after each packet, float64 (n, 2 × `packets`).
 
-    After a load's last packet they stay the same.
+    After a load's last packet the sums stay constant.
     """
     table = np.zeros((len(traces), 2, packets))
     for row in range(len(traces)):
@@ -44,7 +44,10 @@ def cumulative(traces: Traces, packets: int) -> Floats:
 
 
 def scores(learnt: Floats, tested: Floats) -> Floats:
-    """Returns the log density (m,) of rows `tested` (m, f) by Gaussians of `learnt` (n, f)."""
+    """Returns log densities (m,) of `tested` (m, f) by Gaussians fitted to `learnt` (n, f).
+
+    A term that all densities share is left out.
+    """
     mean = learnt.mean(axis=0)
     deviation = np.maximum(learnt.std(axis=0), LEAST_DEVIATION)
     normal = (tested - mean) / deviation
@@ -61,13 +64,14 @@ def area(scores_of: Floats, positive: Bools) -> float:
 
 
 def areas(learnt: Traces, tested: Traces, windows: Sequence[int] = WINDOWS) -> dict[str, float]:
-    """Returns the area of each monitored site, by its name, for the window with the largest area.
+    """Returns each monitored site's area under the ROC curve, for the best of `windows`.
 
-    One half of the turns trains and the other tests, then the reverse; an area is the mean of both.
+    One half of the turns is for training and the other for the test, then the reverse. An area is
+    the mean of both.
 
     Args:
         learnt: loads to train on.
-        tested: loads to test on; they may be the same.
+        tested: loads to test on; may be the same as `learnt`.
         windows: numbers of packets to choose from.
 
     Raises:

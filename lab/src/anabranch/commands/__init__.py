@@ -1,4 +1,4 @@
-"""Sub-commands of `anabranch-lab`, one module each, and what they share.
+"""Sub-commands of `anabranch-lab`, one module each, and their common parts.
 
 | module | what |
 |---|---|
@@ -11,5 +11,5 @@
 | `progress` | bars on a terminal, lines elsewhere |
 | `errors` | expected errors as one line |
 
-The other commands are in the packages that do their work, such as `report.command`.
+The other commands are modules of other packages, such as `report.command`.
 """

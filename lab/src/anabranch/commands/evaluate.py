@@ -1,4 +1,4 @@
-"""`anabranch-lab evaluate`: trains an attack and prints how many loads it names."""
+"""`anabranch-lab evaluate`: trains an attack and prints the share of loads that it recognises."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def _specs(settings: dict[str, Any], attacks: list[str], parameters: list[str]) 
 
 
 def _several(found: list[Result]) -> dict[str, Any]:
-    """Returns the numbers by attack, and the first one's gain over each of the others."""
+    """Returns each attack's numbers, and the first attack's gain over each other attack."""
     gains = {other.spec.attack.name: asdict(each) for _, other, each in shown.pairs(found)}
     return {"attacks": {each.spec.attack.name: each.metrics for each in found}, "less": gains}
 
@@ -127,7 +127,7 @@ def _refuse_idle(spec: Spec, recorded: bool | None = None) -> None:
 
 
 _OPTIONS = {"delays": "delay"}
-"""Settings whose options have other names: this one is given once for each path."""
+"""Options of settings with other names: `--delay` is given once for each path."""
 
 
 def _parameters(texts: list[str]) -> dict[str, Any]:
@@ -141,13 +141,13 @@ def _parameters(texts: list[str]) -> dict[str, Any]:
             raise TraceError(f"--parameter '{text}': {name} is given twice")
         try:
             found[name] = json.loads(value)
-        except (ValueError, RecursionError):  # not JSON, or longer or deeper than any number
+        except (ValueError, RecursionError):  # not JSON, or JSON that is too long or too deep
             found[name] = value
     return found
 
 
 def _check_out(out: Path | None, data: Path, form: str | None, *, replace: bool) -> None:
-    """Refuses a target that exists, or could not be written after an hour of work."""
+    """Refuses a target that exists or cannot be written, before the evaluation starts."""
     if out is None:
         return
     if out.suffix != ".json":

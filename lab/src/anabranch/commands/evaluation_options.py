@@ -1,6 +1,7 @@
 """The options of `evaluate`, in a group for each concern.
 
-`settings` of a group returns its settings by their names in files and in `Spec.of`.
+The method `settings` of a group returns its settings under the names used in files and by
+`Spec.of`.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ class Splitting:
     ] = None
 
     def settings(self) -> dict[str, Any]:
-        """Returns the settings; without `mode`, `Spec` chooses the usual one."""
+        """Returns the settings. If `mode` is missing, `Spec` uses the default of the schedule."""
         found = asdict(self) | {"delays": [parse_delay(text) for text in self.delay or []]}
         del found["delay"]
         if self.mode is None:
@@ -134,7 +135,7 @@ class Attacker:
 
 @dataclass(frozen=True, slots=True)
 class Division:
-    """Options of the choice of loads, and of their division."""
+    """Options that select loads and divide them into training, validation and test sets."""
 
     PANEL: ClassVar[str] = "Loads"
 
@@ -191,11 +192,11 @@ class Training:
 
     @property
     def file(self) -> Path | None:
-        """The file of other traces for training, if any."""
+        """The file of separate traces for training, if any."""
         return None if self.train_on in (None, "unsplit") else Path(str(self.train_on))
 
     def settings(self, digest: str | None) -> dict[str, Any]:
-        """Returns the settings, with the digest of `file` in its place."""
+        """Returns the settings, with `file` replaced by its `digest`."""
         return asdict(self) | ({} if digest is None else {"train_on": f"data:{digest}"})
 
 
@@ -243,7 +244,7 @@ class Output:
     ] = False
 
     def files(self, number: int) -> list[Path | None]:
-        """Returns the file of each of several results: FILE.0.json and so on."""
+        """Returns a file for each of `number` results: FILE.0.json, FILE.1.json, and so on."""
         if self.out is None or number == 1:
             return [self.out] * number
         return [self.out.with_suffix(f".{place}{self.out.suffix}") for place in range(number)]

@@ -17,12 +17,12 @@ from typer.models import OptionInfo
 
 
 def grouped(command: Callable[..., None]) -> Callable[..., None]:
-    """Returns the command as Typer reads it, with the fields of its groups in place of the groups.
+    """Returns the command with a flat signature for Typer, in which fields replace their groups.
 
-    A group's class may have `PANEL`, the heading of its options in the help.
+    A group's class may define `PANEL`, the heading of its options in the help.
 
     Raises:
-        TypeError: if two groups have a field of one name.
+        TypeError: if two groups have fields with the same name.
     """
     own = inspect.signature(command, eval_str=True).parameters.values()
     groups: dict[str, type[Any]] = {

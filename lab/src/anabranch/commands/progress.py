@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def progress() -> Progress:
-    """Returns bars on a terminal, nothing elsewhere."""
+    """Returns progress bars, which are hidden unless stderr is a terminal."""
     columns = (
         TextColumn("{task.description}", markup=False),
         BarColumn(),
@@ -40,13 +40,14 @@ def progress() -> Progress:
         *columns,
         console=Console(stderr=True),
         disable=not sys.stderr.isatty(),
-        # Units take minutes: the default of 30 s would never contain two to estimate the speed.
+        # Units take minutes: the default period of 30 s never contains the two needed for an
+        # estimate.
         speed_estimate_period=1e9,
     )
 
 
 class EachMinute:
-    """Prints progress at most once a minute, where there is no terminal for a bar.
+    """Printer of progress lines, at most one a minute, for output that is not a terminal.
 
     Args:
         clock: returns the time in seconds; tests replace it.
@@ -66,7 +67,7 @@ class EachMinute:
 
 @contextmanager
 def epochs() -> Iterator[Any]:
-    """Shows a bar for the epochs of a network, or a line a minute; nothing without epochs."""
+    """Shows a bar for a network's epochs, or a line a minute without a terminal."""
     with progress() as bars:
         tasks: dict[tuple[str, int], Any] = {}
         lines = EachMinute()
@@ -93,7 +94,7 @@ def units() -> Iterator[UnitBar]:
 
 
 class UnitBar:
-    """One bar for all units, and a line for each where there is no terminal."""
+    """A bar for all units of a sweep; without a terminal, a line for each unit."""
 
     def __init__(self, progress: Progress) -> None:
         self.progress = progress

@@ -42,7 +42,7 @@ def simulate(
 ) -> None:
     """Simulate scenarios on several machines, as `anabranch sim sweep` does on one.
 
-    Started again, it continues where it stopped.
+    An interrupted command continues where it stopped when it is started again.
     """
     with one_line():
         from anabranch import sim

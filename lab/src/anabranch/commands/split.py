@@ -99,7 +99,7 @@ def split(
 ) -> None:
     """Split traces over paths with the scheduler of `anabranch split`.
 
-    Without --every the run length is that of the schedule (batched: 50-70p, hywf: ~20p), or the
+    Without --every, the run length is the schedule's own (batched: 50-70p, hywf: ~20p) or the
     splitter's default.
     """
     plan = splitting.plan()
@@ -114,7 +114,7 @@ def split(
         io.refuse_source(file, source_path, form)
         io.refuse_existing(file, replace=replace)
     traces = io.read(source_path, form)
-    with ExitStack() as files:  # they get their names when all are complete
+    with ExitStack() as files:  # files are renamed when all are complete
         for replica, file in enumerate(targets):
             with source(source_path):
                 done = plan.split(traces, replica)

@@ -1,7 +1,7 @@
 """The covertness lab: how well a transport's connections can be distinguished from a browser's.
 
-It reads captures from a client's line, and sees each TCP connection as an observer on the path
-does. A tour:
+It reads captures from a client's line, and analyses each TCP connection as an observer on the path
+would. The modules:
 
 * `manifest`: the captures of a folder, and the program that made each.
 * `flows`: a capture as connections, with each direction in order; `http` finds cleartext requests
@@ -11,5 +11,5 @@ does. A tour:
 * `statistics`: distances, areas and rates with intervals; `forest`: a classifier whose folds never
   share a site.
 * `requests`: lengths and numbers of a class's requests, and their responses.
-* `judge` runs all of it, `page` and `command` show it.
+* `judge` runs all measurements; `page` and `command` show the results.
 """

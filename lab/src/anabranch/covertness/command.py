@@ -99,11 +99,11 @@ def _write(found: Judgement, text: str, document: Path | None, out: Path | None)
     for file, content in texts:
         with source(file), draft.file(file) as target:
             target.write_text(content, "utf-8")
-            target.chmod(0o644)  # a result is made to be passed on
+            target.chmod(0o644)  # results are for publication, unlike captures
 
 
 def _numbers(found: Judgement) -> dict[str, Any]:
-    """Returns all numbers by kind."""
+    """Returns all numbers of a judgement, grouped by kind."""
     from anabranch.covertness.page import captures
 
     return {

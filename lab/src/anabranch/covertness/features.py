@@ -1,9 +1,9 @@
 """Features of one connection, as an observer can compute them.
 
-`PAPER`'s are those of Weinberg et al. (CCS 2012, section 5.3, Figure 4). The others proved useful
-in later work: sizes and directions of first packets, gaps, simultaneous connections, requests,
-bytes that are too random, and responses slower than the round trip (Xue et al., NDSS 2025). Values
-of headers are not used, because a headless browser identifies itself in them.
+The features in `PAPER` are those of Weinberg et al. (CCS 2012, section 5.3, Figure 4). The others
+proved useful in later work: sizes and directions of first packets, gaps, simultaneous connections,
+requests, bytes that are too random, and responses slower than the round trip (Xue et al., NDSS
+2025). Values of HTTP headers are not used, because a headless browser identifies itself in them.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from anabranch.covertness.flows import Flow
 Floats = NDArray[np.float64]
 
 FIRST = 20
-"""Number of first packets whose sizes and gaps are separate features."""
+"""Number of packets at the start of a connection whose sizes and gaps are separate features."""
 LOOKED_AT = 1 << 16
-"""Maximum bytes of a direction, or of the bodies of one kind, whose frequencies are computed."""
+"""Maximum bytes of a direction, or of bodies of one kind, used to compute byte frequencies."""
 KINDS = ("image", "video", "text", "application")
-"""Kinds of bodies: the first word of their Content-Type."""
+"""Kinds of HTTP bodies, by the first word of Content-Type."""
 
 PAPER = ("duration", "bytes up", "bytes down", "payload a packet, up", "payload a packet, down")
 """Duration [s] from SYN to the last packet; bytes of payload; mean payload of non-empty packets."""
@@ -93,10 +93,10 @@ def _spread(gaps: Floats) -> list[float]:
 
 
 def _contexts(flows: Sequence[Flow]) -> list[list[float]]:
-    """Returns numbers of the client's other open connections, and seconds since the last start.
+    """Returns three features of each connection that depend on the client's other connections.
 
-    For each connection: others at its start, their maximum while it is open, and the time since the
-    connection before it began (NaN for the first).
+    They are the number of others open at its start, the maximum of this number while it is open,
+    and the seconds since the previous connection began (NaN for the first).
     """
     began = np.array([flow.began for flow in flows])
     ended = np.array([flow.ended for flow in flows])
@@ -113,7 +113,7 @@ def _contexts(flows: Sequence[Flow]) -> list[list[float]]:
 
 
 def _talk(flow: Flow) -> list[float]:
-    """Returns how often the client began to send, and features of cleartext HTTP, if any."""
+    """Returns the number of bursts from the client, and features of cleartext HTTP, if any."""
     sides = np.sign(flow.sizes)
     turns = int(((sides[1:] > 0) & (sides[:-1] < 0)).sum() + (sides[:1] > 0).sum())
     asked, got = http.requests(flow.up), http.answers(flow.down)
@@ -124,7 +124,7 @@ def _talk(flow: Flow) -> list[float]:
 
 
 def _heads(messages: Sequence[http.Message]) -> list[float]:
-    """Returns the first message's number of headers, and a number for their names and order."""
+    """Returns the first message's number of headers, and a CRC-32 of their names in order."""
     if not messages:
         return [float("nan")] * 2
     names = messages[0].names

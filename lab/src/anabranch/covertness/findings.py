@@ -12,15 +12,16 @@ from anabranch.metrics.bootstrap import Estimate
 from anabranch.report.markdown import escaped
 
 BAR = 0.6
-"""Maximum area by the paper's features for a class to count as similar to the browser."""
+"""Maximum area under the ROC curve, with the paper's features, of a class similar to the browser.
+"""
 WANTED = 10_000
-"""Least number of first packets, of all HTTP classes together, to judge that no detector hits."""
+"""Minimum number of first packets, over all HTTP classes, to conclude that no detector matches."""
 HTTP = "http-"
 """Prefix of the names of HTTP classes."""
 
 
 def caught(found: Judgement) -> Iterator[str]:
-    """Yields reasons to discard all results, then each class, and the fixed detectors' hits.
+    """Yields reasons to discard all results, then results of each class, then detectors' hits.
 
     Classes are sorted by the area for one connection with all features, the largest first.
     """
@@ -41,7 +42,10 @@ def caught(found: Judgement) -> Iterator[str]:
 
 
 def controls(found: Judgement) -> Iterator[str]:
-    """Yields the browser compared with itself, and detectors' required hits and false alarms."""
+    """Yields results of controls.
+
+    Controls are the browser compared with itself, and detectors' required hits and false alarms.
+    """
     own = [each for each in found.told if each.name == REAL[1] and each.area is not None]
     below = [each for each in own if each.area and each.area.high < 0.5]
     if below:
@@ -88,13 +92,13 @@ def bars(found: Judgement) -> Iterator[str]:
 
 
 def seen(each: Told) -> str:
-    """Returns a text: after how many connections of a server the adversary decides."""
+    """Describes how many connections of a server the adversary sees before it decides."""
     known = {0: "totals of a session", 1: "1 connection"}
     return known.get(each.after, f"{each.after} connections")
 
 
 def estimate(each: Estimate | None) -> str:
-    """Returns a value with its interval."""
+    """Formats a value with its interval; `too few` for None."""
     if each is None:
         return "too few"
     return f"{each.value:.3f} ({each.low:.3f}–{each.high:.3f})"
@@ -113,7 +117,7 @@ def _leaks(found: Judgement) -> Iterator[str]:
 
 
 def _leaky(each: Told) -> bool:
-    """Returns whether the interval lies above .5: the forest can distinguish the halves."""
+    """Returns whether the whole interval is above .5: the forest distinguishes the halves."""
     return each.area is not None and each.area.low > 0.5
 
 

@@ -22,15 +22,15 @@ class Flow:
     """One TCP connection, from its SYN on.
 
     Attributes:
-        client, server: sender and receiver of SYN.
-        began: seconds since 1970, of SYN.
+        client, server: sender and receiver of the SYN.
+        began: time of the SYN, in seconds since 1970.
         ended: time of the last packet, with or without payload.
-        rtt: seconds from SYN to its reply at the capture's place; NaN without a reply.
+        rtt: seconds from the SYN to its reply, at the point of capture; NaN without a reply.
         times: float64 (n,), seconds since `began`, of packets with new payload, in rising order.
         sizes: int32 (n,), bytes of payload, + from the client, - from the server.
-        repeated: packets whose payload had arrived before.
-        first: the payload of the client's first packet with any.
-        up, down: bytes of each direction in order, the first MiB.
+        repeated: number of packets whose payload had arrived before.
+        first: the payload of the client's first packet that has a payload.
+        up, down: the first MiB of each direction's bytes, in order.
     """
 
     client: End
@@ -48,7 +48,7 @@ class Flow:
 
 @dataclass(slots=True)
 class _Growing:
-    """A TCP connection whose end has not been read yet."""
+    """A TCP connection that is still being read from the capture."""
 
     client: End
     server: End
@@ -93,11 +93,12 @@ class _Growing:
 
 @dataclass(frozen=True, slots=True)
 class Capture:
-    """The contents of a file.
+    """The TCP connections of a capture file.
 
     Attributes:
         flows: the connections, sorted by the time of SYN.
-        headless: packets with payload of connections whose SYN was not captured; they are left out.
+        headless: number of packets with payload that are left out, because the SYN of their
+            connection was not captured.
     """
 
     flows: list[Flow]
@@ -129,7 +130,7 @@ def _grouped(packets: Iterable[tuple[int, Segment]], server: End | None) -> Capt
         time, key = nanoseconds / 1e9, (found.sender, found.receiver)
         if found.flags & SYN and not found.flags & ACK:
             old = growing.get(key)
-            if old is None or old.number != found.number:  # a repeated SYN has the same number
+            if old is None or old.number != found.number:  # retransmitted: the same number
                 growing[key] = new = _Growing(*key, time, found.number, time)
                 done.append(new)
         flow = growing.get(key) or growing.get(key[::-1])
@@ -141,7 +142,10 @@ def _grouped(packets: Iterable[tuple[int, Segment]], server: End | None) -> Capt
 
 
 def _segments(file: Path) -> list[tuple[int, Segment]]:
-    """Returns times [ns since 1970] and TCP segments, sorted: interfaces may be out of order."""
+    """Returns times [ns since 1970] and TCP segments, sorted by time.
+
+    A file of several interfaces may be out of order.
+    """
     records = pcapng.records(file.read_bytes(), file)
     found = ((record.time, segment(record.link, record.frame)) for record in records)
     return sorted([(time, each) for time, each in found if each], key=lambda pair: pair[0])

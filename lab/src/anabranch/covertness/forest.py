@@ -1,4 +1,4 @@
-"""A random forest, tested on connections of sites, or of sessions, that did not train it."""
+"""A random forest, tested on connections of sites or sessions that are not in its training set."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ TREES = 200
 LEAF = 2
 """Minimum number of connections in a leaf."""
 _SURE = 1e-3
-"""Minimum distance of scores from 0 and 1, which limits the weight of one connection."""
+"""Minimum distance of scores from 0 and 1; it limits the weight of a single connection."""
 
 
 def scores(

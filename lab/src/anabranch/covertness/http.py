@@ -1,4 +1,4 @@
-"""Requests and responses of cleartext HTTP/1.1, as an observer can read them (RFC 9112)."""
+"""Parser of cleartext HTTP/1.1 requests and responses in an observer's capture (RFC 9112)."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ class Message:
     """A request or a response.
 
     Attributes:
-        start: method or status, from the first line.
+        start: method or status code, from the first line.
         head: bytes from the first line to the empty one, including both.
         names: names of the headers, in their order and case.
         kind: Content-Type without parameters, in lower case; empty if there is none.
-        body: as sent, encoded and chunked; incomplete if the stream ended or was cut.
+        body: as sent, without decoding or dechunking; incomplete if the stream ended or was cut.
     """
 
     start: str
@@ -32,12 +32,12 @@ class Message:
 
 
 def requests(stream: bytes) -> list[Message]:
-    """Returns the messages of a client's direction; empty if it is not cleartext HTTP."""
+    """Returns the requests in a client's direction; empty if it is not cleartext HTTP."""
     return list(_messages(stream, _REQUEST))
 
 
 def answers(stream: bytes) -> list[Message]:
-    """Returns the messages of a server's direction."""
+    """Returns the responses in a server's direction."""
     return list(_messages(stream, _ANSWER))
 
 

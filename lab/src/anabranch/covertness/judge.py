@@ -1,4 +1,4 @@
-"""All computations on a folder of captures."""
+"""All measurements on a folder of captures: hits of detectors, areas, distances, requests."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from anabranch.covertness.requests import Requests
 from anabranch.validate import TraceError
 
 REAL = ("real-a", "real-b")
-"""Classes of the browser: all others are compared with both, and the second with the first."""
+"""The browser's classes. Other classes are compared with both, and the second with the first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class Judgement:
     Attributes:
         groups: the connections of each class.
         hits: hits of each fixed detector in each class.
-        told: areas and rates of forests, by class, features, folds and connections seen.
+        told: area and rate of each forest, by class, features, folds and connections seen.
         distances: distance from the browser in each feature, by class.
         requests: cleartext HTTP requests of each class that has any.
     """
@@ -79,7 +79,7 @@ def collect(
 def hits(groups: dict[str, Group]) -> list[Hits]:
     """Counts the hits of each fixed detector in each class.
 
-    Detectors that use more than the first packet skip captures made `for` detectors.
+    Captures made `for` detectors are skipped by detectors that use more than the first packet.
     """
     found = []
     for name, group in groups.items():
@@ -91,9 +91,9 @@ def hits(groups: dict[str, Group]) -> list[Hits]:
 
 
 def request_counts(groups: dict[str, Group]) -> list[Requests]:
-    """Counts requests: one number for all classes of the browser, one for each other class.
+    """Counts the requests of the browser (over all of its classes) and of each other class.
 
-    Classes without requests have none.
+    Classes without requests are left out.
     """
     real = [session for name in REAL if name in groups for session in groups[name].sessions]
     every = {", ".join(REAL): real}

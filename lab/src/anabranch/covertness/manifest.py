@@ -4,11 +4,11 @@
      "server": "10.99.0.1:80", "for": "all"}
 
 `class` is the program that made the traffic, `site` the site that it loaded or imitated. `session`
-is the number of a visit: it is unique within a class, and captures of several classes with one
-number were made at about the same time. Forests never train on one class and test on another within
-one visit. `server`, which may be missing, excludes connections to other servers. `for` is `all`
-(the default) or `detectors`: the capture was made for its first packets, its sizes and times have
-no meaning, and it needs neither site nor session.
+is the number of a visit, unique within a class. Captures of several classes with the same number
+were made at about the same time, and are never divided between training and test of a forest.
+`server`, which may be missing, excludes connections to other servers. `for` is `all` (the default)
+or `detectors`: the capture was made for its first packets, its sizes and times have no meaning,
+and it needs neither site nor session.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ _NEEDED = {"all": ("file", "class", "site", "session"), "detectors": ("file", "c
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A capture: a line of the manifest."""
+    """A capture, from one line of the manifest."""
 
     file: Path
     name: str
-    """Its class."""
+    """The capture's class."""
     purpose: str
-    """`all` or `detectors`."""
+    """Field `for`: `all` or `detectors`."""
     site: str
-    """The site; empty, with the session 0, for detectors."""
+    """The site. With the purpose `detectors` it may be empty, with session 0."""
     session: int
     server: End | None
 
@@ -59,7 +59,7 @@ def read(folder: Path) -> list[Entry]:
 
 
 def _compare(entries: dict[int, Entry]) -> None:
-    """Refuses duplicate files and sessions of a class, and sessions with several sites."""
+    """Refuses duplicate files, duplicate sessions of a class, and sessions with several sites."""
     files: set[Path] = set()
     sessions: set[tuple[str, int]] = set()
     sites: dict[int, str] = {}

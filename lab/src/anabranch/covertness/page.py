@@ -1,4 +1,4 @@
-"""A judgement as a page of Markdown: recognised classes come first."""
+"""A judgement as a page of Markdown, with recognised classes first."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ NO_ROWS = (
     "**These numbers cannot be counted again:** the captures are not in the repository, and no "
     "file of rows was written (`--out`)."
 )
-"""Note of a page without a file of its numbers."""
+"""Note on a page without a file of its numbers."""
 FARTHEST = 6
-"""Number of a class's features to show in addition to the paper's."""
+"""Number of features to show for each class, in addition to the paper's features."""
 
 
 def document(found: Judgement, command: str, rows: str | None = None) -> str:
-    """Returns the generated part with its marks.
+    """Returns the generated part of the page, between its begin and end marks.
 
     Args:
         found: the judgement.
@@ -121,9 +121,9 @@ def _requests(found: Judgement) -> list[str]:
 
 
 def captures(found: Judgement) -> list[dict[str, Any]]:
-    """Returns sessions, sites and connections of each class, and medians of a session.
+    """Returns numbers of sessions, sites and connections of each class, and medians over sessions.
 
-    Medians are of its connections, and of its payload in kB; None without sessions.
+    Medians are of a session's connections, and of its payload in kB; None without sessions.
     """
     rows = []
     for name, group in found.groups.items():

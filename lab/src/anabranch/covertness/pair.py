@@ -15,9 +15,9 @@ from anabranch.covertness.statistics import Sample
 from anabranch.metrics.bootstrap import Estimate
 
 AFTER = (1, 10, 100)
-"""Numbers of a server's connections after which it is judged."""
+"""Numbers of connections after which a server is judged."""
 SETS = {"paper": len(features.PAPER), "all": len(features.NAMES)}
-"""Number of features of each adversary."""
+"""Number of features that each adversary uses."""
 
 
 @dataclass(slots=True)
@@ -25,11 +25,11 @@ class Group:
     """The connections of a class.
 
     Attributes:
-        sessions: the class's connections, by session, from captures for `all`.
+        sessions: the connections of each session, from captures for `all`.
         sites: the site of each session.
-        numbers: the visit of each session; classes share the numbers of visits.
-        firsts: every connection, also from captures for `detectors`.
-        headless: packets of connections that began before the capture.
+        numbers: the number of each session's visit, which is common to all classes.
+        firsts: all connections, including those of captures for `detectors`.
+        headless: number of packets of connections that began before the capture.
     """
 
     sessions: list[list[Flow]] = field(default_factory=list)
@@ -46,10 +46,10 @@ class Told:
     Attributes:
         name: the class.
         features: `paper`, `all` or `server` (totals of a session).
-        apart: the groups that are never in training and test at once: `site`, which separates
-            sessions too; or `session`: the adversary has seen the site in other visits.
+        apart: the groups that are never in both training and test. `site` separates sessions too.
+            With `session`, the adversary has seen the site in other visits.
         after: number of a server's connections that the adversary has seen; 0 is a whole session.
-        positives, negatives: connections, or sessions where `after` is 0.
+        positives, negatives: numbers of connections, or of sessions if `after` is 0.
         area: area under the ROC curve; None if there are too few connections.
         rate: true-positive rate at a false-positive rate of `statistics.RARE`; None with fewer than
             `statistics.NEGATIVES` negatives.
@@ -110,7 +110,7 @@ class Pair:
             yield Distance(name, feature, self.sample.distance(self.matrix[:, place]))
 
     def _sample(self, sessions: NDArray[np.int64]) -> Sample:
-        """Returns the connections of these sessions as a sample for statistics."""
+        """Returns the rows of `sessions`, indices of sessions, as a sample for statistics."""
         return Sample(self.ours[sessions], self.site[sessions], self.resamples, self.seed)
 
     def _of(
@@ -128,7 +128,7 @@ class Pair:
         return Told(name, word, apart, after, positives, negatives, sample.area(scores), rate)
 
     def _servers(self, scores: NDArray[np.float64], name: str) -> Iterator[Told]:
-        """Yields the results for servers of several connections each."""
+        """Yields the results for servers after several connections."""
         by_session = np.split(scores, np.flatnonzero(np.diff(self.of)) + 1)
         pool = Pool(by_session, self.ours, self.site)
         for after in AFTER[1:]:

@@ -1,8 +1,8 @@
 """A server's score after many connections, from whole sessions.
 
-A server is simulated from the sessions of a site, in random order, then of another site, until
-there are enough connections. A session's connections are used together or not at all. Their scores
-are from forests that were not trained on their sites.
+A simulated server takes the sessions of a random site in random order, then those of another site,
+until it has enough connections. A session is used as a whole or not at all. The scores of
+connections are from forests that were not trained on their sites.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 SERVERS = 100
-"""Number of servers drawn per class, for a value and for each resample of the sites."""
+"""Number of servers drawn per class, for the value and for each resample of the sites."""
 
 
 class Pool:
-    """Sessions of both classes and the sums of their connections' scores."""
+    """Sessions of both classes, with the sum of the scores of each session's connections."""
 
     def __init__(
         self,
@@ -34,7 +34,7 @@ class Pool:
         """Takes one sequence of scores (0 to 1, both excluded) for each session.
 
         Args:
-            scores: scores of each session's connections, of which it has at least one.
+            scores: scores of each session's connections, at least one.
             positive: bool (sessions,), whether a session is of the positive class.
             site: int64 (sessions,), the site of each session.
         """
@@ -44,7 +44,7 @@ class Pool:
         _, self.site = np.unique(site, return_inverse=True)
 
     def connections(self) -> tuple[int, int]:
-        """Returns the numbers of connections of positives and negatives."""
+        """Returns the numbers of connections of the positive and of the negative class."""
         own = int(self.lengths[self.positive].sum())
         return own, int(self.lengths.sum()) - own
 

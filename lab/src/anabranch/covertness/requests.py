@@ -11,22 +11,24 @@ from anabranch.covertness import http
 from anabranch.covertness.flows import Flow
 
 PERCENTILES = (0, 5, 50, 95, 100)
-"""Percentiles of a GET's length, from the least to the greatest."""
+"""Percentiles of a GET's length to report; 0 and 100 are the minimum and the maximum."""
 
 
 @dataclass(frozen=True, slots=True)
 class Requests:
-    """The requests of a class; bytes of bodies count in `up` and `down` only.
+    """The HTTP requests of a class. Only `up` and `down` include the bytes of bodies.
 
     Attributes:
         name: name of the class, or of classes counted together.
         gets: bytes of a GET's head at each of `PERCENTILES`; empty if there is no GET.
-        least, most: bytes of a request's head: extremes of the means of connections with requests.
-        requests: per connection with any, on average.
-        posts: POSTs per session, on average.
-        up, down: bytes of payload per session, on average, of any protocol.
-        etags: connections whose first response has an ETag, which servers send for files.
-        connections: all, including those without requests.
+        least, most: minimum and maximum, over connections with requests, of the mean bytes of a
+            request's head.
+        requests: mean number per connection that has requests.
+        posts: mean number of POSTs per session.
+        up, down: mean bytes of payload per session, of any protocol.
+        etags: number of connections whose first response has an ETag, which servers send for
+            files.
+        connections: number of all connections, including those without requests.
     """
 
     name: str
@@ -42,7 +44,7 @@ class Requests:
 
 
 def count(name: str, sessions: Sequence[Sequence[Flow]]) -> Requests | None:
-    """Counts over all sessions of a class; None if no connection has a cleartext request."""
+    """Counts the cleartext requests of a class over all sessions; None if there are none."""
     flows = [flow for session in sessions for flow in session]
     heads = [_heads(flow) for flow in flows]
     means = [float(np.mean([length for _, length in each])) for each in heads if each]

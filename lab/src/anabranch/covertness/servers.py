@@ -1,4 +1,4 @@
-"""Features of one client's connections to a server, all together."""
+"""Features of all connections of one client to one server, as totals of a session."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NAMES = (
     "packets up", "packets down", "bytes of the largest", "median duration", "requests",
     "silence, longest", "connections without payload",
 )  # fmt: skip
-"""Totals: bytes of payload, seconds; `span` from the first SYN to the last packet."""
+"""Names of the totals: bytes of payload, and seconds. `span` is from first SYN to last packet."""
 
 
 def totals(sessions: Sequence[Sequence[Flow]]) -> NDArray[np.float64]:

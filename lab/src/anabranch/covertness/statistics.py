@@ -1,11 +1,11 @@
 """Distances, areas and rates, with intervals over sites.
 
-Connections of one session are alike, and so are sessions of one site, in all classes at once.
-Therefore sites are resampled, with all of their connections in every class. Ends of a 95 % interval
-are percentiles of these resamples, so that intervals of shares and areas stay within 0 to 1. The
-percentiles are moved outwards for the number of sites as in Hesterberg ("What Teachers Should Know
-About the Bootstrap", The American Statistician 69, 2015, section 5.3), because intervals of few
-sites would be too narrow.
+Connections of one session are correlated, and so are sessions of one site, in all classes at once.
+Therefore sites are resampled, with all of their connections in every class. Ends of a 95 %
+interval are percentiles of these resamples, so that intervals of shares and areas stay within 0 to
+1. With few sites, such intervals would be too narrow. The percentiles are therefore moved outwards
+as in Hesterberg ("What Teachers Should Know About the Bootstrap", The American Statistician 69,
+2015, section 5.3).
 """
 
 from __future__ import annotations
@@ -26,9 +26,10 @@ Bools = NDArray[np.bool_]
 RARE = 1e-3
 """False-positive rate at which the true-positive rate is reported."""
 NEGATIVES = 10_000
-"""Minimum number of negatives for a rate of `RARE`: with fewer, a handful decides."""
+"""Minimum number of negatives to report the rate at `RARE`; with fewer, a handful would decide it.
+"""
 _BLOCK = 1 << 22
-"""Number of values to compute at once."""
+"""Maximum number of array values to compute at once, to limit memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +57,7 @@ class Sample:
         return self._estimate(values, _distance)
 
     def area(self, scores: Floats) -> Estimate:
-        """Returns the ROC area: the share of pairs with the positive higher, ties counted half."""
+        """Returns the ROC area: share of pairs whose positive scores higher; ties count half."""
         return self._estimate(scores, _area)
 
     def rate(self, scores: Floats, false: float = RARE) -> Estimate:
@@ -78,7 +79,7 @@ class Sample:
 
 
 def interval(value: float, spread: Floats, sites: int) -> Estimate:
-    """Returns a value with the interval of its resamples (n,); NaN resamples are undefined.
+    """Returns a value with the interval of its resamples `spread` (n,); NaN resamples are ignored.
 
     The interval contains the value; its ends are NaN without resamples or with a single site.
     """

@@ -1,14 +1,14 @@
-"""One direction of a TCP connection: segments in the order of their bytes."""
+"""Reassembly of one direction of a TCP connection, in the order of sequence numbers."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
 KEPT = 1 << 20
-"""Maximum bytes of a direction to keep; sizes and times are of all bytes."""
+"""Maximum bytes of a direction to keep; sizes and times cover all bytes."""
 _HALF, _WHOLE = 1 << 31, 1 << 32
 _MOST_WAITING = 4096
-"""Maximum number of segments that wait for an earlier one; further ones are dropped."""
+"""Maximum number of out-of-order segments to buffer; further ones are dropped."""
 
 
 @dataclass(slots=True)
@@ -16,18 +16,18 @@ class Stream:
     """The bytes of one direction, up to the first gap.
 
     Attributes:
-        data: the first `KEPT` bytes in order; a byte that the capture left out is 0.
-        missing: bytes of `data` that the capture left out (a short snap length).
+        data: the first `KEPT` bytes in order; bytes that the capture left out are 0.
+        missing: number of bytes of `data` that the capture left out (short snap length).
     """
 
     data: bytearray = field(default_factory=bytearray)
     missing: int = 0
     _next: int | None = None
-    """The sequence number after the last byte in order."""
+    """The next expected sequence number; None before a SYN."""
     _waiting: dict[int, tuple[bytes, int]] = field(default_factory=dict)
 
     def begin(self, number: int) -> None:
-        """Records the sequence number of the SYN; a repeated SYN changes nothing."""
+        """Records the sequence number of the SYN; a retransmitted SYN changes nothing."""
         if self._next is None:
             self._next = (number + 1) % _WHOLE
 
@@ -35,8 +35,8 @@ class Stream:
         """Adds a segment; returns whether all of its bytes had arrived before.
 
         Args:
-            number: sequence number of its first byte.
-            payload: the captured part of it.
+            number: sequence number of the segment's first byte.
+            payload: the captured part of the payload.
             length: bytes of the whole payload, from 1.
         """
         if self._next is None:  # its SYN was not captured
@@ -55,7 +55,7 @@ class Stream:
         return False
 
     def _more(self) -> bool:
-        """Appends a waiting segment if it is now in order; returns whether there was one."""
+        """Appends a buffered segment if it is now in order; returns whether there was one."""
         for number in self._waiting:
             ahead = self._ahead(number)
             if ahead > 0:
@@ -67,7 +67,7 @@ class Stream:
         return False
 
     def _ahead(self, number: int) -> int:
-        """Returns the distance of a sequence number from the next byte; negative if earlier."""
+        """Returns a sequence number's distance from the next expected one; negative if earlier."""
         return (number - (self._next or 0) + _HALF) % _WHOLE - _HALF
 
     def _append(self, payload: bytes, length: int) -> None:

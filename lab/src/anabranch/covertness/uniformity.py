@@ -9,7 +9,7 @@ _BITS = np.array([bin(byte).count("1") for byte in range(256)], np.int64)
 _PRINTABLE = np.zeros(256, np.bool_)
 _PRINTABLE[0x20:0x7F] = True
 _FREE = 255
-"""Degrees of freedom for 256 byte values."""
+"""Degrees of freedom of Pearson's test for 256 byte values."""
 
 
 def bits(message: bytes) -> float:

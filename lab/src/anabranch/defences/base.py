@@ -38,8 +38,8 @@ class DefenceError(ValueError):
 class Defended(Traces):
     """Traces with padding, and marks that show which packets are padding.
 
-    Observers cannot see the marks, so `on_paths` returns plain `Traces`. Split these traces with a
-    `Pipeline`, which keeps the marks aligned. Elsewhere, a split that changes times is rejected,
+    Observers cannot see the marks, so `on_paths` returns plain `Traces`. Use a `Pipeline` to split
+    these traces: it keeps the marks aligned. Any other split that changes times is rejected,
     because it cannot update the marks.
 
     Attributes:
@@ -63,7 +63,7 @@ class Defended(Traces):
         return self.carried(lambda traces: traces[index])
 
     def on_paths(self, paths: Any) -> Traces:
-        """Returns what an observer of `paths` sees: packets without marks."""
+        """Returns the view of an observer of `paths`: packets without marks."""
         return Traces.on_paths(self.bare(), paths)
 
     def bare(self) -> Traces:
@@ -73,9 +73,9 @@ class Defended(Traces):
     def carried(self, change: Callable[[Traces], Traces]) -> Defended:
         """Applies `change` to the packets, and keeps their marks aligned.
 
-        `change` may drop and reorder packets and change their times, but must not change sizes. It
-        receives signed packet numbers as sizes, from which the real sizes and the marks are
-        restored afterwards.
+        `change` may drop and reorder packets and change their times, but must not change sizes: it
+        receives signed packet numbers as sizes, which are replaced by the real sizes and marks
+        afterwards.
         """
         bare = self.bare()
         numbered = np.where(self.sizes > 0, 1, -1) * np.arange(1, self.sizes.size + 1)
@@ -85,7 +85,10 @@ class Defended(Traces):
 
 
 def marked(traces: Traces, padding: Bools | None = None) -> Defended:
-    """Returns traces with marks. Without `padding`, existing marks stay, or nothing is padding."""
+    """Returns traces with marks.
+
+    Without `padding`, existing marks stay; in traces without marks, no packet is padding.
+    """
     if padding is None:
         if isinstance(traces, Defended):
             return traces
@@ -110,20 +113,20 @@ class Shaped:
 
 
 class Defence(ABC):
-    """Base class of defences: each acts on a whole load, or on each path of a split load alone.
+    """Base class of defences, applied to a whole load or to each path of a split load separately.
 
     The result for a load depends on its packets, its `load` and `run`, the path, the seed and the
-    replica, not on other loads. Padding that an earlier defence added counts as traffic.
+    replica, not on other loads. Padding of an earlier defence counts as real traffic.
     """
 
     name: ClassVar[str]
-    """Name in settings, which also enters the derivation of the defence's seeds."""
+    """Name in settings; the defence's seeds are also derived from it."""
 
     __slots__ = ()
 
     @abstractmethod
     def shape(self, times: Floats, sizes: Sizes, seed: int, facts: Facts) -> Shaped:
-        """Applies the defence to the packets of one path of a load; there is at least one."""
+        """Applies the defence to the packets of one path of a load, at least one packet."""
 
     def apply(self, traces: Traces, seed: int, replica: int = 0) -> Defended:
         """Returns the traces with padding, as draw number `replica` of each load.
@@ -174,7 +177,7 @@ def stream(seed: int, purpose: str, *entity: int) -> int:
 
 
 def dummy_size(size: int | None, facts: Facts) -> int:
-    """Returns the bytes of a dummy: `size`, or the default for such traces if it is None."""
+    """Returns the bytes of a dummy: `size`, or the default for these traces if it is None."""
     return DUMMY_BYTES.get(facts.size, DUMMY_BYTES["ip-packet"]) if size is None else size
 
 
@@ -200,7 +203,7 @@ def padded(times: Floats, sizes: Sizes, up: ArrayLike, down: ArrayLike, size: in
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """One load after a defence; `origin` counts from the load's first packet."""
+    """One load after a defence. `origin` is an index from the load's first packet."""
 
     times: Floats
     sizes: Sizes
@@ -214,7 +217,7 @@ class Load:
         return cls(none, none.astype(np.int32), none.astype(np.int64), none.astype(np.int16))
 
     def joined(self, shaped: Shaped, places: Ints, path: int) -> Load:
-        """Returns the load with one more sub-trace, whose packets were at `places` of the load."""
+        """Adds a sub-trace, whose packets were at the indices `places` of the original load."""
         origin = np.where(shaped.origin == PADDING, PADDING, places[shaped.origin])
         paths = np.full(origin.size, path, dtype=np.int16)
         return Load(
@@ -233,8 +236,8 @@ class Load:
     def beside(
         cls, traces: Traces, k: int, times: Floats, sizes: Sizes, paths: NDArray[np.int16]
     ) -> Load:
-        """Returns load `k`, which is split, unchanged but with additional packets on its paths."""
-        assert traces.paths is not None, "who adds packets to paths has looked"
+        """Returns the split load `k` with additional packets on its paths."""
+        assert traces.paths is not None, "callers check that the traces are split"
         own = traces.packets(k)
         there = np.arange(own.stop - own.start)
         load = cls(
@@ -275,7 +278,7 @@ def _joined(before: Defended, loads: list[Load]) -> Defended:
         times=np.concatenate([load.times for load in parts]),
         sizes=np.concatenate([load.sizes for load in parts]),
         paths=paths,
-        **dict.fromkeys(OPTIONAL.values()),  # a dummy has none; a tunnel's counter counts it, too
+        **dict.fromkeys(OPTIONAL.values()),  # dummies lack them, and shift a tunnel's counter
     )
     return marked(traces, padding)
 

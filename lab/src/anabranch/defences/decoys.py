@@ -16,17 +16,16 @@ from anabranch.traces import Facts, Floats, Sizes, Traces
 class Decoys(Defence):
     """Decoy runs that each end sends on paths that its schedule does not use, within a budget.
 
-    This defence follows the split, and sees all paths of a load. A decoy run has the lengths and
-    time gaps of a run that the same end has sent in this load.
+    This defence is applied after the split, and uses all paths of a load. A decoy run copies the
+    packet sizes and gaps of a run that the same end has sent in this load.
 
     Differences from the two ends of a tunnel:
 
-    * A tunnel's ends continue from load to load: the first runs of a load can have decoys that copy
-      runs of earlier loads, paid from saved budget. Here each load starts with neither, so that
-      short loads have fewer decoys than the budget allows.
-    * Decoys do not slow down a recorded load, as they would a load over full paths.
-    * Times of both ends are those at the recorder: the server's decoys begin when its runs reached
-      the recorder.
+    * The ends of a tunnel keep earlier runs and unused budget from load to load. Here each load
+      starts with neither, so short loads have fewer decoys than the budget allows.
+    * Decoys do not delay a recorded load. Over saturated paths, they would.
+    * Times of both ends are those at the recorder: the server's decoys begin when its runs arrive
+      there.
 
     Attributes:
         budget: maximum bytes of decoys for each byte that the end has carried, such as `10%`.
@@ -50,7 +49,7 @@ class Decoys(Defence):
         return f"decoys:{self.budget}"
 
     def shape(self, times: Floats, sizes: Sizes, seed: int, facts: Facts) -> Shaped:
-        """Raises `DefenceError`: a single path does not show when the others are idle."""
+        """Raises `DefenceError`: a single path does not show when other paths are idle."""
         raise DefenceError(
             "decoys: the traces are not split, but decoys use idle paths: split the traces first"
         )
@@ -71,7 +70,7 @@ class Decoys(Defence):
 
     def _load(self, traces: Defended, k: int, dice: tuple[int, int]) -> Load:
         """Returns load `k` with the decoys of both ends."""
-        assert traces.paths is not None, "`apply` has looked"
+        assert traces.paths is not None, "`apply` checks that the traces are split"
         own = traces.packets(k)
         times, sizes, paths = traces.times[own], traces.sizes[own], traces.paths[own]
         count = max(len(traces.facts.paths), int(traces.paths.max(initial=0)) + 1)

@@ -13,12 +13,12 @@ from anabranch.defences.base import Defence, DefenceError, Shaped, check_size, d
 from anabranch.traces import Facts, Floats, Sizes
 
 MOST_DUMMIES = 1_000_000
-"""Maximum budget of an end, about a gigabyte of padding in one load."""
+"""Maximum number of dummies of one end, about a gigabyte of padding in one load."""
 
 
 @dataclass(frozen=True, slots=True)
 class Front(Defence):
-    """Padding for which each end draws a number of dummies, a window, and Rayleigh times.
+    """FRONT: each end draws a number of dummies, a window, and Rayleigh-distributed send times.
 
     The client's times start at the load's first packet, the server's at the first packet that it
     sends. Dummies that are due after the load's last packet are not sent. Nothing is delayed. The
@@ -27,7 +27,7 @@ class Front(Defence):
     Attributes:
         client: maximum number of dummies of the client, which draws from 1 to this; 0 for none.
         server: maximum number of dummies of the server, which draws from 1 to this; 0 for none.
-        w_min: shortest window in seconds. A window is the mode of the Rayleigh density.
+        w_min: shortest window in seconds. The window is the mode of the Rayleigh distribution.
         w_max: longest window in seconds.
         size: bytes of a dummy; None is the default for the traces (1500, a cell of 514, or 1).
 
@@ -60,7 +60,7 @@ class Front(Defence):
         return f"front:client={self.client},server={self.server},{windows}{size}"
 
     def shape(self, times: Floats, sizes: Sizes, seed: int, facts: Facts) -> Shaped:
-        """Pads from the first packet to the last."""
+        """Adds dummies between the first and the last packet."""
         chance = Random(seed)
         end = float(times[-1])
         up = self._dummies(self.client, float(times[0]), end, chance)

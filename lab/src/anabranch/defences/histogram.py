@@ -13,22 +13,22 @@ from typing import Literal
 from anabranch.defences.base import DefenceError
 
 BINS = 30
-"""Finite bins of a fitted histogram, as published."""
+"""Number of finite bins of a fitted histogram, as published."""
 
 LONGEST = 10.0
 """End of the last finite bin in seconds, as published."""
 
 TOKENS = 10_000
-"""Number of tokens that a fit distributes, as published; those for times below zero are dropped."""
+"""Number of tokens that a fit distributes, as published. Tokens for negative times are dropped."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """A distribution and an infinity bin, by which published configurations define a histogram.
+    """Parameters of a histogram in published configurations: a distribution and an infinity bin.
 
     Attributes:
-        rest: sets the infinity bin (see `tokens`): the dummies of a burst (`gap`), or the ratio of
-            real bursts to fake ones (`burst`).
+        rest: size of the infinity bin (see `tokens`): the mean number of dummies of a fake burst
+            (`gap`), or the ratio of real bursts to fake ones (`burst`).
         mean: mean of the normal distribution in seconds; for the log-normal one, of the logarithm.
         deviation: standard deviation, in the unit of `mean`.
         kind: the distribution.
@@ -94,7 +94,7 @@ class Tokens:
 
 
 class Histogram:
-    """A histogram in use: tokens are removed until it is empty, then it is refilled."""
+    """A histogram in use: its tokens are removed one by one, and refilled when it is empty."""
 
     __slots__ = ("_counts", "_edges", "_full", "_total")
 
@@ -105,13 +105,13 @@ class Histogram:
 
     @property
     def counts(self) -> Sequence[int]:
-        """Numbers of tokens left in each bin; the last one counts the tokens of infinity."""
+        """Number of tokens left in each bin; the last bin is infinity."""
         return self._counts
 
     def draw(self, chance: Random) -> float:
-        """Draws the seconds to the next dummy, uniform within the token's bin, or infinity.
+        """Draws the seconds to the next dummy, uniform within a token's bin, or infinity.
 
-        The token stays until `remove` is called with the time that actually passed.
+        The token is not removed. `remove` does this later, for the time that actually passed.
         """
         left = chance.random() * self._total
         place = -1
@@ -125,10 +125,10 @@ class Histogram:
         return low + (high - low) * chance.random()
 
     def remove(self, seconds: float) -> None:
-        """Removes a token of `seconds`, the time that passed, or a nearby one if that bin is empty.
+        """Removes a token from the bin of `seconds`, the time that passed.
 
-        The nearby bin is the next one to the left with tokens, or to the right if there is none.
-        After the last token, all tokens are restored.
+        If that bin is empty, the token comes from the nearest bin with tokens to the left, or if
+        there is none, to the right. After the last token, all tokens are restored.
         """
         place = min(max(bisect_right(self._edges, seconds) - 1, 0), len(self._counts) - 1)
         self._counts[self._nearest(place)] -= 1

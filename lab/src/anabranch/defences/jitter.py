@@ -1,4 +1,4 @@
-"""A random delay of each packet before the split, by the code of the splitter's `--jitter`."""
+"""A random delay of each packet before the split, with the code of the splitter's `--jitter`."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from anabranch.defences.base import Defence, DefenceError, Shaped, stream
 from anabranch.traces import Facts, Floats, Sizes
 
 ENDS = ("both", "client")
-"""Ends that delay: splitter and far end, or only a splitter before an unmodified server."""
+"""Ends that delay packets: splitter and far end, or only the splitter (unmodified server)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Jitter(Defence):
     """Random delays at each end, drawn uniformly from a range; each direction keeps its order.
 
-    No packets are added. Packets that respond to a delayed packet are not delayed with it: the
-    trace stays as recorded, so a load takes longer only by the delay of its last packet. With a
-    real splitter, each round trip takes longer.
+    No packets are added. A packet sent in response to a delayed packet is not delayed with it,
+    because the trace is a recording. Thus a load takes longer only by the delay of its last
+    packet, whereas with a real splitter each round trip takes longer.
 
     Attributes:
         delay: range of the delays, in the syntax of the splitter's `--jitter`.
@@ -53,8 +53,8 @@ class Jitter(Defence):
     def drawn(self) -> tuple[float, float]:
         """Mean in seconds of the delay drawn for a packet, up and down.
 
-        Where packets are dense, they are delayed by more, since each waits for those before it. A
-        long burst is late by nearly the longest delay.
+        Packets in a burst are delayed by more than this, since each waits for those before it: a
+        long burst by nearly the maximum delay.
         """
         mean = _core.mean_delay(self.delay)
         return mean, mean if self.ends == "both" else 0.0

@@ -30,26 +30,29 @@ NAMED: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = MappingProxyType(
 """Machines of client and server, by the name of their defence.
 
 `front` has the budgets and windows of FT-1, and 50 steps for the Rayleigh density. `regulator` has
-the numbers of RegulaTor-Heavy. `tamaraw` has the paper's intervals between packets. From an end's
-second packet on, it stops after a second without real packets (soft stop). Here every machine ends
-with the load's last real packet.
+the parameters of RegulaTor-Heavy. `tamaraw` has the paper's intervals between packets; after an
+end's second packet, its machine stops after a second without real packets (soft stop). In this
+simulation every machine ends with the load's last real packet.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Maybenot(Defence):
-    """Machines that pad and may block: real packets may be delayed, never reordered or lost.
+    """Maybenot machines at both ends, which add padding and may delay real packets.
+
+    Real packets are never reordered or lost.
 
     Attributes:
-        machines: a name in `NAMED`, for each end whose machines are not given.
-        client: the client's machines: serialised (`02eNp...`), or name and numbers of a machine in
-            maybenot-machines (`front 1700 1000000 14000000 50`, with times in microseconds).
+        machines: a name in `NAMED`; its machines run at each end without machines of its own.
+        client: the client's machines: serialised (`02eNp...`), or name and parameters of a machine
+            in maybenot-machines (`front 1700 1000000 14000000 50`, with times in microseconds).
         server: the server's machines, in the same form.
-        delay: seconds from client to server; the trace is as seen at the client.
-        pps: packets per second in each direction, above which others are delayed; None for no
-            limit.
+        delay: one-way delay between client and server, in seconds; the trace is as seen at the
+            client.
+        pps: maximum packets per second in each direction; packets above it are delayed. None for
+            no limit.
         size: bytes of a dummy; None is the default for the traces (1500, a cell of 514, or 1).
-        most_events: steps of the simulator after which a load fails.
+        most_events: maximum steps of the simulator for a load; more raise an error.
 
     Raises:
         DefenceError: if a machine cannot be made, or a number is out of range.

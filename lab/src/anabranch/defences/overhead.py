@@ -13,12 +13,12 @@ from anabranch.validate import TraceError
 
 @dataclass(frozen=True, slots=True)
 class Overhead:
-    """Costs of each of `n` loads; sums and medians over them are properties.
+    """Cost of a defence for each of `n` loads. Its properties are sums and medians over the loads.
 
     Attributes:
         real: float64 (n, 2), bytes of real packets, up and down.
         padding: float64 (n, 2), bytes of dummies, up and down.
-        added: float64 (n,), seconds that the last real packet is later than before the defence.
+        added: float64 (n,), seconds by which the defence delays the load's last real packet.
         duration: float64 (n,), seconds from the first to the last real packet before the defence.
     """
 
@@ -39,12 +39,12 @@ class Overhead:
 
     @property
     def bandwidth(self) -> float:
-        """Bytes of padding for each real byte in both directions: papers' bandwidth overhead."""
+        """Bytes of padding for each real byte in both directions (papers: bandwidth overhead)."""
         return _ratio(self.padding, self.real)
 
     @property
     def median_bandwidth(self) -> float:
-        """Median over loads of padding for each real byte: long and short loads weigh the same."""
+        """Median over loads of bytes of padding for each real byte; all loads weigh the same."""
         return _median(self.padding.sum(axis=1), self.real.sum(axis=1))
 
     @property
@@ -66,12 +66,12 @@ class Overhead:
 
 
 def overhead(before: Traces, after: Defended) -> Overhead:
-    """Returns the cost of the step from `before` to `after`: a defence, or a pipeline with a split.
+    """Returns the cost of the defence, or pipeline with a split, that made `after` of `before`.
 
     Padding that is already marked in `before` counts as padding.
 
     Raises:
-        TraceError: if these are not the same loads.
+        TraceError: if `before` and `after` are not the same loads.
     """
     if not (np.array_equal(before.load, after.load) and np.array_equal(before.run, after.run)):
         raise TraceError(

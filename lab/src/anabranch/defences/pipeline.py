@@ -11,13 +11,13 @@ from anabranch.traces import Traces
 
 
 class Pipeline:
-    """Stages in the order of packets: `[Front(), Split()]` pads, then splits the padded traces.
+    """A list of stages that are applied in order: `[Front(), Split()]` pads, then splits.
 
     A defence after the split runs on each path separately, with a seed of its own and without
     knowledge of the other paths. Paths without packets stay empty.
 
     Attributes:
-        stages: defences, and at most one `Split`, which contains the seed of its paths.
+        stages: defences, and at most one `Split`, whose `seed` draws the paths.
 
     Raises:
         DefenceError: if there are two splits.

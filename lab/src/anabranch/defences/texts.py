@@ -23,7 +23,7 @@ class Family:
     Attributes:
         make: class or function that makes a defence from its settings.
         settings: names of the settings, each with the parser of its value.
-        bare: setting of a value without a name; None if there is none.
+        bare: the setting that a value without a name sets; None if there is none.
         syntax: syntax of its settings, as shown to users.
         about: description in one line.
         label: its name in tables and figures; empty if that is the name in settings.
@@ -112,7 +112,7 @@ def family(name: str) -> Family | None:
     """Returns a built-in or third-party family by name; None if there is none.
 
     Raises:
-        DefenceError: if a package provides something else under that name.
+        DefenceError: if a package provides an item that is not a defence under that name.
         OutsideError: if the package cannot be imported.
     """
     found = None if name in FAMILIES else outside.find("defences", name)

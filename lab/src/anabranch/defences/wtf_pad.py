@@ -1,8 +1,8 @@
 """WTF-PAD: adaptive padding at both ends (Juarez et al., ESORICS 2016).
 
-An end has three states:
+An end (client or relay) has three states:
 
-* *Idle*: It waits until it has a packet to send.
+* *Idle*: The end waits until it has a packet to send.
 * *Burst*: Real packets are being sent. The end has drawn a time from its burst histogram. If it
   sends nothing until then, it sends a dummy and enters *gap*. If it has drawn infinity, it becomes
   idle.
@@ -10,14 +10,14 @@ An end has three states:
   packet, it returns to burst at once. If it draws infinity, the fake burst ends: the end returns to
   burst, where its draw may begin another fake burst.
 
-An end has histograms for packets that it sends and for packets that it receives. An end that is not
-idle answers received packets, including dummies, as a server would answer a request. Its timer is
-the earliest of the times drawn since it last sent. Every packet that it sends settles all of them:
-for each, a token of the time that actually passed is removed.
+An end has histograms for packets that it sends and for packets that it receives. An end that is
+not idle also draws a time when it receives a packet, even a dummy, to imitate a server's response
+to a request. Its timer is the earliest of the times drawn since it last sent. Every packet that it
+sends ends all of these draws: for each, a token of the time that actually passed is removed.
 
-The authors' simulation has the same parts, but looks ahead in the trace. In it, an end in a gap
-becomes idle after a real packet, and infinity ends nothing. This module follows the paper's state
-machine.
+The authors' simulation has the same parts, but looks ahead in the trace. There, an end in the gap
+state becomes idle after a real packet, and a draw of infinity does not end a burst. This module
+follows the paper's state machine.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ from anabranch.traces import Facts, Floats, Sizes
 Kind: TypeAlias = Literal["snd", "rcv"]
 Mode: TypeAlias = Literal["burst", "gap"]
 Drawer: TypeAlias = tuple[Kind, Mode]
-"""Event after which an end draws (it sent, or it received), and the state of the end."""
+"""The key of a histogram: the event before the draw (sent or received), and the end's state."""
 
 End: TypeAlias = Mapping[Drawer, Fit]
-"""Histograms of an end. After an event without a histogram, nothing is drawn."""
+"""Histograms of an end. An event without a histogram draws nothing."""
 
 _CLIENT: End = MappingProxyType(
     {
@@ -80,12 +80,12 @@ CONFIGURATIONS: Mapping[str, tuple[End, End]] = MappingProxyType(
 class WtfPad(Defence):
     """Adaptive padding at the client and at the relay that serves it.
 
-    Both ends see a packet at its time in the trace: the path between them takes no time, as in the
+    Both ends see a packet at its time in the trace: the delay between them is zero, as in the
     authors' simulation. Real packets are never delayed. Padding ends with the load's last real
     packet, because a recorded load has no later one; in live traffic it would fade out by itself.
 
     Attributes:
-        config: a name in `CONFIGURATIONS`. These were fitted to the link of the authors' data.
+        config: a name in `CONFIGURATIONS`, all fitted to the link of the authors' data.
         ends: histograms of client and server, instead of those of `config`.
         size: bytes of a dummy; None is the default for the traces (1500, a cell of 514, or 1).
 
@@ -110,7 +110,7 @@ class WtfPad(Defence):
         return f"wtf-pad:config={self.config if self.ends is None else 'own'}{size}"
 
     def shape(self, times: Floats, sizes: Sizes, seed: int, facts: Facts) -> Shaped:
-        """Adds dummies until the last packet."""
+        """Adds the dummies of both ends until the last packet."""
         chance = Random(seed)
         pair = CONFIGURATIONS[self.config] if self.ends is None else self.ends
         client, server = (_End(_filled(end), chance) for end in pair)
@@ -146,7 +146,7 @@ class _End:
         self.dummies: list[float] = []
 
     def sends(self, now: float, state: Mode) -> None:
-        """Handles an outgoing packet: a real one (`burst`) or a dummy (`gap`)."""
+        """Handles an outgoing packet: real (`burst`) or dummy (`gap`)."""
         for histogram, since in self._drawn:
             histogram.remove(now - since)
         self._drawn.clear()
@@ -163,7 +163,7 @@ class _End:
             self._draws("rcv", self._state, now)
 
     def _draws(self, kind: Kind, state: Mode, now: float) -> bool:
-        """Draws a time; sets the timer to it if that is earlier. Returns False for infinity."""
+        """Draws a time, and sets the timer to it if it is earlier. Returns False for infinity."""
         histogram = self._histograms.get((kind, state))
         if histogram is None:
             return True

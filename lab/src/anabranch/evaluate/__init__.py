@@ -3,7 +3,7 @@
 | module | content |
 |---|---|
 | `spec` | the settings of one evaluation, checked |
-| `attack` | attacks by name with their parameters, third-party ones too |
+| `attack` | built-in and third-party attacks by name, with their parameters |
 | `samples` | an observer's view of loads, as training and test sets |
 | `run` | training, prediction and metrics |
 | `errors` | the expected errors |

@@ -19,7 +19,7 @@ from anabranch.registry import ALIASES
 
 
 def is_foreign(name: str) -> bool:
-    """Returns whether a name has the form of a third-party attack's, which may not exist."""
+    """Returns whether a name has the form of a third-party attack's; the attack may not exist."""
     return ":" in name
 
 
@@ -54,7 +54,7 @@ def class_of(name: str) -> type[Attack]:
 
 
 def origin(name: str) -> Mapping[str, str]:
-    """Returns facts that identify the version of a third-party attack; empty for built-in ones."""
+    """Returns facts that identify a third-party attack's version; empty for built-in attacks."""
     if not is_foreign(name):
         return {}
     found = outside.find("attacks", name.removeprefix(PACKAGED))
@@ -62,7 +62,7 @@ def origin(name: str) -> Mapping[str, str]:
 
 
 PACKAGED = "package:"
-"""Prefix of the name of an entry point in settings and results."""
+"""Prefix, in settings and results, of the name of an attack from a package's entry point."""
 
 
 def name_of(text: str, folder: Path = Path()) -> str:
@@ -70,7 +70,7 @@ def name_of(text: str, folder: Path = Path()) -> str:
 
     Args:
         text: a built-in name or its alias, the name of an entry point, or `FILE.py:Class`.
-        folder: folder at which a relative path of the file starts.
+        folder: folder to which a relative path of the file refers.
 
     Raises:
         OutsideError: if the file or class cannot be loaded.
@@ -87,13 +87,13 @@ def name_of(text: str, folder: Path = Path()) -> str:
 
 
 def add(estimator: Any) -> str:
-    """Registers an estimator, or a class of estimators, in this process.
+    """Registers an estimator, or a class of estimators, as an attack in this process.
 
     Returns:
-        its name for `Spec.attack`.
+        The attack's name for `Spec.attack`.
 
     Raises:
-        AttackError: if it is not an estimator.
+        AttackError: if `estimator` is neither.
     """
     thing = estimator if isinstance(estimator, type) else type(estimator)
     name = f"{thing.__module__}:{thing.__qualname__}"
@@ -110,7 +110,7 @@ def make(name: str, parameters: Mapping[str, Any], seed: int) -> Attack:
     """Creates an attack that is not yet fitted.
 
     Raises:
-        SettingError: if there is no such attack, it has no such parameter, or one is out of range.
+        SettingError: if there is no such attack or parameter, or a parameter is out of range.
     """
     kind = class_of(name)
     takes = kind().get_params(deep=False)

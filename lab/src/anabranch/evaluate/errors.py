@@ -17,4 +17,4 @@ ERRORS = (
     TraceError,
     MissingExtraError,
 )
-"""Exceptions of an evaluation with invalid settings or data, or with a package missing."""
+"""Exceptions of an evaluation with invalid settings, invalid data, or a missing package."""

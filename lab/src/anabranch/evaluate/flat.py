@@ -1,7 +1,7 @@
-"""The settings of a `Spec` under a flat list of names, which files, sweeps and options use.
+"""Maps the settings of a `Spec` to the flat names that files, sweeps and options use.
 
-Results of all versions of this program have these names, and the names of stored results are
-hashes over them. So a setting that moves to another part keeps its name here.
+Stored results of all versions of this program contain these names, and a stored result is named
+after a hash over them. Therefore a setting keeps its name here when it moves to another part.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ PARTS: Final[Mapping[str, type[Any]]] = MappingProxyType(
         "scoring": Scoring,
     }
 )
-"""The parts of a `Spec` with several settings."""
+"""Classes of those parts of a `Spec` that have several settings."""
 
 
 class Place(NamedTuple):
-    """The place of a setting: a part of a `Spec` and its field; or an attribute of it, and ''."""
+    """The place of a setting: a part of a `Spec` and its field; or an attribute, and ''."""
 
     part: str
     field: str
@@ -79,10 +79,11 @@ def flat(spec: Spec) -> dict[str, Any]:
 
 
 def parts(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the arguments of a `Spec` with these settings; other settings have their defaults.
+    """Returns the arguments of a `Spec` with these settings, and defaults for all others.
 
     Raises:
-        SettingError: with the nearest name if one is unknown, or with the expected type.
+        SettingError: if a name is unknown (with the nearest name) or a type wrong (with the
+            expected type).
         SplitError, AttackError, DefenceError: if a setting is wrong.
     """
     fields: dict[str, dict[str, Any]] = {}

@@ -24,8 +24,8 @@ class Splitting:
     """Settings of the split over paths.
 
     Attributes:
-        schedule: schedule of the split, as `anabranch-lab split --schedule`; None leaves traces
-            whole (or split as they were recorded).
+        schedule: schedule of the split, as `anabranch-lab split --schedule`; None for no split, or
+            for the split of the recording.
         every, paths, mode, delays, draw: as in `Split`. A `Spec` replaces an empty mode by
             `usual_mode` for the schedule and the padding of each path.
 
@@ -49,7 +49,7 @@ class Splitting:
         Raises:
             SplitError: if `resplits` or `seed` is wrong.
         """
-        # Always made, so that a path count of 0 is rejected even without a split.
+        # The split is always constructed, so that 0 paths are rejected even without a schedule.
         whole = self.schedule is None
         split = Split(
             "uniform" if self.schedule is None else self.schedule,
@@ -65,7 +65,7 @@ class Splitting:
 
     @property
     def session(self) -> int | None:
-        """Number of loads in a session, which share their probabilities; None if none do."""
+        """Number of loads in a session, which share drawn probabilities; None without sessions."""
         rule, _, loads = self.draw.partition(":")
         return int(loads) if rule == "session" else None
 
@@ -99,7 +99,7 @@ class Padding:
         return self.defence is not None or self.path_defence is not None
 
     def stages(self) -> tuple[Defence | None, Defence | None]:
-        """Returns the padding of loads, and that of paths."""
+        """Returns the defence for whole loads, and the defence for each path."""
         before, after = (None if text is None else parse(text)
                          for text in (self.defence, self.path_defence))  # fmt: skip
         return before, after
@@ -111,7 +111,7 @@ class AttackSettings:
 
     Attributes:
         name: name of the attack. For a third-party attack, it is the name that `name_of` or `add`
-            of `evaluate.attack` returned. Whether it exists is checked only by the evaluation, so
+            of `evaluate.attack` returned. Only the evaluation checks that the attack exists, so
             that its results can be read where it is not installed.
         parameters: parameters of the attack; its seed is that of the `Spec` unless given here.
 
@@ -129,14 +129,14 @@ class AttackSettings:
 
     @property
     def is_known(self) -> bool:
-        """Whether the attack is built in, or a third-party one that was found."""
+        """Whether the attack is built in, or is a third-party attack that is installed."""
         return known(self.name) is not None
 
     def make(self, seed: int) -> Attack:
         """Creates the attack, not yet fitted.
 
         Raises:
-            SettingError: if it was not found, or the seed is out of range.
+            SettingError: if the attack is not installed, or the seed is out of range.
         """
         return make(self.name, self.parameters, seed)
 
@@ -157,10 +157,9 @@ class Training:
     Attributes:
         resplits: number of splits of each training load.
         merged: whether training also uses whole traces, in addition to the split ones.
-        on: `train_on` in files: data for training and validation, if they differ from the tested
-            data. `unsplit`: the whole loads before padding and split, for an attacker that does not
-            know of these. `data:` and a digest: other traces with the same pages. None: the tested
-            data.
+        on: `train_on` in files: the data for training and validation. None: the tested data.
+            `unsplit`: the whole loads before padding and split, for an attacker that does not know
+            of the defence. `data:` and a digest: other traces with the same pages.
 
     Raises:
         SettingError: if a setting is wrong.
@@ -182,7 +181,7 @@ class Training:
 
     @property
     def copies(self) -> int:
-        """Samples of each training load."""
+        """Number of samples made of each training load."""
         return self.resplits + self.merged
 
     @property

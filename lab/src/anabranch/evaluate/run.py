@@ -40,8 +40,8 @@ def evaluate(
         traces: whole traces, or traces that were already split when recorded.
         data: digest of the data's source, which is stored with the result.
         on_epoch: called after each epoch of a network.
-        unfinished: where networks' states are saved regularly. If this evaluation was interrupted
-            before, it resumes from the saved states.
+        unfinished: where networks' states are saved regularly. An interrupted evaluation resumes
+            from the saved states.
         training: traces for training and validation in place of `traces`, if `spec.training`
             requires them.
 
@@ -93,7 +93,7 @@ class _Task:
 
 @dataclass(frozen=True, slots=True)
 class _Judged:
-    """Predictions of one trained attack, and which of them count as monitored."""
+    """Predictions of one trained attack, and marks of those accepted as monitored."""
 
     test: Outcomes
     accepted: Bools
@@ -118,7 +118,7 @@ def _tasks(
 def _elsewhere(
     spec: Spec, sampler: Sampler, pages: protocol.Pages, training: Traces
 ) -> Iterator[_Task]:
-    """Trains and validates on the same pages of other traces, which are divided in the same way."""
+    """Yields tasks that train and validate on other traces of the same pages, divided alike."""
     watched(training)
     known = frozenset(sampler.traces.names)
     names = (*sampler.traces.names, *(name for name in training.names if name not in known))
@@ -133,7 +133,7 @@ def _elsewhere(
 
 
 def _of_others(samples: Samples) -> Samples:
-    """Returns the samples with new row numbers, different from those of the tested loads."""
+    """Renumbers the rows of samples, so that they differ from the rows of the tested loads."""
     return replace(samples, rows=-1 - samples.rows)
 
 
@@ -144,12 +144,12 @@ def _honest(spec: Spec, sampler: Sampler, pages: protocol.Pages) -> Iterator[_Ta
         task = _Task(
             teacher.train(fold.train), teacher.seen(fold.validation), sampler.seen(fold.test)
         )
-        assert not np.isin(task.train.rows, fold.test).any(), "a load stands on two sides"
+        assert not np.isin(task.train.rows, fold.test).any(), "a load is in two sets"
         yield task
 
 
 def _paper(spec: Spec, sampler: Sampler, pages: protocol.Pages) -> Iterator[_Task]:
-    """Takes each sub-trace of more than ten packets as a sample, independently of its load."""
+    """Yields tasks in which each sub-trace of more than ten packets is a sample of its own."""
     rows = _paper_rows(spec, sampler, pages)
     parts = [sampler.every_path(rows, replica) for replica in range(spec.training.resplits)]
     samples = Samples.joined(parts)
@@ -212,9 +212,8 @@ def _judge(
 def _refuse_blind(task: _Task, sampler: Sampler) -> None:
     """Rejects a set in which no packet is seen, and a page that is tested but not learnt.
 
-    A page may be missing in training although each set had loads of it: the observer may see no
-    packet of its training loads, and the paper's protocol divides only sub-traces of more than ten
-    packets.
+    A page can be missing in training although loads of it are in each set: the observer may see no
+    packet of its training loads, and the paper's protocol drops sub-traces of at most ten packets.
     """
     for name in THREE_SETS:
         side: Samples | None = getattr(task, name)
@@ -229,7 +228,10 @@ def _refuse_blind(task: _Task, sampler: Sampler) -> None:
 
 
 def _predicted(attack: Attack, samples: Samples, sampler: Sampler, fold: int) -> Outcomes:
-    """Predicts the most probable monitored page of each sample; `any` combines a load's samples."""
+    """Predicts the most probable monitored page of each sample.
+
+    For the observer `any`, the samples of a load are combined.
+    """
     traces = sampler.traces
     combined = sampler.observer.rule == "any" and sampler.spec.design.protocol == "honest"
     proba = attack.predict_proba(samples.X)
@@ -256,7 +258,7 @@ def _predicted(attack: Attack, samples: Samples, sampler: Sampler, fold: int) ->
 def _sizes(task: _Task) -> dict[str, Any]:
     """Counts samples, loads and packets of each set, and the share of test samples in training.
 
-    A test sample is in training if another sample of its load is.
+    A test sample counts as in training if another sample of its load is in the training set.
     """
     sides = {name: getattr(task, name) for name in THREE_SETS if getattr(task, name) is not None}
     facts: dict[str, Any] = {

@@ -62,7 +62,7 @@ class Samples:
 
 
 class Sampler:
-    """Makes samples from loads with the padding, split and observer of the spec.
+    """Source of samples: applies the padding, split and observer of a spec to loads.
 
     A load's samples depend on the spec, the load's run and number, and the replica, not on other
     loads.
@@ -87,7 +87,7 @@ class Sampler:
             raise SettingError(
                 "merged: nothing is split, so training uses whole traces anyway: leave merged out"
             )
-        # Loads recorded on a single path are whole.
+        # Loads recorded on a single path count as unsplit.
         if spec.padding.defence is not None and path_count(traces) > 1:
             raise SettingError(
                 "defence: these loads are already split, so they cannot be padded as a whole: "
@@ -105,7 +105,7 @@ class Sampler:
         return Samples.joined(parts).seen
 
     def seen(self, rows: Ints, replica: int = 0) -> Samples:
-        """Returns one sample for each load at `rows`; with `any`, one for each load and path."""
+        """Returns one sample for each load at `rows`; for `any`, one for each load and path."""
         if self.observer.rule != "any":
             return self.see(rows, replica)
         divided = self._divided(rows, replica)
@@ -113,7 +113,7 @@ class Sampler:
         return Samples.joined([self._view(divided, rows, self.observer, 0, path) for path in paths])
 
     def see(self, rows: Ints, replica: int = 0, observer: Observer | None = None) -> Samples:
-        """Returns one sample for each load at `rows`; a sample may have no packets."""
+        """Returns one sample for each load at `rows`, which may have no packets."""
         divided = self._divided(rows, replica)
         return self._view(divided, rows, observer or self.observer, replica)
 

@@ -19,8 +19,8 @@ from anabranch.splitting import Split, usual_mode
 class Spec:
     """Settings of one evaluation. Equal settings, data and versions give equal results.
 
-    The parts check their own settings; a spec checks those that concern several parts. `of` makes a
-    spec from settings under the names that files and options use.
+    The parts check their own settings; a spec checks settings that concern several parts. `of`
+    makes a spec from the names that files and options use.
 
     Attributes:
         splitting: the split over paths.
@@ -78,7 +78,7 @@ class Spec:
             raise SettingError("train_on: training on other traces needs world=closed")
 
     def _check_path_defence(self) -> None:
-        """Rejects decoys that no far end can drop, and padding that hides an observed counter."""
+        """Rejects decoys without a far end, and padding of paths with an observed counter."""
         _, after = self.padding.stages()
         if isinstance(after, Decoys) and self.splitting.mode.startswith("follow"):
             raise SettingError(
@@ -93,7 +93,7 @@ class Spec:
 
     @classmethod
     def of(cls, **settings: Any) -> Self:
-        """Returns a spec with these settings, named as in files; others have their defaults.
+        """Returns a spec with these settings, named as in files, and defaults for all others.
 
         Raises:
             SettingError: with the nearest name if one is unknown, or with the expected type.
@@ -132,7 +132,7 @@ class Spec:
 
     @property
     def is_simulation_only(self) -> bool:
-        """Whether no program can make the split: a built-in schedule in the mode `together`."""
+        """Whether no program can make this split: a built-in schedule in the mode `together`."""
         split = self.split()
         return split is not None and split.is_simulation_only
 
@@ -147,13 +147,13 @@ class Spec:
         return Pipeline([stage for stage in (before, split, after) if stage is not None])
 
     def idle(self, recorded: bool | None = None) -> Iterator[tuple[str, str]]:
-        """Yields settings that have no effect because of the others, each with the reason.
+        """Yields settings that have no effect because of other settings, each with the reason.
 
-        In a grid of settings this is allowed. In a single evaluation, the user expects each given
-        setting to have an effect.
+        In a grid of settings such settings are allowed. In a single evaluation, the user expects
+        each given setting to have an effect.
 
         Args:
-            recorded: whether the traces are split already; None if that is not known yet.
+            recorded: whether the traces were split when recorded; None if this is not known yet.
         """
         settings, usual = self.to_dict(), Spec().to_dict() | {"mode": self.usual_mode}
         for names, wanted, why in _IDLE:
@@ -167,7 +167,7 @@ class Spec:
         """Returns the settings in one line.
 
         Args:
-            recorded: how the traces had been split when they were recorded.
+            recorded: the split with which the traces were recorded, as text; None without one.
         """
         split = str(self.split() or (f"split as {recorded}" if recorded else "not split"))
         texts = [text for text in (self.padding.defence, split, self.padding.path_defence) if text]

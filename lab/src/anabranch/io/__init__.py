@@ -45,7 +45,7 @@ _FOLDERS: Mapping[str, Callable[[Path], list[Path]]] = {
     "pcapng": pcapng.files,
     "cells": cells.files,
 }
-"""Functions that list the files of formats that are folders."""
+"""Functions that list a folder's files, for formats that are folders."""
 
 _UNTOLD: Mapping[str, tuple[str, ...]] = {
     "parquet": (),
@@ -55,11 +55,11 @@ _UNTOLD: Mapping[str, tuple[str, ...]] = {
     "directions": ("monitored", "unmonitored"),
     "cells": (),
 }
-"""Attributes of `Meaning` that each format's files lack."""
+"""Attributes of `Meaning` that the user may have to supply, by format."""
 
 
 def read(path: Path | str, form: str | None = None, meaning: Meaning | None = None) -> Traces:
-    """Reads traces, in the given format or the one detected from name and content.
+    """Reads traces in the given format, or in the format detected from name and content.
 
     Args:
         path: `loads.parquet`, `wflib.npz`, `path.pcapng`, or a folder of captures or `.cell` files.
@@ -67,8 +67,8 @@ def read(path: Path | str, form: str | None = None, meaning: Meaning | None = No
         meaning: facts that the file does not contain.
 
     Raises:
-        TraceError: names the file, and the wrong column, or an attribute of `meaning` that the
-            format does not use.
+        TraceError: if the file is invalid, or the format does not use a given attribute of
+            `meaning`; the message names the file and the column or attribute.
     """
     path = Path(path)
     form, meaning = form or detect(path), meaning or Meaning()
@@ -84,7 +84,7 @@ def read(path: Path | str, form: str | None = None, meaning: Meaning | None = No
 
 
 def write(traces: Traces, path: Path | str, form: str | None = None) -> None:
-    """Writes traces in the given format, or `parquet` or `wflib` by the ending of `path`.
+    """Writes traces in the given format; by default `parquet` or `wflib`, by the suffix of `path`.
 
     The file or folder appears when it is complete, or not at all.
 
@@ -106,10 +106,10 @@ def write(traces: Traces, path: Path | str, form: str | None = None) -> None:
 
 
 def files(path: Path, form: str | None = None) -> list[Path]:
-    """Returns the files that `read` reads: the one named, or those of its format in a folder.
+    """Returns the files that `read` reads: the named file, or a folder's files of its format.
 
     Raises:
-        TraceError: if it does not exist, or is a folder of no known format.
+        TraceError: if `path` does not exist, or is a folder of no known format.
     """
     with source(path):
         if path.is_dir():
@@ -124,7 +124,7 @@ def refuse_source(target: Path, path: Path, form: str | None = None) -> None:
     """Refuses to write `target` if it is a file that `read` reads for `path`.
 
     Raises:
-        TraceError: if it is one of their files, or the traces cannot be read.
+        TraceError: if `target` is such a file, or the traces cannot be read.
     """
     if target.resolve() in {file.resolve() for file in [path, *files(path, form)]}:
         raise TraceError("OUT is also IN: choose another OUT", file=target)

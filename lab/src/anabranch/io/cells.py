@@ -1,10 +1,10 @@
-"""WFZoo's folders: `A-B.cell` is load B of monitored page A, `C.cell` one of an unmonitored page.
+"""Folders in WFZoo's format, with one text file for each load.
 
-Older collections have the same files without the ending.
-
-A line is `time<TAB>direction`, + from client to server; some tools write a signed size for the
-direction. An optional `labels.tsv` in the folder names the numbers A and C. A file without packets
-is not a load: failed crawls leave such files.
+`A-B.cell` is load B of monitored page A, `C.cell` is a load of the unmonitored page C. Older
+collections have the same files without the suffix. A line is `time<TAB>direction`, + from client
+to server; some tools write a signed size instead of the direction. An optional `labels.tsv` in the
+folder gives names to the numbers A and C. A file without packets, as failed crawls leave it, is
+not a load.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ from anabranch.traces import Builder, Facts, Traces, loads
 from anabranch.validate import TraceError, source
 
 NAMES = "labels.tsv"
-"""Lines `page<TAB>label`; a page is `A` if monitored, `open C` if not. Our addition."""
+"""File with lines `page<TAB>label`, an addition to WFZoo's format; a page is `A`, or `open C` if
+unmonitored.
+"""
 
 _NAME = re.compile(r"(\d+)(?:-(\d+))?(?:\.cell)?")
 
@@ -37,10 +39,10 @@ _LARGEST = np.iinfo(np.int32).max
 
 
 def read(path: Path, meaning: Meaning | None = None) -> Traces:
-    """Reads a folder; numbers are labels where `labels.tsv` has no name.
+    """Reads a folder. A page without a name in `labels.tsv` has its number as label.
 
     Raises:
-        TraceError: names the file and the wrong line, or the file without packets.
+        TraceError: if a line is wrong, or a file has no packets; the message names the file.
     """
     del meaning
     names = _read_names(path / NAMES)
@@ -61,7 +63,7 @@ def read(path: Path, meaning: Meaning | None = None) -> Traces:
 
 
 def matches(path: Path) -> bool:
-    """Returns whether a folder has such files, of monitored pages if they have no ending."""
+    """Returns whether a folder has files of this format; without the suffix, only `A-B` counts."""
     names = [entry.name for entry in path.iterdir()]
     return any(name.endswith(".cell") or _MONITORED.fullmatch(name) for name in names)
 
@@ -73,11 +75,13 @@ def files(path: Path) -> list[Path]:
 
 
 def write(traces: Traces, path: Path) -> None:
-    """Writes a folder with directions as sizes; runs are numbered consecutively, paths are lost.
+    """Writes a folder of directions.
+
+    Sizes and paths are lost. Loads of all runs are numbered together.
 
     Raises:
-        TraceError: if the folder exists and is not empty, a load is, or a label has more than a
-            line.
+        TraceError: if the folder exists and is not empty, a load is empty, or a label has a line
+            break.
     """
     validate.filled(traces, "cells")
     _refuse_lines(traces.names)
@@ -96,7 +100,7 @@ def write(traces: Traces, path: Path) -> None:
 
 
 def _pages(traces: Traces) -> list[str]:
-    """Returns the page of each load: one for a monitored label, one for each unmonitored load."""
+    """Returns the page of each load: a page for each monitored label and each unmonitored load."""
     codes: dict[int, int] = {}
     pages = []
     unmonitored = 0
@@ -110,7 +114,7 @@ def _pages(traces: Traces) -> list[str]:
 
 
 def _keyed(path: Path) -> list[tuple[tuple[int, int], Path]]:
-    """Returns the files of packets, sorted by page and instance."""
+    """Returns the files of a folder with their keys, sorted by page and instance."""
     return sorted((key, file) for file in path.iterdir() if (key := _key(file.name)))
 
 
@@ -121,7 +125,7 @@ def _key(name: str) -> tuple[int, int] | None:
 
 
 def _packets(file: Path) -> list[tuple[float, float]]:
-    """Returns times and signed sizes."""
+    """Returns the time and the signed size of each packet of a file."""
     packets: list[tuple[float, float]] = []
     for number, line in enumerate(file.read_text().splitlines(), 1):
         if line.strip():

@@ -1,10 +1,12 @@
 """Cleartext counters of tunnels, read from UDP payloads.
 
-WireGuard (its white paper, 5.4.6): a data message begins with type 4, three zero bytes, the
-receiver's index (4 bytes) and a counter (8 bytes, both little endian) of the messages of this
-direction since the key agreement, keepalives included. Handshakes have no counter; new keys have a
-new index and begin at 0. Mosh (its `crypto.cc`): a datagram begins with a nonce of 8 bytes, big
-endian, whose top bit is the direction (1 to the client) and whose rest counts the datagrams of it.
+WireGuard (white paper, 5.4.6): a data message begins with type 4, three zero bytes, the receiver's
+index (4 bytes) and a counter (8 bytes), both little endian. The counter counts the messages of its
+direction since the key agreement, including keepalives. Handshake messages have no counter. New
+keys have a new index, and their counter begins at 0.
+
+Mosh (`crypto.cc`): a datagram begins with a nonce of 8 bytes, big endian. Its top bit is the
+direction (1 is to the client); the other bits count the datagrams of this direction.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ NEITHER, WIREGUARD, MOSH = 0, 1, 2
 """Kinds of datagrams."""
 
 _HANDSHAKES = {1: 148, 2: 92, 3: 64}
-"""Lengths in bytes of WireGuard's messages without a counter, by type."""
+"""Lengths in bytes of WireGuard's handshake messages, which have no counter, by type."""
 _LEAST_DATA = 32
 """Length in bytes of WireGuard's shortest data message, a keepalive."""
 _LEAST_MOSH = 28
@@ -47,7 +49,7 @@ def clear(payload: bytes, length: int, outward: bool) -> Clear:
     """Reads a datagram's cleartext fields.
 
     Args:
-        payload: its captured first bytes.
+        payload: the captured first bytes of the datagram's payload.
         length: bytes of the whole payload.
         outward: whether the client sent it.
     """
@@ -67,18 +69,18 @@ def clear(payload: bytes, length: int, outward: bool) -> Clear:
 
 
 def counters(outward: Bools, shown: Ints) -> Ints | None:
-    """Returns int64 (packets,): each packet's position, from 1, in its direction.
+    """Returns int64 (packets,): each packet's position in its direction, from 1, by its counter.
 
-    The position is 0 for packets without a counter. Counting begins with the least counter of the
-    first session, on any path. A later session continues from the greatest position of the session
-    before it.
+    Packets without a counter have position 0. Counting begins with the least counter of the first
+    session, on any path. A later session continues from the greatest position of the previous
+    session.
 
     Args:
         outward: (packets,), whether the client sent the packet, in the order of time.
         shown: (packets, 3), `Clear` of each packet.
 
     Returns:
-        None unless all packets are of one known kind, and any has a counter.
+        None unless all packets are of one known kind, and at least one has a counter.
     """
     kinds = np.unique(shown[:, 0])
     if kinds.tolist() not in ([WIREGUARD], [MOSH]) or (shown[:, 2] < 0).all():

@@ -17,14 +17,14 @@ from anabranch.traces import Builder, Facts, Traces, loads
 from anabranch.validate import TraceError
 
 _LOOKED_AT = 1 << 20
-"""Number of values to check to distinguish directions stored as floats from times."""
+"""Number of values that are checked to distinguish directions stored as floats from times."""
 
 
 def matches(path: Path) -> bool:
-    """Returns whether the file's `X` holds whole numbers, as directions are, and no times.
+    """Returns whether the file's `X` contains directions, rather than times.
 
-    If it holds floats, the first million must be -1, 0 or 1. A warning then says that `wflib` would
-    read them as times.
+    Directions are integers, or floats of which the first million are all -1, 0 or 1. For floats, a
+    warning names the format `wflib`, which would read them as times.
     """
     try:
         with (
@@ -61,7 +61,7 @@ def read(path: Path, meaning: Meaning | None = None) -> Traces:
     """Reads an npz of directions; `meaning.unmonitored` is the number of unmonitored pages in `y`.
 
     Raises:
-        TraceError: if arrays are missing or of the wrong shape, or hold other numbers.
+        TraceError: if arrays are missing or of the wrong shape, or contain other numbers.
     """
     table = npz.read(path, meaning or Meaning())
     if not np.isin(table.X, (-1, 0, 1)).all():
@@ -80,6 +80,6 @@ def read(path: Path, meaning: Meaning | None = None) -> Traces:
 
 
 def write(traces: Traces, path: Path) -> None:
-    """Writes an npz of directions; times and sizes are lost, rows are cut at 10,000 packets."""
+    """Writes an npz of directions. Times and sizes are lost; loads are cut at 10,000 packets."""
     rows = [np.sign(sizes).astype(np.int8) for _, _, sizes in loads(traces)]
     npz.write(path, rows, traces)

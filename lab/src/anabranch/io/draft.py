@@ -1,6 +1,6 @@
 """Files and folders that appear when they are complete, or not at all.
 
-Symbolic links stay: their targets are written.
+A symbolic link is kept: its target is written.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from anabranch.validate import TraceError
 
 @contextmanager
 def file(target: Path) -> Iterator[Path]:
-    """Yields a path next to `target` to write to; renamed to it at the end, removed on an error.
+    """Yields a temporary path next to `target`; renames it to `target`, or removes it on an error.
 
-    An older file of that name stays until then. The file is readable by its owner only, as traces
-    are private.
+    An older file at `target` is kept until then. The file is readable by its owner only, because
+    traces are private.
     """
     if target.is_dir():
         raise TraceError("is a folder, not a file", file=target)
@@ -38,7 +38,7 @@ def file(target: Path) -> Iterator[Path]:
 
 @contextmanager
 def folder(target: Path) -> Iterator[Path]:
-    """Yields a folder to fill, renamed to `target` at the end, removed on an error.
+    """Yields a temporary folder; renames it to `target`, or removes it on an error.
 
     An existing `target` must be an empty folder: nothing is overwritten.
     """

@@ -10,8 +10,8 @@ from anabranch.validate import TraceError
 
 RAW_IP, ETHERNET = 101, 1
 _SKIPPED = {RAW_IP: 0, 12: 0, 14: 0, 228: 0, 229: 0, 0: 4, 108: 4, ETHERNET: 14, 113: 16, 276: 20}
-"""Bytes before the IP header by link type (tcpdump.org/linktypes.html): raw IP, loopback, Ethernet,
-Linux cooked 1 and 2.
+"""Bytes before the IP header, by link type (tcpdump.org/linktypes.html): raw IP, loopback,
+Ethernet, Linux cooked captures v1 and v2.
 """
 _TAGGED = (b"\x81\x00", b"\x88\xa8")
 _TCP, _UDP = 6, 17
@@ -40,7 +40,7 @@ class Segment(NamedTuple):
     sender: End
     receiver: End
     number: int
-    """Its sequence number, 32 bits: that of SYN, or of the payload's first byte."""
+    """The segment's sequence number, 32 bits: of the SYN, or of the payload's first byte."""
     flags: int
     """`FIN`, `SYN`, `RST` and others."""
     payload: bytes
@@ -58,7 +58,7 @@ def check_link(link: int) -> None:
     """Refuses unknown link types.
 
     Raises:
-        TraceError: with the type.
+        TraceError: if the type is unknown; the message contains it.
     """
     if link not in _SKIPPED:
         raise TraceError(
@@ -117,7 +117,7 @@ def end(text: str) -> End:
 def _packet(
     link: int, frame: bytes, protocol: int
 ) -> tuple[bytes, int, int, tuple[bytes, bytes]] | None:
-    """Returns the IP packet of this protocol, its length, bytes of its header, addresses."""
+    """Returns the IP packet in a frame, its length, its header's length and both addresses."""
     at = _SKIPPED[link]
     if link == ETHERNET:
         while frame[at - 2 : at] in _TAGGED:
@@ -130,7 +130,7 @@ def _packet(
 
 
 def _ipv4(packet: bytes, protocol: int) -> tuple[int, int, tuple[bytes, bytes]] | None:
-    """Returns length, bytes of the header, addresses."""
+    """Returns the packet's length, the header's length and both addresses."""
     if len(packet) < 20:
         return None
     header, size, fragment = (packet[0] & 15) * 4, *struct.unpack_from(">H2xH", packet, 2)

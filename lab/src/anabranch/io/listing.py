@@ -1,4 +1,4 @@
-"""Lists of captures: a file in a folder of captures, with a JSON object on each line."""
+"""Listings of captures: a file in a folder of captures, with a JSON object on each line."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from anabranch.validate import TraceError
 
 Kinds = Mapping[str, type]
-"""The type of each key; whole numbers are also of the type `float`."""
+"""The type of each key; whole numbers are accepted for `float`."""
 
 Needed = Callable[[Mapping[str, Any]], Collection[str]]
 
@@ -18,15 +18,15 @@ _NAMES = {str: "a text", int: "a whole number", float: "a number", bool: "true o
 
 
 def rows(listing: Path, kinds: Kinds, needed: Needed) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yields the number and the object of each line of a list; blank lines are skipped.
+    """Yields the line number and the object of each line of a listing; blank lines are skipped.
 
     Args:
         listing: the file.
         kinds: the keys that a line may have.
-        needed: returns the keys that a line must have, with more than an empty text.
+        needed: returns the keys that a line must have, with a text that is not empty.
 
     Raises:
-        TraceError: names the wrong line and its key.
+        TraceError: if a line is wrong; the message names the line and the key.
     """
     for number, line in enumerate(listing.read_text("utf-8").splitlines(), 1):
         if line.strip():

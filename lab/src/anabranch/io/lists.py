@@ -28,11 +28,11 @@ ROWS = 1_024
 _NEEDED = ("label", "instance", "times", "sizes")
 
 TOR_CELL = 514
-"""Bytes of a Tor cell: files where every size is ±514 hold cells."""
+"""Bytes of a Tor cell. If every size in a file is ±514, its unit is cells."""
 
 
 def matches(path: Path) -> bool:
-    """Returns whether the file is Parquet with lists, and not with a row for each packet."""
+    """Returns whether the file is Parquet with a row of lists for each load."""
     try:
         with pq.ParquetFile(path) as file:
             ours = b"anabranch.schema" in metadata(file)
@@ -64,7 +64,7 @@ def read(path: Path, meaning: Meaning | None = None) -> Traces:
 
 
 def _unit(sizes: NDArray[np.int32]) -> str:
-    """Returns the unit of sizes: bytes, unless all equal a cell's, or are only directions."""
+    """Returns the unit of sizes: cells (all ±514), directions (all ±1), or else bytes."""
     for size, unit in ((TOR_CELL, "cell"), (1, "direction")):
         if sizes.size and bool((abs(sizes) == size).all()):
             return unit
@@ -88,7 +88,7 @@ def write(traces: Traces, path: Path) -> None:
 
 
 def _instances(traces: Traces) -> list[int]:
-    """Returns the number of each load among those of its label and run."""
+    """Returns the number of each load among the loads of its label and run."""
     seen: Counter[tuple[int, int]] = Counter()
     numbers = []
     for key in zip(traces.label.tolist(), traces.run.tolist(), strict=True):

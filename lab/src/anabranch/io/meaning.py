@@ -1,4 +1,4 @@
-"""Facts that a file does not contain, and that the user has to supply."""
+"""Facts about traces that their file does not contain and that the user has to supply."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class Meaning:
     """Attributes of loads in formats that do not record them.
 
     Attributes:
-        label: label of a capture's only load.
+        label: label of the only load of a folder of captures.
         monitored: whether the labels are monitored, for files without this information.
         server: address and port of the server, for captures without packet directions; other
             packets are ignored.

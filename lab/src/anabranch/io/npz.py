@@ -1,7 +1,8 @@
 """Common parts of the npz formats: `X`, a zero-padded row per load, and `y`, its label's number.
 
-WFlib requires numbers from 0 without gaps, and one for all unmonitored pages, the last. Our
-additional arrays keep the lost information; other readers ignore them (docs/formats.md, "npz").
+WFlib requires label numbers from 0 without gaps, with one number, the last, for all unmonitored
+pages. Additional arrays of our own keep the information that this loses; other readers ignore them
+(docs/formats.md, "npz").
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ LENGTH = 10_000
 Arrays: TypeAlias = dict[str, NDArray[Any]]
 
 _ADDED = ("labels", "pages", "monitored")
-"""Our additional arrays: names; each load's index into them; whether it is monitored."""
+"""Our additional arrays: names of labels; each load's index into them; whether it is monitored."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,15 +42,15 @@ class Table:
     monitored: NDArray[np.bool_]
     """(n,): whether the load's label is monitored."""
     runs: NDArray[np.int64]
-    """(n,): the group of each load, 0 if there is one group."""
+    """(n,): the group of each load; 0 if the file has a single group."""
 
 
 def read(path: Path, meaning: Meaning) -> Table:
     """Reads `X` and `y`, or `X_NAME` and `y_NAME` of several groups, which become runs 0, 1, ...
 
-    Labels are the numbers of `y`, all monitored, unless our arrays or `meaning` say otherwise. Each
-    load with the number `meaning.unmonitored` is a page of its own, `open 0`, `open 1`, ..., unless
-    our array `pages` has its page: crawls load each unmonitored page once.
+    By default, labels are the numbers of `y`, and all are monitored; our arrays and `meaning` can
+    change this. Each load with the number `meaning.unmonitored` is a page of its own (`open 0`,
+    `open 1`, ...), unless our array `pages` has its page: crawls load each unmonitored page once.
 
     Raises:
         TraceError: if an array is missing or of the wrong shape, or there are no rows.
@@ -69,7 +70,7 @@ def read(path: Path, meaning: Meaning) -> Table:
 
 
 def write(path: Path, loads: Iterable[NDArray[Any]], traces: Traces) -> None:
-    """Writes `X` from one array per load, cut and padded to `LENGTH`, without holding it all."""
+    """Writes `y`, and `X` row by row from one array per load, cut and padded to `LENGTH`."""
     each = list(loads)
     kind: DTypeLike = each[0].dtype if each else np.float64
     with draft.file(path) as target, zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -87,14 +88,14 @@ def write(path: Path, loads: Iterable[NDArray[Any]], traces: Traces) -> None:
 
 
 def rows(X: NDArray[Any]) -> Iterator[NDArray[Any]]:
-    """Yields each row up to its last number that is not 0."""
+    """Yields each row of `X` without its trailing zeros, the padding."""
     for row in X:
         filled = np.flatnonzero(row)
         yield row[: filled[-1] + 1] if filled.size else row[:0]
 
 
 def refuse_gap(row: NDArray[Any], number: int, first: int) -> None:
-    """Refuses a 0 from index `first` on, because packets follow it (see `rows`)."""
+    """Refuses a row without padding that has a 0 from index `first` on, before its last packet."""
     gaps = np.flatnonzero(row[first:] == 0)
     if gaps.size:
         raise TraceError(f"row {number} has a 0 at {gaps[0] + first}, before its end", column="X")
@@ -102,10 +103,10 @@ def refuse_gap(row: NDArray[Any], number: int, first: int) -> None:
 
 @contextmanager
 def damage() -> Iterator[None]:
-    """Converts every error within to a `TraceError`; only reading of a file may be within."""
+    """Converts every error to a `TraceError`; its context may contain only reading of a file."""
     try:
         yield
-    # On damaged bytes zipfile, its decompressors and numpy raise many types, among others
+    # On damaged bytes, zipfile, its decompressors and numpy raise many types of errors, such as
     # zlib.error, TokenError, NotImplementedError, EOFError, SystemError, MemoryError.
     except Exception as error:
         reason = str(error) or type(error).__name__
@@ -113,10 +114,10 @@ def damage() -> Iterator[None]:
 
 
 def _arrays(path: Path) -> tuple[Arrays, list[str]]:
-    """Returns the known arrays, and the names of their groups: `_NAME`, or empty."""
+    """Returns the known arrays, and the suffixes of their groups: `_NAME`, or empty."""
     with path.open("rb") as file, damage(), _opened(file) as archive:
         found = archive.files
-        # An entry that is not an array becomes bytes, whose shape is refused later.
+        # An entry that is not an array becomes bytes; the check of shapes rejects it later.
         arrays = {name: np.asarray(archive[name]) for name in found if _is_known(name)}
     groups = [name[1:] for name in arrays if name.startswith("X_")] or [""]
     for name in (kind + group for group in groups for kind in "Xy"):
@@ -157,10 +158,10 @@ def _check_widths(arrays: Arrays, groups: list[str]) -> None:
 
 
 def _labels(arrays: Arrays, y: NDArray[np.int64], outside: NDArray[np.bool_]) -> list[str]:
-    """Returns the label of each load: its number, or the entry of `labels` at that index.
+    """Returns the label of each load: its number in `y`, or the entry of `labels` at that index.
 
-    If there are `pages`, they are the indices: `y` does not distinguish unmonitored pages. Without
-    them each load that is `outside` is a page of its own.
+    The array `pages`, if present, has the indices instead of `y`, which does not distinguish
+    unmonitored pages. Without it, each load that is `outside` is a page of its own.
     """
     given = _given_labels(arrays, y)
     if "pages" not in arrays:
@@ -182,7 +183,7 @@ def _given_labels(arrays: Arrays, y: NDArray[np.int64]) -> list[str]:
         raise TraceError(problem, column="labels")
     with damage():
         names = labels.tolist()
-        "".join(names).encode()  # Half of a surrogate pair is not text, and no format can hold it.
+        "".join(names).encode()  # Fails for half of a surrogate pair, which no format can store.
     return [names[place] for place in places.tolist()]
 
 
@@ -204,7 +205,7 @@ def _outside(y: NDArray[np.int64], meaning: Meaning) -> NDArray[np.bool_]:
 
 
 def _added(arrays: Arrays, name: str, kinds: str, loads: int) -> NDArray[Any]:
-    """Returns an array of ours with a value for each load."""
+    """Returns one of our additional arrays, checked to have a value for each load."""
     array = arrays[name]
     if array.shape != (loads,) or array.dtype.kind not in kinds:
         problem = f"has the shape {array.shape}, not ({loads},), or holds {array.dtype}"
@@ -213,7 +214,7 @@ def _added(arrays: Arrays, name: str, kinds: str, loads: int) -> NDArray[Any]:
 
 
 def _numbers(traces: Traces) -> Arrays:
-    """Returns `y` in WFlib's numbering, and our own arrays, with monitored pages first."""
+    """Returns `y` in WFlib's numbering, monitored pages first, and our additional arrays."""
     watched = np.unique(traces.label[traces.monitored])
     order = np.concatenate([watched, np.setdiff1d(traces.label, watched)])
     places = np.zeros(len(traces.names), np.int64)

@@ -1,4 +1,4 @@
-"""Compressed captures: reads gzip, and names other formats with the program that unpacks them."""
+"""Compressed captures: reads gzip; errors for other formats name the program that unpacks them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ def content(file: Path) -> bytes:
     """Returns the bytes of a file, unpacked if it is gzip.
 
     Raises:
-        TraceError: if it is compressed in another format, or its gzip data are damaged or cut.
+        TraceError: if the file is compressed in another format, or its gzip data are damaged or
+            cut.
     """
     data = file.read_bytes()
     check(data)

@@ -1,4 +1,4 @@
-"""Our own schema: a row for each packet on each path (docs/formats.md)."""
+"""The lab's own Parquet schema: a row for each packet on each path (docs/formats.md)."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from anabranch.traces import OPTIONAL, WHOLE, Facts, Traces
 from anabranch.validate import TraceError
 
 _FILE = json.loads(resources.files("anabranch.io").joinpath("columns.json").read_text("utf-8"))
-"""The schema. Tests of the Rust crate `capture` compare its own with this file."""
+"""The schema, which tests of the Rust crate `capture` compare with that crate's schema."""
 
 SCHEMA: str = _FILE["version"]
 """The version of the schema to read and write."""
 
 ROWS = 131_072
-"""Rows of a row group, as the splitter writes them; loads are not split for it."""
+"""Approximate rows in a row group, as the splitter writes them; each load stays in one group."""
 
 _KNOWN = {each["name"]: pa.type_for_alias(each["arrow"]) for each in _FILE["columns"]}
 """The type of each column."""
@@ -40,7 +40,9 @@ _TYPES = {
 """The columns that every trace has."""
 
 _ENCODINGS = dict.fromkeys(("load", "run", "path", "counter"), "DELTA_BINARY_PACKED")
-"""Encodings of columns. Others are plain or have a dictionary: some readers support no more."""
+"""Encodings of columns. Others are plain or dictionary-encoded, since some readers support only
+these.
+"""
 
 Any1: TypeAlias = NDArray[Any]
 
@@ -48,8 +50,8 @@ Any1: TypeAlias = NDArray[Any]
 def read(path: Path, meaning: Meaning | None = None) -> Traces:
     """Reads a trace, a batch of rows at a time; loads may be interleaved.
 
-    Rows of path -1 describe the whole load. If a load also has rows of paths, only those are used.
-    `meaning` is ignored, because the file contains all facts.
+    Rows of path -1 describe the whole load. If a load also has rows of other paths, the rows of
+    path -1 are ignored. `meaning` is ignored, because the file contains all facts.
 
     Raises:
         TraceError: if the file breaks a rule of the schema.
@@ -72,7 +74,7 @@ def write(traces: Traces, path: Path) -> None:
     """Writes a trace, whole loads of about `ROWS` rows at a time.
 
     Raises:
-        TraceError: if there is no load, or an empty one: a row per packet cannot hold it.
+        TraceError: if there is no load, or a load without packets, which has no row.
     """
     with Writer(path, traces.facts, optional=traces.optional_columns) as writer:
         writer.add(traces)
@@ -130,11 +132,11 @@ class Writer:
             self._file.write_table(self._table(traces, first, last))
 
     def close(self) -> None:
-        """Completes the draft's content; the context's end still renames the file."""
+        """Completes the draft's content. The end of the context renames the draft later."""
         self._file.close()
 
     def _refuse_nothing(self, error: type[BaseException] | None, *_: Any) -> None:
-        """Refuses a file without rows: the draft is removed as after any error."""
+        """Raises an error for a file without rows; the draft is then removed."""
         if error is None and not self._loads:
             raise TraceError("there are no loads to write")
 
@@ -174,7 +176,7 @@ def _groups(offsets: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
 
 @dataclass(slots=True)
 class _Parts:
-    """Rows in the order of reading: columns of packets, and segments of one load each."""
+    """A file's rows in the order of reading: columns, and segments of rows of the same load."""
 
     times: list[Any1] = field(default_factory=list)
     sizes: list[Any1] = field(default_factory=list)
@@ -263,7 +265,7 @@ def _check_constant(stretches: Any1, member: Any1, first: Any1) -> None:
 
 
 def _one_description(owners: Any1, paths: Any1, loads: int) -> Any1:
-    """Returns the rows that describe each load once: rows of paths, or else of the whole load."""
+    """Returns the rows to use: each load's rows of paths, or else its rows of the whole load."""
     split = np.zeros(loads, np.bool_)
     split[owners[paths != WHOLE]] = True
     kept: Any1 = np.flatnonzero((paths != WHOLE) | ~split[owners])
@@ -289,13 +291,13 @@ def _check_columns(schema: pa.Schema) -> None:
 
 
 def _is_text(kind: pa.DataType) -> bool:
-    """Returns whether it is stored as text: Arrow has several forms of it in memory."""
+    """Returns whether a type is one of Arrow's several types of text."""
     inner = kind.value_type if pa.types.is_dictionary(kind) else kind
     return inner in (pa.string(), pa.large_string(), pa.string_view())
 
 
 def metadata(file: pq.ParquetFile) -> dict[bytes, bytes]:
-    """Returns keys and values of a file, from its own metadata and its Arrow schema."""
+    """Returns a file's metadata: keys and values in its Parquet footer and its Arrow schema."""
     beside: dict[bytes, bytes] = file.metadata.metadata or {}
     return beside | (file.schema_arrow.metadata or {})
 

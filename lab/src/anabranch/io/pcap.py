@@ -44,11 +44,11 @@ class Record(NamedTuple):
     link: int
     """The link type."""
     at: int
-    """Its offset in the file."""
+    """The packet's offset in the file."""
 
 
 def matches(data: bytes) -> bool:
-    """Returns whether these are the first bytes of such a file."""
+    """Returns whether `data` begins like a file of this format."""
     return data[:4] in _MAGICS
 
 

@@ -1,8 +1,8 @@
 """Captures: a folder with NAME.pcapng or NAME.pcap for each path (docs/formats.md, "Captures").
 
 Captures do not record the session of a datagram, so all packets of a folder are one load. The
-splitter's own captures have the direction of each packet; for others, the server's address
-determines it.
+splitter's own captures contain the direction of each packet; for other captures, the server's
+address determines it.
 """
 
 from __future__ import annotations
@@ -30,20 +30,22 @@ _ORDER_MARK = 0x1A2B3C4D
 _IF_NAME, _IF_TSRESOL, _IF_TSOFFSET, _EPB_FLAGS = 2, 9, 14, 2
 _ENDINGS = (".pcapng", ".pcap")
 _HEADERS = 28
-"""Bytes of an IPv4 and a UDP header: the written part of each packet, and its minimum size."""
+"""Bytes of an IPv4 and a UDP header: the part of each packet that is written, and the minimum size
+of a packet.
+"""
 _LONGEST = np.iinfo(np.int32).max
 _LATEST = np.iinfo(np.int64).max
-"""Maximum size [bytes] and last time [ns since 1970] in our arrays."""
+"""Maximum size [bytes], and latest time [ns since 1970], that fit into our arrays."""
 
 Row: TypeAlias = tuple[int, int, int, int, int]
-"""Nanoseconds since 1970, signed size, and `Clear` of a packet."""
+"""A packet: nanoseconds since 1970, signed size, and the three fields of its `Clear`."""
 
 
 def read(path: Path, meaning: Meaning | None = None) -> Traces:
     """Reads a folder, or one file. Paths are numbered by the names of their files.
 
-    Times count from the first packet of all; packets of equal time are in the order of paths. If
-    every packet is WireGuard's or Mosh's, the traces have their cleartext counters.
+    Times count from the first packet on any path; packets of equal time are in the order of paths.
+    If all packets are WireGuard's, or all are Mosh's, the traces have cleartext counters.
 
     Raises:
         TraceError: names the file and the wrong place in it.
@@ -100,7 +102,7 @@ def write(traces: Traces, path: Path) -> None:
     if traces.facts.size != "ip-packet" or (abs(traces.sizes) < _HEADERS).any():
         raise TraceError("a capture can have only IP packets of 28 bytes or more", column="size")
     whole = np.full(traces.sizes.size, WHOLE, np.int16)
-    # Unsplit packets are on one path, the first.
+    # Unsplit packets are all on the first path.
     paths = np.maximum(whole if traces.paths is None else traces.paths, 0)
     names = _names(traces.facts.paths, int(paths.max()) + 1)
     with draft.folder(path) as folder:
@@ -158,10 +160,11 @@ def _row(record: Record, server: End | None) -> Row | None:
 def records(data: bytes, file: Path) -> Iterator[Record]:
     """Yields the packets of a `file` in either format, whose content is `data`.
 
-    If it ends within a packet, as after a crash, a warning names the ignored rest.
+    If the file ends within a packet, as after a crash, a warning names the ignored rest.
 
     Raises:
-        TraceError: with the byte where it is damaged, or truncated before its first packet.
+        TraceError: if the file is damaged, or ends before its first packet; the message has the
+            offset.
     """
     seen = False
     try:
@@ -175,21 +178,21 @@ def records(data: bytes, file: Path) -> Iterator[Record]:
 
 
 class _Interface(NamedTuple):
-    """A section's description of an interface (draft-ietf-opsawg-pcapng, section 4.2)."""
+    """An Interface Description Block (draft-ietf-opsawg-pcapng, section 4.2)."""
 
     link: int
     ticks: int
     """Ticks per second of its clock."""
     offset: int
-    """Offset of its clock in seconds, to be added."""
+    """Seconds to add to the times of its clock."""
 
     def time(self, high: int, low: int) -> int:
-        """Returns nanoseconds since 1970."""
+        """Converts a packet's timestamp to nanoseconds since 1970."""
         return (high << 32 | low) * 1_000_000_000 // self.ticks + self.offset * 1_000_000_000
 
 
 def _records(data: bytes) -> Iterator[Record]:
-    """Yields the packets of a pcapng file, with the link type and the clock of their interfaces."""
+    """Yields the packets of a pcapng file, with link type and clock of each packet's interface."""
     order, interfaces = "<", list[_Interface]()
     for kind, body, at in _blocks(data):
         try:
@@ -234,9 +237,10 @@ def _interface(body: bytes, order: str) -> _Interface:
 
 
 def _packet(kind: int, body: bytes, order: str, interfaces: list[_Interface], at: int) -> Record:
-    """Parses an Enhanced Packet Block, or its predecessor, with 16-bit numbers of interfaces.
+    """Parses an Enhanced Packet Block, or an obsolete Packet Block with its 16-bit interface ID.
 
-    Link types are checked here: an interface without packets, such as a USB bus, may have any.
+    Link types are checked here rather than with the interface: an interface without packets, such
+    as a USB bus, may have any link type.
     """
     number = struct.unpack_from(f"{order}{'I' if kind == _PACKET else 'H'}", body)[0]
     _, high, low, kept, length = struct.unpack_from(f"{order}IIIII", body)

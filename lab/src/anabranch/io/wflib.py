@@ -1,8 +1,8 @@
 """WFlib's npz: `X` is direction times timestamp [s], + from client to server; `y` the label.
 
-The product does not contain the direction of a packet at time 0. Reading takes leading zeros of a
-row for packets of the client, which sends first. Writing replaces time 0 by `SOON`, so that nothing
-is lost.
+The product does not contain the direction of a packet at time 0. When reading, zeros at the start
+of a row count as packets of the client, which sends first. When writing, time 0 becomes `SOON`, so
+that no direction is lost.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from anabranch.traces import Builder, Facts, Traces, loads
 from anabranch.validate import TraceError
 
 SOON = 1e-9
-"""Replacement for a time of 0 when writing [s]: shorter than any clock's resolution."""
+"""Time in seconds that replaces 0 when writing; shorter than any clock's resolution."""
 
 
 def read(path: Path, meaning: Meaning | None = None) -> Traces:

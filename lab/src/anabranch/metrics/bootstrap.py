@@ -1,7 +1,8 @@
 """Bootstrap intervals with pages as clusters.
 
-Loads of one page are alike, so an interval over loads would be far too narrow for the accuracy on
-other pages, which is the relevant question. Pages are resampled with all of their loads.
+The relevant question is the accuracy on other pages. Loads of one page are correlated, so an
+interval over loads would be far too narrow for it. Therefore pages are resampled, with all of
+their loads.
 """
 
 from __future__ import annotations
@@ -15,12 +16,12 @@ from anabranch.metrics.outcomes import Floats
 from anabranch.metrics.rates import Counts, Rates, rates
 
 LEVEL = 0.95
-"""Share of resamples inside an interval."""
+"""Confidence level: share of resamples inside an interval."""
 MOST_RESAMPLES = 100_000
-"""Maximum number of resamples, as they are drawn all at once."""
+"""Maximum number of resamples, which are drawn all at once."""
 
 BLOCK = 1 << 22
-"""Maximum product of unmonitored pages and resamples drawn at once: pages may be 10,000s."""
+"""Maximum product of unmonitored pages (up to tens of thousands) and resamples drawn at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +43,7 @@ def intervals(
         statistic: function of rates (..., t) that returns one value for each of them.
         resamples: number of resamples of the pages, with replacement; monitored and unmonitored
             pages are drawn separately.
-        seed: seed of these draws; equal seeds draw equal pages, whatever the statistic.
+        seed: seed of these draws; equal seeds draw equal pages for every statistic.
     """
     chance = np.random.default_rng(seed)
     inside = draws(chance, counts.monitored.size, resamples)

@@ -31,7 +31,7 @@ class Outcomes:
         guess: int32, the most probable monitored page.
         score: float64, its probability; -1, below every threshold, if nothing was seen.
         rest: float64, the probability of `UNMONITORED`; 0 in a closed world.
-        fold: int16, number of the training that predicted it.
+        fold: int16, number of the fold whose attack predicted it.
     """
 
     run: NDArray[np.int32]
@@ -62,15 +62,15 @@ class Outcomes:
 
     @property
     def right(self) -> Bools:
-        """Whether the prediction is the page of a monitored load; False if nothing was seen."""
+        """Whether the load is monitored and its page predicted; False if nothing was seen."""
         right: Bools = self.monitored & (self.packets > 0) & (self.guess == self.page)
         return right
 
     def of_any(self) -> Outcomes:
-        """Returns one row for each load from those of several observers, in the order of loads.
+        """Combines the rows of several observers to one row for each load, in the order of loads.
 
-        A load is recognised if one observer names its page: the right prediction with the highest
-        score counts, or, without one, the prediction with the highest score.
+        A load is recognised if one observer names its page. The result is the right prediction
+        with the highest score; without a right one, the prediction with the highest score.
         """
         order = np.lexsort((self.score, self.right, self.load, self.run))
         run, load = self.run[order], self.load[order]

@@ -1,4 +1,4 @@
-"""Two results of the same loads, compared load by load."""
+"""Comparison of two results load by load, on the loads that both predicted."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ class Difference:
         pages: number of their pages.
         first, second: accuracy of each result on these loads, with 95 % intervals by page.
         gain: second accuracy minus first, with its 95 % interval.
-        only_first, only_second: number of loads that only this result recognised.
+        only_first, only_second: numbers of loads that only the first, or only the second,
+            recognised.
     """
 
     loads: int
@@ -39,8 +40,8 @@ class Difference:
 def difference(first: Outcomes, second: Outcomes, resamples: int, seed: int) -> Difference:
     """Compares closed-world predictions; the bootstrap draws the same pages for both.
 
-    An easy page is easy for both results, and cancels out of their difference. The interval of the
-    difference is therefore mostly far narrower than those of the accuracies suggest.
+    A page that is easy for both results cancels out of their difference. The interval of the
+    difference is therefore usually far narrower than the intervals of the accuracies suggest.
 
     Raises:
         PairError: if a result has several predictions of a load, or the results have no load in
@@ -69,7 +70,7 @@ def difference(first: Outcomes, second: Outcomes, resamples: int, seed: int) -> 
 
 
 def _common(first: Outcomes, second: Outcomes) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Returns the rows of either result for the common loads, in one order."""
+    """Returns the rows of the common loads in each result, in the same order."""
     _, ours, theirs = np.intersect1d(
         _names(first), _names(second), assume_unique=True, return_indices=True
     )
@@ -90,7 +91,7 @@ def _names(outcomes: Outcomes) -> NDArray[np.void]:
 
 
 def _by_page(page: NDArray[np.int32], right: Bools) -> tuple[NDArray[np.int32], Floats]:
-    """Returns the pages, and float64 (pages, 3): loads, and those that either result recognised."""
+    """Returns pages, and float64 (pages, 3): loads, and loads recognised by first and second."""
     pages, codes = np.unique(page, return_inverse=True)
     counts = np.zeros((pages.size, 3))
     np.add.at(counts, codes, np.column_stack([np.ones(page.size), right]))
@@ -98,6 +99,6 @@ def _by_page(page: NDArray[np.int32], right: Bools) -> tuple[NDArray[np.int32], 
 
 
 def _accuracies(counts: Floats, weights: Floats) -> Floats:
-    """Returns float64 (resamples, 3): accuracies of the first and second, and their difference."""
+    """Returns float64 (resamples, 3): accuracy of the first and second, and second minus first."""
     loads, first, second = (weights @ counts).T
     return np.column_stack([first / loads, second / loads, (second - first) / loads])

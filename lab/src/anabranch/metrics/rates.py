@@ -52,7 +52,7 @@ class Rates:
 
 
 def count(outcomes: Outcomes, accepted: Bools) -> Counts:
-    """Counts by page the loads that are `accepted`, bool (n, t), as monitored."""
+    """Counts, for each page, the loads that are `accepted` as monitored, bool (n, t)."""
     seen = accepted & (outcomes.packets > 0)[:, None]
     right = outcomes.right[:, None]
     inside, outside = outcomes.monitored, ~outcomes.monitored

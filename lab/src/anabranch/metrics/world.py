@@ -1,4 +1,4 @@
-"""Closed-world accuracy, the open world's operating point and curve, accuracy by share."""
+"""Closed-world accuracy, open-world operating point and curve, and accuracy by share seen."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ def open_world(
 
     Args:
         outcomes: of the test set.
-        accepted: bool (n,), accepted as monitored at the operating point.
-        curve: bool (n, t), the same at each threshold of the curve; folds have their own
-            thresholds, which are pooled by index.
+        accepted: bool (n,), whether a load is accepted as monitored at the operating point.
+        curve: bool (n, t), the same at each threshold of the curve. Each fold has its own
+            thresholds; those of equal index are pooled.
         r: unmonitored loads per monitored one.
         resamples: of the bootstrap.
         seed: of the bootstrap.
@@ -78,8 +78,8 @@ def by_share(
 ) -> list[dict[str, Any]]:
     """Computes accuracy (recall, in an open world) for quarters of the monitored loads.
 
-    Quarters are by the share of a load's packets that the observer sees. There are fewer than four
-    if shares are equal, as all shares are without a split.
+    Loads are divided into quarters by the share of their packets that the observer sees. Equal
+    shares stay together, so there can be fewer than four parts; without a split, there is one.
     """
     chosen = outcomes.monitored
     rows, taken = outcomes[chosen], accepted[chosen]
@@ -92,7 +92,7 @@ def by_share(
 
 
 def thresholds(validation: Outcomes) -> Floats:
-    """Returns float64 (STEPS,): scores that keep 100 % to 0 % of monitored validation loads."""
+    """Returns float64 (STEPS,): thresholds for 100 % to 0 % of the monitored validation loads."""
     scores = validation.score[validation.monitored & (validation.packets > 0)]
     if scores.size == 0:
         return np.linspace(0, 1, STEPS)
@@ -112,8 +112,8 @@ def resolution(numbers: Mapping[str, Any], *, unseen: bool, most: int | None = N
     Args:
         numbers: as returned by `open_world`.
         unseen: whether the unmonitored test pages were not in training.
-        most: if the text is about several results, the maximum of their numbers of unmonitored test
-            loads; `numbers` are then those of the result with the fewest.
+        most: for a text about several results, their maximum number of unmonitored test loads;
+            `numbers` are then those of the result with the fewest.
     """
     pages, loads = (numbers[f"unmonitored_{name}"] for name in ("pages", "predictions"))
     r = float(numbers["r"])

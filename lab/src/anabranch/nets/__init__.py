@@ -1,7 +1,8 @@
 """Networks in JAX and Equinox, and the one loop that trains them.
 
-Nothing here is imported before a network is built, so that forests and support vector machines work
-without JAX. `require_jax` reports its absence in one line, with the command that installs it.
+No module of this package is imported before a network is built, so forests and support vector
+machines work without JAX. `require_jax` reports in one line that JAX is missing, with the command
+that installs it.
 """
 
 from __future__ import annotations
@@ -10,11 +11,14 @@ from importlib.util import find_spec
 
 
 class MissingExtraError(ImportError):
-    """A required optional part of the package is not installed."""
+    """An optional dependency (extra) that is needed is not installed."""
 
 
 def how_to_install(extra: str) -> str:
-    """Returns the command that installs an extra, from a folder: the index's name is not ours."""
+    """Returns the command that installs an extra from the source folder.
+
+    PyPI is not used, because the package's name there is not this project's.
+    """
     return f"pip install './lab[{extra}]' in the project's folder"
 
 

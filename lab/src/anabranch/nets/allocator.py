@@ -10,19 +10,20 @@ _TRIM_THRESHOLD, _TOP_PAD, _MMAP_MAX = -1, -2, -4
 """Numbers of glibc's parameters (mallopt(3))."""
 
 _KEPT = {_TRIM_THRESHOLD: (1 << 31) - 1, _TOP_PAD: 256 << 20, _MMAP_MAX: 0}
-"""Values of the parameters: bytes to keep at the heap's end, and number of separate mappings."""
+"""Values of the parameters: bytes kept at the heap's end, maximum number of separate mappings."""
 
 
 @cache
 def keep_freed_memory() -> bool:
     """Makes this process keep freed memory for new arrays, up to 2 GiB at the heap's end.
 
-    Networks allocate and free the same arrays at each step. If they are returned in between, the
-    kernel clears their pages again: a tenth to a sixth of a training's processor time.
+    Networks allocate and free the same arrays at each step. If the memory is returned to the
+    kernel in between, the kernel clears the pages again, which takes a tenth to a sixth of a
+    training's processor time.
 
     Returns:
-        Whether it succeeded. It needs glibc, and changes nothing if the user has settings
-        (`MALLOC_...`, `GLIBC_TUNABLES`).
+        Whether it succeeded. Only glibc is supported. Settings of the user (`MALLOC_...`,
+        `GLIBC_TUNABLES`) take precedence: then nothing is changed.
     """
     if any(name.startswith(("MALLOC_", "GLIBC_TUNABLES")) for name in os.environ):
         return False

@@ -1,9 +1,10 @@
 """Two implementations of convolution: XLA's operation, and shifted slices with a matrix product.
 
-On a CPU, XLA's operation is up to twice as fast (Robust Fingerprinting 16 against 22 processor
-seconds for each 1,000 loads and epoch, Deep Fingerprinting 13 against 25), as long as time is the
-middle axis and the output is no longer than the input. Otherwise its gradient is ten to a hundred
-times slower. A test verifies that both give the same numbers up to rounding.
+On a CPU, XLA's operation is up to twice as fast, if time is the middle axis and the output is no
+longer than the input. For each 1,000 loads and epoch, Robust Fingerprinting takes 16 instead of 22
+processor seconds, and Deep Fingerprinting 13 instead of 25. In other cases the gradient of XLA's
+operation is ten to a hundred times slower. A test verifies that both give the same numbers up to
+rounding.
 """
 
 from __future__ import annotations
@@ -38,8 +39,8 @@ def convolve(
         x: (batch, time, channels in).
         kernel: (taps, channels in, channels out).
         padding: numbers of zeros before and after the input.
-        stride: distance of the outputs.
-        dilation: distance of the taps.
+        stride: distance between outputs.
+        dilation: distance between taps.
         method: implementation; None chooses the faster (`default_method`).
 
     Returns:
@@ -63,8 +64,8 @@ def convolve_rows(
 ) -> Array:
     """Computes the cross-correlation over time and a few rows, stride 1.
 
-    Rows become channels, so that this is a convolution along time alone; with two rows of input
-    and one of padding, no product meets a zero.
+    Rows become channels, so that this is a convolution along time alone. With two rows of input
+    and one row of padding, no product has a padding zero as a factor.
 
     Args:
         x: (batch, time, rows, channels in).

@@ -34,8 +34,8 @@ def deep_fingerprinting(
 ) -> Layer:
     """Builds four blocks of two convolutions, then two dense layers.
 
-    Input: one array (batch, length). Block `b` has `width` x 2^b filters; the first block uses
-    ELU, since its input is signed, the others ReLU.
+    Input: one array (batch, length). Block `b` has `width` x 2^b filters. The first block uses
+    ELU, since its input is signed; the others use ReLU.
     """
     layers: list[Layer] = [Apply(_channel)]
     inputs = 1

@@ -1,4 +1,4 @@
-"""Initial weights, drawn in NumPy: drawing them in JAX compiles a program for each shape."""
+"""Initial weights, drawn in NumPy, because JAX would compile a program for each shape."""
 
 from __future__ import annotations
 

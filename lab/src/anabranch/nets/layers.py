@@ -1,8 +1,8 @@
 """Layers: Equinox modules with separate running statistics.
 
-A layer maps `(x, state, key)` to `(y, state)`. `state` holds values that training changes without a
-gradient (batch normalisation's running statistics); a layer without such values has an empty tuple.
-`key` is a random key in training, None in inference.
+A layer maps `(x, state, key)` to `(y, state)`. `state` contains values that training changes
+without a gradient (running statistics of batch normalisation); it is an empty tuple for a layer
+without such values. `key` is a random key in training, None in inference.
 """
 
 from __future__ import annotations
@@ -137,9 +137,9 @@ class ConvRows(Layer):
 class BatchNorm(Layer):
     """Batch normalisation over all axes but the last.
 
-    The running averages are corrected for their start at zero, as Adam's moments are: they are
-    unbiased from the first steps on, and after a few hundred steps the correction has no effect.
-    Without it, a momentum of 0.99 makes a network useless on small training sets.
+    The running averages are corrected for their start at zero, like Adam's moments: they are
+    unbiased from the first steps on. After a few hundred steps the correction has no effect.
+    Without the correction, a momentum of 0.99 makes a network useless on small training sets.
     """
 
     scale: Weights
@@ -174,7 +174,7 @@ class BatchNorm(Layer):
 
 
 class Dropout(Layer):
-    """Zeroes a share `rate` of the elements in training, and scales up the rest."""
+    """Dropout: in training, zeroes a share `rate` of the elements and scales up the rest."""
 
     rate: float = eqx.field(static=True)
 
@@ -188,8 +188,8 @@ class Dropout(Layer):
 class MaxPool(Layer):
     """Maximum of `size` neighbours along time, every `stride`; with `same`, padded with -inf.
 
-    Implemented with reshapes: a window is some whole blocks of `stride` elements and the beginning
-    of one more. XLA's own pooling, and above all its gradient, is slow on a CPU.
+    Implemented with reshapes: a window consists of whole blocks of `stride` elements and the
+    beginning of another block. XLA's own pooling, above all its gradient, is slow on a CPU.
     """
 
     size: int = eqx.field(static=True)
@@ -230,7 +230,7 @@ class Sequential(Layer):
 
 
 def same_padding(length: int, size: int, stride: int = 1) -> Padding:
-    """Returns the padding for ceil(length / stride) windows, as TensorFlow's `same`."""
+    """Returns the padding of TensorFlow's `same`, which gives ceil(length / stride) windows."""
     total = max((-(-length // stride) - 1) * stride + size - length, 0)
     return total // 2, total - total // 2
 

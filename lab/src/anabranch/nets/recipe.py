@@ -1,4 +1,4 @@
-"""Hyperparameters of a network's training; without JAX, so that attacks can define them."""
+"""Hyperparameters of a network's training, without JAX, so that attacks can define them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ class Plateau:
     """
 
     patience: int
-    """Epochs without a new best before the rate falls; after twice as many, training stops."""
+    """Epochs without a new best score before the rate falls; training stops after twice as many.
+    """
     factor: float
     """Factor by which the learning rate falls."""
     floor: float
@@ -33,10 +34,11 @@ class Recipe:
     epochs: int
     batch_size: int
     decay: Callable[[int, int], float] = lambda epoch, step: 1.0
-    """Factor on the learning rate; arguments: epoch, and step over all epochs, both from 0."""
+    """Factor on the learning rate by epoch and by step over all epochs, both from 0."""
     weight_decay: float = 0.0
-    """Multiple of every parameter that is added to the gradient (as in PyTorch's Adam)."""
+    """L2 penalty as in PyTorch's Adam: this multiple of each parameter is added to its gradient.
+    """
     penalty: Callable[[Any], Any] | None = None
-    """Term of the loss: a module-level function of the network."""
+    """Additional term of the loss: a function, at module level, of the network."""
     plateau: Plateau | None = None
-    """Learning-rate schedule by the validation set; without such a set it has no effect."""
+    """Learning-rate rule by the validation score; without a validation set it has no effect."""

@@ -27,8 +27,8 @@ MOMENTUM, EPSILON = 0.9, 1e-5
 def robust_fingerprinting(rng: np.random.Generator, classes: int, width: int) -> Layer:
     """Builds four convolutions over both rows, six over time, and an average for each class.
 
-    Input: one array (batch, rows, slots), published with two rows. The published widths are those
-    of `width` = 32.
+    Input: one array (batch, rows, slots); the published network has two rows. `width` = 32 gives
+    the published widths.
     """
     layers: list[Layer] = [Apply(_time_first)]
     layers += [*_over_rows(rng, 1, width), *_over_rows(rng, width, width)]
@@ -67,10 +67,10 @@ def _greatest_row(x: Array) -> Array:
 
 
 def _fold_channels(x: Array) -> Array:
-    """Joins two channels end to end to one of twice the length.
+    """Concatenates each two channels along time to one channel of twice the length.
 
-    The published program reshapes (64, 296) to (32, 592) here, and the published accuracies are
-    those of this network, so we keep it.
+    The published program reshapes (64, 296) to (32, 592) here. This is kept, because the published
+    accuracies are those of this network.
     """
     batch, time, channels = x.shape
     folded = x.transpose(0, 2, 1).reshape(batch, channels // 2, 2 * time)

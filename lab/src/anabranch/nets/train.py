@@ -1,7 +1,7 @@
 """The training loop that all networks share.
 
-A run is a function of network, data, recipe and seed: the order of the samples comes from NumPy,
-dropout from JAX keys, nothing from a clock. On one platform two runs give the same weights.
+A run is a function of network, data, recipe and seed. NumPy draws the order of the samples, JAX
+keys draw dropout, and no clock is used. On the same platform two runs give the same weights.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def train(
     on_epoch: OnEpoch | None = None,
     unfinished: Unfinished | None = None,
 ) -> Trained:
-    """Trains on mini-batches and returns the last epoch, or the best on `validation`.
+    """Trains on mini-batches; returns the network of the last epoch, or the best on `validation`.
 
     Args:
         network: the network with its initial weights.
@@ -58,11 +58,12 @@ def train(
         codes: classes (n,), from 0.
         recipe: the training's parameters.
         seed: seed of the order of the samples and of dropout.
-        validation: inputs and codes that choose the epoch: by accuracy, on ties by cross entropy,
-            then the first.
+        validation: inputs and codes that choose the epoch to return: by accuracy, on ties by cross
+            entropy, then the earliest.
         on_epoch: called after each epoch, including those of an earlier process.
-        unfinished: stores the state after each epoch, and within an epoch whenever it is `due`;
-            training resumes from a stored state, with the same result.
+        unfinished: store of the training state. The state is written after each epoch, and within
+            an epoch whenever it is `due`. Training resumes from a stored state, with the same
+            result.
     """
     keep_freed_memory()
     run = _Run(recipe, network, inputs, codes, seed)
@@ -93,7 +94,8 @@ def logits(trained: Trained, inputs: Inputs, batch_size: int = 128) -> NDArray[n
 def evaluate(trained: Trained, inputs: Inputs, codes: Codes) -> tuple[float, float]:
     """Returns the accuracy, and the mean cross entropy [nats].
 
-    Samples of an unknown class (negative code) count as wrong, and not in the cross entropy.
+    Samples of an unknown class (negative code) count as wrong, and are left out of the cross
+    entropy.
     """
     scores = logits(trained, inputs)
     if scores.shape[0] == 0:
@@ -112,9 +114,8 @@ class _Run:
 
     Attributes:
         best: the epoch to return.
-        order: draws the samples' order; keeps its state from before the current epoch until the
-            epoch ends.
-        losses: of the batches of the current epoch.
+        order: random generator of the samples' order; its state is that before the current epoch.
+        losses: losses of the current epoch's batches.
         told: arguments of `OnEpoch` for each epoch.
         ended: whether training is finished.
     """
@@ -137,7 +138,7 @@ class _Run:
         self.ended = recipe.epochs == 0
 
     def epoch(self, validation: tuple[Inputs, Codes] | None, unfinished: Unfinished | None) -> None:
-        """Runs one pass over the training set, or the rest of it, and evaluates the result."""
+        """Trains for one epoch, or the rest of one after a resume, and evaluates the result."""
         number = len(self.told)
         loss = self._pass(number, unfinished)
         score = None if validation is None else evaluate(self.trained, *validation)
@@ -158,14 +159,14 @@ class _Run:
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Resumes from a value of `state` with the same arguments."""
+        """Restores a value of `state` from a training with the same arguments."""
         shape = jax.tree.structure(self._trees())
         leaves = [jnp.asarray(leaf) for leaf in state["trees"]]
         now, self.moments, best = jax.tree.unflatten(shape, leaves)
         self.trained = Trained(*now)
         self.best = _Best(Trained(*best), *state["best"])
         self.order.bit_generator.state = state["order"]
-        # missing in files of builds that stored whole epochs only
+        # Files of older versions, which stored whole epochs only, lack this key.
         self.losses = list(state.get("losses", []))
         for name, value in state["plain"].items():
             setattr(self, name, value)
@@ -189,7 +190,7 @@ class _Run:
         return mean
 
     def _settled(self, plateau: Plateau, stale: int) -> bool:
-        """Lowers the rate after each `patience` stale epochs; True when training should end."""
+        """Lowers the rate after every `patience` stale epochs; returns whether to end training."""
         if stale and stale % plateau.patience == 0:
             self.slowed *= plateau.factor
         return stale >= 2 * plateau.patience
@@ -232,7 +233,7 @@ class _Best:
 
 @lru_cache
 def _direction(name: Optimizer, weight_decay: float) -> optax.GradientTransformation:
-    """Returns the update rule without the rate, which is an argument of the compiled step."""
+    """Returns the update rule without the learning rate, an argument of the compiled step."""
     rules = {
         "adam": lambda: optax.scale_by_adam(eps=1e-8),
         "adamax": lambda: optax.scale_by_adamax(eps=1e-8),
@@ -274,7 +275,7 @@ def _forward(network: Layer, state: State, inputs: Inputs) -> Array:
 
 
 def _batch(inputs: Inputs, index: NDArray[np.int64]) -> Inputs:
-    """Returns some samples as float32; only a batch at a time, since the whole set may be int8."""
+    """Returns one batch as float32. The whole set may be int8 and is never converted at once."""
     return tuple(array[index].astype(np.float32) for array in inputs)
 
 

@@ -1,8 +1,8 @@
-"""Results of sweeps as one page for readers: tables, figures, plain words.
+"""Reports: the results of sweeps as one page with tables, figures and findings in plain words.
 
 | module | what it does |
 |---|---|
-| `collection` | reads results, and finds those of a setting, an attack, an observer |
+| `collection` | reads results, and selects them by setting, attack and observer |
 | `setting` | settings and designs under readable names |
 | `published` | the CoMPS paper's results (`published.toml`) |
 | `tables` | tables before HTML or Markdown; the format of numbers |
@@ -19,7 +19,7 @@
 | `export` | the results as CSV and LaTeX |
 | `files` | writes all files, or none |
 
-Nothing here computes a metric: every number comes from a result.
+No module here computes a metric: every number comes from a result.
 """
 
 from __future__ import annotations

@@ -24,13 +24,13 @@ def _one_path(collection: Collection) -> str:
 
 
 def settings(collection: Collection) -> list[Setting]:
-    """Returns the settings with results, and in a full report those of the paper."""
+    """Returns the settings with results, and in a full report also the paper's settings."""
     papers = comparison.PAPERS if collection.paper else ()
     return sorted({*papers, *collection.settings}, key=lambda each: each.place)
 
 
 def closed_settings(collection: Collection) -> list[Setting]:
-    """Returns settings with closed-world results for one path; in a full report all settings."""
+    """Returns settings with closed-world results for one path; in a full report, all settings."""
     found = collection.select(world="closed", protocol="honest", observer=collection.rule)
     there = {entry.setting for entry in found}
     return [each for each in settings(collection) if collection.paper or each in there]
@@ -83,7 +83,7 @@ def open_world(collection: Collection) -> Table:
 
 
 def closed(collection: Collection, setting: Setting, name: str) -> list[Entry]:
-    """Selects closed-world results, by the honest protocol and the report's one-path observer."""
+    """Selects closed-world results of the honest protocol and the report's one-path observer."""
     return collection.select(
         setting, name, world="closed", protocol="honest", observer=collection.rule
     )
@@ -140,7 +140,7 @@ def _watches(entry: Entry) -> bool:
 
 
 def protocols(collection: Collection) -> Table:
-    """Returns a table of the honest protocol and the paper's, side by side."""
+    """Returns a table of results by the honest protocol and by the paper's, side by side."""
     rows = [row for pair in both_protocols(collection) for row in _protocol_row(collection, pair)]
     note = (
         "The table compares the results of both evaluation protocols: accuracy in a closed "
@@ -230,7 +230,7 @@ _QUARTERS = ("least seen", "second", "third", "most seen")
 
 
 def shared(collection: Collection) -> list[Entry]:
-    """Returns the results of split settings, one path, closed world, honest protocol."""
+    """Returns results of split settings for one path, closed world and honest protocol."""
     found = collection.select(world="closed", protocol="honest", observer=collection.rule)
     return [entry for entry in found if entry.setting.splits]
 
@@ -320,12 +320,12 @@ def _listing(entry: Entry) -> tuple[Cell, ...]:
 
 
 def _place(entry: Entry) -> str:
-    """Returns the name of the result's file, after its name in the sweep, if any."""
+    """Returns the result's name in the sweep, if any, then the name of its file."""
     return f"{entry.run_name}: {entry.file.name}" if entry.run_name else entry.file.name
 
 
 def options(entry: Entry) -> str:
-    """Returns the options that reproduce a result: those whose values are not the defaults."""
+    """Returns the options that reproduce a result: all whose values are not the defaults."""
     spec = entry.spec
     usual = type(spec)().to_dict() | {"mode": spec.usual_mode}
     parts = []

@@ -126,7 +126,7 @@ class Collection:
         protocol: str | None = None,
         observer: str | None = None,
     ) -> list[Entry]:
-        """Returns entries with these values; None is any. Unsplit results match every observer."""
+        """Returns entries with these values; None is any. Unsplit loads match every observer."""
         return [
             entry
             for entry in self.entries
@@ -144,9 +144,10 @@ class Collection:
 
     @property
     def rule(self) -> str:
-        """The one-path observer of comparisons.
+        """The one-path observer that comparisons use.
 
-        It is `random`, as in the paper, or else the one with the most results of splits.
+        It is `random`, as in the paper. If no result has it, it is the one-path observer with the
+        most results.
         """
         one_path = ("largest", "any", "largest+counter", "any+counter", "random+counter")
         rules = [entry.observer for entry in self.entries]
@@ -154,7 +155,7 @@ class Collection:
         return "random" if "random" in rules or not others else others.most_common(1)[0][0]
 
     def data_name(self, digest: str, *, short: bool = False) -> str:
-        """Returns the readable name of a data set: its own, or that of the evaluated file."""
+        """Returns the readable name of a data set: a known name, or that of the evaluated file."""
         files = (each.result.facts.get("file") for each in self.entries
                  if each.result.data == digest)  # fmt: skip
         file = next((str(name) for name in files if name), None)
@@ -172,12 +173,12 @@ class Collection:
 
     @property
     def one_path_attacks(self) -> list[str]:
-        """Attacks with a result for one watched path, and in a full report the expected ones."""
+        """Attacks with a result for one path, and in a full report also the expected attacks."""
         found = {entry.attack for entry in self.select(observer=self.rule)}
         return sorted({*(EXPECTED if self.paper else ()), *found}, key=attack_place)
 
     def lines(self) -> str:
-        """Returns the numbers of all results, a line each with the name of its file, for `read`."""
+        """Returns all results' numbers for `read`: a line for each, with the name of its file."""
         parts = (
             results.line(f"{entry.file.parent.name}/{entry.file.name}", entry.result)
             for entry in sorted(self.entries, key=lambda entry: entry.file.name)
@@ -235,7 +236,7 @@ def _readable(file: Path) -> Iterator[None]:
 
 
 def _check(result: Numbers) -> None:
-    """Reads every value of a result that tables and figures use."""
+    """Checks a result: reads every value that tables and figures use."""
     metrics, closed = result.metrics, result.spec.design.world == "closed"
     for name in ("accuracy",) if closed else ("r_precision", "recall", "f1"):
         _interval(metrics[name])
@@ -270,7 +271,8 @@ def _entry(file: Path, result: Numbers, several: bool) -> Entry:
     place = result.facts.get("file") or f"data {result.data[:6] or '?'}"
     data = str(place) if several else ""
     watched = seen if setting.splits else WHOLE
-    # Numbers from a printed report, of a result whose file is lost: rounded, without curves.
+    # These numbers are from a printed report, because the result's file is lost: they are rounded,
+    # and lack curves.
     mark = " · restored" if result.facts.get("restored") else ""
     whole = f"{design(result.spec, data)}{mark}"
     return Entry(file, result, setting, watched, whole, design(result.spec, data, whole=False))
@@ -297,7 +299,7 @@ def _question(entry: Entry) -> tuple[str, ...]:
 
 
 def _identity(result: Numbers) -> str:
-    """Returns a key that is equal for equal settings with equal numbers, whatever file and time."""
+    """Returns a key that is equal for results with equal settings and numbers, in any file."""
     setting = Setting.of(result.spec, result.facts.get("recorded_split"))
     spec = result.spec.to_dict()
     if not setting.splits:

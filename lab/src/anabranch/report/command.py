@@ -90,7 +90,7 @@ def report(
     from anabranch.report.collection import Collection
     from anabranch.sweep import read
 
-    # The path of the data does not matter: they are not read.
+    # The path of the data does not matter, because the data are not read.
     units = [] if planned is None else read(planned, Path("data"))
     asked = [unit.spec for unit in units]
     collection = Collection.read(sources, paper=paper, planned=asked)
@@ -106,7 +106,7 @@ def report(
 def _command(
     sources: list[Path], out: Path, options: Mapping[str, Path | None], *, paper: bool
 ) -> str:
-    """Returns the command with the last names of paths, without a machine's folders."""
+    """Returns the command that makes the report, with paths shortened to their last names."""
     parts = [
         "anabranch-lab",
         "report",

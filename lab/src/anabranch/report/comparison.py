@@ -1,4 +1,4 @@
-"""The paper's Tables 3 to 6 next to ours."""
+"""The CoMPS paper's Tables 3 to 6 next to our results."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from anabranch.report.tables import Cell, Table, Value, estimated, missing, perc
 
 UNDEFENDED = Setting()
 WR = Setting("weighted", "50p", 3)
-"""The paper's default."""
+"""The paper's default setting: weighted random (WR), runs of 50 packets, three paths."""
 WR_TIME = Setting("weighted", "100ms", 3)
 STRATEGIES = (Setting("round-robin", "50p", 3), Setting("uniform", "50p", 3), WR)
 LENGTHS = (WR, Setting("weighted", "100p", 3), Setting("weighted", "200p", 3))
@@ -35,7 +35,7 @@ _HEADER = ("setting", "attack", "source", "design", "r-precision", "recall", "F1
 
 
 def tables(collection: Collection) -> list[Table]:
-    """Returns Tables 3, 4, 5 and 6, of the open world."""
+    """Returns Tables 3, 4, 5 and 6, all for the open world."""
     parameters = (UNDEFENDED, *dict.fromkeys([*STRATEGIES, *PATHS, *reversed(LENGTHS)]))
     both = {*COMBINED, *parameters} - {UNDEFENDED, WR}
     others = _attacks_in(collection, both)
@@ -60,7 +60,7 @@ def tables(collection: Collection) -> list[Table]:
 
 
 def coverage(collection: Collection) -> tuple[int, int]:
-    """Returns the number of the paper's points with a result by the honest protocol, and of all."""
+    """Counts the paper's points with a result of the honest protocol, and all of its points."""
     points = published.points()
     there = [bool(collection.like(each.setting, each.attack, "honest")) for each in points]
     return sum(there), len(points)

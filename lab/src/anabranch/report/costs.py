@@ -1,8 +1,8 @@
 """Recognition by the strongest attack against the cost of a setting: splits and padding compared.
 
-The observer of a split load sees the path with most packets; the observer of padding and shaping
-without a split sees everything. Only results of the full design count, because a weaker attacker
-makes no setting safer.
+The observer of a split load sees the path with most packets; the observer of an unsplit load with
+padding or shaping sees all packets. Only results of the full design count, because results of a
+weaker attacker do not show that a setting is safer.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ SPLIT, PADDING, NOTHING = "split by us", "padding and shaping", "undefended"
 """Kinds of settings. Our splits may be padded or delayed as well."""
 
 BELOW, ABOVE, ALIKE, NONE = "below", "above", "no clear difference", "nothing at equal cost"
-"""Comparisons of our best setting with a defence: its whole interval is below or above the
-defence's whole interval, or they overlap; or none of ours has as low a cost.
+"""Comparisons of our best setting with a defence: our whole interval is below, or above, the
+defence's whole interval; the intervals overlap; or no setting of ours costs as little.
 """
 
 TIME = (
@@ -53,7 +53,7 @@ _EQUAL = (
 _PRICES = ("bytes added", "time added", "random delay")
 
 _PADS = ("front", "wtf-pad", "decoys")
-"""Families that delay no packet."""
+"""Families of defences that delay no packet."""
 
 Judge = tuple[str, int]
 """An attack and its seed."""
@@ -110,7 +110,7 @@ class Point:
         return self.entry.accuracy
 
     def beats(self, other: Point) -> bool:
-        """Returns whether it is no worse in cost and recognition, and better in one of them."""
+        """Returns whether this point is at most as costly and recognised, and less so in one."""
         good = self.value <= other.value and self.cost.within(other.cost)
         return good and (self.value < other.value or not other.cost.within(self.cost))
 
@@ -150,7 +150,7 @@ class Panel:
         ]
 
     def best(self, defence: Point) -> Point | None:
-        """Returns our least recognised point that costs at most as much as a defence."""
+        """Returns our least recognised point that costs at most as much as `defence`."""
         within = [each for each in self.of(SPLIT) if each.cost.within(defence.cost)]
         return min(within, key=lambda each: (each.value, *_place(each)), default=None)
 
@@ -165,7 +165,7 @@ class Panel:
         return ABOVE if _less(theirs["high"], mine["low"]) else ALIKE
 
 
-@lru_cache(maxsize=1)  # a page calls it three times: for its findings, its tables and its figure
+@lru_cache(maxsize=1)  # called three times for a page: for findings, tables and figure
 def panels(collection: Collection) -> tuple[Panel, ...]:
     """Returns each data set with results of both kinds, in the order of `sizes.data`."""
     found = (_panel(collection, data) for data in sizes.data(collection))
@@ -173,7 +173,7 @@ def panels(collection: Collection) -> tuple[Panel, ...]:
 
 
 def tables(found: Sequence[Panel]) -> tuple[Table, Table]:
-    """Returns the fronts, and each defence compared with our best setting.
+    """Returns a table of the fronts, and a table that compares each defence with our best setting.
 
     Args:
         found: as returned by `panels`.
@@ -250,10 +250,10 @@ def _defences(found: Sequence[Panel]) -> Table:
 
 
 def findings(collection: Collection) -> Iterator[str]:
-    """Yields the meaning of time and of equal cost, then one comparison for each data set.
+    """Yields definitions of time and of equal cost, then one comparison for each data set.
 
     A comparison lists the defences under which more loads are recognised than under our best
-    setting at equal cost, and the other defences.
+    setting at equal cost, then the other defences.
     """
     found = panels(collection)
     if found:
@@ -320,7 +320,7 @@ def _judges(found: Iterable[Sequence[Entry]]) -> tuple[Judge, ...]:
 
 
 def _kind(entry: Entry) -> str | None:
-    """Returns the setting's kind; None for another observer, or a recorded split."""
+    """Returns the setting's kind; None for observers that do not count, or a recorded split."""
     setting = entry.setting
     if setting.schedule is not None:
         return SPLIT if entry.observer == "largest" else None
@@ -346,7 +346,7 @@ def _cost(entry: Entry) -> Cost | None:
 
 
 def _delay(setting: Setting, time: float) -> tuple[float, float] | None:
-    """Returns seconds up and down; None if a defence may hold packets for an unknown time."""
+    """Returns a packet's mean delay, seconds up and down; None if a defence's is unknown."""
     up = down = 0.0
     for text in filter(None, (setting.defence, setting.path_defence)):
         family = text.partition(":")[0]
@@ -360,7 +360,7 @@ def _delay(setting: Setting, time: float) -> tuple[float, float] | None:
 
 
 def _shown(cost: Cost) -> tuple[float, float]:
-    """Returns bytes and time to a tenth of a percent."""
+    """Returns added bytes and time, rounded to a tenth of a percent."""
     return round(cost.added, 3), round(cost.time, 3)
 
 
@@ -370,7 +370,7 @@ def _numbers(point: Point) -> tuple[Cell, ...]:
 
 
 def _recognised(entry: Entry, *, whole: bool = False) -> Cell:
-    """Returns the number with its design; with `whole`, also with the attack."""
+    """Returns a result's accuracy with its design; with `whole`, also with the attack."""
     trained = design(entry.spec, whole=False)
     said = f"{attack(entry.attack)} · {trained}" if whole else trained
     return Cell(values=(estimated(entry.estimate("accuracy"), said, shaded=True),))
@@ -389,7 +389,7 @@ def _milliseconds(delay: tuple[float, float] | None) -> str:
 
 
 def _beside(panel: Panel, defence: Point) -> str:
-    """Describes a defence and our best setting, for sentences."""
+    """Describes a defence and our best setting at equal cost, for use in sentences."""
     both = [each for each in (defence, panel.best(defence)) if each is not None]
     return ", compared with ".join(
         f"{each.setting} {inline(each.entry.estimate('accuracy'))}" for each in both

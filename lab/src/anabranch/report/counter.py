@@ -1,4 +1,4 @@
-"""Numbers with and without a cleartext counter, side by side."""
+"""Accuracy of attacks with and without a cleartext packet counter, side by side."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from anabranch.report.setting import attack, attack_place, observer
 from anabranch.report.tables import Cell, Table, estimated, inline, missing
 
 COUNTER = "+counter"
-"""Suffix of an observer's name if packets have a cleartext counter."""
+"""Suffix of the name of an observer that reads a cleartext counter."""
 
 MASKED = "QUIC, whose packet numbers are masked (RFC 9001, 5.4)"
 SHOWN = "WireGuard and Mosh, whose counters are not encrypted"
@@ -22,9 +22,9 @@ Pair = tuple[Entry, Entry | None]
 
 
 def pairs(collection: Collection) -> list[Pair]:
-    """Pairs each closed-world result without a counter with the result that has one.
+    """Pairs each closed-world result without a counter with the same evaluation with a counter.
 
-    Both differ only in the counter. Attacks that cannot use counters are left out.
+    Attacks that cannot use counters are left out.
     """
     found = collection.select(world="closed", protocol="honest")
     twins = {_question(entry): entry for entry in found if entry.observer.endswith(COUNTER)}
@@ -63,7 +63,7 @@ def table(collection: Collection) -> Table:
 
 
 def findings(collection: Collection) -> Iterator[str]:
-    """Yields for which protocols the page's numbers are valid, then effects of the counter."""
+    """Yields the protocols for which the page's numbers are valid, then effects of the counter."""
     yield (
         "All numbers of this page, except those “with the counter”, are for packets without a "
         f"visible counter: {MASKED}, or a far end that hides the counter. They are not valid for "
@@ -99,7 +99,7 @@ def _question(entry: Entry) -> tuple[object, ...]:
 
 
 def _place(pair: Pair) -> tuple[object, ...]:
-    """Sorts pairs with a twin first; then as in other tables, `largest` before `random`."""
+    """Sort key: pairs with both results first; then as in other tables, `largest` first."""
     entry, twin = pair
     where = (entry.setting.place, attack_place(entry.attack), entry.observer, entry.design)
     return (twin is None, *where)

@@ -1,4 +1,4 @@
-"""Figures 6 and 7: precision against recall, with the paper's points where it gives them."""
+"""Figures 6 and 7: precision against recall, with the CoMPS paper's points where it has any."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ from anabranch.report.drawing import (
 from anabranch.report.setting import Setting, attack, attack_place, observer
 
 _LEFT, _TOP, _WIDTH, _HEIGHT, _BELOW = 0.65, 0.4, 4.1, 2.7, 0.55
-"""Inches of a panel: its labels on the left, its title, its axes, the text below them."""
+"""Inches in a panel: left labels, title, width and height of the axes, text below the axes."""
 _COLUMN = 5.0
 _LINE = 0.172
-"""Inches of a line of a legend."""
+"""Height of a legend's line in inches."""
 _LETTERS = 68
 """Maximum characters of a legend's line next to its mark."""
 
@@ -63,7 +63,8 @@ class _Panel:
 def figures(collection: Collection, said: str) -> list[Figure]:
     """Draws Figure 6, and Figure 7 for DF and attacks with results of two settings, by protocol.
 
-    Unless the report is about the paper, it draws a panel for each setting with open-world results.
+    In a report that is not about the paper, there is instead a panel for each setting with
+    open-world results.
 
     Args:
         collection: the results.
@@ -93,9 +94,9 @@ def _open_world(collection: Collection, protocol: str, said: str) -> Figure:
 
 
 def _entries(collection: Collection, line: _Line, protocol: str) -> list[Entry]:
-    """Returns the results of a line: exactly of its setting, or comparable with the paper's.
+    """Returns the results of a line: those of exactly its setting.
 
-    The latter are for reports on the paper.
+    In a report on the paper, these are the results comparable with the paper's setting.
     """
     if collection.paper:
         return collection.like(line.setting, line.attack, protocol)
@@ -143,7 +144,7 @@ def _figures_7(collection: Collection, protocol: str, said: str) -> list[Figure]
 def _coloured(settings: Sequence[Setting], name: str) -> list[_Line]:
     """Returns a line for each setting, with its colour.
 
-    In all panels, undefended is grey, and the paper's default has the first colour.
+    In all panels, the undefended setting is grey, and the paper's default has the first colour.
     """
     spare = iter(PALETTE[1:])
     fixed = {UNDEFENDED: MUTED, WR: PALETTE[0]}

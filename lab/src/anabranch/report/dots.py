@@ -27,15 +27,15 @@ from anabranch.report.drawing import (
 from anabranch.report.setting import Setting, attack, attack_place, observer
 
 _ROW, _TALL_ROW = 0.2, 0.42
-"""Inches of a setting's row with one mark for a design, and with one for each observer."""
+"""Height in inches of a setting's row with one mark per design, and with one per observer."""
 _NAMES, _PAGE, _GAP = 2.35, 11.0, 0.18
-"""Inches of the settings' names, of a whole figure at most, between panels."""
+"""Inches: width of the settings' names, maximum width of a figure, gap between panels."""
 _PANEL = (2.4, 1.8, 0.55)
-"""Inches of a panel of `_shares`: width, height, and the space above and below it."""
+"""Inches of a panel of `_shares`: width, height, and the space above and below the panel."""
 
 
 def figures(collection: Collection, said: str) -> list[Figure]:
-    """Draws the figures with at least one result."""
+    """Draws the figures that have at least one result."""
     drawn = []
     if collection.select(world="closed", protocol="honest", observer=collection.rule):
         drawn.append(_closed_world(collection, said))
@@ -74,7 +74,7 @@ def _observers(collection: Collection, said: str) -> Figure:
     looks = [(PALETTE[n % len(PALETTE)], MARKS[n % len(MARKS)]) for n in range(len(rules))]
 
     def fill(axes: Axes, name: str, y: int, setting: Setting) -> bool:
-        # A row with results of the report's observer only has nothing to compare.
+        # A row in which only the report's observer has results would compare nothing.
         for number, rule in enumerate(rules if (setting, name) in pairs else []):
             found = collection.select(
                 setting, name, world="closed", protocol="honest", observer=rule
@@ -106,7 +106,7 @@ class _Chart:
         rows: the settings.
         fill: draws an attack's results in a setting at a height; returns whether there are any.
         row: inches of a row.
-        chance: an accuracy to mark for each attack.
+        chance: an accuracy to mark in each attack's panel.
         keys: entries of the legend: text, colour, mark.
     """
 
@@ -165,7 +165,7 @@ def _legend(drawing: Drawing, keys: Sequence[tuple[str, str, str]], width: float
 
 
 def _shared_settings(collection: Collection) -> list[Setting]:
-    """Returns the paper's split settings in a report on it; otherwise those with such results."""
+    """Returns the paper's split settings if the report is on the paper, or those with results."""
     if collection.paper:
         return [each for each in PAPERS if each.splits]
     found = {entry.setting for entry in beyond.shared(collection)}
@@ -251,7 +251,7 @@ def _dot(axes: Axes, y: float, entry: Entry, colour: str, mark: str) -> None:
 
 
 def _spread(entries: Sequence[Entry], step: float = 0.24) -> list[tuple[float, Entry]]:
-    """Returns competing results with heights above one another, within their row."""
+    """Returns results of one row with heights, spread so that their marks do not overlap."""
     step = min(step, 0.7 / max(1, len(entries)))
     middle = (len(entries) - 1) / 2
     return [((number - middle) * step, entry) for number, entry in enumerate(entries)]

@@ -82,7 +82,7 @@ class Figure:
 
     @property
     def inline(self) -> str:
-        """Returns the `svg` element alone, with the page's colours and with ids of its own."""
+        """Returns only the `svg` element, with the page's colours and ids unique on the page."""
         text = self.svg[self.svg.index("<svg ") :].strip()
         text = re.sub(r"<metadata>.*?</metadata>\s*", "", text, flags=re.DOTALL)
         text = re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{self.key}-", text)
@@ -121,7 +121,8 @@ def draw(
         key: as in `Figure`.
         title: as in `Figure`.
         note: as in `Figure`.
-        said: the source of the numbers, shown at the foot, as figures are used without their page.
+        said: the source of the numbers, shown at the foot, because figures are also used on their
+            own.
         size: width and height in inches, including the foot.
         paint: draws the content, above `FOOT`.
     """
@@ -136,7 +137,7 @@ def draw(
 
 
 def percent_axis(axis: Any, label: str, ticks: Sequence[float] = (0, 0.25, 0.5, 0.75, 1)) -> None:
-    """Sets an axis to 0 to 100 %, with margins so that marks at the ends are complete."""
+    """Sets an axis to 0 to 100 %, with margins that keep marks at the ends complete."""
     axis.set_ticks(ticks, [f"{100 * tick:.0f}" for tick in ticks])
     axis.axes.set(**{f"{axis.axis_name}lim": (-0.02, 1.02)})
     axis.set_label_text(f"{label}, %")
@@ -153,6 +154,6 @@ def place(drawing: Drawing, left: float, top: float, width: float, height: float
 
 
 def not_run(axes: Axes, x: float, y: float, **options: Any) -> None:
-    """Marks a place without a result."""
+    """Writes the mark of a missing result at a point of the axes."""
     options = {"fontsize": 6.5} | options
     axes.text(x, y, "not run", color=MUTED, fontstyle="italic", **options)

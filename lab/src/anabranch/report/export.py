@@ -17,7 +17,7 @@ RATES = {
     "closed": {"accuracy": "accuracy"},
     "open": {"r_precision": "$r$-precision", "recall": "recall", "f1": "$F_1$"},
 }
-"""Metrics of each world's LaTeX table, and their names in it."""
+"""Metrics in each world's LaTeX table, with their column names."""
 
 
 def csv(collection: Collection) -> str:
@@ -52,7 +52,7 @@ def _row(entry: Entry) -> dict[str, Any]:
 
 
 def latex(collection: Collection) -> str:
-    """Returns a `tabular` for each world with results; it needs booktabs and nothing else."""
+    """Returns a `tabular` for each world with results; the only package needed is booktabs."""
     parts = ["% Made by anabranch-lab report. It needs \\usepackage{booktabs}."]
     for world, rates in RATES.items():
         entries = collection.select(world=world)

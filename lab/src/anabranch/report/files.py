@@ -20,7 +20,7 @@ MARKS = {
     ".tex": "% Made by anabranch-lab report",
     ".jsonl": '"spec":',
 }
-"""Text that each kind of file of a report contains."""
+"""Text by which a file of a report is recognised, by kind of file."""
 
 
 def write(
@@ -28,13 +28,13 @@ def write(
 ) -> list[Path]:
     """Writes `report.html` and an SVG for each figure into `folder`, and a Markdown document.
 
-    Files of an earlier report are replaced, and its figures in `folder` removed. Other files are
-    not replaced.
+    Files of an earlier report are replaced, and its figures in `folder` are removed. Files that
+    are not a report's are never replaced.
 
     Args:
         page: the report.
         folder: created if missing.
-        document: filled by `markdown.within`; None writes none.
+        document: Markdown document whose generated part is replaced (`markdown.within`), or None.
         others: the texts of further files of the report.
 
     Returns:
@@ -64,7 +64,7 @@ def write(
                 with source(file):
                     written = drafts.enter_context(draft.file(file))
                     written.write_text(text, "utf-8")
-                    # Traces are readable by their owner only; a report is made to be passed on.
+                    # Reports are for publication, unlike traces, which only their owner can read.
                     written.chmod(0o644)
     except BaseException:
         if made:
@@ -77,7 +77,7 @@ def write(
 
 
 def _refuse_foreign(file: Path) -> None:
-    """Refuses to replace a file that no report has written, by the text that those contain."""
+    """Refuses to replace a file without the text that identifies a report's files."""
     mark = MARKS.get(file.suffix)
     if mark is None or not file.is_file():
         return
@@ -89,7 +89,7 @@ def _refuse_foreign(file: Path) -> None:
 
 
 def _make(folder: Path) -> bool:
-    """Creates the folder if it is missing; returns whether it did."""
+    """Creates the folder if it is missing; returns whether it was missing."""
     with source(folder):
         if folder.is_dir():
             return False
@@ -102,7 +102,7 @@ def _make(folder: Path) -> bool:
 
 
 def _links(page: Page, folder: Path, document: Path) -> dict[str, str]:
-    """Returns links to the figures if they are in a folder below the document's, otherwise none."""
+    """Returns links to the figures by key, if they are in a folder below the document's."""
     below, here = folder.resolve(), document.resolve().parent
     if not below.is_relative_to(here):
         return {}

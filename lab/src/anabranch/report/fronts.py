@@ -1,4 +1,4 @@
-"""A figure of recognition against added bytes, with the fronts."""
+"""A figure of recognition against added bytes, with the Pareto fronts."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ _LOOKS = {
     NOTHING: (INK, MARKS[5]),
 }
 _WIDTH, _HEIGHT, _LEFT, _TOP, _BETWEEN = 3.0, 3.0, 0.65, 0.6, 0.6
-"""Inches of a panel, of the space left of it and above it, and between panels."""
+"""Inches: width and height of a panel, space left of it, above it, and between panels."""
 _LINEAR = 0.1
 """End of the axis's linear part, in added bytes per byte; from there it is logarithmic."""
 
 
 def figures(collection: Collection, said: str) -> list[Figure]:
-    """Draws bytes against recognition, a panel for each data set; nothing without a data set.
+    """Draws recognition against added bytes, a panel for each data set.
 
     Args:
         collection: the results.
@@ -104,7 +104,7 @@ def _mark(axes: Axes, point: Point, colour: str, mark: str, *, filled: bool) -> 
 
 
 def steps(points: Sequence[Point]) -> tuple[list[float], list[float]]:
-    """Returns added bytes and recognition at each new minimum of recognition.
+    """Returns a front's steps: added bytes and recognition at each new minimum of recognition.
 
     `points` are sorted by added bytes.
     """

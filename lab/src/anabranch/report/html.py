@@ -1,4 +1,4 @@
-"""The page as HTML: one file, without scripts and without network requests."""
+"""A report as HTML: one file, without scripts and without network requests."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from anabranch.report.tables import Cell, Table, Value
 
 
 def document(page: Page) -> str:
-    """Returns the whole file."""
+    """Returns the whole HTML file."""
     body = [f"<h1>{escape(page.title)}</h1>", _origin(page), _contents(page), _findings(page)]
     body += map(_section, page.sections)
     return (
@@ -36,7 +36,7 @@ def _style() -> str:
     dark = ";".join(f"--c{number}:{colour}" for number, colour in enumerate(DARK.values()))
     return (
         f"{sheet}:root{{{light}}}\n@media (prefers-color-scheme:dark){{:root{{{dark}}}}}\n"
-        # Paper is white, whatever the screen was.
+        # Print uses the light colours even if the screen is dark.
         f"@media print{{:root{{color-scheme:light;--bg:#fff;--ink:#1d1f23;{light}}}}}\n"
     )
 
@@ -63,7 +63,7 @@ def _findings(page: Page) -> str:
 
 
 def _prose(text: str) -> str:
-    """Keeps numbers next to their units, and marks text in backticks as code."""
+    """Escapes text, keeps numbers next to their units, and marks text in backticks as code."""
     text = re.sub(r"(\d) (%|ms\b|×)", "\\1\u00a0\\2", escape(text))
     return re.sub(r"`([^`]+)`", r"<code>\1</code>", text)
 
@@ -110,7 +110,7 @@ def _cell(cell: Cell) -> str:
         return f'<td class="missing">{escape(cell.text)}</td>'
     if not cell.values:
         return f'<td class="text">{escape(cell.text)}</td>'
-    # Several results have the shade of the highest value.
+    # A cell with several results has the shade of the highest value.
     levels = [value.level for value in cell.values if value.level is not None]
     shade = f' class="heat" style="--level:{max(levels):.3f}"' if levels else ""
     return f"<td{shade}>{''.join(map(_value, cell.values))}</td>"

@@ -1,4 +1,4 @@
-"""The page as Markdown, for documents that are kept with the code."""
+"""A report as Markdown, for documents that are kept with the code."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _KEPT = "\0"
 
 
 def document(page: Page, pictures: Mapping[str, str]) -> str:
-    """Returns the generated part with its marks.
+    """Returns the generated part of a document, between its begin and end marks.
 
     Args:
         page: the report.
@@ -56,7 +56,7 @@ def within(old: str | None, new: str, begin: str = BEGIN, end: str = END) -> str
         end: the mark after it.
 
     Raises:
-        TraceError: if the old one has no marks: it was written by hand.
+        TraceError: if `old` has no marks, so that it was written by hand.
     """
     if old is None or not old.strip():
         return new

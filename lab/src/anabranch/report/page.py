@@ -1,4 +1,4 @@
-"""The arrangement of texts, tables and figures on the page."""
+"""A report's page: arranges texts, tables and figures in sections."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Page:
 
     Attributes:
         title: its heading.
-        origin: data, machine, duration and command: pairs of name and text.
+        origin: pairs of name and text for data, machine, duration and command.
         findings: the summary.
         sections: the rest.
     """
@@ -90,7 +90,7 @@ def build(collection: Collection, command: str, note: str = "") -> Page:
 
 
 def _sized(collection: Collection) -> list[Finding]:
-    """Returns the progress of a planned sweep, if there is one."""
+    """Returns the findings on a planned sweep's progress, if there is a planned sweep."""
     if not collection.planned:
         return []
     return [Finding("Progress of the sweep", tuple(sizes.findings(collection)))]
@@ -144,7 +144,7 @@ def _sections(collection: Collection, pictures: Sequence[Figure]) -> list[Sectio
 
 
 def _costs(collection: Collection, pictures: Sequence[Figure]) -> list[Section]:
-    """Returns recognition against cost; nothing if there is nothing to compare."""
+    """Returns the section on recognition against cost; empty if there is nothing to compare."""
     found = costs.panels(collection)
     parts: tuple[str | Table | Figure, ...] = (costs.TIME, *pictures, *costs.tables(found))
     return [Section("costs-section", "Privacy against cost", parts)] if found else []
@@ -233,7 +233,7 @@ def _divisions(collection: Collection) -> list[str]:
 
 
 def _source_line(collection: Collection) -> str:
-    """Returns the source line of every figure, as figures may leave the page."""
+    """Returns the source line that every figure has, as figures may be used without the page."""
     digests = sorted({entry.result.data for entry in collection})
     names = [collection.data_name(digest, short=True) for digest in digests]
     kind = "recorded" if all(each.setting.recorded for each in collection) else "simulated"

@@ -13,10 +13,10 @@ from anabranch.report.setting import Setting
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """A number of the paper.
+    """A published result of the CoMPS paper: an attack's rates in one setting.
 
     Attributes:
-        sources: the paper's tables and figures that have it.
+        sources: the paper's tables and figures that show it.
         attack: as in `Spec`.
         setting: the defender's choices.
         r_precision, recall, f1: 0 to 1; `f1` is None if the paper does not give it.
@@ -32,7 +32,7 @@ class Point:
 
 @cache
 def points() -> tuple[Point, ...]:
-    """Returns all numbers, in the order of the file."""
+    """Returns all published results, in the order of the file."""
     return tuple(map(_point, _content()["point"]))
 
 
@@ -56,7 +56,7 @@ def citation() -> str:
 
 
 def data_name(digest: str, file: str | None = None) -> str:
-    """Returns the readable name of a data set, or its file's, or the beginning of its digest."""
+    """Returns the readable name of a data set, or else its file's, or the start of its digest."""
     known: dict[str, str] = _content()["data"]
     return known.get(digest, file or f"data with the digest {digest[:16] or '(none)'}")
 

@@ -1,8 +1,8 @@
 """Settings and designs under readable names.
 
 A *setting* is the defender's choice: schedule, run length, paths, padding. A *design* is the
-attacker's training and test: loads, re-splits, epochs, seed. Numbers of one setting are comparable
-only if their designs are the same.
+attacker's training and test: loads, re-splits, epochs, seed. Results are comparable only if their
+designs are the same.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ SCHEDULES: Mapping[str, str] = {
     "batched": "TrafficSliver",
     "hywf": "HyWF",
 }
-"""Short names of schedules, the paper's where it has one, in the order of tables."""
+"""Short names of schedules (the paper's, if it has one), in the order of tables."""
 
 _LENGTH = re.compile(r"~?(\d+)(?:-(\d+))?(p|ms|s)")
 _UNITS = {"p": (0, 1), "ms": (1, 1), "s": (1, 1000)}
@@ -40,7 +40,7 @@ class Setting:
     """The defender's choices; without arguments, no defence.
 
     Attributes:
-        schedule: with its parameters, or None without a split of ours.
+        schedule: the schedule with its parameters, or None if the lab does not split.
         every: the run length in use.
         paths: number of paths; 1 without a split.
         mode, delays, defence, path_defence, draw: as in `Spec`.
@@ -76,9 +76,9 @@ class Setting:
         """Returns whether `self` is the setting that the paper describes as `other`.
 
         The paper does not distinguish `together` and `independent`, or configurations of WTF-PAD.
-        It has neither `follow`, delays, padding of paths nor `draw`. Recorded splits are alike if
-        the families of their schedules and their run lengths are: the paper gives no more for its
-        own.
+        It has neither `follow`, delays, padding of paths nor `draw`. Recorded splits match if the
+        families of their schedules and their run lengths are equal, because the paper gives no
+        more details of its own.
         """
         if self.delays or self.path_defence:
             return False
@@ -121,7 +121,7 @@ class Setting:
 
     @property
     def group(self) -> tuple[bool, bool]:
-        """Whether it is padded and whether it is split: its group in tables."""
+        """The setting's group in tables: whether it is padded, and whether it is split."""
         return (self.defence is not None or self.path_defence is not None, self.splits)
 
 
@@ -159,7 +159,7 @@ def design(spec: Spec, data: str = "", *, whole: bool = True) -> str:
 
 
 def full(spec: Spec) -> bool:
-    """Returns whether every page is used, and every training and test load.
+    """Returns whether all pages and all training and test loads are used.
 
     Re-splits and validation loads do not matter.
     """
@@ -200,7 +200,7 @@ def _training(spec: Spec) -> tuple[list[str], list[str]]:
 
 
 def _recorded(text: str | None) -> tuple[str, ...] | None:
-    """Returns the parts of a recorded split, with the family for its schedule (`weighted:4`)."""
+    """Returns the parts of a recorded split, with a schedule (`weighted:4`) as its family."""
     if text is None:
         return None
     schedule, *rest = text.split()

@@ -22,7 +22,7 @@ from anabranch.report.tables import (
 )
 
 SIZE = "size"
-"""The attack that uses only packets and bytes of each direction."""
+"""The attack that uses only the numbers of packets and bytes of each direction."""
 
 Row = tuple[Setting, str, str]
 """A setting, the attack and the observer."""
@@ -88,20 +88,20 @@ def _ends(data: str, rule: str, found: list[Entry]) -> str:
 
 
 def data(collection: Collection) -> list[str]:
-    """Returns the digests of the data with a row, sorted by number of test loads, descending."""
+    """Returns the digests of the data sets in the table, those with most test loads first."""
     tests: dict[str, int] = {}
     for entry in filter(_counts, collection):
-        # Numbers restored from a report's tables lack the number of test loads.
+        # Results restored from a report's tables lack the number of test loads.
         place, loads = entry.result.data, int(entry.result.metrics.get("predictions", 0))
         tests[place] = max(loads, tests.get(place, 0))
     return sorted(tests, key=lambda each: (-tests[each], each))
 
 
 def wanted(collection: Collection) -> list[Row]:
-    """Returns the table's rows: those with a result of the attack and of the size alone.
+    """Returns the table's rows: those with a result both of the attack and of the size alone.
 
-    A full report, or one about a planned sweep, has every attack's results. Planned evaluations
-    have rows too.
+    A full report, or a report about a planned sweep, also has rows without a result of the size
+    alone. Planned evaluations have rows too.
     """
     found = {_row(entry) for entry in collection if _counts(entry) and entry.attack != SIZE}
     sized = {
@@ -125,7 +125,7 @@ def _pair(
     """Returns the numbers of one data set: of the attack, and of the size alone."""
     entries = [entry for entry in _attacks(collection, place) if _row(entry) == row]
     if not entries:
-        # The size may have been evaluated first.
+        # The size alone may have a result before the attack does.
         bare = [twin for key, twin in twins.items() if key[:3] == (place, row[0], row[2])]
         return missing(), _cell(bare[:1])
     keys = dict.fromkeys(_twin(entry) for entry in entries)

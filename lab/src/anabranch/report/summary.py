@@ -1,6 +1,6 @@
-"""The findings in plain words. Each sentence is made from numbers, and mentions missing ones.
+"""The findings in plain words: sentences that are generated from numbers, or note missing ones.
 
-A setting counts as below a limit only if the whole intervals of all its results are.
+A setting counts as below a limit only if the whole intervals of all its results are below it.
 """
 
 from __future__ import annotations
@@ -22,11 +22,12 @@ Training: TypeAlias = tuple[bool, int | None, str] | None
 LIMITS = (0.1, 0.2, 0.5)
 """Limits of accuracy that settings are compared with."""
 KEY_ATTACKS = ("rf", "k-fp")
-"""The strongest published attack, and a fast one, which runs everywhere. Tables and figures
-have the others.
+"""Attacks of the summary: the strongest published one, and a fast one that runs everywhere. Tables
+and figures show the others.
 """
 FLOOR = 0.95
-"""Accuracy without a defence below which an attack is too poorly trained to judge defences."""
+"""Minimum accuracy without a defence; attacks below it are too poorly trained to judge defences.
+"""
 
 
 _THRESHOLDS = (
@@ -72,11 +73,11 @@ def findings(collection: Collection) -> list[Finding]:
 
 
 def resolution(collection: Collection) -> Iterator[str]:
-    """Yields how finely false-positive rates are resolved (`metrics.resolution`).
+    """Yields sentences on how finely false-positive rates are resolved (`metrics.resolution`).
 
-    Results of one protocol with the same number of unmonitored pages share a sentence. It is about
-    the result with the fewest loads, and has the maximum of the others. Bootstrap intervals do not
-    include the choice of thresholds.
+    Results of one protocol with the same number of unmonitored pages share a sentence, about the
+    result with the fewest loads, with the maximum number of loads of the others. The last sentence
+    states that bootstrap intervals do not include the choice of thresholds.
     """
     groups: dict[tuple[str, int], list[Entry]] = {}
     for entry in collection.select(world="open"):
@@ -146,7 +147,7 @@ def _floor(collection: Collection) -> Iterator[str]:
 
 
 def _undefended(collection: Collection) -> Iterator[Entry]:
-    """Yields each attack's undefended result in the training that most of its results have."""
+    """Yields each attack's undefended result with the training that most of its results have."""
     for name in collection.attacks:
         usual = _usual(collection, name)
         found = beyond.closed(collection, UNDEFENDED, name)
@@ -239,7 +240,7 @@ def _strongest(collection: Collection) -> Iterator[str]:
 
 
 def _reduced(collection: Collection) -> Iterator[str]:
-    """Yields the accuracy that a reduced design costs the attacker, where both designs exist."""
+    """Yields the accuracy that an attacker loses by a reduced design, where both designs exist."""
     gaps = []
     for setting in collection.settings:
         for name in collection.attacks:
@@ -270,7 +271,7 @@ def _observers(collection: Collection) -> Iterator[str]:
             continue
         found = collection.select(setting, name, world="closed", protocol="honest")
         designs = [entry.short for entry in found]
-        # Results of the most common design only, as different designs also cause differences.
+        # Only results of the most common design count, because designs cause differences too.
         common = max(dict.fromkeys(designs), key=designs.count)
         parts = {
             entry.observer: f"{observer(entry.observer)} {inline(entry.estimate('accuracy'))}"
@@ -320,9 +321,9 @@ def _beside_published(collection: Collection) -> Iterator[str]:
 
 
 def _open(collection: Collection, setting: Setting, name: str) -> str:
-    """Describes an attack's results on a setting and undefended.
+    """Describes an attack's results on a setting, next to its undefended result.
 
-    Without a good undefended result, an attack proves nothing about splits.
+    An attack without a good undefended result proves nothing about splits.
     """
     split, whole = (
         [
@@ -384,7 +385,7 @@ def _caution(collection: Collection) -> str:
 
 
 def _best(entries: list[Entry]) -> Entry:
-    """Returns the result with the highest accuracy: a setting is no safer than that."""
+    """Returns the result with the highest accuracy, which bounds the safety of a setting."""
     return max(entries, key=lambda entry: (entry.accuracy, entry.full))
 
 

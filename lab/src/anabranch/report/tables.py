@@ -1,4 +1,4 @@
-"""Tables before they become HTML or Markdown, and the format of numbers."""
+"""Tables in a form independent of HTML and Markdown, and the format of numbers."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def estimated(
 
 
 def percent(value: float | None) -> str:
-    """Formats a share, such as `36.2 %`; `undefined` for None, as without accepted loads."""
+    """Formats a share, such as `36.2 %`; None, as without accepted loads, becomes `undefined`."""
     return "undefined" if value is None else f"{100 * value:.1f} %"
 
 

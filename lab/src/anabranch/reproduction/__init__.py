@@ -3,8 +3,8 @@
 | module | what |
 |---|---|
 | `claims`, `claims.toml` | the papers' claims, with their numbers, and where each is measured |
-| `data` | the committed data of `docs/results` |
-| `found` | a number of ours with its verdict, and the rules of verdicts |
+| `data` | reader of the committed data of `docs/results` |
+| `found` | our result for a claim, with its verdict, and the rules of verdicts |
 | `spread` | intervals of means and medians over rounds |
 | `attacks` | website fingerprinting: CoMPS' Tables 3 to 6 |
 | `splitting` | CoMPS' data set, the censor, and the cost in speed |

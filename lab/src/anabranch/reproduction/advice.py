@@ -14,7 +14,7 @@ from anabranch.reproduction.spread import by_round, mean_interval
 from anabranch.reproduction.words import table, wrapped
 
 CIRCUITS = (10, 100)
-"""Numbers of circuits that a client of MORE has used; each packet may have a circuit of its own."""
+"""Numbers of circuits that a client of MORE has used. MORE can use a circuit per packet."""
 ALL = 228
 """Number of clients in the large network."""
 UNKNOWN = "not measured"

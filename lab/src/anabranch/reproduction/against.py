@@ -28,7 +28,7 @@ class Pair:
 
     @property
     def contradicts(self) -> bool:
-        """Whether the claim holds in one of the two results and does not hold in the other."""
+        """Whether the claim holds by one of the two results and fails by the other."""
         return self.run is not None and {self.committed.verdict, self.run.verdict} == {HOLDS, FAILS}
 
 
@@ -46,8 +46,8 @@ def pairs(committed: Data, run: Data) -> Iterator[Pair]:
 
 
 def _of_run(claim: Claim, run: Data) -> Found | None:
-    # A short run leaves out designs, networks and settings: then a table lacks rows (LookupError),
-    # or there is nothing to take a median or a share of.
+    # A short run leaves out designs, networks and settings. Then a table lacks rows (LookupError),
+    # or there are no values for a median or a share.
     try:
         of = found(claim, run)
     except (TraceError, LookupError, ValueError, ZeroDivisionError):

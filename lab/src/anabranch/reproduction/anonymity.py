@@ -14,7 +14,7 @@ from anabranch.reproduction.found import (
 )
 
 FIRST = "2015-10-10T02"
-"""The consensus of the paper's year."""
+"""Time of the consensus from the paper's year."""
 NEAR = 0.005
 """Maximum distance of a probability from the paper's to count as equal."""
 
@@ -37,7 +37,7 @@ def compromised(data: Data, legs: int, share: float) -> Found:
 
 
 def formula(data: Data, measure: str) -> Found:
-    """Judges whether a closed form equals the simulation, in every network, for up to five legs."""
+    """Judges whether a closed form equals the simulation in every network, for 1 to 5 legs."""
     closed = {_key(row): row["mean"] for row in _of(data, "paths", f"{measure}_closed")}
     rows = _of(data, "paths", measure)
     apart = [abs(row["mean"] - closed[_key(row)]) for row in rows]
@@ -64,7 +64,7 @@ def more(data: Data, circuits: int, share: float = 0.2) -> Found:
     """Compares the probability that MORE's exit and all entries are hostile with one circuit's.
 
     Args:
-        data: not used: the form holds in every network (`formula`).
+        data: not used, because the closed form holds in every network (`formula`).
         circuits: number of circuits that a client has used.
         share: share of hostile entries and exits.
     """
@@ -75,10 +75,10 @@ def more(data: Data, circuits: int, share: float = 0.2) -> Found:
 
 
 def sets(data: Data, entries: int, packets: int) -> Found:
-    """Computes the share of MORE's clients that have used all entries, and so have equal sets.
+    """Computes the share of MORE's clients that have used all entries and so have equal sets.
 
     Args:
-        data: not used: the form holds in every network.
+        data: not used, because the closed form holds in every network.
         entries: number of entries, drawn with equal probability for each packet.
         packets: number of packets that a client has sent.
     """
@@ -95,8 +95,9 @@ def model(data: Data, measure: str, least: float, most: float) -> Found:
     Args:
         data: has `anonymity.parquet`.
         measure: `any_now` (at least one hostile entry) or `all_now` (all entries are hostile).
-        least: lower bound of the factors. For `any_now`, two and three entries over one; for
-            `all_now`, one entry over two, and two over three.
+        least: lower bound of the factors. They are, for `any_now`, the chances with two and with
+            three entries over the chance with one; for `all_now`, one entry over two, and two over
+            three.
         most: upper bound of the factors.
     """
     rows = {row["legs"]: row for row in _year(data, measure)}
@@ -137,7 +138,7 @@ def fingerprint(data: Data, measure: str, legs: int, number: float, near: float)
         measure: `over_clients`, `unique` or `largest`, as in `anonymity.Sharing`.
         legs: number of entries of a client.
         number: the paper's number.
-        near: maximum distance of a network's number from it.
+        near: maximum distance of a network's number from the paper's.
     """
     of_legs = [row for row in _of(data, "fingerprints", measure) if row["legs"] == legs]
     networks = {row["consensus"]: row for row in of_legs if row["in_use"] == legs}

@@ -11,7 +11,7 @@ from anabranch.reproduction.data import Data, Row
 from anabranch.reproduction.found import ALIKE, FAILS, HOLDS, MISSING, OPEN, Found
 
 _FULLEST = "largest"
-#: The systems of `lab/results/systems.toml`, by schedule and mode.
+# : The systems of `lab/results/systems.toml`, by schedule and mode.
 _SYSTEMS = {
     (None, "together"): "not split",
     ("batched", "independent"): "TrafficSliver",
@@ -31,7 +31,7 @@ def lower(
     after: Mapping[str, Any],
     metric: str = "recall",
 ) -> Found:
-    """Judges whether an attack achieves less on `after` than on `before`, in the open world.
+    """Judges whether an attack is less successful on `after` than on `before`, in the open world.
 
     Args:
         data: has `fingerprinting.jsonl`.
@@ -73,7 +73,7 @@ def level(data: Data, attack: str, at_least: float, protocol: str = "honest") ->
 def closed(data: Data, attack: str, at_least: float) -> Found:
     """Judges whether an attack recognises `at_least` of undefended loads in a closed world.
 
-    The result is that with all loads and the published inputs.
+    The result used is the one with all loads and the published inputs.
 
     Args:
         data: has `fingerprinting.jsonl`.
@@ -148,7 +148,7 @@ def systems(data: Data, attack: str) -> Found:
 
 
 def time_or_packets(data: Data, attack: str, every: tuple[str, str] = ("50p", "100ms")) -> Found:
-    """Judges whether runs by time protect as well as runs of packets: no more is recognised."""
+    """Judges whether runs by time protect at least as well as runs of packets."""
     split = {"schedule": "weighted", "paths": 3}
     found = lower(data, attack, {**split, "every": every[0]}, {**split, "every": every[1]})
     verdict = HOLDS if found.verdict in (HOLDS, ALIKE) else found.verdict
@@ -158,7 +158,7 @@ def time_or_packets(data: Data, attack: str, every: tuple[str, str] = ("50p", "1
 def _open_world(
     data: Data, attack: str, wanted: Mapping[str, Any], protocol: str = "honest"
 ) -> Row:
-    """Returns the result of an attack in a setting; of several designs, the largest."""
+    """Returns the result of an attack in a setting; of several designs, that of the largest."""
     target = {"schedule": None, "every": None, "paths": 3, "defence": None} | dict(wanted)
     found = []
     for each in data.results("fingerprinting.jsonl"):

@@ -1,6 +1,6 @@
 """StegoTorus (CCS 2012): Table 2, Table 3, Figures 6 and 7.
 
-The rules of Table 3 and the figures are those of `camouflage/claims.rs`.
+The rules for Table 3 and the figures are the same as in `camouflage/claims.rs`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from anabranch.reproduction.spread import by_round, median_interval
 LONGEST = 1_000_000
 SITES = "camouflage-fingerprinting/results.jsonl"
 FAR = 200
-"""Round trip in ms from which the paper's HTTP cannot sustain a stream."""
+"""Minimum round trip in ms at which the paper's HTTP cannot sustain a stream."""
 
 _QUANTITIES: dict[str, Callable[[Row], float]] = {
     "up": lambda row: float(row["up"]) if row["ended"] else math.inf,
@@ -34,7 +34,7 @@ def ratio(
     most: float | None = None,
     least: float | None = None,
 ) -> Found:
-    """Judges a quantity of a 1 MB download by one transport over that by another in each round.
+    """Judges the ratio of two transports in each round, for a quantity of a 1 MB download.
 
     Args:
         data: has `camouflage.parquet`.
@@ -56,7 +56,7 @@ def ratio(
 
 
 def flat(data: Data, arm: str, rate: int, most: float) -> Found:
-    """Judges the largest relative difference of a stream's bandwidth from the shortest RTT's."""
+    """Judges a stream's largest relative change of bandwidth against that at the shortest RTT."""
     levels = _levels(data, arm, rate, lambda row: row["down"] / 1e3)
     first = levels.pop(min(levels))
     if first.low is None or first.high is None or any(each.low is None for each in levels.values()):
@@ -127,7 +127,7 @@ def _sites(data: Data, measure: str, learnt: str, tested: str) -> list[Row]:
     """Returns the results of a measure by all attacks, for these kinds of loads.
 
     Raises:
-        LookupError: if there is none.
+        LookupError: if there is no result.
     """
     wanted = {"measure": measure, "learnt": learnt, "tested": tested}
     rows = [row for row in data.results(SITES) if wanted.items() <= row.items()]
@@ -150,7 +150,7 @@ def _rounds(data: Data, arm: str, quantity: str) -> dict[int, float]:
 
 
 def _levels(data: Data, arm: str, rate: int, value: Callable[[Row], float]) -> dict[int, Interval]:
-    """Returns the median of the rounds' medians, by round trip in ms."""
+    """Returns, by round trip in ms, the median over rounds of each round's median."""
     rows = [
         row
         for row in data.table("camouflage-streams.parquet")

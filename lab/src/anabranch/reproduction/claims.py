@@ -1,4 +1,4 @@
-"""The papers' claims: `claims.toml`."""
+"""The papers' claims, read from `claims.toml`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Paper:
 
     Attributes:
         key: its name in the file.
-        name: its system.
+        name: name of the paper's system.
         title: its title with venue and year.
     """
 
@@ -37,11 +37,11 @@ class Claim:
         page: the page of `docs/results` with our number.
         command: the command that repeats the measurement.
         time: duration of the command.
-        settings: `full`, or the reduction and the cost of the full settings.
+        settings: `full`, or how the settings are reduced and what the full settings would cost.
         measure: the function that returns our number; None if there is none.
-        of: arguments of that function.
+        of: arguments of `measure`.
         reason: the reason why nothing is measured, if nothing is.
-        on_page: whether the page prints the number.
+        on_page: whether the page shows the number.
     """
 
     paper: str
@@ -68,7 +68,7 @@ def papers() -> tuple[Paper, ...]:
 def claims() -> tuple[Claim, ...]:
     """Returns all claims, in the order of the file.
 
-    A claim takes page, command, time and settings from `[source.NAME]` if it names one.
+    A claim that names a source takes page, command, time and settings from `[source.NAME]`.
     """
     content = _content()
     sources = content["source"]

@@ -86,7 +86,7 @@ def _write(file: Path, make: Callable[[], str]) -> None:
 
 
 def _made(make: Callable[[], T]) -> T:
-    """Returns what `make` returns; a result that the data do not hold becomes one line."""
+    """Calls `make`; converts the LookupError of a result missing in the data to a TraceError."""
     try:
         return make()
     except LookupError as error:

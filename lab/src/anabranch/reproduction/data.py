@@ -1,4 +1,4 @@
-"""The committed data of `docs/results`."""
+"""Reader of the committed data of `docs/results`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Row: TypeAlias = dict[str, Any]
 
 
 class Data:
-    """The files of a folder, each read once.
+    """The data files of a folder, each read at most once.
 
     Attributes:
         folder: `docs/results` of a checkout.

@@ -1,4 +1,4 @@
-"""The claims of section 5.3 of the DBSec 2019 paper: what each design is good for."""
+"""The claims of section 5.3 of the DBSec 2019 paper: strengths of each design."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from anabranch.reproduction.spread import by_round, mean_interval
 HOSTILE = 0.2
 """Share of hostile entries and exits, as in the paper's footnote 14."""
 UDP = (("udp-or", 1), ("mudp-or", 2), ("mudp-or", 3), ("mudp-or-turns", 2), ("mudp-or-turns", 3))
-"""Designs over datagrams with their numbers of circuits."""
+"""Designs over datagrams (UDP), each with a number of circuits."""
 RULES = ("conflux-2013", "mtor", "anabranch")
-"""Designs whose own schedule is measured next to round robin (`NAME-turns`)."""
+"""Designs measured both with their own schedule and with round robin (`NAME-turns`)."""
 LEGS = (2, 3)
 NAMES = {
     "tor": "Tor",
@@ -45,7 +45,7 @@ NAMES = {
 
 
 def first_byte(data: Data) -> Found:
-    """Judges whether each design on UDP has an earlier first byte than the fastest one on TCP.
+    """Judges whether each UDP design's first byte is earlier than that of the fastest TCP design.
 
     Args:
         data: has `designs.parquet`.
@@ -54,7 +54,7 @@ def first_byte(data: Data) -> Found:
 
 
 def download(data: Data, load: str) -> Found:
-    """Judges whether each design on UDP downloads slower than the fastest one on TCP.
+    """Judges whether each UDP design downloads more slowly than the fastest TCP design.
 
     Args:
         data: has `designs.parquet`.
@@ -64,7 +64,7 @@ def download(data: Data, load: str) -> Found:
 
 
 def own_rule(data: Data, column: str) -> Found:
-    """Judges whether a design's own schedule is faster behind lines than round robin.
+    """Judges whether designs' own schedules are faster than round robin on emulated lines.
 
     Args:
         data: has `circuits.parquet`.
@@ -81,7 +81,7 @@ def own_rule(data: Data, column: str) -> Found:
 
 
 def relieved(data: Data) -> Found:
-    """Judges whether relays need less CPU for each byte with round robin than with own schedules.
+    """Judges whether round robin needs less relay CPU per byte than the designs' own schedules.
 
     Args:
         data: has `circuits.parquet`.
@@ -95,10 +95,10 @@ def relieved(data: Data) -> Found:
 
 
 def more(data: Data, circuits: int) -> Found:
-    """Compares what hostile relays see of MORE's packets and of one circuit, by both models.
+    """Compares MORE with a single circuit by the chances of hostile relays, in both models.
 
     Args:
-        data: not used: the forms hold in every network (`anonymity.formula`).
+        data: not used, because the closed forms hold in every network (`anonymity.formula`).
         circuits: number of circuits that a client has used.
     """
     (one, _), (anyone, everyone) = chances(1), chances(circuits)
@@ -115,7 +115,7 @@ def chances(circuits: int) -> tuple[float, float]:
     """Returns the closed forms of section 6.1 with `HOSTILE` entries and exits.
 
     They are the probabilities that the exit and at least one entry are hostile, and that the exit
-    and all entries are.
+    and all entries are hostile.
     """
     return HOSTILE * (1 - (1 - HOSTILE) ** circuits), HOSTILE * HOSTILE**circuits
 
@@ -153,8 +153,8 @@ def name_of(design: str, legs: int) -> str:
 def _against_tcp(data: Data, load: str, column: str, judge: Callable[[Interval], str]) -> Found:
     """Judges the ratio of each UDP design's time to that of the fastest TCP design.
 
-    The fastest one has the least geometric mean over the networks, with any number of circuits.
-    Ratios are of equal networks.
+    The fastest TCP design has the least geometric mean over the networks, with any number of
+    circuits. Each ratio is of times in the same network.
     """
     keys = {(row["design"], row["legs"]) for row in data.table("designs.parquet")}
     times = {key: simulated(data, key, load, column) for key in sorted(keys)}
@@ -167,7 +167,7 @@ def _against_tcp(data: Data, load: str, column: str, judge: Callable[[Interval],
 def _by_rounds(
     data: Data, designs: tuple[str, str], legs: int, value: Callable[[Row], float]
 ) -> Interval:
-    """Returns the ratio of the values of two designs behind lines, in equal rounds."""
+    """Returns the ratio of the values of two designs on emulated lines, paired by round."""
     rows = [row for row in data.table("circuits.parquet") if row["place"] == "lines"]
     one, other = (
         by_round([row for row in rows if (row["design"], row["legs"]) == (name, legs)], value, mean)
@@ -178,7 +178,7 @@ def _by_rounds(
 
 
 def _ratio(values: Sequence[float], others: Sequence[float]) -> Interval:
-    """Returns the geometric mean of the ratios of pairs, with a 95 % interval."""
+    """Returns the geometric mean of the ratios of paired values, with a 95 % interval."""
     logs = [math.log(one / other) for one, other in zip(values, others, strict=True)]
     found = mean_interval(logs)
     low, high = (None if end is None else math.exp(end) for end in (found.low, found.high))

@@ -1,6 +1,6 @@
 """Our result for a claim, with its verdict.
 
-A verdict follows from a whole interval and never from a point: it is `OPEN` if the interval
+A verdict follows from the whole interval, never from the point alone: it is `OPEN` if the interval
 contains the bound. Bounds are in `claims.toml` or in the module of the function that uses them.
 """
 
@@ -17,7 +17,7 @@ MISSING = "not measured"
 VERDICTS = (HOLDS, FAILS, ALIKE, OPEN, MISSING)
 
 SAME = 0.1
-"""Maximum distance from 1 of the whole interval of a ratio that counts as alike."""
+"""Maximum distance from 1 of a ratio, over its whole interval, to count as equal (`ALIKE`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class Found:
         text: our numbers with their intervals, as the index prints them.
         verdict: one of `VERDICTS`.
         why: the reason of `OPEN` and `MISSING`; otherwise a remark, or empty.
-        quotes: texts that the claim's page must contain; both are compared without line breaks.
+        quotes: texts that the claim's page must contain, compared without line breaks.
     """
 
     text: str
@@ -95,8 +95,8 @@ def within(found: Interval, most: float) -> str:
 def all_of(verdicts: Sequence[str]) -> tuple[str, str]:
     """Returns the verdict of a claim about several designs, and its reason.
 
-    It holds, or fails, if it does for every design; where designs differ there is no common
-    verdict.
+    The claim holds, or fails, if it does so for every design. If verdicts differ, there is no
+    common verdict.
     """
     kinds = sorted(set(verdicts), key=VERDICTS.index)
     if len(kinds) == 1:

@@ -1,4 +1,4 @@
-"""The page: a row for each claim, and the number of claims with each verdict."""
+"""Generator of `docs/reproduction.md`: a row for each claim, and counts of the verdicts."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _MODULES: dict[str, ModuleType] = {
 }
 _HEADER = ("place", "claim", "the paper", "ours", "verdict")
 ADVICE = "Section 5.3"
-"""Place of the claims that `designs_page` lists."""
+"""Value of `Claim.place` for the claims that `designs_page` lists."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class Entry:
 
 
 def entries(data: Data) -> list[Entry]:
-    """Returns all claims with their results by `data`, in the order of the papers.
+    """Returns all claims with their results from `data`, in the order of the papers.
 
     Raises:
         TraceError: if data cannot be read.
@@ -53,7 +53,7 @@ def entries(data: Data) -> list[Entry]:
 
 
 def problems(data: Data) -> Iterator[str]:
-    """Yields rows that lack information, and numbers of ours that the claim's page lacks."""
+    """Yields problems: rows that lack information, and our numbers that the claim's page lacks."""
     for entry in entries(data):
         claim, of = entry.claim, entry.found
         name = f"{claim.paper}, {claim.place}, {claim.claim}"
@@ -93,7 +93,7 @@ def designs_page(data: Data) -> str:
 
 
 def found(claim: Claim, data: Data) -> Found:
-    """Returns the result for a claim by `data`.
+    """Computes the result for a claim from `data`.
 
     Raises:
         TraceError: if data cannot be read.
@@ -142,12 +142,12 @@ def _rows(of: Sequence[Entry]) -> Iterator[tuple[str, ...]]:
 
 
 def _result(found: Found) -> tuple[str, str]:
-    """Returns the cells of our number and of the verdict."""
+    """Returns two cells of a row: our number, and the verdict."""
     return found.text or "–", f"**{found.verdict}**" + (f": {found.why}" if found.why else "")
 
 
 def _made(paper: Paper, of: Sequence[Entry]) -> Iterator[str]:
-    """Yields a table of commands, times and settings, each once with all of its claims."""
+    """Yields a table of commands, times and settings, with the claims that each measures."""
     yield f"How the numbers next to {paper.name}'s are made:"
     yield ""
     ways: dict[tuple[str, str, str, str], list[str]] = {}
@@ -173,6 +173,6 @@ def _made(paper: Paper, of: Sequence[Entry]) -> Iterator[str]:
 def _plain(text: str) -> str:
     """Returns the text without line breaks, asterisks and per cent signs.
 
-    Prose and tables write the same number with different signs.
+    Prose and tables format the same number differently.
     """
     return " ".join(text.replace("*", "").replace(" %", "").split())

@@ -1,4 +1,4 @@
-"""Percentages with intervals that a results page prints, and those that its data do not hold."""
+"""Finds percentages with intervals that a results page shows but its data do not contain."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _ESTIMATE = {"value", "low", "high"}
 def unknown(folder: Path, page: str) -> list[str]:
     """Returns the percentages with intervals of a page that are in no data file of the folder.
 
-    Known are all estimates of `*.json` and `*.jsonl`, and means of two or more seeds with the least
-    and the greatest one.
+    The data contain all estimates of `*.json` and `*.jsonl`, and means of two or more seeds with
+    their minimum and maximum.
 
     Args:
         folder: `docs/results` of a checkout.
@@ -62,7 +62,7 @@ def _estimates(value: Any) -> Iterator[dict[str, float]]:
 
 
 def _add_seed(row: Row, seeds: dict[str, dict[int, float]]) -> None:
-    """Adds a result's accuracy to those of the same settings with other seeds."""
+    """Adds a result's accuracy to the accuracies of the same settings with other seeds."""
     accuracy = row.get("metrics", {}).get("accuracy") if "spec" in row else None
     if accuracy:
         spec = dict(row["spec"])

@@ -29,18 +29,18 @@ from anabranch.reproduction.spread import by_round, mean_interval, median_interv
 DESIGNS = (("conflux-2013", "Conflux 2013"), ("mtor", "mTor"))
 LEGS = (2, 3)
 ORDERED = 0.3
-"""Share of ordered downloads that are complete at the time at which `unordered_done` counts."""
+"""Share of ordered downloads that are complete at the moment when `unordered_done` counts."""
 OVER_HALF = 0.5
 EXIT = 0.06
-"""Maximum distance from 1 of the ratio of an exit's CPU to Tor's, from the paper's numbers."""
+"""Maximum distance from 1 of the ratio of an exit's CPU to that of Tor's exit, by the paper."""
 SLOWEST = 0.15
 """Share of the downloads that count as the slowest."""
 FAST = 0.8
-"""Share of the downloads, from the fastest on, that `unordered_alike` compares."""
+"""Share of the downloads, the fastest ones, that `unordered_alike` compares."""
 AS_LONG = 0.1
-"""Maximum distance from 1 of a ratio of times that count as equally long."""
+"""Maximum distance from 1 of a ratio of times that count as equal."""
 QUARTER_LESS = 0.7
-"""30 % less time, the lower end of the paper's gain."""
+"""Bound of a ratio of times: 30 % less time, the lower end of the paper's gain."""
 
 _VALUES: dict[str, Callable[[Row], float]] = {
     "the first byte arrives sooner": lambda row: float(row["first_byte"]),
@@ -63,7 +63,7 @@ _POSITIONS: dict[str, Callable[[Row], float]] = {
 
 
 def circuits(data: Data, place: str, claim: str) -> Found:
-    """Judges a claim of Table 1 for two and three circuits of Conflux and mTor, against one of Tor.
+    """Judges a claim of Table 1: two and three circuits of Conflux and mTor against one of Tor.
 
     Args:
         data: has `circuits.parquet`.
@@ -89,7 +89,7 @@ def circuits(data: Data, place: str, claim: str) -> Found:
 
 
 def costs(data: Data, place: str, claim: str) -> Found:
-    """Judges whether a circuit's positions differ in CPU as in the paper, in Tor and both designs.
+    """Judges whether relays' CPU differs by position in a circuit as in the paper.
 
     Args:
         data: has `circuits.parquet`.
@@ -117,7 +117,7 @@ ALL, FLOOR = 228, 140
 
 
 def wide_schedules(data: Data, claim: str) -> Found:
-    """Judges whether round robin is faster than the designs' own schedules in the larger network.
+    """Judges whether round robin is faster than designs' own schedules in the larger network.
 
     Args:
         data: has `wide.parquet`.
@@ -133,7 +133,7 @@ def wide_schedules(data: Data, claim: str) -> Found:
 
 
 def wide_floor(data: Data, claim: str) -> Found:
-    """Judges whether bulk downloads are as fast with all clients as with 140 of them.
+    """Judges whether bulk downloads are as fast with all 228 clients as with 140.
 
     Args:
         data: has `wide.parquet`.
@@ -159,7 +159,7 @@ def _faster(
     Args:
         rows: rows of `wide.parquet`.
         one: design, schedule and number of clients.
-        other: the same of the downloads to compare with.
+        other: design, schedule and number of clients to compare with.
     """
     times = {
         key: {
@@ -179,7 +179,7 @@ def _faster(
 
 
 def _wide(quote: str, ratios: dict[str, Interval], judge: Callable[[Interval], str]) -> Found:
-    """Returns one verdict on several ratios, each printed with both ends of its interval."""
+    """Returns one verdict on several ratios; the text has each ratio with its interval."""
     numbers = {
         name: f"{ratio.value:.2f} ({ratio.low:.2f} to {ratio.high:.2f})"
         for name, ratio in ratios.items()
@@ -212,7 +212,7 @@ def _compared(
 
 
 def _ratio(rows: Sequence[Row], key: tuple[str, int], value: Callable[[Row], float]) -> Interval:
-    """Returns a value over that of Tor's one circuit in the same round."""
+    """Returns the ratio of a value to that of one circuit of Tor in the same round."""
     of = {
         each: by_round([row for row in rows if (row["design"], row["legs"]) == each], value, mean)
         for each in (key, ("tor", 1))
@@ -224,7 +224,7 @@ def _ratio(rows: Sequence[Row], key: tuple[str, int], value: Callable[[Row], flo
 def unordered_done(
     data: Data, file: str, direction: str, congestion: str, deviation: int = 0, doubt: str = ""
 ) -> Found:
-    """Judges the share of unordered downloads complete when `ORDERED` of the ordered ones are.
+    """Judges the share of unordered downloads that are complete when `ORDERED` of the ordered are.
 
     Args:
         data: has `file`.
@@ -243,11 +243,12 @@ def unordered_done(
         moment = sorted(ordered)[math.ceil(ORDERED * len(ordered)) - 1]
         shares.append(sum(time <= moment for time in unordered) / len(unordered))
     share = median_interval(shares)
-    # "Over 50 %": a share of .5 is not over it.
+    # The claim is "over 50 %", so a share of exactly .5 does not meet it.
     verdict = OPEN
     if share.low is not None and share.high is not None:
         verdict = HOLDS if share.low > OVER_HALF else FAILS if share.high <= OVER_HALF else OPEN
-    # Rounded once: the page's table has two digits, its text has them as a percentage.
+    # Both forms are rounded once, to two digits: the page's table has a share, its text a
+    # percentage.
     value, low, high = (f"{one or 0:.2f}" for one in (share.value, share.low, share.high))
     whole, least, most = (f"{100 * float(one):.0f}" for one in (value, low, high))
     quote = f"{whole} % [{least}, {most}]"
@@ -258,7 +259,7 @@ def unordered_done(
 def unordered_slowest(
     data: Data, file: str, congestion: str, deviation: int = 0, doubt: str = ""
 ) -> Found:
-    """Judges, without loss, the slowest unordered downloads' time relative to the ordered ones'."""
+    """Judges the slowest unordered downloads' time over that of ordered ones, without loss."""
 
     def slowest(times: list[float]) -> float:
         return mean(sorted(times)[-max(1, round(SLOWEST * len(times))) :])
@@ -270,7 +271,7 @@ def unordered_slowest(
 def unordered_alike(
     data: Data, file: str, congestion: str, deviation: int = 0, doubt: str = ""
 ) -> Found:
-    """Judges whether, without loss, the fast unordered and ordered downloads take equally long."""
+    """Judges whether the fast unordered and ordered downloads take equally long, without loss."""
 
     def others(times: list[float]) -> float:
         return mean(sorted(times)[: round(FAST * len(times))])
@@ -293,7 +294,7 @@ def _without_loss(
         data: has `file`.
         file: name of an `unordered*.parquet`.
         line: the links' congestion control, and the deviation of each line's delay in ms.
-        time: returns a time from those of a round's downloads.
+        time: returns one time from the times of a round's downloads.
         judge: returns the verdict on the ratio.
         doubt: the reason why the run proves nothing, whatever its interval; empty for none.
     """
@@ -307,7 +308,7 @@ def _without_loss(
 
 
 def unordered_cells(data: Data, file: str, at: float) -> Found:
-    """Judges the ratio of cells' mean waiting times on a link: circuit order over stream order."""
+    """Judges the ratio of cells' mean waits on a link: in circuit order over stream order."""
     rows = data.table(file)
     ratio = mean_interval([row["by_circuit_mean"] / row["in_order_mean"] for row in rows])
     half = ratio.value - (ratio.low or 0)
@@ -316,7 +317,7 @@ def unordered_cells(data: Data, file: str, at: float) -> Found:
 
 
 def code_size(data: Data, part: str, most: float) -> Found:
-    """Judges the share of unordered links in the code, from the page's generated table.
+    """Judges the share of the code that unordered links add, from the page's generated table.
 
     Args:
         data: has `unordered.md`.
@@ -337,7 +338,7 @@ def code_size(data: Data, part: str, most: float) -> Found:
 def _rounds(
     data: Data, file: str, *, loss: int, deviation: Any, direction: Any, congestion: Any
 ) -> list[tuple[list[float], list[float]]]:
-    """Returns times of ordered and unordered downloads by round; an unfinished one is infinite."""
+    """Returns times of ordered and unordered downloads by round; unfinished ones are infinite."""
     arms: dict[str, dict[int, list[float]]] = {"tls": {}, "utls": {}}
     for row in data.table(file):
         line = (row["loss"], row["deviation"], row["congestion"]) == (loss, deviation, congestion)

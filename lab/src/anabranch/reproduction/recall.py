@@ -24,7 +24,7 @@ _HEADER = (
 
 
 def written(data: Data) -> str:
-    """Returns the table with its marks, in Markdown.
+    """Returns the table in Markdown, between its begin and end marks.
 
     Args:
         data: has `fingerprinting.jsonl` and `recall.jsonl`.

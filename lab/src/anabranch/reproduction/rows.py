@@ -1,4 +1,4 @@
-"""The data behind each results page: `rows.toml`, and the table of it in docs/results/README.md."""
+"""The data behind each results page (`rows.toml`), and their table in docs/results/README.md."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from anabranch.reproduction.words import BEGIN, END, marked, table
 from anabranch.validate import source
 
 LOST = "cannot be counted again"
-"""Words of a page for each table without rows in the repository, and of its row in the table."""
+"""Text that marks a table without rows in the repository, on its page and in the README."""
 ENDINGS = (".parquet", ".jsonl", ".json")
 """Endings of data files."""
 
 
 @dataclass(frozen=True, slots=True)
 class Without:
-    """A table, or several, without rows in the repository.
+    """One or several tables of a page whose rows are not in the repository.
 
     Attributes:
-        table: its title or subject.
+        table: title or subject of the table.
         reason: the reason.
         command: the command that measures it again.
         repeatable: whether this command computes the same numbers again, from committed data or
             from the public data set that it names.
-        intervals: percentages with intervals that the page prints of it.
+        intervals: percentages with intervals that the page shows of the table.
     """
 
     table: str
@@ -42,7 +42,7 @@ class Without:
     intervals: int = 0
 
     def text(self) -> str:
-        """Returns the cell of the table."""
+        """Returns the text of its cell in the README's table."""
         if self.repeatable:
             return f"{self.table}: {self.reason}; `{self.command}` computes the numbers again"
         return f"{self.table}: **{LOST}**, {self.reason} (`{self.command}` repeats the measurement)"
@@ -55,7 +55,7 @@ class Page:
     Attributes:
         name: its file.
         data: its data files, relative to the page.
-        without: its tables without rows.
+        without: its tables whose rows are not in the repository.
     """
 
     name: str
@@ -78,7 +78,7 @@ def pages() -> tuple[Page, ...]:
 
 
 def problems(folder: Path) -> Iterator[str]:
-    """Yields pages and data files that `rows.toml` lacks, and pages that hide a lack of rows.
+    """Yields pages and data files that `rows.toml` lacks, and pages that do not mark lacking rows.
 
     Args:
         folder: `docs/results` of a checkout.
@@ -95,7 +95,8 @@ def problems(folder: Path) -> Iterator[str]:
                 yield f"{page.name}: {name} is missing"
         if (folder / page.name).is_file():
             yield from _unmarked(page, (folder / page.name).read_text("utf-8"))
-            # Tables of experiments are generated from Parquet files, and are not percentages alone.
+            # Tables of experiments, generated from Parquet files, are not checked: not all are
+            # percentages.
             if any(name.endswith((".json", ".jsonl")) for name in page.data):
                 yield from _unknown(page, folder)
 
@@ -122,7 +123,7 @@ def written(folder: Path) -> str:
 
 
 def _unlisted(folder: Path, listed: set[str]) -> Iterator[str]:
-    """Yields data files that no page has, except recordings in folders with a listed file."""
+    """Yields data files that no page lists, except recordings in folders with a listed file."""
     folders = {str(Path(name).parent) for name in listed} - {"."}
     for file in sorted(folder.rglob("*")):
         name = str(file.relative_to(folder))

@@ -1,4 +1,4 @@
-"""CoMPS: its data set, its censor, and the goodput that splitting costs."""
+"""Claims of the CoMPS paper: its data set, its censor, and the goodput that splitting costs."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def collected(data: Data, monitored: int, loads: int, others: int) -> Found:
 def censor(data: Data) -> Found:
     """Judges whether fetches succeed if their handshake uses the VPN, and fail if it does not.
 
-    The text has the share of packets on the direct path.
+    The text of the result has the share of packets on the direct path.
     """
     rows = data.table("circumvention.parquet")
     servers = sorted({row["server"] for row in rows if row["access"] == "handshake"})
@@ -63,7 +63,7 @@ def kept(data: Data, file: str, system: str, every: int, at_least_kept: float) -
         file: name of a file of overheads.
         system: `wireguard`, `mosh` or a QUIC server.
         every: the run length in ms.
-        at_least_kept: the share that remains after the paper's loss.
+        at_least_kept: minimum share of the goodput: what remains after the paper's loss.
     """
     of = _kept(data, file, system, every)
     if not of:
@@ -90,7 +90,7 @@ def drop(data: Data, file: str, system: str, short: int, long: int) -> Found:
 
 
 def _kept(data: Data, file: str, system: str, every: int) -> list[float]:
-    """Returns the goodput of each run that counts, over the unsplit median."""
+    """Returns, for each run that counts, its goodput over the median goodput without a split."""
     rows = [
         row
         for row in data.table(file)
@@ -105,7 +105,7 @@ def _kept(data: Data, file: str, system: str, every: int) -> list[float]:
 
 
 def _counts(row: Row) -> bool:
-    """Returns whether each path carried its part of the downlink."""
+    """Returns whether a run counts: each path carried its part of the downlink."""
     counted: bool = row["counts"]
     return counted
 

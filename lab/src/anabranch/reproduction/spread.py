@@ -1,4 +1,4 @@
-"""Intervals over rounds, as in `crates/experiment/src/spread.rs`."""
+"""Intervals of means and medians over rounds, as in `crates/experiment/src/spread.rs`."""
 
 from __future__ import annotations
 
@@ -14,18 +14,19 @@ LEVEL = 0.95
 
 
 def mean_interval(rounds: Sequence[float]) -> Interval:
-    """Returns the mean of rounds, with a 95 % interval by Student's t; none for one round."""
+    """Returns the mean of rounds, with a 95 % interval by Student's t (none for one round)."""
     value = mean(rounds)
     if len(rounds) < 2:
         return Interval(value, None, None)
-    # Three digits, as in the table of the experiments: otherwise some last digits differ.
+    # Rounded to three digits like the table in the Rust code; otherwise some last digits would
+    # differ.
     student = round(float(stats.t.ppf((1 + LEVEL) / 2, len(rounds) - 1)), 3)
     half = float(stats.sem(rounds)) * student
     return Interval(value, value - half, value + half)
 
 
 def median_interval(rounds: Sequence[float]) -> Interval:
-    """Returns the median of rounds, with the two nearest rounds that enclose it with 95 % or more.
+    """Returns the median, with the nearest two rounds that enclose it with a probability of 95 %.
 
     Fewer than six rounds have no such interval.
     """
@@ -43,9 +44,9 @@ def by_round(
     value: Callable[[dict[str, Any]], float],
     amount: Callable[[Sequence[float]], float],
 ) -> dict[int, float]:
-    """Aggregates the values of each round, which are not independent.
+    """Aggregates the values of each round to one, because values of a round are not independent.
 
-    Values of one round have the same processes and were measured at the same time.
+    They come from the same processes, and were measured at the same time.
 
     Args:
         rows: rows with a column `round`.
@@ -59,5 +60,5 @@ def by_round(
 
 
 def _outside(place: int, count: int) -> float:
-    """Returns the chance that the median lies outside the values at `place` from either end."""
+    """Returns the probability that the median is outside the values at `place` from either end."""
     return 2 * float(stats.binom.cdf(place, count, 0.5))

@@ -29,7 +29,7 @@ def wrapped(text: str, width: int = 98) -> Iterator[str]:
 
 
 def marked(lines: Iterable[str]) -> str:
-    """Returns the generated part of a page with its marks."""
+    """Returns the generated part of a page, between its begin and end marks."""
     return "\n".join([BEGIN, "", *lines, "", END, ""])
 
 

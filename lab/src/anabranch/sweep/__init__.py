@@ -1,4 +1,4 @@
-"""Many evaluations: a file that lists them, a folder of results, and processes that run them.
+"""Sweeps: many evaluations, listed in a file, run in processes, with results in a folder.
 
 | module | what it does |
 |---|---|

@@ -1,7 +1,7 @@
-"""Predicted duration of evaluations on this machine, from a short measurement of each attack.
+"""Predicted duration of evaluations on this machine, from short trials of each attack.
 
-An attack is tried on few loads of the same pages, by the same evaluation. Its time is extrapolated
-to the whole: for a network by epochs, for others by the growth from one size to the next.
+A trial is the same evaluation with few loads of the same pages. Its time is extrapolated to all
+loads: for a network by its epochs, for other attacks by the growth from one trial to the next.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ from anabranch.sweep.listing import Unit
 from anabranch.traces import Traces
 
 FACTOR = 3.0
-"""Maximum factor between estimates and real runs so far, except for MiniRocket (5).
+"""Largest factor so far between estimated and measured duration, except for MiniRocket (5).
 
-A test checks it for small runs.
+A test checks this factor for small runs.
 """
 
 EPOCHS = 2
-"""Epochs of a network's trial: the first one compiles it."""
+"""Number of epochs of a network's trial. The first epoch includes compiling."""
 BATCHES = 2
-"""Mini-batches of a network's trial, if there are enough loads."""
+"""Number of mini-batches of a network's trial, if there are enough loads."""
 STEP = 4
-"""Growth factor from one trial to the next; smaller ones would be lost in the machine's noise."""
+"""Growth factor of samples from one trial to the next; smaller growth would be lost in noise."""
 REPEATS, SHORT = 3, 1.0
 """Number of repetitions of trials that take less than `SHORT` seconds; the quickest counts."""
 STEEPEST = 2.0
-"""Maximum exponent of growth with the samples: the square, as for kernels."""
+"""Maximum exponent of the time's growth with the samples: quadratic, as for kernel methods."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class Trial:
     Attributes:
         work: the work that it took.
         seconds: its duration.
-        epochs: seconds of each epoch of each member of each fold, the first epoch first.
+        epochs: for each member of each fold, the seconds of its epochs in order.
     """
 
     work: Work
@@ -102,13 +102,17 @@ class Measured:
         steepness = math.log(max(last.seconds, 1e-6) / max(before.seconds, 1e-6)) / math.log(step)
         if steepness > 1:
             return float(last.seconds * ratio ** min(steepness, STEEPEST))
-        # The constant cost stays: a line through both trials.
+        # Growth is linear with a constant cost: a line through both trials.
         slope = (last.seconds - before.seconds) / (last.work.samples - before.work.samples)
         return last.seconds + max(slope, 0.0) * (work.samples - last.work.samples)
 
     @staticmethod
     def _of_network(trial: Trial, work: Work) -> float:
-        """Scales compiling by folds, epochs by number and training samples, the rest by samples."""
+        """Scales a network's trial to `work`.
+
+        Compiling scales with folds, epochs with their number and training samples, the rest with
+        samples.
+        """
         firsts = sum(each[0] for each in trial.epochs)
         later = sum(min(each[1:] or each) for each in trial.epochs)
         compiling = max(firsts - later, 0.0)
@@ -131,7 +135,7 @@ def work_of(spec: Spec, traces: Traces) -> Work:
     """Returns the work of an evaluation of these traces.
 
     Raises:
-        SettingError, TraceError: if they do not suit the spec.
+        SettingError, TraceError: if the traces do not suit the spec.
     """
     pages = protocol.choose_pages(traces, spec.design, spec.seed)
     epochs = int(_parameters(spec).get("epochs", 1)) if _is_network(spec) else 1
@@ -150,13 +154,14 @@ def work_of(spec: Spec, traces: Traces) -> Work:
 def measure(
     spec: Spec, traces: Traces, seconds: float, clock: Callable[[], float] = time.monotonic
 ) -> Measured:
-    """Tries an evaluation on more and more loads of each page until about `seconds` have passed.
+    """Tries an evaluation with growing numbers of loads per page, for about `seconds`.
 
     Args:
         spec: the evaluation.
         traces: all of the data.
-        seconds: limit of the total; a third or larger trial begins only if it is likely to fit.
-        clock: source of the seconds.
+        seconds: limit of the total. After two trials, a larger one begins only if it is likely to
+            fit.
+        clock: returns the time in seconds.
 
     Raises:
         SettingError, AttackError, TraceError, ...: as the evaluation itself would.
@@ -177,7 +182,7 @@ def measure(
 
 
 def question(unit: Unit) -> str:
-    """Returns a key that is equal for units that differ only in work and share a measurement."""
+    """Returns a key that is equal for units that differ only in work, and so share trials."""
     spec = unit.spec
     settings = spec.to_dict()
     names = ("attack", "parameters", "protocol", "world", "pages", "defence", "path_defence")
@@ -185,7 +190,7 @@ def question(unit: Unit) -> str:
 
 
 def _warm(spec: Spec, traces: Traces) -> None:
-    """Does the work that a process does once: imports, and JAX's search for devices."""
+    """Does one-time work of a process before the trials: imports, and JAX's search for devices."""
     if _is_network(spec):
         require_jax()
         import jax
@@ -215,7 +220,7 @@ def _try(spec: Spec, traces: Traces, clock: Callable[[], float]) -> Trial:
 
 
 def _smaller(spec: Spec, traces: Traces) -> Iterator[Spec]:
-    """Yields the spec with few loads of each page, then with more and more, up to all of them."""
+    """Yields the spec with few loads of each page, then with growing numbers, up to all loads."""
     whole = work_of(spec, traces)
     pages = protocol.choose_pages(traces, spec.design, spec.seed)
     count = max(1, pages.monitored.size + pages.unmonitored.size)
@@ -254,7 +259,7 @@ def _parameters(spec: Spec) -> dict[str, Any]:
 
 
 def at_best(seconds: list[float], at_once: int) -> float:
-    """Returns the seconds of evaluations with `at_once` running at a time, the longest first."""
+    """Returns the total time of evaluations, run `at_once` at a time, the longest first."""
     ends = np.zeros(max(at_once, 1))
     for each in sorted(seconds, reverse=True):
         ends[ends.argmin()] += each

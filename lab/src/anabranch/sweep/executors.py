@@ -1,7 +1,7 @@
 """Executors of a sweep's units (evaluations): processes of this machine, or Ray.
 
-An executor receives the memory needs of each unit and the maximum number at a time, and yields
-`Workers`. No unit starts before there is room for it.
+An executor is a context manager: given the memory need of each unit and the maximum number of
+units at a time, it yields `Workers`. No unit starts before there is memory for it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Done: TypeAlias = Iterator[tuple[U, T]]
 
 @dataclass(frozen=True, slots=True)
 class Workers:
-    """Runs units while the executor's context lasts.
+    """Workers that run units while the executor's context is open.
 
     Attributes:
         at_once: maximum number of running units.
@@ -58,13 +58,13 @@ def local(needs: Sequence[int], jobs: int | None) -> Iterator[Workers]:
 def ray(needs: Sequence[int], jobs: int | None) -> Iterator[Workers]:
     """Yields workers of a cluster (`RAY_ADDRESS` in the environment), or of Ray on this machine.
 
-    Each unit requests a processor and its memory, so that Ray starts none on a node without room
-    for it. The data must be at the same path on every node; results return to this process.
+    Each unit requests a processor and its memory, so that Ray starts no unit on a node without
+    room for it. The data must be at the same path on every node; results return to this process.
 
     Args:
         needs: bytes that each unit needs.
-        jobs: maximum number of units at a time; it is limited to the cluster's processors, which
-            is also the number for None.
+        jobs: maximum number of units at a time, at most the cluster's number of processors, which
+            is also the default.
 
     Raises:
         MissingExtraError: if Ray is not installed.
@@ -78,7 +78,7 @@ def ray(needs: Sequence[int], jobs: int | None) -> Iterator[Workers]:
         nodes = _nodes(framework)
         processors = int(sum(node["CPU"] for node in nodes))
         at_once = max(1, processors if jobs is None else min(jobs, processors))
-        # Ray would wait for ever for more memory than the largest node has.
+        # Ray would wait forever for more memory than the largest node has.
         largest = max((int(node.get("memory", 0)) for node in nodes), default=0)
         asked = [min(need, largest) for need in needs]
         yield Workers(at_once, partial(_on_cluster, framework, asked, at_once))
@@ -92,7 +92,7 @@ EXECUTORS = {"local": local, "ray": ray}
 
 
 def require(name: str) -> None:
-    """Refuses an executor that is unknown or not installed."""
+    """Raises an error if an executor is unknown or not installed."""
     if name not in EXECUTORS:
         raise SettingError(f"executor: '{name}' is unknown: expected local or ray")
     if name == "ray":
@@ -100,16 +100,16 @@ def require(name: str) -> None:
 
 
 def here(units: Sequence[U], work: Callable[[U], T]) -> Done[U, T]:
-    """Runs one unit (evaluation) after the other, in this process."""
+    """Runs the units (evaluations) one after the other, in this process."""
     for unit in units:
         yield unit, work(unit)
 
 
 def pool(units: Sequence[U], work: Callable[[U], T], at_once: int) -> Done[U, T]:
-    """Runs units in processes of this machine, which end when this process ends in any way.
+    """Runs units in processes of this machine, which end whenever this process ends.
 
     Raises:
-        SettingError: if the system kills one, as when memory runs out.
+        SettingError: if the system kills a process, for example for lack of memory.
     """
     if at_once == 1:
         yield from here(units, work)
@@ -145,7 +145,7 @@ def _on_cluster(
     units: Sequence[U],
     work: Callable[[U], T],
 ) -> Done[U, T]:
-    """Runs units on a cluster, each with the memory that it requests.
+    """Runs units on a Ray cluster, each with the memory that it requests.
 
     Raises:
         SettingError: if a node cannot run the lab, or Ray loses a unit because its process or its
@@ -162,7 +162,7 @@ def _on_cluster(
             (done, *_), _ = framework.wait(list(running), num_returns=1)
             yield running.pop(done), framework.get(done)
     except framework.exceptions.RayTaskError as error:
-        *_, reason = str(error).splitlines()  # a traceback of the node
+        *_, reason = str(error).splitlines()  # the text is the node's traceback
         raise SettingError(f"executor: a node cannot run the lab: {reason}") from error
     except framework.exceptions.RayError as error:
         raise SettingError(
@@ -179,7 +179,7 @@ def _connect(framework: Any) -> None:
 
 
 def _nodes(framework: Any) -> list[dict[str, float]]:
-    """Returns the resources of the nodes that have a processor for units."""
+    """Returns the resources of the nodes that have processors for units."""
     nodes = [node["Resources"] for node in framework.nodes() if node["Alive"]]
     return [node for node in nodes if node.get("CPU", 0) >= 1]
 
@@ -193,9 +193,9 @@ def _ray() -> Any:
 
 
 def _end_with_parent() -> None:
-    """Ends this process when its parent has ended: a killed sweep leaves nothing running.
+    """Makes this process end when its parent does, so that a killed sweep leaves nothing running.
 
-    A keyboard interrupt reaches all processes; the parent handles it.
+    A keyboard interrupt reaches all processes, and only the parent handles it.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = parent_process()

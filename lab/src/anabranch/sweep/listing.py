@@ -44,7 +44,7 @@ _TABLES = ("common", "attacks", "runs")
 _OWN = ("name", *_READING)
 _SETTINGS = tuple(SETTINGS)
 _LISTS = ("delays",)
-"""Settings that are lists themselves."""
+"""Settings whose values are lists themselves, and do not give a unit for each element."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,11 +54,11 @@ class Unit:
     Attributes:
         name: readable name of its run.
         data: path of the traces.
-        form: their format, or None to detect it.
+        form: format of the traces, or None to detect it.
         unmonitored_y: as `io.Meaning.unmonitored`.
         spec: the evaluation.
-        attack_file: `FILE.py:Class` with the absolute path of an attack from a file: another
-            process must load it, too.
+        attack_file: for an attack from a file, `FILE.py:Class` with the absolute path, from which
+            other processes load it.
         training: path of other training traces than `data`, if any.
     """
 
@@ -89,11 +89,12 @@ def read(path: Path, data: Path | None = None) -> list[Unit]:
     """Reads the units of a sweep, in the order of the file.
 
     Args:
-        path: of the file.
-        data: traces of the runs that name none.
+        path: path of the TOML file.
+        data: traces for runs that do not name any.
 
     Raises:
-        TraceError: with the file and, if known, the line and the nearest name.
+        TraceError: if the file is invalid; the message has the file and, if known, the line and
+            the nearest valid name.
     """
     with source(path):
         text = path.read_text()
@@ -162,7 +163,7 @@ def _unit(settings: dict[str, Any], attacks: Mapping[str, Any], folder: Path) ->
 
 
 def _training(settings: dict[str, Any], folder: Path) -> Path | None:
-    """Returns the file of `train_on`, if any, and puts its digest into the settings."""
+    """Returns the file of `train_on`, if any, and replaces it by its digest in the settings."""
     text = settings.get("train_on")
     if not isinstance(text, str) or text == "unsplit":
         return None
@@ -172,7 +173,7 @@ def _training(settings: dict[str, Any], folder: Path) -> Path | None:
 
 
 def _expanded(settings: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yields settings for each combination of listed values; the last varies fastest."""
+    """Yields settings for each combination of listed values; the last setting varies fastest."""
     options = []
     for key, value in settings.items():
         listed = isinstance(value, list) and key not in _LISTS
@@ -196,7 +197,7 @@ def _known(kind: str, names: Any, known: tuple[str, ...]) -> None:
 
 
 def _line(text: str, problem: str) -> str:
-    """Returns `line N: ` for the key that a message begins with or quotes, if it is unique."""
+    """Returns `line N: ` for the key that the message begins with or quotes, if it occurs once."""
     quoted = re.search(r"unknown [^']*'([^']+)'|^([\w-]+):(?: ([\w-]+) =)?", problem)
     if quoted is None:
         return ""

@@ -21,15 +21,15 @@ _READ = 45
 _LEARNT = 100
 """Bytes per packet in a sample, including temporary features (measured: 80)."""
 _SAMPLE = 64 << 10
-"""Bytes per sample: a row of inputs with its intermediate arrays (measured: 58 KiB for 1,800 slots,
-25 for 5,000 packets), and its part of trees with a hundred classes.
+"""Bytes per sample: a row of inputs with intermediate arrays (measured: 58 KiB for 1,800 slots, 25
+KiB for 5,000 packets), and its share of trees with a hundred classes.
 """
 _FOREST, _NETWORK = 400 << 20, 1_500 << 20
-"""Bytes of a process with its libraries and a model."""
+"""Bytes of a process with its libraries and a model: a forest, or a network."""
 _TRIED, _MORE = 16, 1.25
-"""Number of loads from which padding is estimated, and the safety factor."""
+"""Number of loads from which the effect of padding is estimated, and a safety factor."""
 _TESTED = 0.35
-"""Maximum share of the loads in the test, unless the spec has a number."""
+"""Maximum share of the loads in the test set, if the spec does not limit it."""
 
 
 def needed(spec: Spec, traces: Traces) -> int:
@@ -53,7 +53,7 @@ def _growth(spec: Spec, traces: Traces) -> float:
     try:
         padded = spec.pipeline().apply(few, spec.seed)
     except ERRORS:
-        return 1.0  # the evaluation will report it
+        return 1.0  # the evaluation will report the error
     return _MORE * padded.times.size / max(few.times.size, 1)
 
 
@@ -83,7 +83,7 @@ def available() -> int:
 
 
 def at_once(needs: Sequence[int], jobs: int, free: int) -> int:
-    """Returns the number of units that may run at once, 1 to `jobs`: the largest ones must fit."""
+    """Returns the number of units that may run at once, 1 to `jobs`, so that the largest fit."""
     largest = sorted(needs, reverse=True)
     total, fitting = 0, 0
     for need in largest[:jobs]:

@@ -28,9 +28,9 @@ class Report:
     """The outcome of a sweep.
 
     Attributes:
-        kept: number of results of earlier sweeps, or with known numbers.
+        kept: number of units whose results existed before, in the folder or in `known`.
         done: number of units that this sweep evaluated.
-        failed: failed units with the reason.
+        failed: failed units, each with the reason.
         files: the result file of each finished unit, in the order of the units.
     """
 
@@ -52,9 +52,9 @@ def sweep(
 ) -> Report:
     """Evaluates the units whose results are not in `folder` yet.
 
-    A result appears when it is complete, so a stopped sweep loses at most the running units; of a
-    network on this machine it loses at most five minutes. Each result is named after the hash of
-    its settings, data and version.
+    A result appears when it is complete, so a stopped sweep loses at most the running units. Of a
+    network's training on this machine, it loses at most five minutes. Each result is named after
+    the hash of its settings, data and version.
 
     Args:
         units: the evaluations; those with equal settings are run once.
@@ -62,14 +62,13 @@ def sweep(
         jobs: maximum number of units at a time; fewer if memory is short. None: one per processor
             of this machine, or with `ray` of the whole cluster.
         executor: `local` or `ray`.
-        known: names of results (`results.key`) whose numbers are elsewhere: their units are
-            skipped.
+        known: names of results (`results.key`) that exist elsewhere; their units are skipped.
         on_unit: called after each unit with its result, or the reason of its failure.
         on_start: called once with the numbers of remaining units and of units at a time.
 
     Raises:
-        TraceError: if data cannot be read or the folder not be made.
-        SettingError: if `jobs` or `executor` are wrong.
+        TraceError: if data cannot be read, or the folder cannot be created.
+        SettingError: if `jobs` or `executor` is wrong.
         MissingExtraError: if the executor or an attack needs a library that is not installed.
     """
     if jobs is not None and jobs < 1:
@@ -89,13 +88,13 @@ def sweep(
     needs = _needs([units[place] for place in left])
     with source(folder):
         folder.mkdir(parents=True, exist_ok=True)
-    local = executor == "local"  # another node's files would stay there
+    local = executor == "local"  # states saved on other nodes would stay there
     tasks = [
         _Task(units[place], digests[units[place].where], targets[place], local) for place in left
     ]
     with executors.EXECUTORS[executor](needs, jobs) as workers:
         if workers.at_once > 1 or not local:
-            _traces.cache_clear()  # other processes read their own
+            _traces.cache_clear()  # worker processes read the traces themselves
         if on_start is not None:
             on_start(len(left), workers.at_once)
         for task, outcome in workers.run(tasks, _attempt):
@@ -109,7 +108,7 @@ def sweep(
 
 @dataclass(frozen=True, slots=True)
 class _Task:
-    """A unit, its data's digest, its result's path, and whether an interrupted training resumes."""
+    """A unit to run: its data's digest, its result's path, and whether its training can resume."""
 
     unit: Unit
     digest: str
@@ -117,12 +116,12 @@ class _Task:
     goes_on: bool
 
     def unfinished(self) -> Unfinished:
-        """Returns the file names for the saved states of the unit's trainings."""
+        """Returns the store for the states of the unit's unfinished trainings."""
         return Unfinished(self.target.with_suffix(""))
 
 
 def _attempt(task: _Task) -> Result | str:
-    """Returns a unit's result, or the reason of its failure: a failed unit stops no others.
+    """Returns a unit's result, or the reason of its failure, which does not stop other units.
 
     An unexpected error is reported with its type.
     """
@@ -133,7 +132,7 @@ def _attempt(task: _Task) -> Result | str:
             name_of(unit.attack_file)
         traces = traces_of(unit)
         training = None if unit.training is None else _traces(unit.training, None, None)
-        with after_warning():  # once for all units, if at all
+        with after_warning():  # the sweep warns once for all units
             done = evaluate(unit.spec, traces, task.digest, None, unfinished, training)
         return replace(done, facts=done.facts | {"run_name": unit.name, "file": unit.data.name})
     except TraceError as error:
@@ -155,7 +154,7 @@ def _keep(task: _Task, outcome: Result | str, report: Report) -> None:
 
 
 def _needs(units: list[Unit]) -> list[int]:
-    """Returns the bytes that each unit uses; reading the data here reports errors early."""
+    """Returns the bytes that each unit needs. It reads all data, so errors are reported early."""
     needs = [0] * len(units)
     for place in sorted(range(len(units)), key=lambda place: str(units[place].data)):
         unit = units[place]
@@ -175,5 +174,5 @@ def traces_of(unit: Unit) -> Traces:
 
 @lru_cache(maxsize=2)
 def _traces(path: Path, form: str | None, unmonitored_y: int | None) -> Traces:
-    """Returns the data of a unit; cached, since the next unit mostly has the same."""
+    """Returns the data of a unit; cached, because consecutive units usually share them."""
     return io.read(path, form, io.Meaning(unmonitored=unmonitored_y))

@@ -1,7 +1,7 @@
 """aioquic's client with its defaults: downloads one path over HTTP/3 or HTTP/0.9 ("hq-interop").
 
-Prints the result as one line of JSON, as all test clients do. Certificates are not checked: the
-servers sign their own, and hashes are what is compared.
+Prints the result as one line of JSON, like all test clients. Certificates are not checked, because
+servers have self-signed ones, and tests compare hashes.
 
 Usage: ``client.py HOST PORT h3|hq PATH SECONDS``
 """
@@ -30,10 +30,10 @@ from aioquic.quic.events import (
 
 
 class Client(QuicConnectionProtocol):
-    """One download; the library does the protocol, this hashes what comes."""
+    """A download: hashes the body that the library receives."""
 
     def __init__(self, *args: Any, **settings: Any):
-        """As the library makes it."""
+        """Passes the library's arguments on."""
         super().__init__(*args, **settings)
         self.ended = asyncio.Event()
         self.error = ""
@@ -53,13 +53,14 @@ class Client(QuicConnectionProtocol):
         self.transmit()
 
     def quic_event_received(self, event: QuicEvent) -> None:
-        """Takes what came of the body, and notes its end."""
+        """Adds received parts of the body to the hash, and records its end."""
         if isinstance(event, ConnectionTerminated):
             if not self.ended.is_set():
                 self.error = event.reason_phrase or f"closed with {event.error_code}"
             self.ended.set()
         elif isinstance(event, ProtocolNegotiated):
-            # Before the request: the server's settings may come with its first flight.
+            # Created before the request, because the server's settings may arrive with its first
+            # flight.
             self._h3 = H3Connection(self._quic) if event.alpn_protocol in H3_ALPN else None
         elif self._h3 is not None:
             for part in self._h3.handle_event(event):
@@ -76,7 +77,7 @@ class Client(QuicConnectionProtocol):
 
 
 async def main(host: str, port: int, protocol: str, path: str, limit: float) -> int:
-    """Downloads and prints; the status is 1 if that failed."""
+    """Downloads, and prints the result; returns 1 if the download failed."""
     alpn = H3_ALPN if protocol == "h3" else ["hq-interop"]
     configuration = QuicConfiguration(is_client=True, alpn_protocols=alpn)
     configuration.verify_mode = ssl.CERT_NONE

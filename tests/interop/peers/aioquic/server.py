@@ -4,7 +4,7 @@
 ``GET /zeros/N`` with N zero bytes, which take no time to make.
 
 Usage: ``server.py ADDRESS PORT CERTIFICATE KEY SEED``, with tests/interop in ``PYTHONPATH``;
-``server.py --version`` tells what serves: the library's version and a hash of this file.
+``server.py --version`` prints the library's version and a hash of this file.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ HQ_ALPN = "hq-interop"
 
 
 def body_for(path: str, seed: int) -> bytes | None:
-    """The body of ``/bytes/N`` and ``/zeros/N``; None for any other path."""
+    """Returns the body of ``/bytes/N`` and ``/zeros/N``; None for any other path."""
     kind, _, length = path.removeprefix("/").partition("/")
     if kind not in ("bytes", "zeros") or not length.isdecimal():
         return None
@@ -37,12 +37,12 @@ def body_for(path: str, seed: int) -> bytes | None:
 
 
 class Server(QuicConnectionProtocol):
-    """One connection; the library does the protocol, this answers requests."""
+    """A connection: responds to requests that the library receives."""
 
     seed = 1
 
     def quic_event_received(self, event: QuicEvent) -> None:
-        """Hands events to the HTTP version that was negotiated."""
+        """Passes events to the HTTP version that was negotiated."""
         if isinstance(event, ProtocolNegotiated):
             self._h3 = H3Connection(self._quic) if event.alpn_protocol in H3_ALPN else None
             self._asked: dict[int, bytes] = {}
@@ -75,14 +75,14 @@ class Server(QuicConnectionProtocol):
 
 
 def told() -> str:
-    """What two measurements must have in common to be of one server."""
+    """Returns the version, which measurements of the same server have in common."""
     script = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()[:16]
     packages = ", ".join(f"{name} {version(name)}" for name in ("aioquic", "cryptography"))
     return f"{packages}, Python {platform.python_version()}, server.py {script}"
 
 
 async def main(address: str, port: int, certificate: str, key: str) -> None:
-    """Serves until the process is ended."""
+    """Serves until the process exits."""
     configuration = QuicConfiguration(is_client=False, alpn_protocols=[*H3_ALPN, HQ_ALPN])
     configuration.load_cert_chain(certificate, key)
     await serve(address, port, configuration=configuration, create_protocol=Server)

@@ -16,13 +16,13 @@ CONNECT, DISCONNECT, RECEIVE = 1, 2, 3
 
 
 class Address(ctypes.Structure):
-    """ENetAddress of 1.3."""
+    """``ENetAddress`` of ENet 1.3."""
 
     _fields_ = [("host", ctypes.c_uint32), ("port", ctypes.c_uint16)]
 
 
 class Packet(ctypes.Structure):
-    """The beginning of ENetPacket."""
+    """The first fields of ``ENetPacket``."""
 
     _fields_ = [
         ("references", ctypes.c_size_t),
@@ -59,7 +59,7 @@ enet.enet_peer_send.argtypes = [ctypes.c_void_p, ctypes.c_uint8, ctypes.c_void_p
 
 
 def address(text: str) -> Address:
-    """ADDRESS:PORT as the library takes it."""
+    """Parses ADDRESS:PORT into the library's form."""
     host, port = text.rsplit(":", 1)
     made = Address(0, int(port))
     enet.enet_address_set_host(ctypes.byref(made), host.encode())
@@ -72,7 +72,7 @@ def send(peer: int, message: bytes) -> None:
 
 
 def listen(at: str) -> None:
-    """Echoes for ever."""
+    """Echoes messages until the process is killed."""
     host = enet.enet_host_create(ctypes.byref(address(at)), 8, 1, 0, 0)
     event = Event()
     while True:

@@ -1,9 +1,9 @@
-"""A download by a circuit of torpy's, a client in pure Python whose SENDMEs are of version 0.
+"""A download over a circuit of torpy, a client in pure Python that sends SENDMEs of version 0.
 
-``fetch.py URL HOP...``, where a hop is ``ADDRESS:PORT,FINGERPRINT,NTOR-KEY``, the key in base64 as
-descriptors have it. Prints how many bytes of a body came, and their SHA-256. The first hop is
-asked by CREATE_FAST. torpy waits for its socket and then reads 4,094 bytes: what else a TLS record
-holds stays in the TLS library, and the end of a download never comes.
+Usage: ``fetch.py URL HOP...``, where a hop is ``ADDRESS:PORT,FINGERPRINT,NTOR-KEY``, with the key
+in base64 as in descriptors. Prints the number of bytes of the body, and their SHA-256. The first
+hop gets CREATE_FAST. When its socket is readable, torpy reads 4,094 bytes. The rest of a TLS
+record then stays in the TLS library, so that the end of a download may never arrive.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from torpy.guard import TorGuard
 
 
 class Hop(Router):
-    """A relay that no consensus is asked for."""
+    """A relay given on the command line, without a consensus."""
 
     def __init__(self, text: str):
-        """``text`` as on the command line."""
+        """Parses ``text``, a hop as on the command line."""
         at, fingerprint, key = text.split(",")
         address, port = at.split(":")
         super().__init__(fingerprint[:8], bytes.fromhex(fingerprint), address, int(port), 0, [])
@@ -31,12 +31,12 @@ class Hop(Router):
 
     @property
     def descriptor(self) -> SimpleNamespace:
-        """What a handshake needs of its descriptor."""
+        """Returns the parts of the relay's descriptor that a handshake needs."""
         return self._keys
 
 
 def main(url: str, *hops: str) -> None:
-    """Downloads ``url`` by these hops."""
+    """Downloads ``url`` over these hops."""
     parts = urlsplit(url)
     first, *further = map(Hop, hops)
     request = f"GET {parts.path} HTTP/1.0\r\nHost: {parts.netloc}\r\n\r\n"

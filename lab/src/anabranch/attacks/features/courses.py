@@ -1,4 +1,4 @@
-"""Cumulative counts at fixed moments: packets seen, and packets that counters reveal."""
+"""Cumulative counts, at fixed moments, of packets seen and of packets that counters reveal."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from anabranch.attacks.base import Floats, Ints, Sequences
 
 
 def tallies(X: Sequences) -> list[Floats]:
-    """Returns weights of packets, float64 (packets,) each: 1, bytes, and counter increments.
+    """Returns weights of each packet: 1, its bytes, and its counter increment.
 
-    The increments are `Sequences.increments`; they are left out without counters.
+    Each is float64 (packets,). Increments are `Sequences.increments`; without counters they are
+    left out.
     """
     counted = [np.ones(X.times.size), np.abs(X.sizes).astype(np.float64)]
     return counted if X.counts is None else [*counted, X.increments.astype(np.float64)]
@@ -26,9 +27,9 @@ def total_features(X: Sequences) -> Floats:
 def course_features(X: Sequences, moments: int, window: float) -> Floats:
     """Returns float64 (n, features): totals, the duration, and counts at fixed moments.
 
-    Counts are cumulative numbers of packets seen and, with counters, of packets of all paths, by
-    direction. Moments are spaced geometrically, from a thousandth of the window to its end. Later
-    packets count only in the totals and the duration.
+    Counts are cumulative, by direction: packets seen and, with counters, packets of all paths.
+    Moments are spaced geometrically, from a thousandth of the window to its end. Packets after the
+    window count only in the totals and the duration.
 
     Args:
         X: the sequences.

@@ -16,9 +16,9 @@ def cumul_features(X: Sequences, points: int = 100) -> Floats:
     """Returns float64 (n, 4 + points): four totals and samples of the cumulated sizes.
 
     Source: Panchenko et al., NDSS 2016. The totals are packets in and out, and bytes in and out.
-    The sum of signed sizes (server to client counts +) is a function of the sum of absolute sizes.
-    It is interpolated linearly and sampled at `points` equal distances. An empty sequence gives
-    zeros.
+    The cumulated sizes are the running sum of signed sizes (server to client counts +) as a
+    function of the running sum of absolute sizes. This curve is interpolated linearly and sampled
+    at `points` equal distances. An empty sequence gives zeros.
     """
     sizes = -segments_of(X, X.sizes).values
     parts = _by_direction(X)

@@ -1,8 +1,8 @@
 """Hand-made features of k-fingerprinting.
 
-Source: Hayes and Danezis, USENIX Security 2016, with the packet-size features that they use where
-sizes are visible. The paper and its program differ for chunks that do not divide evenly; this
-module divides as `numpy.array_split` does.
+Source: Hayes and Danezis, USENIX Security 2016, including their packet-size features for visible
+sizes. For chunks that do not divide evenly the paper and its program differ; this module divides
+as `numpy.array_split` does.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from anabranch.attacks.base import Floats, Sequences
 from .segments import Segments, segments_of
 
 CHUNK = 20
-"""Packets in each chunk; the features count its outgoing ones."""
+"""Packets in each chunk. The features count the outgoing packets of a chunk."""
 PARTS = 20
 """Number of sums that condense each of two series (chunks and seconds)."""
 ENDS = 30
@@ -25,7 +25,7 @@ ENDS = 30
 SERIES = 36
 """First elements of the chunk series and the per-second series that are kept unchanged."""
 LAST_SECOND = 3599
-"""Second in which all later packets count, so that one absurd time cannot exhaust the memory."""
+"""Last second of the series. Later packets count in it, so that an absurd time costs no memory."""
 
 _SIDES = ("all", "in", "out")
 
@@ -68,7 +68,7 @@ def _counts(X: Sequences, incoming: NDArray[np.bool_], outgoing: NDArray[np.bool
 
 
 def _order(X: Sequences, incoming: NDArray[np.bool_], outgoing: NDArray[np.bool_]) -> Columns:
-    """Returns mean and deviation of the positions in the load of each direction's packets."""
+    """Returns mean and deviation of the positions of each direction's packets in the load."""
     columns: Columns = {}
     places = segments_of(X, X.positions)
     for side, mask in (("in", incoming), ("out", outgoing)):
@@ -112,7 +112,7 @@ def _timing(times: Segments, sides: tuple[NDArray[np.bool_], ...]) -> Columns:
 def _sizes(sizes: Segments, sides: tuple[NDArray[np.bool_], ...]) -> Columns:
     """Returns statistics of packet sizes [bytes]: of all packets, and by direction.
 
-    Where all packets are cells, only the sums depend on the number of packets.
+    If all packets are cells of one size, only the sums carry information.
     """
     columns: Columns = {}
     for side, mask in zip(_SIDES, sides, strict=True):

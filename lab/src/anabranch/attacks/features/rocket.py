@@ -50,7 +50,7 @@ def slot_series(X: Sequences, slots: int, window: float) -> Series:
 
 
 def draw_convolutions(series: Series, convolutions: int, seed: int) -> list[Convolution]:
-    """Draws random kernels; their thresholds are quantiles of results on random sequences.
+    """Draws random kernels. Their thresholds are quantiles of their results on random sequences.
 
     Args:
         series: (n, channels, slots) of a training set.

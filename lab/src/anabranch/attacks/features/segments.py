@@ -29,8 +29,8 @@ class Segments:
     def counted(cls, buckets: Ints, widths: Ints, weights: NDArray[Any] | None = None) -> Segments:
         """Builds runs of counts: run `i` has `widths[i]` buckets.
 
-        `buckets` is the index of each event's bucket among the buckets of all runs. `weights` are
-        those of the events; each counts 1 if None.
+        `buckets` has, for each event, the index of its bucket among the buckets of all runs.
+        `weights` are the events' weights; None counts each event as 1.
         """
         offsets = offsets_of(widths)
         counts = np.bincount(buckets, weights, minlength=int(offsets[-1]))
@@ -131,7 +131,7 @@ class Segments:
         return np.bincount(self.owners, values, self.counts.size).astype(np.float64)
 
     def _reduced(self, operation: np.ufunc) -> Floats:
-        """Reduces each run that is not empty: `reduceat` gives wrong results for empty ones."""
+        """Reduces each run; 0 for empty runs, for which `reduceat` gives wrong results."""
         result = np.zeros(self.counts.size)
         full = self.counts > 0
         if full.any():

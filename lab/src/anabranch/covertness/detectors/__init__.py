@@ -19,15 +19,15 @@ DETECTORS: dict[str, Callable[[Flow], bool]] = {
     "not printable": unprintable,
     "TLS in TLS": tls_in_tls,
 }
-"""Detectors by their names on the page; each returns whether it hits a connection."""
+"""Detectors by their names on the page. Each returns whether it matches (hits) a connection."""
 
 OF_FIRST_PACKETS = ("fully encrypted", "entropy", "not printable")
 """Detectors that use only the client's first packet."""
 MUST_HIT = {"fully encrypted": ("nosteg", "obfs4"), "TLS in TLS": ("webtunnel",)}
-"""Classes that a detector must hit, as controls: `nosteg` and `obfs4` are random from the first
-byte, `webtunnel` carries tor's TLS inside TLS.
+"""Classes that each detector must match, as positive controls: `nosteg` and `obfs4` are random
+from the first byte, `webtunnel` carries tor's TLS inside TLS.
 """
 LEAST_HIT = 0.9
-"""Least share of the connections of a class in `MUST_HIT` to hit. The rule for fully encrypted
-traffic hits 99.6 % of random first packets of 100 B or more.
+"""Minimum share of a control class's connections (`MUST_HIT`) that its detector must match. The
+rule for fully encrypted traffic matches 99.6 % of random first packets of 100 B or more.
 """

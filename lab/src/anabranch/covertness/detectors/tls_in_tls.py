@@ -1,14 +1,14 @@
 """Detector of a TLS handshake inside a connection, by sizes and directions of packets.
 
-After Xue et al., "Fingerprinting Obfuscated Proxy Traffic with Encapsulated TLS Handshakes", USENIX
-Security 2024, who look at three bursts: the client's hello, the server's answer with certificates,
-the client's end of the handshake. Their weights are learnt; the bounds here are fixed and ours, for
-TLS 1.3 in a layer that adds up to 100 B. This detector is similar to those in the field, not the
-same: HTTP requests that happen to have these sizes are hit, too.
+Based on Xue et al., "Fingerprinting Obfuscated Proxy Traffic with Encapsulated TLS Handshakes",
+USENIX Security 2024. They examine three bursts: the client's hello, the server's response with
+certificates, and the client's end of the handshake. Their weights are learnt; this module has
+fixed bounds of its own, for TLS 1.3 in a layer that adds up to 100 B. The detector is similar to
+deployed ones, not the same: it also matches HTTP requests that happen to have these sizes.
 
-A transport reads the end of the handshake and the client's first request together or separately, by
-chance, and sends them in one packet or in two. So the detector must also know a first request of
-tor's length: with the end of the handshake alone, half of webtunnel's connections pass.
+By chance, a transport sends the end of the handshake and the client's first request in one packet
+or in two. Therefore the detector also accepts a packet with a first request of tor's length. With
+the end of the handshake alone, it would miss half of webtunnel's connections.
 """
 
 from __future__ import annotations
@@ -24,16 +24,17 @@ HELLO = (180, 900)
 CERTIFICATES = (700, 12_000)
 """Bounds of the server's burst, in bytes."""
 FINISHED = (58, 180)
-"""Bounds of the client's next packet in bytes: change of cipher and Finished take 64 to 80."""
+"""Bounds of the client's next packet, in bytes: ChangeCipherSpec and Finished take 64 to 80."""
 WITH_CELL = (600, 716)
-"""Bounds of that packet, in bytes, with tor's first cell appended: 514 B, in a record of 536."""
+"""Bounds of the packet of `FINISHED` with tor's first cell (514 B in a record of 536), in bytes.
+"""
 _RECORD = b"\x16\x03"
 
 
 def tls_in_tls(flow: Flow) -> bool:
-    """Returns whether a connection carries a TLS handshake, after its own TLS handshake if any."""
+    """Returns whether a connection carries a TLS handshake, after an outer one if any."""
     bursts = _bursts(flow)
-    first = 2 if flow.first[:2] == _RECORD else 0  # its own hello and response
+    first = 2 if flow.first[:2] == _RECORD else 0  # the outer hello and its response
     return any(
         _within(bursts[at][1], HELLO)
         and _within(-bursts[at + 1][1], CERTIFICATES)
@@ -44,7 +45,7 @@ def tls_in_tls(flow: Flow) -> bool:
 
 
 def _bursts(flow: Flow) -> list[tuple[int, int]]:
-    """Returns the first packet's signed size and the sum, for each run in one direction."""
+    """Returns the first packet's signed size and the sum of each run in one direction."""
     bursts: list[tuple[int, int]] = []
     for size in flow.sizes[:SEEN].tolist():
         if bursts and np.sign(bursts[-1][0]) == np.sign(size):
