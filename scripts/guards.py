@@ -41,6 +41,7 @@ CORES = (
 # Banned crates that a core may link all the same. `links`: its TLS library draws its own
 # randomness. `onion`: its tor-* crates link entropy and sockets for functions that the core does
 # not call; the core gets its generators as arguments, and its clippy.toml forbids other sources.
+# `anonymity` and `sim` depend on `onion`.
 # `more`: its Sphinx library draws secrets in functions that the core does not call.
 EXEMPT_CRATES = {
     "more": {"getrandom", "libc", "rand/sys_rng", "rand/thread_rng"},

@@ -39,7 +39,7 @@ FAST = 0.8
 """Share of the downloads, the fastest ones, that `unordered_alike` compares."""
 AS_LONG = 0.1
 """Maximum distance from 1 of a ratio of times that count as equal."""
-QUARTER_LESS = 0.7
+LESS_TIME = 0.7
 """Bound of a ratio of times: 30 % less time, the lower end of the paper's gain."""
 
 _VALUES: dict[str, Callable[[Row], float]] = {
@@ -265,7 +265,7 @@ def unordered_slowest(
         return mean(sorted(times)[-max(1, round(SLOWEST * len(times))) :])
 
     line = {"congestion": congestion, "deviation": deviation}
-    return _without_loss(data, file, line, slowest, partial(at_most, bound=QUARTER_LESS), doubt)
+    return _without_loss(data, file, line, slowest, partial(at_most, bound=LESS_TIME), doubt)
 
 
 def unordered_alike(
