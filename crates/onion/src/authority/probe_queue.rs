@@ -9,8 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 pub struct Room {
     /// Number of probes that may start in total, whatever the states of their relays.
     pub running: usize,
-    /// Maximum number of these probes for relays that are not known to be running. It is at most
-    /// `running`.
+    /// Number of probes, out of those in `running`, that may be for relays that are not known to
+    /// be running.
     pub others: usize,
 }
 

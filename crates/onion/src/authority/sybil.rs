@@ -8,15 +8,17 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use super::flags::Merits;
 
-/// Maximum numbers of relays that have never answered: in total (`MOST`), from one uploader
-/// (`MOST_OF_ONE`), and from all uploaders over circuits, whose addresses are unknown
-/// (`MOST_BY_CIRCUITS`).
+/// Maximum number of relays that have never answered, in total.
 const MOST: usize = 2_000;
+/// Maximum number of relays that have never answered, from one uploader.
 const MOST_OF_ONE: usize = 32;
+/// Maximum number of relays that have never answered, from all uploaders over circuits, whose
+/// addresses are unknown.
 const MOST_BY_CIRCUITS: usize = 256;
-/// Number of relays kept for one address: `SPARE` times the number that a consensus may list, and
-/// at least `LEAST`. The surplus can replace relays that are down.
+/// Number of relays kept for one address, as a multiple of the number that a consensus may list.
+/// The surplus can replace relays that are down.
 const SPARE: usize = 4;
+/// Minimum number of relays kept for one address.
 const LEAST: usize = 8;
 /// Maximum number of address blocks that are remembered. Above it, blocks whose relays have all
 /// been probed are forgotten.
