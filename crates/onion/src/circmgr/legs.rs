@@ -68,8 +68,8 @@ impl SetEnd {
 /// State of a circuit as a leg of a set of circuits.
 #[derive(Clone, Debug, Default)]
 pub(super) struct LegState {
-    /// The head (first circuit) of the circuit's set. `None` if this circuit is the head, or is in
-    /// no set.
+    /// The head of the circuit's set: the circuit that holds the number of the set's streams.
+    /// `None` if this circuit is the head, or is in no set.
     pub(super) head: Option<CircuitKey>,
     /// True if the order to link this circuit to a set was given.
     pub(super) linking: bool,
@@ -77,9 +77,9 @@ pub(super) struct LegState {
     pub(super) linked: bool,
     /// True if the circuit could not be linked to a set, and is used as a single circuit.
     alone: bool,
-    /// Number of further circuits begun for the set whose head is this circuit (`begun`), and the
-    /// earliest time to begin the next one (`again`).
+    /// Number of further circuits begun for the set whose head is this circuit.
     begun: usize,
+    /// Earliest time to begin the next further circuit for the set whose head is this circuit.
     again: Time,
     /// True if this circuit has stopped answering, and no other circuit of its set answers either.
     silent: bool,
@@ -298,8 +298,8 @@ impl CircuitManager {
         }
     }
 
-    /// Returns the head (first circuit) of the set that the circuit `key` belongs to or will join
-    /// as a further leg.
+    /// Returns the head of the set that the circuit `key` belongs to, or will join, as a further
+    /// leg. Returns `None` if the circuit is itself the head, or is in no set.
     #[must_use]
     pub fn head(&self, key: CircuitKey) -> Option<CircuitKey> {
         self.circuits.get(&key)?.leg.head
@@ -316,7 +316,8 @@ impl CircuitManager {
         }
     }
 
-    /// Queues orders to link circuits that are built and unused. They become sets or join sets.
+    /// Queues orders to link circuits that are built and unused. Each of these circuits then
+    /// begins a set or joins an existing one.
     pub(super) fn link(&mut self, network: &Network) {
         if self.legs() < 2 {
             return;
@@ -461,7 +462,7 @@ impl CircuitManager {
     /// Removes the closed circuit `key`, whose state was `gone`, from its set. If the set
     /// continues without its head (the circuit with the streams), another circuit becomes the
     /// head. A set that has lost a circuit takes no new streams. The exit may not have noticed the
-    /// loss yet, and would send their data on the lost circuit.
+    /// loss yet, and would send data of new streams on the lost circuit.
     pub(super) fn left_set(&mut self, now: Time, key: CircuitKey, gone: &Circuit, cause: Cause) {
         if cause == Cause::Unlinked {
             self.unlinkable.insert(gone.path[if self.is_merging() { 1 } else { 2 }]);
@@ -525,8 +526,8 @@ impl CircuitManager {
         }
     }
 
-    /// Makes the circuit `heir` the head of the set with the core's name `name`. The previous head
-    /// was the circuit `key`, whose state was `gone`.
+    /// Makes the circuit `heir` the head of the set that the core identifies by `name`. The
+    /// previous head was the circuit `key`, whose state was `gone`.
     fn inherit(&mut self, (key, name): (CircuitKey, CircuitKey), heir: CircuitKey, gone: &Circuit) {
         let rest: Vec<CircuitKey> = self.further(key).map(|(key, _)| key).collect();
         for leg in rest.into_iter().filter(|leg| *leg != heir) {
@@ -637,8 +638,8 @@ impl CircuitManager {
         over.into_iter().for_each(|name| self.drop_further(name));
     }
 
-    /// Notes that a stream has ended whose set, with the core's name `name`, has lost all its
-    /// circuits.
+    /// Notes that a stream has ended. The set of this stream, which the core identifies by `name`,
+    /// has lost all its circuits.
     pub(super) fn left_legless(&mut self, name: CircuitKey) {
         let set = self.legless.iter_mut().find(|set| set.name == name);
         set.into_iter().for_each(|set| set.head.streams = set.head.streams.saturating_sub(1));
@@ -656,7 +657,8 @@ impl CircuitManager {
         self.heirs.get(&key).copied().unwrap_or(key)
     }
 
-    /// Drops the further circuits of the set of `head`, which is dropped.
+    /// Drops all circuits of a set except its head `head`, which the caller drops or which is
+    /// already closed.
     pub(super) fn drop_further(&mut self, head: CircuitKey) {
         let legs: Vec<CircuitKey> = self.further(head).map(|(key, _)| key).collect();
         legs.into_iter().for_each(|leg| self.drop_circuit(leg));
