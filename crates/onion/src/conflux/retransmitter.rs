@@ -23,9 +23,10 @@ const DELAY: Duration = Duration::from_millis(50);
 /// Minimum time without an acknowledgement after which a leg counts as silent. The time is three
 /// round trips if they take longer.
 const SILENCE: Duration = Duration::from_secs(1);
-/// Minimum timeout for the answer to LINK on a further leg, which then counts as silent. The
-/// timeout is three times the longest round-trip time of the set if that is longer. The first leg
-/// has the 60 s of `Limits`, because nothing is lost with it.
+/// Minimum timeout for the answer to LINK on a leg other than the first. After it, the leg counts
+/// as silent. The timeout is three times the longest round-trip time of the set if that is longer.
+/// For the first leg, [`Limits`](super::Limits) has a longer timeout, because no data is lost with
+/// that leg.
 const LINKING: Duration = Duration::from_secs(2);
 /// Minimum time without a received message after which a client sends PROBE. The time is two round
 /// trips if they take longer.
@@ -108,10 +109,11 @@ struct OnLeg {
     kept: VecDeque<(Time, SentMessage)>,
     /// Number of acknowledged messages that were sent on the leg.
     acknowledged: u32,
-    /// Number of messages received on the leg (`came`), the number of them that we have
-    /// acknowledged, and the time at which the next acknowledgement is due.
+    /// Number of messages received on the leg.
     came: u32,
+    /// Number of messages received on the leg that we have acknowledged.
     told: u32,
+    /// Time at which the next acknowledgement is due.
     tell_at: Option<Time>,
     /// Time at which the other end last acknowledged messages that we sent on the leg.
     progress: Time,
@@ -155,9 +157,9 @@ pub struct Retransmitter {
     spare: Vec<Vec<u8>>,
     /// Serial numbers of closed legs (circuits of the set) that must be reported to the other end.
     gone: VecDeque<u32>,
-    /// Time of the last received message (`heard`), and `probing`: true if PROBE has been sent on
-    /// the legs (circuits) since then.
+    /// Time of the last received message.
     heard: Option<Time>,
+    /// True if PROBE has been sent on the legs (circuits) since the last received message.
     probing: bool,
     /// True if a leg was ever linked.
     was_linked: bool,

@@ -41,8 +41,9 @@ const SECRET: usize = 32;
 const OVERLAP: u32 = 16_384;
 const _: () = assert!(LEAP < EPOCH as u64 && OVERLAP < EPOCH);
 
-/// Labels of HKDF-Expand (RFC 5869, section 2.3).
+/// Label of HKDF-Expand (RFC 5869, section 2.3) for the key of an epoch.
 const KEY: &[u8] = b"anabranch lossy circuit 1: key";
+/// Label of HKDF-Expand for the secret of the next epoch.
 const NEXT: &[u8] = b"anabranch lossy circuit 1: next epoch";
 
 /// Number of bytes of a tweak: counter, command, direction.
