@@ -1,10 +1,11 @@
 //! Tables of the relays for each position, with cumulative weights. They are computed once for
-//! each state of the network, so that a draw examines a few relays instead of all.
+//! each state of the network, so that the random choice of a relay examines a few relays instead
+//! of all.
 //!
-//! A draw chooses a relay by weight and rejects it if it is unsuitable: it shares a family or
+//! A relay is drawn at random by weight. It is rejected if it is unsuitable: it shares a family or
 //! subnet with a relay of the path, or the user excludes it. The accepted relays have the same
-//! distribution as in a draw among the suitable relays alone. After [`TRIES`] rejections, the draw
-//! is made among the suitable relays alone.
+//! distribution as in a draw among the suitable relays alone. After [`TRIES`] rejections, the
+//! relay is drawn among the suitable relays alone.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::Range;
