@@ -46,7 +46,7 @@ use memory::{Memory, MemoryUse};
 pub(crate) enum Timer {
     /// Time limit of the link's handshake. When it expires, an incomplete link is closed.
     Handshake(LinkId),
-    /// A stream of the circuit set that has a limited rate may send again.
+    /// In the circuit set, a stream with a limited rate may send again.
     Streams(SetId),
     /// Time limit for the other end to accept a leg of the circuit set.
     Linking(SetId),

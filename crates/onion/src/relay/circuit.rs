@@ -105,7 +105,7 @@ pub(super) struct ServicePoint {
 
 /// How a circuit continues at this relay.
 pub(super) enum Next {
-    /// It does not continue: this relay is the last hop.
+    /// The circuit does not continue: this relay is the last hop.
     Nothing,
     /// The circuit waits for a link to the next relay, which is being opened.
     Dialling(Box<Extend>),

@@ -56,7 +56,7 @@ impl LossyLegs {
         self.has_windows
     }
 
-    /// Returns the bit set of the slots that have linked legs (parallel circuits).
+    /// Returns the slots that have linked legs (parallel circuits): bit `n` stands for slot `n`.
     pub(crate) fn linked(&self) -> u8 {
         let is_linked = |leg: &Option<LossyLeg>| leg.is_some_and(|leg| leg.asked.is_none());
         let legs = self.legs.iter().enumerate().filter(|(_, leg)| is_linked(leg));
