@@ -555,7 +555,7 @@ impl CircuitManager {
     /// Handles the demands (requests for a circuit) for `target` that avoid the exits `avoid`,
     /// after no path was found for them. A demand with exits in `shun` is kept, and may use these
     /// exits again. Other demands are refused: at once if all relays are known, else after
-    /// `SLUGGISH`. Returns true if a demand was kept in this way.
+    /// `SLUGGISH`. Returns true if a demand was kept.
     fn give_up(
         &mut self,
         network: &Network,

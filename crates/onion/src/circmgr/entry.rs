@@ -193,7 +193,7 @@ impl Entry {
     }
 }
 
-/// The relays from which guards are drawn.
+/// The relays from which guards are chosen at random.
 struct Eligible<'a> {
     network: &'a Network,
     restrictions: &'a RelayRestrictions,

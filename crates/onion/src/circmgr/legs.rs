@@ -287,7 +287,7 @@ impl CircuitManager {
     }
 
     /// Notes that the last relay of the circuit `key` has linked it to a set. If circuits join at
-    /// a middle relay, the first of them now continues to the exit, and is complete.
+    /// a middle relay, the set's first circuit now continues to the exit, and is complete.
     pub fn linked(&mut self, at: Moment, key: CircuitKey, rng: &mut impl Rng) {
         let Some(circuit) = self.circuits.get_mut(&key) else { return };
         circuit.leg.linked = true;
@@ -305,9 +305,9 @@ impl CircuitManager {
         self.circuits.get(&key)?.leg.head
     }
 
-    /// Notes that the circuit `key` cannot be linked to a set. The circuit is dropped in three
-    /// cases. It was meant as a further leg; or as the first leg of a set that joins at a middle
-    /// relay; or as the new circuit of a set that lost all its circuits.
+    /// Notes that the circuit `key` cannot be linked to a set. The circuit is dropped if it was
+    /// meant as a further leg, as the first leg of a set that joins at a middle relay, or as the
+    /// new circuit of a set that lost all its circuits.
     pub fn not_linked(&mut self, key: CircuitKey) {
         let Some(circuit) = self.circuits.get_mut(&key) else { return };
         (circuit.leg.linking, circuit.leg.alone) = (false, true);

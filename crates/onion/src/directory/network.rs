@@ -85,11 +85,11 @@ pub type Path = [[u8; 20]; 3];
 /// Relays that a user permits for each position, by RSA identity. An empty list permits all.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RelayRestrictions {
-    /// First hops.
+    /// Relays that may be first hops; empty if all relays may.
     pub entry: Vec<[u8; 20]>,
-    /// Middle hops.
+    /// Relays that may be middle hops; empty if all relays may.
     pub middle: Vec<[u8; 20]>,
-    /// Last hops.
+    /// Relays that may be last hops; empty if all relays may.
     pub exit: Vec<[u8; 20]>,
     /// Relays that are not used in any position.
     pub exclude: Vec<[u8; 20]>,
@@ -258,8 +258,8 @@ impl Network {
             && self.known.iter().zip(&self.listing.weight).all(enough)
     }
 
-    /// Draws a relay for `position` by bandwidth weight. The relay must fit into one path with the
-    /// relays `beside`.
+    /// Chooses a random relay for `position`, by bandwidth weight. The relay must fit into one
+    /// path with the relays `beside`.
     ///
     /// # Errors
     /// Returns [`NoRelay`] if no relay fits.
@@ -329,8 +329,8 @@ impl Network {
         fitting.map(with).collect()
     }
 
-    /// Draws a path to `target`. First draws the exit, which is hardest to find, then the guard,
-    /// which `guard` returns for that exit, and then the middle hop.
+    /// Chooses a random path to `target`: first the exit, which is hardest to find, then the
+    /// guard, which `guard` returns for that exit, and then the middle hop.
     ///
     /// # Errors
     /// Returns the position for which no relay fits.
@@ -372,8 +372,8 @@ impl Network {
         self.status(id).is_some_and(is_guard)
     }
 
-    /// Draws a guard by bandwidth weight, from the relays that could be guards and that `wanted`
-    /// accepts.
+    /// Chooses a random guard, by bandwidth weight, from the relays that could be guards and that
+    /// `wanted` accepts.
     pub fn draw_guard(
         &self,
         wanted: impl Fn(&[u8; 20]) -> bool,

@@ -44,7 +44,7 @@ pub(super) struct Exits {
     classes: Vec<Range<usize>>,
 }
 
-/// Ranges of a table from which one relay is drawn.
+/// Ranges of a table from which one relay is chosen at random.
 pub(super) struct Part<'a> {
     table: &'a Table,
     ranges: Vec<Range<usize>>,
@@ -140,8 +140,8 @@ fn hash(of: &impl Hash) -> u64 {
 }
 
 impl Part<'_> {
-    /// Draws a suitable relay by weight, and returns its index. If all suitable relays have the
-    /// weight 0, each has the same probability.
+    /// Chooses a random suitable relay, by weight, and returns its index. If all suitable relays
+    /// have the weight 0, each has the same probability.
     pub(super) fn draw(&self, suits: impl Fn(usize) -> bool, rng: &mut impl Rng) -> Option<usize> {
         let total: u64 = self.ranges.iter().map(|range| self.table.weight(range)).sum();
         let tries = if total == 0 { 0 } else { TRIES };
@@ -167,8 +167,8 @@ impl Part<'_> {
         None
     }
 
-    /// Draws a relay as [`Part::draw`] does, but only among the suitable relays, whose weights it
-    /// adds up first.
+    /// Chooses a relay with the same probabilities as [`Part::draw`], but directly among the
+    /// suitable relays, whose weights it adds up first.
     fn weigh(&self, suits: impl Fn(usize) -> bool, rng: &mut impl Rng) -> Option<usize> {
         let all = self.ranges.iter().flat_map(Range::clone);
         let suiting: Vec<usize> = all.filter(|&at| suits(self.table.places[at] as usize)).collect();
