@@ -18,8 +18,8 @@ pub struct SetLocation {
     pub set: u32,
 }
 
-/// A leg (one circuit of a set) that one shard transfers to another. Only the core of a relay
-/// knows its actual type.
+/// A leg (one circuit of a set) that one shard transfers to another. Only the relay's cores know
+/// the actual type behind `Any`.
 pub type Orphan = Box<dyn Any + Send>;
 
 /// The sets of all shards (parallel cores) of a relay, and the legs that one shard transfers to

@@ -99,8 +99,8 @@ impl Link {
         self.detour.as_ref().is_some_and(|detour| detour.keeps())
     }
 
-    /// Returns true if the link keeps more than `MOST_KEPT` copies. The caller must then drop all
-    /// of them.
+    /// Returns true if the link keeps more than `MOST_KEPT` copies of sent cells. The caller must
+    /// then drop all copies.
     pub(super) fn keeps_too_much(&self) -> bool {
         self.detour.as_ref().is_some_and(|detour| detour.kept > MOST_KEPT)
     }

@@ -17,7 +17,7 @@ pub struct Dealing {
     pub schedule: Spec,
     /// Length of a run of consecutive cells on one leg.
     pub every: Every,
-    /// Idle time after which the random schedule is drawn again; `None` if it is drawn only once.
+    /// Idle time after which a new random schedule is chosen; `None` if the first one is kept.
     pub redraw: Option<Silence>,
 }
 

@@ -44,8 +44,8 @@ const BESIDES: usize = 96;
 const SPARE: usize = 2 * EVERY as usize;
 /// Maximum number of failed legs that wait to be reported to the other end.
 const MOST_GONE: usize = 64;
-/// Maximum number of messages that a working leg repeats although other legs may still deliver
-/// them. The repetition happens before these legs are known to have failed.
+/// Maximum number of messages of other legs that a working leg repeats before these other legs are
+/// known to have failed.
 const MOST_REPEATED: usize = EVERY as usize;
 
 /// A message that was sent and is stored until it is acknowledged.
@@ -321,9 +321,9 @@ impl Retransmitter {
     }
 
     /// Schedules the unacknowledged messages of other legs for sending on the working leg
-    /// `lively`, if they are at most `MOST_REPEATED`. The caller sends XOFF after them, which must
-    /// not wait for a leg that may have failed unnoticed. The originals stay stored, and the other
-    /// end drops duplicates.
+    /// `lively`, if there are at most `MOST_REPEATED`. After these messages, the caller sends
+    /// XOFF, which must not wait for a leg that may have failed unnoticed. The originals stay
+    /// stored, and the other end drops duplicates.
     pub fn repeat(&mut self, lively: PathId) {
         let others = self.legs.iter().filter(|(leg, _)| *leg != lively);
         let owed = others.flat_map(|(_, on)| &on.kept).map(|(_, kept)| kept.clone());
