@@ -99,8 +99,8 @@ impl SybilLimits {
         self.now.max(self.parts.get(&origin.part()).copied().unwrap_or(0)) + 1
     }
 
-    /// Records that `turn` was assigned to a relay from the same part of the Internet as `origin`.
-    /// It is the latest turn for this part.
+    /// Records that `turn` (a place in the order of probes) was assigned to a relay from the same
+    /// part of the Internet as `origin`. It is the latest turn for this part.
     pub(super) fn take_turn(&mut self, origin: Origin, turn: u64) {
         if self.parts.len() > PARTS {
             self.parts.retain(|_, last| *last > self.now);
@@ -108,7 +108,7 @@ impl SybilLimits {
         self.parts.insert(origin.part(), turn);
     }
 
-    /// Records that the relay with this `turn` is being probed.
+    /// Records that the relay with this `turn` (place in the order of probes) is being probed.
     pub(super) fn come(&mut self, turn: u64) {
         self.now = self.now.max(turn);
     }

@@ -77,9 +77,10 @@ pub(super) struct LegState {
     pub(super) linked: bool,
     /// True if the circuit could not be linked to a set, and is used as a single circuit.
     alone: bool,
-    /// Number of further circuits begun for the set whose head is this circuit.
+    /// If this circuit is the head of a set (the circuit with the streams): number of further
+    /// circuits begun for the set.
     begun: usize,
-    /// Earliest time to begin the next further circuit for the set whose head is this circuit.
+    /// If this circuit is the head of a set: earliest time to begin the next further circuit.
     again: Time,
     /// True if this circuit has stopped answering, and no other circuit of its set answers either.
     silent: bool,
@@ -298,8 +299,9 @@ impl CircuitManager {
         }
     }
 
-    /// Returns the head of the set that the circuit `key` belongs to, or will join, as a further
-    /// leg. Returns `None` if the circuit is itself the head, or is in no set.
+    /// Returns the head (the circuit with the streams) of the set that the circuit `key` belongs
+    /// to, or will join, as a further leg. Returns `None` if the circuit is itself the head, or is
+    /// in no set.
     #[must_use]
     pub fn head(&self, key: CircuitKey) -> Option<CircuitKey> {
         self.circuits.get(&key)?.leg.head
@@ -401,7 +403,7 @@ impl CircuitManager {
         usize::from(!head.leg.silent) + further
     }
 
-    /// Iterates over all circuits (legs) of a set except its head.
+    /// Iterates over all circuits (legs) of a set except its head (the circuit with the streams).
     pub(super) fn further(&self, head: CircuitKey) -> impl Iterator<Item = (CircuitKey, &Circuit)> {
         let of = move |circuit: &&Circuit| circuit.leg.head == Some(head);
         self.circuits.iter().map(|(key, circuit)| (*key, circuit)).filter(move |(_, one)| of(one))
@@ -544,8 +546,8 @@ impl CircuitManager {
         self.known_as(name, heir);
     }
 
-    /// Records that the circuit `heir` replaced `key` as the head of a set. Later requests with
-    /// the key `key` then apply to `heir`.
+    /// Records that the circuit `heir` replaced `key` as the head of a set (the circuit with the
+    /// streams). Later requests with the key `key` then apply to `heir`.
     fn known_as(&mut self, key: CircuitKey, heir: CircuitKey) {
         self.heirs.values_mut().filter(|of| **of == key).for_each(|of| *of = heir);
         if key != heir {
@@ -615,7 +617,7 @@ impl CircuitManager {
     }
 
     /// Begins circuits for each set that has lost all its circuits. The first of these circuits
-    /// that is built becomes the set's head.
+    /// that is built becomes the set's head (the circuit with the streams).
     pub(super) fn rescue(&mut self, network: &Network, at: Moment, rng: &mut impl Rng) {
         for place in (0..self.legless.len()).rev() {
             let LeglessSet { name, again, .. } = self.legless[place];
@@ -652,7 +654,8 @@ impl CircuitManager {
         due.filter(|due| *due > self.looked).min()
     }
 
-    /// Returns the present head of a set. `key` is the set's present head, or a former one.
+    /// Returns the present head of a set (the circuit with the streams). `key` is the set's
+    /// present head, or a former one.
     pub(super) fn head_of(&self, key: CircuitKey) -> CircuitKey {
         self.heirs.get(&key).copied().unwrap_or(key)
     }

@@ -515,7 +515,7 @@ impl ConfluxEnd {
         &self.queue
     }
 
-    /// Returns the name of the set's numbering of messages.
+    /// Returns the name of the method that numbers the circuit set's messages.
     #[must_use]
     pub fn design(&self) -> &'static str {
         self.numbering.name()

@@ -83,7 +83,7 @@ pub enum Refusal {
     Garbage,
 }
 
-/// A relay's decision about a cell that goes away from the client.
+/// A relay's decision about a cell that travels away from the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outward {
     /// The cell is for this relay. The cell's content follows the zeros at its start.

@@ -55,8 +55,8 @@ impl Memory {
         self.reordered = self.reordered + now - before;
     }
 
-    /// Notes that the number of bytes in a set's streams over lossy cells has changed from `before`
-    /// to `now`.
+    /// Notes that the number of bytes in a circuit set's streams over lossy cells has changed from
+    /// `before` to `now`.
     pub(super) fn recount_lossy(&mut self, [before, now]: [usize; 2]) {
         self.lossy_held = self.lossy_held + now - before;
     }
