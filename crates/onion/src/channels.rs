@@ -56,7 +56,7 @@ impl LinkId {
         self.0 & ((1 << LinkId::NUMBER) - 1)
     }
 
-    /// Returns the carrier and the number in one integer. It is different for every link.
+    /// Returns the carrier and the number in one integer, which is different for every link.
     #[must_use]
     pub const fn bits(self) -> u64 {
         self.0
@@ -793,7 +793,7 @@ impl Link {
         self.lanes.len()
     }
 
-    /// Returns the use of the link so far. It determines the link's padding.
+    /// Returns the use of the link so far, which determines the link's padding.
     pub(crate) fn seen(&self) -> LinkUse {
         LinkUse {
             is_clients: self.channel.is_clients(),

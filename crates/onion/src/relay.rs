@@ -407,7 +407,8 @@ impl Relay {
         self.role.responders.truncate(2);
     }
 
-    /// Returns the number of circuits created since the start. It is faster than [`Relay::stats`].
+    /// Returns the number of circuits created since the start. This call is faster than
+    /// [`Relay::stats`].
     pub fn circuits_made(&self) -> u64 {
         self.role.stats.circuits_made
     }

@@ -372,7 +372,7 @@ impl Retransmitter {
     /// Handles `received`, a RECEIVED message that arrived on the leg `leg`.
     ///
     /// # Errors
-    /// The message acknowledges messages that were never sent. Or it acknowledges no new messages,
+    /// The message acknowledges messages that were never sent, or it acknowledges no new messages
     /// and answers no PROBE of ours.
     pub fn acknowledged(
         &mut self,

@@ -13,7 +13,7 @@ use crate::wire::netdoc::{Bridge, DocumentError, check_bridge};
 pub(super) const PATH: &str = "/tor/server/authority.z";
 /// Time after which a descriptor is fetched again (C tor's bridge schedule).
 const RENEWAL: Duration = Duration::from_secs(3 * 3600);
-/// Pause after a first failure. It doubles with each further failure.
+/// Pause after a first failure. The pause doubles with each further failure.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 /// Maximum pause after a failure, for a bridge whose descriptor is unknown.
 const LAST_PAUSE: Duration = Duration::from_secs(60);

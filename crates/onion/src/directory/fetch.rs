@@ -172,9 +172,9 @@ pub enum Event {
     Certificates(String),
     /// A microdescriptor was received. Contains its digest and text.
     Microdesc([u8; 32], String),
-    /// The newest available consensus expired this number of seconds ago. The flag is true if it
-    /// is used nevertheless ([`Consensus::is_reasonably_live`]). Otherwise its relays only serve
-    /// to fetch a newer consensus.
+    /// The newest available consensus expired this number of seconds ago. The flag is true if this
+    /// consensus is used nevertheless ([`Consensus::is_reasonably_live`]). Otherwise the relays in
+    /// it only serve to fetch a newer consensus.
     Late(u64, bool),
     /// Circuits can be built from now on.
     Ready,
@@ -652,8 +652,8 @@ impl Directory {
         self.was_ready = ready;
     }
 
-    /// Begins a pause after a failure. Its length is random, up to a maximum that triples with
-    /// each further failure.
+    /// Begins a pause after a failure. The length of the pause is random, up to a maximum that
+    /// triples with each further failure.
     fn pause(&mut self, at: Moment, rng: &mut impl Rng) {
         let bound = FIRST_PAUSE.saturating_mul(3u64.saturating_pow(self.failures.min(10)));
         // Pauses are short without a live consensus: there is nothing else to do, and the

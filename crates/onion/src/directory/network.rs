@@ -32,9 +32,9 @@ pub struct Network {
     /// Three sums of bandwidth, as in [`Listing::weight_of`], over the relays whose
     /// microdescriptors are known.
     known: [u64; 3],
-    /// Bridges. They need not be in the consensus, and random draws never choose them.
+    /// Bridges. They need not be in the consensus, and are never chosen at random.
     bridges: Vec<Arc<Bridge>>,
-    /// Tables for random draws of relays. They are computed at the first draw.
+    /// Tables for the random choice of relays. They are computed at the first choice.
     tables: OnceLock<Arc<Tables>>,
     /// True if two relays of a path may share a /16 (IPv6: a /32). Only test networks permit it.
     pub share_subnets: bool,
@@ -161,9 +161,8 @@ impl Network {
         fresh
     }
 
-    /// Sets the bridges. They can be used like other relays, except that random draws never choose
-    /// them. If the consensus also lists a bridge, its descriptor takes precedence over that
-    /// entry.
+    /// Sets the bridges. They can be used like other relays, but are never chosen at random. If
+    /// the consensus also lists a bridge, its descriptor takes precedence over that entry.
     #[must_use]
     pub fn with_bridges(mut self, bridges: Vec<Arc<Bridge>>) -> Network {
         self.bridges = bridges;
@@ -285,7 +284,7 @@ impl Network {
         drawn.ok_or(NoRelay(position))
     }
 
-    /// Returns the relays that fit `position`, as ranges of the tables for random draws.
+    /// Returns the relays that fit `position`, as ranges of the tables for random choices.
     fn part(&self, position: Position) -> Part<'_> {
         let tables = self.tables();
         match position {

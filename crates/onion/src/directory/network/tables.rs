@@ -15,10 +15,11 @@ use rand_core::Rng;
 use super::{Network, Position, Relay, Target, is_guard};
 use crate::draw::below;
 
-/// Number of rejected draws after which the weights of all suitable relays are added up.
+/// Number of rejected random choices after which a relay is chosen among the suitable relays
+/// alone.
 const TRIES: usize = 64;
 
-/// The relays of each position, prepared for random draws.
+/// The relays of each position, prepared for random choices.
 #[derive(Debug)]
 pub(super) struct Tables {
     pub(super) guards: Table,
