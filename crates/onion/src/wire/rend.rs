@@ -173,7 +173,7 @@ impl IntroStatus {
         [0, self.code(), 0]
     }
 
-    /// Returns the number of the status in messages.
+    /// Returns the number that stands for the status in messages.
     #[must_use]
     pub fn code(self) -> u8 {
         self as u8
