@@ -95,13 +95,14 @@ pub struct Settings {
     pub measured: BTreeMap<[u8; 20], u32>,
 }
 
-/// Condition for the first consensus. It is made as soon as enough relays are running, or after a
-/// maximum wait.
+/// Condition for making the first consensus: enough relays are running, or the maximum wait has
+/// passed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct First {
     /// Number of relays that must be running, without the authority itself.
     pub relays: usize,
-    /// Maximum time to wait for these relays, in seconds. The consensus is then made without them.
+    /// Maximum time to wait until `relays` relays are running, in seconds. The consensus is then
+    /// made with fewer relays.
     pub seconds: u64,
 }
 

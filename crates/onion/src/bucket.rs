@@ -8,8 +8,9 @@ use anabranch_multipath::Time;
 /// may pass then until the missing bytes have been added.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bucket {
-    /// Number of bytes added per second (`rate`), and maximum number of bytes held (`burst`).
+    /// Number of bytes added per second.
     rate: u64,
+    /// Maximum number of bytes held.
     burst: u64,
     left: i64,
     filled: Time,

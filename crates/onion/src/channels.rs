@@ -56,7 +56,7 @@ impl LinkId {
         self.0 & ((1 << LinkId::NUMBER) - 1)
     }
 
-    /// Returns the carrier and the number in one integer. It is different for every link.
+    /// Returns the carrier and the number in one integer, which is different for every link.
     #[must_use]
     pub const fn bits(self) -> u64 {
         self.0
@@ -146,12 +146,13 @@ pub(crate) struct Link {
     /// On a QUIC link alongside a TLS link: state for moving the circuits to the TLS link if the
     /// QUIC link breaks.
     detour: Option<Box<Detour>>,
-    /// QUIC links alongside this link by number, and the highest number assigned so far.
+    /// QUIC links alongside this link, by number.
     paired_quic: BTreeMap<u32, LinkId>,
+    /// Highest number assigned so far to a QUIC link alongside this link.
     last_beside: u32,
-    /// QUIC links whose circuits moved to this link (`moved`). They and this link take turns to
-    /// send, and `turn` selects the next.
+    /// QUIC links whose circuits moved to this link. These links and this link take turns to send.
     moved: Vec<LinkId>,
+    /// Selects the link that sends next, among the links in `moved` and this link.
     turn: usize,
     /// Number of bytes in the outbox that belong to a list of moving circuits.
     listing: usize,
@@ -761,8 +762,8 @@ impl Link {
     }
 
     /// Returns true if circuits on the link may have lossy cells. Both ends must have agreed on
-    /// lossy cells, and must know which link it runs alongside, if any. The link's circuits must
-    /// not have moved.
+    /// lossy cells, and must know which TLS link the link runs alongside, if any. The link's
+    /// circuits must not have moved.
     pub(crate) fn takes_lossy(&self) -> bool {
         self.channel.takes_lossy() && self.is_joined && !self.has_moved()
     }
@@ -792,7 +793,7 @@ impl Link {
         self.lanes.len()
     }
 
-    /// Returns the use of the link so far. It determines the link's padding.
+    /// Returns the use of the link so far, which determines the link's padding.
     pub(crate) fn seen(&self) -> LinkUse {
         LinkUse {
             is_clients: self.channel.is_clients(),

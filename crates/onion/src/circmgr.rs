@@ -48,9 +48,9 @@ const DIRTY: Duration = Duration::from_secs(600);
 /// Maximum age of a demand (a request for a circuit). A demand is refused at this age if it has no
 /// circuit, or if no exit has answered (C tor's `SocksTimeout`).
 const PATIENCE: Duration = Duration::from_secs(120);
-/// Number of unused circuits to keep ready (`AHEAD`). Their exits must allow connections to the
-/// port `USUAL_PORT`.
+/// Number of unused circuits to keep ready, whose exits allow connections to `USUAL_PORT`.
 const AHEAD: usize = 2;
+/// Port to which the exits of unused circuits must allow connections.
 const USUAL_PORT: u16 = 443;
 /// Maximum number of circuits that are being built at a time.
 const MOST_BUILDING: usize = 16;
@@ -59,9 +59,10 @@ const MOST_BUILDING: usize = 16;
 /// on a link, C tor sends only one until the link has other cells to send. The build timeout alone
 /// is too long, because it is a minute until build times are known.
 const SLUGGISH: Duration = Duration::from_secs(5);
-/// Pause after a failure to build a circuit, before the next one is begun. Each further failure
-/// doubles the pause, at most `MOST_DOUBLINGS` times.
+/// Pause after a failure to build a circuit, before the next circuit is begun. Each further
+/// failure doubles the pause, at most `MOST_DOUBLINGS` times.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
+/// Maximum number of times that `FIRST_PAUSE` is doubled.
 const MOST_DOUBLINGS: u32 = 7;
 
 /// Interval between checks of built circuits that wait for the outcome of a better guard.
@@ -97,8 +98,8 @@ pub struct Demand {
     pub since: Time,
     /// Exits that have refused the stream because of their exit policy.
     pub avoid: Vec<[u8; 20]>,
-    /// Exits at which the stream failed for other reasons. They are used only if no other exit is
-    /// available.
+    /// Exits at which the stream failed for a reason other than their exit policy. They are used
+    /// only if no other exit is available.
     pub shun: Vec<[u8; 20]>,
 }
 
@@ -121,8 +122,8 @@ pub enum Order {
     Build(CircuitKey, Vec<Hop>),
     /// Tear a circuit down.
     Destroy(CircuitKey),
-    /// Link the first circuit as a leg (one of several parallel circuits) to the set of the second
-    /// circuit. If the second is `None`, make a new set.
+    /// Make the first circuit a leg (one of several parallel circuits) of the set of the second
+    /// circuit, or of a new set if there is no second circuit.
     Link(CircuitKey, Option<CircuitKey>),
     /// Make this circuit the first leg of a new set. The set's legs join at the last relay of this
     /// circuit, and one circuit continues from there through these hops.
@@ -554,7 +555,7 @@ impl CircuitManager {
     /// Handles the demands (requests for a circuit) for `target` that avoid the exits `avoid`,
     /// after no path was found for them. A demand with exits in `shun` is kept, and may use these
     /// exits again. Other demands are refused: at once if all relays are known, else after
-    /// `SLUGGISH`. Returns true if a demand was kept in this way.
+    /// `SLUGGISH`. Returns true if a demand was kept.
     fn give_up(
         &mut self,
         network: &Network,

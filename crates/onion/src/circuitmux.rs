@@ -33,14 +33,14 @@ pub trait Policy: Send {
 /// The available scheduling policies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Kind {
-    /// [`RoundRobin`].
+    /// The scheduler [`RoundRobin`].
     RoundRobin,
-    /// [`Random`].
+    /// The scheduler [`Random`].
     Random,
-    /// [`Ewma`] with C tor's half-life.
+    /// The scheduler [`Ewma`] with C tor's half-life.
     #[default]
     Ewma,
-    /// [`Kist`].
+    /// The scheduler [`Kist`].
     Kist,
 }
 

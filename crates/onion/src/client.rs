@@ -66,9 +66,10 @@ pub struct Config {
     pub padding: Amount,
     /// Design of sets, which combine several circuits.
     pub design: Design,
-    /// Scheduler that distributes messages among the circuits of a set. If `None`, the design
-    /// determines the scheduler, or else the last relay's request does. Except in proposal 329,
-    /// the client's LINK message requests the same scheduler from the last relay.
+    /// Scheduler that distributes messages among the circuits of a set. Except in proposal 329,
+    /// the client's LINK message requests the same scheduler from the last relay. If `None`, the
+    /// design's scheduler is used, or in a design without one, the scheduler that the last relay
+    /// requests.
     pub dealing: Option<Dealing>,
 }
 
@@ -157,8 +158,8 @@ pub enum Output {
         /// Round-trip time to the circuit's last relay: from the link request to its answer.
         rtt: Duration,
     },
-    /// All legs of a circuit set have stopped answering, and this is one of them. The set needs a
-    /// new leg.
+    /// All legs of a circuit set, of which `circuit` is one, have stopped answering. The set needs
+    /// a new leg.
     Silent {
         /// The circuit.
         circuit: CircuitKey,

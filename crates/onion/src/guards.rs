@@ -36,7 +36,8 @@ pub trait Name: Copy + Ord {}
 
 impl<I: Copy + Ord> Name for I {}
 
-/// The relays from which guards are drawn, determined by a consensus and the user's restrictions.
+/// The relays from which guards are chosen at random, determined by a consensus and the user's
+/// restrictions.
 pub trait Listing<I> {
     /// Returns the number of relays that could be guards.
     fn count(&self) -> usize;
@@ -45,8 +46,8 @@ pub trait Listing<I> {
     /// Returns true if the client may use the relay `id` as a guard, because the user's
     /// restrictions permit it.
     fn allows(&self, id: I) -> bool;
-    /// Draws a relay that could be a guard, by the weights of path selection. Skips relays for
-    /// which `taken` returns true.
+    /// Returns a random relay that could be a guard, by the weights of path selection. Skips
+    /// relays for which `taken` returns true.
     fn draw(&self, taken: &dyn Fn(I) -> bool, rng: &mut dyn Rng) -> Option<I>;
 }
 
@@ -363,8 +364,8 @@ impl<I: Name> Guards<I> {
         Some(Choice { id: guard.kept.id, readiness: Readiness::IfNoBetter })
     }
 
-    /// Draws guards into the sample until it contains enough usable ones, or has reached its
-    /// maximum size.
+    /// Adds randomly chosen guards to the sample until it contains enough usable ones, or has
+    /// reached its maximum size.
     fn fill(&mut self, now: u64, listing: &impl Listing<I>, rng: &mut dyn Rng) {
         let most = self.params.most_sampled(listing.count());
         while self.sample.len() < most

@@ -28,8 +28,8 @@ pub struct Leg {
     unacknowledged: u64,
     /// Number of DATA cells received, and number sent.
     carried: [u64; 2],
-    /// Number of acknowledged cells of another circuit that are not yet applied to the window. It
-    /// is below the number of cells that one SENDME acknowledges.
+    /// Number of cells of the circuit that this leg carries, if they are acknowledged but not yet
+    /// applied to the window. It is below the number of cells that one SENDME acknowledges.
     unsettled: u64,
     /// True if SENDMEs without a tag are accepted (`sendme_accept_min_version` is 0).
     takes_bare: bool,
@@ -100,21 +100,21 @@ impl Leg {
         self.control = congestion::control(sendme_inc, &params);
     }
 
-    /// Counts a sent cell of the other circuit. The receiver acknowledges it with a RECEIVED
-    /// message.
+    /// Counts a sent cell of the circuit whose cells this leg carries. The receiver acknowledges
+    /// it with a RECEIVED message.
     pub(crate) fn passed(&mut self) {
         self.carried[1] += 1;
         self.control.sent();
     }
 
-    /// Counts a received cell of the other circuit.
+    /// Counts a received cell of the circuit whose cells this leg carries.
     pub(crate) fn counted(&mut self) {
         self.carried[0] += 1;
     }
 
-    /// Handles a RECEIVED message, which acknowledges `cells` cells of the other circuit. The
-    /// window changes as if SENDMEs had acknowledged these cells. If `rtt` is `None` (no useful
-    /// round-trip time is known), only removes the cells from those in flight.
+    /// Handles a RECEIVED message, which acknowledges `cells` cells of the circuit that this leg
+    /// carries. The window changes as if SENDMEs had acknowledged these cells. If `rtt` is `None`
+    /// (no useful round-trip time is known), only removes the cells from those in flight.
     pub(crate) fn settled(&mut self, cells: u64, rtt: Option<Duration>, outlet: Outlet) {
         self.unsettled += cells;
         while self.unsettled >= self.control.sendme_inc() {

@@ -79,9 +79,9 @@ pub enum Admission {
 /// State of one address.
 #[derive(Clone, Copy, Debug, Default)]
 struct Entry {
-    /// Number of connections with an incomplete TLS handshake (`half`), and of connections with a
-    /// complete one (`open`).
+    /// Number of connections with an incomplete TLS handshake.
     half: usize,
+    /// Number of connections with a complete TLS handshake.
     open: usize,
     /// Earliest time at which the rate allows the next connection.
     due: Time,

@@ -46,7 +46,7 @@ use memory::{Memory, MemoryUse};
 pub(crate) enum Timer {
     /// Time limit of the link's handshake. When it expires, an incomplete link is closed.
     Handshake(LinkId),
-    /// A stream of the circuit set that has a limited rate may send again.
+    /// In the circuit set, a stream with a limited rate may send again.
     Streams(SetId),
     /// Time limit for the other end to accept a leg of the circuit set.
     Linking(SetId),
@@ -337,9 +337,9 @@ impl<R: NodeRole> Node<R> {
     /// Frees memory while more cells are queued than allowed. First drops copies of cells for QUIC
     /// links; the only loss is that circuits of these links can no longer move. Then closes the
     /// circuit whose cells have waited longest, as C tor does. Bytes buffered in sets and in
-    /// streams over lossy cells count as cells. If either of these kinds uses more memory than the
-    /// queued cells, closes the set with the most such bytes instead. C tor counts such bytes and
-    /// never frees them.
+    /// streams over lossy cells count as cells. If the sets, or these streams, use more memory
+    /// than the queued cells, closes the set with the most such bytes instead. C tor counts such
+    /// bytes and never frees them.
     pub(crate) fn relieve(&mut self) {
         while self.memory.is_exceeded(self.channels.used()) {
             if self.channels.renounce_most() {

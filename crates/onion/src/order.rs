@@ -60,9 +60,9 @@ impl HeldCell {
 /// State of the numbers of one circuit ID, in both directions.
 #[derive(Clone, Copy, Debug, Default)]
 struct Sequence {
-    /// Number of the next cell that we send (`sent`), and number of the next cell that we expect
-    /// from the neighbour (`expected`).
+    /// Number of the next cell that we send.
     sent: u32,
+    /// Number of the next cell that we expect from the neighbour.
     expected: u32,
     /// True if the circuit with this ID is closed, and the ID must not be reused yet.
     rests: bool,
@@ -77,9 +77,9 @@ pub struct CellOrder {
     /// Cells that create a circuit with an ID that an earlier circuit still uses, because the
     /// earlier circuit's last cell has not arrived yet.
     reborn: BTreeMap<u32, HeldCell>,
-    /// IDs of circuits that closed since the last `tick` (`left`). IDs that must not be reused
-    /// yet, with the times at which they become free (`resting`).
+    /// IDs of circuits that closed since the last `tick`.
     left: Vec<u32>,
+    /// IDs that must not be reused yet, with the times at which they become free.
     resting: VecDeque<(Time, u32)>,
     /// Number of cells that arrived before an earlier cell of their circuit.
     early: u64,

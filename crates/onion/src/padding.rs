@@ -73,7 +73,7 @@ impl PaddingParams {
         }
     }
 
-    /// Draws the time for which an unused circuit that was built in advance stays open.
+    /// Returns a random time for which an unused circuit that was built in advance stays open.
     pub(crate) fn spare(&self, rng: &mut impl Rng) -> Duration {
         self.spare_circuit + part_of(self.spare_circuit, rng)
     }
@@ -148,8 +148,8 @@ impl Rules {
         }
     }
 
-    /// Draws the time for which a link stays open without circuits. `is_clients` is true if one
-    /// end is a client.
+    /// Returns a random time for which a link stays open without circuits. `is_clients` is true if
+    /// one end is a client.
     pub(crate) fn rest(&self, is_clients: bool, rng: &mut dyn CryptoRng) -> Duration {
         let whole = if is_clients {
             CLIENTS_LINK + part_of(CLIENTS_LINK / 2, rng)
@@ -175,7 +175,7 @@ pub(crate) struct Quiet {
     moved: Time,
     /// Time of the last cell that was not padding.
     used: Time,
-    /// Start of the present idle period, if the time of its PADDING cell is already drawn.
+    /// Start of the present idle period, if the time of its PADDING cell is already chosen.
     drawn: Option<Time>,
 }
 
@@ -193,10 +193,10 @@ impl Quiet {
         self.moved + millis(silence.0)
     }
 
-    /// Returns true if a PADDING cell must be sent now, and the time of the next timer. The idle
-    /// time is drawn only after the link has been idle for the minimum, so the timer of a busy
-    /// link runs at most once per minimum idle time. Idle times have the same distribution as if a
-    /// time were drawn at each cell.
+    /// Returns true if a PADDING cell must be sent now, and the time of the next timer. The random
+    /// idle time is chosen only after the link has been idle for the minimum, so the timer of a
+    /// busy link runs at most once per minimum idle time. Idle times have the same distribution as
+    /// if a time were chosen at each cell.
     pub(crate) fn look(
         &mut self,
         now: Time,
@@ -221,8 +221,8 @@ impl Quiet {
     }
 }
 
-/// Draws an idle time: the larger of two uniform values (padding-spec, "Padding cell timeout
-/// distribution"). The result is never 0.
+/// Returns a random idle time: the larger of two uniform values (padding-spec, "Padding cell
+/// timeout distribution"). The result is never 0.
 fn draw((low, high): Silence, rng: &mut dyn CryptoRng) -> Duration {
     let width = u64::from(high.saturating_sub(low)).max(1);
     let longer = below(width, rng).max(below(width, rng));

@@ -26,9 +26,9 @@ pub struct PointLocation {
 /// The points of all shards (parallel cores) of a relay. All shards share one table, which the
 /// caller passes to each core.
 pub trait PointTable: Send {
-    /// Registers the circuit at `place` as `point`. Returns the place of the previously registered
-    /// circuit, if any. A new introduction point of a service replaces the old one. For a
-    /// rendezvous cookie, the first circuit stays registered.
+    /// Registers the circuit at `place` as `point`. Returns the location of the previously
+    /// registered circuit, if any. A new introduction point of a service replaces the old one. For
+    /// a rendezvous cookie, the first circuit stays registered.
     fn enter(&mut self, point: Point, place: PointLocation) -> Option<PointLocation>;
 
     /// Returns the location of `point`.

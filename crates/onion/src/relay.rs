@@ -263,8 +263,8 @@ pub struct Stats {
     pub padding: [u64; 2],
     /// Number of unordered links: cells have numbers, and may arrive in any order.
     pub unordered_links: usize,
-    /// Number of cells that arrived before an earlier cell of their circuit on such links, since
-    /// the start.
+    /// Number of cells that arrived on unordered links before an earlier cell of their circuit,
+    /// since the start.
     pub early_cells: u64,
     /// Number of open QUIC links.
     pub quic_links: usize,
@@ -323,8 +323,8 @@ pub type Relay = Node<RelayRole>;
 /// State of a node in the role of a relay.
 pub struct RelayRole {
     config: Config,
-    /// Roles of the relay on links that it accepts: first that of the present TLS certificate,
-    /// then that of the previous certificate.
+    /// Roles of the relay on links that it accepts: first the role with the present TLS
+    /// certificate, then the role with the previous certificate.
     responders: Vec<Role>,
     initiator: Role,
     stats: Stats,
@@ -407,7 +407,8 @@ impl Relay {
         self.role.responders.truncate(2);
     }
 
-    /// Returns the number of circuits created since the start. It is faster than [`Relay::stats`].
+    /// Returns the number of circuits created since the start. This call is faster than
+    /// [`Relay::stats`].
     pub fn circuits_made(&self) -> u64 {
         self.role.stats.circuits_made
     }

@@ -40,8 +40,8 @@ pub(crate) struct Set {
     pub(crate) streams: Streams,
     /// Streams over lossy cells; `None` if the set's circuit carries no such cells.
     pub(crate) lossy: Option<Box<LossyStreams>>,
-    /// The circuits that carry the lossy cells, if the set may have several. Messages that must
-    /// stay in order use only one of them, the circuit in `route`.
+    /// The circuits that carry the lossy cells, if the set may have several circuits. Messages
+    /// that must stay in order use only the circuit in `route`.
     pub(crate) lossy_legs: Option<Box<LossyLegs>>,
     pub(crate) route: Route,
 }

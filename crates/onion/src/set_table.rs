@@ -9,17 +9,18 @@ use digest::Digest;
 use crate::wire::conflux::SetNonce;
 use crate::wire::crypto::Sha256;
 
-/// Location of a set: the parallel core (shard) that owns it, and its number in that shard.
+/// Location of a circuit set: the parallel core (shard) that owns it, and its number in that
+/// shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SetLocation {
-    /// The parallel core (shard) that owns the set.
+    /// The parallel core (shard) that owns the circuit set.
     pub shard: usize,
     /// The set's number in the parallel core (shard).
     pub set: u32,
 }
 
-/// A leg (one circuit of a set) that one shard transfers to another. Only the core of a relay
-/// knows its actual type.
+/// A leg (one circuit of a set) that one shard transfers to another. Only the relay's cores know
+/// the actual type behind `Any`.
 pub type Orphan = Box<dyn Any + Send>;
 
 /// The sets of all shards (parallel cores) of a relay, and the legs that one shard transfers to
@@ -43,8 +44,8 @@ pub trait SetTable: Send {
     fn take_over(&mut self, number: u64) -> Option<Orphan>;
 }
 
-/// The table of a relay's sets. The key of a set is the digest of its nonce. The nonce is secret,
-/// and the duration of a look-up by digest reveals nothing about it.
+/// The table of a relay's circuit sets. The key of a set is the digest of its nonce. The nonce is
+/// secret, and the duration of a look-up by digest reveals nothing about it.
 #[derive(Default)]
 pub struct Sets {
     places: BTreeMap<[u8; 32], SetLocation>,

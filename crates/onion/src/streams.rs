@@ -132,7 +132,7 @@ impl Streams {
         true
     }
 
-    /// Returns true if there ever was a stream or a name lookup in the set.
+    /// Returns true if there ever was a stream or a name lookup in the circuit set.
     pub(crate) fn were_used(&self) -> bool {
         self.used
     }

@@ -13,9 +13,9 @@ use crate::relay::is_public;
 use crate::wire::netdoc::{Described, DocumentError, check_descriptor};
 use crate::wire::text::signed_digest;
 
-/// Maximum length in bytes of an upload: a descriptor and its extra-info document (C tor's limit
-/// for a descriptor is 20,000).
+/// Maximum length in bytes of an upload: a descriptor and its extra-info document.
 pub const LONGEST_UPLOAD: usize = 96 << 10;
+/// Maximum length in bytes of a descriptor (C tor's limit).
 const LONGEST_DESCRIPTOR: usize = 20_000;
 /// Maximum age in seconds of a descriptor that the consensus lists (C tor's
 /// `ROUTER_MAX_AGE_TO_PUBLISH`).
@@ -24,10 +24,10 @@ const MAX_AGE: u64 = 24 * 3600;
 const SKEW: u64 = 12 * 3600;
 /// Age in seconds after which a descriptor gets the flag `StaleDesc`.
 const STALE: u64 = 18 * 3600;
-/// Ratio of two probing rates: that of a relay that is down, and that of a running relay
-/// (`MORE_OFTEN`). For a relay that has never answered, the pause between probes doubles `DOUBLED`
-/// times, up to the pause for a running relay.
+/// Number of probes of a relay that is down, for each probe of a running relay.
 const MORE_OFTEN: u64 = 4;
+/// Number of times that the pause between probes doubles for a relay that has never answered. The
+/// last pause is equal to that of a running relay.
 const DOUBLED: u32 = 2;
 
 /// A relay that the authority knows.
@@ -42,9 +42,9 @@ pub(super) struct Entry {
     pub(super) history: History,
     /// The relay's addresses, with the time of the last answer at each address.
     pub(super) reach: Vec<(SocketAddr, Option<u64>)>,
-    /// The time of the last probe (`probed`), and the number of probes since the relay was new
-    /// (`probes`).
+    /// The time of the last probe.
     pub(super) probed: Option<u64>,
+    /// The number of probes since the relay was new.
     pub(super) probes: u32,
     /// The relay's place in the order in which new relays are probed (`SybilLimits::turn`).
     pub(super) turn: u64,

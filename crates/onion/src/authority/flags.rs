@@ -64,9 +64,9 @@ impl Default for Judgement {
 const LEAST_BANDWIDTH: u32 = 4;
 /// Mean time between failures, in seconds, that always suffices for `Stable`.
 const STABLE: f64 = 7.0 * 86_400.0;
-/// Values that always suffice for `Guard`: seconds since the relay became known (`KNOWN`), and
-/// fraction of time in which it was up (`UP`).
+/// Time in seconds since a relay became known that always suffices for `Guard`.
 const KNOWN: f64 = 8.0 * 86_400.0;
+/// Fraction of time in which a relay was up that always suffices for `Guard`.
 const UP: f64 = 0.98;
 
 /// Value of the `known-flags` line. It includes flags that this authority never assigns:

@@ -1,22 +1,23 @@
 //! The reliability of a relay (dir-spec 3.4.2). Older observations weigh less than recent ones. In
 //! this module, a run is a period of uninterrupted uptime.
 
-/// Interval in seconds (`INTERVAL`) after which all weights are multiplied by the factor `FADING`
-/// (C tor's values).
+/// Interval in seconds after which all weights are multiplied by `FADING` (C tor's value).
 const INTERVAL: u64 = 12 * 3600;
+/// Factor by which all weights are multiplied after each `INTERVAL` (C tor's value).
 const FADING: f64 = 0.95;
 
 /// A record of the periods in which a relay answered probes and did not. Times are seconds since
 /// 1970.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct History {
-    /// Sums over all completed runs (periods of uninterrupted uptime): their weighted lengths in
-    /// seconds (`runs`), and their weights (`run_weight`).
+    /// Sum of the weighted lengths, in seconds, of all completed runs (periods of uninterrupted
+    /// uptime).
     runs: f64,
+    /// Sum of the weights of all completed runs (periods of uninterrupted uptime).
     run_weight: f64,
-    /// Weighted number of seconds in which the relay was up (`up`), and in which it was known
-    /// (`known`).
+    /// Weighted number of seconds in which the relay was up.
     up: f64,
+    /// Weighted number of seconds in which the relay was known.
     known: f64,
     /// The time of the last observation. The sums `up` and `known` extend to this time.
     reckoned: Option<u64>,

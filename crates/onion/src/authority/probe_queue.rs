@@ -9,8 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 pub struct Room {
     /// Number of probes that may start in total, whatever the states of their relays.
     pub running: usize,
-    /// Maximum number of these probes for relays that are not known to be running. It is at most
-    /// `running`.
+    /// Number of probes, out of those in `running`, that may be for relays that are not known to
+    /// be running.
     pub others: usize,
 }
 
@@ -78,9 +78,10 @@ impl ProbeQueue {
         Some(id)
     }
 
-    /// Returns the known relay to remove in favour of a new relay with the turn `due`, if any. The
-    /// first choice is the probed relay that never answered and is due first. The second choice is
-    /// the unprobed relay with the last turn, if this turn is after `due`.
+    /// Returns the known relay to remove in favour of a new relay with the turn (place in the
+    /// order of probes) `due`, if any. The first choice is the probed relay that never answered
+    /// and is due first. The second choice is the unprobed relay with the last turn, if this turn
+    /// is after `due`.
     pub(super) fn least(&self, due: u64) -> Option<[u8; 20]> {
         let [silent, new] =
             [ProbeState::Silent, ProbeState::New].map(|one| &self.queues[one as usize]);

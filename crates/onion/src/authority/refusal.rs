@@ -10,7 +10,8 @@ use crate::wire::netdoc::DocumentError;
 pub enum Refusal {
     /// The upload is not a descriptor, or its signatures are invalid.
     Document(DocumentError),
-    /// The upload is not a single descriptor, alone or with its own extra-info document.
+    /// The upload has other text than one descriptor and, optionally, the extra-info document of
+    /// this descriptor.
     Beside,
     /// The descriptor was published too long ago, or too far in the future.
     Time,
@@ -22,8 +23,8 @@ pub enum Refusal {
     Private(IpAddr),
     /// The operator has banned the relay.
     Banned,
-    /// The limit on known relays is reached, in total or for the origin of this upload. None of
-    /// them can be removed.
+    /// The limit on known relays is reached, in total or for the origin of this upload, and none
+    /// of the known relays can be removed.
     Full,
 }
 

@@ -13,8 +13,8 @@ use crate::wire::text::hex;
 const ROUNDS: u64 = 24;
 /// The protocol's version.
 const VERSION: u32 = 1;
-/// Number of random values that were revealed for each shared value. It is 1, that of this
-/// authority.
+/// Number of authorities that revealed a random value for each shared value. It is 1, because this
+/// authority is the only one.
 const REVEALED: u64 = 1;
 const PREVIOUS: &str = "shared-rand-previous-value";
 const CURRENT: &str = "shared-rand-current-value";

@@ -8,15 +8,17 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use super::flags::Merits;
 
-/// Maximum numbers of relays that have never answered: in total (`MOST`), from one uploader
-/// (`MOST_OF_ONE`), and from all uploaders over circuits, whose addresses are unknown
-/// (`MOST_BY_CIRCUITS`).
+/// Maximum number of relays that have never answered, in total.
 const MOST: usize = 2_000;
+/// Maximum number of relays that have never answered, from one uploader.
 const MOST_OF_ONE: usize = 32;
+/// Maximum number of relays that have never answered, from all uploaders over circuits, whose
+/// addresses are unknown.
 const MOST_BY_CIRCUITS: usize = 256;
-/// Number of relays kept for one address: `SPARE` times the number that a consensus may list, and
-/// at least `LEAST`. The surplus can replace relays that are down.
+/// Number of relays kept for one address, as a multiple of the number that a consensus may list.
+/// The surplus can replace relays that are down.
 const SPARE: usize = 4;
+/// Minimum number of relays kept for one address.
 const LEAST: usize = 8;
 /// Maximum number of address blocks that are remembered. Above it, blocks whose relays have all
 /// been probed are forgotten.
@@ -97,8 +99,8 @@ impl SybilLimits {
         self.now.max(self.parts.get(&origin.part()).copied().unwrap_or(0)) + 1
     }
 
-    /// Records that `turn` was assigned to a relay from the same part of the Internet as `origin`.
-    /// It is the latest turn for this part.
+    /// Records that `turn` (a place in the order of probes) was assigned to a relay from the same
+    /// part of the Internet as `origin`. It is the latest turn for this part.
     pub(super) fn take_turn(&mut self, origin: Origin, turn: u64) {
         if self.parts.len() > PARTS {
             self.parts.retain(|_, last| *last > self.now);
@@ -106,7 +108,7 @@ impl SybilLimits {
         self.parts.insert(origin.part(), turn);
     }
 
-    /// Records that the relay with this `turn` is being probed.
+    /// Records that the relay with this `turn` (place in the order of probes) is being probed.
     pub(super) fn come(&mut self, turn: u64) {
         self.now = self.now.max(turn);
     }

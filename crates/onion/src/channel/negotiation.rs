@@ -34,7 +34,8 @@ pub struct Capabilities {
     /// Each circuit has a separate lane, such as a QUIC stream. Cells of one lane arrive in order,
     /// independently of other lanes. Without lanes, all cells of the link arrive in one order.
     pub lanes: bool,
-    /// The carrier is reliable: all bytes of one order arrive in this order, or the link closes.
+    /// The carrier is reliable: all bytes of a lane, or of a link without lanes, arrive in order,
+    /// or the link closes.
     pub whole: bool,
     /// TLS records may be decrypted out of order. The neighbour must support it too.
     pub early: bool,
@@ -46,7 +47,8 @@ pub struct Capabilities {
 }
 
 impl Capabilities {
-    /// Capabilities of a link over a byte stream without extensions. All its cells have one order.
+    /// Capabilities of a link over a byte stream without extensions. All its cells arrive in one
+    /// order.
     pub const ORDERED: Capabilities =
         Capabilities { lanes: false, whole: true, early: false, beside: false, lossy: false };
     /// Capabilities of a link with lanes (a separate order of cells for each circuit) and without
@@ -63,8 +65,8 @@ impl Capabilities {
         }
     }
 
-    /// Returns the extensions to negotiate with VERSIONS and CAPABILITIES. On a link with lanes,
-    /// this is lossy cells at most. On other links, it is all other extensions.
+    /// Returns the extensions to negotiate with VERSIONS and CAPABILITIES. A link with lanes can
+    /// have only the extension for lossy cells. A link without lanes can have all others.
     fn wanted(self) -> Extensions {
         let is_stream = !self.lanes;
         Extensions {

@@ -33,9 +33,9 @@ const MOST_LISTED: usize = 1 << 16;
 pub(super) struct Delivery {
     /// Number of received cells.
     received: u32,
-    /// Number of sent cells that the neighbour has acknowledged. `kept` has copies of all later
-    /// cells.
+    /// Number of sent cells that the neighbour has acknowledged.
     acknowledged: u32,
+    /// Copies of all sent cells that the neighbour has not acknowledged.
     pub(super) kept: Queue,
 }
 
@@ -48,9 +48,9 @@ pub(super) struct Detour {
     /// Number of copies of sent cells on all lanes. Each copy is kept until its cell is
     /// acknowledged.
     pub(super) kept: usize,
-    /// Lanes (circuits on the link) with received but unacknowledged cells (`unsaid`), and the
-    /// number of these cells (`came`).
+    /// Lanes (circuits on the link) with received but unacknowledged cells.
     unsaid: BTreeSet<u32>,
+    /// Number of received but unacknowledged cells on all lanes.
     came: usize,
     /// True if a timer for the next acknowledgement is set.
     timed: bool,
@@ -99,8 +99,8 @@ impl Link {
         self.detour.as_ref().is_some_and(|detour| detour.keeps())
     }
 
-    /// Returns true if the link keeps more than `MOST_KEPT` copies. The caller must then drop all
-    /// of them.
+    /// Returns true if the link keeps more than `MOST_KEPT` copies of sent cells. The caller must
+    /// then drop all copies.
     pub(super) fn keeps_too_much(&self) -> bool {
         self.detour.as_ref().is_some_and(|detour| detour.kept > MOST_KEPT)
     }

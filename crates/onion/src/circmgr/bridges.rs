@@ -49,7 +49,7 @@ impl Bridges {
     }
 }
 
-/// A client's bridges, as the list from which guards are drawn.
+/// A client's bridges, as the list from which its guards are chosen.
 pub(super) struct Nameable<'a> {
     pub(super) bridges: &'a Bridges,
     pub(super) restrictions: &'a RelayRestrictions,

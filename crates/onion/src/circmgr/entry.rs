@@ -14,7 +14,7 @@ pub(super) struct Entry {
     /// The bridges, if the user enters the network only through bridges.
     bridges: Option<Bridges>,
     stale: bool,
-    /// Number of circuits (legs) in a set, and minimum number of guards in use.
+    /// Number of circuits (legs) in a set. At least this many guards are in use.
     legs: usize,
 }
 
@@ -193,7 +193,7 @@ impl Entry {
     }
 }
 
-/// The relays from which guards are drawn.
+/// The relays from which guards are chosen at random.
 struct Eligible<'a> {
     network: &'a Network,
     restrictions: &'a RelayRestrictions,

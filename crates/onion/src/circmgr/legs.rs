@@ -68,8 +68,8 @@ impl SetEnd {
 /// State of a circuit as a leg of a set of circuits.
 #[derive(Clone, Debug, Default)]
 pub(super) struct LegState {
-    /// The head (first circuit) of the circuit's set. `None` if this circuit is the head, or is in
-    /// no set.
+    /// The head of the circuit's set: the circuit that holds the number of the set's streams.
+    /// `None` if this circuit is the head, or is in no set.
     pub(super) head: Option<CircuitKey>,
     /// True if the order to link this circuit to a set was given.
     pub(super) linking: bool,
@@ -77,9 +77,10 @@ pub(super) struct LegState {
     pub(super) linked: bool,
     /// True if the circuit could not be linked to a set, and is used as a single circuit.
     alone: bool,
-    /// Number of further circuits begun for the set whose head is this circuit (`begun`), and the
-    /// earliest time to begin the next one (`again`).
+    /// If this circuit is the head of a set (the circuit with the streams): number of further
+    /// circuits begun for the set.
     begun: usize,
+    /// If this circuit is the head of a set: earliest time to begin the next further circuit.
     again: Time,
     /// True if this circuit has stopped answering, and no other circuit of its set answers either.
     silent: bool,
@@ -287,7 +288,7 @@ impl CircuitManager {
     }
 
     /// Notes that the last relay of the circuit `key` has linked it to a set. If circuits join at
-    /// a middle relay, the first of them now continues to the exit, and is complete.
+    /// a middle relay, the set's first circuit now continues to the exit, and is complete.
     pub fn linked(&mut self, at: Moment, key: CircuitKey, rng: &mut impl Rng) {
         let Some(circuit) = self.circuits.get_mut(&key) else { return };
         circuit.leg.linked = true;
@@ -298,16 +299,17 @@ impl CircuitManager {
         }
     }
 
-    /// Returns the head (first circuit) of the set that the circuit `key` belongs to or will join
-    /// as a further leg.
+    /// Returns the head (the circuit with the streams) of the set that the circuit `key` belongs
+    /// to, or will join, as a further leg. Returns `None` if the circuit is itself the head, or is
+    /// in no set.
     #[must_use]
     pub fn head(&self, key: CircuitKey) -> Option<CircuitKey> {
         self.circuits.get(&key)?.leg.head
     }
 
-    /// Notes that the circuit `key` cannot be linked to a set. The circuit is dropped in three
-    /// cases. It was meant as a further leg; or as the first leg of a set that joins at a middle
-    /// relay; or as the new circuit of a set that lost all its circuits.
+    /// Notes that the circuit `key` cannot be linked to a set. The circuit is dropped if it was
+    /// meant as a further leg, as the first leg of a set that joins at a middle relay, or as the
+    /// new circuit of a set that lost all its circuits.
     pub fn not_linked(&mut self, key: CircuitKey) {
         let Some(circuit) = self.circuits.get_mut(&key) else { return };
         (circuit.leg.linking, circuit.leg.alone) = (false, true);
@@ -316,7 +318,8 @@ impl CircuitManager {
         }
     }
 
-    /// Queues orders to link circuits that are built and unused. They become sets or join sets.
+    /// Queues orders to link circuits that are built and unused. Each of these circuits then
+    /// begins a set or joins an existing one.
     pub(super) fn link(&mut self, network: &Network) {
         if self.legs() < 2 {
             return;
@@ -400,7 +403,7 @@ impl CircuitManager {
         usize::from(!head.leg.silent) + further
     }
 
-    /// Iterates over all circuits (legs) of a set except its head.
+    /// Iterates over all circuits (legs) of a set except its head (the circuit with the streams).
     pub(super) fn further(&self, head: CircuitKey) -> impl Iterator<Item = (CircuitKey, &Circuit)> {
         let of = move |circuit: &&Circuit| circuit.leg.head == Some(head);
         self.circuits.iter().map(|(key, circuit)| (*key, circuit)).filter(move |(_, one)| of(one))
@@ -461,7 +464,7 @@ impl CircuitManager {
     /// Removes the closed circuit `key`, whose state was `gone`, from its set. If the set
     /// continues without its head (the circuit with the streams), another circuit becomes the
     /// head. A set that has lost a circuit takes no new streams. The exit may not have noticed the
-    /// loss yet, and would send their data on the lost circuit.
+    /// loss yet, and would send data of new streams on the lost circuit.
     pub(super) fn left_set(&mut self, now: Time, key: CircuitKey, gone: &Circuit, cause: Cause) {
         if cause == Cause::Unlinked {
             self.unlinkable.insert(gone.path[if self.is_merging() { 1 } else { 2 }]);
@@ -525,8 +528,8 @@ impl CircuitManager {
         }
     }
 
-    /// Makes the circuit `heir` the head of the set with the core's name `name`. The previous head
-    /// was the circuit `key`, whose state was `gone`.
+    /// Makes the circuit `heir` the head of the set that the core identifies by `name`. The
+    /// previous head was the circuit `key`, whose state was `gone`.
     fn inherit(&mut self, (key, name): (CircuitKey, CircuitKey), heir: CircuitKey, gone: &Circuit) {
         let rest: Vec<CircuitKey> = self.further(key).map(|(key, _)| key).collect();
         for leg in rest.into_iter().filter(|leg| *leg != heir) {
@@ -543,8 +546,8 @@ impl CircuitManager {
         self.known_as(name, heir);
     }
 
-    /// Records that the circuit `heir` replaced `key` as the head of a set. Later requests with
-    /// the key `key` then apply to `heir`.
+    /// Records that the circuit `heir` replaced `key` as the head of a set (the circuit with the
+    /// streams). Later requests with the key `key` then apply to `heir`.
     fn known_as(&mut self, key: CircuitKey, heir: CircuitKey) {
         self.heirs.values_mut().filter(|of| **of == key).for_each(|of| *of = heir);
         if key != heir {
@@ -614,7 +617,7 @@ impl CircuitManager {
     }
 
     /// Begins circuits for each set that has lost all its circuits. The first of these circuits
-    /// that is built becomes the set's head.
+    /// that is built becomes the set's head (the circuit with the streams).
     pub(super) fn rescue(&mut self, network: &Network, at: Moment, rng: &mut impl Rng) {
         for place in (0..self.legless.len()).rev() {
             let LeglessSet { name, again, .. } = self.legless[place];
@@ -637,8 +640,8 @@ impl CircuitManager {
         over.into_iter().for_each(|name| self.drop_further(name));
     }
 
-    /// Notes that a stream has ended whose set, with the core's name `name`, has lost all its
-    /// circuits.
+    /// Notes that a stream has ended. The set of this stream, which the core identifies by `name`,
+    /// has lost all its circuits.
     pub(super) fn left_legless(&mut self, name: CircuitKey) {
         let set = self.legless.iter_mut().find(|set| set.name == name);
         set.into_iter().for_each(|set| set.head.streams = set.head.streams.saturating_sub(1));
@@ -651,12 +654,14 @@ impl CircuitManager {
         due.filter(|due| *due > self.looked).min()
     }
 
-    /// Returns the present head of a set. `key` is the set's present head, or a former one.
+    /// Returns the present head of a set (the circuit with the streams). `key` is the set's
+    /// present head, or a former one.
     pub(super) fn head_of(&self, key: CircuitKey) -> CircuitKey {
         self.heirs.get(&key).copied().unwrap_or(key)
     }
 
-    /// Drops the further circuits of the set of `head`, which is dropped.
+    /// Drops all circuits of a set except its head `head`, which the caller drops or which is
+    /// already closed.
     pub(super) fn drop_further(&mut self, head: CircuitKey) {
         let legs: Vec<CircuitKey> = self.further(head).map(|(key, _)| key).collect();
         legs.into_iter().for_each(|leg| self.drop_circuit(leg));

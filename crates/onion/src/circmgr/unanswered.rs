@@ -15,9 +15,9 @@ use anabranch_multipath::Time;
 use super::{Circuit, CircuitManager, Demand, Order};
 use crate::client::CircuitKey;
 
-/// Timeout for an exit's answer: on a stream's first attempts (`FIRST_PATIENCE`), and on later
-/// ones (`LATER_PATIENCE`; C tor's `compute_retry_timeout`).
+/// Timeout for an exit's answer on a stream's first attempts.
 const FIRST_PATIENCE: Duration = Duration::from_secs(10);
+/// Timeout for an exit's answer on a stream's later attempts (C tor's `compute_retry_timeout`).
 const LATER_PATIENCE: Duration = Duration::from_secs(15);
 /// Number of a stream's attempts that have the timeout [`FIRST_PATIENCE`].
 const FIRST_ATTEMPTS: u32 = 2;
@@ -192,7 +192,7 @@ impl CircuitManager {
         used.into_iter().for_each(|(key, _)| self.retire(key));
     }
 
-    /// Iterates over the circuits of a set, its head (first circuit) first.
+    /// Iterates over the circuits of a set, its head (the circuit with the streams) first.
     fn legs_of(&self, head: CircuitKey) -> impl Iterator<Item = &Circuit> {
         let further = self.further(head).map(|(_, leg)| leg);
         self.circuits.get(&head).into_iter().chain(further)

@@ -25,10 +25,11 @@ const REBASE: f64 = 500.0;
 pub struct Ewma {
     half_life: Duration,
     base: Time,
-    /// Weight of a cell that is sent now, and the time for which this weight was computed.
+    /// Weight of a cell that is sent now (second value), and the time for which this weight was
+    /// computed (first value).
     weight: (Time, f64),
-    /// Counts of all circuits that have sent cells. The entry of the circuit in `front` is
-    /// outdated; its rank has the current count.
+    /// Counts of all circuits that have sent cells. For the circuit in `front` the count here is
+    /// outdated; the rank in `front` contains the current one.
     counts: BTreeMap<u32, f64>,
     /// The circuit that sends the next cell, if it is known.
     front: Option<Rank>,

@@ -12,7 +12,7 @@ use super::Policy;
 pub struct Random {
     dice: Stream,
     circuits: Vec<u32>,
-    /// Index of the next circuit; `None` if it is not drawn yet.
+    /// Index of the next circuit; `None` if it is not chosen yet.
     drawn: Option<usize>,
 }
 

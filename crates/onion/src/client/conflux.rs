@@ -35,7 +35,7 @@ pub enum NoSet {
     /// The circuit set has its maximum number of legs.
     Full,
     /// The caller gave hops after the legs (parallel circuits), but the design does not join legs
-    /// at a middle relay. Or it gave none although the design needs them.
+    /// at a middle relay; or the design needs such hops, but the caller gave none.
     Beyond,
     /// The circuit's cells have another format than those of the set. A message that must be
     /// retransmitted on this circuit might not fit into its cells.

@@ -39,9 +39,10 @@ impl Client {
     }
 
     /// Returns three sizes in bytes:
+    ///
     /// 1. all queued cells and messages;
     /// 2. messages that wait for earlier messages on other legs;
-    /// 3. the largest value of the second in any one circuit set so far.
+    /// 3. the largest size of such waiting messages in any one circuit set so far.
     pub fn waiting(&self) -> [usize; 3] {
         let reordered = self.memory.reordered();
         let waiting = self.channels.used() * CELL + reordered;

@@ -30,10 +30,11 @@ const NUMBER: usize = 4;
 pub struct Adaptive {
     legs: Legs<Numbers>,
     sent: u64,
-    /// The leg of the present run of consecutive messages (`current`), the number of messages in
-    /// this run so far (`length`), and the length of the previous run (`previous`).
+    /// The leg of the present run (consecutive messages on one leg).
     current: Option<PathId>,
+    /// Number of messages in the present run (consecutive messages on one leg) so far.
     length: u64,
+    /// Number of messages in the previous run (consecutive messages on one leg).
     previous: u64,
 }
 

@@ -7,7 +7,8 @@ use anabranch_multipath::{Every, Silence, seed};
 
 use crate::wire::conflux::DesiredUx;
 
-/// A run of one cell: the scheduler chooses the leg of each cell separately.
+/// The shortest run (consecutive cells on one leg): one cell, so that the scheduler chooses the
+/// leg of each cell separately.
 const EACH: Every = Every::Packets { mean: 1, random: false };
 
 /// A scheduler and its settings, such as how long it stays on one leg (in cells or in time).
@@ -17,7 +18,7 @@ pub struct Dealing {
     pub schedule: Spec,
     /// Length of a run of consecutive cells on one leg.
     pub every: Every,
-    /// Idle time after which the random schedule is drawn again; `None` if it is drawn only once.
+    /// Idle time after which a new random schedule is chosen; `None` if the first one is kept.
     pub redraw: Option<Silence>,
 }
 

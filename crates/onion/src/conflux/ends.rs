@@ -147,8 +147,8 @@ impl ConfluxEnd {
     }
 
     /// Adds one of the client's circuits as a leg. Returns the leg's slot and the LINK message to
-    /// send. The leg counts its messages from the numbers (0, 0) in LINK. Stock exits therefore
-    /// let the leg join a set that is already in use.
+    /// send. The leg counts its messages from the numbers (0, 0), which LINK contains. With these
+    /// numbers, stock exits let the leg join a set that is already in use.
     ///
     /// # Errors
     /// The set is full or has ended.
@@ -515,7 +515,7 @@ impl ConfluxEnd {
         &self.queue
     }
 
-    /// Returns the name of the set's numbering of messages.
+    /// Returns the name of the method that numbers the circuit set's messages.
     #[must_use]
     pub fn design(&self) -> &'static str {
         self.numbering.name()

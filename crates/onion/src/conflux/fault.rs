@@ -37,7 +37,7 @@ pub enum ConfluxFault {
     /// The other end claims to have sent messages that we never received, or to have received
     /// messages that we never sent.
     DataLoss,
-    /// Our next message cannot be sent. Its leg lags the other legs by 2^32 - 1 messages or more,
+    /// Our next message cannot be sent: its leg lags the other legs by 2^32 - 1 messages or more,
     /// or no cell could be filled after a number was assigned.
     Incoherent,
     /// SWITCH with the value 0. Such a message would not change the leg's number.

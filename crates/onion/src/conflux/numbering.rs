@@ -28,7 +28,7 @@ pub struct Bases {
 pub enum Mark {
     /// The number is not sent: it is one more than that of the previous message on the leg.
     Nothing,
-    /// A SWITCH message of proposal 329 precedes the message on the same leg. It raises the leg's
+    /// A SWITCH message of proposal 329 precedes the message on the same leg, and raises the leg's
     /// number by this value.
     Switch(u32),
     /// Bytes that precede the message's data.

@@ -23,9 +23,10 @@ const DELAY: Duration = Duration::from_millis(50);
 /// Minimum time without an acknowledgement after which a leg counts as silent. The time is three
 /// round trips if they take longer.
 const SILENCE: Duration = Duration::from_secs(1);
-/// Minimum timeout for the answer to LINK on a further leg, which then counts as silent. The
-/// timeout is three times the longest round-trip time of the set if that is longer. The first leg
-/// has the 60 s of `Limits`, because nothing is lost with it.
+/// Minimum timeout for the answer to LINK on a leg other than the first. After it, the leg counts
+/// as silent. The timeout is three times the longest round-trip time of the set if that is longer.
+/// For the first leg, [`Limits`](super::Limits) has a longer timeout, because no data is lost with
+/// that leg.
 const LINKING: Duration = Duration::from_secs(2);
 /// Minimum time without a received message after which a client sends PROBE. The time is two round
 /// trips if they take longer.
@@ -43,8 +44,8 @@ const BESIDES: usize = 96;
 const SPARE: usize = 2 * EVERY as usize;
 /// Maximum number of failed legs that wait to be reported to the other end.
 const MOST_GONE: usize = 64;
-/// Maximum number of messages that a working leg repeats although other legs may still deliver
-/// them. The repetition happens before these legs are known to have failed.
+/// Maximum number of messages of other legs that a working leg repeats before these other legs are
+/// known to have failed.
 const MOST_REPEATED: usize = EVERY as usize;
 
 /// A message that was sent and is stored until it is acknowledged.
@@ -108,10 +109,11 @@ struct OnLeg {
     kept: VecDeque<(Time, SentMessage)>,
     /// Number of acknowledged messages that were sent on the leg.
     acknowledged: u32,
-    /// Number of messages received on the leg (`came`), the number of them that we have
-    /// acknowledged, and the time at which the next acknowledgement is due.
+    /// Number of messages received on the leg.
     came: u32,
+    /// Number of messages received on the leg that we have acknowledged.
     told: u32,
+    /// Time at which the next acknowledgement is due.
     tell_at: Option<Time>,
     /// Time at which the other end last acknowledged messages that we sent on the leg.
     progress: Time,
@@ -155,9 +157,9 @@ pub struct Retransmitter {
     spare: Vec<Vec<u8>>,
     /// Serial numbers of closed legs (circuits of the set) that must be reported to the other end.
     gone: VecDeque<u32>,
-    /// Time of the last received message (`heard`), and `probing`: true if PROBE has been sent on
-    /// the legs (circuits) since then.
+    /// Time of the last received message.
     heard: Option<Time>,
+    /// True if PROBE has been sent on the legs (circuits) since the last received message.
     probing: bool,
     /// True if a leg was ever linked.
     was_linked: bool,
@@ -319,9 +321,9 @@ impl Retransmitter {
     }
 
     /// Schedules the unacknowledged messages of other legs for sending on the working leg
-    /// `lively`, if they are at most `MOST_REPEATED`. The caller sends XOFF after them, which must
-    /// not wait for a leg that may have failed unnoticed. The originals stay stored, and the other
-    /// end drops duplicates.
+    /// `lively`, if there are at most `MOST_REPEATED`. After these messages, the caller sends
+    /// XOFF, which must not wait for a leg that may have failed unnoticed. The originals stay
+    /// stored, and the other end drops duplicates.
     pub fn repeat(&mut self, lively: PathId) {
         let others = self.legs.iter().filter(|(leg, _)| *leg != lively);
         let owed = others.flat_map(|(_, on)| &on.kept).map(|(_, kept)| kept.clone());
@@ -370,7 +372,7 @@ impl Retransmitter {
     /// Handles `received`, a RECEIVED message that arrived on the leg `leg`.
     ///
     /// # Errors
-    /// The message acknowledges messages that were never sent. Or it acknowledges no new messages,
+    /// The message acknowledges messages that were never sent, or it acknowledges no new messages
     /// and answers no PROBE of ours.
     pub fn acknowledged(
         &mut self,

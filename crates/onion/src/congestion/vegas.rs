@@ -23,9 +23,9 @@ pub struct Vegas {
     /// True if the window was used completely in the recent past; only then may it grow.
     full: bool,
     blocked: bool,
-    /// Number of SENDMEs until the window may change again (`until_change`), and until a whole
-    /// window of cells has been acknowledged (`until_window`).
+    /// Number of SENDMEs until the window may change again.
     until_change: u64,
+    /// Number of SENDMEs until a whole window of cells has been acknowledged.
     until_window: u64,
     rtt: Rtt,
 }

@@ -41,8 +41,9 @@ const SECRET: usize = 32;
 const OVERLAP: u32 = 16_384;
 const _: () = assert!(LEAP < EPOCH as u64 && OVERLAP < EPOCH);
 
-/// Labels of HKDF-Expand (RFC 5869, section 2.3).
+/// Label of HKDF-Expand (RFC 5869, section 2.3) for the key of an epoch.
 const KEY: &[u8] = b"anabranch lossy circuit 1: key";
+/// Label of HKDF-Expand for the secret of the next epoch.
 const NEXT: &[u8] = b"anabranch lossy circuit 1: next epoch";
 
 /// Number of bytes of a tweak: counter, command, direction.
@@ -82,7 +83,7 @@ pub enum Refusal {
     Garbage,
 }
 
-/// A relay's decision about a cell that goes away from the client.
+/// A relay's decision about a cell that travels away from the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outward {
     /// The cell is for this relay. The cell's content follows the zeros at its start.

@@ -22,9 +22,9 @@ pub struct NullClient(Layer);
 /// State of a layer without encryption, at the client or at the relay.
 struct Layer {
     cgo: bool,
-    /// Number of cells that this end has sent (`originated`), and number of cells that it has
-    /// received (`recognised`).
+    /// Number of cells that this end has sent.
     originated: u32,
+    /// Number of cells that this end has received.
     recognised: u32,
 }
 

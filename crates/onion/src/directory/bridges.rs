@@ -13,11 +13,13 @@ use crate::wire::netdoc::{Bridge, DocumentError, check_bridge};
 pub(super) const PATH: &str = "/tor/server/authority.z";
 /// Time after which a descriptor is fetched again (C tor's bridge schedule).
 const RENEWAL: Duration = Duration::from_secs(3 * 3600);
-/// Pauses after failures: the first pause, which doubles with each further failure
-/// (`FIRST_PAUSE`); the maximum for an unknown bridge; and the maximum for a known bridge.
+/// Pause after a first failure. The pause doubles with each further failure.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
+/// Maximum pause after a failure, for a bridge whose descriptor is unknown.
 const LAST_PAUSE: Duration = Duration::from_secs(60);
+/// Maximum pause after a failure, for a bridge whose descriptor is known.
 const LAST_PAUSE_KNOWN: Duration = Duration::from_secs(3600);
+/// Maximum number of times that `FIRST_PAUSE` is doubled.
 const MOST_DOUBLINGS: u32 = 13;
 
 /// A bridge as its user configures it.

@@ -1,8 +1,9 @@
 //! Diffs between two consensuses of one flavour (dir-spec 4.5 and appendix E). A client that has
 //! the old consensus can fetch a diff instead of the whole new consensus.
 //!
-//! Relays are sorted by identity, so both texts are read once, relay by relay. Within a relay's
-//! entry, the head or the foot, the diff replaces all lines from the first difference to the last.
+//! Relays are sorted by identity, so both texts are read once, relay by relay. Within each part (a
+//! relay's entry, the head before the first entry, or the foot after the last), the diff replaces
+//! all lines from the first difference to the last.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -128,7 +129,7 @@ fn pairs(old: &[&str], new: &[&str]) -> Vec<[Range<usize>; 2]> {
 }
 
 /// The lines of one part of a consensus: a relay's entry (with the relay's identity as the name),
-/// the head, or the foot.
+/// the head (before the first entry), or the foot (after the last entry).
 struct Part<'a> {
     name: &'a str,
     lines: Range<usize>,

@@ -29,10 +29,11 @@ use crate::wire::text::hex;
 const BATCH: usize = 90;
 /// Maximum number of downloads in progress at the same time.
 const AT_ONCE: usize = 3;
-/// Pauses after a failure in milliseconds (dir-spec, "retries"): the first pause, the maximum, and
-/// the maximum while there is no live consensus.
+/// Pause after a first failure, in milliseconds (dir-spec, "retries").
 const FIRST_PAUSE: u64 = 500;
+/// Maximum pause after a failure while there is a live consensus, in milliseconds.
 const LONGEST_PAUSE: u64 = 600_000;
+/// Maximum pause after a failure while there is no live consensus, in milliseconds.
 const LONGEST_FIRST_PAUSE: u64 = 8_000;
 /// Minimum and maximum interval in seconds between checks whether the consensus must be renewed.
 /// The check is repeated because the system clock may change.
@@ -171,9 +172,9 @@ pub enum Event {
     Certificates(String),
     /// A microdescriptor was received. Contains its digest and text.
     Microdesc([u8; 32], String),
-    /// The newest available consensus expired this number of seconds ago. The flag is true if it
-    /// is used nevertheless ([`Consensus::is_reasonably_live`]). Otherwise its relays only serve
-    /// to fetch a newer consensus.
+    /// The newest available consensus expired this number of seconds ago. The flag is true if this
+    /// consensus is used nevertheless ([`Consensus::is_reasonably_live`]). Otherwise the relays in
+    /// it only serve to fetch a newer consensus.
     Late(u64, bool),
     /// Circuits can be built from now on.
     Ready,
@@ -651,8 +652,8 @@ impl Directory {
         self.was_ready = ready;
     }
 
-    /// Begins a pause after a failure. Its length is random, up to a maximum that triples with
-    /// each further failure.
+    /// Begins a pause after a failure. The length of the pause is random, up to a maximum that
+    /// triples with each further failure.
     fn pause(&mut self, at: Moment, rng: &mut impl Rng) {
         let bound = FIRST_PAUSE.saturating_mul(3u64.saturating_pow(self.failures.min(10)));
         // Pauses are short without a live consensus: there is nothing else to do, and the
@@ -681,8 +682,9 @@ fn renewal(fresh_until: u64, valid_until: u64, unix_now: u64, rng: &mut impl Rng
 
 /// Returns a random time at which a cache fetches the next consensus (dir-spec, "Directory
 /// caches"; C tor's values). The first argument contains valid-after, fresh-until and valid-until
-/// of the present consensus. The time is at the earliest up to two minutes after fresh-until, when
-/// authorities have the next consensus, and at the latest half an interval later.
+/// of the present consensus. The earliest time is shortly (up to two minutes) after fresh-until,
+/// when authorities have the next consensus. The latest time is half an interval after the
+/// earliest.
 pub(super) fn cache_renewal(
     [after, fresh, until]: [u64; 3],
     unix_now: u64,

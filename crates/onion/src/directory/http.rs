@@ -13,8 +13,9 @@ use super::civil::from_http_date;
 use super::reply::Encoding;
 use crate::wire::text::bytes;
 
-/// Maximum size of a message's head in bytes, and maximum number of its headers.
+/// Maximum size in bytes of a message's head: its first line and its headers.
 const LONGEST_HEAD: usize = 16 << 10;
+/// Maximum number of a message's headers.
 const MOST_HEADERS: usize = 64;
 /// Maximum number of consensuses that one request may name.
 const MOST_CONSENSUSES: usize = 16;
@@ -210,7 +211,8 @@ impl RequestReader {
     }
 }
 
-/// Returns the length of the message's head in bytes. The body follows the head.
+/// Returns the length in bytes of the message's head: its first line and its headers. The body
+/// follows.
 fn head_length(
     parsed: Result<httparse::Status<usize>, httparse::Error>,
     there: usize,

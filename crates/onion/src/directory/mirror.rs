@@ -21,14 +21,16 @@ use crate::wire::text::hex;
 
 /// Number of documents in one request (C tor's value).
 const BATCH: usize = 96;
-/// Maximum length of a descriptor and of an extra-info document that authorities accept, in bytes.
+/// Maximum length in bytes of a descriptor that authorities accept.
 const LONGEST_SERVER: usize = 20_000;
+/// Maximum length in bytes of an extra-info document that authorities accept.
 const LONGEST_EXTRA: usize = 50_000;
 /// Maximum total bytes of descriptors, and separately of extra-info documents. Above this limit no
 /// more of them are fetched.
 const MOST_BYTES: usize = 128 << 20;
-/// First pause after a failure, and maximum pause, in milliseconds.
+/// Pause after a first failure, in milliseconds.
 const FIRST_PAUSE: u64 = 1_000;
+/// Maximum pause after a failure, in milliseconds.
 const LONGEST_PAUSE: u64 = 600_000;
 
 /// The documents to request.

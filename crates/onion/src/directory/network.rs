@@ -32,9 +32,9 @@ pub struct Network {
     /// Three sums of bandwidth, as in [`Listing::weight_of`], over the relays whose
     /// microdescriptors are known.
     known: [u64; 3],
-    /// Bridges. They need not be in the consensus, and random draws never choose them.
+    /// Bridges. They need not be in the consensus, and are never chosen at random.
     bridges: Vec<Arc<Bridge>>,
-    /// Tables for random draws of relays. They are computed at the first draw.
+    /// Tables for the random choice of relays. They are computed at the first choice.
     tables: OnceLock<Arc<Tables>>,
     /// True if two relays of a path may share a /16 (IPv6: a /32). Only test networks permit it.
     pub share_subnets: bool,
@@ -85,11 +85,11 @@ pub type Path = [[u8; 20]; 3];
 /// Relays that a user permits for each position, by RSA identity. An empty list permits all.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RelayRestrictions {
-    /// First hops.
+    /// Relays that may be first hops; empty if all relays may.
     pub entry: Vec<[u8; 20]>,
-    /// Middle hops.
+    /// Relays that may be middle hops; empty if all relays may.
     pub middle: Vec<[u8; 20]>,
-    /// Last hops.
+    /// Relays that may be last hops; empty if all relays may.
     pub exit: Vec<[u8; 20]>,
     /// Relays that are not used in any position.
     pub exclude: Vec<[u8; 20]>,
@@ -161,9 +161,8 @@ impl Network {
         fresh
     }
 
-    /// Sets the bridges. They can be used like other relays, except that random draws never choose
-    /// them. If the consensus also lists a bridge, its descriptor takes precedence over that
-    /// entry.
+    /// Sets the bridges. They can be used like other relays, but are never chosen at random. If
+    /// the consensus also lists a bridge, its descriptor takes precedence over that entry.
     #[must_use]
     pub fn with_bridges(mut self, bridges: Vec<Arc<Bridge>>) -> Network {
         self.bridges = bridges;
@@ -258,8 +257,8 @@ impl Network {
             && self.known.iter().zip(&self.listing.weight).all(enough)
     }
 
-    /// Draws a relay for `position` by bandwidth weight. The relay must fit into one path with the
-    /// relays `beside`.
+    /// Chooses a random relay for `position`, by bandwidth weight. The relay must fit into one
+    /// path with the relays `beside`.
     ///
     /// # Errors
     /// Returns [`NoRelay`] if no relay fits.
@@ -285,7 +284,7 @@ impl Network {
         drawn.ok_or(NoRelay(position))
     }
 
-    /// Returns the relays that fit `position`, as ranges of the tables for random draws.
+    /// Returns the relays that fit `position`, as ranges of the tables for random choices.
     fn part(&self, position: Position) -> Part<'_> {
         let tables = self.tables();
         match position {
@@ -329,8 +328,8 @@ impl Network {
         fitting.map(with).collect()
     }
 
-    /// Draws a path to `target`. First draws the exit, which is hardest to find, then the guard,
-    /// which `guard` returns for that exit, and then the middle hop.
+    /// Chooses a random path to `target`: first the exit, which is hardest to find, then the
+    /// guard, which `guard` returns for that exit, and then the middle hop.
     ///
     /// # Errors
     /// Returns the position for which no relay fits.
@@ -372,8 +371,8 @@ impl Network {
         self.status(id).is_some_and(is_guard)
     }
 
-    /// Draws a guard by bandwidth weight, from the relays that could be guards and that `wanted`
-    /// accepts.
+    /// Chooses a random guard, by bandwidth weight, from the relays that could be guards and that
+    /// `wanted` accepts.
     pub fn draw_guard(
         &self,
         wanted: impl Fn(&[u8; 20]) -> bool,

@@ -8,8 +8,9 @@ use miniz_oxide::deflate::compress_to_vec_zlib;
 
 use super::civil::http_date;
 
-/// Compression levels for zlib and Zstandard: the defaults of both.
+/// Compression level for zlib and gzip: the default of zlib.
 const EFFORT: u8 = 6;
+/// Compression level for Zstandard: the default of Zstandard.
 const ZSTD_EFFORT: i32 = 3;
 /// Maximum length of the reason in a status line, in characters.
 const LONGEST_REASON: usize = 200;

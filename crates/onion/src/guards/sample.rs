@@ -11,7 +11,7 @@ use super::{GuardParams, before};
 pub struct Sampled<I> {
     /// The relay that is the guard.
     pub id: I,
-    /// The time at which the guard was drawn, randomly shifted into the past.
+    /// The time at which the guard was added to the sample, randomly shifted into the past.
     pub added: u64,
     /// True if the last consensus lists the relay as a guard.
     pub listed: bool,
@@ -32,7 +32,7 @@ pub struct Confirmed {
 }
 
 impl<I> Sampled<I> {
-    /// Creates the state of a guard that was just drawn.
+    /// Creates the state of a guard that was just added to the sample.
     pub(super) fn new(id: I, added: u64) -> Sampled<I> {
         Sampled { id, added, listed: true, unlisted_since: None, confirmed: None }
     }
@@ -79,7 +79,8 @@ pub enum Reach {
 }
 
 /// The sort key of a guard by preference (guard-spec 4.3), best first: confirmed guards, then
-/// guards that are being tried. Of the latter, an earlier attempt comes first.
+/// guards that are being tried. Among unconfirmed guards, the one with the earlier attempt comes
+/// first.
 pub(super) type Rank = (u32, Reverse<bool>, u64);
 
 impl<I> From<Sampled<I>> for Guard<I> {

@@ -17,6 +17,7 @@ use crate::wire::link::{Identity, TlsLinkToken};
 /// Delay before the next attempt to open a QUIC link, after a first failure. The delay doubles
 /// with each further failure, up to `LONGEST`.
 const PAUSE: Duration = Duration::from_secs(60);
+/// Maximum delay before the next attempt to open a QUIC link.
 const LONGEST: Duration = Duration::from_secs(3_600);
 
 impl<R: NodeRole> Node<R> {

@@ -259,8 +259,8 @@ impl<R: NodeRole> Node<R> {
         waiting.into_iter().for_each(|circuit| R::reached(self, now, circuit, id));
     }
 
-    /// Initialises an open link: draws the time for which it stays open without circuits, and
-    /// sends our preference for padding.
+    /// Initialises an open link: chooses at random the time for which the link stays open without
+    /// circuits, and sends our preference for padding.
     fn settle(&mut self, now: Time, id: LinkId) {
         let Some(link) = self.channels.link(id) else { return };
         link.quiet.rest = self.rules.rest(link.channel.is_clients(), &mut *self.rng);

@@ -7,8 +7,8 @@ use crate::wire::cell::CELL;
 /// Methods that need the number of those cells take it as `queued`, from
 /// [`Channels::used`](crate::channels::Channels::used).
 pub(crate) struct Memory {
-    /// Maximum number of queued cells of all circuits together. The bytes below count as cells
-    /// too.
+    /// Maximum number of queued cells of all circuits together. The bytes in `reordered` and
+    /// `lossy_held` count as cells too.
     most_cells: usize,
     /// Bytes buffered in all circuit sets: messages that wait for earlier messages or for an
     /// acknowledgement, and forwarded cells that wait for a leg of a set.
@@ -55,8 +55,8 @@ impl Memory {
         self.reordered = self.reordered + now - before;
     }
 
-    /// Notes that the number of bytes in a set's streams over lossy cells has changed from `before`
-    /// to `now`.
+    /// Notes that the number of bytes in a circuit set's streams over lossy cells has changed from
+    /// `before` to `now`.
     pub(super) fn recount_lossy(&mut self, [before, now]: [usize; 2]) {
         self.lossy_held = self.lossy_held + now - before;
     }

@@ -20,7 +20,8 @@ impl<R: NodeRole> Node<R> {
         links.into_iter().for_each(|id| self.watch(id));
     }
 
-    /// Records that the link `id` has had at least the use `usage`.
+    /// Records that the link `id` was used for `usage`, unless a higher kind of use is already
+    /// recorded.
     pub(crate) fn mark_link(&mut self, id: LinkId, usage: Usage) {
         if let Some(link) = self.channels.link(id).filter(|link| link.quiet.usage < usage) {
             link.quiet.usage = usage;

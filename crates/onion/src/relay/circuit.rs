@@ -105,7 +105,7 @@ pub(super) struct ServicePoint {
 
 /// How a circuit continues at this relay.
 pub(super) enum Next {
-    /// It does not continue: this relay is the last hop.
+    /// The circuit does not continue: this relay is the last hop.
     Nothing,
     /// The circuit waits for a link to the next relay, which is being opened.
     Dialling(Box<Extend>),
@@ -445,8 +445,8 @@ impl Relay {
 
     /// Closes the circuit `index` after its continuation (the next link or circuit) has closed. C
     /// tor does the same since 0.4.7.11 (its issue 40623), because TRUNCATED would leave queued
-    /// cells at the relays before this one. If the closing is another parallel core's (shard's)
-    /// answer to an introduction, the circuit stays open.
+    /// cells at the relays before this one. The circuit stays open if another parallel core
+    /// (shard) closed the continuation as its answer to an introduction.
     fn cut_off(&mut self, now: Time, index: u32, reason: DestroyReason) {
         if !self.introduced_by_sibling(now, index, reason) {
             self.tear_down(index, reason);

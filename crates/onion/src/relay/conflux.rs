@@ -30,7 +30,7 @@ const UX: DesiredUx = DesiredUx::HighThroughput;
 /// A leg that one parallel core (shard) hands over to another.
 struct HandedLeg {
     own: Own,
-    /// The circuit set that the leg had before; it has no other leg.
+    /// The leg's previous circuit set, which has no other leg.
     set: Set,
     by_relay: bool,
     request: Request,

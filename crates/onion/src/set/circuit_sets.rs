@@ -14,12 +14,12 @@ pub(crate) struct CircuitSets {
 }
 
 impl CircuitSets {
-    /// Adds a set, and returns its number.
+    /// Adds a circuit set, and returns its number.
     pub(crate) fn insert(&mut self, set: Set) -> SetId {
         SetId(self.sets.insert(set))
     }
 
-    /// Removes the set `id`.
+    /// Removes the circuit set `id`.
     pub(crate) fn remove(&mut self, id: SetId) -> Option<Set> {
         let mut set = self.sets.remove(id.0)?;
         let most = set.several().map_or(0, |several| several.end.waiting().most());
@@ -35,7 +35,7 @@ impl CircuitSets {
         self.sets.get_mut(id.0)
     }
 
-    /// Iterates over all sets.
+    /// Iterates over all circuit sets.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Set> {
         self.sets.iter()
     }
@@ -63,8 +63,8 @@ impl CircuitSets {
         }
     }
 
-    /// Returns the lossy streams of the set `id`, if they include the stream `stream` with the key
-    /// `key`.
+    /// Returns the lossy streams of the circuit set `id`, if they include the stream `stream` with
+    /// the key `key`.
     pub(crate) fn lossy_of(
         &mut self,
         id: SetId,
@@ -75,13 +75,13 @@ impl CircuitSets {
         lossy.filter(|lossy| lossy.has(stream, key))
     }
 
-    /// Returns the set with the most buffered bytes ([`Several::held`]).
+    /// Returns the circuit set with the most buffered bytes ([`Several::held`]).
     pub(crate) fn fullest(&self) -> Option<SetId> {
         let held = self.all_several().map(|(id, several)| (several.held(), id));
         held.max().map(|(_, id)| id)
     }
 
-    /// Returns the set whose streams over lossy cells have the most bytes in memory.
+    /// Returns the circuit set whose streams over lossy cells have the most bytes in memory.
     pub(crate) fn fullest_lossy(&self) -> Option<SetId> {
         let held = |(id, set): (u32, &Set)| Some((set.lossy.as_ref()?.held(), SetId(id)));
         self.sets.numbered().filter_map(held).max().map(|(_, id)| id)

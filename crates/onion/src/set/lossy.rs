@@ -100,7 +100,7 @@ pub(crate) struct LossyStreams {
 /// The legs of a circuit set whose connections have a separate window on each leg.
 #[derive(Clone, Copy, Default)]
 struct Legs {
-    /// Bit set of the slots whose legs (parallel circuits) are linked.
+    /// The slots whose legs (parallel circuits) are linked: bit `n` stands for slot `n`.
     open: u8,
     /// Round-trip time of each leg (parallel circuit), from the last measurement by any
     /// connection.

@@ -56,7 +56,7 @@ impl LossyLegs {
         self.has_windows
     }
 
-    /// Returns the bit set of the slots that have linked legs (parallel circuits).
+    /// Returns the slots that have linked legs (parallel circuits): bit `n` stands for slot `n`.
     pub(crate) fn linked(&self) -> u8 {
         let is_linked = |leg: &Option<LossyLeg>| leg.is_some_and(|leg| leg.asked.is_none());
         let legs = self.legs.iter().enumerate().filter(|(_, leg)| is_linked(leg));
@@ -75,8 +75,8 @@ impl LossyLegs {
         self.legs.iter().position(is_it)
     }
 
-    /// Returns the circuit of the leg in `slot` if it is linked. Otherwise returns the circuit of
-    /// another linked leg, if there is one.
+    /// Returns the circuit of the leg in `slot` if this leg is linked. Otherwise returns the
+    /// circuit of another linked leg, if there is one.
     pub(crate) fn circuit_at(&self, slot: usize) -> Option<u32> {
         let linked = |leg: &Option<LossyLeg>| leg.filter(|leg| leg.asked.is_none());
         let wanted = self.legs.get(slot).and_then(linked);

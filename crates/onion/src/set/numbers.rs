@@ -44,7 +44,8 @@ pub struct LegNumbers {
     /// Smoothed round-trip time, measured with SENDMEs. Until the first SENDME arrives, it is the
     /// time that linking took.
     pub rtt: Option<Duration>,
-    /// Minimum round-trip time, measured in the same way.
+    /// Minimum round-trip time, measured with SENDMEs. Until the first SENDME arrives, it is the
+    /// time that linking took.
     pub least_rtt: Option<Duration>,
     /// Congestion window for cells that this end sends, in cells.
     pub window: u64,

@@ -13,25 +13,25 @@ use crate::wire::message::{DATA, RelayCommand, put_xon};
 /// Flow control by rates for both directions of one stream.
 pub(super) struct Rates {
     params: Arc<Params>,
-    /// Thresholds for XOFF, in bytes. We send XOFF if more than `limit` bytes wait for our
-    /// program. The peer sends it if more than `peers_limit` bytes wait for its program.
+    /// Number of bytes waiting for our program above which we send XOFF.
     limit: usize,
+    /// Number of bytes waiting for the peer's program above which the peer sends XOFF.
     peers_limit: u64,
     said_xoff: bool,
     /// True while the peer must pause because the stream's set is paused.
     resting: bool,
-    /// Total number of bytes received (`came`), and number of XOFF messages sent to the peer
-    /// (`stopped_peer`).
+    /// Total number of bytes received.
     came: u64,
+    /// Number of XOFF messages sent to the peer.
     stopped_peer: u64,
     drain: Drain,
     /// True if the peer has sent XOFF and no XON since then.
     stopped: bool,
     /// Limit on our sending rate, as the peer requested; `None` if there is no limit.
     bucket: Option<Bucket>,
-    /// Total number of bytes sent (`sent`), and number of XOFF messages received from the peer
-    /// (`stops`).
+    /// Total number of bytes sent.
     sent: u64,
+    /// Number of XOFF messages received from the peer.
     stops: u64,
 }
 
@@ -40,9 +40,9 @@ pub(super) struct Rates {
 struct Drain {
     since: Option<Time>,
     bytes: u64,
-    /// Rates in kilobytes a second: the average reading rate, and the rate last sent to the peer.
-    /// 0 stands for an unknown rate.
+    /// Average rate at which our program reads, in kilobytes a second; 0 if unknown.
     average: u64,
+    /// Reading rate that was last sent to the peer, in kilobytes a second; 0 if unknown.
     told: u64,
 }
 
@@ -211,7 +211,8 @@ impl Flow for Rates {
     }
 
     /// Handles XOFF or XON. The peer may send at most one XOFF for each `peers_limit` bytes that
-    /// we have sent. With more of them it could imprint a recognisable pattern on our traffic.
+    /// we have sent. With more XOFFs, the peer could imprint a recognisable pattern on our
+    /// traffic.
     fn set_rate(&mut self, now: Time, rate: Option<u32>) -> Result<(), Broken> {
         let Some(rate) = rate else {
             self.stops += 1;

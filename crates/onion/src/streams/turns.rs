@@ -29,13 +29,14 @@ pub(super) struct Turns {
     ending: BTreeSet<u16>,
     /// Times at which streams with a limited rate may send again.
     wakes: BTreeSet<(Time, u16)>,
-    /// Each stream's contribution to the totals below. Idle streams have no entry.
+    /// Each stream's contribution to `unsent`, `wanting` and `starved`. Idle streams have no
+    /// entry.
     noted: BTreeMap<u16, StreamShare>,
     /// Total number of bytes in all streams that wait to be sent in cells.
     unsent: usize,
-    /// Number of streams with bytes to send (`wanting`), and number of streams whose program waits
-    /// for room in a full send buffer (`starved`).
+    /// Number of streams with bytes to send.
     wanting: usize,
+    /// Number of streams whose program waits for room in a full send buffer.
     starved: usize,
 }
 

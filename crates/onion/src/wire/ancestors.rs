@@ -1,8 +1,9 @@
 //! Messages that link circuits to sets, in the designs before proposal 329: Conflux of 2013, and
 //! mTor. This project defined their formats, because the papers only describe a cell with a nonce.
 //!
-//! All three messages have no stream ID: they are exchanged with the last hop. LINK and LINKED
-//! have the same layout; LINKED_ACK has no data. `docs/spec/ancestors.md` defines the exchange.
+//! LINK, LINKED and LINKED_ACK have no stream ID: they are exchanged with the last hop. LINK and
+//! LINKED have the same layout; LINKED_ACK has no data. `docs/spec/ancestors.md` defines the
+//! exchange.
 
 use super::conflux::SetNonce;
 

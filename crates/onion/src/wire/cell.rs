@@ -150,7 +150,7 @@ pub struct LaneHead {
     pub circuit: u32,
     /// Length of the whole cell in bytes.
     pub length: usize,
-    /// True if the cell is the first of its lane in the direction of the circuit.
+    /// True if the cell creates the circuit of its lane (CREATE, CREATE2 or CREATE_FAST).
     pub makes: bool,
     /// True if the cell is the last of its lane, which is DESTROY.
     pub ends: bool,

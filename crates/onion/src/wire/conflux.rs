@@ -1,7 +1,7 @@
-//! Messages that link circuits to a set, and messages that announce a sender's change to another
-//! circuit of the set (proposal 329, as in C tor and Arti).
+//! Messages that link circuits to a set (LINK, LINKED, LINKED_ACK), and the message that announces
+//! a sender's change to another circuit of the set (SWITCH; proposal 329, as in C tor and Arti).
 //!
-//! All four messages have no stream ID: they are exchanged with the last hop. LINK and LINKED have
+//! The four messages have no stream ID: they are exchanged with the last hop. LINK and LINKED have
 //! the same layout; LINKED_ACK has no data.
 
 use std::fmt;

@@ -27,20 +27,20 @@ use super::x509::{self, Draft};
 use crate::draw::below;
 
 const HOUR: u64 = 3600;
-/// Lifetimes in seconds of a signing key (`SIGNING_SECONDS`), and of a link's certificates (C
-/// tor's values).
+/// Lifetime in seconds of a signing key (C tor's value).
 const SIGNING_SECONDS: u64 = 30 * 24 * HOUR;
+/// Lifetime in seconds of a link's certificates (C tor's value).
 const LINK_SECONDS: u64 = 2 * 24 * HOUR;
 /// Remaining lifetime in seconds below which a signing key is replaced.
 const RENEW_SECONDS: u64 = 5 * 24 * HOUR;
-/// Lifetime in seconds of a certificate of type 2 (`IDENTITY_SECONDS`), and bounds of a TLS
-/// certificate's lifetime (C tor's values).
+/// Lifetime in seconds of a certificate of type 2 (C tor's value).
 const IDENTITY_SECONDS: u64 = 365 * DAY;
+/// Minimum and maximum lifetime in seconds of a TLS certificate (C tor's values).
 const TLS_SECONDS: [u64; 2] = [5 * DAY, 365 * DAY];
 const DAY: u64 = 24 * HOUR;
-/// Alphabet of the host names in TLS certificates (`LETTERS`), and the bounds of their length (C
-/// tor's values).
+/// Alphabet of the host names in TLS certificates (C tor's value).
 const LETTERS: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
+/// Minimum and maximum number of random letters in a TLS certificate's host name (C tor's values).
 const NAME: [u64; 2] = [8, 20];
 /// Lifetime in seconds of an onion key's cross certificate (dir-spec: at least a week).
 const ONION_SECONDS: u64 = 28 * 24 * HOUR;

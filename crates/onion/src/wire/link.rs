@@ -24,9 +24,9 @@ use super::crypto::{Sha1, Sha256, ed25519};
 const AUTH_TYPE: u16 = 3;
 /// Prefix of an AUTHENTICATE cell's content.
 const AUTH_MAGIC: &[u8; 8] = b"AUTH0003";
-/// Length in bytes of the signed part of an AUTHENTICATE cell (`AUTH_BODY`), and of the random
-/// bytes at the end of that part.
+/// Length in bytes of the signed part of an AUTHENTICATE cell.
 const AUTH_BODY: usize = 288;
+/// Number of random bytes at the end of the signed part of an AUTHENTICATE cell.
 const AUTH_RANDOM: usize = 24;
 
 /// Parses a VERSIONS cell. Returns the highest link protocol version in `ours` that the other end
@@ -55,10 +55,11 @@ pub struct Extensions {
 }
 
 impl Extensions {
-    /// Bits of the first capability byte in a CAPABILITIES cell: the extensions that the sender
-    /// requests.
+    /// Bit for the extension `early` in the first capability byte of a CAPABILITIES cell.
     const EARLY: u8 = 1;
+    /// Bit for the extension `beside` in the first capability byte of a CAPABILITIES cell.
     const BESIDE: u8 = 2;
+    /// Bit for the extension `lossy` in the first capability byte of a CAPABILITIES cell.
     const LOSSY: u8 = 4;
 
     /// Returns whether any extension is set.

@@ -207,8 +207,8 @@ pub fn is_connected(data: &[u8]) -> bool {
 pub const ADDRESS_TTL: u32 = 300;
 
 /// Returns the data of END for an address that the exit policy refuses: the address, and the TTL
-/// of its name in seconds. If `EXITPOLICY` comes without an address, clients conclude that the
-/// exit permits no streams at all.
+/// of its name in seconds. From the reason `EXITPOLICY` without an address, clients would conclude
+/// that the exit permits no streams at all.
 pub fn put_refusal(address: IpAddr, ttl: u32) -> Vec<u8> {
     encode(msg::End::new_exitpolicy(address, ttl)).expect("an address always fits")
 }

@@ -96,14 +96,14 @@ pub struct Flags {
     pub v2dir: bool,
 }
 
-/// Subprotocols of a relay that decide which features may be used with it.
+/// The subprotocols of a relay that decide which features may be used with it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Speaks {
-    /// ntor-v3 handshakes (`Relay=4`).
+    /// The relay supports ntor-v3 handshakes (`Relay=4`).
     pub ntor_v3: bool,
-    /// Congestion control of proposal 324 (`FlowCtrl=2`).
+    /// The relay supports the congestion control of proposal 324 (`FlowCtrl=2`).
     pub congestion_control: bool,
-    /// Counter Galois Onion, and its negotiation (`Relay=5` and `Relay=6`).
+    /// The relay supports Counter Galois Onion, and its negotiation (`Relay=5` and `Relay=6`).
     pub cgo: bool,
     /// The relay can link sets of circuits of the designs before proposal 329 (version 1 of this
     /// project's protocol, `Anabranch=1`).

@@ -18,10 +18,11 @@ pub const NONCE: usize = 20;
 const ED25519: u8 = 2;
 /// Prefix of the signed bytes of ESTABLISH_INTRO.
 const SIGNED_FOR: &[u8] = b"Tor establish-intro cell v1";
-/// The type of the extension `DOS_PARAMS`, which limits INTRODUCE2 messages, and the types of its
-/// parameters.
+/// The type of the extension of ESTABLISH_INTRO that limits INTRODUCE2 messages.
 const DOS_PARAMS: u8 = 1;
+/// The type of the parameter with the maximum rate, in the extension `DOS_PARAMS`.
 const DOS_RATE: u8 = 1;
+/// The type of the parameter with the maximum burst, in the extension `DOS_PARAMS`.
 const DOS_BURST: u8 = 2;
 
 /// A service's limit on the INTRODUCE2 messages that its introduction point sends.
@@ -172,7 +173,7 @@ impl IntroStatus {
         [0, self.code(), 0]
     }
 
-    /// Returns the number of the status in messages.
+    /// Returns the number that stands for the status in messages.
     #[must_use]
     pub fn code(self) -> u8 {
         self as u8

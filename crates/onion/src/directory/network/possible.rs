@@ -7,8 +7,8 @@ use super::{Network, NoRelay, Position, Relay, RelayRestrictions, Target};
 const MOST_PAIRS: usize = 20_000;
 
 impl Network {
-    /// Checks that a path to `target` exists within `restrictions`. [`Network::path`] draws at
-    /// random and may fail by chance. This function examines every combination, up to
+    /// Checks that a path to `target` exists within `restrictions`. [`Network::path`] chooses
+    /// relays at random and may fail by chance. This function examines every combination, up to
     /// `MOST_PAIRS`.
     ///
     /// # Errors

@@ -1,10 +1,11 @@
 //! Tables of the relays for each position, with cumulative weights. They are computed once for
-//! each state of the network, so that a draw examines a few relays instead of all.
+//! each state of the network, so that the random choice of a relay examines a few relays instead
+//! of all.
 //!
-//! A draw chooses a relay by weight and rejects it if it is unsuitable: it shares a family or
+//! A relay is drawn at random by weight. It is rejected if it is unsuitable: it shares a family or
 //! subnet with a relay of the path, or the user excludes it. The accepted relays have the same
-//! distribution as in a draw among the suitable relays alone. After [`TRIES`] rejections, the draw
-//! is made among the suitable relays alone.
+//! distribution as in a draw among the suitable relays alone. After [`TRIES`] rejections, the
+//! relay is drawn among the suitable relays alone.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::Range;
@@ -14,10 +15,11 @@ use rand_core::Rng;
 use super::{Network, Position, Relay, Target, is_guard};
 use crate::draw::below;
 
-/// Number of rejected draws after which the weights of all suitable relays are added up.
+/// Number of rejected random choices after which a relay is chosen among the suitable relays
+/// alone.
 const TRIES: usize = 64;
 
-/// The relays of each position, prepared for random draws.
+/// The relays of each position, prepared for random choices.
 #[derive(Debug)]
 pub(super) struct Tables {
     pub(super) guards: Table,
@@ -43,7 +45,7 @@ pub(super) struct Exits {
     classes: Vec<Range<usize>>,
 }
 
-/// Ranges of a table from which one relay is drawn.
+/// Ranges of a table from which one relay is chosen at random.
 pub(super) struct Part<'a> {
     table: &'a Table,
     ranges: Vec<Range<usize>>,
@@ -139,8 +141,8 @@ fn hash(of: &impl Hash) -> u64 {
 }
 
 impl Part<'_> {
-    /// Draws a suitable relay by weight, and returns its index. If all suitable relays have the
-    /// weight 0, each has the same probability.
+    /// Chooses a random suitable relay, by weight, and returns its index. If all suitable relays
+    /// have the weight 0, each has the same probability.
     pub(super) fn draw(&self, suits: impl Fn(usize) -> bool, rng: &mut impl Rng) -> Option<usize> {
         let total: u64 = self.ranges.iter().map(|range| self.table.weight(range)).sum();
         let tries = if total == 0 { 0 } else { TRIES };
@@ -166,8 +168,8 @@ impl Part<'_> {
         None
     }
 
-    /// Draws a relay as [`Part::draw`] does, but only among the suitable relays, whose weights it
-    /// adds up first.
+    /// Chooses a relay with the same probabilities as [`Part::draw`], but directly among the
+    /// suitable relays, whose weights it adds up first.
     fn weigh(&self, suits: impl Fn(usize) -> bool, rng: &mut impl Rng) -> Option<usize> {
         let all = self.ranges.iter().flat_map(Range::clone);
         let suiting: Vec<usize> = all.filter(|&at| suits(self.table.places[at] as usize)).collect();
