@@ -102,7 +102,7 @@ fn consensus(listing: &Listing) -> String {
 /// Column headings of the table of claims.
 pub(super) const CLAIM_HEAD: [&str; 4] = ["the paper says", "paper's value", "verdict", "ours"];
 
-/// Returns the claims as rows.
+/// Returns the claims as rows of a table.
 pub(super) fn claim_rows(claims: &[Claim]) -> Vec<[String; 4]> {
     let row = |claim: &Claim| {
         let ours = if claim.ours.is_empty() { "–".to_owned() } else { claim.ours.clone() };
@@ -132,7 +132,7 @@ pub(super) const PATH_HEAD: [&str; 9] = [
     "bytes that hostile entries see",
 ];
 
-/// Returns the circuits as rows.
+/// Returns the results about circuits as table rows.
 pub(super) fn path_rows(tables: &[PathTable]) -> Vec<Vec<String>> {
     let rows = tables.iter().flat_map(|table| table.rows.iter().map(move |row| (table, row)));
     rows.map(|(table, row)| {

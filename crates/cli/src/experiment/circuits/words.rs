@@ -140,7 +140,7 @@ pub(super) fn judged() -> String {
         .to_owned()
 }
 
-/// Describes how wide the intervals are, compared with the paper's.
+/// Describes how wide the confidence intervals are, compared with the paper's.
 pub(super) fn intervals(subject: &Subject<'_>) -> String {
     format!(
         "Values are means over rounds; the number after ± is half the width of the 95 % confidence \
