@@ -385,7 +385,8 @@ pub struct Compared {
     pub measured: f64,
     /// Smallest and largest median of any measured round, in seconds.
     pub range: [f64; 2],
-    /// Median, over the same rounds, of the simulated medians, in seconds.
+    /// Median over the measured rounds of the simulated medians with which they are compared, in
+    /// seconds.
     pub simulated: f64,
 }
 
