@@ -19,7 +19,7 @@ pub struct LinkStats {
 pub struct DirectionStats {
     /// Number of packets that entered the link, including those dropped later.
     pub units: u64,
-    /// Total bytes of those packets.
+    /// Total bytes of the packets that entered the link.
     pub bytes: u64,
     /// Packets that left at the other end.
     pub delivered: Tally,

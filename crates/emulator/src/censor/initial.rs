@@ -29,8 +29,9 @@ struct Header<'a> {
     /// Destination connection ID. The receiver chooses it, except in a client's first packets,
     /// where the client chooses it.
     destination: &'a [u8],
-    /// Offset of the packet number in the datagram. `end` is the offset after the packet.
+    /// Offset of the packet number in the datagram.
     number_at: usize,
+    /// Offset in the datagram of the first byte after the packet.
     end: usize,
 }
 
