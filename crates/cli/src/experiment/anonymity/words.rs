@@ -59,7 +59,7 @@ pub(super) fn outcome(record: &Analysed) -> String {
     }
 }
 
-/// Returns a sentence on the analysis: its consensuses, and its numbers of draws.
+/// Returns a sentence on the analysis: its consensuses, clients, random adversaries and seed.
 pub(super) fn what(subject: &Subject<'_>) -> String {
     let count = subject.header["consensuses"].as_array().map_or(0, Vec::len);
     let number = |key: &str| grouped(subject.header[key].as_u64().unwrap_or(0));
@@ -173,7 +173,7 @@ pub(super) fn day_head(table: &YearTable) -> Vec<String> {
     ["entries".to_owned(), "guards a year".to_owned()].into_iter().chain(days).collect()
 }
 
-/// Returns the shares on the days of a year as rows of a table.
+/// Returns the shares of compromised clients on the days of a year, as rows of a table.
 pub(super) fn day_rows(table: &YearTable, kind: &Kind) -> Vec<Vec<String>> {
     let row = |row: &YearRow| {
         let days = table.days.iter().zip(&row.at).filter(|(day, _)| TOLD.contains(day));
@@ -196,7 +196,7 @@ pub(super) const LAST_HEAD: [&str; 9] = [
     "all of three",
 ];
 
-/// Returns the shares on the last day of each year as rows of a table.
+/// Returns the shares of compromised clients on the last day of each year, as rows of a table.
 pub(super) fn last_rows(tables: &[YearTable]) -> Vec<Vec<String>> {
     let row = |table: &YearTable| {
         let last = |row: usize, of: fn(&Compromised) -> Band| {

@@ -105,7 +105,8 @@ fn of_more(subject: &Subject<'_>) -> String {
     )
 }
 
-/// Describes the disturbance of the machine by other programs, and its load.
+/// Describes the CPU use with the busiest design, and the number of networks with a CPU use above
+/// [`BUSY`].
 pub(super) fn machine(subject: &Subject<'_>) -> String {
     let busiest = subject.cells.iter().filter_map(|cell| cell.busy).map(|mean| mean.mean);
     let busiest = busiest.fold(0.0, f64::max);

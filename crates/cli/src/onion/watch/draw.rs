@@ -194,8 +194,8 @@ fn wrapped(parts: Vec<String>, width: u16) -> Vec<String> {
     lines
 }
 
-/// Draws the history of a row's rate, scaled to its own busiest second. The rows of cells and of
-/// circuits have no common scale.
+/// Draws the history of a row's rate, scaled to the busiest second of this row, because rows have
+/// different units.
 fn past(row: &Row, width: u16, ink: Palette) -> Span<'static> {
     let width = usize::from(width);
     let most = Peaks::of([row.meter.past()].into_iter()).over(width);
