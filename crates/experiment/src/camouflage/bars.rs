@@ -63,8 +63,8 @@ impl Held {
     }
 }
 
-/// Returns the limits of goodput, bytes down and bytes up for the configuration `arm`. Empty if it
-/// has no limits.
+/// Returns the limits of goodput, bytes down and bytes up for the configuration `arm`. The result
+/// is empty if `arm` has no limits.
 fn bounds(arm: Arm) -> Vec<(Bar, f64)> {
     let (goodput, down) = match arm {
         Arm::Nosteg => (None, 1.076),
