@@ -67,9 +67,9 @@ impl From<Count> for Tally {
 }
 
 impl DirectionStats {
-    /// Returns the statistics for a link's counters. Two numbers of packets are not in `counters`,
-    /// because the link had delivered these packets: the interface refused `refused`, and the
-    /// censor dropped `censored`.
+    /// Returns the statistics for a link's `counters`. In `counters`, the packets that the
+    /// interface refused (`refused`) and those that the censor dropped (`censored`) count as
+    /// delivered.
     pub(super) fn new(
         counters: &Counters,
         refused: Count,

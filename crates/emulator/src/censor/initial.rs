@@ -55,7 +55,7 @@ pub(super) fn packets(mut datagram: &[u8]) -> impl Iterator<Item = Initial<'_>> 
 }
 
 impl Initial<'_> {
-    /// Derives the connection's keys from this packet, which must be a client's first.
+    /// Derives the connection's keys from this packet, which must be a client's first packet.
     pub(super) fn keys(&self) -> Option<ClientKeys> {
         let suite = TLS13_AES_128_GCM_SHA256.tls13()?;
         let Header { version, destination, .. } = self.header;
