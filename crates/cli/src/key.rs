@@ -59,7 +59,7 @@ pub(crate) struct KeyArgs {
     psk: bool,
 }
 
-/// Name and public key of another end.
+/// Name and public key of the other end: a splitter or a far end.
 #[derive(Clone, Debug)]
 struct Named {
     name: String,

@@ -1,4 +1,4 @@
-//! The `anabranch` program: one sub-command a module.
+//! The `anabranch` program, with one module for each sub-command.
 
 #[cfg(feature = "onion")]
 mod anonymity;

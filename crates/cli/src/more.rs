@@ -1,4 +1,4 @@
-//! `anabranch more`: a node of MORE, for experiments.
+//! `anabranch more`: a node of the anonymity network MORE, for experiments.
 
 use std::fs;
 use std::io::{self, Write};

@@ -12,7 +12,8 @@ use super::{Namespace, setup};
 pub struct Need {
     /// Description of the requirement.
     pub what: &'static str,
-    /// The topology feature that needs the requirement; `None` if it is always needed.
+    /// The feature of a topology for which the requirement is needed; `None` if it is always
+    /// needed.
     pub only_for: Option<&'static str>,
     /// The reason why the requirement is not met, and the remedy; `None` if it is met.
     pub missing: Option<String>,

@@ -20,7 +20,7 @@ pub struct Impairment {
     pub back: Option<&'static str>,
     /// The form of the value, with units.
     pub form: &'static str,
-    /// One line of help.
+    /// Description of the property in one line, for the help.
     pub about: &'static str,
 }
 

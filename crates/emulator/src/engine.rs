@@ -27,8 +27,8 @@ const PORTS: usize = 256;
 pub(super) struct Engine {
     clock: Clock,
     cables: Vec<Wired>,
-    /// Time of the next arrival in each direction. The index of a direction is the token of its
-    /// interface.
+    /// Time of the next arrival in each direction. The index of a direction is also the token of
+    /// its interface in the poller.
     agenda: Agenda,
     /// Future changes of links, in order of time.
     script: VecDeque<(Time, Event)>,

@@ -13,7 +13,7 @@ use rustix::mount::{MountFlags, mount};
 
 use super::Namespace;
 
-/// Directory of the files of this group of processes. They vanish when the last process ends.
+/// Directory of the files of this group of processes. The files vanish when the last process ends.
 const OWN_FILES: &str = "/run";
 
 /// A PID namespace for processes in hosts. All of these processes end when this value is dropped,

@@ -19,7 +19,7 @@ pub struct LinkStats {
 pub struct DirectionStats {
     /// Number of packets that entered the link, including those dropped later.
     pub units: u64,
-    /// Total bytes of those packets.
+    /// Total bytes of the packets that entered the link.
     pub bytes: u64,
     /// Packets that left at the other end.
     pub delivered: Tally,
@@ -67,9 +67,9 @@ impl From<Count> for Tally {
 }
 
 impl DirectionStats {
-    /// Returns the statistics for a link's counters. Two numbers of packets are not in `counters`,
-    /// because the link had delivered these packets: the interface refused `refused`, and the
-    /// censor dropped `censored`.
+    /// Returns the statistics for a link's `counters`. In `counters`, the packets that the
+    /// interface refused (`refused`) and those that the censor dropped (`censored`) count as
+    /// delivered.
     pub(super) fn new(
         counters: &Counters,
         refused: Count,

@@ -25,11 +25,12 @@ pub struct Journal<R> {
     records: Vec<R>,
 }
 
-/// Member of the journal's first line that may grow when the experiment is resumed. It lists the
-/// third-party programs, and the resumed experiment may need more of them.
+/// Name of the member of the journal's first line (a JSON object) that may grow when the
+/// experiment is resumed. It lists the third-party programs, and the resumed experiment may need
+/// more of them.
 const GROWS: &str = "programs";
-/// Members of the journal's first line that describe the origin of the results. No option sets
-/// them.
+/// Names of the members of the journal's first line that describe the origin of the results. No
+/// option sets these members.
 const ORIGIN: [&str; 3] = ["machine", "program", GROWS];
 
 /// Reason why an experiment's journal cannot be resumed.

@@ -78,7 +78,7 @@ impl Probe {
         Probe { before: Counters::now(), began: Instant::now(), stop, napper: Some(napper) }
     }
 
-    /// Ends the observation, and returns the machine's load since its start.
+    /// Ends the observation, and returns the machine's load since the observation started.
     pub fn finish(mut self) -> Disturbance {
         let (after, lasted) = (Counters::now(), self.began.elapsed().as_secs_f64());
         let share = |part: f64, whole: f64| if whole > 0.0 { part / whole } else { 0.0 };

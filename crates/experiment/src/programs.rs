@@ -45,8 +45,8 @@ pub fn built() -> Option<PathBuf> {
 }
 
 impl Programs {
-    /// Sets the directories to search, in this order: `own`, the programs that the interop tests
-    /// have built, `PATH`, and the directories where Debian installs servers.
+    /// Creates a search in these directories, in this order: `own`, the programs that the interop
+    /// tests have built, `PATH`, and the directories where Debian installs servers.
     pub fn new(own: Option<&Path>) -> Programs {
         let path = env::var_os("PATH").unwrap_or_default();
         let mut folders: Vec<PathBuf> =

@@ -170,7 +170,8 @@ impl Stage {
     /// `patience`.
     ///
     /// # Errors
-    /// The program ended before, or the time is over. The error includes its output.
+    /// The program ended before that, in which case the error includes its standard error; or
+    /// `patience` is over.
     pub(super) fn start(
         &self,
         what: &str,

@@ -9,8 +9,9 @@ use std::ptr::{NonNull, null_mut};
 use std::slice;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
-/// Commands of bpf(2).
+/// Command of bpf(2) that creates a map (`BPF_MAP_CREATE`).
 const MAP_CREATE: libc::c_int = 0;
+/// Command of bpf(2) that loads a program (`BPF_PROG_LOAD`).
 const PROG_LOAD: libc::c_int = 5;
 /// Program type of socket filters (`BPF_PROG_TYPE_SOCKET_FILTER`).
 const SOCKET_FILTER: u32 = 1;

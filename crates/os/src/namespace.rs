@@ -10,7 +10,7 @@ use std::thread;
 
 use rustix::thread::{CapabilitySet, CapabilitySets, LinkNameSpaceType, UnshareFlags};
 
-/// A network namespace that exists as long as this handle, or a process inside it.
+/// A network namespace, which exists as long as this handle or a process inside it exists.
 ///
 /// The namespace has no name in the file system, so it disappears with the process, however the
 /// process ends.

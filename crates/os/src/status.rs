@@ -1,5 +1,5 @@
-//! The status texts of this program's running processes, called *runs*. Each run publishes its text
-//! to its user at a Unix socket of mode 0600.
+//! The status texts of this program's running processes. Each process publishes its text to its
+//! user at a Unix socket of mode 0600.
 //!
 //! A service has its socket in its systemd runtime directory (`RUNTIME_DIRECTORY`), root in
 //! `/run/anabranch`, and another user in `anabranch` in the runtime directory of that user
@@ -23,15 +23,15 @@ use std::time::{Duration, Instant};
 const ROOT: &str = "/run/anabranch";
 /// Suffix of the names of sockets.
 const ENDING: &str = ".status";
-/// Timeout for serving one reader, or for reading the text of one run.
+/// Timeout for serving one reader, or for reading the text of one process.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// Maximum bytes of a text. A longer text is rejected, because this program writes none.
 const LONGEST: usize = 1 << 20;
-/// Maximum number of attempts to bind a socket. Runs in different PID namespaces may have the same
-/// process number, and a directory may be removed in the meantime.
+/// Maximum number of attempts to bind a socket. Processes in different PID namespaces may have the
+/// same process number, and a directory may be removed in the meantime.
 const ATTEMPTS: u32 = 64;
 
-/// The status socket of a run, which exists until this value is dropped.
+/// The status socket of this process, which exists until this value is dropped.
 #[derive(Debug)]
 pub struct StatusSocket {
     text: Arc<Mutex<String>>,
@@ -40,8 +40,8 @@ pub struct StatusSocket {
 }
 
 impl StatusSocket {
-    /// Opens the status socket of a run. `kind` is the command that the run executes, such as
-    /// `split`. Returns `None` if the run's user has no directory for sockets.
+    /// Opens the status socket of this process. `kind` is the command that the process executes,
+    /// such as `split`. Returns `None` if the process's user has no directory for sockets.
     ///
     /// # Errors
     /// The directory or the socket cannot be created, or no thread can be started.
@@ -128,7 +128,7 @@ fn bind(folder: &Path, kind: &str) -> io::Result<(UnixListener, PathBuf)> {
     }
 }
 
-/// Returns whether the socket at `path` is left over from a killed run.
+/// Returns whether the socket at `path` is left over from a killed process.
 fn is_left(path: &Path) -> bool {
     UnixStream::connect(path).is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused)
 }
@@ -149,10 +149,11 @@ fn serve(listener: &UnixListener, text: &Mutex<String>, over: &AtomicBool) {
     }
 }
 
-/// Returns the texts of all runs whose sockets this user may open, ordered by the names of the
-/// sockets.
+/// Returns the texts of all processes of this program whose sockets this user may open, ordered by
+/// the names of the sockets.
 ///
-/// Root may open the sockets of services and of all users. Sockets of killed runs are skipped.
+/// Root may open the sockets of services and of all users. Sockets of killed processes are
+/// skipped.
 ///
 /// # Errors
 /// A directory exists but cannot be read.
@@ -188,7 +189,7 @@ fn sockets_in(folder: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(entries.flatten().map(|entry| entry.path()).filter(is_ours).collect())
 }
 
-/// Reads the text of one run, in bounded time and memory.
+/// Reads the text of one process, in bounded time and memory.
 fn read(path: &Path) -> io::Result<String> {
     let end = Instant::now() + PATIENCE;
     let mut stream = UnixStream::connect(path)?;

@@ -1,4 +1,4 @@
-//! Sources of a consensus: a file or standard input, either plain or compressed, or a member of an
+//! Sources of a consensus: a file or standard input, either plain or compressed, or a file in an
 //! archive.
 
 use std::fs::File;
@@ -10,9 +10,9 @@ use flate2::bufread::MultiGzDecoder;
 use lzma_rust2::XzReader;
 use tar::{Archive, Entry};
 
-/// Size of a tar header in bytes. `TAR_NAME` is the offset and value of its magic number (POSIX
-/// ustar).
+/// Size of a tar header in bytes (POSIX ustar).
 const TAR_HEADER: u64 = 512;
+/// Magic number in a tar header, after its offset in bytes (POSIX ustar).
 const TAR_NAME: (usize, &[u8]) = (257, b"ustar");
 /// Number of bytes at the beginning of a consensus that are searched for the `valid-after` line.
 const BEGIN: u64 = 4096;
@@ -90,7 +90,7 @@ fn all_of(source: impl Read) -> Result<Vec<u8>, String> {
     Ok(bytes)
 }
 
-/// The consensuses of an archive that were read so far.
+/// Number and time range of the consensuses of an archive that were read so far.
 #[derive(Default)]
 struct Passed {
     documents: usize,
@@ -144,8 +144,8 @@ fn several(passed: &Passed, next: &str, written: &str) -> String {
     )
 }
 
-/// Returns the time and the content of an archive's member. Returns `None` if the member is not a
-/// file or contains no time.
+/// Returns the valid-after time and the content of `entry`, an entry of an archive. Returns `None`
+/// if `entry` is not a file or contains no such time.
 fn dated<R: Read>(
     mut entry: Entry<'_, R>,
 ) -> Result<Option<(String, impl Read + use<'_, R>)>, String> {

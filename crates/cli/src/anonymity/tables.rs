@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 /// Function that selects one of the probabilities in a row.
 type OfRow = fn(&PathRow) -> Chance;
 
-/// Returns the heading of the tables: the consensus and the network that the numbers are for.
+/// Returns the heading of the tables, which describes the consensus and its network.
 fn head(listed: &Listed) -> String {
     let network = &listed.network;
     let (relays, guards) = (network.relays().count(), entries(network).len());

@@ -211,19 +211,21 @@ fn no_folder(folder: &Path, error: &io::Error) -> Failure {
     Failure::misuse(format!("{}: {error}: choose another folder", folder.display()))
 }
 
-/// Returns the further arguments of the splitter, quoted for a shell; empty if there are none.
+/// Returns the additional arguments of `anabranch split` in the journal's `header`, quoted for a
+/// shell; empty if there are none.
 pub(super) fn splitter(header: &Value) -> String {
     let words = header["splitter"].as_array().into_iter().flatten();
     shell::line(words.filter_map(Value::as_str))
 }
 
-/// Returns the splitter's command for a heading: `words`, and the further arguments in `header`.
+/// Returns a splitter's command for a heading: `words`, and the additional arguments in the
+/// journal's `header`.
 pub(super) fn command(words: &str, header: &Value) -> String {
     format!("{words} {}", splitter(header)).trim_end().to_owned()
 }
 
-/// Returns a clause, to be appended to a sentence, about the splitter's further arguments; empty if
-/// there are none.
+/// Returns a clause, to be appended to a sentence, about the additional arguments of `anabranch
+/// split` in the journal's `header`; empty if there are none.
 pub(super) fn and_splitter(header: &Value) -> String {
     let words = splitter(header);
     if words.is_empty() {

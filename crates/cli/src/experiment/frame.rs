@@ -44,8 +44,8 @@ pub(super) trait Experiment {
     /// Misuse: a file cannot be written.
     fn write_results(&self, header: &Value, records: &[Self::Record]) -> Result<(), Failure>;
 
-    /// Returns the result of the command after a run of the experiment. `whole` is whether the run
-    /// was not stopped.
+    /// Returns the result of the command after a run of the experiment. `whole` is false if the
+    /// run was stopped.
     ///
     /// # Errors
     /// Trouble: the run was stopped before all units (measurements) were done.

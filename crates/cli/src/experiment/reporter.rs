@@ -14,8 +14,8 @@ use crate::failure::Failure;
 use crate::screen::has_terminal;
 use crate::screen::live::LiveView;
 
-/// A reporter of the progress of an experiment. It uses a view or a bar for people, and JSON lines
-/// for programs.
+/// A reporter of the progress of an experiment. It shows a live view or a progress bar to people,
+/// and prints JSON lines for programs.
 pub(crate) struct Reporter<R> {
     face: Face,
     outcome: fn(&R) -> String,
@@ -23,7 +23,7 @@ pub(crate) struct Reporter<R> {
 
 enum Face {
     Json,
-    /// A line on standard error, if standard output is redirected.
+    /// A progress bar on standard error, if standard output is redirected.
     Bar(Bar),
     View(Box<LiveView<Model>>),
 }

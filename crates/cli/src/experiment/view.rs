@@ -158,8 +158,8 @@ impl Picture for Model {
         &self.recent
     }
 
-    /// Updates the age of the view. Returns whether the view must be redrawn: it shows durations
-    /// in whole seconds, so this is so once a second.
+    /// Updates the age of the view. Returns whether the view must be redrawn. This happens once a
+    /// second, because the view shows durations in whole seconds.
     fn grow_older(&mut self, age: Duration) -> bool {
         let before = std::mem::replace(&mut self.age, age);
         before.as_secs() != age.as_secs()

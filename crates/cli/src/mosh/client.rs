@@ -67,8 +67,8 @@ struct RunningClient {
     ended: JoinHandle<io::Result<Ended>>,
 }
 
-/// Starts the client. Its server is the splitter's listener in `about`. When the client ends,
-/// `over` is closed.
+/// Starts the client. It connects to the splitter's listener in `about`, as if that were its
+/// server. When the client ends, `over` is closed.
 fn begin(
     client: &Client,
     key: &Key,

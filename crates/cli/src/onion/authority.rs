@@ -29,9 +29,9 @@ use super::{Common, either, fingerprints, platform, read};
 use crate::failure::Failure;
 use crate::split::forms;
 
-/// Interval between consensuses in the public network, in seconds. The next constant is the
-/// minimum interval here.
+/// Interval between consensuses in the public network, in seconds.
 const INTERVAL: u64 = 3600;
+/// Minimum value of `--interval`, in seconds.
 const LEAST_INTERVAL: u64 = 10;
 const VALID_INTERVALS: u64 = 3;
 /// Maximum wait for the first consensus, in seconds.

@@ -326,8 +326,8 @@ impl StreamDesign {
         }
     }
 
-    /// Returns the number of circuits for a stream, if the user requests `legs`; `None` for the
-    /// network's recommendation.
+    /// Returns the number of circuits for a stream; `None` for the network's recommendation.
+    /// `legs` is the number that the user requests.
     pub(super) fn circuits(self, legs: Option<usize>) -> Option<usize> {
         match self {
             StreamDesign::Tor | StreamDesign::UdpOr => Some(1),

@@ -105,7 +105,8 @@ enum Phase {
 
 struct State<M> {
     model: M,
-    /// Model when the user froze the view; `None` if the view is not frozen.
+    /// State of the model at the moment when the user froze the view; `None` if the view is not
+    /// frozen.
     held: Option<M>,
     look: Look,
     opened: Instant,

@@ -88,7 +88,7 @@ const UDP_OR: &str = "udp-or";
 const MUDP_OR: &str = "mudp-or";
 
 /// Maximum number of circuits in a set, that is, of circuits that carry the same streams together.
-/// `cfx_max_legs_set` allows no more.
+/// It is the maximum of the consensus parameter `cfx_max_legs_set`.
 const MAX_LEGS: i64 = 8;
 /// Default number of circuits in a set. It is also the default of Tor's consensus parameter
 /// `cfx_num_legs_set` and of `anabranch client`.

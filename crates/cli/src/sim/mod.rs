@@ -55,8 +55,8 @@ enum Many {
     Sweep(sweep::SweepArgs),
 }
 
-/// Number of relays from which the creation of keys is reported, because it takes more than a few
-/// seconds.
+/// Minimum number of relays at which the creation of keys is reported, because it takes more than
+/// a few seconds.
 const MANY_RELAYS: usize = 200;
 
 /// Results of one simulation.

@@ -21,8 +21,8 @@ pub(super) type At<'a> = &'a dyn Fn(Range<usize>, String) -> TomlError;
 /// Value of a key, if the file has the key.
 pub(super) type Written<'a> = Option<&'a Spanned<String>>;
 
-/// Refuses every value of `key` except `known`, because a layer supports no other value; `lacks`
-/// is the reason. A missing value means `known`.
+/// Refuses every value of `key` except `known`. `lacks` is the reason for the error message. A
+/// missing value means `known`.
 pub(super) fn only(
     written: Written<'_>,
     (key, known, lacks): (&str, &str, &str),

@@ -59,8 +59,8 @@ pub(crate) fn settings(options: &Options) -> Result<Settings, Failure> {
 /// Default SOCKS port of C tor and of `anabranch client`.
 const ONION_SOCKS: &str = "127.0.0.1:9050";
 
-/// Fills in the defaults of paths that are streams. Replaces a path of several circuits by several
-/// paths.
+/// Fills in the defaults of paths that are TCP or TLS connections. Replaces a path of several
+/// circuits by several paths.
 fn streams(options: &Options, paths: Vec<PathSpec>) -> Result<Vec<PathSpec>, Failure> {
     if let Some(path) = paths.iter().find(|path| path.stream.is_some())
         && options.key.is_none()

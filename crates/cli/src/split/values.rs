@@ -193,8 +193,8 @@ fn invalid(
     clap::Error::raw(ErrorKind::ValueValidation, message).with_cmd(command)
 }
 
-/// Parser of a path. Its error messages do not repeat text that may be a password. clap's own
-/// messages would.
+/// Parser of a path. Unlike clap's own messages, its error messages do not repeat text that may be
+/// a password.
 #[derive(Clone, Debug)]
 pub(crate) struct PathParser;
 

@@ -76,7 +76,7 @@ pub(super) fn make(path: &Path) -> io::Result<()> {
 pub(super) mod tests {
     use super::*;
 
-    /// A certificate for this name that signs itself, and its key, in PEM.
+    /// Returns a self-signed certificate for `name`, and its key, in PEM.
     pub(in super::super) fn signed_for(name: &str) -> (String, String) {
         let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).unwrap();
         let params = CertificateParams::new([name.to_owned()]).unwrap();

@@ -38,8 +38,8 @@ fn provider() -> Arc<CryptoProvider> {
 pub(crate) struct Near(Arc<ClientConfig>);
 
 impl Near {
-    /// Returns a near end that accepts only the certificate with this fingerprint, whatever names
-    /// and dates it has.
+    /// Returns a near end that accepts only the certificate with `fingerprint`, whatever names and
+    /// dates are in the certificate.
     pub(crate) fn pinned(fingerprint: Fingerprint) -> Near {
         let provider = provider();
         let verifier = Arc::new(Pinned::new(fingerprint, &provider));

@@ -29,8 +29,9 @@ struct Header<'a> {
     /// Destination connection ID. The receiver chooses it, except in a client's first packets,
     /// where the client chooses it.
     destination: &'a [u8],
-    /// Offset of the packet number in the datagram. `end` is the offset after the packet.
+    /// Offset of the packet number in the datagram.
     number_at: usize,
+    /// Offset in the datagram of the first byte after the packet.
     end: usize,
 }
 
@@ -54,7 +55,7 @@ pub(super) fn packets(mut datagram: &[u8]) -> impl Iterator<Item = Initial<'_>> 
 }
 
 impl Initial<'_> {
-    /// Derives the connection's keys from this packet, which must be a client's first.
+    /// Derives the connection's keys from this packet, which must be a client's first packet.
     pub(super) fn keys(&self) -> Option<ClientKeys> {
         let suite = TLS13_AES_128_GCM_SHA256.tls13()?;
         let Header { version, destination, .. } = self.header;

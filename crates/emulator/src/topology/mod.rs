@@ -96,9 +96,9 @@ pub struct End {
     pub address: Vec<Prefix>,
     /// Routes over this interface.
     pub routes: Vec<Route>,
-    /// Source addresses for packets on those routes, at most one for each IP version.
+    /// Source addresses for packets on the routes of this end, at most one for each IP version.
     pub prefsrc: Vec<IpAddr>,
-    /// Metric of those routes; the kernel prefers the route with the smallest metric.
+    /// Metric of the routes of this end; the kernel prefers the route with the smallest metric.
     pub metric: Option<u32>,
     /// Whether packets that leave by this interface get the interface's address as their source.
     pub nat: bool,

@@ -27,8 +27,8 @@ const DRAWS: usize = 5;
 /// Number of units (parts that take seconds) into which the simulation of [`Settings::clients`]
 /// clients is divided. It applies if all random adversaries share the same clients.
 const PIECES: usize = 20;
-/// Approximate time, in seconds, to simulate a client's year with one, two and three circuits per
-/// stream.
+/// Approximate time, in seconds, to simulate a client's year three times: with one, two and three
+/// circuits per stream.
 const YEAR: f64 = 150e-6;
 /// Approximate time to draw a circuit, in seconds.
 const CIRCUIT: f64 = 100e-6;

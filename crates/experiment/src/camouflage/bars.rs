@@ -63,8 +63,8 @@ impl Held {
     }
 }
 
-/// Returns the limits of goodput, bytes down and bytes up for the configuration `arm`. Empty if it
-/// has no limits.
+/// Returns the limits of goodput, bytes down and bytes up for the configuration `arm`. The result
+/// is empty if `arm` has no limits.
 fn bounds(arm: Arm) -> Vec<(Bar, f64)> {
     let (goodput, down) = match arm {
         Arm::Nosteg => (None, 1.076),
@@ -78,8 +78,7 @@ fn bounds(arm: Arm) -> Vec<(Bar, f64)> {
 }
 
 impl Bar {
-    /// Returns the quantity of downloads that is compared with the limit, and the number by which
-    /// it is divided before.
+    /// Returns a quantity of downloads and a divisor. Their quotient is compared with the limit.
     fn quantity(self) -> (Quantity, f64) {
         match self {
             Bar::Down => (Quantity::Down, f64::from(LONGEST)),

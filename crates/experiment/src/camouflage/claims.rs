@@ -12,16 +12,17 @@ pub enum Claim {
     /// The paper's chopper without camouflage costs hardly more bytes down than Tor (Table 3:
     /// 1.008 times).
     LeanDown,
-    /// The paper's chopper without camouflage costs hardly more bytes up than Tor (1.031 times).
+    /// The paper's chopper without camouflage costs hardly more bytes up than Tor (Table 3: 1.031
+    /// times).
     LeanUp,
-    /// The paper's chopper without camouflage is as fast as Tor at 1 MB (Figure 7: .97 of its
+    /// The paper's chopper without camouflage is as fast as Tor at 1 MB (Figure 7: .97 of Tor's
     /// goodput).
     Quick,
-    /// HTTP camouflage needs many times the bytes down of a direct download (Table 3: 11.6).
+    /// HTTP camouflage needs many times the bytes down of a direct download (Table 3: 11.6 times).
     HeavyDown,
-    /// HTTP camouflage needs many times the bytes up of a direct download (41).
+    /// HTTP camouflage needs many times the bytes up of a direct download (Table 3: 41 times).
     HeavyUp,
-    /// HTTP camouflage has only a small part of Tor's goodput at 1 MB (Figure 7: .047).
+    /// HTTP camouflage has only a small part of Tor's goodput at 1 MB (Figure 7: .047 of it).
     Slow,
     /// A stream's bandwidth on the wire does not depend on the round-trip time (Figure 6: Tor and
     /// chopper).

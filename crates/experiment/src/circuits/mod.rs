@@ -2,8 +2,8 @@
 //! 5.1, Table 1.
 //!
 //! The network has seven relays (three guards, three middles, one exit), four web servers, 30
-//! clients that create load, and one client that measures. The experiment measures three times: to
-//! the first byte of a page of 320 KiB, to the last byte of this page, and to the last byte of a
+//! clients that create load, and one client that measures. The experiment measures the time to the
+//! first byte of a page of 320 KiB, to the last byte of this page, and to the last byte of a
 //! download of 1 MiB. It also measures the CPU time of every relay. Each measurement has its own
 //! network of our relays and clients, of C tor's, or of MORE's nodes. The network is on loopback,
 //! or has emulated lines of different rates and delays between the guards and the other hosts.

@@ -106,7 +106,7 @@ pub struct Settings {
     pub legs: Vec<u32>,
     /// Topologies in which to measure.
     pub places: Vec<Layout>,
-    /// Number of rounds: networks in which each setting is measured.
+    /// Number of rounds. A round measures each setting once, in its own network.
     pub rounds: u32,
     /// Number of repetitions in each network. Each repetition fetches a web page and a bulk
     /// download. Half of them send the HTTP request together with the SOCKS request (optimistic

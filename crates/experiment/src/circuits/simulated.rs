@@ -381,11 +381,11 @@ pub struct Compared {
     pub combination: Combination,
     /// The time that is compared.
     pub quantity: Quantity,
-    /// Median over the measured rounds of their medians, in seconds.
+    /// Median over the measured rounds of each round's median time, in seconds.
     pub measured: f64,
     /// Smallest and largest median of any measured round, in seconds.
     pub range: [f64; 2],
-    /// Median, over the same rounds, of the simulated medians, in seconds.
+    /// Median over the measured rounds of the simulated median time for each round, in seconds.
     pub simulated: f64,
 }
 

@@ -47,9 +47,9 @@ pub enum Claim {
     Web,
     /// A bulk download takes less time than with one circuit.
     Bulk,
-    /// A guard uses less CPU time for each byte that the network carries.
+    /// A guard uses less CPU time than with one circuit, for each byte that the network carries.
     Guard,
-    /// A middle uses less CPU time for each byte that the network carries.
+    /// A middle uses less CPU time than with one circuit, for each byte that the network carries.
     Middle,
     /// The exit uses the same CPU time for each byte as with one circuit; up to 6 % difference is
     /// allowed.
@@ -96,7 +96,7 @@ pub struct Verdict {
     /// The measured ratio that the claim is about. It compares the design with one circuit in the
     /// same round, or two kinds of relays within the design.
     pub ratio: Mean,
-    /// The same ratio in the paper.
+    /// The ratio that the claim is about, in the paper.
     pub paper: f64,
     /// Result that follows from the measured ratio.
     pub answer: Answer,

@@ -20,8 +20,7 @@ pub(super) const NAME: &str = "www.blocked.example";
 /// Round-trip times from client to server in milliseconds: directly, and through the VPN.
 pub const RTTS: [u32; 2] = [30, 100];
 
-/// Rates in Mbit/s: the first of all links except one, the second of the VPN's link beyond the
-/// censor.
+/// Rates in Mbit/s: of all links except the VPN's link beyond the censor, and of that link.
 pub const RATES: [u32; 2] = [100, 20];
 
 /// Address at which the VPN's exit listens.

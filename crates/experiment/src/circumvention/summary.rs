@@ -10,9 +10,9 @@ pub const WANTED: f64 = 0.95;
 /// Summary of all repetitions of fetches from one server over one route.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Cell {
-    /// Server of these fetches.
+    /// Server of the summarised fetches.
     pub server: Server,
-    /// Route of these fetches.
+    /// Route of the summarised fetches.
     pub access: Access,
     /// Number of fetches that succeeded: all requested bytes arrived.
     pub through: usize,

@@ -57,7 +57,7 @@ pub enum Http {
     H3,
 }
 
-/// Whether a page load is split over several paths.
+/// Kind of page load: split over several paths, or undefended on one path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
@@ -72,7 +72,7 @@ pub enum Mode {
 pub struct Unit {
     /// Site whose page is loaded.
     pub site: Site,
-    /// Whether the load is split over several paths.
+    /// Kind of page load: split over several paths, or undefended on one path.
     pub mode: Mode,
     /// Number of the repetition, from 0.
     pub repetition: u32,

@@ -6,7 +6,7 @@ use super::super::together::Attempt as _;
 use super::super::{Spread, quartiles};
 use super::{Loaded, Mode};
 
-/// Share of a load's bytes to the client on one path, from which the load counts as nearly
+/// Minimum share of a load's bytes to the client on one path with which the load counts as nearly
 /// unsplit.
 pub const NEARLY_ALL: f64 = 0.95;
 

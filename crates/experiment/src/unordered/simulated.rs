@@ -1,4 +1,5 @@
-//! The same downloads in virtual time: relays, client and lines of the crate `sim`.
+//! Simulation of the experiment's downloads in virtual time, with relays, client and lines of the
+//! crate `sim`.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -22,11 +23,13 @@ use super::measured::{Download, Measured};
 use super::place::{DELAY_MS, QUEUE_MS, RATE_MBIT};
 use super::plan::{Arm, Congestion, Direction, Line, Settings, Unit, lengths};
 
-/// Places of the hosts, in the order of the path. The web server has the exit's place.
+/// Index of the client's host on the path.
 const CLIENT: usize = 0;
+/// Index of the middle relay's host on the path.
 const MIDDLE: usize = 2;
+/// Index of the host of the exit and the web server on the path.
 const EXIT: usize = 3;
-/// Number of places.
+/// Number of hosts on the path.
 const PLACES: usize = 4;
 
 /// Start times of downloads. For each length, the first two downloads have one byte. The first one
@@ -163,8 +166,9 @@ fn common(unit: &Unit, seed: u64) -> Common {
     }
 }
 
-/// Returns the host at a place of the path. Lines have a limited rate only in the direction from
-/// their host, because the sending end determines the rate of an emulated line.
+/// Returns the settings of the host with the index `place` on the path. Lines have a limited rate
+/// only in the direction from their host, because the sending end determines the rate of an
+/// emulated line.
 fn host(place: usize) -> HostSettings {
     let queue = Duration::from_millis(QUEUE_MS.into());
     let rate = NonZeroU64::new(u64::from(RATE_MBIT) * 1_000_000).expect("a line has a rate");
@@ -174,7 +178,7 @@ fn host(place: usize) -> HostSettings {
     HostSettings { up: limited, down, place, mtu }
 }
 
-/// Returns the web server on the exit's host.
+/// Returns the settings of the web server on the exit's host.
 fn server() -> HostSettings {
     let host = host(EXIT);
     HostSettings { up: host.down, ..host }

@@ -69,7 +69,7 @@ pub struct Rule {
     pub from: Option<String>,
     /// Number of the table in which the route is looked up.
     pub table: u32,
-    /// Whether a default route in that table is ignored (`suppress_prefixlength 0`).
+    /// Whether a default route in the rule's table is ignored (`suppress_prefixlength 0`).
     pub only_specific: bool,
 }
 

@@ -26,7 +26,7 @@ pub enum Complaint {
     Port,
     /// No path leads to the destination.
     Unreachable,
-    /// The splitter does not carry such packets.
+    /// The packet is of a kind that the splitter does not carry.
     Prohibited,
 }
 

@@ -48,12 +48,12 @@ pub fn write(
     builder.write(out, payload).map_err(|e| invalid(e.to_string()))
 }
 
-/// Appends to `out` the IP packet that contains a TCP segment with `payload`. `ends` are source and
-/// destination. The segment has the flags ACK and PSH and no ECN bits. Like Linux, it has the
+/// Appends to `out` the IP packet that contains a TCP segment with `payload`. `ends` are source
+/// and destination. The segment has the flags ACK and PSH and no ECN bits. Like Linux, it has the
 /// timestamps option, but with values of 0.
 ///
 /// # Errors
-/// As [`write()`].
+/// The errors of [`write()`].
 pub fn write_segment(
     out: &mut Vec<u8>,
     ends: (SocketAddr, SocketAddr),

@@ -44,7 +44,8 @@ impl<'a> Received<'a> {
         })
     }
 
-    /// Splits the run after its first `datagrams`. An empty part is `None`.
+    /// Splits these datagrams into the first `datagrams` and the rest. A part without datagrams is
+    /// `None`.
     pub fn split_at(self, datagrams: usize) -> (Option<Self>, Option<Self>) {
         if datagrams == 0 {
             return (None, Some(self));

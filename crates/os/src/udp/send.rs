@@ -1,5 +1,5 @@
-//! Sending of datagrams: references to bytes are combined into runs, and passed to the kernel with
-//! one `sendmmsg`.
+//! Sending of datagrams, as references to their bytes. Adjacent datagrams of one size are
+//! combined, and all are passed to the kernel with one `sendmmsg`.
 
 use std::io::{self, IoSlice};
 use std::net::{IpAddr, SocketAddr};
@@ -185,7 +185,7 @@ impl<'q, 'a> SendBatch<'q, 'a> {
         if self.segments { (MAX_BYTES / stride.max(1)).clamp(1, MAX_SEGMENTS) } else { 1 }
     }
 
-    /// Appends `run` to the last message, which must have room for it.
+    /// Appends the datagrams in `run` to the last message, which must have room for them.
     fn append(&mut self, run: &'a [u8]) {
         self.pieces.push(IoSlice::new(run));
         let last = self.queue.messages.last_mut().expect("`room` has left a message");
@@ -258,8 +258,8 @@ impl<'s> Sender<'s> {
         }
     }
 
-    /// Handles a message that the kernel has refused. The datagrams of a run are tried again one
-    /// by one.
+    /// Handles a message that the kernel has refused. If segmentation may be the reason, sends the
+    /// message's datagrams again one by one.
     fn refuse(&mut self, message: &Message, pieces: &[IoSlice<'_>], errno: i32) {
         let segmentation = matches!(errno, libc::EIO | libc::EINVAL | libc::EMSGSIZE);
         if message.segments < 2 || !segmentation {
@@ -296,7 +296,7 @@ impl<'s> Sender<'s> {
     }
 }
 
-/// Splits a run into messages of one datagram each.
+/// Splits the message `run` into messages of one datagram each, with their pieces.
 fn apart<'p>(run: &Message, pieces: &'p [IoSlice<'_>]) -> (Vec<Message>, Vec<IoSlice<'p>>) {
     let whole = pieces[run.pieces.clone()].iter();
     let singles = whole.flat_map(|piece| piece.chunks(run.segment));

@@ -30,8 +30,9 @@ pub struct UdpOptions {
     /// [`Fault::Full`](super::Fault::Full). Large values only lengthen the queue before a slow
     /// link.
     pub send_buffer: usize,
-    /// Whether runs of datagrams are received joined (`UDP_GRO`) and sent joined (`UDP_SEGMENT`).
-    /// If not, each datagram passes the kernel separately; nothing else changes.
+    /// Whether the kernel joins consecutive datagrams on reception (`UDP_GRO`) and sends them
+    /// joined (`UDP_SEGMENT`). If not, each datagram passes the kernel separately; nothing else
+    /// changes.
     pub offload: bool,
     /// Whether errors are queued for [`UdpSocket::take_error`] (`IP_RECVERR`). Without this
     /// option, a connected socket reports only closed ports, and not that a router has no route.
@@ -290,8 +291,8 @@ impl UdpSocket {
         Ok(sys::take_error(self.as_fd())?.map(QueuedError::from_raw))
     }
 
-    /// Returns whether each run leaves as one segmented send: [`UdpOptions::offload`] was set, and
-    /// the kernel has not refused segmentation so far.
+    /// Returns whether several datagrams leave as one segmented send: [`UdpOptions::offload`] was
+    /// set, and the kernel has not refused segmentation so far.
     pub fn segments(&self) -> bool {
         self.segmentation.load(Ordering::Relaxed)
     }

@@ -193,8 +193,8 @@ fn x(share: f64) -> String {
     number(100.0 * (share / MOST).min(1.0))
 }
 
-/// Returns the colour for an adversary's `share` of the weight: the first colour if the share is
-/// at least `SHARES[0]`, otherwise the second colour.
+/// Returns the colour for an adversary with `share` of the relays' weight: the first colour if
+/// `share` is at least `SHARES[0]`, otherwise the second colour.
 fn colour_of(share: f64) -> String {
     colour(i16::from(share < SHARES[0].0))
 }

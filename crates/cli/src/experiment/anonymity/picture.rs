@@ -1,5 +1,5 @@
 //! Figure 5: shares of compromised clients by days of a year, as curves with bands. The results
-//! page has the same panels. This file has only the figure, for use in papers.
+//! page has the same panels. The SVG file of this module has only the figure, for use in papers.
 
 use anabranch_anonymity::year::YearRow;
 use anabranch_experiment::anonymity::summary::YearTable;
@@ -8,11 +8,11 @@ use maud::{PreEscaped, html};
 
 use super::words::{KINDS, Kind, Subject, legend};
 
-/// Width and height of one panel of the file, in SVG units.
+/// Width and height of one panel in the SVG file, in SVG units.
 const PANEL: (f64, f64) = (300.0, 200.0);
 /// Margin around each panel, in SVG units.
 const MARGIN: f64 = 45.0;
-/// Style sheet of the file. The file needs its own, because it is used outside the page.
+/// Style sheet of the SVG file, which is used without the style sheet of the page.
 const STYLE: &str = "text{font:12px sans-serif;fill:#333}.frame{fill:none;stroke:#999}\
     .band{opacity:.22}.line{fill:none;stroke-width:2}\
     .p0{fill:#2568b8}.p1{fill:#d06a00}.p2{fill:#1e8a5a}.p3{fill:#8250b5}\
@@ -50,7 +50,7 @@ pub(super) fn top(table: &YearTable, kind: &Kind) -> f64 {
     ((all.fold(0.0, f64::max) * 20.0).ceil() / 20.0).max(0.05)
 }
 
-/// Returns the content of the file; `None` if no year was simulated.
+/// Returns the content of the SVG file; `None` if no year was simulated.
 pub(super) fn year(subject: &Subject<'_>) -> Option<String> {
     let table = subject.summary.figure_5()?;
     let (width, height) = (PANEL.0 + 2.0 * MARGIN, PANEL.1 + 2.0 * MARGIN);

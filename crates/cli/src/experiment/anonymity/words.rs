@@ -59,7 +59,7 @@ pub(super) fn outcome(record: &Analysed) -> String {
     }
 }
 
-/// Returns a sentence on the analysis: its consensuses, and its numbers of draws.
+/// Returns a sentence on the analysis: its consensuses, clients, random adversaries and seed.
 pub(super) fn what(subject: &Subject<'_>) -> String {
     let count = subject.header["consensuses"].as_array().map_or(0, Vec::len);
     let number = |key: &str| grouped(subject.header[key].as_u64().unwrap_or(0));
@@ -102,7 +102,7 @@ fn consensus(listing: &Listing) -> String {
 /// Column headings of the table of claims.
 pub(super) const CLAIM_HEAD: [&str; 4] = ["the paper says", "paper's value", "verdict", "ours"];
 
-/// Returns the claims as rows.
+/// Returns the claims as rows of a table.
 pub(super) fn claim_rows(claims: &[Claim]) -> Vec<[String; 4]> {
     let row = |claim: &Claim| {
         let ours = if claim.ours.is_empty() { "–".to_owned() } else { claim.ours.clone() };
@@ -132,7 +132,7 @@ pub(super) const PATH_HEAD: [&str; 9] = [
     "bytes that hostile entries see",
 ];
 
-/// Returns the circuits as rows.
+/// Returns the results about circuits as table rows.
 pub(super) fn path_rows(tables: &[PathTable]) -> Vec<Vec<String>> {
     let rows = tables.iter().flat_map(|table| table.rows.iter().map(move |row| (table, row)));
     rows.map(|(table, row)| {
@@ -173,7 +173,7 @@ pub(super) fn day_head(table: &YearTable) -> Vec<String> {
     ["entries".to_owned(), "guards a year".to_owned()].into_iter().chain(days).collect()
 }
 
-/// Returns the shares on the days of a year as rows of a table.
+/// Returns the shares of compromised clients on the days of a year, as rows of a table.
 pub(super) fn day_rows(table: &YearTable, kind: &Kind) -> Vec<Vec<String>> {
     let row = |row: &YearRow| {
         let days = table.days.iter().zip(&row.at).filter(|(day, _)| TOLD.contains(day));
@@ -196,7 +196,7 @@ pub(super) const LAST_HEAD: [&str; 9] = [
     "all of three",
 ];
 
-/// Returns the shares on the last day of each year as rows of a table.
+/// Returns the shares of compromised clients on the last day of each year, as rows of a table.
 pub(super) fn last_rows(tables: &[YearTable]) -> Vec<Vec<String>> {
     let row = |table: &YearTable| {
         let last = |row: usize, of: fn(&Compromised) -> Band| {

@@ -13,7 +13,7 @@ const PANEL: (f64, f64) = (520.0, 240.0);
 const MARGIN: f64 = 50.0;
 /// Height of a line of the legend in SVG units, and number of names in a line.
 const NAMES: (f64, usize) = (20.0, 4);
-/// Style sheet of the file. The file needs its own, because it is used outside the page.
+/// Style sheet of the SVG file, which is used without the style sheet of the page.
 const STYLE: &str = "text{font:12px sans-serif;fill:#333}.frame{fill:none;stroke:#999}\
     .grid{stroke:#ddd}.line{fill:none;stroke-width:2}.paper{fill:none;stroke-dasharray:4 3}\
     .hinges{stroke-width:1}";
@@ -27,7 +27,7 @@ const COLOURS: [&str; 14] = [
 struct Trace {
     arm: Arm,
     /// Points of the line: the position on the x axis, and the lower quartile, median and upper
-    /// quartile. Some points have the ends of an interval in place of the quartiles.
+    /// quartile. If only one value is known, all three numbers are this value.
     points: Vec<(f64, [f64; 3])>,
     is_paper: bool,
 }

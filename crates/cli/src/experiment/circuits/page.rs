@@ -56,8 +56,8 @@ fn section(subject: &Subject<'_>, place: (Layout, Option<u32>)) -> Markup {
     }
 }
 
-/// Draws a chart with a row for each design: the mean with its interval, and a dot for the paper's
-/// value.
+/// Draws a chart with a row for each design: the mean time with its confidence interval, and a dot
+/// for the paper's value.
 fn times(
     cells: &[&Cell],
     (name, what): (&str, &str),

@@ -105,7 +105,8 @@ fn of_more(subject: &Subject<'_>) -> String {
     )
 }
 
-/// Describes the disturbance of the machine by other programs, and its load.
+/// Describes the CPU use with the busiest design, and the number of networks with a CPU use above
+/// [`BUSY`].
 pub(super) fn machine(subject: &Subject<'_>) -> String {
     let busiest = subject.cells.iter().filter_map(|cell| cell.busy).map(|mean| mean.mean);
     let busiest = busiest.fold(0.0, f64::max);
@@ -140,7 +141,7 @@ pub(super) fn judged() -> String {
         .to_owned()
 }
 
-/// Describes how wide the intervals are, compared with the paper's.
+/// Describes how wide the confidence intervals are, compared with the paper's.
 pub(super) fn intervals(subject: &Subject<'_>) -> String {
     format!(
         "Values are means over rounds; the number after ± is half the width of the 95 % confidence \

@@ -77,7 +77,7 @@ fn section(subject: &Subject<'_>, system: System) -> Markup {
     }
 }
 
-/// Draws the results on one network, with a row for each number of paths.
+/// Draws the results of `system` on the network `net`, with a row for each number of paths.
 fn panel(subject: &Subject<'_>, system: System, net: Net) -> Markup {
     let counts = [2, 3].into_iter().filter(|&paths| {
         subject.cells.iter().any(|cell| (cell.system, cell.net, cell.paths) == (system, net, paths))
@@ -169,7 +169,8 @@ fn paper(kind: Kind, every: &[u32]) -> String {
     shapes
 }
 
-/// Returns the x coordinate of the middle of the interval with index `at`, which is one unit wide.
+/// Returns the x coordinate of the switching interval with the index `at`: the middle of a column
+/// that is one unit wide.
 fn middle(at: usize) -> String {
     number(at as f64 + 0.5)
 }

@@ -124,7 +124,7 @@ pub(super) fn verdict_rows(cells: &[Cell]) -> Vec<[String; 5]> {
         .collect()
 }
 
-/// Definition of the target.
+/// Definition of the share to which the target applies.
 pub(super) const TARGET: &str = "Goodput with switching every 100 ms over three paths of 20 ms, as \
                                  a share of the median without splitting";
 
@@ -180,7 +180,7 @@ pub(super) fn limit(header: &Value) -> String {
     }
 }
 
-/// Describes how a kind of system is measured.
+/// Describes how a download with a system of this `kind` is measured.
 pub(super) fn measured_as(kind: Kind) -> &'static str {
     match kind {
         Kind::WireGuard => {

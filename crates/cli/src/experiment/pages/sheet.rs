@@ -10,7 +10,7 @@ use super::super::common::{markdown_table, origin};
 use super::super::numbers::between;
 use super::words::{self, Subject};
 
-/// Returns the data sheet as a file: how the set was made, and its limits.
+/// Returns the data sheet as a file: how the data set was made, and its limits.
 pub(super) fn text(subject: &Subject<'_>) -> String {
     format!("# Page loads, split and undefended: data sheet\n{}", sections(subject, "##"))
 }

@@ -94,8 +94,8 @@ pub(super) fn outcome(load: &Loaded) -> String {
     }
 }
 
-/// Returns a ratio of load times or sizes, which `of` selects: split divided by undefended. The
-/// result is the median and range over pages. Returns `None` if no page has loads in both modes.
+/// Returns the ratio of split to undefended loads, as median and range over pages. `of` selects
+/// load times or sizes. Returns `None` if no page has loads in both modes.
 pub(super) fn slower(pages: &[Page], of: fn(&Cell) -> f64) -> Option<Spread> {
     let ratio = |page: &Page| {
         let (split, plain) = (page.split.as_ref()?, page.undefended.as_ref()?);

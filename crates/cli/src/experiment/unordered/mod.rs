@@ -24,7 +24,7 @@ const TABLE: &str = "unordered.parquet";
 const CELLS: &str = "unordered-cells.parquet";
 const PAGE: &str = "unordered.html";
 const PICTURE: &str = "figure-3.svg";
-/// Member of the journal's first line that marks simulations.
+/// Key in the JSON object on the journal's first line that marks simulations.
 const SIMULATED: &str = "simulated";
 
 /// Measure how much faster downloads are when a packet loss on one Tor circuit does not delay the

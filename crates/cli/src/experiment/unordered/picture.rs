@@ -14,7 +14,7 @@ const PANEL: (f64, f64) = (300.0, 180.0);
 const MARGIN: f64 = 45.0;
 /// Number of panels in a row.
 const ROW: usize = 2;
-/// Style sheet of the file. The file needs its own, because it is used outside the page.
+/// Style sheet of the SVG file, which is used without the style sheet of the page.
 const STYLE: &str = "text{font:12px sans-serif;fill:#333}.frame{fill:none;stroke:#999}\
     .claim{fill:none;stroke:#999;stroke-dasharray:4 3}.line{fill:none;stroke-width:2}\
     .p0{fill:#2568b8}.p1{fill:#d06a00}.p2{fill:#1e8a5a}.p3{fill:#8250b5}.p4{fill:#b03a5b}\
@@ -23,9 +23,9 @@ const STYLE: &str = "text{font:12px sans-serif;fill:#333}.frame{fill:none;stroke
     .line.p3{stroke:#8250b5}.line.p4{stroke:#b03a5b}.line.p5{stroke:#7a6a00}\
     .line.p6{stroke:#008a9a}.line.p7{stroke:#555}\
     path.line{fill:none}";
-/// Number of arms (kinds of links) in a row of the legend. The next constant has the distances
-/// between the legend's columns and rows, in SVG units.
+/// Number of arms (kinds of links) in a row of the legend.
 const LEGEND: usize = 4;
+/// Distances between the columns and between the rows of the legend, in SVG units.
 const APART: (f64, f64) = (190.0, 18.0);
 
 /// Draws the figure. Without downloads, the figure has no panels.

@@ -105,11 +105,11 @@ fn ratio(ratio: Option<Ratio>) -> String {
     }
 }
 
-/// Columns of the table of claims.
+/// Column headings of the table of claims.
 pub(super) const CLAIM_HEAD: [&str; 5] =
     ["the paper says", "figure", "design", "our ratio", "verdict"];
 
-/// Returns the rows of the table of claims.
+/// Returns the claims as rows of a table. The headings are [`CLAIM_HEAD`].
 pub(super) fn claim_rows(claims: &[Claim]) -> Vec<Vec<String>> {
     let row = |claim: &Claim| {
         vec![
@@ -123,7 +123,8 @@ pub(super) fn claim_rows(claims: &[Claim]) -> Vec<Vec<String>> {
     claims.iter().map(row).collect()
 }
 
-/// Counts the claims with each verdict: hold, do not hold, open.
+/// Returns a sentence with the number of claims for each verdict: hold, do not hold, cannot be
+/// judged.
 pub(super) fn counts(claims: &[Claim]) -> String {
     let count = |is: fn(Verdict) -> bool| claims.iter().filter(|one| is(one.verdict)).count();
     format!(
@@ -136,8 +137,8 @@ pub(super) fn counts(claims: &[Claim]) -> String {
     )
 }
 
-/// Returns the columns of a table of arms (designs with schedule and number of paths). `first` is
-/// the title of the first column.
+/// Returns the column headings of a table of arms (designs with schedule and number of paths).
+/// `first` is the first heading.
 pub(super) fn arm_head(first: &str) -> Vec<String> {
     let measures = MEASURES.map(|(name, _)| name.to_owned());
     let head = [first.to_owned()].into_iter().chain(measures);

@@ -98,7 +98,7 @@ struct Stats<'a> {
     clients: Vec<Client<'a>>,
 }
 
-/// Counters of all streams.
+/// Counters of all TCP and TLS connections.
 #[derive(Serialize)]
 struct Streams {
     bound: usize,
@@ -107,7 +107,7 @@ struct Streams {
     aged: u64,
 }
 
-/// Counters of the stream that carries a path.
+/// Counters of the stream (a TCP or TLS connection) that carries a path.
 #[derive(Serialize)]
 struct PathStream {
     queued_bytes: u64,

@@ -17,9 +17,9 @@ pub(in crate::merge) struct Posting<'s> {
     run_status: Option<PublishedStatus>,
     /// Notice that looking up names takes long. It is dropped once the names are resolved.
     looking_up: Option<LookingUp>,
-    /// Interval timer for publishing the status. `shows` is the interval timer for passing
-    /// counters to `inner`.
+    /// Interval timer for publishing the status.
     posts: Pace,
+    /// Interval timer for passing counters to `inner`.
     shows: Pace,
 }
 

@@ -24,7 +24,7 @@ use crate::text::{age, share, sparks};
 /// Total number of lines of the table of sets and the table of circuits, with their headings. A
 /// set consists of circuits that carry the same streams together.
 const CIRCUITS: u16 = 12;
-/// Number of these lines that are reserved for circuits outside sets.
+/// Number of lines, of the total [`CIRCUITS`], that are reserved for circuits outside sets.
 const ALONE: u16 = 3;
 /// Number of lines about the whole client. One of them, about links other than plain TLS, is
 /// optional. Without it, the table of circuits is one line longer.

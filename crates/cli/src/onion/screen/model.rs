@@ -117,8 +117,8 @@ impl Model {
         SetRow { carried, set: set.clone() }
     }
 
-    /// Returns meters that are updated with the current `sums`: those `known` at the previous
-    /// status, or new ones.
+    /// Returns meters that are updated with the current `sums`: the meters `known` from the
+    /// previous status, or new meters.
     fn carried(&self, known: Option<&StreamMeters>, now: Time, sums: [u64; 2]) -> StreamMeters {
         let new = || StreamMeters::from(self.status.now);
         known.cloned().unwrap_or_else(new).follow(now, sums)
@@ -196,7 +196,8 @@ pub(super) mod tests {
         }
     }
 
-    /// The same with a set, whose legs are the circuits 4 and 5; the second is being linked.
+    /// Returns [`status`] with a set of circuits in addition. The set's legs are the circuits 4
+    /// and 5; circuit 5 is being linked.
     pub(in crate::onion::screen) fn with_set(seconds: u64, carried: [u64; 2]) -> Status {
         let mut status = status(seconds, [0; 2]);
         let circuit = |number: u64| {
@@ -243,7 +244,7 @@ pub(super) mod tests {
         status
     }
 
-    /// The same client, if links may be unordered, and by QUIC.
+    /// Returns `status` for a client with unordered links and QUIC links.
     pub(in crate::onion::screen) fn with_links(mut status: Status) -> Status {
         status.tap = Some(TapKind::SocketFilter);
         status.early.opened = 1234;

@@ -19,9 +19,9 @@ use crate::screen::palette::Palette;
 use crate::screen::table::{Column, table};
 use crate::text::{share, sparks};
 
-/// Number of lines about the whole relay. `ROWS` is the number of lines of the table below these
-/// lines, with its headings.
+/// Number of lines about the whole relay.
 const HEAD: u16 = 1;
+/// Number of lines of the table below the lines about the whole relay, with its headings.
 const ROWS: u16 = 5;
 /// Number of lines below the table: other totals, and as many sets of circuits as fit, with their
 /// headings.
@@ -194,8 +194,8 @@ fn wrapped(parts: Vec<String>, width: u16) -> Vec<String> {
     lines
 }
 
-/// Draws the history of a row's rate, scaled to its own busiest second. The rows of cells and of
-/// circuits have no common scale.
+/// Draws the history of a row's rate, scaled to the busiest second of this row, because rows have
+/// different units.
 fn past(row: &Row, width: u16, ink: Palette) -> Span<'static> {
     let width = usize::from(width);
     let most = Peaks::of([row.meter.past()].into_iter()).over(width);

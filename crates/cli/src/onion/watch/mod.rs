@@ -27,7 +27,7 @@ use crate::screen::live::LiveView;
 /// Output of a running program: its log and, for a relay on a terminal, a live view.
 pub(super) struct Screen {
     log: Arc<Log>,
-    /// Live view of a relay. The next field is the state that the view shows at its start.
+    /// Live view of a relay, if there is one.
     live: LiveView<Model>,
     model: Option<Model>,
 }

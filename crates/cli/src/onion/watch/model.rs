@@ -157,7 +157,7 @@ pub(super) mod tests {
         numbers
     }
 
-    /// The same with links of every kind.
+    /// Returns [`numbers`] with links of every kind.
     pub(in crate::onion::watch) fn with_links(seconds: u64) -> Numbers {
         let mut numbers = numbers(seconds);
         numbers.tap = Some(TapKind::SocketFilter);

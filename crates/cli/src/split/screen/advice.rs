@@ -131,7 +131,7 @@ fn clock(at: Time) -> String {
     format!("{:02}:{:02}:{:02}", seconds / 3600, seconds / 60 % 60, seconds % 60)
 }
 
-/// Explains why a session stays on one path, for the reason `why`.
+/// Describes `why`, the reason for which a session stays on one path.
 pub(crate) fn kept(why: Kept) -> String {
     match why {
         Kept::Short => "it ended before the path changed for the first time".to_owned(),

@@ -44,8 +44,8 @@ impl Session {
     }
 
     /// Stores the protocol of the session. Returns whether to report it. A protocol is reported if
-    /// it differs from the last reported one. If sessions of the protocol stay on one path, it
-    /// must also be certain.
+    /// it differs from the last reported one. If sessions of the protocol stay on one path, the
+    /// protocol must also be certain.
     fn finds(&mut self, found: Finding) -> bool {
         self.found = Some(found);
         let protocol = found.protocol;

@@ -348,7 +348,7 @@ struct Path {
     stream: Option<PathStream>,
 }
 
-/// Counters of the stream that carries a path.
+/// Counters of the stream (a TCP or TLS connection) that carries a path.
 #[derive(Serialize)]
 struct PathStream {
     kind: &'static str,

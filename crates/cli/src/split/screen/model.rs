@@ -42,7 +42,8 @@ pub(super) struct Direction {
     /// Bits of UDP payload per second. The period is the last second, or the time since the
     /// previous snapshot if that is longer ago.
     pub(super) rate: f64,
-    /// Share of this direction's bytes over all paths since the program started, from 0 to 1.
+    /// This path's share of the bytes of all paths in this direction since the program started,
+    /// from 0 to 1.
     pub(super) share: f64,
 }
 
@@ -169,7 +170,7 @@ impl Row {
         drops.full + drops.too_big + drops.unreachable + aged
     }
 
-    /// Returns the path's name, with its kind if it is a stream.
+    /// Returns the path's name, with the kind of its TCP or TLS connection, if it is one.
     pub(super) fn label(&self) -> String {
         match self.counters.stream {
             Some(stream) => format!("{} {}", self.name, stream.kind),
@@ -281,7 +282,7 @@ pub(super) mod tests {
         assert_eq!(model.recent.last(), Some(words));
     }
 
-    /// Paths of these names over loopback.
+    /// Returns the settings of a splitter with paths called `names` over loopback.
     pub(in crate::split::screen) fn about(names: &[&str]) -> Listening {
         let server: std::net::SocketAddr = "127.0.0.1:9".parse().unwrap();
         let spec = |name: &&str| format!("{name}=addr:127.0.0.2").parse().unwrap();

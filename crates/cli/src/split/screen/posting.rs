@@ -21,12 +21,13 @@ pub(in crate::split) struct Posting<'s> {
     looking_up: Option<LookingUp>,
     book: Book,
     /// Time of the latest datagram from each path, by the path's name, in seconds since 1970.
-    /// `counts` has the number of datagrams that each path had delivered by then.
     answers: Map<String, Value>,
+    /// Number of datagrams that each path, given by its name, had delivered when `answers` was
+    /// last updated.
     counts: Vec<(String, u64)>,
-    /// Interval timer for publishing the status. `shows` is the interval timer for passing
-    /// counters to `inner`.
+    /// Interval timer for publishing the status.
     posts: Pace,
+    /// Interval timer for passing counters to `inner`.
     shows: Pace,
 }
 

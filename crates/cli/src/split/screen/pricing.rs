@@ -38,8 +38,8 @@ impl<'s> Pricing<'s> {
     }
 }
 
-/// Returns whether `every` makes the path change more often than every [`LONG`] on average. An
-/// interval in packets always counts as shorter.
+/// Returns whether `every` makes the path change more often than every [`LONG`] on average.
+/// Returns true for every interval in packets.
 fn ruins_quic(every: Every) -> bool {
     match every {
         Every::Never => false,

@@ -19,7 +19,7 @@ pub(super) use show::{Announcing, Tunnel};
 /// from the file.
 ///
 /// # Errors
-/// Misuse: the file or the target of `--write` is invalid. No file is left in that case.
+/// Misuse: the file or the target of `--write` is invalid. In that case nothing was written.
 pub(super) fn begin(options: &mut Options) -> Result<Option<Tunnel>, Failure> {
     check(options)?;
     let Some(source) = options.wg.clone() else { return Ok(None) };

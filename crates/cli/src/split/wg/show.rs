@@ -78,8 +78,9 @@ impl Tunnel {
         }
     }
 
-    /// For `--check`: shows the changes and writes the file as [`Tunnel::show`] does, and prints
-    /// the warning. Returns whether the file was written to standard output.
+    /// For `--check`: shows the changes and writes the file as [`Tunnel::show`] does. Also prints
+    /// a warning if the splitter cannot set the firewall mark. Returns whether the file was
+    /// written to standard output.
     ///
     /// # Errors
     /// The file cannot be written.
@@ -113,7 +114,8 @@ impl Tunnel {
     }
 }
 
-/// Changes of the file, for a person or a program. Their only key is the peer's public key.
+/// Changes of the WireGuard file, for a person or a program. Of all keys in the file, they contain
+/// only the peer's public key.
 struct Summary<'t> {
     source: &'t Path,
     /// Program that starts the tunnel.

@@ -110,8 +110,7 @@ impl Model {
     }
 
     /// Returns lines about silent servers, losses, TCP connections, pinned flows, decoys and the
-    /// newest sessions.
-    /// There are at most [`SESSIONS`] of them.
+    /// newest sessions, at most [`SESSIONS`] lines.
     fn sessions(&self, ink: Palette) -> Text<'static> {
         let newest = self.book.sessions.iter().rev().take(usize::from(SESSIONS));
         let lines = newest.map(|(number, session)| {
