@@ -125,7 +125,8 @@ impl Down {
 
     /// Ends the present round of attempts (copies of datagrams) on a path whose data was
     /// unanswered, and delays the next round. The caller does this when an answer arrives on
-    /// another such path, because the client's reply to that answer must not be copied.
+    /// another path whose data was unanswered, because the client's reply to that answer must not
+    /// be copied.
     pub(crate) fn postpone(&mut self, now: Time) {
         if self.reason == DownReason::DataUnanswered {
             if std::mem::take(&mut self.awaits) {

@@ -9,7 +9,7 @@ use crate::{Kept, SessionId};
 /// Traffic in one direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Flow {
-    /// Datagrams.
+    /// Number of datagrams.
     pub datagrams: u64,
     /// Bytes of UDP payload.
     pub bytes: u64,
@@ -31,20 +31,20 @@ impl Flow {
 /// Datagrams that were not sent, by cause.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Drops {
-    /// The socket's send buffer was full.
+    /// Datagrams for which the socket's send buffer had no room.
     pub full: u64,
-    /// Larger than the path's MTU (EMSGSIZE).
+    /// Datagrams that were larger than the path's MTU (EMSGSIZE).
     pub too_big: u64,
-    /// The path failed (no route, or the interface was removed).
+    /// Datagrams whose path failed (no route, or the interface was removed).
     pub unreachable: u64,
 }
 
 /// All counters of one path, over all sessions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PathCounters {
-    /// Client to server.
+    /// Traffic from clients to servers.
     pub up: Flow,
-    /// Server to client.
+    /// Traffic from servers to clients.
     pub down: Flow,
     /// Number of runs (consecutive datagrams of a session on one path) that began here after a run
     /// on another path, or on another port of this path.
@@ -110,9 +110,9 @@ pub struct Pinned {
 /// Sessions that were never split: one path carried all datagrams of their clients.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Unsplit {
-    /// Number of such sessions.
+    /// Number of sessions that were never split.
     pub sessions: u64,
-    /// The first of them with the reason, at most [`Unsplit::NAMED`].
+    /// The first sessions that were never split, each with the reason; at most [`Unsplit::NAMED`].
     pub first: Vec<(SessionId, Kept)>,
 }
 
@@ -145,11 +145,12 @@ pub struct FarEndCounters {
 /// Sessions whose servers have been silent for at least 10 s, though their clients continued.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Silent {
-    /// Number of such sessions.
+    /// Number of sessions with a silent server.
     pub sessions: usize,
-    /// Length of the longest silence among these sessions.
+    /// Length of the longest silence of a server.
     pub waited: Duration,
-    /// Time of the last answer in any of these sessions; `None` if no server has ever answered.
+    /// Time of the last answer in any of the sessions with a silent server; `None` if no server
+    /// has ever answered.
     pub last: Option<Time>,
 }
 
@@ -159,7 +160,7 @@ pub struct Snapshot {
     /// One entry per path, in the order given.
     pub paths: Vec<PathCounters>,
     /// Counters of removed paths (see [`crate::Core::reconfigure`]), and of datagrams that arrived
-    /// late by them.
+    /// on a path after its removal.
     pub removed: PathCounters,
     /// Live sessions.
     pub sessions: usize,

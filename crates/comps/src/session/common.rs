@@ -8,8 +8,8 @@ use crate::config::Config;
 use crate::looped::Fingerprints;
 use crate::{DownReason, Event, Output, PathCounters, Protocol, SessionId};
 
-/// The state that all sessions of a core share. The core owns it next to its sessions, and lends it
-/// to one session for a call.
+/// The state that all sessions of a core share. The core owns it, and passes it to a session with
+/// each call.
 #[derive(Debug)]
 pub(crate) struct Common {
     pub(crate) config: Config,

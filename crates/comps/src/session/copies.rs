@@ -43,7 +43,7 @@ impl Held {
         self.due
     }
 
-    /// Appends the datagrams of a batch. More than [`HELD_BYTES`] end the hold.
+    /// Appends the datagrams of a batch. If more than [`HELD_BYTES`] are then held, the hold ends.
     fn add(&mut self, now: Time, batch: &Batch<'_>) {
         self.bytes += batch.bytes.len();
         if self.bytes > HELD_BYTES {

@@ -152,9 +152,10 @@ struct Last {
 #[derive(Clone, Copy, Debug, Default)]
 struct Run {
     visits: u32,
-    /// Number of visits that were longer than the delay of the server's answers. `away` is their
-    /// total time beyond that delay. Such visits show that the server does not follow its client.
+    /// Number of visits (stays of the uplink on a path) that were longer than the delay of the
+    /// server's answers. Such visits show that the server does not follow its client.
     evident: u32,
+    /// Total time of the `evident` visits in excess of the delay of the server's answers.
     away: Duration,
     /// Bytes that arrived on the server's present path.
     own: u64,
