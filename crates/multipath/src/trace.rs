@@ -156,8 +156,8 @@ impl TraceSplit {
         (order, sorted)
     }
 
-    /// Assigns the client's packets by the schedule. Assigns each of the server's packets to the
-    /// path of the newest client packet that has reached it.
+    /// Assigns the client's packets to paths by the schedule. Assigns each of the server's packets
+    /// to the path of the newest client packet that has reached it.
     ///
     /// A client packet reaches the server after `after` seconds plus the uplink delay of its path.
     /// Before the first client packet arrives, the server uses that packet's path. If the client
@@ -192,7 +192,8 @@ impl TraceSplit {
         path[0]
     }
 
-    /// Assigns the packets of one direction, whose schedule is independent of the other.
+    /// Assigns paths to the packets of one direction, whose schedule is independent of the other
+    /// direction.
     fn direction(
         &self,
         entity: Entity,
@@ -218,7 +219,7 @@ impl TraceSplit {
         }
     }
 
-    /// Assigns the paths of packets that one schedule covers.
+    /// Assigns paths to the packets that one schedule covers.
     fn lane(&self, entity: Entity, name: &str, times: &[f64], out: &mut [i16]) {
         let mut splitter = self.splitter(entity, name);
         // Packets that are assigned together must have no pause between them.
@@ -227,7 +228,7 @@ impl TraceSplit {
         }
     }
 
-    /// Assigns packets that have no pause between them.
+    /// Assigns paths to packets that have no pause between them.
     fn stretch(&self, splitter: &mut Splitter, times: &[f64], out: &mut [i16]) {
         let mut done = 0;
         while done < times.len() {
