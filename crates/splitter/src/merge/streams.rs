@@ -80,7 +80,7 @@ pub(super) struct Entry {
     listener: TcpListener,
     /// Poller token of the socket.
     token: u64,
-    /// TLS settings of its streams; `None` for streams without TLS.
+    /// TLS settings of the streams that the socket accepts; `None` for streams without TLS.
     tls: Option<Arc<dyn TlsEnd>>,
     /// Whether the socket is watched. It is not watched while the process has no file descriptors
     /// left.

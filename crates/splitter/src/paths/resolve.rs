@@ -46,7 +46,7 @@ pub fn resolve(
 /// other first hops.
 ///
 /// # Errors
-/// Those of [`resolve`].
+/// The errors of [`resolve`].
 pub fn resolve_by(
     specs: &[PathSpec],
     destinations: &[SocketAddr],
@@ -117,7 +117,7 @@ const FAR: [SocketAddr; 2] = [
 ];
 
 /// Returns the egresses (interfaces, source addresses and routes) of paths along the default
-/// routes: for each path one for IPv4 and one for IPv6.
+/// routes: for each path an egress for IPv4 and an egress for IPv6.
 ///
 /// # Errors
 /// The kernel's list of interfaces could not be read, so nothing is known of any path.

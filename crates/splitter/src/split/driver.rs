@@ -21,7 +21,7 @@ use super::uplinks::Uplinks;
 use super::warnings::Warnings;
 use super::{Failure, Listening, Reread, Screen, Settings, manager};
 
-/// Poller tokens of files other than path sockets. The tokens of path sockets count up from 0.
+/// Poller token of the listener. The tokens of path sockets count up from 0.
 pub(super) const LISTENER: u64 = u64::MAX;
 pub(super) const STOP: u64 = u64::MAX - 1;
 pub(super) const NETWORK: u64 = u64::MAX - 2;

@@ -16,9 +16,9 @@ use crate::socks::{self, Association, Header};
 
 /// Time for which a retired socket still receives answers: several round trips of any usable path.
 const LINGER: Duration = Duration::from_secs(3);
-/// Maximum number of sockets whose drop counters are read in one turn, and the interval between
-/// turns.
+/// Maximum number of sockets whose drop counters are read at once.
 const LOOKED_AT: usize = 256;
+/// Minimum interval between two readings of at most [`LOOKED_AT`] drop counters.
 const BETWEEN_COUNTS: Duration = Duration::from_secs(1);
 /// Size of a path socket's receive buffer and of its send buffer, in bytes.
 const BUFFER: usize = 2 << 20;

@@ -50,8 +50,9 @@ pub(super) struct Tunnel {
     silent: (Time, Time),
     /// Number of datagrams dropped because there were no keys yet.
     unsealed: u64,
-    /// Reused buffers for sealed packets and for opened datagrams.
+    /// Sealed packets (a reused buffer).
     pub(super) sealed: Vec<u8>,
+    /// Opened datagrams (a reused buffer).
     pub(super) arrived: Vec<u8>,
 }
 

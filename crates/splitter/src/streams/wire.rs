@@ -105,7 +105,7 @@ impl Wire {
     /// used, decrypts the content.
     ///
     /// # Errors
-    /// Those of [`Wire::read`].
+    /// The errors of [`Wire::read`].
     pub(crate) fn open(&mut self, bytes: &[u8], content: &mut Vec<u8>) -> Result<(), Ending> {
         let Some(tls) = &mut self.tls else {
             content.extend_from_slice(bytes);

@@ -467,7 +467,7 @@ impl Streams {
     /// Processes `bytes`, which were read after a proxy's answer, as [`Streams::read`] does.
     ///
     /// # Errors
-    /// Those of [`Streams::read`].
+    /// The errors of [`Streams::read`].
     pub(super) fn take(
         &mut self,
         now: Time,

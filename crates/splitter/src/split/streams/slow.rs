@@ -19,7 +19,8 @@ const FAST: Duration = Duration::from_secs(60);
 pub(super) struct Slow {
     /// Time since which the circuit has been too slow; `None` if it is not too slow.
     since: Option<Time>,
-    /// Time since which the circuit has been fast enough; `None` if it is too slow.
+    /// Time since which the circuit has been fast enough; `None` if it is too slow, or if its
+    /// delay was not measured yet.
     fast: Option<Time>,
     /// Number of replacements since a circuit was fast for [`FAST`].
     replaced: u32,
