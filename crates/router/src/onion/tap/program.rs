@@ -56,7 +56,7 @@ const KEY: i16 = -16;
 const ENTRY_AT: i16 = -24;
 const NOW: i16 = -32;
 
-/// Places in the eBPF program that jumps lead to.
+/// Target of jumps in the eBPF program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Label {
     Syn,
