@@ -18,9 +18,9 @@ const CAUTIOUS_RETRY: Duration = Duration::from_secs(5);
 /// Longest pause between two rounds of attempts (copies of datagrams) on a path whose data was
 /// unanswered.
 const LONGEST_RETRY: Duration = Duration::from_secs(60);
-/// Number of consecutive rounds with an answer before a path whose data was unanswered is used
-/// again. A server may send handshakes to an unknown address, but too rarely to answer two
-/// consecutive rounds: fastd 22 sends a handshake every 15 s.
+/// Number of consecutive answered rounds of attempts (copies of datagrams) before a path whose
+/// data was unanswered is used again. A server may send handshakes to an unknown address, but too
+/// rarely to answer two consecutive rounds: fastd 22 sends a handshake every 15 s.
 const ANSWERED_ROUNDS: u8 = 2;
 /// Time from the last attempt on a path with a local error until the path is used again, if no
 /// further error occurs.

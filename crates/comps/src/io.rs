@@ -44,7 +44,7 @@ pub enum Input<'a> {
         session: SessionId,
         /// Whether the server has an address.
         found: bool,
-        /// The paths that do not lead to the server, such as one without IPv6 if the server has
+        /// The paths that do not lead to the server, such as a path without IPv6 if the server has
         /// only an IPv6 address.
         barred: &'a [PathId],
     },
@@ -135,7 +135,7 @@ pub enum Output {
         server: Option<SocketAddr>,
         /// The local address to send the datagrams from.
         local: Option<IpAddr>,
-        /// The held batch; `None` for the batch just handled.
+        /// The batch that was held; `None` for the batch just handled.
         held: Option<Held>,
     },
     /// Find the server's address for a new session, and report it with [`Input::Resolved`].

@@ -47,9 +47,9 @@ pub enum Protocol {
     OpenVpn,
     /// KCP: a reliable stream over UDP, as used by kcptun and games.
     Kcp,
-    /// Secure Reliable Transport: live video.
+    /// Secure Reliable Transport, for live video.
     Srt,
-    /// ENet: games.
+    /// ENet, a protocol of games.
     Enet,
     /// Another protocol, which is split as the user asked.
     Other,
@@ -110,12 +110,12 @@ impl Verdict {
 /// paths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Counter {
-    /// Each packet carries such a number.
+    /// Each packet carries, in clear, a number that counts packets.
     Always,
     /// Some versions or settings of the protocol number their packets. [`Numbers`] searches for
     /// the number.
     Looked,
-    /// No packet carries such a number.
+    /// No packet carries, in clear, a number that counts packets.
     Never,
 }
 

@@ -36,7 +36,7 @@ const FORGIVEN: u32 = 2;
 /// is reported as staying on one path.
 const AWAY: Duration = Duration::from_millis(800);
 /// Minimum total time of the unanswered visits (stays of the uplink on one path) before a server
-/// is reported, in round-trip times of the fastest path.
+/// is reported as staying on one path, in round-trip times of the fastest path.
 const ROUND_TRIPS: u32 = 10;
 /// Maximum time that one visit (a stay of the uplink on one path) adds to the total time of
 /// unanswered visits.

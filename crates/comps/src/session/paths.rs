@@ -98,7 +98,8 @@ impl Paths {
     /// again.
     ///
     /// Copies of datagrams test a path whose data was unanswered. The answer to a copy may mean
-    /// that the server moves to the copy's path. So other such paths are not tested at once.
+    /// that the server moves to the copy's path. So other paths whose data was unanswered are not
+    /// tested at once.
     pub(super) fn on_heard(&mut self, now: Time, path: PathId, has_windows: bool) -> bool {
         if self.health[path.index()].reason() == Some(DownReason::DataUnanswered) {
             self.others(path.index()).for_each(|other| self.health[other].postpone(now));
