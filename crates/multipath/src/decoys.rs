@@ -228,7 +228,7 @@ impl Decoys {
         self.save(price(&running.units[running.done..]));
     }
 
-    /// Ends the present real run, and begins another one on `path`.
+    /// Ends the present real run, and begins another real run on `path`.
     fn end_run(&mut self, now: Time, path: PathId) {
         let units = std::mem::take(&mut self.present.units);
         if !units.is_empty() {

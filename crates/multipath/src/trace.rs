@@ -343,17 +343,17 @@ pub enum TraceError {
     Spec(SpecError),
     /// The number of delays differs from the number of paths: (delays, paths).
     Delays(usize, usize),
-    /// The delay of this path is negative or not finite.
+    /// The delay of the path with this index is negative or not finite.
     Delay(usize),
     /// The number of times and the number of sizes differ: (times, sizes).
     Lengths(usize, usize),
     /// The trace has more packets than 32 bits can count.
     Long(usize),
-    /// The time of this packet is negative or not finite.
+    /// The time of the packet with this index is negative or not finite.
     Time(usize),
-    /// This packet is earlier than the one before.
+    /// The packet with this index is earlier than the packet before it.
     Unsorted(usize),
-    /// The size of this packet is 0, so it has no direction.
+    /// The size of the packet with this index is 0, so the packet has no direction.
     Size(usize),
 }
 

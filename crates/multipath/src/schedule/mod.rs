@@ -95,7 +95,7 @@ pub struct Family {
     pub syntax: &'static str,
     /// Example of an argument, for three paths.
     pub example: &'static str,
-    /// One line of help.
+    /// Description in one line, for help.
     pub about: &'static str,
     /// Description for people who have never heard of schedulers.
     pub plain: &'static str,

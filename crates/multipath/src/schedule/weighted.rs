@@ -32,7 +32,8 @@ pub(super) const FIXED: Family = Family {
     build: build_fixed,
 };
 
-/// Weighted random (CoMPS, section 4.2, "WR"). The probabilities are fixed for the session's life.
+/// Weighted random scheduler (CoMPS, section 4.2, "WR"). The probabilities are fixed for the
+/// session's life.
 ///
 /// The weights of the usable paths are renormalised at each choice, so a dead path's share goes to
 /// the others in proportion to their weights. If no usable path has a positive weight, the usable
