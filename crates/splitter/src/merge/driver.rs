@@ -132,7 +132,7 @@ pub(super) struct Driver<'s> {
     listener: UdpSocket,
     /// Streams of clients; `None` if streams are not accepted.
     pub(super) streams: Option<Streams>,
-    /// Reused buffer; its content is used within one call only.
+    /// Buffer for packets (reused; its content is used within one call only).
     packets: Packets,
     /// Stream that becomes readable when the far end should stop.
     _stop: UnixStream,
@@ -149,7 +149,7 @@ pub(super) struct Driver<'s> {
     /// Counters that the driver itself maintains: `handshakes`, `strangers`, `unsent`, `hurried`
     /// and `refused`. The other fields are unused.
     counted: Snapshot,
-    /// Reused buffer, empty between calls.
+    /// Buffer for a client's datagrams (reused, and empty between calls).
     came: Vec<Datagram>,
     pub(super) stopped: bool,
 }

@@ -123,7 +123,7 @@ enum Owner {
     Client(ClientId),
 }
 
-/// The packets of one read, in order.
+/// The packets that one call read from a stream, in order.
 #[derive(Default)]
 pub(super) struct Packets {
     bytes: Vec<u8>,

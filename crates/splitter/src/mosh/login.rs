@@ -68,7 +68,7 @@ pub enum Bind {
     Ssh,
     /// All addresses of the machine.
     Any,
-    /// This address.
+    /// The address in the field.
     Ip(IpAddr),
 }
 

@@ -35,7 +35,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// The near end, and the state that connects it with the core.
 pub(super) struct Tunnel {
     near: Near<ChaCha20Rng>,
-    /// The core's session of each flow.
+    /// The core's session of each flow, by the flow's number.
     flows: HashMap<u16, SessionId>,
     /// Sessions whose datagrams wait for the far end.
     waiting: Vec<SessionId>,

@@ -35,7 +35,7 @@ use super::{Exit, Ports, Slot, tally};
 /// which begin with type 1 and three zeros.
 const INITIATION: &str = "udp length 156 @th,64,32 0x01000000";
 
-/// Parameters of the rules.
+/// Parameters of the nftables rules.
 pub(crate) struct Subject<'a> {
     pub(crate) slot: Slot,
     /// Name of the splitter's interface.

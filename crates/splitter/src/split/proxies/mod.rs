@@ -334,7 +334,7 @@ impl Proxies {
     }
 
     /// Handles a failed attempt. `alone` is true if the path has no association (UDP relay of the
-    /// proxy) left. Returns a warning, unless it equals the last one.
+    /// proxy) left. Returns a warning, unless it equals the last warning.
     pub(super) fn on_fault(
         &mut self,
         now: Time,

@@ -5,7 +5,7 @@ use std::time::Duration;
 use anabranch_multipath::Time;
 use anabranch_tunnel::LONGEST_PATIENCE;
 
-/// Time for which a circuit may be too slow before another one replaces it.
+/// Time for which a circuit may be too slow before another circuit replaces it.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Maximum of the time for which a circuit may be too slow. The time doubles with each
 /// replacement, because further circuits do not help if all are slow, and each one costs the onion
