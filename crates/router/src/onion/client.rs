@@ -423,7 +423,7 @@ impl<'r> ClientLoop<'r> {
         RelayName { nickname, fingerprint: hex(id).to_uppercase() }
     }
 
-    /// Writes the cells that were seen since the last call to the trace file, if there is one.
+    /// Writes to the trace file, if there is one, the cells that were seen since the last call.
     fn trace_cells(&mut self, watch: &mut dyn FnMut(ClientEvent)) {
         let Some(trace) = &mut self.trace else { return };
         let seen = self.station.core.take_seen();
@@ -691,8 +691,8 @@ impl<'r> ClientLoop<'r> {
         }
     }
 
-    /// Calls `act` on the table of directory requests. Then reports the requests that have ended
-    /// to the directory client.
+    /// Calls `act` on the table of directory requests. Then reports to the directory client which
+    /// requests have ended.
     fn at_dir_requests<T>(
         &mut self,
         now: Time,

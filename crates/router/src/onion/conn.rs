@@ -29,8 +29,8 @@ const RECORDS: usize = 2;
 /// Number of bytes to fetch from the core at once, rounded down to whole records, if [`RECORDS`]
 /// records have fewer bytes.
 const SMALL: usize = 32 << 10;
-/// Maximum number of bytes since the last check for a link to count as idle. Also the buffer size
-/// of an idle link.
+/// Maximum number of bytes since the last check for a link to count as idle, and buffer size of an
+/// idle link.
 const TRICKLE: usize = 4 << 10;
 
 /// A link to a neighbour (relay or client) over TCP, and its socket.
@@ -303,7 +303,7 @@ impl Conn {
         offset.is_some()
     }
 
-    /// Appends the decrypted content of records that arrived out of order to `plain`.
+    /// Appends to `plain` the decrypted content of records that arrived out of order.
     pub(super) fn take_early(&mut self, plain: &mut Vec<u8>, tap: &mut Tap) {
         self.keep_up(tap);
         // Errors are ignored here, because the same records also arrive in the stream, where

@@ -454,7 +454,7 @@ impl<C: Core + LinkCore> Station<C> {
         }
     }
 
-    /// Moves lossy cells (cells that may get lost) that have arrived on `link` to the core.
+    /// Moves to the core the lossy cells (cells that may get lost) that have arrived on `link`.
     /// Returns false if the neighbour has violated the link protocol.
     fn take_lossy(&mut self, now: Time, link: LinkId) -> bool {
         let Some(links) = self.carriers.get_mut(link.carrier()) else { return true };

@@ -32,7 +32,7 @@ pub(in crate::onion) use sockets::{QuicSockets, sockets};
 
 mod sockets;
 
-/// Carrier number of QUIC links.
+/// Number of the QUIC carrier, which owns all QUIC links.
 pub(in crate::onion) const CARRIER: u8 = 1;
 /// Timeout of a QUIC handshake. Until the QUIC link is open, circuits use the TLS link.
 const OPENING: Duration = Duration::from_secs(30);
