@@ -9,8 +9,8 @@ use crate::DownReason;
 /// Number of consecutive datagrams copied to a path that is down, in one round of attempts to use
 /// the path again.
 const ROUND: u8 = 4;
-/// Pause between two rounds of attempts (copies of datagrams) on a path that is down. Also the
-/// pause after an answered round.
+/// Pause between two rounds of attempts (copies of datagrams) on a path that is down, and pause
+/// after an answered round.
 const RETRY: Duration = Duration::from_secs(1);
 /// First pause between two rounds of attempts (copies of datagrams) on a path whose data was
 /// unanswered. Each unanswered round doubles the pause.

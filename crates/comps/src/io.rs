@@ -103,7 +103,8 @@ pub enum Failure {
     Interface,
     /// The path's proxy does not serve this session, but may serve other sessions.
     Proxy,
-    /// No socket could be opened for the tuple: the program has reached its limit of open files.
+    /// No socket could be opened for the tuple (path and source port): the program has reached its
+    /// limit of open files.
     NoSocket,
 }
 

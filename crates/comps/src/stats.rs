@@ -170,8 +170,8 @@ pub struct Snapshot {
     pub opened: u64,
     /// Live and closed sessions that used only one path.
     pub unsplit: Unsplit,
-    /// Traffic outside the sessions, one entry per path; empty if no flows are pinned (counted by
-    /// the driver).
+    /// Traffic outside the sessions, one entry per path; empty if no flows are kept on one path
+    /// (counted by the driver).
     pub pinned: Vec<Pinned>,
     /// Number of datagrams dropped because they had waited too long for a path.
     pub no_path: u64,

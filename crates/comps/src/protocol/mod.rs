@@ -216,8 +216,8 @@ impl Protocol {
         self.family().counter == Counter::Always
     }
 
-    /// Returns the first protocol in [`FAMILIES`] whose mark a client's datagram has, and the
-    /// mark's weight. Returns [`Protocol::Other`] if there is none.
+    /// Returns the first protocol in [`FAMILIES`] whose mark (fixed fields) a client's datagram
+    /// has, and the mark's weight. Returns [`Protocol::Other`] if there is none.
     pub fn recognise(datagram: &[u8]) -> (Protocol, Mark) {
         let marked = FAMILIES.iter().map(|family| (family.protocol, (family.mark)(datagram)));
         let found = marked.into_iter().find(|(_, mark)| *mark != Mark::None);

@@ -50,7 +50,7 @@ impl AnswerDelay {
         self.now.max(self.before).max(waits)
     }
 
-    /// Begins a new window if the present one is over.
+    /// Begins a new window of the maximum if the present window is over.
     fn turn(&mut self, now: Time) {
         let age = now.since(self.window_began);
         if age < WINDOW {

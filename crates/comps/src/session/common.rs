@@ -40,7 +40,7 @@ pub(crate) struct Common {
 /// Maximum bytes of a session's datagrams that may wait.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Room {
-    /// Maximum bytes that wait for a path or for a window.
+    /// Maximum bytes that wait for a path, or for room in a congestion window.
     pub(crate) patience: usize,
     /// Maximum bytes that are delayed before the split.
     pub(crate) delayed: usize,
@@ -87,8 +87,8 @@ impl Common {
     }
 }
 
-/// Returns the initial view of each path's window: no room, until the driver reports its state.
-/// Returns `None` if the schedule does not use windows.
+/// Returns the initial view of each path's congestion window: no room, until the driver reports
+/// its state. Returns `None` if the schedule does not use windows.
 fn closed(config: &Config) -> Option<Vec<PathView>> {
     let looks = config.schedule.family().needs_windows;
     looks.then(|| vec![PathView::dead(); config.ports.len()])

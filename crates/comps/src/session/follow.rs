@@ -393,7 +393,7 @@ impl Follow {
         }
     }
 
-    /// Adds the rate of a visit (a stay of the uplink) to `path`: `bytes` arrived in `time`.
+    /// Adds the rate of a visit to `path` (a stay of the uplink on it): `bytes` arrived in `time`.
     fn count(&mut self, path: PathId, is_answered: bool, time: Duration, bytes: u64) {
         if is_answered {
             self.answered.add(time, bytes);

@@ -46,7 +46,7 @@ const MOST: usize = 1 << 20;
 /// The held datagrams of one session, and the state that decides when they are released.
 #[derive(Debug)]
 pub(super) struct InOrder {
-    /// The uplink's last visit to each path.
+    /// The uplink's last visit to (stay on) each path.
     visits: Box<[Visit]>,
     /// The path whose datagrams are delivered on arrival.
     front: Option<Front>,

@@ -1,4 +1,4 @@
-//! The paths of one session: which paths it may use, their health and their tuples.
+//! The paths of one session: which paths it may use, their health and their source ports (tuples).
 
 use std::time::Duration;
 
@@ -51,7 +51,7 @@ impl Paths {
         &mut self.health[path.index()]
     }
 
-    /// Returns the tuple of `path` that the next datagrams use.
+    /// Returns the source port (tuple) of `path` that the next datagrams use.
     pub(super) fn current(&self, path: PathId) -> (PathId, TupleId) {
         (path, self.tuples.current(path))
     }

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use anabranch_multipath::Time;
 
-/// Time without an answer before a session's first report. Also the minimum pause between two
-/// reports over all sessions.
+/// Time without an answer before a session's first report, and minimum pause between two reports
+/// over all sessions.
 pub(super) const FIRST: Duration = Duration::from_secs(10);
 /// Longest pause between two reports of one session. Each pause is twice as long as the pause
 /// before.
