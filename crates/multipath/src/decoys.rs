@@ -22,8 +22,8 @@ const LONGEST_RUN: usize = 1_024;
 const LONGEST_TIME: Duration = Duration::from_secs(1);
 /// Number of recent runs that are recorded. A decoy run copies one of them.
 const KEPT: usize = 16;
-/// Maximum bytes of decoy budget that accumulate while no decoy is sent. Also the maximum bytes
-/// recorded per run, so that the budget suffices to copy any recorded run.
+/// Maximum bytes of decoy budget that accumulate while no decoy is sent, and maximum bytes
+/// recorded per run. So the budget suffices to copy any recorded run.
 const SAVED: u64 = 2 << 20;
 /// A share of 100 %, in thousandths.
 const WHOLE: u32 = 1_000;

@@ -17,8 +17,8 @@ pub enum Assignment {
         /// Number of units that are sent, from 1 to the number passed in. Call again for the other
         /// units.
         units: u64,
-        /// Whether a new run begins with these units. A new run may use the path of the run
-        /// before.
+        /// Whether a new run begins with the sent units. A new run may use the path of the
+        /// previous run.
         fresh: bool,
     },
     /// Keep the units waiting: the chosen path has no room in its window.
