@@ -199,8 +199,8 @@ impl ClientState {
         run.map(|(path, units, _)| (path, units))
     }
 
-    /// Returns the oldest answer that waits for a window, with its flow number; `None` if none
-    /// waits.
+    /// Returns the oldest answer that waits for a congestion window, with its flow number; `None`
+    /// if none waits.
     pub(super) fn next_answer(&mut self) -> Option<(u16, Box<[u8]>)> {
         self.backlog.as_mut()?.pop()
     }

@@ -94,9 +94,9 @@ pub fn again(
     Ok(specs.iter().zip(before).map(look).collect())
 }
 
-/// Returns the new egress of a path whose proxy or first hop now has the addresses `found`. The
-/// egress leads to the first of these addresses that the interface of `before` reaches. Returns
-/// `None` if the interface reaches none.
+/// Returns the new egress (interface, source address and route) of a path whose proxy or first hop
+/// now has the addresses `found`. The egress leads to the first of these addresses that the
+/// interface of `before` reaches. Returns `None` if the interface reaches none.
 pub fn redirect(
     spec: &PathSpec,
     before: &Egress,
@@ -239,8 +239,9 @@ fn to_first(
     first.or_else(|fault| ways.find_map(Result::ok).ok_or(fault))
 }
 
-/// Returns the egress towards the first hop of a stream. A direct stream's first hop is the far
-/// end. For OpenSSH, returns the egress towards the server, although OpenSSH chooses its own route.
+/// Returns the egress (interface and route) towards the first hop of a stream. A direct stream's
+/// first hop is the far end. For OpenSSH, returns the egress towards the server, although OpenSSH
+/// chooses its own route.
 fn to_stream(
     machine: &Machine,
     spec: &PathSpec,

@@ -101,7 +101,7 @@ impl Wire {
         self.open(&buffer[..length], content)
     }
 
-    /// Appends the content of `bytes`, which were read from the socket, to `content`. If TLS is
+    /// Appends to `content` the content of `bytes`, which were read from the socket. If TLS is
     /// used, decrypts the content.
     ///
     /// # Errors
