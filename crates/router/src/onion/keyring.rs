@@ -120,7 +120,7 @@ fn made(folder: &Path) -> Result<u64, StoreError> {
     Ok(time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()))
 }
 
-/// Reads the onion key that was in use before the current one; `None` if there is no such file.
+/// Reads the onion key that was in use before the current key; `None` if there is no file of it.
 fn previous(folder: &Path) -> Result<Option<[u8; 32]>, StoreError> {
     let Some(content) = read_bytes(&old(folder, ONION_FILES[0]))? else { return Ok(None) };
     let told = |error| StoreError::Keys(folder.to_owned(), error);
