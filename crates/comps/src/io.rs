@@ -25,7 +25,8 @@ pub enum Input<'a> {
     Server {
         /// The session that owns the socket at which the datagrams arrived.
         session: SessionId,
-        /// The tuple of that socket: its path, with one of the path's source ports.
+        /// The tuple of the socket at which the datagrams arrived: its path, with one of the
+        /// path's source ports.
         tuple: TupleId,
         /// The datagrams.
         batch: Batch<'a>,

@@ -77,7 +77,7 @@ impl Tuples {
         tuple.0 - self.first[path.index()]
     }
 
-    /// Returns the number within the session of the port `port` of `path`, if the path has that
+    /// Returns the session's number for the source port `port` of `path`, if the path has that
     /// port.
     pub(crate) fn tuple(&self, path: PathId, port: u16) -> Option<TupleId> {
         let first = self.first[path.index()];

@@ -18,7 +18,7 @@ pub(crate) struct Common {
     pub(crate) no_path: u64,
     pub(crate) hurried: u64,
     pub(crate) fingerprints: Fingerprints,
-    /// Protocols already reported to number their packets in clear.
+    /// Protocols that were already reported because their packets are numbered in clear.
     pub(crate) numbered: BTreeSet<Protocol>,
     /// The time before which no session reports that its server does not answer.
     pub(crate) next_unanswered: Time,
