@@ -223,7 +223,7 @@ impl Decoys {
         self.saved = (self.saved + thousandths).min(SAVED * u64::from(WHOLE));
     }
 
-    /// Refunds the price of the decoy run's unsent units.
+    /// Returns to the budget the cost of the decoy run's unsent units.
     fn give_back(&mut self, running: &DecoyRun) {
         self.save(price(&running.units[running.done..]));
     }
@@ -284,7 +284,7 @@ impl Decoys {
     }
 }
 
-/// Returns the price of `units`, in thousandths of bytes.
+/// Returns the decoy budget that `units` cost, in thousandths of bytes.
 fn price(units: &[Unit]) -> u64 {
     units.iter().map(|(_, bytes)| *bytes as u64).sum::<u64>() * u64::from(WHOLE)
 }

@@ -87,7 +87,8 @@ impl Weighted {
         )
     }
 
-    /// Replaces the weights. All must be finite, none negative, and at least one positive.
+    /// Replaces the weights. Each weight must be finite and not negative, and at least one
+    /// positive.
     pub(super) fn set(&mut self, weights: Vec<f64>) {
         self.chances = Chances::new(weights.iter().copied());
         self.weights = weights;
