@@ -241,8 +241,9 @@ impl EgressTable {
         self.learn(now, answers)
     }
 
-    /// Stores the kernel's answers. A path without an answer keeps its last state and is looked up
-    /// again later, because a lack of file descriptors or memory is no fault of the path.
+    /// Stores the kernel's answers to lookups. A path without an answer keeps its last state and
+    /// is looked up again later, because a lack of file descriptors or memory is no fault of the
+    /// path.
     fn learn(
         &mut self,
         now: Time,

@@ -49,7 +49,7 @@ pub(crate) struct Subject<'a> {
     pub(crate) lent: &'a AddedForwarding,
 }
 
-/// Returns the commands that remove the table, whether or not it exists.
+/// Returns the commands that remove the splitter's nftables table, whether or not it exists.
 pub(crate) fn removal(slot: Slot) -> String {
     let name = slot.ruleset();
     format!("table inet {name}\ndelete table inet {name}\n")
