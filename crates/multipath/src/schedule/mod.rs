@@ -194,7 +194,7 @@ impl Spec {
 pub enum SpecError {
     /// No family has this name.
     Unknown(String),
-    /// The family needs paths with windows, and these paths have none.
+    /// The family needs paths with windows, and the paths have none.
     NeedsWindows(&'static str),
     /// The family takes no argument.
     Superfluous(&'static str),

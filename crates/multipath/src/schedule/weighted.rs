@@ -158,7 +158,7 @@ impl Chances {
         Chances { total, ends }
     }
 
-    /// Draws a path in proportion to its chance; returns `None` if all chances are 0.
+    /// Draws a path by the probabilities; returns `None` if all probabilities are 0.
     fn draw(&self, stream: &mut Stream) -> Option<PathId> {
         let point = stream.random::<f64>() * self.total;
         // The loop always runs to the end, because the point is random and a mispredicted branch
