@@ -106,8 +106,9 @@ pub(super) struct Driver<'s> {
     pub(super) control: Control<'s>,
     /// Screen, captures and counters of the running splitter.
     pub(super) report: Report<'s>,
-    /// The present settings, and values derived from them.
+    /// The present settings.
     pub(super) settings: Settings,
+    /// The present settings for display, with resolved names and paths.
     pub(super) about: Listening,
     /// Whether the datagrams that are sent now may be fragmented, because they arrived in
     /// fragments.
