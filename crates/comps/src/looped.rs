@@ -17,7 +17,7 @@ use anabranch_multipath::Time;
 const RING: usize = 256;
 /// Age above which a fingerprint is ignored.
 const FRESH: Duration = Duration::from_secs(2);
-/// Number of sessions, each opened by the one before, from which on they count as a loop.
+/// Number of sessions, each opened by the previous session, that count as a loop.
 pub(crate) const CHAIN: u8 = 8;
 /// Length in bytes of the shortest datagram that is compared. Shorter datagrams of different
 /// sessions are too often equal.

@@ -205,7 +205,7 @@ impl Pins {
     }
 
     /// Records that the datagram just passed to [`Pins::on_client`] was queued, not sent. The
-    /// server has not received its short header, so an answer does not confirm it.
+    /// server has not received its short header, so an answer does not confirm the connection.
     pub(crate) fn has_not_left(&mut self) {
         self.pinned().for_each(|connection| connection.short_sent = None);
     }
