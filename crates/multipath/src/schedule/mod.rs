@@ -282,7 +282,7 @@ impl fmt::Debug for Spec {
     }
 }
 
-/// Returns an error if a family without an argument is given one.
+/// Returns an error if the family `name`, which takes no argument, is given an argument.
 fn no_argument(name: &'static str, argument: Option<&str>) -> Result<(), SpecError> {
     if argument.is_some() { Err(SpecError::Superfluous(name)) } else { Ok(()) }
 }
