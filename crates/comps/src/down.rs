@@ -9,8 +9,8 @@ use crate::DownReason;
 /// Number of consecutive datagrams copied to a path that is down, in one round of attempts to use
 /// the path again.
 const ROUND: u8 = 4;
-/// Pause between two rounds of attempts (copies of datagrams) on a path that is down. Also the
-/// pause after an answered round.
+/// Pause between two rounds of attempts (copies of datagrams) on a path that is down, and pause
+/// after an answered round.
 const RETRY: Duration = Duration::from_secs(1);
 /// First pause between two rounds of attempts (copies of datagrams) on a path whose data was
 /// unanswered. Each unanswered round doubles the pause.
@@ -18,9 +18,9 @@ const CAUTIOUS_RETRY: Duration = Duration::from_secs(5);
 /// Longest pause between two rounds of attempts (copies of datagrams) on a path whose data was
 /// unanswered.
 const LONGEST_RETRY: Duration = Duration::from_secs(60);
-/// Number of consecutive rounds with an answer before a path whose data was unanswered is used
-/// again. A server may send handshakes to an unknown address, but too rarely to answer two
-/// consecutive rounds: fastd 22 sends a handshake every 15 s.
+/// Number of consecutive answered rounds of attempts (copies of datagrams) before a path whose
+/// data was unanswered is used again. A server may send handshakes to an unknown address, but too
+/// rarely to answer two consecutive rounds: fastd 22 sends a handshake every 15 s.
 const ANSWERED_ROUNDS: u8 = 2;
 /// Time from the last attempt on a path with a local error until the path is used again, if no
 /// further error occurs.
@@ -125,7 +125,8 @@ impl Down {
 
     /// Ends the present round of attempts (copies of datagrams) on a path whose data was
     /// unanswered, and delays the next round. The caller does this when an answer arrives on
-    /// another such path, because the client's reply to that answer must not be copied.
+    /// another path whose data was unanswered, because the client's reply to that answer must not
+    /// be copied.
     pub(crate) fn postpone(&mut self, now: Time) {
         if self.reason == DownReason::DataUnanswered {
             if std::mem::take(&mut self.awaits) {

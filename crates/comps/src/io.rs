@@ -25,7 +25,8 @@ pub enum Input<'a> {
     Server {
         /// The session that owns the socket at which the datagrams arrived.
         session: SessionId,
-        /// The tuple of that socket: its path, with one of the path's source ports.
+        /// The tuple of the socket at which the datagrams arrived: its path, with one of the
+        /// path's source ports.
         tuple: TupleId,
         /// The datagrams.
         batch: Batch<'a>,
@@ -44,7 +45,7 @@ pub enum Input<'a> {
         session: SessionId,
         /// Whether the server has an address.
         found: bool,
-        /// The paths that do not lead to the server, such as one without IPv6 if the server has
+        /// The paths that do not lead to the server, such as a path without IPv6 if the server has
         /// only an IPv6 address.
         barred: &'a [PathId],
     },
@@ -103,7 +104,8 @@ pub enum Failure {
     Interface,
     /// The path's proxy does not serve this session, but may serve other sessions.
     Proxy,
-    /// No socket could be opened for the tuple: the program has reached its limit of open files.
+    /// No socket could be opened for the tuple (path and source port): the program has reached its
+    /// limit of open files.
     NoSocket,
 }
 
@@ -135,7 +137,7 @@ pub enum Output {
         server: Option<SocketAddr>,
         /// The local address to send the datagrams from.
         local: Option<IpAddr>,
-        /// The held batch; `None` for the batch just handled.
+        /// The batch that was held; `None` for the batch just handled.
         held: Option<Held>,
     },
     /// Find the server's address for a new session, and report it with [`Input::Resolved`].

@@ -17,7 +17,7 @@ use anabranch_multipath::Time;
 const RING: usize = 256;
 /// Age above which a fingerprint is ignored.
 const FRESH: Duration = Duration::from_secs(2);
-/// Length of a chain of sessions from which on the chain counts as a loop.
+/// Number of sessions, each opened by the previous session, that count as a loop.
 pub(crate) const CHAIN: u8 = 8;
 /// Length in bytes of the shortest datagram that is compared. Shorter datagrams of different
 /// sessions are too often equal.
@@ -42,7 +42,8 @@ impl Fingerprints {
         Fingerprints { ring: Vec::with_capacity(RING), next: 0 }
     }
 
-    /// Remembers `datagram`, which is sent for a session at depth `chain` of a chain.
+    /// Remembers `datagram`, which is sent for the session at position `chain` of a chain of
+    /// sessions.
     pub(crate) fn remember(&mut self, now: Time, datagram: &[u8], chain: u8) {
         if datagram.len() < SHORTEST {
             return;
@@ -56,8 +57,8 @@ impl Fingerprints {
         self.next = (self.next + 1) % RING;
     }
 
-    /// Returns the depth in a chain of the session that `datagram` opens; 0 if we did not send
-    /// this datagram.
+    /// Returns the position of the session that `datagram` opens in a chain of sessions; 0 if we
+    /// did not send this datagram.
     pub(crate) fn chain(&self, now: Time, datagram: &[u8]) -> u8 {
         if datagram.len() < SHORTEST {
             return 0;

@@ -42,7 +42,8 @@ impl Renumbering {
         self.now.get(path.index()).copied().flatten()
     }
 
-    /// Returns the new path and tuple of an old tuple; `None` if the tuple was removed.
+    /// Returns the new path and tuple of an old tuple (a path's source port); `None` if the tuple
+    /// was removed.
     pub fn tuple(&self, tuple: TupleId) -> Option<(PathId, TupleId)> {
         let (old, new) = &self.layouts;
         let before = old.path(tuple)?;

@@ -9,7 +9,7 @@ use crate::{Kept, SessionId};
 /// Traffic in one direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Flow {
-    /// Datagrams.
+    /// Number of datagrams.
     pub datagrams: u64,
     /// Bytes of UDP payload.
     pub bytes: u64,
@@ -31,20 +31,20 @@ impl Flow {
 /// Datagrams that were not sent, by cause.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Drops {
-    /// The socket's send buffer was full.
+    /// Datagrams for which the socket's send buffer had no room.
     pub full: u64,
-    /// Larger than the path's MTU (EMSGSIZE).
+    /// Datagrams that were larger than the path's MTU (EMSGSIZE).
     pub too_big: u64,
-    /// The path failed (no route, or the interface was removed).
+    /// Datagrams whose path failed (no route, or the interface was removed).
     pub unreachable: u64,
 }
 
 /// All counters of one path, over all sessions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PathCounters {
-    /// Client to server.
+    /// Traffic from clients to servers.
     pub up: Flow,
-    /// Server to client.
+    /// Traffic from servers to clients.
     pub down: Flow,
     /// Number of runs (consecutive datagrams of a session on one path) that began here after a run
     /// on another path, or on another port of this path.
@@ -60,7 +60,7 @@ pub struct PathCounters {
     pub rtt: Option<Duration>,
     /// Whether the path works: the driver has reported no error that concerns all sessions.
     pub works: bool,
-    /// Sessions that found the path silent and do not use it.
+    /// Number of sessions that found the path silent and do not use it.
     pub silent_sessions: usize,
     /// Counters of the stream, if the path is a stream to the far end. The driver fills them in.
     pub stream: Option<StreamCounters>,
@@ -73,11 +73,11 @@ pub struct StreamCounters {
     pub kind: &'static str,
     /// Bytes that wait for room in the send buffer of the stream's socket.
     pub queued: u64,
-    /// Packets dropped because they waited too long.
+    /// Number of packets dropped because they waited too long.
     pub aged: u64,
     /// Number of connections of the stream that ended.
     pub ended: u64,
-    /// Onion circuits that were replaced by another one because they were too slow.
+    /// Number of onion circuits that were replaced because they were too slow.
     pub replaced: u64,
 }
 
@@ -99,7 +99,7 @@ impl PathCounters {
 /// Their packets do not pass through the core; the driver counts them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pinned {
-    /// Flows that began.
+    /// Number of flows that began.
     pub flows: u64,
     /// IP packets from clients, and their bytes with all headers.
     pub up: Flow,
@@ -110,9 +110,9 @@ pub struct Pinned {
 /// Sessions that were never split: one path carried all datagrams of their clients.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Unsplit {
-    /// Number of such sessions.
+    /// Number of sessions that were never split.
     pub sessions: u64,
-    /// The first of them with the reason, at most [`Unsplit::NAMED`].
+    /// The first sessions that were never split, each with the reason; at most [`Unsplit::NAMED`].
     pub first: Vec<(SessionId, Kept)>,
 }
 
@@ -133,9 +133,9 @@ impl Unsplit {
 pub struct FarEndCounters {
     /// Whether the far end answers.
     pub up: bool,
-    /// Packets from the far end that never arrived.
+    /// Number of packets from the far end that never arrived.
     pub lost: u64,
-    /// Longest time that a datagram waits for older ones.
+    /// Longest time that a datagram waits for older datagrams.
     pub patience: Duration,
     /// Decoys (false packets) sent to the far end, and decoys received from it and dropped. No
     /// path's counters include them.
@@ -145,42 +145,43 @@ pub struct FarEndCounters {
 /// Sessions whose servers have been silent for at least 10 s, though their clients continued.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Silent {
-    /// Number of such sessions.
+    /// Number of sessions with a silent server.
     pub sessions: usize,
-    /// Length of the longest silence among these sessions.
+    /// Length of the longest silence of a server.
     pub waited: Duration,
-    /// Time of the last answer in any of these sessions; `None` if no server has ever answered.
+    /// Time of the last answer in any of the sessions with a silent server; `None` if no server
+    /// has ever answered.
     pub last: Option<Time>,
 }
 
 /// The counters of the whole splitter.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Snapshot {
-    /// One entry per path, in the order given.
+    /// Counters of each path, in the order in which the user named the paths.
     pub paths: Vec<PathCounters>,
     /// Counters of removed paths (see [`crate::Core::reconfigure`]), and of datagrams that arrived
-    /// late by them.
+    /// on a path after its removal.
     pub removed: PathCounters,
-    /// Live sessions.
+    /// Number of live sessions.
     pub sessions: usize,
     /// The sessions whose server is silent, if there are any.
     pub silent: Option<Silent>,
-    /// Sessions opened in all.
+    /// Number of sessions opened since the start.
     pub opened: u64,
     /// Live and closed sessions that used only one path.
     pub unsplit: Unsplit,
-    /// Traffic outside the sessions, one entry per path; empty if no flows are pinned (counted by
-    /// the driver).
+    /// Traffic outside the sessions, one entry per path; empty if no flows are kept on one path
+    /// (counted by the driver).
     pub pinned: Vec<Pinned>,
-    /// Datagrams dropped because they had waited too long for a path.
+    /// Number of datagrams dropped because they had waited too long for a path.
     pub no_path: u64,
-    /// Datagrams waiting now, including delayed ones.
+    /// Number of datagrams that wait now, including delayed datagrams.
     pub waiting: usize,
     /// Datagrams sent before their delay ended, because their queue exceeded its limit.
     pub hurried: u64,
     /// Our own datagrams that a loop returned to us, and that were refused.
     pub looped: u64,
-    /// Datagrams of new clients that were refused.
+    /// Number of datagrams of new clients that were refused.
     pub refused: u64,
     /// Datagrams dropped at our sockets because their buffers were full (counted by the driver).
     pub missed: u64,

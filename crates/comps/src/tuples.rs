@@ -20,7 +20,7 @@ pub(crate) struct Tuples {
 }
 
 impl Tuples {
-    /// Returns tuples in which each path may use all of its `ports`.
+    /// Returns a table in which each path may use all of its `ports`.
     pub(crate) fn new(ports: &[u16]) -> Tuples {
         let mut next = 0;
         let mut first = Vec::with_capacity(ports.len() + 1);
@@ -54,7 +54,7 @@ impl Tuples {
         self.allowed.iter().map(|&count| usize::from(count)).sum()
     }
 
-    /// Returns the tuple that `path` uses now.
+    /// Returns the source port (tuple) that `path` uses now.
     pub(crate) fn current(&self, path: PathId) -> TupleId {
         TupleId(self.first[path.index()] + self.turn[path.index()])
     }
@@ -66,18 +66,19 @@ impl Tuples {
         *turn = (*turn + 1) % ports;
     }
 
-    /// Returns the path that `tuple` belongs to; `None` if there is no such tuple.
+    /// Returns the path that the source port `tuple` belongs to; `None` if there is no such port.
     pub(crate) fn path(&self, tuple: TupleId) -> Option<PathId> {
         let after = self.first.partition_point(|&first| first <= tuple.0);
         (tuple.0 < *self.first.last()?).then(|| PathId::at(after - 1))
     }
 
-    /// Returns the index of a tuple among the ports of its `path`, from 0.
+    /// Returns the index of the source port `tuple` among the ports of its `path`, from 0.
     pub(crate) fn port(&self, path: PathId, tuple: TupleId) -> u16 {
         tuple.0 - self.first[path.index()]
     }
 
-    /// Returns the tuple of `port`, if the path has that port.
+    /// Returns the session's number for the source port `port` of `path`, if the path has that
+    /// port.
     pub(crate) fn tuple(&self, path: PathId, port: u16) -> Option<TupleId> {
         let first = self.first[path.index()];
         (first + port < self.first[path.index() + 1]).then_some(TupleId(first + port))

@@ -21,14 +21,14 @@ pub enum Every {
     Packets {
         /// Mean number of packets in a run, at least 1.
         mean: u64,
-        /// Whether the number is drawn for each run.
+        /// Whether the number of packets is drawn for each run.
         random: bool,
     },
     /// A run lasts for a time: `mean`, or if `random` an exponential random time with that mean.
     Time {
         /// Mean duration of a run, above zero.
         mean: Duration,
-        /// Whether the duration is drawn for each run.
+        /// Whether the duration of each run is drawn.
         random: bool,
     },
     /// A run has a number of packets that is drawn with equal probabilities from `least` to

@@ -22,8 +22,8 @@ const LONGEST_RUN: usize = 1_024;
 const LONGEST_TIME: Duration = Duration::from_secs(1);
 /// Number of recent runs that are recorded. A decoy run copies one of them.
 const KEPT: usize = 16;
-/// Maximum bytes of decoy budget that accumulate while no decoy is sent. Also the maximum bytes
-/// recorded per run, so that the budget suffices to copy any recorded run.
+/// Maximum bytes of decoy budget that accumulate while no decoy is sent, and maximum bytes
+/// recorded per run. So the budget suffices to copy any recorded run.
 const SAVED: u64 = 2 << 20;
 /// A share of 100 %, in thousandths.
 const WHOLE: u32 = 1_000;
@@ -223,12 +223,12 @@ impl Decoys {
         self.saved = (self.saved + thousandths).min(SAVED * u64::from(WHOLE));
     }
 
-    /// Refunds the price of the decoy run's unsent units.
+    /// Returns to the budget the cost of the decoy run's unsent units.
     fn give_back(&mut self, running: &DecoyRun) {
         self.save(price(&running.units[running.done..]));
     }
 
-    /// Ends the present real run, and begins another one on `path`.
+    /// Ends the present real run, and begins another real run on `path`.
     fn end_run(&mut self, now: Time, path: PathId) {
         let units = std::mem::take(&mut self.present.units);
         if !units.is_empty() {
@@ -284,7 +284,7 @@ impl Decoys {
     }
 }
 
-/// Returns the price of `units`, in thousandths of bytes.
+/// Returns the decoy budget that `units` cost, in thousandths of bytes.
 fn price(units: &[Unit]) -> u64 {
     units.iter().map(|(_, bytes)| *bytes as u64).sum::<u64>() * u64::from(WHOLE)
 }

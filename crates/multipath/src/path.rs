@@ -78,11 +78,11 @@ pub struct LegView {
 pub struct LinkView {
     /// The congestion window, in segments.
     pub snd_cwnd: u32,
-    /// Segments in flight.
+    /// Number of segments in flight.
     pub unacked: u32,
     /// Maximum size of a segment, in bytes.
     pub mss: u32,
-    /// Bytes in the socket that have not been sent yet.
+    /// Number of bytes in the socket that have not been sent yet.
     pub notsent: u32,
     /// The round-trip time of the link.
     pub rtt: Duration,
@@ -93,7 +93,7 @@ pub struct LinkView {
     pub share: u16,
     /// Time since the peer's last acknowledgement.
     pub quiet: Duration,
-    /// Age of this sample.
+    /// Time since the kernel reported this state.
     pub age: Duration,
 }
 

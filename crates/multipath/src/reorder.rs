@@ -9,7 +9,7 @@ pub enum Insertion {
     Taken,
     /// The unit is already stored, was delivered or was given up.
     Duplicate,
-    /// The buffer is full, and this unit is not the next one in order.
+    /// The buffer is full, and this unit is not the next unit in order.
     Full,
 }
 

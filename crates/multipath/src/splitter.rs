@@ -12,13 +12,13 @@ use crate::{Boundary, Every, PathId, PathView, Silence, Time};
 pub enum Assignment {
     /// Send the first `units` of the units on `path`.
     Send {
-        /// The path that carries these units.
+        /// The path that carries the first `units` units.
         path: PathId,
-        /// Number of units that are sent, from 1 to the number passed in. Call again for the
-        /// others.
+        /// Number of units that are sent, from 1 to the number passed in. Call again for the other
+        /// units.
         units: u64,
-        /// Whether a new run begins with these units. A new run may use the path of the run
-        /// before.
+        /// Whether a new run begins with the sent units. A new run may use the path of the
+        /// previous run.
         fresh: bool,
     },
     /// Keep the units waiting: the chosen path has no room in its window.

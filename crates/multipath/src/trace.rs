@@ -156,8 +156,8 @@ impl TraceSplit {
         (order, sorted)
     }
 
-    /// Assigns the client's packets by the schedule. Assigns each of the server's packets to the
-    /// path of the newest client packet that has reached it.
+    /// Assigns the client's packets to paths by the schedule. Assigns each of the server's packets
+    /// to the path of the newest client packet that has reached it.
     ///
     /// A client packet reaches the server after `after` seconds plus the uplink delay of its path.
     /// Before the first client packet arrives, the server uses that packet's path. If the client
@@ -192,7 +192,8 @@ impl TraceSplit {
         path[0]
     }
 
-    /// Assigns the packets of one direction, whose schedule is independent of the other.
+    /// Assigns paths to the packets of one direction, whose schedule is independent of the other
+    /// direction.
     fn direction(
         &self,
         entity: Entity,
@@ -218,7 +219,7 @@ impl TraceSplit {
         }
     }
 
-    /// Assigns the paths of packets that one schedule covers.
+    /// Assigns paths to the packets that one schedule covers.
     fn lane(&self, entity: Entity, name: &str, times: &[f64], out: &mut [i16]) {
         let mut splitter = self.splitter(entity, name);
         // Packets that are assigned together must have no pause between them.
@@ -227,7 +228,7 @@ impl TraceSplit {
         }
     }
 
-    /// Assigns packets that have no pause between them.
+    /// Assigns paths to packets that have no pause between them.
     fn stretch(&self, splitter: &mut Splitter, times: &[f64], out: &mut [i16]) {
         let mut done = 0;
         while done < times.len() {
@@ -342,17 +343,17 @@ pub enum TraceError {
     Spec(SpecError),
     /// The number of delays differs from the number of paths: (delays, paths).
     Delays(usize, usize),
-    /// The delay of this path is negative or not finite.
+    /// The delay of the path with this index is negative or not finite.
     Delay(usize),
     /// The number of times and the number of sizes differ: (times, sizes).
     Lengths(usize, usize),
     /// The trace has more packets than 32 bits can count.
     Long(usize),
-    /// The time of this packet is negative or not finite.
+    /// The time of the packet with this index is negative or not finite.
     Time(usize),
-    /// This packet is earlier than the one before.
+    /// The packet with this index is earlier than the packet before it.
     Unsorted(usize),
-    /// The size of this packet is 0, so it has no direction.
+    /// The size of the packet with this index is 0, so the packet has no direction.
     Size(usize),
 }
 

@@ -31,8 +31,9 @@ const LISTENER: u64 = 2;
 const RECEIVED: usize = 8;
 /// Maximum number of datagrams that one system call sends.
 const SENT: usize = 16;
-/// Maximum time for making datagrams before they are sent and the sockets are read again. A client
-/// needs longer to make one datagram; a relay's datagrams are ready.
+/// Maximum time for making datagrams before they are sent and the sockets are read again. A
+/// relay's datagrams are ready. A client exceeds this time, because it needs longer to make one
+/// datagram.
 const MAKING: Duration = Duration::from_micros(200);
 
 /// Settings of a MORE node.

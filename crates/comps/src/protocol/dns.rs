@@ -18,9 +18,9 @@ pub const FAMILY: Family = Family {
 /// The bit in a DNS header that marks a response.
 const RESPONSE: u8 = 0x80;
 
-/// Longest name, in bytes (RFC 1035, section 2.3.4).
+/// Maximum length of a name, in bytes (RFC 1035, section 2.3.4).
 const LONGEST_NAME: usize = 255;
-/// Longest label, in bytes.
+/// Maximum length of one label of a name, in bytes.
 const LONGEST_LABEL: u8 = 63;
 
 /// Returns whether `datagram` is a query with one well-formed question, followed at most by

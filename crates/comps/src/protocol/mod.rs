@@ -47,9 +47,9 @@ pub enum Protocol {
     OpenVpn,
     /// KCP: a reliable stream over UDP, as used by kcptun and games.
     Kcp,
-    /// Secure Reliable Transport: live video.
+    /// Secure Reliable Transport, for live video.
     Srt,
-    /// ENet: games.
+    /// ENet, a protocol of games.
     Enet,
     /// Another protocol, which is split as the user asked.
     Other,
@@ -87,14 +87,15 @@ impl Mark {
     }
 }
 
-/// The verdict of a later datagram on the protocol that the first marked datagram suggests.
+/// The result of comparing a later datagram with the protocol that an earlier datagram of the
+/// client suggests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// The datagram belongs to the session that the client's first marked datagram opened.
+    /// The datagram belongs to the session of the client's earlier datagram.
     Agrees,
-    /// The datagram may belong to that session.
+    /// The datagram may belong to the session of the earlier datagram.
     Open,
-    /// The datagram does not belong to that session.
+    /// The datagram does not belong to the session of the earlier datagram.
     Contradicts,
 }
 
@@ -109,12 +110,12 @@ impl Verdict {
 /// paths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Counter {
-    /// Each packet carries such a number.
+    /// Each packet carries, in clear, a number that counts packets.
     Always,
     /// Some versions or settings of the protocol number their packets. [`Numbers`] searches for
     /// the number.
     Looked,
-    /// No packet carries such a number.
+    /// No packet carries, in clear, a number that counts packets.
     Never,
 }
 
@@ -127,12 +128,13 @@ pub struct Family {
     pub name: &'static str,
     /// Name shown to people.
     pub title: &'static str,
-    /// Whether a user can choose it with `--protocol`.
+    /// Whether a user can choose the protocol with `--protocol`.
     pub selectable: bool,
     /// Returns the weight of a client's datagram if it is the first of a session.
     pub mark: fn(&[u8]) -> Mark,
-    /// Returns the verdict on a later datagram of the given side. The arguments are the first
-    /// [`HEAD`] bytes of the client's marked datagram, the later datagram, and its side.
+    /// Returns the verdict on a later datagram. The arguments are the first [`HEAD`] bytes of the
+    /// client's datagram that has the protocol's mark, the later datagram, and the later
+    /// datagram's sender.
     pub follow: fn(&[u8], &[u8], Side) -> Verdict,
     /// The reason why a session of this protocol must stay on one path; `None` if it may be split.
     pub one_path: Option<&'static str>,
@@ -146,8 +148,8 @@ pub struct Family {
 pub const HEAD: usize = 64;
 
 /// All protocols, in the order in which a datagram is compared with them. The first protocol whose
-/// mark the datagram has is chosen. OpenVPN and Mosh have hardly any fixed fields in their data
-/// packets, so they come last before [`Protocol::Other`], which has no mark.
+/// mark ([`Family::mark`]) the datagram has is chosen. OpenVPN and Mosh have hardly any fixed
+/// fields in their data packets, so they come last before [`Protocol::Other`], which has no mark.
 pub const FAMILIES: &[Family] = &[
     wireguard::FAMILY,
     quic::FAMILY,
@@ -214,8 +216,8 @@ impl Protocol {
         self.family().counter == Counter::Always
     }
 
-    /// Returns the first protocol in [`FAMILIES`] whose mark a client's datagram has, and the
-    /// mark's weight. Returns [`Protocol::Other`] if there is none.
+    /// Returns the first protocol in [`FAMILIES`] whose mark (fixed fields) a client's datagram
+    /// has, and the mark's weight. Returns [`Protocol::Other`] if there is none.
     pub fn recognise(datagram: &[u8]) -> (Protocol, Mark) {
         let marked = FAMILIES.iter().map(|family| (family.protocol, (family.mark)(datagram)));
         let found = marked.into_iter().find(|(_, mark)| *mark != Mark::None);

@@ -70,8 +70,8 @@ impl Numbers {
         self.left == 0
     }
 
-    /// Returns the bit sets of those of the first `fields` fields that are greater by one than in
-    /// the last datagram.
+    /// Returns, as bit sets, which of the first `fields` fields are greater by one than in the
+    /// last datagram.
     fn risen(&self, datagram: &[u8], fields: usize) -> [u64; 2] {
         let word = |bytes: &[u8], at: usize| *bytes[at..].first_chunk().expect("a field is whole");
         let mut risen = [0; 2];

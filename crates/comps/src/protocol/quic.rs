@@ -67,15 +67,15 @@ impl fmt::Debug for Cid {
 /// The type of a packet with a long header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Carries the first flight. All observers can compute its keys.
+    /// Packet with the first flight. All observers can compute its keys.
     Initial,
-    /// Carries early data (0-RTT).
+    /// Packet with early data (0-RTT).
     ZeroRtt,
-    /// Carries the encrypted part of the handshake.
+    /// Packet with the encrypted part of the handshake.
     Handshake,
-    /// Requests, from the server, proof of the client's address.
+    /// Packet with which the server requests proof of the client's address.
     Retry,
-    /// States that the server supports none of the client's versions.
+    /// Packet that states that the server supports none of the client's versions.
     VersionNegotiation,
 }
 

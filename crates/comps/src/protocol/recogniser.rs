@@ -2,13 +2,14 @@
 
 use super::{Counter, HEAD, Mark, Numbers, Protocol, Side, Verdict, dtls, quic};
 
-/// Maximum number of a client's datagrams that are searched for the first one with a mark.
+/// Maximum number of a client's datagrams that are searched for the mark (fixed fields) of a known
+/// protocol.
 const LOOKS: u8 = 64;
 
 /// The evidence for a session's protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Confidence {
-    /// Only one datagram has the protocol's marks, or no datagram has the marks of a known
+    /// Only one datagram has the fixed fields of the protocol, or no datagram has those of a known
     /// protocol.
     Likely,
     /// A second datagram or an answer agrees.
@@ -37,7 +38,8 @@ pub struct Finding {
     pub confidence: Confidence,
 }
 
-/// A protocol for which one datagram has a mark, until another datagram agrees or contradicts.
+/// A protocol whose mark (fixed fields) one datagram has, until another datagram agrees or
+/// contradicts.
 #[derive(Debug)]
 struct Candidate {
     protocol: Protocol,
@@ -64,8 +66,9 @@ impl Candidate {
 #[derive(Debug)]
 pub struct Recogniser {
     candidate: Option<Candidate>,
-    /// Protocol for which the client's first datagram had only a weak mark. The client's later
-    /// datagrams agree with it, but the server's first datagram can still contradict it.
+    /// Protocol for which the client's first datagram had only a weak mark ([`Mark::Weak`]). The
+    /// client's later datagrams agree with it, but the server's first datagram can still
+    /// contradict it.
     unanswered: Option<Candidate>,
     finding: Option<Finding>,
     left: u8,
@@ -92,7 +95,8 @@ impl Recogniser {
 
     /// Inspects a client's datagram. Returns the finding if it is new.
     ///
-    /// A datagram with a weak mark yields no finding until another datagram agrees.
+    /// A datagram with a weak mark ([`Mark::Weak`]) yields no finding until another datagram
+    /// agrees.
     pub fn on_client(&mut self, datagram: &[u8]) -> Option<Finding> {
         match self.hold(datagram, Side::Client) {
             Some(Verdict::Agrees) => return self.confirm(Side::Client),
@@ -182,9 +186,10 @@ impl Recogniser {
         self.find(protocol, Confidence::Certain)
     }
 
-    /// Searches `datagram` for a mark. A session without a mark in its first datagrams may still
-    /// be QUIC, because a restarted splitter sees only the later packets of a connection. `knows`
-    /// is true if the session already has a finding, or had a candidate that was contradicted.
+    /// Searches `datagram` for the mark (fixed fields) of a protocol. A session without a mark in
+    /// its first datagrams may still be QUIC, because a restarted splitter sees only the later
+    /// packets of a connection. `knows` is true if the session already has a finding, or had a
+    /// candidate that was contradicted.
     fn begin(&mut self, datagram: &[u8], knows: bool) -> Option<Finding> {
         let marked = (self.left > 0).then(|| Protocol::recognise(datagram));
         self.left = self.left.saturating_sub(1);

@@ -28,15 +28,15 @@ const OLD: u64 = 1 << 40;
 /// A WireGuard message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Message {
-    /// Type 1, 148 bytes.
+    /// Handshake initiation: type 1, 148 bytes.
     Initiation,
-    /// Type 2, 92 bytes.
+    /// Handshake response: type 2, 92 bytes.
     Response,
-    /// Type 3, 64 bytes.
+    /// Cookie reply: type 3, 64 bytes.
     CookieReply,
-    /// Type 4 with an empty payload: 32 bytes.
+    /// Keepalive: type 4 with an empty payload, 32 bytes.
     Keepalive,
-    /// Type 4: header, payload, tag.
+    /// Data message: type 4 with header, payload and tag.
     Data,
 }
 

@@ -14,7 +14,7 @@ const WINDOW: Duration = Duration::from_secs(2);
 /// datagram before a silence is often an acknowledgement, which gets no answer.
 const GAP: Duration = Duration::from_secs(1);
 
-/// The longest delay of an answer in the present window and in the one before.
+/// The longest delay of an answer in the present window, and in the window before.
 #[derive(Debug, Default)]
 pub(super) struct AnswerDelay {
     /// Time of the client's first datagram since the last answer; `None` if there is none.
@@ -50,7 +50,7 @@ impl AnswerDelay {
         self.now.max(self.before).max(waits)
     }
 
-    /// Begins a new window if the present one is over.
+    /// Begins a new window of the maximum if the present window is over.
     fn turn(&mut self, now: Time) {
         let age = now.since(self.window_began);
         if age < WINDOW {

@@ -8,8 +8,8 @@ use crate::config::Config;
 use crate::looped::Fingerprints;
 use crate::{DownReason, Event, Output, PathCounters, Protocol, SessionId};
 
-/// The state that all sessions of a core share. The core owns it next to its sessions, and lends it
-/// to one session for a call.
+/// The state that all sessions of a core share. The core owns it, and passes it to a session with
+/// each call.
 #[derive(Debug)]
 pub(crate) struct Common {
     pub(crate) config: Config,
@@ -18,7 +18,7 @@ pub(crate) struct Common {
     pub(crate) no_path: u64,
     pub(crate) hurried: u64,
     pub(crate) fingerprints: Fingerprints,
-    /// Protocols already reported to number their packets in clear.
+    /// Protocols that were already reported because their packets are numbered in clear.
     pub(crate) numbered: BTreeSet<Protocol>,
     /// The time before which no session reports that its server does not answer.
     pub(crate) next_unanswered: Time,
@@ -40,7 +40,7 @@ pub(crate) struct Common {
 /// Maximum bytes of a session's datagrams that may wait.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Room {
-    /// Maximum bytes that wait for a path or for a window.
+    /// Maximum bytes that wait for a path, or for room in a congestion window.
     pub(crate) patience: usize,
     /// Maximum bytes that are delayed before the split.
     pub(crate) delayed: usize,
@@ -87,8 +87,8 @@ impl Common {
     }
 }
 
-/// Returns the initial view of each path's window: no room, until the driver reports its state.
-/// Returns `None` if the schedule does not use windows.
+/// Returns the initial view of each path's congestion window: no room, until the driver reports
+/// its state. Returns `None` if the schedule does not use windows.
 fn closed(config: &Config) -> Option<Vec<PathView>> {
     let looks = config.schedule.family().needs_windows;
     looks.then(|| vec![PathView::dead(); config.ports.len()])

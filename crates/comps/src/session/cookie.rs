@@ -15,24 +15,26 @@ use crate::{Batch, Renumbering, TupleId};
 /// Lifetime of a cookie: `Cookie-Refresh-Time` (WireGuard's paper, section 5.4.7).
 const LIFE: Duration = Duration::from_secs(120);
 
-/// The path and the tuple on which the newest cookie of a session arrived.
+/// The path and the tuple (the path's source port) on which the newest cookie of a session
+/// arrived.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Cookie {
     path: PathId,
     tuple: TupleId,
     until: Time,
-    /// Whether a handshake was sent on this path and tuple, and nothing has arrived on them since.
+    /// Whether a handshake was sent on this path and source port, and nothing has arrived there
+    /// since.
     waits: bool,
 }
 
 impl Cookie {
-    /// Returns the path and the tuple for the next handshake. Returns `None` if the cookie is too
-    /// old, or if the last handshake on them is unanswered.
+    /// Returns the path and the tuple (the path's source port) for the next handshake. Returns
+    /// `None` if the cookie is too old, or if the last handshake there is unanswered.
     pub(super) fn way(&self, now: Time) -> Option<(PathId, TupleId)> {
         (now < self.until && !self.waits).then_some((self.path, self.tuple))
     }
 
-    /// Records that a handshake is sent on the cookie's path and tuple.
+    /// Records that a handshake is sent on the cookie's path and source port.
     pub(super) fn use_up(&mut self) {
         self.waits = true;
     }
@@ -44,7 +46,8 @@ impl Cookie {
     }
 }
 
-/// Updates `cookie` from datagrams of the server that arrived on `path` and `tuple`.
+/// Updates `cookie` from datagrams of the server that arrived on `path` at the source port
+/// `tuple`.
 pub(super) fn learn(
     cookie: &mut Option<Cookie>,
     now: Time,

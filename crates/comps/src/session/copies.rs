@@ -18,12 +18,13 @@ const QUIET: Duration = Duration::from_secs(2);
 /// Idle time of a path after which it carries a copy of a keep-alive. Many NATs drop UDP mappings
 /// after 30 s, although RFC 4787 requires 120 s.
 const IDLE: Duration = Duration::from_secs(15);
-/// Time for which the second attempt on a path holds the session's traffic, in addition to the
-/// difference of the round-trip times. Each further attempt doubles it.
+/// Time for which the second attempt (a copy of a datagram) on a path holds the session's traffic,
+/// in addition to the difference of the round-trip times. Each further attempt doubles this time.
 const FIRST_LAG: Duration = Duration::from_millis(5);
-/// Maximum time for which one attempt holds the session's traffic.
+/// Maximum time for which one attempt (a copy of a datagram) holds the session's traffic.
 const LONGEST_LAG: Duration = Duration::from_millis(100);
-/// Ratio of the pause between attempts to the time for which they hold traffic.
+/// Ratio of the pause between attempts (copies of datagrams) to the time for which they hold
+/// traffic.
 const RARITY: u32 = 25;
 /// Maximum bytes of held datagrams. If more arrive, all are released early.
 const HELD_BYTES: usize = 512 * 1024;
@@ -43,7 +44,7 @@ impl Held {
         self.due
     }
 
-    /// Appends the datagrams of a batch. More than [`HELD_BYTES`] end the hold.
+    /// Appends the datagrams of a batch. If more than [`HELD_BYTES`] are then held, the hold ends.
     fn add(&mut self, now: Time, batch: &Batch<'_>) {
         self.bytes += batch.bytes.len();
         if self.bytes > HELD_BYTES {
@@ -162,7 +163,8 @@ impl Session {
     }
 }
 
-/// Returns the part of a hold that grows with the number of earlier attempts, `tries`.
+/// Returns the part of the time for which traffic is held that grows with the number of earlier
+/// attempts, `tries`.
 fn patience(tries: u32) -> Duration {
     match tries {
         0 => Duration::ZERO,

@@ -36,7 +36,7 @@ const FORGIVEN: u32 = 2;
 /// is reported as staying on one path.
 const AWAY: Duration = Duration::from_millis(800);
 /// Minimum total time of the unanswered visits (stays of the uplink on one path) before a server
-/// is reported, in round-trip times of the fastest path.
+/// is reported as staying on one path, in round-trip times of the fastest path.
 const ROUND_TRIPS: u32 = 10;
 /// Maximum time that one visit (a stay of the uplink on one path) adds to the total time of
 /// unanswered visits.
@@ -152,9 +152,10 @@ struct Last {
 #[derive(Clone, Copy, Debug, Default)]
 struct Run {
     visits: u32,
-    /// Number of visits that were longer than the delay of the server's answers. `away` is their
-    /// total time beyond that delay. Such visits show that the server does not follow its client.
+    /// Number of visits (stays of the uplink on a path) that were longer than the delay of the
+    /// server's answers. Such visits show that the server does not follow its client.
     evident: u32,
+    /// Total time of the `evident` visits in excess of the delay of the server's answers.
     away: Duration,
     /// Bytes that arrived on the server's present path.
     own: u64,
@@ -392,7 +393,7 @@ impl Follow {
         }
     }
 
-    /// Adds the rate of a visit (a stay of the uplink) to `path`: `bytes` arrived in `time`.
+    /// Adds the rate of a visit to `path` (a stay of the uplink on it): `bytes` arrived in `time`.
     fn count(&mut self, path: PathId, is_answered: bool, time: Duration, bytes: u64) {
         if is_answered {
             self.answered.add(time, bytes);

@@ -1,4 +1,5 @@
-//! The path of a session's handshakes: pinned QUIC connections, and WireGuard's cookies.
+//! The path of a session's handshakes: pinned QUIC connections (kept on one path), and WireGuard's
+//! cookies.
 
 use std::time::Duration;
 
@@ -17,9 +18,10 @@ const FIRST_PTO: Duration = Duration::from_millis(999);
 #[derive(Debug)]
 pub(super) struct Handshakes {
     pub(super) pins: Pins,
-    /// The path and tuple of a WireGuard server's last cookie.
+    /// The path and source port of a WireGuard server's last cookie.
     cookie: Option<Cookie>,
-    /// The path and tuple of handshakes. This tuple does not rotate with the schedule's tuples.
+    /// The path and source port (tuple) of handshakes. This port does not rotate with the ports
+    /// that the schedule uses.
     pinned_to: Option<(PathId, TupleId)>,
     /// Time at which the path in `pinned_to` was chosen.
     pinned_at: Time,
@@ -41,7 +43,7 @@ impl Handshakes {
         self.cookie = self.cookie.and_then(|cookie| cookie.renumbered(numbers));
     }
 
-    /// Returns the path and tuple of handshakes, if they were chosen.
+    /// Returns the path and source port (tuple) of handshakes, if they were chosen.
     pub(super) fn pinned_to(&self) -> Option<(PathId, TupleId)> {
         self.pinned_to
     }
@@ -51,8 +53,9 @@ impl Handshakes {
         self.pins.any() && self.pinned_to.is_some_and(|(pin, _)| pin == path)
     }
 
-    /// Sets the path and tuple of handshakes to `to`. If the path stays the same, the tuple stays
-    /// the same, too. Returns the new path if a handshake under way now changes to it.
+    /// Sets the path and source port (tuple) of handshakes to `to`. If the path stays the same,
+    /// the port stays the same, too. Returns the new path if a handshake under way now changes to
+    /// it.
     pub(super) fn pin_to(&mut self, now: Time, to: Option<(PathId, TupleId)>) -> Option<PathId> {
         let same = |pin: &(PathId, TupleId)| Some(pin.0) == to.map(|to| to.0);
         let kept = self.pinned_to.filter(same);
@@ -95,7 +98,8 @@ impl Handshakes {
         })
     }
 
-    /// Learns a cookie from datagrams of a WireGuard server that arrived on `path` and `tuple`.
+    /// Learns a cookie from datagrams of a WireGuard server that arrived on `path` at the source
+    /// port `tuple`.
     pub(super) fn learn_cookie(
         &mut self,
         now: Time,
@@ -109,8 +113,8 @@ impl Handshakes {
         self.cookie.is_some()
     }
 
-    /// Returns the path and tuple for a handshake that answers a cookie. If the user `named` a
-    /// path of handshakes, only that path is returned.
+    /// Returns the path and source port (tuple) for a handshake that answers a cookie. If the user
+    /// `named` a path of handshakes, only that path is returned.
     pub(super) fn cookie_route(
         &self,
         now: Time,
@@ -120,7 +124,7 @@ impl Handshakes {
         named.is_none_or(|named| named == way.0).then_some(way)
     }
 
-    /// Records that a handshake is sent on the cookie's path and tuple.
+    /// Records that a handshake is sent on the cookie's path and source port.
     pub(super) fn use_up_cookie(&mut self) {
         self.cookie.iter_mut().for_each(Cookie::use_up);
     }

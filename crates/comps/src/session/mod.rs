@@ -221,7 +221,8 @@ impl Session {
         self.keep_paths_open(now, quiet, batch, common);
     }
 
-    /// Processes datagrams of the server that arrived at the socket of `tuple`.
+    /// Processes datagrams of the server that arrived at the socket of `tuple` (a path's source
+    /// port).
     pub(crate) fn on_server(
         &mut self,
         now: Time,

@@ -46,7 +46,7 @@ const MOST: usize = 1 << 20;
 /// The held datagrams of one session, and the state that decides when they are released.
 #[derive(Debug)]
 pub(super) struct InOrder {
-    /// The uplink's last visit to each path.
+    /// The uplink's last visit to (stay on) each path.
     visits: Box<[Visit]>,
     /// The path whose datagrams are delivered on arrival.
     front: Option<Front>,
@@ -83,7 +83,7 @@ struct Front {
     /// burst after validation is included.
     validated: Time,
     heard: Time,
-    /// Length of this path's silence. Pauses of all paths add at most [`PAUSE`] each.
+    /// Length of this path's silence. A pause of all paths adds at most [`PAUSE`] to it.
     silent: Duration,
     /// Bytes that have arrived on this path since the core began to hold datagrams of other paths.
     brought: usize,
@@ -162,9 +162,9 @@ impl InOrder {
     }
 
     /// Returns the datagrams that need not be held any longer, in order. `longest` is the maximum
-    /// time of a hold. The path in front is the path whose datagrams are delivered on arrival. If
-    /// fewer bytes were held for another path than arrived meanwhile on the path in front, they
-    /// were probes: the server has not moved.
+    /// time for which datagrams are held. The path in front is the path whose datagrams are
+    /// delivered on arrival. If fewer bytes were held for another path than arrived meanwhile on
+    /// the path in front, the held bytes were probes: the server has not moved.
     pub(super) fn release(&mut self, now: Time, longest: Duration) -> Vec<Held> {
         let mut free = Vec::new();
         while let Some(probe) = self.probes.pop_front_if(|probe| probe.is_due(now)) {

@@ -1,4 +1,4 @@
-//! The paths of one session: which paths it may use, their health and their tuples.
+//! The paths of one session: which paths it may use, their health and their source ports (tuples).
 
 use std::time::Duration;
 
@@ -51,7 +51,7 @@ impl Paths {
         &mut self.health[path.index()]
     }
 
-    /// Returns the tuple of `path` that the next datagrams use.
+    /// Returns the source port (tuple) of `path` that the next datagrams use.
     pub(super) fn current(&self, path: PathId) -> (PathId, TupleId) {
         (path, self.tuples.current(path))
     }
@@ -98,7 +98,8 @@ impl Paths {
     /// again.
     ///
     /// Copies of datagrams test a path whose data was unanswered. The answer to a copy may mean
-    /// that the server moves to the copy's path. So other such paths are not tested at once.
+    /// that the server moves to the copy's path. So other paths whose data was unanswered are not
+    /// tested at once.
     pub(super) fn on_heard(&mut self, now: Time, path: PathId, has_windows: bool) -> bool {
         if self.health[path.index()].reason() == Some(DownReason::DataUnanswered) {
             self.others(path.index()).for_each(|other| self.health[other].postpone(now));

@@ -37,9 +37,10 @@ const CONNECTIONS: usize = 16;
 const IDS: usize = 8;
 /// Length in bytes of the shortest ID that a client invents for a server (RFC 9000, section 7.2).
 const INVENTED: usize = 8;
-/// Number of round-trip times after which a pin ends, counted from the client's first short header
-/// and from its last long header. A lost last flight is retransmitted after 3 and 9 round trips
-/// (RFC 9002, section 6.2.1, with the first sample's variation), which pins the connection again.
+/// Number of round-trip times for which a connection is pinned (kept on one path), counted from
+/// the client's first short header and from its last long header. A lost last flight is
+/// retransmitted after 3 and 9 round trips (RFC 9002, section 6.2.1, with the first sample's
+/// variation), which pins the connection again.
 const ROUND_TRIPS: u32 = 8;
 /// Minimum time for which a QUIC connection is pinned (kept on one path). It covers the timer
 /// delays of busy machines if the round trip is short.
@@ -116,7 +117,8 @@ struct Connection {
     answered: bool,
     /// Whether the client sent early data, which may bring new IDs before the handshake ends.
     early: bool,
-    /// Time of the client's first packet with a short header since the connection was last pinned.
+    /// Time of the client's first packet with a short header since the connection was last pinned
+    /// (kept on one path).
     short_sent: Option<Time>,
     /// Time at which the client last sent a long header.
     long_sent: Time,
@@ -203,7 +205,7 @@ impl Pins {
     }
 
     /// Records that the datagram just passed to [`Pins::on_client`] was queued, not sent. The
-    /// server has not received its short header, so an answer does not confirm it.
+    /// server has not received its short header, so an answer does not confirm the connection.
     pub(crate) fn has_not_left(&mut self) {
         self.pinned().for_each(|connection| connection.short_sent = None);
     }
@@ -243,9 +245,9 @@ impl Pins {
 
     /// Returns the connection of a client's packet with a short header. The first choice is the
     /// connection with the packet's ID. If the ID is unknown, the server may have issued it in an
-    /// encrypted packet. So the next choices are the newest pinned connection that has sent no
-    /// short header yet, and the newest pinned connection. The last choice is the session's only
-    /// connection, if it is not pinned.
+    /// encrypted packet. So the next choices are the newest pinned connection (kept on one path)
+    /// that has sent no short header yet, and the newest pinned connection. The last choice is the
+    /// session's only connection, if it is not pinned.
     fn sender(&mut self, datagram: &[u8]) -> Option<&mut Connection> {
         let all = &self.connections;
         let newest = |fits: &dyn Fn(&Connection) -> bool| all.iter().rposition(fits);
@@ -257,9 +259,9 @@ impl Pins {
     }
 
     /// Returns the connection of a server's packet with a short header. The first choice is the
-    /// connection with the packet's ID. The next choice is the oldest pinned connection whose
-    /// client has an empty ID and has sent a short header. If all connections are pinned, the last
-    /// choice is the oldest connection whose client has sent a short header.
+    /// connection with the packet's ID. The next choice is the oldest pinned connection (kept on
+    /// one path) whose client has an empty ID and has sent a short header. If all connections are
+    /// pinned, the last choice is the oldest connection whose client has sent a short header.
     fn receiver(&mut self, datagram: &[u8]) -> Option<&mut Connection> {
         let all = &self.connections;
         let oldest = |fits: &dyn Fn(&Connection) -> bool| all.iter().position(fits);

@@ -89,7 +89,7 @@ impl Queues {
     }
 
     /// Returns when the next delayed or held datagrams are due. Datagrams that wait for a path or
-    /// a window have no due time.
+    /// a congestion window have no due time.
     pub(super) fn next_timeout(&self) -> Option<Time> {
         let delayed = self.delay.as_ref().and_then(|delay| delay.next_due());
         let held = self.held.as_ref().map(Held::due);

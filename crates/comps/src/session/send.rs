@@ -197,8 +197,8 @@ impl Session {
         run.count
     }
 
-    /// Returns the path and tuple for a handshake that answers a cookie. Returns `None` if there
-    /// is no cookie, or if the path is closed or may carry no handshakes.
+    /// Returns the path and source port (tuple) for a handshake that answers a cookie. Returns
+    /// `None` if there is no cookie, or if the path is closed or may carry no handshakes.
     fn cookie_route(&self, now: Time, common: &Common) -> Option<(PathId, TupleId)> {
         let route = self.handshakes.cookie_route(now, common.handshake())?;
         self.paths.is_open(route.0, &common.broken).then_some(route)
@@ -212,9 +212,9 @@ impl Session {
         common.no_path += self.queues.waiting.keep(since, batch, at, count, limit);
     }
 
-    /// Returns the path and tuple of handshakes. If the user named a handshake path, returns that
-    /// path, or `None` if it is not usable: the observers of the other paths must not see
-    /// handshakes. Otherwise the schedule chooses a path, which is used until the handshake is
+    /// Returns the path and source port (tuple) of handshakes. If the user named a handshake path,
+    /// returns that path, or `None` if it is not usable: the observers of the other paths must not
+    /// see handshakes. Otherwise the schedule chooses a path, which is used until the handshake is
     /// confirmed.
     fn handshake_path(&mut self, now: Time, common: &mut Common) -> Option<(PathId, TupleId)> {
         let is_open = |path: &PathId| self.paths.is_open(*path, &common.broken);
@@ -235,7 +235,7 @@ impl Session {
         self.handshakes.pinned_to()
     }
 
-    /// Sends consecutive datagrams on a path and tuple.
+    /// Sends consecutive datagrams on a path, from one of its source ports (`tuple`).
     fn emit(
         &mut self,
         now: Time,
@@ -264,7 +264,8 @@ impl Session {
         all.for_each(|index| self.check_silence(now, PathId::at(index), common));
     }
 
-    /// Appends the output that sends consecutive datagrams on a path and tuple.
+    /// Appends the output that sends consecutive datagrams on a path, from its source port
+    /// `tuple`.
     pub(super) fn push(&self, (path, tuple): (PathId, TupleId), run: Run<'_>, common: &mut Common) {
         let Run { batch, at, count } = run;
         let part = batch.part(at, count);

@@ -10,7 +10,7 @@ use crate::{Renumbering, TupleId};
 /// The use of a session's paths by the client's datagrams.
 #[derive(Debug, Default)]
 pub(super) struct Usage {
-    /// Time, path and tuple of the last datagram.
+    /// Time, path and source port (tuple) of the last datagram.
     last: Option<(Time, PathId, TupleId)>,
     /// Whether more than one path has carried the client's datagrams.
     split: bool,
@@ -21,7 +21,7 @@ pub(super) struct Usage {
 /// The change from the datagrams sent last to the ones sent now.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Step {
-    /// The path and the tuple of the datagrams sent last; `None` if nothing was sent before.
+    /// The path and the source port of the datagrams sent last; `None` if nothing was sent before.
     pub(super) before: Option<(PathId, TupleId)>,
     /// Time since the previous datagrams.
     pub(super) pause: Duration,
@@ -50,7 +50,7 @@ impl Usage {
         self.last.map(|(_, path, _)| path)
     }
 
-    /// Records that `count` datagrams were sent on a path and tuple.
+    /// Records that `count` datagrams were sent on a path, from one of its source ports (tuple).
     pub(super) fn on_sent(
         &mut self,
         now: Time,

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use anabranch_multipath::Time;
 
-/// Time without an answer before a session's first report. Also the minimum pause between two
-/// reports over all sessions.
+/// Time without an answer before a session's first report, and minimum pause between two reports
+/// over all sessions.
 pub(super) const FIRST: Duration = Duration::from_secs(10);
-/// Longest pause between two reports of one session. Each pause is twice as long as the one
+/// Longest pause between two reports of one session. Each pause is twice as long as the pause
 /// before.
 const LONGEST: Duration = Duration::from_secs(640);
 /// Silence of a client after which it no longer waits for answers to older datagrams. NAT
@@ -19,7 +19,8 @@ const GAP: Duration = Duration::from_secs(10);
 /// sends at most two rounds: an acknowledgement of the last answer, and later the close of the
 /// connection (QUIC's CONNECTION_CLOSE). Servers answer neither.
 const ROUNDS: u32 = 3;
-/// Minimum time from the start of one round to the start of the next.
+/// Minimum time from the start of one round of the client's datagrams to the start of the next
+/// round.
 const ROUND: Duration = Duration::from_secs(1);
 /// Minimum time from the start of the wait to the client's latest datagram before a wait is
 /// reported. Probe timeouts double (RFC 9002, section 6.2.1), so a client that still waits after
@@ -37,7 +38,7 @@ pub(super) struct Wait {
     /// Number of rounds of datagrams that the client has sent since `began`. Datagrams less than
     /// [`ROUND`] after the first of a round belong to that round.
     rounds: u32,
-    /// Time of the first datagram of the latest round.
+    /// Time of the first datagram of the latest round. Datagrams within [`ROUND`] form a round.
     round: Time,
     looked: Time,
     pause: Duration,

@@ -1,4 +1,4 @@
-//! Batched weighted random.
+//! The scheduler batched weighted random.
 
 use super::{Built, Family, weighted};
 use crate::seed::Stream;

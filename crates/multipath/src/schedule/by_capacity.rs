@@ -48,7 +48,7 @@ const SPEED: f64 = 1.4;
 #[derive(Debug)]
 struct ByCapacity {
     chances: Weighted,
-    /// Whether each path was usable when the probabilities were set.
+    /// For each path, whether it was usable when the probabilities were set.
     usable: Vec<bool>,
     /// Time at which the capacities are read next.
     next: Time,

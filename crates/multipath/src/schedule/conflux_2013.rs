@@ -1,4 +1,4 @@
-//! Conflux as it was published in 2013.
+//! The scheduler Conflux, as it was published in 2013.
 
 use super::mix::Mix;
 use super::{Built, Family, no_argument};

@@ -1,4 +1,4 @@
-//! C tor's CWNDRTT, which no peer can request from us.
+//! C tor's scheduler CWNDRTT, which no peer can request from us.
 
 use std::time::Duration;
 

@@ -22,8 +22,8 @@ pub(super) const FAMILY: Family = Family {
 const TRIALS: u8 = 3;
 /// Lowest rank of a path without room. All paths with room have lower ranks, which are preferred.
 const FULL: u64 = 1 << 63;
-/// Rank of a path that was tried without a measurement as its result. It ranks after every
-/// measured path, because [`nanos`] returns at most 2^61.
+/// Rank of a path that was tried but could not be measured. It ranks after every measured path,
+/// because [`nanos`] returns at most 2^61.
 const HOPELESS: u64 = FULL - 1;
 
 /// Lowest round-trip time first (Conflux "LowRTT", Tor proposal 329, section 3.1).

@@ -1,4 +1,4 @@
-//! C tor's LOWRTT.
+//! C tor's scheduler LOWRTT.
 
 use super::{Built, Family, Scheduler, no_argument};
 use crate::path::quickest_ready;

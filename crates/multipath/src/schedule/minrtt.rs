@@ -1,4 +1,4 @@
-//! C tor's MINRTT.
+//! C tor's scheduler MINRTT.
 
 use super::{Built, Family, Scheduler, no_argument};
 use crate::path::{quickest, usable};

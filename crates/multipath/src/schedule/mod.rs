@@ -95,7 +95,7 @@ pub struct Family {
     pub syntax: &'static str,
     /// Example of an argument, for three paths.
     pub example: &'static str,
-    /// One line of help.
+    /// Description in one line, for help.
     pub about: &'static str,
     /// Description for people who have never heard of schedulers.
     pub plain: &'static str,
@@ -194,7 +194,7 @@ impl Spec {
 pub enum SpecError {
     /// No family has this name.
     Unknown(String),
-    /// The family needs paths with windows, and these paths have none.
+    /// The family needs paths with windows, and the paths have none.
     NeedsWindows(&'static str),
     /// The family takes no argument.
     Superfluous(&'static str),
@@ -282,7 +282,7 @@ impl fmt::Debug for Spec {
     }
 }
 
-/// Returns an error if a family without an argument is given one.
+/// Returns an error if the family `name`, which takes no argument, is given an argument.
 fn no_argument(name: &'static str, argument: Option<&str>) -> Result<(), SpecError> {
     if argument.is_some() { Err(SpecError::Superfluous(name)) } else { Ok(()) }
 }

@@ -18,7 +18,7 @@ pub(super) const FAMILY: Family = Family {
     build,
 };
 
-/// Uniform random (CoMPS, section 4.2, "UR").
+/// Uniform random scheduler (CoMPS, section 4.2, "UR").
 #[derive(Debug)]
 pub struct Uniform {
     stream: Stream,

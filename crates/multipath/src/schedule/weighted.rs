@@ -32,7 +32,8 @@ pub(super) const FIXED: Family = Family {
     build: build_fixed,
 };
 
-/// Weighted random (CoMPS, section 4.2, "WR"). The probabilities are fixed for the session's life.
+/// Weighted random scheduler (CoMPS, section 4.2, "WR"). The probabilities are fixed for the
+/// session's life.
 ///
 /// The weights of the usable paths are renormalised at each choice, so a dead path's share goes to
 /// the others in proportion to their weights. If no usable path has a positive weight, the usable
@@ -86,7 +87,8 @@ impl Weighted {
         )
     }
 
-    /// Replaces the weights. All must be finite, none negative, and at least one positive.
+    /// Replaces the weights. Each weight must be finite and not negative, and at least one
+    /// positive.
     pub(super) fn set(&mut self, weights: Vec<f64>) {
         self.chances = Chances::new(weights.iter().copied());
         self.weights = weights;
@@ -156,7 +158,7 @@ impl Chances {
         Chances { total, ends }
     }
 
-    /// Draws a path in proportion to its chance; returns `None` if all chances are 0.
+    /// Draws a path by the probabilities; returns `None` if all probabilities are 0.
     fn draw(&self, stream: &mut Stream) -> Option<PathId> {
         let point = stream.random::<f64>() * self.total;
         // The loop always runs to the end, because the point is random and a mispredicted branch

@@ -50,7 +50,7 @@ pub fn decoys(
     Ok(sent)
 }
 
-/// Appends the decoys that are due by `until` to `sent`, each with its time.
+/// Appends to `sent` the decoys that are due by `until`, each with its time.
 fn send(decoys: &mut Decoys, until: Time, sent: &mut Vec<Decoy>) {
     while let Some(due) = decoys.next_due().filter(|due| *due <= until) {
         let Some((path, bytes)) = decoys.poll(due) else { return };

@@ -401,7 +401,7 @@ impl Flow {
         self.passed.push((way == 0, fresh, at));
     }
 
-    /// Moves data that is now in order from `early` to the end of the sender's byte stream. `way`
+    /// If data in `early` is now in order, moves it to the end of the sender's byte stream. `way`
     /// is the sender: 0 for the client, 1 for the server.
     fn put(&mut self, way: usize, at: Duration) {
         while let Some(first) = self.early[way].first_entry() {

@@ -62,7 +62,7 @@ pub struct Settings {
     pub address: Ipv4Addr,
     /// OR port that the authority's relay advertises.
     pub or_port: u16,
-    /// Addresses on which the directory port listens. The port of the first one is advertised.
+    /// Addresses on which the directory port listens. The port of the first address is advertised.
     pub listen: Vec<SocketAddr>,
     /// The operator's contact, in one line.
     pub contact: String,

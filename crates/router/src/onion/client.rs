@@ -59,11 +59,13 @@ mod sets;
 mod status;
 mod trace;
 
-/// Poller token of the socket that stops the client. Further tokens: `NEWS` for the directory
-/// client's waker, `HANGUP` for SIGHUP, `TRANSPORTS` for the pluggable transports' waker.
+/// Poller token of the socket that stops the client.
 const STOP: u64 = 0;
+/// Poller token of the directory client's waker.
 const NEWS: u64 = 1;
+/// Poller token of the file that becomes readable after SIGHUP.
 const HANGUP: u64 = 2;
+/// Poller token of the pluggable transports' waker.
 const TRANSPORTS: u64 = 3;
 
 /// Settings of an onion client.
@@ -86,7 +88,7 @@ pub struct Settings {
     pub padding: Amount,
     /// Maximum memory for queued cells, in bytes.
     pub memory: usize,
-    /// Scheduler that chooses the next circuit on a link to send a cell.
+    /// Scheduler that chooses which circuit on a link sends the next cell.
     pub circuitmux: circuitmux::Kind,
     /// Number of circuits (legs) over which each stream is split; `None` for the number that the
     /// network recommends.
@@ -94,7 +96,7 @@ pub struct Settings {
     /// Multipath design: the protocol with which several circuits carry the same streams.
     pub design: Design,
     /// Scheduler that distributes data among the circuits of a set. If `None`, the multipath
-    /// design determines the scheduler, or else the last relay of the set.
+    /// design determines the scheduler, or else the last relay's request does.
     pub dealing: Option<Dealing>,
     /// Packet tap that delivers TCP segments before earlier segments have arrived
     /// ([`Tap::open_all`]); `None` to use only ordered links. With a tap, guards that support
@@ -185,7 +187,7 @@ pub fn run(
 /// new settings.
 ///
 /// # Errors
-/// The same as those of [`run`].
+/// The errors of [`run`].
 pub fn run_rereading(
     settings: Settings,
     rng: ChaCha20Rng,
@@ -421,7 +423,7 @@ impl<'r> ClientLoop<'r> {
         RelayName { nickname, fingerprint: hex(id).to_uppercase() }
     }
 
-    /// Writes the cells that were seen since the last call to the trace file, if there is one.
+    /// Writes to the trace file, if there is one, the cells that were seen since the last call.
     fn trace_cells(&mut self, watch: &mut dyn FnMut(ClientEvent)) {
         let Some(trace) = &mut self.trace else { return };
         let seen = self.station.core.take_seen();
@@ -689,8 +691,8 @@ impl<'r> ClientLoop<'r> {
         }
     }
 
-    /// Calls `act` on the table of directory requests. Then reports the requests that have ended
-    /// to the directory client.
+    /// Calls `act` on the table of directory requests. Then reports to the directory client which
+    /// requests have ended.
     fn at_dir_requests<T>(
         &mut self,
         now: Time,

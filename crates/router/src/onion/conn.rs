@@ -24,12 +24,13 @@ use super::tcp_info;
 const UNSENT: u32 = 32 << 10;
 /// Number of encrypted bytes waiting for the socket at which encryption pauses.
 const SEALED: usize = 64 << 10;
-/// Number of link records (such as TLS records) to fetch from the core at once. If records are
-/// small, at least `SMALL` bytes are fetched.
+/// Number of link records (such as TLS records) to fetch from the core at once.
 const RECORDS: usize = 2;
+/// Number of bytes to fetch from the core at once, rounded down to whole records, if [`RECORDS`]
+/// records have fewer bytes.
 const SMALL: usize = 32 << 10;
-/// Maximum number of bytes since the last check for a link to count as idle. Also the buffer size
-/// of an idle link.
+/// Maximum number of bytes since the last check for a link to count as idle, and buffer size of an
+/// idle link.
 const TRICKLE: usize = 4 << 10;
 
 /// A link to a neighbour (relay or client) over TCP, and its socket.
@@ -37,7 +38,8 @@ pub(super) struct Conn {
     socket: TcpStream,
     link: Box<dyn StreamLink + Send>,
     pub(super) peer: SocketAddr,
-    /// Entry of the connection in the limits on incoming connections; `None` if we opened it.
+    /// The connection's registration with the limits on incoming connections; `None` if we opened
+    /// the connection.
     pub(super) admitted: Option<ConnectionSlot>,
     /// The relay that we connected to; `None` if the neighbour opened the connection.
     pub(super) target: Option<Target>,
@@ -77,9 +79,10 @@ pub(super) struct Conn {
     pub(super) due: Option<Time>,
     sealed: Vec<u8>,
     sent: usize,
-    /// Time at which the room in the kernel's send buffer was last measured. `room` is the
-    /// remaining room in bytes.
+    /// Time at which `room` was last measured; `None` before the first measurement.
     looked: Option<Time>,
+    /// Number of further bytes that the kernel should get ([`kist::room`]). Bytes encrypted since
+    /// the measurement are subtracted.
     room: usize,
 }
 
@@ -300,7 +303,7 @@ impl Conn {
         offset.is_some()
     }
 
-    /// Appends the decrypted content of records that arrived out of order to `plain`.
+    /// Appends to `plain` the decrypted content of records that arrived out of order.
     pub(super) fn take_early(&mut self, plain: &mut Vec<u8>, tap: &mut Tap) {
         self.keep_up(tap);
         // Errors are ignored here, because the same records also arrive in the stream, where

@@ -537,7 +537,7 @@ impl DirThread {
         }
     }
 
-    /// Writes all microdescriptors that the consensus names to disk, if the write is due or the
+    /// Writes to disk all microdescriptors that the consensus names, if the write is due or the
     /// thread ends (`is_end`). Drops all other microdescriptors.
     fn keep_microdescs(&mut self, is_end: bool) {
         let Some(network) = self.directory.network() else { return };

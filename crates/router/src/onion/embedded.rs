@@ -35,8 +35,9 @@ use super::relay::{self, Numbers, Watch};
 use super::reload::Reload;
 use super::store::{StoreError, claim};
 
-/// OR port of every node in the embedded network. The authority's directory port is `DIR_PORT`.
+/// OR port of every node in the embedded network.
 const OR_PORT: u16 = 9001;
+/// Directory port of the embedded network's authority.
 const DIR_PORT: u16 = 9030;
 /// Number of the authority, which is the second byte of its address. The relays have the following
 /// numbers.

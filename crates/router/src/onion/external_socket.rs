@@ -174,7 +174,7 @@ impl ExternalSocket {
         }
     }
 
-    /// Writes the bytes that wait for the destination to the socket.
+    /// Writes to the socket the bytes that wait for the destination.
     ///
     /// # Errors
     /// The socket reports an error.

@@ -16,7 +16,7 @@ use super::store_error::StoreError;
 pub type Unknown = serde_json::Map<String, serde_json::Value>;
 
 /// Maximum number of damaged copies that are kept of one state file. Further copies overwrite the
-/// last one.
+/// last copy.
 const MOST_DAMAGED: u32 = 9;
 
 /// Contents of a state file.

@@ -14,9 +14,10 @@ use super::kept::read_bytes;
 use super::store::{StoreError, load, load_or_make, replace, save};
 
 const DAY_S: u64 = 24 * 3600;
-/// Lifetime of an onion key in seconds. After its lifetime, the key is accepted for another
-/// `GRACE_S` (dir-spec: defaults of `onion-key-rotation-days` and `onion-key-grace-period-days`).
+/// Lifetime of an onion key in seconds (dir-spec: default of `onion-key-rotation-days`).
 const ROTATION_S: u64 = 28 * DAY_S;
+/// Time in seconds for which an onion key is still accepted after its lifetime (dir-spec: default
+/// of `onion-key-grace-period-days`).
 const GRACE_S: u64 = 7 * DAY_S;
 
 /// A relay's keys, in the folder `keys` of its data folder. As in C tor, a replaced onion key is
@@ -119,7 +120,7 @@ fn made(folder: &Path) -> Result<u64, StoreError> {
     Ok(time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()))
 }
 
-/// Reads the onion key that was in use before the current one; `None` if there is no such file.
+/// Reads the onion key that was in use before the current key; `None` if there is no file of it.
 fn previous(folder: &Path) -> Result<Option<[u8; 32]>, StoreError> {
     let Some(content) = read_bytes(&old(folder, ONION_FILES[0]))? else { return Ok(None) };
     let told = |error| StoreError::Keys(folder.to_owned(), error);

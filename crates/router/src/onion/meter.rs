@@ -61,8 +61,8 @@ impl Meter {
     }
 
     /// Returns the time at which enough bytes for a wake-up may pass, if no bytes pass before.
-    /// Enough are the bytes that the rate allows in ten milliseconds: at least 4096, and at most
-    /// the burst.
+    /// This number of bytes is what the rate allows in ten milliseconds, but at least 4096 bytes,
+    /// and at most the burst.
     pub(super) fn some_at(&self) -> Time {
         let burst = self.burst();
         let some = (self.rate() / 100).max(4096).min(burst);

@@ -12,7 +12,8 @@ use anabranch_onion::newcomers::{Admission, DosParams, Newcomers};
 #[derive(Clone, Debug, Default)]
 pub(super) struct Entrance(Arc<Mutex<Newcomers>>);
 
-/// Entry of one incoming connection in the limits. It is released when this value is dropped.
+/// Registration of one incoming connection with the limits on incoming connections. It ends when
+/// this value is dropped.
 #[derive(Debug)]
 pub(super) struct ConnectionSlot {
     entrance: Entrance,
@@ -23,8 +24,8 @@ pub(super) struct ConnectionSlot {
 }
 
 impl Entrance {
-    /// Checks the limits for a new connection from `peer`. Returns the connection's entry, or
-    /// `None` if the connection must be refused.
+    /// Checks the limits for a new connection from `peer`. Returns the connection's
+    /// registration, or `None` if the connection must be refused.
     pub(super) fn admit(&self, now: Time, peer: IpAddr) -> Option<ConnectionSlot> {
         let admission = self.newcomers().come(now, peer);
         let counts = admission == Admission::Counted;

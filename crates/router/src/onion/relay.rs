@@ -61,10 +61,11 @@ mod self_test;
 mod shard;
 mod workers;
 
-/// Poller token of the socket that stops the relay. Only the first event loop has this file, and
-/// the files of `DIRECTORY` (documents) and `HANGUP` (SIGHUP).
+/// Poller token of the socket that stops the relay. Only the first event loop has this socket.
 const STOP: u64 = 0;
+/// Poller token of the directory client's waker. Only the first event loop has this waker.
 const DIRECTORY: u64 = 2;
+/// Poller token of the file that becomes readable after SIGHUP. Only the first event loop has it.
 const HANGUP: u64 = 3;
 /// Status text for the service manager once the relay is ready.
 const READY: &str = "accepting links";
@@ -91,7 +92,7 @@ pub struct Settings {
     pub keys: KeyRing,
     /// Whether the relay answers directory requests.
     pub directory: bool,
-    /// Scheduler that chooses the next circuit on a link to send a cell.
+    /// Scheduler that chooses which circuit on a link sends the next cell.
     pub circuitmux: circuitmux::Kind,
     /// Handle of the thread that fetches documents and publishes the relay's descriptor.
     pub dirclient: DirClient,
@@ -250,7 +251,7 @@ pub fn run(settings: Settings, stop: &UnixStream, watch: &mut dyn Watch) -> io::
 /// settings.
 ///
 /// # Errors
-/// The same as those of [`run`].
+/// The errors of [`run`].
 pub fn run_rereading(
     settings: Settings,
     stop: &UnixStream,

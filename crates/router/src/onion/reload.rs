@@ -47,7 +47,7 @@ impl fmt::Display for Names {
 /// error, the old settings stay in use.
 pub type Outcome = Result<Names, String>;
 
-/// Formats the result of reading the settings again as one line of text.
+/// Formats as one line of text the result of reading the settings again.
 #[must_use]
 pub fn in_words(outcome: &Outcome) -> String {
     match outcome {

@@ -32,7 +32,7 @@ use anabranch_os::holders::{self, Transport};
 pub(super) const LISTENERS: u64 = 16;
 /// Smallest poller token of a stream's socket; the stream's number is added.
 pub(super) const STREAMS: u64 = 1 << 61;
-/// Interval of checks that no socket event triggers.
+/// Interval between checks that no socket event triggers.
 pub(super) const TICK: Duration = Duration::from_secs(1);
 /// Interval between checks for idle links.
 const REST: Duration = Duration::from_secs(10);
@@ -454,7 +454,7 @@ impl<C: Core + LinkCore> Station<C> {
         }
     }
 
-    /// Moves lossy cells (cells that may get lost) that have arrived on `link` to the core.
+    /// Moves to the core the lossy cells (cells that may get lost) that have arrived on `link`.
     /// Returns false if the neighbour has violated the link protocol.
     fn take_lossy(&mut self, now: Time, link: LinkId) -> bool {
         let Some(links) = self.carriers.get_mut(link.carrier()) else { return true };

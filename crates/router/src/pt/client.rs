@@ -79,7 +79,7 @@ struct Asking {
     since: Time,
 }
 
-/// The link of a program.
+/// A link that carries one program's data.
 struct Link {
     core: Client<ChaCha20Rng>,
     bridge: SocketAddr,

@@ -289,7 +289,7 @@ impl Leaving {
         }
     }
 
-    /// Returns whether there are no such connections.
+    /// Returns whether no local connection with queued data is left.
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

@@ -148,8 +148,8 @@ impl ClientState {
         self.paths.iter_mut().for_each(|path| path.up = false);
     }
 
-    /// If the settings demand a delay, queues the answers in `datagrams` and returns true.
-    /// [`ClientState::next_delayed`] returns them when they are due.
+    /// If the settings demand a delay, queues `datagrams` (answers of the server) and returns
+    /// true. [`ClientState::next_delayed`] returns them when they are due.
     pub(super) fn delays(&mut self, now: Time, flow: u16, datagrams: &Received<'_>) -> bool {
         let Some(delay) = &mut self.delay else { return false };
         for datagram in datagrams.datagrams() {
@@ -199,8 +199,8 @@ impl ClientState {
         run.map(|(path, units, _)| (path, units))
     }
 
-    /// Returns the oldest answer that waits for a window, with its flow number; `None` if none
-    /// waits.
+    /// Returns the oldest answer that waits for a congestion window, with its flow number; `None`
+    /// if none waits.
     pub(super) fn next_answer(&mut self) -> Option<(u16, Box<[u8]>)> {
         self.backlog.as_mut()?.pop()
     }

@@ -32,7 +32,7 @@ use super::streams::{BEHIND, Entry, Packets, STREAMS, Streams};
 use crate::far_end::Inner;
 use crate::split::signals::signals;
 
-/// Poller tokens of files other than flows' sockets. The tokens of flows' sockets count up from 0.
+/// Poller token of the socket for clients' packets. Tokens of flows' sockets count up from 0.
 const LISTENER: u64 = u64::MAX;
 const STOP: u64 = u64::MAX - 1;
 const HUB: u64 = u64::MAX - 2;
@@ -64,7 +64,7 @@ pub fn run(settings: Settings, screen: &mut dyn Screen) -> Result<Snapshot, Fail
 /// to read the settings again.
 ///
 /// # Errors
-/// As [`run`].
+/// The errors of [`run`].
 pub fn run_rereading(
     settings: Settings,
     reread: Option<Reread<'_>>,
@@ -86,7 +86,7 @@ pub fn run_rereading(
 /// Runs the far end as [`run`] does, until `stop` is readable or its other end is closed.
 ///
 /// # Errors
-/// As [`run`].
+/// The errors of [`run`].
 pub fn run_until(
     stop: UnixStream,
     settings: Settings,
@@ -132,7 +132,7 @@ pub(super) struct Driver<'s> {
     listener: UdpSocket,
     /// Streams of clients; `None` if streams are not accepted.
     pub(super) streams: Option<Streams>,
-    /// Reused buffer; its content is used within one call only.
+    /// Buffer for packets (reused; its content is used within one call only).
     packets: Packets,
     /// Stream that becomes readable when the far end should stop.
     _stop: UnixStream,
@@ -149,7 +149,7 @@ pub(super) struct Driver<'s> {
     /// Counters that the driver itself maintains: `handshakes`, `strangers`, `unsent`, `hurried`
     /// and `refused`. The other fields are unused.
     counted: Snapshot,
-    /// Reused buffer, empty between calls.
+    /// Buffer for a client's datagrams (reused, and empty between calls).
     came: Vec<Datagram>,
     pub(super) stopped: bool,
 }

@@ -18,7 +18,7 @@ const BUFFER: usize = 2 << 20;
 /// Identifies a flow (the datagrams of one program of a client): the client, and the flow's number.
 pub(super) type FlowKey = (ClientId, u16);
 
-/// The socket of a flow.
+/// The socket of a flow (one program's datagrams).
 pub(super) struct FlowSocket {
     pub(super) key: FlowKey,
     pub(super) udp: UdpSocket,

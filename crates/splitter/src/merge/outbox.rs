@@ -27,8 +27,8 @@ struct Piece {
 }
 
 impl Outbox {
-    /// Adds the packets that carry `datagram` of `flow` to `client` on `path`. Returns false if
-    /// the datagram, or a part of it, cannot be sent.
+    /// Collects the packets that carry `datagram` of the flow `flow` to `client` on `path`.
+    /// Returns false if the datagram, or a part of it, cannot be sent.
     pub(super) fn seal(
         &mut self,
         now: Time,

@@ -126,7 +126,7 @@ pub enum News {
     Began {
         /// Name of the client.
         client: String,
-        /// Source address of its handshake.
+        /// Source address of the client's handshake.
         from: SocketAddr,
         /// Name of the requested server, or the interface.
         server: String,

@@ -80,7 +80,7 @@ pub(super) struct Entry {
     listener: TcpListener,
     /// Poller token of the socket.
     token: u64,
-    /// TLS settings of its streams; `None` for streams without TLS.
+    /// TLS settings of the streams that the socket accepts; `None` for streams without TLS.
     tls: Option<Arc<dyn TlsEnd>>,
     /// Whether the socket is watched. It is not watched while the process has no file descriptors
     /// left.
@@ -123,7 +123,7 @@ enum Owner {
     Client(ClientId),
 }
 
-/// The packets of one read, in order.
+/// The packets that one call read from a stream, in order.
 #[derive(Default)]
 pub(super) struct Packets {
     bytes: Vec<u8>,
@@ -196,7 +196,7 @@ impl Streams {
         })
     }
 
-    /// Returns the address of the entry with `token`.
+    /// Returns the address of the accepting socket with `token`.
     pub(super) fn local_addr(&self, token: u64) -> Option<SocketAddr> {
         self.entries.iter().find(|entry| entry.token == token)?.local_addr().ok()
     }
@@ -209,8 +209,8 @@ impl Streams {
         entries.zip(tls).for_each(|(own, tls)| *own = Arc::clone(tls));
     }
 
-    /// Accepts the streams that wait at the entry with `token`. If no file descriptor is left, the
-    /// entry is not watched until the next [`Streams::sweep`].
+    /// Accepts the streams that wait at the socket with `token`. If no file descriptor is left,
+    /// the socket is not watched until the next [`Streams::sweep`].
     pub(super) fn accept(&mut self, now: Time, poller: &Poller, token: u64) {
         let place = self.entries.iter().position(|entry| entry.token == token);
         let Some(place) = place else { return };
@@ -432,8 +432,8 @@ impl Streams {
         }
     }
 
-    /// Handles unknown peers whose deadline has passed: closes their streams, or relays them to the
-    /// web server. Watches all entries again.
+    /// Handles unknown peers whose deadline has passed: closes their streams, or relays them to
+    /// the web server. Watches all accepting sockets again.
     pub(super) fn sweep(&mut self, now: Time, poller: &Poller) {
         let strangers = std::mem::take(&mut self.strangers);
         for number in strangers {

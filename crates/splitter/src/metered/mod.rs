@@ -24,7 +24,7 @@ const FRESH: Duration = Duration::from_secs(1);
 pub struct Metered<'s> {
     inner: &'s mut dyn Screen,
     numbers: Arc<Mutex<Numbers>>,
-    /// Time at which `inner` is due for its next counters.
+    /// Earliest time at which the screen `inner` gets the counters again.
     next: Time,
     server: Server,
 }

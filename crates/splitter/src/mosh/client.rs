@@ -20,7 +20,7 @@ const PLAIN: &[u8] =
 /// The command that runs mosh-client.
 #[derive(Clone, Debug)]
 pub struct Client {
-    /// The program with the options that the user gave it.
+    /// The program mosh-client with the options that the user gave it.
     pub command: Words,
     /// Environment variables for the program, such as `MOSH_PREDICTION_DISPLAY` (mosh(1)).
     pub settings: Vec<(&'static str, String)>,

@@ -68,7 +68,7 @@ pub enum Bind {
     Ssh,
     /// All addresses of the machine.
     Any,
-    /// This address.
+    /// The address in the field.
     Ip(IpAddr),
 }
 
@@ -178,8 +178,8 @@ impl fmt::Display for LoginError {
 impl std::error::Error for LoginError {}
 
 impl Login {
-    /// Logs in and starts mosh-server. Copies output of ssh and of the server that is not a part
-    /// of the answer to `said`.
+    /// Logs in and starts mosh-server. Writes to `said` the output of ssh and of the server that
+    /// is not a part of the answer.
     ///
     /// # Errors
     /// [`LoginError`] if the login failed to start a session.

@@ -44,14 +44,15 @@ pub struct Egress {
     /// route and the MTU then belong to the connection to this address. `None` for datagrams
     /// without a proxy, and if OpenSSH makes the connection.
     pub proxy: Option<SocketAddr>,
-    /// Identification of the observers of this path, if the path is a stream; else `None`.
+    /// If the path is a stream, the value that distinguishes its observers ([`Apart`]); else
+    /// `None`.
     pub stream: Option<Apart>,
     /// Warning about a setting that works but is probably a mistake.
     pub note: Option<String>,
 }
 
-/// Identification of a stream's observers among the streams on one interface: the proxy with its
-/// user, or the ssh host. `None` for a direct connection.
+/// Distinguishes streams on one interface that different observers see: the proxy with its user,
+/// or the ssh host. `None` for a direct connection, which every observer of the interface sees.
 pub type Apart = Option<String>;
 
 impl Egress {
@@ -70,8 +71,8 @@ impl Egress {
         self.scoped(server)
     }
 
-    /// Returns the destination of this path's packets: the proxy, the first hop, or the server of
-    /// the lookup.
+    /// Returns the destination of this path's packets: the proxy, the first hop, or the server for
+    /// which the route was looked up.
     pub fn peer(&self) -> SocketAddr {
         self.proxy.unwrap_or(self.server)
     }
@@ -96,7 +97,8 @@ impl Egress {
 
     /// Returns whether datagrams to `server` certainly use this egress. Datagrams through a proxy
     /// or a stream always do. If the path is bound to no interface, this is certain only for the
-    /// server of the lookup, because the route to another server may use any interface.
+    /// server for which the route was looked up: the route to another server may use any
+    /// interface.
     pub fn leads_to(&self, server: SocketAddr) -> bool {
         if self.proxy.is_some() || self.stream.is_some() {
             return true;

@@ -46,7 +46,7 @@ pub fn resolve(
 /// other first hops.
 ///
 /// # Errors
-/// Those of [`resolve`].
+/// The errors of [`resolve`].
 pub fn resolve_by(
     specs: &[PathSpec],
     destinations: &[SocketAddr],
@@ -94,9 +94,9 @@ pub fn again(
     Ok(specs.iter().zip(before).map(look).collect())
 }
 
-/// Returns the new egress of a path whose proxy or first hop now has the addresses `found`. The
-/// egress leads to the first of these addresses that the interface of `before` reaches. Returns
-/// `None` if the interface reaches none.
+/// Returns the new egress (interface, source address and route) of a path whose proxy or first hop
+/// now has the addresses `found`. The egress leads to the first of these addresses that the
+/// interface of `before` reaches. Returns `None` if the interface reaches none.
 pub fn redirect(
     spec: &PathSpec,
     before: &Egress,
@@ -117,7 +117,7 @@ const FAR: [SocketAddr; 2] = [
 ];
 
 /// Returns the egresses (interfaces, source addresses and routes) of paths along the default
-/// routes: for each path one for IPv4 and one for IPv6.
+/// routes: for each path an egress for IPv4 and an egress for IPv6.
 ///
 /// # Errors
 /// The kernel's list of interfaces could not be read, so nothing is known of any path.
@@ -239,8 +239,9 @@ fn to_first(
     first.or_else(|fault| ways.find_map(Result::ok).ok_or(fault))
 }
 
-/// Returns the egress towards the first hop of a stream. A direct stream's first hop is the far
-/// end. For OpenSSH, returns the egress towards the server, although OpenSSH chooses its own route.
+/// Returns the egress (interface and route) towards the first hop of a stream. A direct stream's
+/// first hop is the far end. For OpenSSH, returns the egress towards the server, although OpenSSH
+/// chooses its own route.
 fn to_stream(
     machine: &Machine,
     spec: &PathSpec,

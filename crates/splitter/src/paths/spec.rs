@@ -16,7 +16,7 @@ pub const MAX_NAME: usize = 32;
 pub const MAX_PORTS: u16 = 64;
 /// Keyword of a proxy.
 const PROXY: &str = "socks5";
-/// Keywords of the settings of a path that do not make it a stream.
+/// Keywords of a path's settings, except those that make the path a stream.
 const KINDS: [&str; 5] = ["if", "wg", "addr", "ports", PROXY];
 
 /// A path: `NAME=KIND[,KIND]…`, where a kind is `if:DEVICE`, `wg:FILE`, `addr:ADDRESS`, `ports:N`,

@@ -111,8 +111,9 @@ impl StreamKind {
         }
     }
 
-    /// Returns the identification of this stream's observers among the streams on one interface.
-    /// Returns `None` for a direct connection, which every observer of the interface sees.
+    /// Returns the value that distinguishes this stream from other streams on the same interface
+    /// that other observers see. Returns `None` for a direct connection, which every observer of
+    /// the interface sees.
     pub(super) fn apart(&self) -> Option<String> {
         match self {
             StreamKind::Tcp(_) | StreamKind::Tls(_) => None,

@@ -11,7 +11,7 @@ use socket2::{Domain, Protocol, Socket, TcpKeepalive, Type};
 use super::dialogue::converse;
 use super::fault::ProxyFault;
 
-/// Timeout of the whole setup, until the relay's address is known.
+/// Timeout for opening an association, until the relay's address is known.
 const PATIENCE: Duration = Duration::from_secs(8);
 /// Idle time before the first TCP keep-alive. With this and the next two constants, the failure of
 /// a proxy's machine is detected after 20 s.

@@ -10,7 +10,7 @@ use super::fault::ProxyFault;
 
 /// Asks the proxy at the other end of `stream` to relay UDP (RFC 1928, sections 3, 4 and 7).
 /// Returns the relay's address as the proxy reports it; the unspecified address stands for the
-/// proxy's own. `v6` is true if the proxy was reached over IPv6.
+/// proxy's own address. `v6` is true if the proxy was reached over IPv6.
 ///
 /// # Errors
 /// The proxy refuses, or sends an invalid answer.

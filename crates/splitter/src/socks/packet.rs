@@ -39,8 +39,8 @@ impl Header {
         if server.is_ipv4() { 10 } else { 22 }
     }
 
-    /// Puts the header before each datagram of `run`, which contains consecutive datagrams. They
-    /// have `stride` bytes, except that the last may be shorter. The result has the same form, and
+    /// Puts the header before each datagram of `run`, which contains consecutive datagrams. Each
+    /// has `stride` bytes, except that the last may be shorter. The result has the same form, and
     /// can be sent in one system call.
     pub fn wrap(&self, run: &[u8], stride: usize) -> Vec<u8> {
         let stride = stride.max(1);

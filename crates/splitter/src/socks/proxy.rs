@@ -63,7 +63,7 @@ impl Login {
     /// Returns the login of another user with the same password.
     ///
     /// # Errors
-    /// Those of [`Login::new`].
+    /// The errors of [`Login::new`].
     pub(crate) fn of_user(&self, user: &str) -> Result<Login, ProxyError> {
         Login::new(user, self.password.clone())
     }
@@ -116,7 +116,7 @@ impl Proxy {
     /// login.
     ///
     /// # Errors
-    /// Those of [`Login::credentials`].
+    /// The errors of [`Login::credentials`].
     pub fn credentials(&self) -> Result<Option<Credentials>, ProxyFault> {
         self.login.as_ref().map(Login::credentials).transpose()
     }

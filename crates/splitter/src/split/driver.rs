@@ -21,7 +21,7 @@ use super::uplinks::Uplinks;
 use super::warnings::Warnings;
 use super::{Failure, Listening, Reread, Screen, Settings, manager};
 
-/// Poller tokens of files other than path sockets. The tokens of path sockets count up from 0.
+/// Poller token of the listener. The tokens of path sockets count up from 0.
 pub(super) const LISTENER: u64 = u64::MAX;
 pub(super) const STOP: u64 = u64::MAX - 1;
 pub(super) const NETWORK: u64 = u64::MAX - 2;
@@ -106,8 +106,9 @@ pub(super) struct Driver<'s> {
     pub(super) control: Control<'s>,
     /// Screen, captures and counters of the running splitter.
     pub(super) report: Report<'s>,
-    /// The present settings, and values derived from them.
+    /// The present settings.
     pub(super) settings: Settings,
+    /// The present settings for display, with resolved names and paths.
     pub(super) about: Listening,
     /// Whether the datagrams that are sent now may be fragmented, because they arrived in
     /// fragments.

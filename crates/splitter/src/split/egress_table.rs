@@ -1,4 +1,5 @@
-//! The egresses of the paths. They are looked up again whenever the machine's network changes.
+//! The paths' egresses (interfaces, source addresses, routes). They are looked up again whenever
+//! the machine's network changes.
 
 use std::fmt;
 use std::io;
@@ -121,7 +122,7 @@ impl EgressTable {
         Ok(EgressTable { last: families.clone(), families: Some(families), ..egress_table })
     }
 
-    /// Returns these egresses, with `fwmark` as the firewall mark of packets in later lookups.
+    /// Returns this table, with `fwmark` as the firewall mark of packets in later lookups.
     pub(super) fn marked(self, fwmark: u32) -> EgressTable {
         EgressTable { fwmark: Some(fwmark), ..self }
     }
@@ -172,8 +173,8 @@ impl EgressTable {
         exits.collect()
     }
 
-    /// Returns one egress for each path, and a second list with the IPv6 egresses of the paths
-    /// that have egresses for both IP versions.
+    /// Returns one egress (interface and route) for each path, and a second list with the IPv6
+    /// egresses of the paths that have egresses for both IP versions.
     pub(super) fn primary_and_others(&self) -> (Vec<Egress>, Vec<Egress>) {
         let families = self.families.iter().flatten();
         let others = families.filter_map(|both| both[0].as_ref().and(both[1].clone()));
@@ -240,8 +241,9 @@ impl EgressTable {
         self.learn(now, answers)
     }
 
-    /// Stores the kernel's answers. A path without an answer keeps its last state and is looked up
-    /// again later, because a lack of file descriptors or memory is no fault of the path.
+    /// Stores the kernel's answers to lookups. A path without an answer keeps its last state and
+    /// is looked up again later, because a lack of file descriptors or memory is no fault of the
+    /// path.
     fn learn(
         &mut self,
         now: Time,

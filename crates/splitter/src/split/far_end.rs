@@ -124,7 +124,8 @@ impl Driver<'_> {
         self.report.warn(warning);
     }
 
-    /// Passes the windows of all paths to the core, if the schedule uses them.
+    /// Passes the state of the paths' congestion windows to the core, if the schedule uses
+    /// windows.
     fn look_at_windows(&mut self, now: Time) {
         if let Some(windows) = self.tunnel.as_mut().and_then(|tunnel| tunnel.windows(now)) {
             self.core.handle(now, Input::Windows(windows));

@@ -15,7 +15,7 @@ use anabranch_os::udp::{Received, UdpSocket};
 use crate::far_end::Inner;
 use crate::steer::{Exit, SteerError, Steering, Upkeep};
 
-/// Maximum number of packets read from the interface in one round.
+/// Maximum number of packets read from the interface at once.
 pub(super) const ROUND: usize = 64;
 /// Buffer size for each packet, in bytes. No interface of this program has a larger MTU.
 pub(super) const ROOM: usize = 65_536;
@@ -43,7 +43,7 @@ pub(super) struct TunIngress {
     packet: Vec<u8>,
 }
 
-/// The packets of one round.
+/// Packets that were read at once, each in `ROOM` bytes of the buffer.
 #[derive(Debug)]
 pub(super) struct Arena {
     pub(super) bytes: Box<[u8]>,
@@ -171,7 +171,7 @@ impl AsFd for Ingress {
 }
 
 impl TunIngress {
-    /// Reads the waiting packets, at most one round.
+    /// Reads at most [`ROUND`] of the waiting packets.
     pub(super) fn read(&mut self) -> io::Result<()> {
         self.arena.lengths.clear();
         for room in self.arena.bytes.chunks_exact_mut(ROOM) {

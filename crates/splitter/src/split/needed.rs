@@ -1,5 +1,5 @@
 //! The number of file descriptors that the sessions need: each session has a socket for each of
-//! its tuples.
+//! its tuples (paths with one of their source ports).
 
 use anabranch_comps::Config;
 

@@ -127,7 +127,7 @@ impl Driver<'_> {
         self.tend(now);
     }
 
-    /// Assigns the spare association (a UDP relay of a proxy) of its path to a four-tuple. Returns
+    /// Assigns to a four-tuple the spare association (a UDP relay of a proxy) of its path. Returns
     /// `None` if the four-tuple has to wait for an association.
     pub(super) fn open_spare(
         &mut self,

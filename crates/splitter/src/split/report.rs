@@ -24,8 +24,9 @@ pub(super) struct Report<'s> {
     pub(super) warnings: Warnings,
     /// Time at which the counters are shown next.
     pub(super) next_snapshot: Time,
-    /// The listener's drop counter at its last reading, and the total of its drops.
+    /// The listener's drop counter at its last reading.
     counted: u32,
+    /// Number of datagrams that the listener has dropped.
     missed: u64,
     /// Number of datagrams to clients that could not be delivered.
     pub(super) not_returned: u64,

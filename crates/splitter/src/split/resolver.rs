@@ -15,7 +15,7 @@ use anabranch_multipath::Time;
 
 use super::Target;
 
-/// Delay between a failed lookup and the next one.
+/// Delay between a failed lookup and the next lookup.
 const RETRY: Duration = Duration::from_secs(1);
 /// Number of failed lookups after which a waiting session is closed.
 const ATTEMPTS: u8 = 3;

@@ -37,7 +37,8 @@ impl Driver<'_> {
         self.send_open(now, group);
     }
 
-    /// Sends a group of datagrams to the server, through the open socket of their tuple.
+    /// Sends a group of datagrams to the server, through the open socket of their tuple (path and
+    /// source port).
     fn send_open(&mut self, now: Time, group: &[Outgoing<'_>]) {
         let (session, tuple) = (group[0].session, group[0].tuple);
         let Some(socket) = self.uplinks.sockets.of(session, tuple) else { return };
@@ -83,7 +84,8 @@ impl Driver<'_> {
         }
     }
 
-    /// Opens the socket of a tuple, connected to the server or, with `by`, to a proxy's relay.
+    /// Opens the socket of a tuple (path and source port), connected to the server or, with `by`,
+    /// to a proxy's relay.
     pub(super) fn open_socket(
         &mut self,
         now: Time,
@@ -130,8 +132,8 @@ impl Driver<'_> {
         self.report.not_returned += batch.send().failed() as u64;
     }
 
-    /// Reports a failure to send to the core and, at an interface, to the client. Then executes the
-    /// core's outputs.
+    /// Reports to the core and, at an interface, to the client that sending failed. Then executes
+    /// the core's outputs.
     pub(super) fn fail(
         &mut self,
         now: Time,

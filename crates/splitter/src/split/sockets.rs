@@ -16,9 +16,9 @@ use crate::socks::{self, Association, Header};
 
 /// Time for which a retired socket still receives answers: several round trips of any usable path.
 const LINGER: Duration = Duration::from_secs(3);
-/// Maximum number of sockets whose drop counters are read in one turn, and the interval between
-/// turns.
+/// Maximum number of sockets whose drop counters are read at once.
 const LOOKED_AT: usize = 256;
+/// Minimum interval between two readings of at most [`LOOKED_AT`] drop counters.
 const BETWEEN_COUNTS: Duration = Duration::from_secs(1);
 /// Size of a path socket's receive buffer and of its send buffer, in bytes.
 const BUFFER: usize = 2 << 20;
@@ -30,7 +30,7 @@ pub(super) const CONTROL: u64 = 1 << 63;
 /// highest bits of a socket's token are 0, which distinguishes it from other kinds of token.
 const GENERATIONS: u32 = u32::MAX >> 2;
 
-/// A socket of a path, with its tuple.
+/// A socket of a path, with its tuple (the path and its source port).
 #[derive(Debug)]
 pub(super) struct PathSocket {
     pub(super) udp: UdpSocket,
@@ -60,7 +60,7 @@ impl PathSocket {
         self.udp.mtu().ok()
     }
 
-    /// Returns the tuple whose answers this socket receives.
+    /// Returns the tuple (path and source port) whose answers this socket receives.
     pub(super) fn source(&self) -> Source {
         let (session, tuple) = (self.session, self.tuple);
         Source { session, tuple, removed: self.removed.is_some() }
@@ -126,8 +126,8 @@ pub(super) fn fresh_drops(udp: &UdpSocket, counted: &mut u32) -> u64 {
     u64::from(drops.wrapping_sub(std::mem::replace(counted, drops)))
 }
 
-/// An entry of the table. Entries are reused; `generation` distinguishes the successive sockets of
-/// an entry.
+/// An entry of the table of sockets. Entries are reused; `generation` distinguishes the successive
+/// sockets of an entry.
 #[derive(Debug, Default)]
 struct Slot {
     generation: u32,
@@ -168,7 +168,8 @@ impl Sockets {
         slot.socket.as_ref().filter(|_| u64::from(slot.generation) == token >> 32)
     }
 
-    /// Returns whether the socket with this token sends for its tuple: it is open and not retired.
+    /// Returns whether the socket with this token sends for its tuple (path and source port): it
+    /// is open and not retired.
     pub(super) fn is_in_use(&self, token: u64) -> bool {
         let index = token as u32;
         self.by_token(token)

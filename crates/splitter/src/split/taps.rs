@@ -158,8 +158,8 @@ impl Taps {
         });
     }
 
-    /// Notes in the captures that the packets of a protocol have numbers in clear, if `event`
-    /// reports that.
+    /// Notes in the captures that a protocol's packets carry their numbers in clear text, if
+    /// `event` reports that.
     pub(super) fn note(&mut self, event: &Event) {
         if let Event::NumbersInClear { protocol, .. } = event {
             self.taps.iter_mut().for_each(|capture| capture.tap.numbered(protocol.name()));

@@ -35,7 +35,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// The near end, and the state that connects it with the core.
 pub(super) struct Tunnel {
     near: Near<ChaCha20Rng>,
-    /// The core's session of each flow.
+    /// The core's session of each flow, by the flow's number.
     flows: HashMap<u16, SessionId>,
     /// Sessions whose datagrams wait for the far end.
     waiting: Vec<SessionId>,
@@ -50,8 +50,9 @@ pub(super) struct Tunnel {
     silent: (Time, Time),
     /// Number of datagrams dropped because there were no keys yet.
     unsealed: u64,
-    /// Reused buffers for sealed packets and for opened datagrams.
+    /// Sealed packets (a reused buffer).
     pub(super) sealed: Vec<u8>,
+    /// Opened datagrams (a reused buffer).
     pub(super) arrived: Vec<u8>,
 }
 

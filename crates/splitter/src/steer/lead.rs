@@ -45,8 +45,8 @@ impl Routing {
         self
     }
 
-    /// Restores missing entries, and returns their number. The unreachable routes are set first,
-    /// so that no packet passes to later rules.
+    /// Restores missing routes and rules, and returns their number. The unreachable routes are set
+    /// first, so that no packet passes to later rules.
     pub(super) fn ensure(&self) -> io::Result<usize> {
         let routes = policy::routes_in(self.slot.tables())?;
         let mut missing = 0;

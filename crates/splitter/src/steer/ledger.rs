@@ -23,7 +23,7 @@ use super::sysctl::Setting;
 const FOLDER: &str = "/run/anabranch";
 /// Maximum time to wait for another splitter that starts or ends.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Interval at which the wait looks again.
+/// Interval between attempts to take a lock that another splitter holds.
 const PAUSE: Duration = Duration::from_millis(5);
 
 /// Changes to undo. Objects with the slot's names and numbers are removed as well.
@@ -35,8 +35,8 @@ pub(crate) struct Notes {
     pub(crate) tun: String,
     /// Name of the namespace that the splitter made; `None` if it made none.
     pub(crate) netns: Option<String>,
-    /// The kernel's number of that namespace. The number identifies the namespace even if the name
-    /// later belongs to another namespace.
+    /// The kernel's number of the namespace `netns`. The number identifies the namespace even if
+    /// the name later belongs to another namespace.
     pub(crate) netns_number: Option<u64>,
     /// Settings of the machine, with the values that they had before any splitter
     /// changed them.

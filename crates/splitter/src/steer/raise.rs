@@ -43,8 +43,8 @@ pub struct Steering {
     lent: AddedForwarding,
     /// The nftables tables of the machine and of the namespace.
     fences: Vec<Fence>,
-    /// The table that blocks packets while another program has flushed the others; `None` if there
-    /// is none.
+    /// The table that blocks packets while another program has flushed the other tables; `None` if
+    /// there is no such table.
     guard: Option<Owned>,
     /// Monitor of network changes in the namespace; `None` without a namespace.
     inside: Option<Monitor>,

@@ -35,7 +35,7 @@ use super::{Exit, Ports, Slot, tally};
 /// which begin with type 1 and three zeros.
 const INITIATION: &str = "udp length 156 @th,64,32 0x01000000";
 
-/// Parameters of the rules.
+/// Parameters of the nftables rules.
 pub(crate) struct Subject<'a> {
     pub(crate) slot: Slot,
     /// Name of the splitter's interface.
@@ -49,7 +49,7 @@ pub(crate) struct Subject<'a> {
     pub(crate) lent: &'a AddedForwarding,
 }
 
-/// Returns the commands that remove the table, whether or not it exists.
+/// Returns the commands that remove the splitter's nftables table, whether or not it exists.
 pub(crate) fn removal(slot: Slot) -> String {
     let name = slot.ruleset();
     format!("table inet {name}\ndelete table inet {name}\n")

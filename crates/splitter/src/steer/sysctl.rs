@@ -39,9 +39,9 @@ fn file(name: &str) -> String {
 /// The packet forwarding that is on only because of this program. It must not serve other traffic.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct AddedForwarding {
-    /// Forwarding of IPv4.
+    /// Added forwarding of IPv4 packets.
     pub(crate) four: ForwardingScope,
-    /// Forwarding of IPv6.
+    /// Added forwarding of IPv6 packets.
     pub(crate) six: ForwardingScope,
 }
 

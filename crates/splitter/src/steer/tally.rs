@@ -51,7 +51,7 @@ fn name(what: &str, path: usize) -> String {
 #[derive(Debug)]
 pub(super) struct Tally {
     shared: Arc<Shared>,
-    /// Sender to the thread. The thread ends when the sender is dropped.
+    /// Sender to the thread that reads the counters. The thread ends when the sender is dropped.
     end: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }

@@ -101,11 +101,11 @@ impl Wire {
         self.open(&buffer[..length], content)
     }
 
-    /// Appends the content of `bytes`, which were read from the socket, to `content`. If TLS is
+    /// Appends to `content` the content of `bytes`, which were read from the socket. If TLS is
     /// used, decrypts the content.
     ///
     /// # Errors
-    /// Those of [`Wire::read`].
+    /// The errors of [`Wire::read`].
     pub(crate) fn open(&mut self, bytes: &[u8], content: &mut Vec<u8>) -> Result<(), Ending> {
         let Some(tls) = &mut self.tls else {
             content.extend_from_slice(bytes);

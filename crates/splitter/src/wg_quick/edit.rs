@@ -18,7 +18,7 @@ pub struct Changes {
     pub fwmark: Option<u32>,
 }
 
-/// One changed line.
+/// One changed line of a configuration file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
     /// Section of the line: `[Interface]` or `[Peer]`.

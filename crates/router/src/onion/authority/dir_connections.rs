@@ -16,13 +16,14 @@ use crate::onion::conn::is_passing;
 use crate::onion::dirclient::unix;
 use crate::onion::station::STREAMS;
 
-/// Maximum number of open connections to the directory port. `MOST_OF_ONE` is the maximum for one
-/// client address. Further connections are closed without a reply.
+/// Maximum number of open connections to the directory port. Further connections are closed
+/// without a reply.
 const MOST: usize = 2_000;
+/// Maximum number of open connections from one client address.
 const MOST_OF_ONE: usize = 200;
-/// Maximum time without progress on a connection to the directory port. The maximum lifetime of a
-/// connection is `LONGEST`.
+/// Maximum time without progress on a connection to the directory port.
 const SILENCE: Duration = Duration::from_secs(30);
+/// Maximum lifetime of a connection to the directory port.
 const LONGEST: Duration = Duration::from_secs(600);
 const PIECE: usize = 16 << 10;
 

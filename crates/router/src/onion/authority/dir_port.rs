@@ -21,8 +21,8 @@ use crate::onion::mptcp::TcpKind;
 use crate::onion::station::{Station, TICK, Token};
 
 /// Maximum number of concurrent probes (test connections) to relays. Half of the probes are
-/// reserved for relays that answered the last probe, so that relays that do not answer cannot use
-/// up all probes. The other half must suffice for many relays that do not answer.
+/// reserved for relays that answered the last probe, so that the other relays cannot use up all
+/// probes. The maximum is high, because many relays may not answer.
 const PROBES: usize = 400;
 /// Timeout for a probe's connection to a relay's port.
 const OPENING: Duration = Duration::from_secs(10);

@@ -15,7 +15,7 @@ use crate::onion::store::{StoreError, is_any_there, private_folder, replace};
 const IDENTITY: &str = "authority_identity_key";
 const SIGNING: &str = "authority_signing_key";
 const CERTIFICATE: &str = "authority_certificate";
-/// File of the previous certificate. Its signing key has signed the last consensus.
+/// File of the previous certificate. Its signing key may have signed the latest consensus.
 const BEFORE: &str = "authority_certificate.old";
 /// File of a new certificate, until the signing key that the certificate is for is on disk.
 const COMING: &str = "authority_certificate.coming";

@@ -98,7 +98,7 @@ impl Ledger {
         Ok(())
     }
 
-    /// Writes the part of the state that is not written at each change to disk.
+    /// Writes to disk the part of the state that is not written at each change.
     pub(super) fn keep(&mut self, unix_now: u64) {
         self.authority.forget(unix_now, steady());
         self.drop_relays();

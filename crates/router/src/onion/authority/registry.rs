@@ -48,9 +48,9 @@ pub(super) struct Registry {
     key_store: AuthorityKeyStore,
     relay: Arc<RelayKeys>,
     bandwidths: Option<PathBuf>,
-    /// Description of the authority's own relay, to be published. `published` is the time of the
-    /// last publication.
+    /// Description of the authority's own relay, to be published.
     description: Option<Description>,
+    /// Time of the last publication of `description`, in seconds since 1970; 0 to publish at once.
     published: u64,
     /// Whether the authority has its own relay's descriptor. Before that, it makes no consensus,
     /// because a consensus without relays would be malformed.

@@ -59,7 +59,7 @@ impl SharedAnswers {
         })
     }
 
-    /// Replaces the documents that are served by `cache`.
+    /// Serves the documents in `cache` from now on.
     pub(super) fn show(&self, cache: Arc<Cache>) {
         *lock(&self.shown) = cache;
     }

@@ -25,14 +25,14 @@ pub(super) struct Step {
 
 /// State of the machine's clock when it was last checked. All fields are in seconds.
 pub(super) struct WallClock {
-    /// The clock's time minus the time during which the machine was awake. `started` is the
-    /// clock's time minus the time since boot.
+    /// The clock's time minus the time during which the machine was awake.
     awake: i64,
+    /// The clock's time minus the time since boot.
     started: i64,
     settling: u64,
-    /// Sum of the clock's steps since the clock was last trusted, in seconds. The clock is trusted
-    /// again when [`steady`] reaches `trusted`.
+    /// Sum of the clock's steps since the clock was last trusted, in seconds.
     set: i64,
+    /// Value of [`steady`] from which the clock is trusted.
     trusted: u64,
 }
 

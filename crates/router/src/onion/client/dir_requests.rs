@@ -14,9 +14,9 @@ use rand_chacha::ChaCha20Rng;
 
 use crate::onion::dirclient::DirRequest;
 
-/// Timeout for building the circuit of a directory request. Once the circuit is built, `SILENCE`
-/// is the maximum time without progress.
+/// Timeout for building the circuit of a directory request.
 const PATIENCE: Duration = Duration::from_secs(15);
+/// Maximum time without progress of a directory request whose circuit is built.
 const SILENCE: Duration = Duration::from_secs(30);
 /// Minimum average rate of a directory's reply, in bytes per second, after the timeouts have
 /// passed. A slower reply is abandoned, because it could take hours.

@@ -553,7 +553,7 @@ fn is_worth_another_try(reason: EndReason) -> bool {
 }
 
 /// Returns the flags of the BEGIN message for the address `family` that a program requests.
-/// `flags` are the flags without such a request, which depend on the exit.
+/// `flags` are the flags for a program that requests no family; they depend on the exit.
 fn allowed(flags: u32, family: Option<Family>) -> u32 {
     match family {
         None => flags,

@@ -1,6 +1,5 @@
 //! Table of the circuits that belong together in a set, over which streams are split. A set is
-//! identified by the number of its first circuit, even after that circuit is closed and another
-//! one has become the set's head.
+//! identified by the number of its first circuit, even after that circuit is closed.
 
 use std::collections::BTreeMap;
 
@@ -22,8 +21,8 @@ pub(super) struct SetLeg {
 pub(super) struct SetBook(BTreeMap<CircuitKey, SetLeg>);
 
 impl SetBook {
-    /// Adds `circuit`, which is being built. If `head` is given, the circuit joins the set whose
-    /// head is `head`. Otherwise it is the first circuit of a new set.
+    /// Adds `circuit`, which is being built. If `head` is given, `circuit` joins the set of the
+    /// circuit `head`. Otherwise it is the first circuit of a new set.
     pub(super) fn begin(&mut self, circuit: CircuitKey, head: Option<CircuitKey>) {
         // If the set has lost all its circuits, `head` is closed too. In that case `head` was the
         // set's first circuit.

@@ -29,7 +29,7 @@ impl CellTrace {
     /// `clock`.
     ///
     /// # Errors
-    /// The same as those of [`TraceWriter::create`].
+    /// The errors of [`TraceWriter::create`].
     pub(super) fn create(
         target: &Path,
         clock: &Clock,

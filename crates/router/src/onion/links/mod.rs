@@ -176,7 +176,7 @@ pub(super) trait Carrier {
     /// been proved.
     fn admit_circuits(&mut self, _link: LinkId) {}
 
-    /// Appends the lossy cells that have arrived on `_link` to `_into`. Returns false if the other
+    /// Appends to `_into` the lossy cells that have arrived on `_link`. Returns false if the other
     /// end has violated the protocol; the caller must then call [`Carrier::end`].
     fn read_lossy(&mut self, _link: LinkId, _into: &mut Vec<u8>) -> bool {
         true

@@ -1,5 +1,5 @@
-//! QUIC links of one core, the protocol state of a client or relay (`docs/spec/quic-links.md`).
-//! Also the UDP sockets for incoming and outgoing links.
+//! QUIC links of one core, the protocol state of a client or relay (`docs/spec/quic-links.md`),
+//! and the UDP sockets for incoming and outgoing links.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -32,7 +32,7 @@ pub(in crate::onion) use sockets::{QuicSockets, sockets};
 
 mod sockets;
 
-/// Carrier number of QUIC links.
+/// Number of the QUIC carrier, which owns all QUIC links.
 pub(in crate::onion) const CARRIER: u8 = 1;
 /// Timeout of a QUIC handshake. Until the QUIC link is open, circuits use the TLS link.
 const OPENING: Duration = Duration::from_secs(30);
@@ -176,9 +176,9 @@ pub(in crate::onion) struct QuicLinks {
     arrived: Vec<u8>,
     fresh: Option<PendingEvents>,
     limits: Option<[Meter; 2]>,
-    /// Whether the rate limit prevents reading from the sockets at present. The next field
-    /// contains the links that wait for the rate limit before they send.
+    /// Whether the rate limit prevents reading from the sockets at present.
     paused: bool,
+    /// Links that wait for the rate limit before they send.
     held: BTreeSet<LinkId>,
     /// Whether the poller must be updated, because other events of the sockets are needed.
     unwatched: bool,

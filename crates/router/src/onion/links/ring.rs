@@ -21,8 +21,8 @@ use rustix::event::{EventfdFlags, eventfd};
 
 use super::{Carrier, Fetch, LinkEnd, LinkEvent, token};
 
-/// Carrier number of links to other shards (threads). The number of a link within the carrier is
-/// the other shard's index.
+/// Number of the carrier that owns the links to other shards (threads). The number of a link
+/// within the carrier is the other shard's index.
 pub(in crate::onion) const CARRIER: u8 = 2;
 /// Poller token of the waker with which other shards (threads) signal this shard.
 pub(in crate::onion) const BELL: u64 = token(CARRIER, 0);

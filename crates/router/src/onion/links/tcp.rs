@@ -23,7 +23,7 @@ use crate::onion::mptcp::{MptcpCounts, TcpKind};
 use crate::onion::newcomers::ConnectionSlot;
 use crate::onion::tap::{Cookie, Tap, TapKind};
 
-/// Carrier number of TCP links.
+/// Number of the TCP carrier, which owns all links over TCP.
 pub(in crate::onion) const CARRIER: u8 = 0;
 /// Poller token of the [`Tap`]'s file. It differs from every link's token, because links are
 /// numbered from 1.

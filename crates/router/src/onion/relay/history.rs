@@ -141,8 +141,7 @@ impl HistoryFile {
     }
 }
 
-/// Returns the ends of history periods in seconds since 1970, newest first. The first one is
-/// `ends`.
+/// Returns the ends of history periods in seconds since 1970, newest first, beginning with `ends`.
 fn ends_before(ends: u64) -> impl Iterator<Item = u64> {
     (0..).map(move |ago: u64| ends.saturating_sub(ago * PERIOD_S))
 }

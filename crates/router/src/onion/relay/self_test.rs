@@ -45,7 +45,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// Pause before the next self-test after a failure. The pause doubles with each further failure,
 /// up to [`DAILY`].
 const AGAIN: Duration = Duration::from_secs(60);
-/// Maximum pause between self-tests after failures. Also the pause after a success.
+/// Maximum pause between self-tests after failures, and pause after a success.
 const DAILY: Duration = Duration::from_secs(12 * 3600);
 const CIRCUIT: CircuitKey = CircuitKey(0);
 

@@ -170,7 +170,7 @@ impl Shard {
         }
     }
 
-    /// Adds a connection that a neighbour has opened to this event loop.
+    /// Adds to this event loop a connection that a neighbour has opened.
     pub(super) fn accept(&mut self, newcomer: Newcomer, watch: &mut dyn Watch) {
         let Station { carriers, poller, .. } = &mut self.station;
         let Newcomer { socket, peer, place, by_transport } = newcomer;

@@ -29,9 +29,10 @@ const SOCKET_COOKIE: i32 = 46;
 const RING_RESERVE: i32 = 131;
 const RING_SUBMIT: i32 = 132;
 
-/// eBPF register for a function's result. `R1` to `R5` are arguments, `R10` is the frame pointer,
-/// and calls preserve `R6` to `R9`.
+/// eBPF register for a function's result. Function calls preserve the registers 6 to 9.
 const R0: u8 = 0;
+/// eBPF register for a function's first argument. The next four registers are for further
+/// arguments.
 const R1: u8 = 1;
 const R2: u8 = 2;
 const R3: u8 = 3;
@@ -45,6 +46,7 @@ const HEADER: u8 = 7;
 const LENGTH: u8 = 8;
 /// Register with the number of bytes of data that were copied so far.
 const COPIED: u8 = 9;
+/// eBPF register of the frame pointer.
 const R10: u8 = 10;
 
 /// Offset in bytes, from the frame pointer `R10`, of the socket's cookie on the stack.
@@ -54,7 +56,7 @@ const KEY: i16 = -16;
 const ENTRY_AT: i16 = -24;
 const NOW: i16 = -32;
 
-/// Places in the eBPF program that jumps lead to.
+/// Target of jumps in the eBPF program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Label {
     Syn,
@@ -165,9 +167,10 @@ impl Assembler {
     }
 }
 
-/// eBPF opcode of a jump that is always taken. The constants after it are conditional jumps: the
-/// two named `SIGNED` compare signed 32-bit numbers, the others unsigned numbers.
+/// eBPF opcode of a jump that is always taken.
 const ALWAYS: u8 = 0x05;
+/// eBPF opcode of a conditional jump, like the following opcodes. The two named `SIGNED` compare
+/// signed 32-bit numbers, the others unsigned numbers.
 const EQUAL: u8 = 0x15;
 const NOT_EQUAL_REGISTER: u8 = 0x5d;
 const AT_MOST: u8 = 0xb5;

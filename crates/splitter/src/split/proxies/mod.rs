@@ -32,8 +32,8 @@ use crate::socks::{Association, Proxy, ProxyFault, Reach, associate};
 /// Maximum bytes queued for a four-tuple that waits for an association (a UDP relay of its proxy).
 const KEPT: usize = 256 << 10;
 
-/// Bit position of the generation in the number of an era. The lower bits count the changes of
-/// egress within a generation.
+/// Number of lower bits in `ProxyPath::era`, which count changes of a path's egress. The higher
+/// bits are `Proxies::generation`.
 const GENERATION_SHIFT: u32 = 32;
 
 /// The result of an attempt to open an association (a UDP relay of a proxy).
@@ -117,7 +117,7 @@ impl ProxyPath {
 #[derive(Debug)]
 pub(super) struct Proxies {
     places: BTreeMap<PathId, ProxyPath>,
-    /// Number of times that the paths were renumbered. This number is the upper half of each era.
+    /// Number of times that the paths were renumbered. It is the upper half of `ProxyPath::era`.
     generation: u64,
     fwmark: Option<u32>,
     answers: Receiver<(PathId, u64, Outcome)>,
@@ -300,7 +300,8 @@ impl Proxies {
         }
     }
 
-    /// Returns the next result of an attempt of the present era; `None` if there is none.
+    /// Returns the next result that no change of the path's egress or number has outdated; `None`
+    /// if there is none.
     pub(super) fn answer(&mut self) -> Option<(PathId, Outcome)> {
         let mut rings = [0; 64];
         let _ = self.bell.read(&mut rings);
@@ -333,7 +334,7 @@ impl Proxies {
     }
 
     /// Handles a failed attempt. `alone` is true if the path has no association (UDP relay of the
-    /// proxy) left. Returns a warning, unless it equals the last one.
+    /// proxy) left. Returns a warning, unless it equals the last warning.
     pub(super) fn on_fault(
         &mut self,
         now: Time,

@@ -212,7 +212,7 @@ impl Streams {
         self.places.get(&path).is_some_and(|place| matches!(place.kind, StreamKind::Onion(_)))
     }
 
-    /// Returns the local reason why `path` is down, if there is one.
+    /// Returns the reason why `path` is down, if this machine has found one.
     pub(super) fn broken(&self, path: PathId) -> Option<DownReason> {
         let place = self.places.get(&path)?;
         let is_open = matches!(place.state, State::Open(_));
@@ -467,7 +467,7 @@ impl Streams {
     /// Processes `bytes`, which were read after a proxy's answer, as [`Streams::read`] does.
     ///
     /// # Errors
-    /// Those of [`Streams::read`].
+    /// The errors of [`Streams::read`].
     pub(super) fn take(
         &mut self,
         now: Time,

@@ -5,7 +5,7 @@ use std::time::Duration;
 use anabranch_multipath::Time;
 use anabranch_tunnel::LONGEST_PATIENCE;
 
-/// Time for which a circuit may be too slow before another one replaces it.
+/// Time for which a circuit may be too slow before another circuit replaces it.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Maximum of the time for which a circuit may be too slow. The time doubles with each
 /// replacement, because further circuits do not help if all are slow, and each one costs the onion
@@ -19,7 +19,8 @@ const FAST: Duration = Duration::from_secs(60);
 pub(super) struct Slow {
     /// Time since which the circuit has been too slow; `None` if it is not too slow.
     since: Option<Time>,
-    /// Time since which the circuit has been fast enough; `None` if it is too slow.
+    /// Time since which the circuit has been fast enough; `None` if it is too slow, or if its
+    /// delay was not measured yet.
     fast: Option<Time>,
     /// Number of replacements since a circuit was fast for [`FAST`].
     replaced: u32,

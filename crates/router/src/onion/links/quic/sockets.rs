@@ -16,8 +16,9 @@ const A: u32 = 0x10;
 /// Bit of a packet's first byte that marks a long header (RFC 8999).
 const LONG: u32 = 0x80;
 /// Offset of the destination connection ID in a packet with a long header, after the version and
-/// the length of the ID. The next constant is the offset in a packet with a short header.
+/// the length of the ID.
 const ID_IN_LONG: u32 = 6;
+/// Offset of the destination connection ID in a packet with a short header.
 const ID_IN_SHORT: u32 = 1;
 
 /// The sockets of one shard (thread of the relay), one for each address, and the index of the
