@@ -21,8 +21,8 @@ pub struct Town {
     /// Cumulative weights of the places (positions of relays). Entry `n` is the total weight of
     /// the places before `n`, so the first entry is 0.
     sums: Vec<u64>,
-    /// For each place (position of a relay), the number that identifies its first relay. One more
-    /// element has the count of all relays.
+    /// The number that identifies the first relay of each place. The last element is the count of
+    /// all relays.
     first: Vec<u32>,
     lives: Vec<Life>,
 }

@@ -9,8 +9,8 @@ use parquet::file::metadata::KeyValue;
 /// The version of the trace schema that this program writes and reads.
 pub const SCHEMA: &str = "1";
 
-/// The columns in Parquet's own notation. All columns are required. A test checks that they equal
-/// the columns in the lab's `io/columns.json`.
+/// The columns of a trace in Parquet's own notation. All columns are required. A test checks that
+/// they equal the columns in the lab's `io/columns.json`.
 pub(super) const MESSAGE: &str = "message anabranch_trace {
     required int64 load;
     required binary label (STRING);
@@ -21,7 +21,7 @@ pub(super) const MESSAGE: &str = "message anabranch_trace {
     required int32 size (INTEGER(32, true));
 }";
 
-/// The names and types of the columns that a reader needs, in the order of [`MESSAGE`].
+/// The names and storage types of the columns of a trace, in the order of [`MESSAGE`].
 pub(super) const COLUMNS: [(&str, Physical); 7] = [
     ("load", Physical::INT64),
     ("label", Physical::BYTE_ARRAY),
@@ -64,10 +64,10 @@ pub struct TraceFacts {
     pub paths: Vec<String>,
     /// The wall-clock time at which `time` is zero; `None` if it was not recorded.
     pub start: Option<SystemTime>,
-    /// The seed of the run; `None` if it was not recorded.
+    /// The seed of the program that recorded the trace; `None` if it was not recorded.
     pub seed: Option<u64>,
-    /// The schedule, as on the command line: `weighted --every 100ms`. `None` if it was not
-    /// recorded.
+    /// The splitter's schedule, as on the command line: `weighted --every 100ms`. `None` if it was
+    /// not recorded.
     pub schedule: Option<String>,
     /// The unit of the `size` column.
     pub unit: SizeUnit,
@@ -77,7 +77,7 @@ pub struct TraceFacts {
     pub streams: Vec<String>,
 }
 
-/// The facts that are known only at the end of the trace.
+/// The facts about a trace that are known only at its end.
 #[derive(Debug, Default)]
 pub(super) struct LateFacts {
     /// The same as [`TraceFacts::numbers`].
@@ -87,7 +87,7 @@ pub(super) struct LateFacts {
 }
 
 impl LateFacts {
-    /// Moves the facts of `later` to the end of these lists.
+    /// Moves the lists of `later` to the end of these lists.
     pub(super) fn append(&mut self, later: &mut LateFacts) {
         self.numbers.append(&mut later.numbers);
         self.streams.append(&mut later.streams);

@@ -178,8 +178,8 @@ impl<T> Both<T> {
     }
 }
 
-/// Values by the number of the path. The values are boxed, because each node of the tree has room
-/// for eleven, and most sessions have only two or three paths.
+/// Values for each path, by the number of the path. They are boxed, because each node of the tree
+/// has room for eleven values, and most sessions have only two or three paths.
 type Paths = BTreeMap<i16, Box<Both<Tally>>>;
 
 /// The statistics of a session so far.
@@ -219,7 +219,7 @@ impl SessionTotals {
     }
 }
 
-/// Statistics of the paths and of the whole traffic, of one session or of all sessions.
+/// Statistics of one session, or of all sessions: for each path, and for the whole traffic.
 #[derive(Default)]
 struct Parts {
     paths: Paths,
@@ -227,7 +227,7 @@ struct Parts {
 }
 
 impl Parts {
-    /// Counts the bursts that were in progress when the trace ended.
+    /// Ends and counts the bursts that were in progress when the trace ended.
     fn settle(&mut self) {
         for both in self.paths.values_mut().map(Box::as_mut).chain([&mut self.whole]) {
             both.up.settle();
@@ -285,7 +285,7 @@ struct Burst {
 }
 
 impl Tally {
-    /// Adds a row. `came` is whether the session switched to this path with this row. If so, a new
+    /// Adds a row. `came` is whether this row switched the session to this path. If so, a new
     /// burst begins.
     fn add(&mut self, row: &Row<'_>, came: bool) {
         self.packets += 1;
@@ -301,7 +301,7 @@ impl Tally {
         burst.last = row.time;
     }
 
-    /// Counts the burst that is in progress.
+    /// Ends the burst in progress, and counts it.
     fn settle(&mut self) {
         if let Some(Burst { packets, first, last }) = self.burst.take() {
             self.burst_packets.add(packets as f64);

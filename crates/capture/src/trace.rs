@@ -42,7 +42,8 @@ pub struct Row<'a> {
     pub path: i16,
     /// Time in seconds since the trace began.
     pub time: f64,
-    /// Signed size: positive from client to server.
+    /// Size in the unit of the trace: positive from client to server, negative in the other
+    /// direction.
     pub size: i32,
 }
 
@@ -243,7 +244,7 @@ struct Rows {
     path: Vec<i32>,
     time: Vec<f64>,
     size: Vec<i32>,
-    /// Facts found since the last row group was written.
+    /// Facts about the trace that were found since the last row group was written.
     late: LateFacts,
 }
 
