@@ -131,7 +131,7 @@ struct OpenSession {
     place: Option<usize>,
     /// Time in seconds that counts as 0 for this session in the course of all sessions.
     zero: f64,
-    /// For each direction, the run (consecutive packets on one path) in progress.
+    /// In each direction, the run in progress ([`Run`]).
     run: PerDirection<Option<Run>>,
 }
 

@@ -42,8 +42,7 @@ pub struct Row<'a> {
     pub path: i16,
     /// Time in seconds since the trace began.
     pub time: f64,
-    /// Size in the unit of the trace: positive from client to server, negative in the other
-    /// direction.
+    /// Signed size in the trace's unit: positive from client to server.
     pub size: i32,
 }
 

@@ -8,7 +8,8 @@ use quinn_proto::StreamId;
 use super::units::{UnitReader, fault};
 use crate::Fault;
 
-/// A QUIC stream that has or will have a lane (the order domain of one circuit).
+/// A QUIC stream that carries a lane (the order domain of one circuit), or waits for the lane's
+/// number.
 #[derive(Debug)]
 pub(super) struct Stream {
     pub(super) reader: UnitReader,
@@ -17,7 +18,7 @@ pub(super) struct Stream {
     pub(super) held: Option<Held>,
 }
 
-/// The first unit (cell) of a lane, and the bytes received after it.
+/// The bytes of a waiting stream: the first unit (cell) of its lane, and the bytes after it.
 #[derive(Debug)]
 pub(super) struct Held {
     pub(super) unit: Vec<u8>,
@@ -30,8 +31,8 @@ pub(super) struct Held {
 pub(super) struct Lanes {
     streams: BTreeMap<StreamId, Stream>,
     by_number: BTreeMap<u32, StreamId>,
-    /// Streams that wait for the number of a lane, while the stream that has this number is being
-    /// closed.
+    /// For the number of a lane, the stream that waits for this number, because the stream that
+    /// has it is still being closed.
     heirs: BTreeMap<u32, StreamId>,
 }
 
@@ -60,7 +61,7 @@ impl Lanes {
     /// another stream still has this lane.
     ///
     /// # Errors
-    /// [`Fault::Peer`]: another stream has this lane, and a second one already waits for it.
+    /// [`Fault::Peer`]: another stream has this lane, and a further one already waits for it.
     pub(super) fn name(&mut self, lane: u32, stream: StreamId) -> Result<bool, Fault> {
         if let Entry::Vacant(free) = self.by_number.entry(lane) {
             free.insert(stream);
@@ -72,7 +73,7 @@ impl Lanes {
         }
     }
 
-    /// Stores the bytes of a stream that must wait for its lane.
+    /// Stores `held`, the bytes received on a stream that must wait for its lane.
     pub(super) fn hold(&mut self, stream: StreamId, held: Held) {
         if let Some(lane) = self.streams.get_mut(&stream) {
             lane.held = Some(held);

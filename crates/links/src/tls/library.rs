@@ -119,7 +119,7 @@ impl Library {
     }
 }
 
-/// A reader of record headers, which finds the end of each record in a stream.
+/// A finder of the end of each record in a stream, by the lengths in the records' headers.
 #[derive(Default)]
 struct Cutter {
     header: Vec<u8>,
@@ -127,8 +127,8 @@ struct Cutter {
 }
 
 impl Cutter {
-    /// Returns the number of bytes at the front of `bytes` that belong to the same record. `bytes`
-    /// must follow the bytes of the last call.
+    /// Returns the number of bytes at the front of `bytes` that belong to the current record.
+    /// `bytes` must follow the bytes of the last call.
     fn within(&mut self, bytes: &[u8]) -> usize {
         let of_header = match self.missing {
             0 => (HEADER - self.header.len()).min(bytes.len()),
