@@ -100,7 +100,7 @@ pub(crate) struct Stream {
     /// True if the destination is connected, so that bytes may flow.
     is_open: bool,
     /// True if [`Stream::write`] has filled the send buffer. The program must then be notified of
-    /// room.
+    /// new room.
     starved: bool,
     /// True if the stream waits for its turn to send.
     pub(crate) is_due: bool,
@@ -190,7 +190,7 @@ impl Stream {
     }
 
     /// Returns the events that result from received bytes. `was_empty` is true if the program had
-    /// nothing to read before.
+    /// nothing to read before them.
     pub(crate) fn progress(&mut self, id: StreamId, was_empty: bool) -> [Option<Event>; 2] {
         let first = match self.has_head || self.left {
             true => None,
@@ -234,8 +234,8 @@ impl Stream {
         self.has_head = true;
     }
 
-    /// Returns the events for new room in the stream, and for the end of the stream. If the
-    /// program has left, drops the bytes that arrived.
+    /// Returns the event that reports new room in the send buffer, and the event that reports the
+    /// end of the stream. If the program has left, drops the bytes that arrived.
     pub(crate) fn settle(&mut self, id: StreamId) -> [Option<Event>; 2] {
         if self.left {
             self.tcp.consume(usize::MAX);

@@ -40,7 +40,7 @@ pub(crate) struct Supply {
     number: u32,
     /// Number of reply blocks that the exit lacks, according to its last report.
     lacking: i64,
-    /// Packets that the exit's last report does not cover: their numbers, and their numbers of
+    /// Packets that the exit's last report does not cover: for each, its number and its number of
     /// reply blocks.
     in_flight: VecDeque<(u32, usize)>,
     serial: Option<u32>,
@@ -99,8 +99,8 @@ impl Supply {
         self.in_flight.retain(|(number, _)| number.wrapping_sub(reply.seen) as i32 > 0);
     }
 
-    /// Returns true if no reply has arrived for the probe interval. The exit may then have no
-    /// blocks left. Blocks in flight therefore count as lost.
+    /// Returns true if no reply has arrived for the probe interval, and then starts the next
+    /// interval. The exit may have no blocks left. Blocks in flight therefore count as lost.
     pub(crate) fn probe(&mut self, now: Time) -> bool {
         if now < self.probe_at {
             return false;
@@ -142,7 +142,8 @@ impl Stock {
         self.blocks.drain(..excess);
     }
 
-    /// Returns true if there is no reply block that can be used at the tick `now`.
+    /// Removes expired reply blocks from the front. Returns true if no block can be used at the
+    /// tick `now`.
     pub(crate) fn is_empty(&mut self, now: u64) -> bool {
         while self.blocks.front().is_some_and(|(last, _)| *last < now) {
             self.blocks.pop_front();
@@ -166,9 +167,8 @@ impl Stock {
     }
 
     /// Returns the number of reply blocks that the exit lacks; negative if it has more than it
-    /// needs. It needs blocks for three purposes: for the unsent segments that twice the
-    /// congestion window allows, for retransmissions (an eighth of the segments in flight), and
-    /// for the reserve.
+    /// needs. It needs blocks for the unsent segments that twice the congestion window allows, for
+    /// retransmissions (an eighth of the segments in flight), and for the reserve.
     fn wanted(&self, tcp: &LinkView) -> i16 {
         let waiting = i64::from(tcp.notsent.div_ceil(tcp.mss.max(1)));
         let window = 2 * i64::from(tcp.snd_cwnd);
