@@ -71,7 +71,7 @@ struct Unit<T> {
     bytes: usize,
 }
 
-/// A unit that waits to be sent. A unit selected for loss occupies its place in the queue like any
+/// A unit that waits to be sent. A unit selected for loss takes as much room in the queue as any
 /// other, but has no `load`.
 #[derive(Clone, Debug)]
 struct Queued<T> {
@@ -144,8 +144,8 @@ impl<T> Link<T> {
     }
 
     /// Returns the time at which to call [`pop`](Link::pop) again; `None` if nothing is in
-    /// transit. The time is not later than the next arrival. If it is earlier, `pop` returns
-    /// `None`, and this function then returns a later time.
+    /// transit. The time is never later than the next arrival. It may be earlier; `pop` then
+    /// returns `None`, and this function a later time.
     pub fn next_timeout(&self) -> Option<Time> {
         let flying = self.flight.first_key_value().map(|(&(arrival, _), _)| arrival);
         let shortest = self.delay(0.0);
@@ -178,8 +178,8 @@ impl<T> Link<T> {
         &self.counters
     }
 
-    /// Returns the number of bytes that were waiting or being sent at the last call that passed a
-    /// time.
+    /// Returns the number of bytes that were waiting or being sent when a function with a time was
+    /// last called.
     pub fn backlog(&self) -> usize {
         self.queued_bytes
     }
