@@ -25,13 +25,14 @@ pub struct Subject<'a> {
     pub facts: &'a TraceFacts,
     /// Summary of the trace: counts by session and path.
     pub summary: &'a Summary,
-    /// Courses over time of the sessions: their rates and their runs.
+    /// Traffic of the sessions over time: their rates and their runs (packets in a row on one
+    /// path).
     pub courses: &'a Courses,
     /// Sessions that get their own section, as indices into the summary's sessions.
     pub chosen: &'a [usize],
 }
 
-/// One section of a page: a session, or all sessions together.
+/// Data of one section of a page: of a session, or of all sessions together.
 struct Part<'a> {
     /// Prefix that makes the HTML ids of this section unique.
     id: String,
@@ -100,7 +101,7 @@ impl<'a> Part<'a> {
         legible(&self.facts.path_name(path))
     }
 
-    /// Formats the rate of `size` in `seconds`: of all sessions together, or the mean over
+    /// Formats the rate of `size` in `seconds`, summed over all sessions or averaged over
     /// [`Part::loads`].
     fn rate(&self, size: u64, seconds: f64) -> String {
         self.units.rate(size as f64 / seconds / self.loads.unwrap_or(1) as f64)

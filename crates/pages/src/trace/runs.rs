@@ -11,14 +11,14 @@ use crate::figures::{self, axis, drawing, grouped, lane, number, span, times};
 /// Width of the detailed view, in the drawing's units.
 const WIDTH: f64 = 1000.0;
 
-/// Number of runs of the schedule in the uplink that the detailed view shows. A run is a series of
-/// packets that take the same path.
+/// Number of uplink runs that the detailed view covers. A run is a series of packets that take the
+/// same path.
 const LOOK: usize = 24;
 
 /// Maximum number of rows in the table below the detailed view.
 const ROWS: usize = 60;
 
-/// Maximum share of the packets in the classes of the shortest runs that are merged into one
+/// Maximum share of the packets in the shortest classes of run lengths that are merged into one
 /// class.
 const NEXT_TO_NOTHING: f64 = 0.03;
 
@@ -154,7 +154,8 @@ struct Shown {
 impl Shown {
     /// Selects the classes to display. The first class begins at the largest power of ten below
     /// which at most [`NEXT_TO_NOTHING`] of the packets lie, not counting class 0. The last class
-    /// completes the power of ten of the last used class. Returns `None` if there are no runs.
+    /// is the last one of the power of ten that has the longest run. Returns `None` if there are
+    /// no runs.
     fn of(part: &Part<'_>, measure: Measure) -> Option<Shown> {
         let mut sums = [0; Histogram::LEN];
         for (_, _, lane) in Direction::BOTH.iter().flat_map(|&way| part.lanes(way)) {
@@ -172,8 +173,8 @@ impl Shown {
         Some(Shown { first, last, measure })
     }
 
-    /// Returns the weights of the classes of `lane` that are displayed, after the total weight of
-    /// all shorter runs.
+    /// Returns the total weight of all runs of `lane` that are shorter than the first class, and
+    /// then the weight of each displayed class.
     fn of_lane(self, lane: &LaneTraffic) -> Vec<u64> {
         let weights = weights(lane, self.measure);
         let shorter = weights[..self.first].iter().sum();
