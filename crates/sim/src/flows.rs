@@ -16,8 +16,8 @@ const PORT: u16 = 5001;
 /// Maximum unsent bytes that a sender writes to the send buffer of a connection.
 const AHEAD: u32 = 64 << 10;
 
-/// A benchmark of several connections from one host to another. The access lines of both hosts
-/// have the same rate and queue.
+/// A benchmark of several connections between two hosts, which send in one direction. The access
+/// lines of both hosts have the same rate and queue.
 #[derive(Clone, Debug)]
 pub struct Flows {
     /// Number of connections, which begin one after another.
@@ -60,8 +60,8 @@ impl Default for Flows {
 pub struct Outcome {
     /// Number of bytes that the receiver has read, by connection.
     pub received: Vec<u64>,
-    /// Number of packets. Each packet is counted once for each access line that carried it, and
-    /// once for the core network.
+    /// Number of packet transmissions. Each packet is counted once for each access line that
+    /// carried it, and once for the core network.
     pub packet_hops: u64,
     /// Hash of all events of the simulation.
     pub hash: u64,
@@ -124,7 +124,7 @@ fn outcome(simulation: &Simulation<Peer>, hosts: [HostId; 2]) -> Outcome {
 #[derive(Debug)]
 enum Peer {
     Source(Source),
-    /// Receives bytes and counts the bytes read, by connection.
+    /// The receiving host. For each connection, the number of bytes that it has read.
     Sink(BTreeMap<ConnId, u64>),
 }
 

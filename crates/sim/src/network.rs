@@ -63,7 +63,7 @@ pub struct Network<P> {
     queue: EventQueue<Event>,
     hosts: Vec<Access>,
     latencies: Latencies,
-    /// Paths between two places that lose packets or have a varying delay.
+    /// Directions between two places that lose packets or have a varying delay, by the two places.
     paths: BTreeMap<[usize; 2], CorePath>,
     packets: Packets<P>,
     trace: TraceHash,
@@ -96,7 +96,7 @@ struct Packet<P> {
     load: P,
 }
 
-/// The packets in flight, by their number.
+/// The packets in flight. Each is identified by a number until it arrives.
 #[derive(Debug)]
 struct Packets<P> {
     slots: Vec<Option<Packet<P>>>,
@@ -143,8 +143,8 @@ impl<P> Network<P> {
         }
     }
 
-    /// Makes the core network lose packets, or delays vary, from the first to the second of two
-    /// places.
+    /// Makes the core network lose packets, or vary their delay, in the direction from the first
+    /// to the second of two places.
     pub fn set_path(&mut self, places: [usize; 2], settings: CoreImpairment) {
         self.paths.insert(places, CorePath::new(settings, self.seed, places));
     }

@@ -18,7 +18,7 @@ const BATCH: usize = 16 << 10;
 /// TTL of the address in CONNECTED, in seconds.
 const TTL: u32 = 60;
 
-/// The connections to destinations, by the stream of the circuit.
+/// An exit's connections to destinations, by the stream of a circuit that uses each.
 #[derive(Debug)]
 pub(super) struct Exits {
     hosts: Arc<Hosts>,
@@ -87,7 +87,7 @@ impl Exits {
         }
     }
 
-    /// Executes an output of a stream, if the output concerns the stream's destination.
+    /// Executes an output of a circuit's stream, if the output concerns the stream's destination.
     pub(super) fn execute(&mut self, io: &mut Io<'_>, core: &mut Relay, output: StreamOutput) {
         match output {
             StreamOutput::Readable { stream } => self.send(io, core, stream),

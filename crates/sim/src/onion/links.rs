@@ -69,9 +69,10 @@ struct Link {
     /// Whether the core (the protocol state of the relay or client) has cells to send over this
     /// link.
     wants: bool,
-    /// Time at which the free room in the TCP connection was last determined (KIST).
+    /// Time at which the room for cells in the TCP connection was last determined (KIST).
     looked: Option<Time>,
-    /// Bytes that may still be sent until the free room in the connection is determined again.
+    /// Number of bytes that may still be sent before the room in the connection is determined
+    /// again.
     room: usize,
 }
 
@@ -85,8 +86,8 @@ pub(super) struct Links {
     kind: LinkLayer,
     /// Number of bytes of cells that were read before earlier cells had arrived.
     early: u64,
-    /// Whether this host opens a parallel link for lossy cells to a TLS link when a core requests
-    /// it.
+    /// Whether this host opens, when a core requests it, a link for lossy cells that is parallel
+    /// to a TLS link.
     lossy: bool,
     /// QUIC links; `None` if the network has none.
     quic: Option<Box<QuicLinks>>,
@@ -95,7 +96,7 @@ pub(super) struct Links {
     links: BTreeMap<LinkId, Link>,
     numbers: BTreeMap<ConnId, LinkId>,
     last: u64,
-    /// Links without room for cells, each with the time at which the room is determined again.
+    /// Links without room for cells: for each, the time at which the room is determined again.
     due: BTreeSet<(Time, LinkId)>,
     plain: Vec<u8>,
     sealed: Vec<u8>,
@@ -280,7 +281,8 @@ impl Links {
     }
 
     /// Handles a datagram of the host `from`: a packet of a QUIC link, or lossy cells. Returns the
-    /// number of bytes of a TLS link for which a relay takes the same CPU time.
+    /// datagram's CPU time at a relay, as the number of bytes of a TLS link that take the same
+    /// time.
     pub(super) fn receive_datagram(
         &mut self,
         io: &mut Io<'_>,

@@ -31,8 +31,8 @@ impl QuantileTable {
         QuantileTable { values: Arc::new([value]) }
     }
 
-    /// Parses a text with one value in each line of text. Each value is multiplied by `unit`.
-    /// Lines that begin with `#` are comments.
+    /// Parses a text with one value in each line. Each value is multiplied by `unit`. Lines that
+    /// begin with `#` are comments.
     fn read(text: &str, unit: u64) -> QuantileTable {
         let lines = text.lines().filter(|line| !line.starts_with('#'));
         let values = lines.map(|line| line.parse::<u64>().expect("the crate's tables are numbers"));
@@ -78,7 +78,7 @@ pub enum PublicRates {
 }
 
 impl PublicRates {
-    /// All variants.
+    /// Both variants.
     pub const ALL: [PublicRates; 2] = [PublicRates::Tor2018, PublicRates::Tor2018Spare];
 
     /// Returns the name of these rates in scenarios.
@@ -89,7 +89,7 @@ impl PublicRates {
         }
     }
 
-    /// Returns the rates of relays that are not exits, and the rates of exits.
+    /// Returns two tables: the rates of relays that are not exits, and the rates of exits.
     pub fn tables(self) -> [QuantileTable; 2] {
         let texts = match self {
             PublicRates::Tor2018 => [
