@@ -10,7 +10,8 @@ use crate::link::{Demand, Link, LinkViolation, Opening};
 use crate::slot::{Hidden, LoadHint, Profile};
 use crate::token::{TOKEN, TokenAllocator};
 
-/// Number of unacknowledged bytes from which new connections are chosen for their upload capacity.
+/// Number of unacknowledged bytes from which on new connections are chosen for their upload
+/// capacity.
 const MUCH: u64 = 16 << 10;
 
 /// An estimate of the size of answers, from which the number of requests follows.
@@ -44,8 +45,8 @@ impl AnswerSizes {
 
 impl<R: CryptoRng> Client<R> {
     /// Begins exchanges (usually requests with their answers) on open connections. A streaming
-    /// connection begins its only exchange at once. Other connections begin as many as the waiting
-    /// data of both ends need.
+    /// connection begins its only exchange at once. On other connections, begins as many exchanges
+    /// as the waiting data of both ends need.
     pub(super) fn begin_exchanges(
         &mut self,
         now: Time,

@@ -10,7 +10,7 @@ use super::{Opening, Room};
 use crate::frame::Frame;
 use crate::recovery::Recovery;
 
-/// A connection of a link.
+/// One connection of a link.
 pub(super) struct Connection {
     /// Number of the connection in receipts (counts of received blocks): 0 for the connection of
     /// the handshake, otherwise the number in the connection's token plus 1.
@@ -24,7 +24,7 @@ pub(super) struct Connection {
     /// The index that the client has given to the connection (its seat); `None` if it is not
     /// known.
     seat: Option<u64>,
-    /// A control frame that has to be sent over this connection.
+    /// The control frame that has to be sent over this connection; `None` if there is none.
     pub(super) control: Option<Frame<'static>>,
     pub(super) recovery: Recovery,
 }
@@ -110,8 +110,8 @@ impl Connections {
         self.get(path).map_or(0, |connection| connection.sealed.len())
     }
 
-    /// Sets how many bytes the next message of each path can hide. This is 0 for paths that are
-    /// not in `rooms`.
+    /// Sets how many bytes the next message of each path can hide, for the paths in `rooms`. For
+    /// other paths, this becomes 0.
     pub(super) fn set_rooms(&mut self, rooms: impl Iterator<Item = (usize, Room)>) {
         self.iter_mut().for_each(|connection| connection.room = Room::default());
         for (path, room) in rooms {
@@ -225,8 +225,8 @@ impl Connections {
         }
     }
 
-    /// Passes each connection that has become silent to `silent`, with its number. Forgets closed
-    /// connections without blocks in flight.
+    /// Passes each connection that has become silent to `silent`, with the connection's number.
+    /// Forgets closed connections without blocks in flight.
     pub(super) fn detect_silence(&mut self, now: Time, mut silent: impl FnMut(u64, &Recovery)) {
         let open = self.paths.iter_mut().flatten();
         let open = open.map(|open| (open.number, &mut open.recovery));
@@ -246,7 +246,8 @@ impl Connections {
         all.filter_map(|recovery| recovery.deadline(self.latest_arrival)).min()
     }
 
-    /// Returns the number of received bytes that are not a complete block yet, and of sealed bytes.
+    /// Returns two numbers of bytes: received bytes that are not a complete block yet, and sealed
+    /// bytes.
     pub(super) fn buffered(&self) -> (usize, usize) {
         let partial = self.iter().map(|connection| connection.partial.len()).sum();
         (partial, self.iter().map(|connection| connection.sealed.len()).sum())

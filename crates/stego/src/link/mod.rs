@@ -55,7 +55,7 @@ pub(crate) enum LinkViolation {
     Hello(HelloRefusal),
     /// A HELLO arrived, and the server has its maximum number of links.
     Full,
-    /// The ANSWER to the client's HELLO is not from this server.
+    /// The ANSWER to the client's HELLO does not come from this server.
     Answer,
     /// The connection's link has ended, or has no path for the connection.
     NoLink,
@@ -113,7 +113,7 @@ pub(crate) struct Room {
     pub(crate) reserved: usize,
 }
 
-/// Data and acknowledgements that need new messages.
+/// The messages that waiting data and acknowledgements need.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Demand {
     /// Number of bytes to send; at least 1 if a message is needed.
@@ -269,7 +269,8 @@ impl Link {
         Demand { bytes: usize::from(due), least_room }
     }
 
-    /// Returns the approximate bytes of memory for received data, and for data to be sent.
+    /// Returns two approximate numbers of bytes of memory: for received data, and for data to be
+    /// sent.
     pub(crate) fn memory(&self) -> (usize, usize) {
         let (partial, sealed) = self.connections.buffered();
         (self.inbox.memory() + partial, self.outbox.memory() + sealed)

@@ -52,8 +52,8 @@ pub struct Shape {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shapes {
     shapes: Arc<[Shape]>,
-    /// Indices of suitable shapes for each [`LoadHint`]. The fields from here on are computed
-    /// once, because computing them for each connection would be slow.
+    /// For each [`LoadHint`], the indices of the shapes that suit it. They are computed once,
+    /// because computing them for each connection would be slow.
     best: Arc<[Vec<usize>; 3]>,
     longest_pause: Duration,
     digest: [u8; 32],
@@ -151,7 +151,7 @@ impl Shape {
         &self.steps
     }
 
-    /// Returns the steps of the shape for shared ownership by a connection.
+    /// Returns the steps of the shape, which a connection can keep without copying them.
     pub(super) fn shared_steps(&self) -> Arc<[Step]> {
         Arc::clone(&self.steps)
     }
@@ -171,9 +171,9 @@ impl Shape {
         longest(true).max(longest(false))
     }
 
-    /// Returns the rate in bytes per second. `way` selects the client's bytes (`Some(true)`), the
-    /// server's (`Some(false)`) or both (`None`). The duration is the sum of the pauses plus 100
-    /// ms; network delay is not included.
+    /// Returns the rate in bytes per second of the client's bytes (`way` is `Some(true)`), of the
+    /// server's (`Some(false)`) or of both (`None`). The duration is the sum of the pauses plus
+    /// 100 ms; network delay is not included.
     fn rate(&self, way: Option<bool>) -> u64 {
         let counts = |step: &&Step| way.is_none_or(|up| step.up == up);
         let bytes: usize = self.steps.iter().filter(counts).map(|step| step.bytes).sum();
@@ -193,7 +193,7 @@ pub(crate) enum LoadHint {
     Down,
 }
 
-/// Returns the number of bytes that the server sends before the client sends again.
+/// Returns the number of bytes that the server sends in `steps` before the client first sends.
 fn answer(steps: &[Step]) -> usize {
     steps.iter().take_while(|step| !step.up).map(|step| step.bytes).sum()
 }

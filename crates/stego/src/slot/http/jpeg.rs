@@ -90,8 +90,8 @@ fn bit(bytes: &[u8], at: usize) -> bool {
     bytes[at / 8] >> (7 - at % 8) & 1 == 1
 }
 
-/// Splits a scan off the front of `bytes`. Returns its coded data, the positions of its restart
-/// markers, and its length in the file.
+/// Removes a scan from the front of `bytes`. Returns the scan's coded data, the positions of its
+/// restart markers, and its length in the file.
 fn unstuff(bytes: &[u8]) -> Result<(Vec<u8>, Vec<usize>, usize), NotPicture> {
     let (mut scan, mut restarts, mut at) = (Vec::with_capacity(bytes.len()), Vec::new(), 0);
     loop {
@@ -118,7 +118,8 @@ fn unstuff(bytes: &[u8]) -> Result<(Vec<u8>, Vec<usize>, usize), NotPicture> {
 /// The Huffman codes of one table, by their length.
 #[derive(Clone, Debug)]
 struct Codes {
-    /// First code of each length, the number of such codes, and the index of their first symbol.
+    /// For each length of codes: the first code, the number of codes, and the index of the first
+    /// symbol.
     lengths: [(u32, u32, usize); 16],
     symbols: Vec<u8>,
 }
