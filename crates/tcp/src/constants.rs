@@ -26,8 +26,8 @@ pub const RTO_MAX: Duration = Duration::from_secs(120);
 /// Number of retransmissions of a SYN before the connection fails (RFC 9293, section 3.8.3; Linux,
 /// `tcp_syn_retries`).
 pub const SYN_RETRIES: u32 = 6;
-/// Divisor that gives the time between the first SYN and its copy from the expected round-trip time
-/// (this crate's choice). It exceeds most bursts of losses.
+/// Divisor: the expected round-trip time divided by it is the time between the first SYN and its
+/// copy (this crate's choice). That time exceeds most bursts of losses.
 pub const SYN_COPY_DIVISOR: u32 = 8;
 /// Maximum number of segments kept that have overtaken a SYN-ACK (this crate's choice: above the
 /// initial windows in use).
@@ -38,9 +38,10 @@ pub const DATA_RETRIES: u32 = 15;
 /// Period over which the minimum round-trip time is taken (Linux, `tcp_min_rtt_wlen`).
 pub const MIN_RTT_WINDOW: Duration = Duration::from_secs(300);
 
-/// Inverse of a segment's weight in the mean lateness of reordered segments (this crate's choice).
+/// Inverse of the weight of a new segment in the mean lateness of reordered segments (this crate's
+/// choice).
 pub const LATENESS_WEIGHT: u32 = 32;
-/// Divisor that gives the reordering window from the minimum round-trip time (RFC 8985, section
+/// Divisor: the minimum round-trip time divided by it is the reordering window (RFC 8985, section
 /// 6.2).
 pub const RACK_REO_WND_DIVISOR: u32 = 4;
 /// Number of recoveries for which a widened reordering window lasts (RFC 8985, section 6.2; Linux,
@@ -48,7 +49,7 @@ pub const RACK_REO_WND_DIVISOR: u32 = 4;
 pub const RACK_REO_WND_PERSIST: u32 = 16;
 /// Maximum factor of the reordering window (Linux: `reo_wnd_steps` has 8 bits).
 pub const RACK_MAX_REO_WND_MULT: u32 = 255;
-/// Factor that gives the timeout of a tail loss probe from `SRTT` (RFC 8985, section 7.2).
+/// Factor: `SRTT` times it is the timeout of a tail loss probe (RFC 8985, section 7.2).
 pub const TLP_SRTT_FACTOR: u32 = 2;
 /// Allowance for a delayed acknowledgement when one segment is in flight (RFC 8985, section 7.2,
 /// `TLP.max_ack_delay`).
@@ -85,10 +86,10 @@ pub const HYSTART_DELAY_MIN: Duration = Duration::from_millis(4);
 /// Upper bound of the delay growth that makes HyStart end slow start (RFC 9406, section 4.3,
 /// `MAX_RTT_THRESH`).
 pub const HYSTART_DELAY_MAX: Duration = Duration::from_millis(16);
-/// Divisor that gives the delay growth at which HyStart ends slow start from the minimum delay
+/// Divisor: the minimum delay divided by it is the delay growth at which HyStart ends slow start
 /// (RFC 9406, section 4.3, `MIN_RTT_DIVISOR`).
 pub const HYSTART_DELAY_DIVISOR: u32 = 8;
-/// Maximum gap between two acknowledgements that HyStart counts to one train (Ha and Rhee, 2011).
+/// Maximum gap between two acknowledgements that HyStart counts as one train (Ha and Rhee, 2011).
 pub const HYSTART_ACK_DELTA: Duration = Duration::from_millis(2);
 /// Allowance in HyStart for the delay with which a train's acknowledgements are sent (Linux, 1
 /// ms).

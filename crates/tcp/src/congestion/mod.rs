@@ -34,7 +34,7 @@ impl CongestionWindow {
     }
 
     /// Increases the window by `acked` segments, at most to `ssthresh` (RFC 5681, section 3.1).
-    /// Returns how many of the segments were not used.
+    /// Returns how many of the `acked` segments were not used.
     pub(crate) fn slow_start(&mut self, acked: u32) -> u32 {
         let grown = self.cwnd.saturating_add(acked).min(self.ssthresh);
         let left = acked - (grown - self.cwnd);
@@ -51,9 +51,9 @@ pub(crate) struct AckSample {
     pub(crate) delivered: u32,
     /// Round-trip time of the acknowledged segment that was sent last; `None` without a sample.
     pub(crate) rtt: Option<Duration>,
-    /// Offset up to which data are acknowledged cumulatively, and offset up to which data have
-    /// been sent.
+    /// Stream offset up to which data are acknowledged cumulatively.
     pub(crate) una: u64,
+    /// Stream offset up to which data have been sent.
     pub(crate) nxt: u64,
     /// Whether segments are paced.
     pub(crate) paced: bool,
@@ -70,10 +70,10 @@ pub(crate) trait Controller: fmt::Debug + Send {
     /// Returns the slow-start threshold after a congestion event with a window of `cwnd`.
     fn ssthresh(&mut self, cwnd: u32) -> u32;
 
-    /// Resets what is known about the path, after a retransmission timeout.
+    /// Resets what the algorithm knows about the path, after a retransmission timeout.
     fn on_timeout(&mut self) {}
 
-    /// Adjusts to a pause of `idle` in which nothing was in flight.
+    /// Adjusts to a pause of length `idle` in which nothing was in flight.
     fn on_resume(&mut self, _idle: Duration) {}
 }
 

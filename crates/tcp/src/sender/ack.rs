@@ -31,9 +31,11 @@ pub(crate) struct AckSegment {
 /// Transmission times of the segments that an acknowledgement covers, for round-trip time samples.
 #[derive(Clone, Copy, Debug, Default)]
 struct Samples {
-    /// First and last transmission time of the segments that are acknowledged cumulatively and
-    /// were sent only once.
+    /// First transmission time of the segments that are acknowledged cumulatively and were sent
+    /// only once.
     first: Option<Time>,
+    /// Last transmission time of the segments that are acknowledged cumulatively and were sent
+    /// only once.
     last: Option<Time>,
     /// Latest transmission time of the segments that SACK blocks report.
     sacked: Option<Time>,
@@ -43,8 +45,8 @@ struct Samples {
 }
 
 impl Sender {
-    /// Processes an acknowledgement. Its `ack` must not exceed the offset sent so far. It may be
-    /// below `una`, if a later acknowledgement has overtaken this one.
+    /// Processes an acknowledgement. Its field `ack` must not exceed the offset sent so far. It
+    /// may be below `una`, if a later acknowledgement has overtaken this one.
     pub(crate) fn on_ack(&mut self, now: Time, segment: &AckSegment, timers: &mut Timers) {
         let prior = (self.una, self.peer.end);
         self.take_window(segment, timers);
@@ -130,7 +132,7 @@ impl Sender {
         }
     }
 
-    /// Processes the first report that a segment has arrived.
+    /// Processes the first report that the segment `sent` has arrived.
     fn deliver(&mut self, now: Time, sent: &Sent, progress: &mut Progress) {
         progress.delivered += 1;
         progress.original |= sent.count == 1 && sent.end <= self.recovery.point;
@@ -211,8 +213,8 @@ impl Sender {
     }
 
     /// Processes an acknowledgement of a peer without SACK (RFC 6582, section 3.2). A duplicate
-    /// acknowledgement stands for a segment that arrived. The first segment counts as lost after
-    /// the third duplicate, and after an acknowledgement of only some of the data.
+    /// acknowledgement stands for a segment that arrived. The first segment in flight counts as
+    /// lost after three duplicates, and after an acknowledgement of only a part of the data.
     fn count_duplicate(&mut self, duplicate: bool, progress: &mut Progress) {
         let recovering = self.recovery.phase == Phase::Recovery;
         if duplicate && !self.board.is_empty() && self.board.add_duplicate() {

@@ -19,13 +19,13 @@ pub(crate) struct Rack {
     rtt: Duration,
     /// Highest stream offset that is known to have arrived at the peer.
     fack: u64,
-    /// Time at which the segment that ends at `fack` was reported, and its round-trip time. `None`
-    /// if it was sent more than once.
+    /// Time at which the segment that ends at `fack` was reported, and the segment's round-trip
+    /// time. `None` if the segment was sent more than once.
     fack_report: Option<(Time, Duration)>,
     lateness: Lateness,
     reordering_seen: bool,
-    /// Measured degree of reordering, in segments: the distance over which segments overtake each
-    /// other.
+    /// Measured degree of reordering: the number of segments by which one segment overtakes
+    /// another.
     reordering: u32,
     reo_wnd_mult: u32,
     reo_wnd_persist: u32,
@@ -41,8 +41,9 @@ pub(crate) struct Rack {
 const LATENESS_DEVIATIONS: u32 = 4;
 
 /// Mean and mean deviation of how late segments arrive. The lateness of an overtaken segment is
-/// its round-trip time minus that of the segment with the highest offset so far; that of other
-/// segments is 0. A queue delays segments without reordering them, so this measures only jitter.
+/// its round-trip time minus that of the segment with the highest offset so far; the lateness of
+/// other segments is 0. A queue delays segments without reordering them, so this measures only
+/// jitter.
 #[derive(Clone, Copy, Debug, Default)]
 struct Lateness {
     mean: Duration,
@@ -63,7 +64,7 @@ impl Lateness {
     }
 }
 
-/// Segments that an acknowledgement shows to be lost.
+/// The segments that an acknowledgement shows to be lost: their number, and when more may follow.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Losses {
     pub(crate) count: u32,
@@ -143,7 +144,8 @@ impl Rack {
     }
 
     /// Widens the reordering window after the peer reported a duplicate (DSACK), which shows an
-    /// unnecessary retransmission (step 4). `una` and `nxt` are those of the sender.
+    /// unnecessary retransmission (RFC 8985, section 6.2, step 4). `una` and `nxt` are those of
+    /// the sender.
     pub(crate) fn on_dsack(&mut self, una: u64, nxt: u64) {
         if self.dsack_round.is_some_and(|round| una < round) {
             return;
@@ -168,7 +170,7 @@ impl Rack {
     }
 
     /// Returns the reordering window: the time for which an overtaken segment does not count as
-    /// lost (step 4).
+    /// lost (RFC 8985, section 6.2, step 4).
     fn window(&self, rtt: &Rtt, sacked: u32, recovering: bool) -> Duration {
         if !self.reordering_seen && (recovering || sacked >= DUP_THRESH) {
             return Duration::ZERO;
@@ -182,7 +184,7 @@ impl Rack {
         }
     }
 
-    /// Marks the lost segments of the path `leg` (step 5).
+    /// Marks the lost segments of the path `leg` (RFC 8985, section 6.2, step 5).
     pub(crate) fn detect(
         &self,
         now: Time,
@@ -208,8 +210,8 @@ impl Rack {
         losses
     }
 
-    /// Marks the lost segments of the path `leg` after a timeout: all whose reordering window has
-    /// passed (section 6.3).
+    /// Marks the lost segments of the path `leg` after a timeout: all segments whose reordering
+    /// window has passed (RFC 8985, section 6.3).
     pub(crate) fn on_timeout(&self, now: Time, (board, leg): (&mut Scoreboard, usize), rtt: &Rtt) {
         let wait = self.rtt + self.window(rtt, board.sacked(), true);
         while let Some((id, sent)) = board.oldest(leg) {
