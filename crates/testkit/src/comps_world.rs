@@ -21,12 +21,12 @@ pub mod moving;
 /// Default one-way delay of a path.
 pub const DELAY: Duration = Duration::from_millis(10);
 
-/// A client's address as a server sees it. The value stands for a socket of the splitter: a
+/// A client's address as a server sees it, in the form of the socket that the splitter uses: the
 /// session, and the address pair (tuple) that has the socket.
 pub type Seen = (SessionId, TupleId);
 
-/// A model of a server. `hear` returns its answers to a datagram, each with the address to send it
-/// to.
+/// A model of a server. `hear` returns the server's answers to a datagram, each with its
+/// destination address.
 pub trait Server {
     fn hear(&mut self, now: Time, from: Seen, datagram: &[u8]) -> Vec<(Seen, Vec<u8>)>;
 }
@@ -55,15 +55,15 @@ pub struct World<S> {
     paths: BTreeMap<Seen, PathId>,
     pub sent: Vec<Sent>,
     pub events: Vec<(Time, Event)>,
-    /// Datagrams that the splitter has returned to each client, with their times.
+    /// For each client, the datagrams that the splitter has returned to it, with their times.
     pub returned: BTreeMap<SocketAddr, Vec<(Time, Vec<u8>)>>,
-    /// For each session, the server that the client has asked for; `None` if the client named
-    /// none.
+    /// For each session, the server that the client asks for; `None` if the client names no
+    /// server.
     pub wanted: BTreeMap<SessionId, Option<SocketAddr>>,
     /// Datagrams that were returned to clients, in order: for each, the client, and the source
     /// address that the client sees.
     pub seems: Vec<(SocketAddr, Option<SocketAddr>)>,
-    /// Paths that do not lead to the server. Their datagrams are lost.
+    /// Paths that do not lead to the server. Datagrams on these paths are lost.
     pub barred: Vec<PathId>,
     /// Whether the paths deliver each datagram twice, in both directions.
     pub duplicate: bool,
@@ -71,8 +71,9 @@ pub struct World<S> {
     pub resolves: bool,
     /// For each path, the index of its emulated link.
     lines: Vec<usize>,
-    /// Socket of each of the splitter's address pairs (tuples). A socket has the name of the first
-    /// tuple that used it, or a free name. The server sees this name as the client's address.
+    /// For each of the splitter's address pairs (tuples), the name of its socket. A socket has the
+    /// name of the first tuple that used it, or a free name. The server sees this name as the
+    /// client's address.
     sockets: BTreeMap<Seen, Seen>,
 }
 
@@ -363,7 +364,7 @@ pub fn numbered(number: u64) -> Vec<u8> {
 }
 
 /// A server that answers every datagram, like WireGuard and Mosh. It sends to the source address
-/// of the newest datagram, and drops replayed datagrams.
+/// of the newest datagram, and ignores replayed datagrams.
 #[derive(Default)]
 pub struct Follower {
     newest: BTreeMap<SessionId, (Vec<u8>, Seen)>,

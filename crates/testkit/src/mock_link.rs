@@ -9,7 +9,7 @@ use anabranch_multipath::Time;
 pub struct MockLink {
     record: usize,
     unsent: Vec<u8>,
-    /// A byte that the link sends without a write, and the time at which it does so.
+    /// A byte that the link sends without being asked, and the time at which it sends the byte.
     due: Option<(Time, u8)>,
 }
 

@@ -37,8 +37,8 @@ pub use server::Server;
 
 /// Simulated time at the start of a run, in seconds since 1970.
 pub const UNIX: u64 = 1_800_000_000;
-/// Number of bytes that are fetched from a core at once. No more bytes are fetched while this
-/// number waits in the pipe.
+/// Number of bytes that are fetched from a core at once. While as many bytes wait in the pipe, no
+/// more are fetched.
 const BATCH: usize = 32 * CELL;
 
 /// A relay with its keys and addresses, and the servers that its streams reach.
@@ -49,7 +49,7 @@ pub struct RelayNode {
     pub tls_certificate: [u8; 32],
     pub servers: BTreeMap<StreamKey, Server>,
     pub violations: Vec<anabranch_onion::Violation>,
-    /// Whether the servers that this relay's streams reach read nothing.
+    /// If true, the servers that this relay's streams reach read nothing.
     pub stalled: bool,
 }
 
@@ -57,8 +57,8 @@ pub struct RelayNode {
 #[derive(Clone)]
 pub struct Setting {
     pub seed: u64,
-    /// Whether bytes arrive in pieces of random length, and the run is hashed. Tests need both,
-    /// but measurements would become slower.
+    /// Whether bytes arrive in pieces of random length and a hash of the run is computed. Tests
+    /// need both, but measurements would become slower.
     pub pieces: bool,
     pub relays: usize,
     /// Whether the relays are exits.
@@ -71,7 +71,7 @@ pub struct Setting {
     pub rate: u64,
     pub delay: Duration,
     /// Rates and delays of the links to some relays, by the relay's index. They replace the
-    /// default.
+    /// default rate and delay.
     pub lines: BTreeMap<usize, (u64, Duration)>,
     /// Multipath design: the protocol with which several circuits carry the same streams (Conflux
     /// or another).
@@ -88,8 +88,7 @@ pub struct Setting {
     pub services: ServiceParams,
     /// Amount of link padding that the client's user wants.
     pub amount: Amount,
-    /// Whether links may deliver data out of order. Links to the nodes in `stock` never deliver
-    /// data out of order.
+    /// Whether links may deliver data out of order, except the links to nodes in `stock`.
     pub unordered: bool,
     pub stock: Vec<usize>,
     /// Whether nodes open QUIC links in addition to their first links. Nodes in `stock` have no
@@ -103,13 +102,13 @@ pub struct Setting {
     /// Number of cells per thousand that arrive one round trip late, on links with out-of-order
     /// delivery.
     pub lost: u32,
-    /// Whether QUIC links carry lossy cells (cells that may get lost), and relays allow them. The
-    /// relays in `ungranting` (numbered as in `stock`) do not allow them.
+    /// Whether QUIC links carry lossy cells (cells that may get lost), and relays allow this,
+    /// except the relays in `ungranting` (numbered as in `stock`).
     pub lossy: bool,
     pub ungranting: Vec<usize>,
-    /// Number of lossy cells (sent in datagrams) per thousand that each link loses. `jitter`
-    /// varies the delay of the remaining lossy cells.
+    /// Number of lossy cells (sent in datagrams) per thousand that each link loses.
     pub dropped: u32,
+    /// Jitter of the delay of lossy cells.
     pub jitter: Duration,
     /// Congestion control of the TCP streams over lossy cells (cells that may get lost), at all
     /// nodes.
@@ -196,8 +195,8 @@ impl PointTable for SharedPoints {
     }
 }
 
-/// All nodes and links of a simulated network. Node 0 is the client, and node `n` is `relays[n -
-/// 1]`. The cores of one relay are adjacent nodes.
+/// All nodes and links of a simulated network. Node 0 is the client, and node `n` has the core
+/// `relays[n - 1]`. The cores of one relay are adjacent nodes.
 pub struct World {
     pub setting: Setting,
     pub now: Time,
@@ -212,13 +211,14 @@ pub struct World {
     /// For each link, the times at which data arrived at either end.
     pub moves: BTreeMap<LinkId, Vec<Time>>,
     pub trace: u64,
-    /// Relay whose core's CPU time is measured. `spent` has the sum of this time.
+    /// The relay whose CPU time is measured.
     pub timed: Option<usize>,
+    /// CPU time that the core of the relay `timed` has used.
     pub spent: Duration,
     links: u64,
-    /// Links that count as QUIC links. `tried_beside` is the number of failed attempts to open
-    /// one.
+    /// Links that count as QUIC links.
     pub quic: BTreeSet<LinkId>,
+    /// Number of failed attempts to open a QUIC link.
     pub tried_beside: usize,
     /// For each relay, the table of its links: the core that has the link to each neighbour.
     claims: Vec<Claims>,
@@ -437,8 +437,8 @@ impl World {
         self.tell(node, LinkInput::Bytes { link, bytes });
     }
 
-    /// Returns a link between two relays, which are given by their indices; `None` stands for the
-    /// client. Returns `None` if there is no link.
+    /// Returns a link between two ends: relays by their indices, or `None` for the client. Returns
+    /// `None` if there is no link.
     pub fn link_between(&self, ends: [Option<usize>; 2]) -> Option<LinkId> {
         let [one, other] = ends;
         let of = |node| self.shard(node).map(|(relay, _)| relay);
@@ -583,7 +583,8 @@ impl World {
         moved
     }
 
-    /// Fetches data from a core for a link, if the pipe has room. Returns whether there was any.
+    /// Fetches data from a core for a link, if the pipe has room. Returns whether the core had
+    /// data.
     fn fill(&mut self, id: LinkId, side: usize) -> bool {
         let Some(pipe) = self.pipes.get_mut(&id).filter(|pipe| pipe.wants(side, BATCH)) else {
             return false;

@@ -14,10 +14,11 @@ use anabranch_stego::{
     ServerConfig, ServerKey, ServerOutput,
 };
 
-/// Maximum bytes in a TCP segment. `WINDOW` is the maximum bytes in flight on a connection, and
-/// `BUFFER` the maximum bytes in a socket's buffer.
+/// Maximum bytes in a TCP segment.
 const SEGMENT: usize = 1_400;
+/// Maximum bytes in flight on a connection.
 const WINDOW: usize = 128 << 10;
+/// Maximum bytes in a socket's buffer.
 const BUFFER: usize = 32 << 10;
 /// Time after which the kernel gives up an unanswered connection attempt.
 const UNANSWERED: Duration = Duration::from_secs(127);
@@ -55,7 +56,7 @@ struct Conn {
     born: Time,
     down: usize,
     alive: bool,
-    /// The two directions of the connection: uplink and downlink.
+    /// The two directions of the connection: first the uplink, then the downlink.
     pipes: [Pipe; 2],
 }
 
@@ -82,13 +83,13 @@ pub struct World {
     /// Time at which the link ended at the client.
     pub over: Time,
     pub strangers: usize,
-    /// Bytes that crossed the line on uplink and downlink, including headers.
+    /// Bytes that crossed the line, including headers: on the uplink, and on the downlink.
     pub crossed: [u64; 2],
     pub dialled: usize,
-    /// Messages sent on each connection: direction (0 for the uplink, 1 for the downlink) and
-    /// number of bytes.
+    /// For each connection, the messages sent on it: direction (0 for the uplink, 1 for the
+    /// downlink) and number of bytes.
     pub said: BTreeMap<ConnId, Vec<(usize, usize)>>,
-    /// Number and bytes of the HTTP requests that the client has sent so far.
+    /// Numbers and bytes of the HTTP requests that the client has sent so far.
     pub asked: Requests,
     pub most_conns: usize,
     /// Number of time steps that were executed.
@@ -97,7 +98,7 @@ pub struct World {
     pub trace: u64,
 }
 
-/// Number of a client's HTTP requests, and the total bytes that it sent.
+/// Counts of a client's HTTP requests, by method, and the total bytes that the client sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Requests {
     pub gets: usize,

@@ -64,7 +64,7 @@ impl Lateness {
     }
 }
 
-/// The segments that an acknowledgement shows to be lost: their number, and when more may follow.
+/// Result of a search for segments that are lost.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Losses {
     pub(crate) count: u32,

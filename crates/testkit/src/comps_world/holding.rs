@@ -1,5 +1,5 @@
 //! A tunnel whose server accepts data only from the address of the last handshake, like fastd 22.
-//! The module also models the traffic of a user of the tunnel.
+//! The module also models a user's traffic in the tunnel.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,7 +16,8 @@ const MS: Duration = Duration::from_millis(1);
 pub const FASTD: Duration = Duration::from_secs(15);
 /// Minimum time between two handshakes of the client, as in fastd 22.
 const PAUSE: Duration = Duration::from_secs(15);
-/// Position of the byte that names the kind of a datagram.
+/// Position in a datagram of the byte that gives its kind. The constants that follow are the
+/// kinds.
 const KIND: usize = 8;
 const PING: u8 = b'P';
 const ACK: u8 = b'A';
@@ -24,26 +25,26 @@ const OFFER: u8 = b'O';
 const REPLY: u8 = b'R';
 const SEGMENT: u8 = b'S';
 
-/// The addresses from which the server accepts data.
+/// The client addresses from which the server accepts data.
 #[derive(Clone, Copy, Debug)]
 pub enum Accepts {
     /// The address of the last handshake. If data arrives from another address, the server begins
-    /// a handshake with that address, at most once in this time.
+    /// a handshake with that address, but only once in this duration.
     LastHandshake(Duration),
     /// The address of the first datagram. The server never answers another address.
     First,
-    /// Every address. The server sends its answers to the first one.
+    /// Every address. The server sends its answers to the first address.
     All,
 }
 
 /// The traffic in the tunnel, apart from a ping every 100 ms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TunnelLoad {
-    /// Pings alone.
+    /// Pings, and no other traffic.
     Pings,
-    /// A download by TCP.
+    /// Pings, and a download by TCP.
     Download,
-    /// An upload by TCP.
+    /// Pings, and an upload by TCP.
     Upload,
 }
 
@@ -70,7 +71,7 @@ impl OneAddressServer {
         }
     }
 
-    /// Returns the segments that are due, with the address to send them to.
+    /// Returns the TCP segments that are due, each with its destination address.
     fn segments(&mut self, now: Time) -> Vec<(Seen, Vec<u8>)> {
         let Some(place) = self.place.filter(|_| self.load == TunnelLoad::Download) else {
             return Vec::new();
@@ -142,7 +143,7 @@ struct User {
     pinged: Option<Time>,
 }
 
-/// A session in a tunnel.
+/// A session in a tunnel, with its traffic and the results of its pings.
 pub struct TunnelRun {
     pub world: World<OneAddressServer>,
     /// Time of each ping, and whether it was answered.
@@ -152,8 +153,8 @@ pub struct TunnelRun {
 }
 
 impl TunnelRun {
-    /// Returns the share of the pings since `from` that were lost, without those of the last half
-    /// second.
+    /// Returns the share of the pings since `from` that were lost. Pings of the last half second
+    /// do not count.
     pub fn lost_since(&self, from: Time) -> f64 {
         let end = self.world.now;
         let counts = |at: Time| at >= from && end.since(at) > 500 * MS;
