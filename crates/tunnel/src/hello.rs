@@ -58,7 +58,7 @@ impl<'a> Message<'a> {
     }
 }
 
-/// The near end's content of the handshake.
+/// The near end's content of a handshake message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Hello {
     /// Random identifier that the near end chooses when it starts. If the identifier changes, the
@@ -66,7 +66,8 @@ pub(crate) struct Hello {
     pub(crate) run: [u8; 8],
     /// The number of the near end's next packet.
     pub(crate) first: u64,
-    /// Time in milliseconds since 1970. It increases with each handshake of one key.
+    /// Time in milliseconds since 1970. Each later handshake with the same key has a greater
+    /// value.
     pub(crate) stamp: u64,
     /// The number of paths of the near end.
     pub(crate) paths: u8,
@@ -102,7 +103,7 @@ impl Hello {
     }
 }
 
-/// The far end's content of the handshake.
+/// The far end's content of a handshake message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Welcome {
     /// Random identifier of the far end's part of the session. If it changes, packet numbers begin

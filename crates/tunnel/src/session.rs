@@ -34,8 +34,8 @@ const ROUND: Duration = Duration::from_millis(150);
 const IDLE: Duration = Duration::from_secs(5);
 /// Maximum number of probes in a row that a usable path may leave unanswered.
 const UNANSWERED: u32 = 3;
-/// Number of epochs (sets of keys) with which packets are opened: the current epoch, and two that
-/// are older or unconfirmed.
+/// Number of epochs (sets of keys) with which packets are opened: the current epoch, and two
+/// epochs that are older or unconfirmed.
 const EPOCHS: usize = 3;
 /// Number of newest handshakes whose keys the far end keeps, even if it does not send with them
 /// yet.
@@ -51,20 +51,21 @@ pub struct Session {
     current: Option<u32>,
     /// The number of the next packet.
     number: u64,
-    /// The packets sent last, all on one path.
+    /// The last packets that this end has sent with consecutive numbers on one path.
     run: Run,
     replay: Replay,
     order: Resequencer<Datagram>,
     joiner: Joiner,
     paths: Vec<Path>,
     words: VecDeque<(PathId, Word)>,
-    /// Whether each path has a window. If so, the other end acknowledges our data.
+    /// Whether each path has a window, which limits the data in flight. If so, the other end
+    /// acknowledges our data.
     has_windows: bool,
     /// The plan of decoys (false packets) on idle paths, if decoys are sent.
     decoys: Option<Decoys>,
     decoys_sent: DecoyCount,
     decoys_came: DecoyCount,
-    /// Time of the last traffic; `None` if there was none.
+    /// Time of the last datagram sent or received; `None` if there was none.
     busy: Option<Time>,
     /// Time at which the paths are probed next.
     ask: Time,
@@ -78,9 +79,9 @@ pub struct Session {
 /// A number of decoys (false packets), and the bytes of the datagrams that they imitate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DecoyCount {
-    /// Packets.
+    /// Number of decoys.
     pub packets: u64,
-    /// Bytes of content.
+    /// Total bytes of the imitated datagrams.
     pub bytes: u64,
 }
 
@@ -91,7 +92,7 @@ impl DecoyCount {
     }
 }
 
-/// Packets of one path with consecutive numbers.
+/// Packets with consecutive numbers that were sent on one path.
 #[derive(Clone, Default)]
 struct Run {
     path: Option<PathId>,
@@ -125,8 +126,8 @@ struct Path {
     rtt: RoundTrip,
     heard: Option<Time>,
     /// Number of unanswered rounds of probes since a packet last arrived on this path. The near
-    /// end counts its own rounds. The far end counts rounds that it received on other paths. The
-    /// first round counts at once, later ones only after the path's timeout.
+    /// end counts its own rounds, and the far end counts rounds that it received on other paths.
+    /// The first round counts at once, later rounds only after the path's timeout.
     unanswered: u32,
     /// Time of the first round that `unanswered` counts.
     asked: Time,
@@ -134,7 +135,7 @@ struct Path {
     deaf: bool,
     /// Whether this machine cannot send on this path now.
     is_cut: bool,
-    /// The longest packet of this path in bytes, if known.
+    /// Maximum length of packets on this path in bytes, if known.
     room: Option<u16>,
     /// The packets in flight on this path.
     window: Window,
@@ -143,12 +144,12 @@ struct Path {
 }
 
 impl Path {
-    /// Returns whether the path answers, and the other end receives our packets on it.
+    /// Returns whether the path answers probes, and the other end receives our packets on it.
     fn is_usable(&self) -> bool {
         self.unanswered <= UNANSWERED && !self.deaf
     }
 
-    /// Counts a round of probes at `now`, unless the answer to an earlier one may still be under
+    /// Counts a round of probes at `now`, unless the answer to an earlier round may still be under
     /// way.
     fn ask(&mut self, now: Time) {
         if self.unanswered == 0 {
@@ -224,15 +225,15 @@ impl Session {
         self.decoys = decoys;
     }
 
-    /// Returns the counters of decoys that this end has sent, and of decoys that it has received
-    /// and dropped.
+    /// Returns two counters of decoys (false packets): of those that this end has sent, and of
+    /// those that it has received and dropped.
     #[must_use]
     pub fn decoys(&self) -> [DecoyCount; 2] {
         [self.decoys_sent, self.decoys_came]
     }
 
-    /// Sets the maximum length of packets on `path` to `room` bytes; longer packets are lost
-    /// there. The next probe reports it to the other end.
+    /// Sets the maximum length of packets on `path` to `room` bytes, because longer packets are
+    /// lost there. The next probe reports the length to the other end.
     pub fn set_room(&mut self, path: PathId, room: usize) {
         let room = u16::try_from(room).unwrap_or(u16::MAX);
         let path = self.paths.get_mut(path.index());
@@ -258,7 +259,7 @@ impl Session {
         self.paths.get(path.index()).is_some_and(|path| !path.is_cut)
     }
 
-    /// Returns when a packet last arrived on `path`; `None` if none has.
+    /// Returns the time at which a packet last arrived on `path`; `None` if none has.
     pub(crate) fn heard(&self, path: PathId) -> Option<Time> {
         self.paths.get(path.index())?.heard
     }
@@ -274,8 +275,8 @@ impl Session {
     }
 
     /// Adds the keys of a handshake. If they are `confirmed`, the other end has them, and this end
-    /// sends with them at once. Otherwise, this end sends with them once a packet sealed with them
-    /// arrives. Returns the IDs of the epochs that are dropped.
+    /// uses them at once to send. Otherwise, this end uses them to send once it receives a packet
+    /// sealed with them. Returns the IDs of the epochs that are dropped.
     pub(crate) fn renew(&mut self, generation: u32, epoch: Epoch, confirmed: bool) -> Vec<Id> {
         self.epochs.push_back((generation, epoch));
         if confirmed {
@@ -312,8 +313,9 @@ impl Session {
         self.closed
     }
 
-    /// Appends the packet that carries a datagram of a flow, or a part of one, on `path`. Returns
-    /// false, and appends nothing, if there are no keys yet or the session has no such path.
+    /// Appends the packet that carries a datagram of a flow, or a part of a datagram, on `path`.
+    /// Returns false, and appends nothing, if there are no keys yet or the session has no such
+    /// path.
     pub(crate) fn seal(
         &mut self,
         now: Time,
@@ -437,8 +439,8 @@ impl Session {
         }
     }
 
-    /// Processes a frame. For data, returns the flow, the position if the frame has a part of a
-    /// datagram, and the range of the datagram in `bytes`.
+    /// Processes the frame in `bytes`. If it carries data, returns the flow, the position of the
+    /// part (if the frame has only a part of a datagram), and the range of the data in `bytes`.
     fn take(
         &mut self,
         now: Time,
@@ -489,12 +491,12 @@ impl Session {
         }
     }
 
-    /// Takes a datagram's memory back, for other datagrams.
+    /// Takes back the memory of a datagram, to reuse it for other datagrams.
     pub fn recycle(&mut self, datagram: Datagram) {
         self.spare.give(datagram.frame);
     }
 
-    /// Appends the next packet that this end sends on its own. Returns its path.
+    /// Appends the next packet that this end sends without a datagram. Returns its path.
     pub(crate) fn say(
         &mut self,
         now: Time,
@@ -575,7 +577,8 @@ impl Session {
         self.words.extend(open.map(|(place, _)| (PathId::at(place), Word::Close)));
     }
 
-    /// Returns when [`Session::poll`] or a packet of ours is due next.
+    /// Returns the time at which [`Session::poll`] next returns a datagram or this end next sends
+    /// a packet on its own.
     #[must_use]
     pub fn next_timeout(&self) -> Option<Time> {
         let ask = (self.asks && self.is_up()).then_some(self.ask);
@@ -606,7 +609,7 @@ impl Session {
         view
     }
 
-    /// Returns the maximum time for which a datagram waits for an older one.
+    /// Returns the maximum time for which a datagram waits for an older datagram.
     #[must_use]
     pub fn patience(&self) -> Duration {
         self.order.patience()
@@ -629,8 +632,8 @@ impl Session {
         Some(own.saturating_sub(least) / 2)
     }
 
-    /// Returns the number of packets that were given up or are known to be lost. Some may have
-    /// arrived late.
+    /// Returns the number of packets that were given up or are known to be lost. Some of them may
+    /// have arrived late.
     #[must_use]
     pub fn lost(&self) -> u64 {
         self.order.lost()
