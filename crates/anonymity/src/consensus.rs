@@ -40,8 +40,8 @@ const TYPES: [&str; 2] = ["network-status-consensus-3", "network-status-microdes
 /// Number of relays whose microdescriptors are parsed in one call.
 const BATCH: usize = 1000;
 
-/// Error: a file is not accepted as a consensus. Contains the cause and, if there is one, the
-/// faulty line.
+/// Error: a file is not accepted as a consensus. Contains the faulty line, if there is one, and
+/// the cause.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NoConsensus {
     line: Option<usize>,
@@ -201,8 +201,7 @@ fn bad(line: usize, what: &str) -> NoConsensus {
 }
 
 impl Row {
-    /// Stores a line of the relay's entry, other than the first line. Returns false if the line is
-    /// malformed.
+    /// Stores a line of the relay's entry after the first. Returns false if the line is malformed.
     fn take(&mut self, keyword: &str, rest: &str) -> bool {
         match keyword {
             "s" => self.flags = flags(rest),

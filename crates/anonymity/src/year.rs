@@ -203,8 +203,8 @@ impl DrawTally {
     }
 }
 
-/// Summarises `tallies`: returns rows for one, two and three circuits per stream, and a row for
-/// the mixture [`COMB`].
+/// Summarises `tallies`: returns a row for one, two and three circuits, and one for the mixture
+/// [`COMB`].
 #[must_use]
 pub fn rows(params: &GuardParams, tallies: &[DrawTally]) -> Vec<YearRow> {
     let guards = |legs: usize| {
@@ -449,8 +449,7 @@ fn used(periods: &[EntryPeriod]) -> u64 {
     all.len() as u64
 }
 
-/// Counts a client, on each day, if it is compromised. `periods` has the client's entries over the
-/// year.
+/// Adds a client to the counts of each day. `periods` has the client's entries over the year.
 fn judge(
     periods: &[EntryPeriod],
     legs: usize,

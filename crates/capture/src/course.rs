@@ -46,7 +46,7 @@ pub struct Course {
     /// The traffic of each path, in ascending order of the paths' numbers.
     pub lanes: Vec<Lane>,
     /// Sum of the sizes in each step over all paths. If the trace has rows of path -1 (the unsplit
-    /// traffic), only those rows count.
+    /// traffic), this is the sum of only those rows.
     pub whole: PerDirection<Vec<u64>>,
     /// The first [`RUNS`] runs (consecutive packets on one path) of a session. Empty if this value
     /// combines several sessions.
@@ -90,9 +90,9 @@ pub struct Run {
 /// The traffic over time: of all sessions together, and of each selected session.
 #[derive(Clone, Debug)]
 pub struct Courses {
-    /// Traffic of all sessions together.
+    /// All sessions together.
     pub all: Course,
-    /// Traffic of each selected session, in the order of selection.
+    /// The selected sessions, in the order of selection.
     pub chosen: Vec<Course>,
 }
 
@@ -187,7 +187,7 @@ impl CourseBuilder {
     }
 }
 
-/// Counts the packets of the completed `run` in each of `courses`.
+/// Counts the completed `run` in each of `courses`.
 fn count(courses: [Option<&mut Course>; 2], up: bool, run: Run) {
     for course in courses.into_iter().flatten() {
         course.count(up, run);

@@ -21,7 +21,7 @@ pub(super) const MESSAGE: &str = "message anabranch_trace {
     required int32 size (INTEGER(32, true));
 }";
 
-/// The names and storage types of the columns of a trace, in the order of [`MESSAGE`].
+/// The names and types of the columns that a reader needs, in the order of [`MESSAGE`].
 pub(super) const COLUMNS: [(&str, Physical); 7] = [
     ("load", Physical::INT64),
     ("label", Physical::BYTE_ARRAY),
@@ -77,7 +77,7 @@ pub struct TraceFacts {
     pub streams: Vec<String>,
 }
 
-/// The facts about a trace that are known only at its end.
+/// The facts that are known only at the end of the trace.
 #[derive(Debug, Default)]
 pub(super) struct LateFacts {
     /// The same as [`TraceFacts::numbers`].
@@ -87,7 +87,7 @@ pub(super) struct LateFacts {
 }
 
 impl LateFacts {
-    /// Moves the lists of `later` to the end of these lists.
+    /// Moves the facts of `later` to the end of these lists.
     pub(super) fn append(&mut self, later: &mut LateFacts) {
         self.numbers.append(&mut later.numbers);
         self.streams.append(&mut later.streams);

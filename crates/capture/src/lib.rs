@@ -116,8 +116,8 @@ pub trait Tap: Send {
     /// then unusable. The caller has to drop it, which keeps the data written so far.
     fn seen(&mut self, seen: &ObservedBatch<'_>) -> io::Result<()>;
 
-    /// Records that packets of `protocol` (a machine-readable name) carry an unencrypted packet
-    /// number.
+    /// Records that packets of `protocol` (a machine-readable name) carry a packet number in
+    /// clear.
     fn numbered(&mut self, protocol: &str) {
         let _ = protocol;
     }

@@ -153,7 +153,8 @@ impl Tap for PcapTap {
     }
 }
 
-/// An [`ObservedBatch`] without its bytes, which are in [`Batch::bytes`] in the same order.
+/// The header data of an [`ObservedBatch`]. The batch's bytes are in [`Batch::bytes`], in the same
+/// order.
 struct Record {
     at: Duration,
     path: u16,

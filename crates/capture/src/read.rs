@@ -454,7 +454,7 @@ fn text(bytes: &ByteArray) -> Option<&str> {
     std::str::from_utf8(bytes.data()).ok()
 }
 
-/// State for checking the rules that concern several rows of a trace.
+/// State for checking rules that concern several rows.
 #[derive(Default)]
 struct Check {
     /// Number of the next row in the file.

@@ -219,7 +219,7 @@ impl SessionTotals {
     }
 }
 
-/// Statistics of one session, or of all sessions: for each path, and for the whole traffic.
+/// Statistics of the paths and of the whole traffic, of one session or of all sessions.
 #[derive(Default)]
 struct Parts {
     paths: Paths,
@@ -227,7 +227,7 @@ struct Parts {
 }
 
 impl Parts {
-    /// Ends and counts the bursts that were in progress when the trace ended.
+    /// Counts the bursts that were in progress when the trace ended.
     fn settle(&mut self) {
         for both in self.paths.values_mut().map(Box::as_mut).chain([&mut self.whole]) {
             both.up.settle();
@@ -285,7 +285,7 @@ struct Burst {
 }
 
 impl Tally {
-    /// Adds a row. `came` is whether this row switched the session to this path. If so, a new
+    /// Adds a row. `came` is whether the session switched to this path with this row. If so, a new
     /// burst begins.
     fn add(&mut self, row: &Row<'_>, came: bool) {
         self.packets += 1;
@@ -301,7 +301,7 @@ impl Tally {
         burst.last = row.time;
     }
 
-    /// Ends the burst in progress, and counts it.
+    /// Counts the burst that is in progress.
     fn settle(&mut self) {
         if let Some(Burst { packets, first, last }) = self.burst.take() {
             self.burst_packets.add(packets as f64);

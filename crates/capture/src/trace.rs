@@ -243,7 +243,7 @@ struct Rows {
     path: Vec<i32>,
     time: Vec<f64>,
     size: Vec<i32>,
-    /// Facts about the trace that were found since the last row group was written.
+    /// Facts found since the last row group was written.
     late: LateFacts,
 }
 

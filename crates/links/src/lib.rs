@@ -53,7 +53,7 @@ pub struct Promises {
 pub enum State {
     /// The two ends are agreeing on keys. Bytes that are written in the meantime are queued.
     Handshaking,
-    /// The handshake is done: data can be sent and received.
+    /// Data can be sent and received.
     Open,
     /// The peer closed the link or broke its protocol. Nothing more arrives.
     Ended,

@@ -115,7 +115,7 @@ struct Outstanding {
     expiry: u64,
 }
 
-/// A node of the network: relay, client and exit in one.
+/// A node of the network.
 pub struct MoreNode {
     config: Config,
     network: Arc<Network>,
@@ -150,7 +150,7 @@ impl MoreNode {
     /// must count from the start of the network, so that nodes agree on ticks.
     ///
     /// # Errors
-    /// [`NodeError`] says which setting is invalid.
+    /// [`NodeError`] if a setting is invalid, or if the network does not suit it.
     pub fn new(
         config: Config,
         network: Arc<Network>,

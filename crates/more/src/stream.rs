@@ -100,7 +100,7 @@ pub(crate) struct Stream {
     /// True if the destination is connected, so that bytes may flow.
     is_open: bool,
     /// True if [`Stream::write`] has filled the send buffer. The program must then be notified of
-    /// new room.
+    /// room.
     starved: bool,
     /// True if the stream waits for its turn to send.
     pub(crate) is_due: bool,
@@ -190,7 +190,7 @@ impl Stream {
     }
 
     /// Returns the events that result from received bytes. `was_empty` is true if the program had
-    /// nothing to read before them.
+    /// nothing to read before.
     pub(crate) fn progress(&mut self, id: StreamId, was_empty: bool) -> [Option<Event>; 2] {
         let first = match self.has_head || self.left {
             true => None,

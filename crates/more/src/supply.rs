@@ -167,8 +167,9 @@ impl Stock {
     }
 
     /// Returns the number of reply blocks that the exit lacks; negative if it has more than it
-    /// needs. It needs blocks for the unsent segments that twice the congestion window allows, for
-    /// retransmissions (an eighth of the segments in flight), and for the reserve.
+    /// needs. It needs blocks for three purposes: for the unsent segments that twice the
+    /// congestion window allows, for retransmissions (an eighth of the segments in flight), and
+    /// for the reserve.
     fn wanted(&self, tcp: &LinkView) -> i16 {
         let waiting = i64::from(tcp.notsent.div_ceil(tcp.mss.max(1)));
         let window = 2 * i64::from(tcp.snd_cwnd);

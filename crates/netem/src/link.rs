@@ -144,8 +144,8 @@ impl<T> Link<T> {
     }
 
     /// Returns the time at which to call [`pop`](Link::pop) again; `None` if nothing is in
-    /// transit. The time is never later than the next arrival. It may be earlier; `pop` then
-    /// returns `None`, and this function a later time.
+    /// transit. The time is not later than the next arrival. If it is earlier, `pop` returns
+    /// `None`, and this function then returns a later time.
     pub fn next_timeout(&self) -> Option<Time> {
         let flying = self.flight.first_key_value().map(|(&(arrival, _), _)| arrival);
         let shortest = self.delay(0.0);

@@ -31,13 +31,13 @@ pub enum Loss {
     Script(BTreeSet<u64>),
 }
 
-/// The state of a [`Loss`] rule, with its random number generators.
+/// The state of a [`Loss`] rule, with its random streams.
 #[derive(Clone, Debug)]
 pub(crate) struct Dice {
     rule: Loss,
     stream: Stream,
-    /// Generator for the changes between the good and the bad state. It is separate from `stream`,
-    /// so that each unit draws exactly one number from `stream`, whichever rule is set.
+    /// Random stream for the changes between the good and the bad state. It is separate from
+    /// `stream`, so that each unit draws exactly one number from `stream`, whichever rule is set.
     turns: Stream,
     seen: u64,
     bad: bool,

@@ -11,8 +11,7 @@ use crate::legible;
 /// Number of columns of each table.
 const WIDTH: usize = 11;
 
-/// Header of the tables: two lines. A title in the first line belongs to the column below it and
-/// to neighbouring ones.
+/// Header of the tables in two lines. The first line groups the columns of the second.
 const HEADER: [[&str; WIDTH]; 2] = [
     ["", "", "", "", "", "", "run", "packets", "run", "ms", "longest"],
     [

@@ -72,9 +72,9 @@ pub(crate) struct HttpAnswer {
 }
 
 impl HttpAnswer {
-    /// Starts an answer. For programs that use a Tor client, adds the proxy's capabilities, and
-    /// names this program in `Via` (after CONNECT) or in `Server` (after other methods), as
-    /// proposal 365 requires.
+    /// Starts an answer. For programs that use a Tor client, it adds the proxy's capabilities and
+    /// the name of this program (proposal 365). They are in `Via` after CONNECT, and in `Server`
+    /// after other methods.
     pub(crate) fn new(service: Service, method: Method, status: &str) -> HttpAnswer {
         let answer = HttpAnswer { head: format!("HTTP/1.1 {status}\r\n") };
         match (service, method) {

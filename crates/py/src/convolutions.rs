@@ -8,7 +8,7 @@ use numpy::{IntoPyArray, PyArray1, PyReadonlyArray1};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
-/// Number of taps of a convolution kernel: `HEAVY` with weight 2, the others with weight -1.
+/// Number of taps of a convolution kernel. `HEAVY` of them have weight 2, the others weight -1.
 const TAPS: usize = 9;
 /// Number of taps of a convolution kernel that have weight 2.
 const HEAVY: usize = 3;

@@ -237,7 +237,7 @@ fn quietly<T>(work: impl FnOnce() -> T) -> Option<T> {
 }
 
 thread_local! {
-    /// Whether panics of this thread are currently caught and turned into errors.
+    /// Whether panics of this thread are caught and turned into errors.
     static QUIET: Cell<bool> = const { Cell::new(false) };
 }
 

@@ -208,8 +208,7 @@ fn flat<'a, T: Element>(array: &'a PyReadonlyArray1<'_, T>) -> PyResult<&'a [T]>
     array.as_slice().map_err(refuse)
 }
 
-/// Returns the range of packets of each load. All `lengths`, those of the flat arrays, must be
-/// equal.
+/// Returns the range of packets of each load. `lengths` are the lengths of the flat arrays.
 fn bounds(offsets: &[i64], lengths: &[usize]) -> PyResult<Vec<Range<usize>>> {
     let place = |&offset: &i64| usize::try_from(offset).ok();
     let places: Option<Vec<usize>> = offsets.iter().map(place).collect();

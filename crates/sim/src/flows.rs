@@ -16,8 +16,8 @@ const PORT: u16 = 5001;
 /// Maximum unsent bytes that a sender writes to the send buffer of a connection.
 const AHEAD: u32 = 64 << 10;
 
-/// A benchmark of several connections over which one host sends to another. The access lines of
-/// both hosts have the same rate and queue.
+/// A benchmark of several connections from one host to another. The access lines of both hosts
+/// have the same rate and queue.
 #[derive(Clone, Debug)]
 pub struct Flows {
     /// Number of connections, which begin one after another.

@@ -63,7 +63,7 @@ pub struct Network<P> {
     queue: EventQueue<Event>,
     hosts: Vec<Access>,
     latencies: Latencies,
-    /// Directions between two places that lose packets or have a varying delay, by the two places.
+    /// Paths between two places that lose packets or have a varying delay.
     paths: BTreeMap<[usize; 2], CorePath>,
     packets: Packets<P>,
     trace: TraceHash,
@@ -96,7 +96,7 @@ struct Packet<P> {
     load: P,
 }
 
-/// The packets in flight. Each is identified by a number until it arrives.
+/// The packets in flight, by their number.
 #[derive(Debug)]
 struct Packets<P> {
     slots: Vec<Option<Packet<P>>>,

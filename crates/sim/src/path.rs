@@ -1,4 +1,4 @@
-//! Loss and varying delay on the way between two places of the core network.
+//! Loss and varying delay between two places of the core network.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ pub struct CoreImpairment {
     pub deviation: Duration,
 }
 
-/// The path in one direction between two places of the core network.
+/// One direction between two places of the core network.
 #[derive(Debug)]
 pub(crate) struct CorePath {
     settings: CoreImpairment,
@@ -33,8 +33,8 @@ impl CorePath {
         CorePath { settings, dice: seed::stream(seed, entity, "core path"), last: Time::ZERO }
     }
 
-    /// Returns the time of arrival of a packet that enters the path at `time` and whose mean delay
-    /// is `latency`; `None` if the packet is lost.
+    /// Returns the arrival of a packet that enters the path at `time` and whose mean delay is
+    /// `latency`; `None` if the packet is lost.
     pub(crate) fn cross(&mut self, time: Time, latency: Duration) -> Option<Time> {
         let CoreImpairment { loss, deviation } = self.settings;
         if loss > 0.0 && self.dice.random_bool(loss) {

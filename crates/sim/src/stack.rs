@@ -61,7 +61,7 @@ pub struct Stack {
     resets: VecDeque<(HostId, Segment)>,
     /// Connections that may have something to send.
     dirty: VecDeque<ConnId>,
-    /// Timers that the owner must set: for each, the time and the connection.
+    /// Timers that the owner must set, each with its time and connection.
     timers: Vec<(Time, ConnId)>,
     sequence_numbers: Stream,
 }
@@ -84,12 +84,11 @@ struct Socket {
     tcp: Connection,
     peer: HostId,
     accepted: bool,
-    /// Whether [`TcpEvent::Opened`] or [`TcpEvent::Accepted`] has been reported for the
-    /// connection.
+    /// Whether [`TcpEvent::Opened`] or [`TcpEvent::Accepted`] has been reported.
     reported: bool,
     is_dirty: bool,
-    /// Time for which the owner has set the timer. If the timeout moves to a later time, this
-    /// value does not change.
+    /// Time for which the timer is set. If the timeout moves to a later time, this value does not
+    /// change.
     armed: Option<Time>,
 }
 

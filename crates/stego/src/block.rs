@@ -26,7 +26,7 @@ const TAG: usize = 16;
 const HEADER: usize = 5;
 /// Number of blocks that one key seals.
 const ROUND: u64 = 1 << 16;
-/// Number of recent keys that are kept to open blocks that arrive late.
+/// Number of recent keys that are kept to open late blocks.
 const KEPT: usize = 2;
 /// Maximum number of key changes by which a received block may be ahead of the newest key.
 const AHEAD: u64 = 4;
@@ -151,8 +151,8 @@ impl Opener {
         Opener { mask: mask_key(secret), aes, keys, ratchet, replay: Replay::new() }
     }
 
-    /// Opens the block at the front of `bytes`, puts its frames into `frames` and returns the
-    /// block's length. Returns `None` if the block is not complete yet.
+    /// Opens the first block of `bytes`, puts its frames into `frames` and returns the block's
+    /// length. Returns `None` if the block is not complete yet.
     ///
     /// # Errors
     /// The other end did not seal the block, or the block is too long or a replay.

@@ -46,7 +46,7 @@ pub enum ClientOutput {
     Send(ConnId, Vec<u8>),
     /// Close the connection after writing what is queued.
     Close(ConnId),
-    /// The server has answered the handshake: the link is up.
+    /// The server has answered: the link is up.
     Up,
     /// The link has ended, for this reason.
     Over(Ending),
@@ -55,7 +55,7 @@ pub enum ClientOutput {
 /// The reason why a link ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
-    /// Both streams have ended, and both ends know this.
+    /// Both streams ended, and both ends know this.
     Done,
     /// One of the ends reset the link.
     Reset,
@@ -109,7 +109,7 @@ pub struct Client<R> {
     heard: Option<Time>,
     /// Time at which both streams had ended; `None` before.
     done: Option<Time>,
-    /// Whether anything has changed since [`Client::work`] was last called.
+    /// Whether anything has changed since the last call of [`Client::work`].
     changed: bool,
     /// Time of the next call of [`Client::work`]; `None` if none is needed.
     timer: Option<Time>,

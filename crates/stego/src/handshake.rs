@@ -151,8 +151,8 @@ impl ReplayCache {
         Ok(AcceptedHello { chain, share: point, aes: capabilities & AES != 0, padding })
     }
 
-    /// Adds a HELLO with the minute `stated` to the cache. It stays there until it is too old to
-    /// be accepted anyway.
+    /// Adds a HELLO with the minute `stated` to the cache, until it is too old to be accepted
+    /// anyway.
     ///
     /// # Errors
     /// The HELLO is a replay, or the cache is full.

@@ -56,7 +56,7 @@ pub(crate) struct Recovery {
     max_delay: Duration,
 }
 
-/// A block that was sent and is not acknowledged yet.
+/// A block in flight.
 #[derive(Debug)]
 struct SentBlock {
     number: u64,

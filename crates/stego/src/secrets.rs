@@ -49,13 +49,13 @@ impl Chain {
         &self.transcript
     }
 
-    /// Derives a key for the use `purpose` from the shared secrets and the transcript.
+    /// Derives a key for one purpose from the shared secrets and the transcript.
     pub(crate) fn derive(&self, purpose: &[u8]) -> Key {
         expand(&Prk::new_less_safe(HKDF_SHA256, &self.key), purpose, &self.transcript)
     }
 }
 
-/// Derives a key for the use `purpose` from another key.
+/// Derives a key for one purpose from another key.
 pub(crate) fn follow<const N: usize>(key: &Key, purpose: &[u8]) -> [u8; N] {
     expand(&Prk::new_less_safe(HKDF_SHA256, key), purpose, &[])
 }

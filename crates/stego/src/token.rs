@@ -102,8 +102,8 @@ impl TokenTable {
         tokens
     }
 
-    /// Records that token `number` of a link was received. Adds the tokens with the next 256
-    /// numbers, and removes the tokens whose number is lower by 256 or more.
+    /// Records that token `number` of a link was received. Adds the tokens up to 256 after it, and
+    /// removes those whose number is lower by 256 or more.
     pub(crate) fn mark_received(&mut self, tokens: &mut LinkTokens, number: u32) {
         tokens.extend(self, number.saturating_add(1).saturating_add(AHEAD));
     }

@@ -38,10 +38,9 @@ pub const DATA_RETRIES: u32 = 15;
 /// Period over which the minimum round-trip time is taken (Linux, `tcp_min_rtt_wlen`).
 pub const MIN_RTT_WINDOW: Duration = Duration::from_secs(300);
 
-/// Inverse of the weight of a new segment in the mean lateness of reordered segments (this crate's
-/// choice).
+/// Inverse of a segment's weight in the mean lateness of reordered segments (this crate's choice).
 pub const LATENESS_WEIGHT: u32 = 32;
-/// Divisor: the minimum round-trip time divided by it is the reordering window (RFC 8985, section
+/// Divisor that gives the reordering window from the minimum round-trip time (RFC 8985, section
 /// 6.2).
 pub const RACK_REO_WND_DIVISOR: u32 = 4;
 /// Number of recoveries for which a widened reordering window lasts (RFC 8985, section 6.2; Linux,
@@ -49,7 +48,7 @@ pub const RACK_REO_WND_DIVISOR: u32 = 4;
 pub const RACK_REO_WND_PERSIST: u32 = 16;
 /// Maximum factor of the reordering window (Linux: `reo_wnd_steps` has 8 bits).
 pub const RACK_MAX_REO_WND_MULT: u32 = 255;
-/// Factor: `SRTT` times it is the timeout of a tail loss probe (RFC 8985, section 7.2).
+/// Factor that gives the timeout of a tail loss probe from `SRTT` (RFC 8985, section 7.2).
 pub const TLP_SRTT_FACTOR: u32 = 2;
 /// Allowance for a delayed acknowledgement when one segment is in flight (RFC 8985, section 7.2,
 /// `TLP.max_ack_delay`).
@@ -86,7 +85,7 @@ pub const HYSTART_DELAY_MIN: Duration = Duration::from_millis(4);
 /// Upper bound of the delay growth that makes HyStart end slow start (RFC 9406, section 4.3,
 /// `MAX_RTT_THRESH`).
 pub const HYSTART_DELAY_MAX: Duration = Duration::from_millis(16);
-/// Divisor: the minimum delay divided by it is the delay growth at which HyStart ends slow start
+/// Divisor that gives the delay growth at which HyStart ends slow start from the minimum delay
 /// (RFC 9406, section 4.3, `MIN_RTT_DIVISOR`).
 pub const HYSTART_DELAY_DIVISOR: u32 = 8;
 /// Maximum gap between two acknowledgements that HyStart counts as one train (Ha and Rhee, 2011).

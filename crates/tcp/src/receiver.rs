@@ -10,11 +10,11 @@ use crate::ranges::Ranges;
 use crate::stats::Stats;
 use crate::timers::{Timer, Timers};
 
-/// Maximum number of out-of-order ranges of which the order of arrival is stored, for SACK options
-/// (RFC 2018, section 4).
+/// Maximum number of out-of-order ranges whose order of arrival is stored, for SACK options (RFC
+/// 2018, section 4).
 const RECENT: usize = 8;
 
-/// Data received from the peer. `start` is the stream offset of its first byte.
+/// Data received from the peer. `start` is the offset of the first byte in the stream.
 #[derive(Clone, Debug)]
 pub(crate) struct Arrival {
     pub(crate) start: u64,
@@ -37,7 +37,7 @@ pub(crate) struct Receiver {
     /// One offset inside each out-of-order range that grew recently, the latest first. They give
     /// the order of SACK blocks.
     recent: VecDeque<u64>,
-    /// Range of data that arrived twice and is to be reported (RFC 2883); `None` if there is none.
+    /// Range of data that arrived twice, to be reported (RFC 2883); `None` if there is none.
     duplicate: Option<(u64, u64)>,
     /// Stream offset of the peer's FIN; `None` before it is known.
     fin: Option<u64>,

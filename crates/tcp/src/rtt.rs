@@ -10,8 +10,7 @@ use crate::constants::{INITIAL_RTO, MIN_RTT_WINDOW, RTO_MAX, RTO_MIN};
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Rtt {
     smoothed: SmoothedRtt,
-    /// Round-trip time of another connection on the same path. It is used until the first sample
-    /// (RFC 9040).
+    /// Round-trip time of another connection on the same path, until the first sample (RFC 9040).
     expected: Option<Duration>,
     least: Option<(Duration, Time)>,
     /// Number of times that the retransmission timeout has been doubled since the last sample.
@@ -36,7 +35,7 @@ impl Rtt {
         self.srtt().or(self.expected)
     }
 
-    /// Stores the sample `rtt` if it is the minimum of the samples within [`MIN_RTT_WINDOW`].
+    /// Stores the sample `rtt` if it is the minimum within [`MIN_RTT_WINDOW`].
     fn take_least(&mut self, now: Time, rtt: Duration) {
         let outdated = |at: Time| now.since(at) > MIN_RTT_WINDOW;
         if self.least.is_none_or(|(least, at)| rtt <= least || outdated(at)) {

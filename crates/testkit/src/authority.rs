@@ -102,7 +102,7 @@ fn sign(key: &RsaPrivateKey, digest: &[u8]) -> Vec<u8> {
     key.sign(Pkcs1v15Sign::new_unprefixed(), digest).unwrap()
 }
 
-/// Adapter of the random generator `R` to the older trait that the RSA library requires.
+/// Adapter from `R` to the older generator trait of the RSA library.
 struct OldRng<'a, R>(&'a mut R);
 
 impl<R: CryptoRng> rand_core::RngCore for OldRng<'_, R> {

@@ -55,15 +55,15 @@ pub struct World<S> {
     paths: BTreeMap<Seen, PathId>,
     pub sent: Vec<Sent>,
     pub events: Vec<(Time, Event)>,
-    /// For each client, the datagrams that the splitter has returned to it, with their times.
+    /// Datagrams that the splitter has returned to each client, with their times.
     pub returned: BTreeMap<SocketAddr, Vec<(Time, Vec<u8>)>>,
-    /// For each session, the server that the client asks for; `None` if the client names no
-    /// server.
+    /// For each session, the server that the client has asked for; `None` if the client named
+    /// none.
     pub wanted: BTreeMap<SessionId, Option<SocketAddr>>,
     /// Datagrams that were returned to clients, in order: for each, the client, and the source
     /// address that the client sees.
     pub seems: Vec<(SocketAddr, Option<SocketAddr>)>,
-    /// Paths that do not lead to the server. Datagrams on these paths are lost.
+    /// Paths that do not lead to the server. Their datagrams are lost.
     pub barred: Vec<PathId>,
     /// Whether the paths deliver each datagram twice, in both directions.
     pub duplicate: bool,
@@ -364,7 +364,7 @@ pub fn numbered(number: u64) -> Vec<u8> {
 }
 
 /// A server that answers every datagram, like WireGuard and Mosh. It sends to the source address
-/// of the newest datagram, and ignores replayed datagrams.
+/// of the newest datagram, and drops replayed datagrams.
 #[derive(Default)]
 pub struct Follower {
     newest: BTreeMap<SessionId, (Vec<u8>, Seen)>,

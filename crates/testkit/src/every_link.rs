@@ -10,10 +10,10 @@ use anabranch_links::{Fault, Link, State};
 
 /// Command of the unit (cell) that opens a lane, an independently ordered stream in a link.
 pub const MAKES: u8 = 10;
-/// Command of the units (cells) that neither open nor close a lane (stream in a link).
+/// A command of units (cells) that neither opens nor closes a lane (stream in a link).
 pub const DATA: u8 = 3;
-/// For each end, the numbers of the lanes (independently ordered streams in a link) that it opens.
-/// The highest bit is 0 in the lanes of the end that opened the link.
+/// Numbers of the lanes (independently ordered streams in a link) that each end opens. The highest
+/// bit is 0 in the lanes of the end that opened the link.
 const LANES: [[u32; 3]; 2] = [[1, 2, 3], [0x8000_0001, 0x8000_0002, 0x8000_0003]];
 /// Number of units (cells) that the tests send in each lane (stream in a link).
 const UNITS: u32 = 40;
@@ -26,8 +26,7 @@ pub trait LinkEnds {
     /// Returns the size in bytes of a unit (cell), which the link delivers as a whole.
     fn unit(&self) -> usize;
 
-    /// Returns whether the ends did a handshake in which the accepting end presented a
-    /// certificate.
+    /// Returns whether the link had a handshake in which the accepting end showed a certificate.
     fn shakes_hands(&self) -> bool;
 
     /// Delivers everything that both ends have sent. Appends the data that each end reads to its

@@ -49,7 +49,7 @@ pub struct RelayNode {
     pub tls_certificate: [u8; 32],
     pub servers: BTreeMap<StreamKey, Server>,
     pub violations: Vec<anabranch_onion::Violation>,
-    /// If true, the servers that this relay's streams reach read nothing.
+    /// Whether the servers that this relay's streams reach read nothing.
     pub stalled: bool,
 }
 
@@ -57,8 +57,8 @@ pub struct RelayNode {
 #[derive(Clone)]
 pub struct Setting {
     pub seed: u64,
-    /// Whether bytes arrive in pieces of random length and a hash of the run is computed. Tests
-    /// need both, but measurements would become slower.
+    /// Whether bytes arrive in pieces of random length, and the run is hashed. Tests need both,
+    /// but measurements would become slower.
     pub pieces: bool,
     pub relays: usize,
     /// Whether the relays are exits.
@@ -71,7 +71,7 @@ pub struct Setting {
     pub rate: u64,
     pub delay: Duration,
     /// Rates and delays of the links to some relays, by the relay's index. They replace the
-    /// default rate and delay.
+    /// default.
     pub lines: BTreeMap<usize, (u64, Duration)>,
     /// Multipath design: the protocol with which several circuits carry the same streams (Conflux
     /// or another).
@@ -88,7 +88,8 @@ pub struct Setting {
     pub services: ServiceParams,
     /// Amount of link padding that the client's user wants.
     pub amount: Amount,
-    /// Whether links may deliver data out of order, except the links to nodes in `stock`.
+    /// Whether links may deliver data out of order. Links to the nodes in `stock` never deliver
+    /// data out of order.
     pub unordered: bool,
     pub stock: Vec<usize>,
     /// Whether nodes open QUIC links in addition to their first links. Nodes in `stock` have no
@@ -102,8 +103,8 @@ pub struct Setting {
     /// Number of cells per thousand that arrive one round trip late, on links with out-of-order
     /// delivery.
     pub lost: u32,
-    /// Whether QUIC links carry lossy cells (cells that may get lost), and relays allow this,
-    /// except the relays in `ungranting` (numbered as in `stock`).
+    /// Whether QUIC links carry lossy cells (cells that may get lost), and relays allow them. The
+    /// relays in `ungranting` (numbered as in `stock`) do not allow them.
     pub lossy: bool,
     pub ungranting: Vec<usize>,
     /// Number of lossy cells (sent in datagrams) per thousand that each link loses.
@@ -195,8 +196,8 @@ impl PointTable for SharedPoints {
     }
 }
 
-/// All nodes and links of a simulated network. Node 0 is the client, and node `n` has the core
-/// `relays[n - 1]`. The cores of one relay are adjacent nodes.
+/// All nodes and links of a simulated network. Node 0 is the client, and node `n` is `relays[n -
+/// 1]`. The cores of one relay are adjacent nodes.
 pub struct World {
     pub setting: Setting,
     pub now: Time,

@@ -107,8 +107,7 @@ pub struct QuicPair {
     pub is_unread: bool,
     /// Number of UDP datagrams that each endpoint has sent.
     pub sent: [u64; 2],
-    /// UDP datagrams to lose: for each, the index of the sending endpoint, and the datagram's
-    /// number from 0.
+    /// UDP datagrams to lose: the index of the sending endpoint, and the datagram's number from 0.
     pub lose: Vec<(usize, u64)>,
     /// Number of bytes that each endpoint has sent.
     pub bytes: [u64; 2],

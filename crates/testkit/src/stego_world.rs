@@ -56,7 +56,7 @@ struct Conn {
     born: Time,
     down: usize,
     alive: bool,
-    /// The two directions of the connection: first the uplink, then the downlink.
+    /// The two directions of the connection: uplink and downlink.
     pipes: [Pipe; 2],
 }
 
@@ -83,13 +83,13 @@ pub struct World {
     /// Time at which the link ended at the client.
     pub over: Time,
     pub strangers: usize,
-    /// Bytes that crossed the line, including headers: on the uplink, and on the downlink.
+    /// Bytes that crossed the line on uplink and downlink, including headers.
     pub crossed: [u64; 2],
     pub dialled: usize,
-    /// For each connection, the messages sent on it: direction (0 for the uplink, 1 for the
-    /// downlink) and number of bytes.
+    /// Messages sent on each connection: direction (0 for the uplink, 1 for the downlink) and
+    /// number of bytes.
     pub said: BTreeMap<ConnId, Vec<(usize, usize)>>,
-    /// Numbers and bytes of the HTTP requests that the client has sent so far.
+    /// Number and bytes of the HTTP requests that the client has sent so far.
     pub asked: Requests,
     pub most_conns: usize,
     /// Number of time steps that were executed.

@@ -20,10 +20,10 @@ const LEAST_RTO: Duration = Duration::from_millis(200);
 /// The sending end of the modelled TCP transfer, which always has data.
 pub struct Sender {
     next: u32,
-    /// Segments in flight by number: for each, the time of sending, and whether it counts as lost.
+    /// Segments in flight by number: the time of sending, and whether the segment counts as lost.
     out: BTreeMap<u32, (Time, bool)>,
-    /// Numbers of segments that were sent again. Their round-trip times are not measured (RFC
-    /// 6298, section 3).
+    /// Numbers of segments that were sent again. The round trips of these segments are not
+    /// measured (RFC 6298, section 3).
     again: BTreeSet<u32>,
     lost: BTreeSet<u32>,
     window: f64,
@@ -166,9 +166,9 @@ impl Sender {
     }
 
     /// Ends slow start as Linux's HyStart does (tcp_cubic.c), if one of two conditions holds.
-    /// Either the first eight round-trip times of a round all exceed the minimum by an eighth of
-    /// it (limited to 4 to 16 ms). Or acknowledgements at most 2 ms apart keep arriving for half
-    /// of the minimum round-trip time.
+    /// Either the first eight round-trip times of a round all exceed the minimum by an eighth (4
+    /// to 16 ms). Or acknowledgements at most 2 ms apart keep arriving for half of the minimum
+    /// round-trip time.
     fn hystart(&mut self, now: Time, number: u32, rtt: Duration) {
         if number >= self.round.0 {
             self.round = (self.next, rtt, 0);

@@ -27,7 +27,7 @@ const KEY_UPDATE: u8 = 24;
 /// Size in bytes of a record's authentication tag, with all cipher suites.
 const TAG: usize = 16;
 
-/// The end of a TLS connection that the test peer takes.
+/// The end of a TLS connection that a peer plays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// The end that opened the connection.
@@ -106,7 +106,7 @@ pub struct Forger {
     iv: Vec<u8>,
     /// Number of the next record, for its nonce.
     number: u64,
-    /// Minimum length in bytes of the content of a KeyUpdate record.
+    /// Minimum length of a KeyUpdate's content in bytes.
     update: usize,
 }
 

@@ -64,8 +64,8 @@ pub struct World {
 /// core. After waiting, an end reads everything that has arrived in the meantime.
 struct Cores {
     dice: Stream,
-    /// For each end that has something to do, the time since which it waits for a core, and the
-    /// time at which it gets one.
+    /// For each end that has something to do: the time since which it waits, and the time at which
+    /// it gets a core.
     turns: [Option<(Time, Time)>; 2],
     /// For each end, the datagrams of its program that the end has not read yet, with their times.
     unread: [VecDeque<(Time, Vec<u8>)>; 2],

@@ -19,8 +19,8 @@ const TRAIN: u32 = 3;
 const TRAIN_BYTES: f64 = 2_400.0;
 /// Weight of a new sample in the average, as for the smoothed round-trip time of RFC 6298.
 const WEIGHT: f64 = 1.0 / 8.0;
-/// Ratio of the time in which a train of packets arrived to the time in which it was sent, above
-/// which the path counts as having stretched the train.
+/// Ratio of the time in which a train of packets arrived to the time in which it was sent. Above
+/// this ratio, the path has stretched the train.
 const STRETCHED: f64 = 2.0;
 /// Pacing rate as a multiple of the capacity. It is above 1 so that pacing does not hide a
 /// capacity that has grown, and a sender that waited for a CPU core can catch up. With 2, as Linux
@@ -58,14 +58,14 @@ pub(crate) struct Capacity {
     /// reads several packets at once shortens one interval and lengthens another by the same time.
     interval: Option<f64>,
     /// Whether a train of packets has arrived more slowly than it was sent. If not, the path may
-    /// be faster than any train sent so far.
+    /// be faster than any train that was sent.
     confirmed: bool,
     /// Time at which the path will have forwarded all packets sent until now, if it forwards them
     /// at the pacing rate.
     free: Time,
     /// Time at which pacing allows the next packets; `None` if pacing delays none.
     opens: Option<Time>,
-    /// Delay of the caller: the time from `opens` to the caller's next call. See [`LATE`].
+    /// Delay of the caller: the time between `opens` and the caller's next call. See [`LATE`].
     late: Duration,
 }
 
@@ -127,7 +127,7 @@ impl Capacity {
         (self.burst(unit) - ahead * rate).max(0.0)
     }
 
-    /// Returns the time at which pacing allows packets again; `None` if pacing delays none.
+    /// Returns when pacing allows packets again; `None` if it delays none.
     pub(crate) fn opens(&self) -> Option<Time> {
         self.opens
     }

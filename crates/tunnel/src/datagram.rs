@@ -26,7 +26,7 @@ impl Datagram {
         Datagram { path: PathId(0), flow, number, part, frame: bytes.to_vec(), place }
     }
 
-    /// Appends the bytes of the next part of this datagram.
+    /// Appends the bytes of the next part.
     pub(crate) fn append(&mut self, bytes: &[u8]) {
         self.frame.truncate(self.place.end);
         self.frame.extend_from_slice(bytes);

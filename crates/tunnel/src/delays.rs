@@ -88,8 +88,8 @@ impl Delay {
         self.deviation += error.abs() - (self.deviation + 3) / 4;
     }
 
-    /// Returns a delay in microseconds that few packets exceed: the average plus four mean
-    /// deviations, as in the timeout of RFC 6298.
+    /// Returns the average delay plus four mean deviations, in microseconds, as in the timeout of
+    /// RFC 6298. Few packets exceed it.
     fn usual(&self) -> Option<i64> {
         Some(self.mean? / 8 + self.deviation)
     }

@@ -69,7 +69,7 @@ pub(crate) fn mask_key(prk: &Prk, label: &[u8]) -> HeaderProtectionKey {
     HeaderProtectionKey::new(&AES_128, &derived::<16>(prk, label)).expect("a key of 16 bytes")
 }
 
-/// Returns the four mask bytes that hide a field. They are computed from `sample`.
+/// Returns the four bytes that hide a field, computed from `sample`.
 pub(crate) fn mask(key: &HeaderProtectionKey, sample: &[u8]) -> [u8; 4] {
     let [a, b, c, d, _] = key.new_mask(sample).expect("a sample has 16 bytes");
     [a, b, c, d]

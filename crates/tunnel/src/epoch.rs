@@ -51,7 +51,7 @@ impl Epoch {
         Epoch { out: Direction::new(out, paths, aes), back: Direction::new(back, paths, aes) }
     }
 
-    /// Returns the IDs that the other end's packets carry, one for each path.
+    /// Returns the IDs of the other end's packets, one per path.
     pub(crate) fn ids(&self) -> &[Id] {
         &self.back.ids
     }

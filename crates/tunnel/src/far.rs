@@ -27,7 +27,7 @@ const COOKIES: Duration = Duration::from_secs(120);
 /// times `REJECT_AFTER_TIME`).
 const FORGET: Duration = Duration::from_secs(540);
 
-/// Number of a client, in the order in which clients were configured.
+/// A client's number, counted in the order in which clients were configured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ClientId(pub u32);
 
@@ -68,8 +68,7 @@ pub enum PacketKind {
     /// The packet is a handshake. The fields are the answer, to be sent to the packet's source, and
     /// the new session if the handshake starts one.
     Handshake(Vec<u8>, Option<NewRun>),
-    /// The packet belongs to a session of this client. The session may now have received datagrams
-    /// for the caller.
+    /// The packet belongs to a session of this client. The session may now have datagrams to take.
     Session(ClientId),
 }
 
@@ -84,14 +83,14 @@ pub struct Far<R> {
     keys: BTreeMap<PublicKey, ClientId>,
     ids: BTreeSet<(Id, ClientId, u32, PathId)>,
     cookies: Cookies,
-    /// The current second, and the number of handshakes that arrived in it.
+    /// The current second, and the number of handshakes in that second.
     second: (u64, u32),
 }
 
 struct Client {
     psk: Psk,
-    /// Stamp of the client's last handshake; `None` before the first. Handshakes with an older or
-    /// equal stamp are replays, or copies of a handshake in `answered`.
+    /// The stamp of the client's last handshake; `None` before the first. Handshakes with an older
+    /// or equal stamp are replays, or copies of a handshake in `answered`.
     stamp: Option<u64>,
     /// The last handshakes that were answered; the newest is last.
     answered: VecDeque<Answered>,
@@ -137,8 +136,8 @@ struct ClientSession {
     /// Random identifier of the far end's part of the session.
     ours: [u8; 8],
     session: Session,
-    /// For each path, the source of its packets, and the number of the packet that showed this
-    /// source. `None` for a path on which no packet has arrived.
+    /// The source of each path, and the number of the packet that showed this source. `None` for a
+    /// path on which no packet has arrived.
     peers: Vec<Option<(Peer, u64)>>,
     heard: Time,
 }
@@ -177,8 +176,7 @@ impl<R: CryptoRng> Far<R> {
     /// Replaces the clients and their shared secrets. A client that remains keeps its ID and its
     /// session. A new client gets a new ID. The sessions of removed clients are dropped.
     ///
-    /// Returns two lists: the IDs of `clients`, in their order, and the IDs of the removed
-    /// clients.
+    /// Returns the IDs of `clients`, in their order, and the IDs of removed clients.
     pub fn replace_clients(
         &mut self,
         clients: &[(PublicKey, Psk)],
@@ -318,8 +316,8 @@ impl<R: CryptoRng> Far<R> {
         (!known).then_some(NewRun { client: id, label: hello.label })
     }
 
-    /// Returns the session of `client`, so that the caller can inspect it and take received
-    /// datagrams from it; `None` if there is no session.
+    /// Returns the session of `client`, so that the caller can inspect it and take datagrams from
+    /// it; `None` if there is none.
     pub fn session(&mut self, client: ClientId) -> Option<&mut Session> {
         let running = self.clients.get_mut(client.0 as usize)?.session.as_mut()?;
         Some(&mut running.session)
@@ -342,8 +340,8 @@ impl<R: CryptoRng> Far<R> {
         sealed.then_some(to)
     }
 
-    /// Appends to `out` the next packet that the far end sends to `client` without a datagram.
-    /// Returns the packet's destination; `None` if there is no such packet.
+    /// Appends to `out` the next packet to `client` that the far end sends on its own, without a
+    /// datagram. Returns the packet's destination; `None` if there is no such packet.
     pub fn say(&mut self, now: Time, client: ClientId, out: &mut Vec<u8>) -> Option<Peer> {
         let running = self.clients.get_mut(client.0 as usize)?.session.as_mut()?;
         loop {
@@ -391,8 +389,8 @@ impl<R: CryptoRng> Far<R> {
         if leads { running.session.view(now, path) } else { anabranch_multipath::PathView::dead() }
     }
 
-    /// Returns two counters of decoys (false packets) in a client's present session: those sent to
-    /// the client, and those received from it.
+    /// Returns the counters of decoys (false packets) in a client's present session: first of
+    /// those sent to the client, then of those received from it.
     #[must_use]
     pub fn decoys(&self, client: ClientId) -> [DecoyCount; 2] {
         let running = self.clients.get(client.0 as usize).and_then(|one| one.session.as_ref());

@@ -28,9 +28,9 @@ use crate::window::Receipt;
 /// A parsed frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Frame<'a> {
-    /// A datagram of a flow, or a part of a datagram. `stamp` is the time of sending. `run` is the
-    /// number of packets directly before this one that were sent on the same path. `counted` is
-    /// whether the datagram needs an acknowledgement.
+    /// A datagram of a flow, or a part of one. `stamp` is the time of sending. `run` is the number
+    /// of packets directly before this one that were sent on the same path. `counted` is whether
+    /// the datagram needs an acknowledgement.
     Data { stamp: u32, flow: u16, run: u16, counted: bool, piece: Piece<'a> },
     /// A probe, which the other end answers with a [`Frame::Pong`] on the same path. `deaf`
     /// reports that the sender receives nothing on that path. `rtt` is the round-trip time that
@@ -149,8 +149,8 @@ impl<'a> Frame<'a> {
         if let Frame::Data { run, .. } | Frame::Decoy { run, .. } = self { run } else { 0 }
     }
 
-    /// Returns the parts of the frame around the datagram: the bytes before it, and the zeros
-    /// after it. The zeros pad the frame to the smallest of `sizes` that is large enough.
+    /// Returns the bytes before the datagram, and the zeros after it. The zeros pad the frame to
+    /// the smallest of `sizes` that is large enough.
     pub(crate) fn parts(&self, sizes: &[usize]) -> Parts {
         let (kind, stamp, field, datagram) = match self {
             Frame::Data { stamp, flow, run, counted, piece } => {
@@ -201,7 +201,7 @@ impl<'a> Frame<'a> {
     }
 }
 
-/// The first bytes of a frame's content, before the datagram.
+/// A buffer for the first bytes of a frame's content, before the datagram.
 #[derive(Clone, Copy, Default)]
 struct Field {
     bytes: [u8; FIELD],
@@ -227,14 +227,14 @@ impl Field {
 /// message.
 const HEAD: usize = 1 + 4 + LENGTH + FIELD;
 
-/// The parts of a frame to write, except the datagram, which is not copied.
+/// The parts of a frame that is to be written, except the datagram, which is not copied.
 pub(crate) struct Parts {
     head: [u8; HEAD],
     length: usize,
     zeros: usize,
 }
 
-/// Zeros from which the content of decoys and the padding of packets are taken.
+/// Zeros for the content of decoys and the padding of packets.
 pub(crate) static ZEROS: [u8; 65_536] = [0; 65_536];
 
 impl Parts {

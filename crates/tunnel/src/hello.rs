@@ -58,7 +58,7 @@ impl<'a> Message<'a> {
     }
 }
 
-/// The near end's content of a handshake message.
+/// The near end's content of the handshake.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Hello {
     /// Random identifier that the near end chooses when it starts. If the identifier changes, the
@@ -103,7 +103,7 @@ impl Hello {
     }
 }
 
-/// The far end's content of a handshake message.
+/// The far end's content of the handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Welcome {
     /// Random identifier of the far end's part of the session. If it changes, packet numbers begin

@@ -66,8 +66,8 @@ pub struct Near<R> {
     aes: bool,
     session: Session,
     generation: u32,
-    /// The handshakes that wait for an answer; the newest is last. Older handshakes are kept
-    /// because their answers may still arrive on slow paths.
+    /// The handshakes that wait for an answer; the newest is last. Older ones are kept because
+    /// their answers may still arrive on slow paths.
     pending: VecDeque<Attempt>,
     /// The paths on which a copy of the newest handshake is sent next.
     copies: VecDeque<PathId>,
@@ -94,7 +94,7 @@ pub struct Near<R> {
 /// A handshake that waits for its answer.
 struct Attempt {
     noise: HandshakeState,
-    /// The first Noise message of the handshake.
+    /// The first Noise message.
     message: Vec<u8>,
     /// Number of copies of the handshake that were sent.
     copies: usize,
@@ -193,7 +193,7 @@ impl<R: CryptoRng> Near<R> {
     }
 
     /// Appends to `out` the packet that carries a datagram of a flow, or a part of a datagram, on
-    /// `path`; see [`Session`]. Returns false, and appends nothing, if this end has no valid keys
+    /// `path`; see [`Session`]. Returns false, and appends nothing, if the end has no valid keys
     /// or no such path.
     pub fn seal<'p>(
         &mut self,
@@ -260,8 +260,8 @@ impl<R: CryptoRng> Near<R> {
         Some(())
     }
 
-    /// Sends the newest handshake again on `path`, because the far end has asked on this path for
-    /// proof of our address. Returns `None` if no handshake waits for an answer.
+    /// Sends the newest handshake again on `path`, because the far end has asked there for proof
+    /// of our address. Returns `None` if no handshake waits for an answer.
     fn prove(&mut self, path: PathId, cookie: Cookie) -> Option<()> {
         self.pending.back()?;
         let own = self.cookies.get_mut(path.index())?;

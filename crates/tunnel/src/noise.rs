@@ -12,7 +12,7 @@ use crate::keys::{KeyPair, Psk, PublicKey};
 use crate::suite::{params, resolver};
 
 /// Noise prologue: bytes that both ends mix into the handshake. The handshake fails unless both
-/// ends use this protocol in this version.
+/// use this protocol in this version.
 const PROLOGUE: &[u8] = b"anabranch far end 1";
 
 /// Returns the near end's state of a handshake.

@@ -8,7 +8,7 @@ use anabranch_multipath::Time;
 
 use crate::delays::LONGEST;
 
-/// Maximum time by which a datagram may leave before it is due, together with earlier datagrams.
+/// Maximum time by which a datagram may leave early, together with earlier datagrams.
 const TOGETHER: Duration = Duration::from_millis(1);
 /// Divisor of gaps between datagrams. Each gap is shortened by this fraction (a sixteenth), so
 /// that a queue that is late catches up.
@@ -20,8 +20,7 @@ const MOST: usize = 8_192;
 /// A queue of datagrams, in the order in which they leave.
 pub(crate) struct Pacer<T> {
     queue: VecDeque<(Time, T)>,
-    /// The last datagram: its due time, its steady time ([`Pacer::push`]), and its sender's
-    /// timestamp.
+    /// The last datagram's due time, its steady time ([`Pacer::push`]), and the sender's timestamp.
     last: Option<(Time, Time, u32)>,
 }
 

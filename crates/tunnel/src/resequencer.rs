@@ -36,7 +36,7 @@ pub(crate) struct Arrival<T> {
     /// Number of packets directly before this one, with consecutive numbers, that were sent on the
     /// same path.
     pub(crate) run: u16,
-    /// The datagram in the packet; `None` if the packet has none.
+    /// The datagram in the packet; `None` if it has none.
     pub(crate) content: Option<T>,
 }
 
@@ -146,19 +146,18 @@ impl<T> Resequencer<T> {
         }
     }
 
-    /// Returns the next datagram that is due.
+    /// Returns the next content that is due.
     pub(crate) fn poll(&mut self, now: Time) -> Option<T> {
         self.collect(now);
         self.ready.pop(now)
     }
 
-    /// Returns the time at which [`Resequencer::poll`] will have a datagram, if no packet arrives
-    /// before.
+    /// Returns when [`Resequencer::poll`] will have a datagram, if no packet arrives before.
     pub(crate) fn next_timeout(&self) -> Option<Time> {
         [self.merger.next_timeout(), self.ready.next_timeout()].into_iter().flatten().min()
     }
 
-    /// Returns the maximum time for which a datagram waits for an older datagram.
+    /// Returns the maximum time for which a datagram waits for an older one.
     pub(crate) fn patience(&self) -> Duration {
         self.delays.patience()
     }

@@ -34,8 +34,8 @@ const ROUND: Duration = Duration::from_millis(150);
 const IDLE: Duration = Duration::from_secs(5);
 /// Maximum number of probes in a row that a usable path may leave unanswered.
 const UNANSWERED: u32 = 3;
-/// Number of epochs (sets of keys) with which packets are opened: the current epoch, and two
-/// epochs that are older or unconfirmed.
+/// Number of epochs (sets of keys) with which packets are opened: the current epoch, and two that
+/// are older or unconfirmed.
 const EPOCHS: usize = 3;
 /// Number of newest handshakes whose keys the far end keeps, even if it does not send with them
 /// yet.
@@ -92,7 +92,7 @@ impl DecoyCount {
     }
 }
 
-/// Packets with consecutive numbers that were sent on one path.
+/// Packets of one path with consecutive numbers.
 #[derive(Clone, Default)]
 struct Run {
     path: Option<PathId>,
@@ -126,8 +126,8 @@ struct Path {
     rtt: RoundTrip,
     heard: Option<Time>,
     /// Number of unanswered rounds of probes since a packet last arrived on this path. The near
-    /// end counts its own rounds, and the far end counts rounds that it received on other paths.
-    /// The first round counts at once, later rounds only after the path's timeout.
+    /// end counts its own rounds. The far end counts rounds that it received on other paths. The
+    /// first round counts at once, later ones only after the path's timeout.
     unanswered: u32,
     /// Time of the first round that `unanswered` counts.
     asked: Time,
@@ -144,12 +144,12 @@ struct Path {
 }
 
 impl Path {
-    /// Returns whether the path answers probes, and the other end receives our packets on it.
+    /// Returns whether the path answers, and the other end receives our packets on it.
     fn is_usable(&self) -> bool {
         self.unanswered <= UNANSWERED && !self.deaf
     }
 
-    /// Counts a round of probes at `now`, unless the answer to an earlier round may still be under
+    /// Counts a round of probes at `now`, unless the answer to an earlier one may still be under
     /// way.
     fn ask(&mut self, now: Time) {
         if self.unanswered == 0 {
@@ -225,8 +225,8 @@ impl Session {
         self.decoys = decoys;
     }
 
-    /// Returns two counters of decoys (false packets): of those that this end has sent, and of
-    /// those that it has received and dropped.
+    /// Returns the counters of decoys that this end has sent, and of decoys that it has received
+    /// and dropped.
     #[must_use]
     pub fn decoys(&self) -> [DecoyCount; 2] {
         [self.decoys_sent, self.decoys_came]
@@ -259,7 +259,7 @@ impl Session {
         self.paths.get(path.index()).is_some_and(|path| !path.is_cut)
     }
 
-    /// Returns the time at which a packet last arrived on `path`; `None` if none has.
+    /// Returns when a packet last arrived on `path`; `None` if none has.
     pub(crate) fn heard(&self, path: PathId) -> Option<Time> {
         self.paths.get(path.index())?.heard
     }
@@ -275,8 +275,8 @@ impl Session {
     }
 
     /// Adds the keys of a handshake. If they are `confirmed`, the other end has them, and this end
-    /// uses them at once to send. Otherwise, this end uses them to send once it receives a packet
-    /// sealed with them. Returns the IDs of the epochs that are dropped.
+    /// sends with them at once. Otherwise, this end sends with them once a packet sealed with them
+    /// arrives. Returns the IDs of the epochs that are dropped.
     pub(crate) fn renew(&mut self, generation: u32, epoch: Epoch, confirmed: bool) -> Vec<Id> {
         self.epochs.push_back((generation, epoch));
         if confirmed {
@@ -313,9 +313,8 @@ impl Session {
         self.closed
     }
 
-    /// Appends the packet that carries a datagram of a flow, or a part of a datagram, on `path`.
-    /// Returns false, and appends nothing, if there are no keys yet or the session has no such
-    /// path.
+    /// Appends the packet that carries a datagram of a flow, or a part of one, on `path`. Returns
+    /// false, and appends nothing, if there are no keys yet or the session has no such path.
     pub(crate) fn seal(
         &mut self,
         now: Time,
@@ -496,7 +495,7 @@ impl Session {
         self.spare.give(datagram.frame);
     }
 
-    /// Appends the next packet that this end sends without a datagram. Returns its path.
+    /// Appends the next packet that this end sends on its own. Returns its path.
     pub(crate) fn say(
         &mut self,
         now: Time,
@@ -609,7 +608,7 @@ impl Session {
         view
     }
 
-    /// Returns the maximum time for which a datagram waits for an older datagram.
+    /// Returns the maximum time for which a datagram waits for an older one.
     #[must_use]
     pub fn patience(&self) -> Duration {
         self.order.patience()
@@ -632,8 +631,8 @@ impl Session {
         Some(own.saturating_sub(least) / 2)
     }
 
-    /// Returns the number of packets that were given up or are known to be lost. Some of them may
-    /// have arrived late.
+    /// Returns the number of packets that were given up or are known to be lost. Some may have
+    /// arrived late.
     #[must_use]
     pub fn lost(&self) -> u64 {
         self.order.lost()

@@ -26,15 +26,17 @@ const LEAST: f64 = 4.0;
 /// Window in Startup, in bandwidth-delay products. This is the counterpart of `BBRStartupCwndGain`
 /// (BBR draft -02, section 2.6), whose value in the draft is 2.
 const SEEK: f64 = 3.0;
-/// Window in ProbeBW, in bandwidth-delay products: one value for each round of a cycle. The cycle
-/// is the pacing gain's cycle in BBR draft -00, with 0.85 in place of 0.75. One round probes for a
-/// higher rate, and the next round drains the queue of the probe.
+/// Window in ProbeBW, in bandwidth-delay products, one value per round. The cycle is the pacing
+/// gain's cycle in the first BBR (draft-cardwell-iccrg-bbr-congestion-control-00), with 0.85 in
+/// place of 0.75. One round probes for a higher rate, and the next round drains the queue of the
+/// probe.
 const CRUISE: [f64; 8] = [1.25, 0.85, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0];
 /// Maximum queue that this end builds in the path, as time at the path's rate. Shallow queues hold
-/// little more. The limit applies to probes in ProbeBW, and to Startup once the capacity is known.
+/// little more. The limit applies to a probe in ProbeBW, and to Startup once the capacity is
+/// known.
 const PROBE: Duration = Duration::from_millis(10);
-/// Number of rounds over which the maximum rate is taken: 10, as `BtlBwFilterLen` in BBR draft
-/// -00.
+/// Number of rounds over which the maximum rate is taken: `BtlBwFilterLen` of the first BBR
+/// (draft-cardwell-iccrg-bbr-congestion-control-00), 10 round trips.
 const ROUNDS: u64 = 10;
 /// Number of rounds in which the rate has not grown by a quarter, after which Startup ends. This
 /// is the limit of `BBR.full_bw_count` (BBR draft -02, sections 2.13 and 4.3.1.2), whose value in
@@ -61,8 +63,8 @@ const LONGER: Duration = Duration::from_millis(2);
 const SPAN: Duration = Duration::from_secs(10);
 /// Round-trip time of a path before the first sample (`kInitialRtt`, RFC 9002, section 6.2.2).
 const UNKNOWN: Duration = Duration::from_millis(333);
-/// Time without an acknowledgement after which all packets in flight count as lost. If three round
-/// trips take longer, that time applies.
+/// Time without an acknowledgement after which all packets in flight count as lost. It is extended
+/// to three round trips if those take longer.
 const GIVE_UP: Duration = Duration::from_secs(1);
 /// Number of packets after which an acknowledgement is sent, if [`DELAY`] has not passed before.
 pub(crate) const STEP: u32 = 16;
@@ -147,8 +149,7 @@ struct Round {
     pressed: bool,
 }
 
-/// The minimum round-trip time in the current [`SPAN`], and that in the previous one, for
-/// `BBR.min_rtt`.
+/// The minimum round-trip times in the current [`SPAN`] and in the previous one, for `BBR.min_rtt`.
 #[derive(Clone, Copy, Default)]
 struct Least {
     spans: [Option<Duration>; 2],
@@ -412,7 +413,7 @@ impl Window {
     }
 
     /// Gives up all packets in flight if nothing was acknowledged for too long. Returns whether
-    /// packets were given up.
+    /// they were given up.
     pub(crate) fn expire(&mut self, now: Time) -> bool {
         self.capacity.on_time(now);
         let over = self.given_up_at().is_some_and(|due| now >= due);
@@ -423,8 +424,7 @@ impl Window {
         over
     }
 
-    /// Returns the time at which [`Window::expire`] has to be called, or at which pacing allows
-    /// packets again, whichever is first.
+    /// Returns when [`Window::expire`] has to be called, or when pacing allows packets again.
     pub(crate) fn next_timeout(&self) -> Option<Time> {
         [self.given_up_at(), self.capacity.opens()].into_iter().flatten().min()
     }
@@ -435,15 +435,15 @@ impl Window {
     }
 }
 
-/// A counter of the packets that arrived on one path, which computes the acknowledgements for
-/// them.
+/// The number of packets that arrived on one path, and the state of the next acknowledgement for
+/// these packets.
 #[derive(Clone, Default)]
 pub(crate) struct Tally {
     count: u32,
     largest: u64,
     came: Time,
     untold: u32,
-    /// Time at which the first packet arrived that was not acknowledged yet.
+    /// Time at which the first of the unreported packets arrived.
     first: Time,
     due: Option<Time>,
 }
@@ -465,7 +465,7 @@ impl Tally {
         }
     }
 
-    /// Returns the acknowledgement that is due at `now`; `None` if no acknowledgement is due.
+    /// Returns the acknowledgement that is due at `now`; `None` if none is due.
     pub(crate) fn take(&mut self, now: Time) -> Option<Receipt> {
         self.due.take_if(|due| *due <= now)?;
         self.untold = 0;
@@ -474,8 +474,8 @@ impl Tally {
         Some(Receipt { largest: self.largest as u32, count: self.count, ago, span })
     }
 
-    /// Returns the time at which [`Tally::take`] will have an acknowledgement; `None` if all
-    /// packets were acknowledged.
+    /// Returns when [`Tally::take`] will have an acknowledgement; `None` if all packets were
+    /// reported.
     pub(crate) fn due(&self) -> Option<Time> {
         self.due
     }

@@ -61,7 +61,7 @@ impl Lanes {
     /// another stream still has this lane.
     ///
     /// # Errors
-    /// [`Fault::Peer`]: another stream has this lane, and a further one already waits for it.
+    /// [`Fault::Peer`]: another stream has this lane, and a second one already waits for it.
     pub(super) fn name(&mut self, lane: u32, stream: StreamId) -> Result<bool, Fault> {
         if let Entry::Vacant(free) = self.by_number.entry(lane) {
             free.insert(stream);
@@ -73,7 +73,7 @@ impl Lanes {
         }
     }
 
-    /// Stores `held`, the bytes received on a stream that must wait for its lane.
+    /// Stores the bytes of a stream that must wait for its lane.
     pub(super) fn hold(&mut self, stream: StreamId, held: Held) {
         if let Some(lane) = self.streams.get_mut(&stream) {
             lane.held = Some(held);

@@ -216,7 +216,7 @@ impl QuicLink {
     }
 
     /// Collects a unit (cell) with other units of its lane, which [`QuicLink::write_gathered`]
-    /// writes as one piece. `most` is the maximum number of bytes that are still to be gathered.
+    /// writes as one piece. `most` is the maximum number of bytes that follow.
     ///
     /// Pieces must not be single units: for each packet that it sends, the connection searches all
     /// unacknowledged pieces of a stream.

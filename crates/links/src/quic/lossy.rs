@@ -75,8 +75,7 @@ impl Lossy {
         LossyCounts { unread, dropped, ..self.counts }
     }
 
-    /// Queues lossy units (cells that may be lost) for the peer. Each has the length that is
-    /// configured for the link.
+    /// Queues lossy units (cells) for the peer, each of the length configured for the link.
     ///
     /// # Errors
     /// [`Fault::Misuse`] if the last unit in `units` is incomplete.

@@ -43,7 +43,7 @@ pub struct Units {
 pub struct UnitReader {
     /// The received beginning of an incomplete unit (cell).
     rest: Vec<u8>,
-    /// True if no unit (cell) was read yet.
+    /// True if nothing was read yet.
     first: bool,
     lane: Option<u32>,
 }

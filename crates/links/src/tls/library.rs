@@ -119,7 +119,7 @@ impl Library {
     }
 }
 
-/// A finder of the end of each record in a stream, by the lengths in the records' headers.
+/// A reader of record headers, which finds the end of each record in a stream.
 #[derive(Default)]
 struct Cutter {
     header: Vec<u8>,

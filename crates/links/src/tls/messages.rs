@@ -39,8 +39,8 @@ const UPDATES: u8 = 32;
 /// Maximum number of user_canceled alerts from the peer. Alerts up to this number are ignored.
 const WARNINGS: u8 = 4;
 
-/// A violation by the peer, and the alert that reports it to the peer. `alert` is `None` if the
-/// violation is itself an alert of the peer.
+/// A violation by the peer, and the alert that reports it. `alert` is `None` if the violation is
+/// itself an alert of the peer.
 #[derive(Debug)]
 pub(super) struct Breach {
     pub(super) alert: Option<u8>,

@@ -21,7 +21,7 @@ pub(super) struct Opener {
     secret: Secret,
     cipher: Cipher,
     keys: RecordKeys,
-    /// The next record: its number, and the offset in the stream at which it begins.
+    /// The next record's number, and the offset in the stream at which it begins.
     next: Anchor,
     /// The layer that decrypts records early, before earlier ones have arrived. `None` if records
     /// are decrypted only in order.

@@ -115,7 +115,7 @@ impl Secret {
     }
 }
 
-/// A length in bytes, as a type that the cryptographic library requires.
+/// A length in bytes, as a type that the library requires.
 struct Length(usize);
 
 impl KeyType for Length {

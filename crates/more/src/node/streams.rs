@@ -180,7 +180,7 @@ impl MoreNode {
     }
 
     /// Sets the timer of the stream `id`, which has nothing to send now. If the stream has ended,
-    /// removes it.
+    /// removes the stream.
     pub(super) fn rest(&mut self, id: StreamId) {
         self.settle(id);
         let Some(stream) = self.streams.get_mut(&id) else { return };

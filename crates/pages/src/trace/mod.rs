@@ -32,7 +32,7 @@ pub struct Subject<'a> {
     pub chosen: &'a [usize],
 }
 
-/// Data of one section of a page: of a session, or of all sessions together.
+/// One section of a page: a session, or all sessions together.
 struct Part<'a> {
     /// Prefix that makes the HTML ids of this section unique.
     id: String,
@@ -101,7 +101,7 @@ impl<'a> Part<'a> {
         legible(&self.facts.path_name(path))
     }
 
-    /// Formats the rate of `size` in `seconds`, summed over all sessions or averaged over
+    /// Formats the rate of `size` in `seconds`: of all sessions together, or the mean over
     /// [`Part::loads`].
     fn rate(&self, size: u64, seconds: f64) -> String {
         self.units.rate(size as f64 / seconds / self.loads.unwrap_or(1) as f64)

@@ -18,7 +18,7 @@ const LOOK: usize = 24;
 /// Maximum number of rows in the table below the detailed view.
 const ROWS: usize = 60;
 
-/// Maximum share of the packets in the shortest classes of run lengths that are merged into one
+/// Maximum share of the packets in the classes of the shortest runs that are merged into one
 /// class.
 const NEXT_TO_NOTHING: f64 = 0.03;
 
@@ -173,8 +173,8 @@ impl Shown {
         Some(Shown { first, last, measure })
     }
 
-    /// Returns the total weight of all runs of `lane` that are shorter than the first class, and
-    /// then the weight of each displayed class.
+    /// Returns the weights of the classes of `lane` that are displayed, after the total weight of
+    /// all shorter runs.
     fn of_lane(self, lane: &LaneTraffic) -> Vec<u64> {
         let weights = weights(lane, self.measure);
         let shorter = weights[..self.first].iter().sum();

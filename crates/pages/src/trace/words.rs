@@ -244,8 +244,8 @@ fn observer(part: &Part<'_>, path: i16) -> Markup {
     }
 }
 
-/// Renders the largest share of each direction that one observer saw, and a warning if a direction
-/// was hardly split.
+/// Renders the largest shares that one observer saw, and a warning for a direction that was hardly
+/// split.
 fn nobody(part: &Part<'_>) -> Markup {
     let most =
         |way: Direction| part.paths.iter().map(|path| way.flow(path).share).fold(0.0, f64::max);

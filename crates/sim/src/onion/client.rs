@@ -65,7 +65,7 @@ impl ClientLoad {
     }
 }
 
-/// Distribution of the pauses of a client's program, or the times at which its downloads begin.
+/// Distribution of the pauses of a client's program, or the times of its downloads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pause {
     /// Uniformly distributed, from zero to this maximum.
@@ -83,8 +83,8 @@ pub enum Pause {
 const NEVER: Time = Time::MAX;
 
 impl Pause {
-    /// Returns the distribution of the pause before the first download: the maximum of
-    /// [`Pause::UpTo`] becomes at least `least`. Other distributions stay unchanged.
+    /// Returns the distribution of the pause before the first download. The maximum of
+    /// [`Pause::UpTo`] is raised to at least `least`. Other distributions are returned unchanged.
     fn first(self, least: Duration) -> Pause {
         match self {
             Pause::UpTo(longest) => Pause::UpTo(longest.max(least)),

@@ -153,8 +153,8 @@ impl NetworkDocuments {
         })
     }
 
-    /// Creates the documents of `relays`. `rules` returns the exit policy of the relay with the
-    /// given index. `amend` changes the consensus after its signature was verified.
+    /// Creates the documents of `relays`. `rules` returns the exit policy of a relay, given its
+    /// index. `amend` changes the consensus after its signature was verified.
     fn made(
         keys: &Keyring,
         (relays, rules): (&[RelayDescription], &dyn Fn(usize) -> Vec<String>),

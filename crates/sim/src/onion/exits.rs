@@ -87,7 +87,7 @@ impl Exits {
         }
     }
 
-    /// Executes an output of a circuit's stream, if the output concerns the stream's destination.
+    /// Executes an output of a stream, if the output concerns the stream's destination.
     pub(super) fn execute(&mut self, io: &mut Io<'_>, core: &mut Relay, output: StreamOutput) {
         match output {
             StreamOutput::Readable { stream } => self.send(io, core, stream),

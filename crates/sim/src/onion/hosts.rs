@@ -25,7 +25,7 @@ pub enum LinkLayer {
     Quic,
 }
 
-/// The owner of a host's links: a relay or a client, with its index.
+/// The node that has a host's links: a relay or a client, with its index.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Side {
     Relay(usize),
@@ -57,8 +57,8 @@ impl Hosts {
         self.addresses[host.index()]
     }
 
-    /// Returns the information about an open link to `peer` that is the same for all kinds of
-    /// links. `dialled` is true if this host opened the link.
+    /// Returns the facts of an open link to `peer` that are the same for all kinds of links.
+    /// `dialled` is true if this host opened the link.
     pub(super) fn start(&self, io: &Io<'_>, peer: HostId, dialled: bool) -> Start {
         let is_relay = self.certificates.contains_key(&io.host);
         Start {

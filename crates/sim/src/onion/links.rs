@@ -69,10 +69,9 @@ struct Link {
     /// Whether the core (the protocol state of the relay or client) has cells to send over this
     /// link.
     wants: bool,
-    /// Time at which the room for cells in the TCP connection was last determined (KIST).
+    /// Time at which the free room in the TCP connection was last determined (KIST).
     looked: Option<Time>,
-    /// Number of bytes that may still be sent before the room in the connection is determined
-    /// again.
+    /// Bytes that may still be sent until the free room in the connection is determined again.
     room: usize,
 }
 
@@ -86,8 +85,8 @@ pub(super) struct Links {
     kind: LinkLayer,
     /// Number of bytes of cells that were read before earlier cells had arrived.
     early: u64,
-    /// Whether this host opens, when a core requests it, a link for lossy cells that is parallel
-    /// to a TLS link.
+    /// Whether this host opens a parallel link for lossy cells to a TLS link when a core requests
+    /// it.
     lossy: bool,
     /// QUIC links; `None` if the network has none.
     quic: Option<Box<QuicLinks>>,
@@ -96,7 +95,7 @@ pub(super) struct Links {
     links: BTreeMap<LinkId, Link>,
     numbers: BTreeMap<ConnId, LinkId>,
     last: u64,
-    /// Links without room for cells: for each, the time at which the room is determined again.
+    /// Links without room for cells, each with the time at which the room is determined again.
     due: BTreeSet<(Time, LinkId)>,
     plain: Vec<u8>,
     sealed: Vec<u8>,

@@ -17,8 +17,8 @@ use crate::line::LineSettings;
 use crate::network::HostSettings;
 use crate::queue::HostId;
 
-/// The plan of a network: its numbers of hosts. The rates of the lines and the delays are drawn
-/// from tables; `network` is the seed of these draws. Each simulation has a second seed, which
+/// A network given by numbers of hosts. The rates of its lines and its delays are drawn from
+/// tables. `network` is the seed of these draws. Each simulation has a second seed, which
 /// determines its events.
 #[derive(Clone, Debug)]
 pub struct NetworkPlan {
@@ -29,8 +29,8 @@ pub struct NetworkPlan {
     /// Number of exits.
     pub exits: usize,
     /// Consensus from which the relays are sampled, with the seed [`NetworkPlan::network`]. The
-    /// numbers of relays must then be the result of [`ConsensusRelays::counts`]. If `None`, all
-    /// relays that are not exits differ only in their rates, and so do all exits.
+    /// numbers of relays must then be the result of [`ConsensusRelays::counts`]. If `None`, relays
+    /// that are not exits differ only in their rates, and exits differ only in their rates.
     pub sample: Option<RelaySample>,
     /// Number of web servers.
     pub servers: usize,
@@ -136,14 +136,14 @@ impl std::fmt::Display for PlanError {
 
 impl std::error::Error for PlanError {}
 
-/// A [`NetworkPlan`] after its simulation.
+/// The network of a [`NetworkPlan`] after its simulation.
 pub struct PlannedRun {
     /// The network at the end of the simulation.
     pub network: OnionNetwork,
     web: usize,
     warm_up: Time,
-    /// First the relays that are not exits, then the exits. Each relay is given by its host and
-    /// the rate of its line in bits per second.
+    /// Two lists: relays that are not exits, and exits. Each relay is given by its host and the
+    /// rate of its line in bits per second.
     relays: [Vec<(HostId, u64)>; 2],
 }
 
@@ -302,7 +302,7 @@ impl NetworkPlan {
 
 impl PlannedRun {
     /// Returns the downloads that ended after the warm-up. Each has the index of its client, and
-    /// true if the client is a bulk client.
+    /// whether the client is a bulk client.
     pub fn downloads(&self) -> impl Iterator<Item = (usize, bool, &DownloadRecord)> {
         let counted = |download: &&DownloadRecord| download.ended >= self.warm_up;
         self.network.clients().enumerate().flat_map(move |(client, host)| {
@@ -328,9 +328,9 @@ fn used(network: &OnionNetwork, lines: &[(HostId, u64)]) -> f64 {
     bits / (lines.iter().map(|(_, rate)| *rate as f64).sum::<f64>() * network.now().secs_f64())
 }
 
-/// Returns the quantile of `times` at each of `shares`, which are in `0.0..=1.0`. A quantile is
-/// the smallest time that at least this share of `times` does not exceed. Returns zeros if `times`
-/// is empty.
+/// Returns the quantiles of `times` at `shares`, which are in `0.0..=1.0`. Each quantile is the
+/// smallest time that at least this share of `times` does not exceed. Returns zero if `times` is
+/// empty.
 pub fn quantiles<const N: usize>(mut times: Vec<Duration>, shares: [f64; N]) -> [Duration; N] {
     times.sort_unstable();
     shares.map(|share| {

@@ -58,7 +58,7 @@ pub(super) struct Reader {
     bytes: Vec<u8>,
     /// Number of bytes of complete records that were read.
     read: u64,
-    /// Reader of the records that arrive before earlier records; `None` on ordered links.
+    /// Records that may be read before earlier records; `None` on ordered links.
     early: Option<EarlyRecords>,
 }
 

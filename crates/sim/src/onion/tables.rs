@@ -78,7 +78,7 @@ pub enum PublicRates {
 }
 
 impl PublicRates {
-    /// Both variants.
+    /// All variants.
     pub const ALL: [PublicRates; 2] = [PublicRates::Tor2018, PublicRates::Tor2018Spare];
 
     /// Returns the name of these rates in scenarios.
@@ -89,7 +89,7 @@ impl PublicRates {
         }
     }
 
-    /// Returns two tables: the rates of relays that are not exits, and the rates of exits.
+    /// Returns the rates of relays that are not exits, and the rates of exits.
     pub fn tables(self) -> [QuantileTable; 2] {
         let texts = match self {
             PublicRates::Tor2018 => [

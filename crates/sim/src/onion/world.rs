@@ -130,8 +130,8 @@ pub struct Scenario {
     pub clients: Vec<ClientHostSettings>,
     /// Latencies of the core network, which connects all access lines.
     pub latencies: Latencies,
-    /// Directions between two places of the core network in which it loses packets or varies their
-    /// delay: from the first place to the second.
+    /// Pairs of places between which the core network loses packets or has varying delays, from
+    /// the first to the second.
     pub paths: Vec<([usize; 2], CoreImpairment)>,
 }
 

@@ -89,13 +89,12 @@ pub(super) struct Backoff {
 }
 
 impl Backoff {
-    /// Ends the pauses between connections, because a connection works.
+    /// Ends the pauses, because a connection works.
     pub(super) fn reset(&mut self) {
         self.failures = 0;
     }
 
-    /// Delays further connections after one has failed. Several failures during a pause count
-    /// once.
+    /// Delays further connections after a failed one. Several failures during a pause count once.
     fn failed(&mut self, now: Time, rng: &mut impl CryptoRng) {
         if now >= self.until {
             self.failures += 1;
@@ -110,8 +109,8 @@ impl Backoff {
         }
     }
 
-    /// Returns the pause before the next connection after failures, with up to 50 % of jitter so
-    /// that clients do not synchronise.
+    /// Returns the pause after failures, with up to 50 % of jitter so that clients do not
+    /// synchronise.
     fn pause(&self, rng: &mut impl CryptoRng) -> Duration {
         let pause = (FIRST_PAUSE * (1 << (self.failures - 1).min(5))).min(LONGEST_PAUSE);
         pause + pause / 2 * u32::from(draw(rng, 256)) / 256

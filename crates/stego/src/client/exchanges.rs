@@ -10,8 +10,7 @@ use crate::link::{Demand, Link, LinkViolation, Opening};
 use crate::slot::{Hidden, LoadHint, Profile};
 use crate::token::{TOKEN, TokenAllocator};
 
-/// Number of unacknowledged bytes from which on new connections are chosen for their upload
-/// capacity.
+/// Number of unacknowledged bytes from which new connections are chosen for their upload capacity.
 const MUCH: u64 = 16 << 10;
 
 /// An estimate of the size of answers, from which the number of requests follows.

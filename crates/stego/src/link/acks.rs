@@ -26,7 +26,7 @@ pub(super) struct Acks {
     advertises: bool,
     /// Length of the stream that was advertised to the other end.
     advertised: u64,
-    /// Path that was last set by [`Acks::prefer`].
+    /// Path that last received a block that needs an acknowledgement.
     latest_path: usize,
     /// Number of the connection that carried the last acknowledgement.
     carried_by: u64,

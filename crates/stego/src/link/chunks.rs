@@ -70,8 +70,8 @@ impl ChunkSchedule {
         (now >= since + self.delay(outbox, backlog)).then_some(least + block::OVERHEAD)
     }
 
-    /// Returns the time at which waiting data have waited for the coalescing delay; `None` if no
-    /// data wait.
+    /// Returns the time at which the coalescing delay of waiting data ends; `None` if no data
+    /// wait.
     pub(super) fn due(&self, outbox: &Outbox, backlog: u64) -> Option<Time> {
         Some(self.waiting_since? + self.delay(outbox, backlog))
     }

@@ -10,7 +10,7 @@ use super::{Opening, Room};
 use crate::frame::Frame;
 use crate::recovery::Recovery;
 
-/// One connection of a link.
+/// A connection of a link.
 pub(super) struct Connection {
     /// Number of the connection in receipts (counts of received blocks): 0 for the connection of
     /// the handshake, otherwise the number in the connection's token plus 1.
@@ -24,7 +24,7 @@ pub(super) struct Connection {
     /// The index that the client has given to the connection (its seat); `None` if it is not
     /// known.
     seat: Option<u64>,
-    /// The control frame that has to be sent over this connection; `None` if there is none.
+    /// A control frame that has to be sent over this connection.
     pub(super) control: Option<Frame<'static>>,
     pub(super) recovery: Recovery,
 }
@@ -225,8 +225,8 @@ impl Connections {
         }
     }
 
-    /// Passes each connection that has become silent to `silent`, with the connection's number.
-    /// Forgets closed connections without blocks in flight.
+    /// Passes each connection that has become silent to `silent`, with its number. Forgets closed
+    /// connections without blocks in flight.
     pub(super) fn detect_silence(&mut self, now: Time, mut silent: impl FnMut(u64, &Recovery)) {
         let open = self.paths.iter_mut().flatten();
         let open = open.map(|open| (open.number, &mut open.recovery));

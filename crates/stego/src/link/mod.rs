@@ -55,7 +55,7 @@ pub(crate) enum LinkViolation {
     Hello(HelloRefusal),
     /// A HELLO arrived, and the server has its maximum number of links.
     Full,
-    /// The ANSWER to the client's HELLO does not come from this server.
+    /// The ANSWER to the client's HELLO is not from this server.
     Answer,
     /// The connection's link has ended, or has no path for the connection.
     NoLink,
@@ -113,7 +113,7 @@ pub(crate) struct Room {
     pub(crate) reserved: usize,
 }
 
-/// The messages that waiting data and acknowledgements need.
+/// Data and acknowledgements that need new messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Demand {
     /// Number of bytes to send; at least 1 if a message is needed.

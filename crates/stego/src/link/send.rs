@@ -74,8 +74,8 @@ impl Link {
         dealt.is_some()
     }
 
-    /// Seals a block on `path`, with the frames that `write` appends. `write` returns the number
-    /// of the chunk in the block, if there is one.
+    /// Seals a block on `path`, with the frames that `write` appends. `write` returns the number of
+    /// the block's chunk, if it has one.
     fn seal(
         &mut self,
         now: Time,

@@ -15,8 +15,8 @@ pub struct Family {
     pub connections: usize,
     /// Maximum number of simultaneous connections of a link while it is idle.
     pub idle_connections: usize,
-    /// Maximum bytes that a connection carries in each direction. `None` for profiles whose
-    /// connections are few and persistent.
+    /// Maximum bytes that a connection carries in each direction. `None` for the profiles with few
+    /// and persistent connections.
     pub most: Option<usize>,
     /// Whether a server poses as a web server, so that it needs a site that answers strangers.
     pub wants_site: bool,
@@ -24,8 +24,8 @@ pub struct Family {
     pub wants_pictures: bool,
     /// Whether a server needs a site whose objects hide bytes.
     pub wants_objects: bool,
-    /// Number of hidden bytes that are expected in an answer before the first answer has arrived.
-    /// `None` if requests are sent without an estimate.
+    /// Expected number of hidden bytes in an answer, before the first answer has arrived. `None`
+    /// if requests are sent without such an estimate.
     pub(crate) answer: Option<usize>,
     /// Whether messages are costly and should therefore be few.
     pub(crate) coalesces: bool,

@@ -414,8 +414,8 @@ impl Bbr {
         }
     }
 
-    /// Limits transmissions, for a round trip, to the number of segments that were delivered
-    /// (packet conservation).
+    /// Limits transmissions to the number of delivered segments, for a round trip (packet
+    /// conservation).
     fn conserve_packets(&mut self, cwnd: &mut u32, sample: &ModelSample) {
         *cwnd = sample.in_flight + sample.delivered.max(1);
         self.packet_conservation = true;

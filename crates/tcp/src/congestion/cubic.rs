@@ -39,8 +39,8 @@ pub(crate) struct Cubic {
 #[derive(Clone, Debug)]
 struct Epoch {
     start: Time,
-    /// Time in seconds from the start of the period until the window reaches its plateau (`K` of
-    /// RFC 9438).
+    /// Seconds from the start of the period until the window reaches its plateau (`K` of RFC
+    /// 9438).
     k: f64,
     origin: f64,
     /// Congestion window that Reno would have, in segments.
@@ -76,8 +76,7 @@ fn cube_root(x: f64) -> f64 {
 }
 
 impl Cubic {
-    /// Returns the growth of the congestion window for each acknowledged segment, as a fraction of
-    /// a segment.
+    /// Returns the growth of the window for each acknowledged segment, as a fraction of a segment.
     fn growth(&mut self, cwnd: u32, ack: &AckSample) -> f64 {
         let window = f64::from(cwnd);
         let (w_max, first) = (self.w_max, self.w_max == 0.0);

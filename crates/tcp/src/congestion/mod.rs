@@ -34,7 +34,7 @@ impl CongestionWindow {
     }
 
     /// Increases the window by `acked` segments, at most to `ssthresh` (RFC 5681, section 3.1).
-    /// Returns how many of the `acked` segments were not used.
+    /// Returns how many of the segments were not used.
     pub(crate) fn slow_start(&mut self, acked: u32) -> u32 {
         let grown = self.cwnd.saturating_add(acked).min(self.ssthresh);
         let left = acked - (grown - self.cwnd);
@@ -70,10 +70,10 @@ pub(crate) trait Controller: fmt::Debug + Send {
     /// Returns the slow-start threshold after a congestion event with a window of `cwnd`.
     fn ssthresh(&mut self, cwnd: u32) -> u32;
 
-    /// Resets what the algorithm knows about the path, after a retransmission timeout.
+    /// Resets what is known about the path, after a retransmission timeout.
     fn on_timeout(&mut self) {}
 
-    /// Adjusts to a pause of length `idle` in which nothing was in flight.
+    /// Adjusts to a pause of `idle` in which nothing was in flight.
     fn on_resume(&mut self, _idle: Duration) {}
 }
 

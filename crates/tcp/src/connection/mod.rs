@@ -338,8 +338,7 @@ impl Connection {
         }
     }
 
-    /// Changes to the state that follows from the progress of the sending half and the receiving
-    /// half.
+    /// Changes to the state that follows from the progress of the sending and the receiving half.
     fn settle(&mut self, now: Time) {
         let (sent, received) = (self.sender.is_finished(), self.receiver.is_finished());
         let next = match (self.state, sent, received) {

@@ -45,7 +45,7 @@ impl Stamps {
         (self.enabled && stamps.echo != 0 && age < PAWS_IDLE).then_some(age)
     }
 
-    /// Returns whether the timestamp in `stamps` is older than `TS.Recent`. If `TS.Recent` is
+    /// Returns whether the timestamp of a segment is older than `TS.Recent`. If `TS.Recent` is
     /// outdated, returns false (PAWS, RFC 7323, section 5.3).
     pub(super) fn is_old(&self, now: Time, stamps: Option<Timestamps>) -> bool {
         let Some((stamps, (recent, at))) = stamps.filter(|_| self.enabled).zip(self.recent) else {

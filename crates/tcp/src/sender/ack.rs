@@ -45,8 +45,8 @@ struct Samples {
 }
 
 impl Sender {
-    /// Processes an acknowledgement. Its field `ack` must not exceed the offset sent so far. It
-    /// may be below `una`, if a later acknowledgement has overtaken this one.
+    /// Processes an acknowledgement. Its `ack` must not exceed the offset sent so far. It may be
+    /// below `una`, if a later acknowledgement has overtaken this one.
     pub(crate) fn on_ack(&mut self, now: Time, segment: &AckSegment, timers: &mut Timers) {
         let prior = (self.una, self.peer.end);
         self.take_window(segment, timers);
@@ -213,8 +213,8 @@ impl Sender {
     }
 
     /// Processes an acknowledgement of a peer without SACK (RFC 6582, section 3.2). A duplicate
-    /// acknowledgement stands for a segment that arrived. The first segment in flight counts as
-    /// lost after three duplicates, and after an acknowledgement of only a part of the data.
+    /// acknowledgement stands for a segment that arrived. The first segment counts as lost after
+    /// the third duplicate, and after an acknowledgement of only some of the data.
     fn count_duplicate(&mut self, duplicate: bool, progress: &mut Progress) {
         let recovering = self.recovery.phase == Phase::Recovery;
         if duplicate && !self.board.is_empty() && self.board.add_duplicate() {

@@ -41,7 +41,7 @@ pub(super) struct Leg {
 /// Effects of one acknowledgement on one path.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Acked {
-    /// Number of segments on this path that the acknowledgement reports for the first time.
+    /// Number of the path's segments that the acknowledgement reports for the first time.
     pub(super) delivered: u32,
     /// Latest transmission time of the reported segments that were sent only once.
     pub(super) newest: Option<Time>,
@@ -153,7 +153,7 @@ impl Leg {
         self.end_rest();
     }
 
-    /// Ends the time after a timeout in which the path is not used.
+    /// Makes the path usable again at once after a timeout.
     pub(super) fn end_rest(&mut self) {
         self.rests_until = Time::ZERO;
     }

@@ -80,7 +80,7 @@ pub(crate) struct Sender {
     sack: bool,
     initial_window: u32,
     capacity: usize,
-    /// Bytes that were written and are not acknowledged. The first has the stream offset `base`.
+    /// Bytes that were written and are not acknowledged, beginning with the stream offset `base`.
     buffer: VecDeque<u8>,
     base: u64,
     /// Stream offset of the first unacknowledged byte.

@@ -24,8 +24,8 @@ pub(crate) struct Rack {
     fack_report: Option<(Time, Duration)>,
     lateness: Lateness,
     reordering_seen: bool,
-    /// Measured degree of reordering: the number of segments by which one segment overtakes
-    /// another.
+    /// Measured degree of reordering, in segments: the distance over which segments overtake each
+    /// other.
     reordering: u32,
     reo_wnd_mult: u32,
     reo_wnd_persist: u32,
@@ -41,9 +41,8 @@ pub(crate) struct Rack {
 const LATENESS_DEVIATIONS: u32 = 4;
 
 /// Mean and mean deviation of how late segments arrive. The lateness of an overtaken segment is
-/// its round-trip time minus that of the segment with the highest offset so far; the lateness of
-/// other segments is 0. A queue delays segments without reordering them, so this measures only
-/// jitter.
+/// its round-trip time minus that of the segment with the highest offset so far; that of other
+/// segments is 0. A queue delays segments without reordering them, so this measures only jitter.
 #[derive(Clone, Copy, Debug, Default)]
 struct Lateness {
     mean: Duration,
@@ -64,7 +63,7 @@ impl Lateness {
     }
 }
 
-/// Result of a search for segments that are lost.
+/// Segments that an acknowledgement shows to be lost.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Losses {
     pub(crate) count: u32,

@@ -22,7 +22,7 @@ pub(crate) struct Rate {
     delivered: u64,
     delivered_at: Time,
     first_sent_at: Time,
-    /// Value of `delivered` up to which rate samples count as limited by the application.
+    /// Value of `delivered` until which samples count as limited by the application.
     app_limited_until: u64,
     sample: Option<(Snapshot, Duration)>,
     bytes_per_second: u64,
@@ -30,7 +30,7 @@ pub(crate) struct Rate {
 
 impl Rate {
     /// Records the transmission of a segment, before the segment counts as in flight. `idle`
-    /// states that no other segment is in flight.
+    /// states that nothing else is in flight.
     pub(crate) fn on_send(&mut self, now: Time, idle: bool) -> Snapshot {
         if idle {
             (self.first_sent_at, self.delivered_at) = (now, now);

@@ -41,8 +41,8 @@ pub(crate) struct Scoreboard {
     sacked: u32,
     lost: u32,
     again: u32,
-    /// Number of duplicate acknowledgements from a peer without SACK. Each of them stands for a
-    /// segment that arrived.
+    /// Number of duplicate acknowledgements from a peer without SACK. Each stands for a segment
+    /// that arrived.
     duplicates: u32,
     sacked_ranges: Ranges,
     /// Numbers of lost segments that were not sent again yet.

@@ -1,5 +1,5 @@
 //! A tunnel whose server accepts data only from the address of the last handshake, like fastd 22.
-//! The module also models a user's traffic in the tunnel.
+//! The module also models the traffic of a user of the tunnel.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -25,11 +25,11 @@ const OFFER: u8 = b'O';
 const REPLY: u8 = b'R';
 const SEGMENT: u8 = b'S';
 
-/// The client addresses from which the server accepts data.
+/// The addresses from which the server accepts data.
 #[derive(Clone, Copy, Debug)]
 pub enum Accepts {
     /// The address of the last handshake. If data arrives from another address, the server begins
-    /// a handshake with that address, but only once in this duration.
+    /// a handshake with that address, at most once in this time.
     LastHandshake(Duration),
     /// The address of the first datagram. The server never answers another address.
     First,
@@ -40,11 +40,11 @@ pub enum Accepts {
 /// The traffic in the tunnel, apart from a ping every 100 ms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TunnelLoad {
-    /// Pings, and no other traffic.
+    /// Pings alone.
     Pings,
-    /// Pings, and a download by TCP.
+    /// A download by TCP.
     Download,
-    /// Pings, and an upload by TCP.
+    /// An upload by TCP.
     Upload,
 }
 
@@ -143,7 +143,7 @@ struct User {
     pinged: Option<Time>,
 }
 
-/// A session in a tunnel, with its traffic and the results of its pings.
+/// A session in a tunnel.
 pub struct TunnelRun {
     pub world: World<OneAddressServer>,
     /// Time of each ping, and whether it was answered.
@@ -153,8 +153,8 @@ pub struct TunnelRun {
 }
 
 impl TunnelRun {
-    /// Returns the share of the pings since `from` that were lost. Pings of the last half second
-    /// do not count.
+    /// Returns the share of the pings since `from` that were lost, without those of the last half
+    /// second.
     pub fn lost_since(&self, from: Time) -> f64 {
         let end = self.world.now;
         let counts = |at: Time| at >= from && end.since(at) > 500 * MS;

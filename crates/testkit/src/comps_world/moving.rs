@@ -173,12 +173,12 @@ struct Spells {
     late: Late,
     dice: Stream,
     next: Time,
-    /// Range in milliseconds of the time between two pauses.
+    /// Range of the time from the end of one pause to the start of the next, in milliseconds.
     pauses: RangeInclusive<u32>,
 }
 
 impl Spells {
-    /// If a pause begins at `now`, returns who pauses ([`Late`]) and for how long.
+    /// If a pause begins at `now`, returns what pauses and for how long.
     fn begins(&mut self, now: Time) -> Option<(Late, Duration)> {
         if now < self.next {
             return None;
@@ -189,8 +189,8 @@ impl Spells {
     }
 }
 
-/// Runs a session for `seconds` seconds. The client sends a datagram every 5 ms or, in a download,
-/// a datagram for each datagram that it receives.
+/// Runs a session for `seconds` seconds. The client sends a datagram every 5 ms. In a download, it
+/// sends a datagram for each datagram that it receives.
 pub fn session(
     settings: Config,
     server: Moving,

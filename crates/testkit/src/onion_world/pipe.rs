@@ -19,14 +19,14 @@ pub struct Pipe {
     pub nodes: [usize; 2],
     /// Bytes sent in both directions.
     pub carried: u64,
-    /// For each time, the number of bytes that side 1 receives (positive) or sends (negative).
-    /// `None` if the test does not record them.
+    /// Number of bytes that side 1 receives (positive) or sends (negative) at each time. `None` if
+    /// the test does not record them.
     pub seen: Option<Vec<(Time, i64)>>,
     /// Circuit ID of the last cell from side 0.
     pub last_circuit: Option<u32>,
     wires: [Link<Vec<u8>>; 2],
-    /// For each direction, the lossy cells (cells that may get lost) in flight. Each cell is a
-    /// separate datagram.
+    /// Lossy cells (cells that may get lost) in flight in both directions. Each cell is a separate
+    /// datagram.
     datagrams: [Link<Vec<u8>>; 2],
     /// Whether the next arriving lossy cell (a cell in a datagram) is changed on its way.
     pub bends: bool,
@@ -42,7 +42,7 @@ pub struct Pipe {
     swallows: [bool; 2],
     /// Random lengths of the chunks in which data arrives; `None` if data arrives whole.
     chunks: Option<Stream>,
-    /// For each side, data that has arrived but was not delivered yet.
+    /// Data that has arrived but was not delivered yet, by the receiving side.
     rest: [Vec<u8>; 2],
     /// Size in bytes of the records that each side sends, once records may overtake each other.
     records: [Option<usize>; 2],
@@ -50,7 +50,7 @@ pub struct Pipe {
     /// later.
     lost: u32,
     dice: Stream,
-    /// For each sending side, the lost records, each with the time at which it is sent again.
+    /// Lost records, each with the time at which it is sent again.
     again: [VecDeque<(Time, Vec<u8>)>; 2],
     round_trip: Duration,
 }

@@ -78,7 +78,7 @@ impl Server {
         self.send(now, relay, stream);
     }
 
-    /// Gives a server with the name `fed` more bytes to send.
+    /// Gives a `fed` server more bytes to send.
     pub fn feed(&mut self, now: Time, relay: &mut Relay, stream: StreamKey, bytes: usize) {
         if let Kind::Source { left, ends: false, .. } = &mut self.kind {
             *left += bytes;

@@ -17,7 +17,7 @@ use crate::spare::Spare;
 /// Otherwise the other end could not find the beginning of the next packet.
 pub struct PacketQueue {
     waiting: VecDeque<Waiting>,
-    /// Number of bytes of the first packet that the stream has already accepted.
+    /// Number of bytes of the first packet that the stream has accepted so far.
     begun: usize,
     /// Total bytes of the queued packets, with their length prefixes.
     bytes: usize,

@@ -14,8 +14,8 @@ pub struct Unframer {
     fault: Option<LengthError>,
 }
 
-/// Error: a length prefix is not allowed for a packet of a session. The rest of the stream cannot
-/// be read.
+/// Error: a length prefix is out of bounds for a packet of a session. The rest of the stream
+/// cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LengthError {
     /// The length in the prefix, in bytes.

@@ -151,7 +151,7 @@ impl Shape {
         &self.steps
     }
 
-    /// Returns the steps of the shape, which a connection can keep without copying them.
+    /// Returns the steps of the shape for shared ownership by a connection.
     pub(super) fn shared_steps(&self) -> Arc<[Step]> {
         Arc::clone(&self.steps)
     }
@@ -171,9 +171,9 @@ impl Shape {
         longest(true).max(longest(false))
     }
 
-    /// Returns the rate in bytes per second of the client's bytes (`way` is `Some(true)`), of the
-    /// server's (`Some(false)`) or of both (`None`). The duration is the sum of the pauses plus
-    /// 100 ms; network delay is not included.
+    /// Returns the rate in bytes per second. `way` selects the client's bytes (`Some(true)`), the
+    /// server's (`Some(false)`) or both (`None`). The duration is the sum of the pauses plus 100
+    /// ms; network delay is not included.
     fn rate(&self, way: Option<bool>) -> u64 {
         let counts = |step: &&Step| way.is_none_or(|up| step.up == up);
         let bytes: usize = self.steps.iter().filter(counts).map(|step| step.bytes).sum();

@@ -20,7 +20,7 @@ pub(super) enum Answers {
     Objects(Course),
 }
 
-/// A client's position in a site, as the server tracks it.
+/// A client's position in a site.
 #[derive(Debug, Default)]
 pub(super) struct Course {
     /// Index of the requested object.
@@ -85,7 +85,7 @@ impl Answers {
     }
 
     /// Chooses the form of the answer for `hidden` bytes. Returns the number of hidden bytes that
-    /// the answer will have, which includes padding.
+    /// the answer will have, including padding.
     pub(super) fn fit(&mut self, heads: &Heads, hidden: usize) -> usize {
         // An answer without data still contains a sealed block, so that the client recognises the
         // server.

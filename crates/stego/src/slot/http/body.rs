@@ -219,7 +219,7 @@ impl Text {
     }
 }
 
-/// Decodes a string of the list. Each string except the last has [`CHARACTERS`] characters.
+/// Decodes a string of the list. All strings but the last have [`CHARACTERS`] characters.
 fn read_piece(quoted: &[u8], last: bool) -> Result<Vec<u8>, NotCover> {
     let characters = quoted.strip_prefix(b"\"").and_then(|rest| rest.strip_suffix(b"\""));
     let characters = characters.ok_or(NotCover)?;

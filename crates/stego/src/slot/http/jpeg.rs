@@ -90,8 +90,8 @@ fn bit(bytes: &[u8], at: usize) -> bool {
     bytes[at / 8] >> (7 - at % 8) & 1 == 1
 }
 
-/// Removes a scan from the front of `bytes`. Returns the scan's coded data, the positions of its
-/// restart markers, and its length in the file.
+/// Splits a scan off the front of `bytes`. Returns its coded data, the positions of its restart
+/// markers, and its length in the file.
 fn unstuff(bytes: &[u8]) -> Result<(Vec<u8>, Vec<usize>, usize), NotPicture> {
     let (mut scan, mut restarts, mut at) = (Vec::with_capacity(bytes.len()), Vec::new(), 0);
     loop {

@@ -7,8 +7,8 @@ use crate::slot::RESERVE;
 const LONGEST: usize = 120_000;
 /// Minimum number of bytes that a picture has to hide: the length of the longest acknowledgement.
 const LEAST: usize = 1_536;
-/// Number of pictures from which one is chosen for an answer. With much data, the candidates have
-/// the lowest cost per hidden byte; otherwise they are the shortest ones that hide enough.
+/// Number of pictures from which one is chosen for an answer. With much data, these are the
+/// pictures with the lowest cost per hidden byte, otherwise the shortest ones that hide enough.
 const CHOICE: usize = 4;
 /// Cost of an answer in bytes, in addition to its picture: heads, acknowledgements, and the time
 /// without traffic until the next request.
