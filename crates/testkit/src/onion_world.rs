@@ -212,9 +212,9 @@ pub struct World {
     /// For each link, the times at which data arrived at either end.
     pub moves: BTreeMap<LinkId, Vec<Time>>,
     pub trace: u64,
-    /// The relay whose CPU time is measured.
+    /// The core, as an index of `relays`, whose time is measured.
     pub timed: Option<usize>,
-    /// CPU time that the core of the relay `timed` has used.
+    /// Real time that the core `timed` has used.
     pub spent: Duration,
     links: u64,
     /// Links that count as QUIC links.
@@ -460,7 +460,7 @@ impl World {
         self.taking_time(node, |core| core.handle_link(now, input));
     }
 
-    /// Calls `act` on a core. Adds the duration to `spent` if the core's CPU time is measured.
+    /// Calls `act` on a core. Adds the duration to `spent` if this core's time is measured.
     fn taking_time<T>(&mut self, node: usize, act: impl FnOnce(&mut dyn LinkCore) -> T) -> T {
         if self.timed.is_none_or(|timed| timed + 1 != node) {
             return act(self.core(node));
