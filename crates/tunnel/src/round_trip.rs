@@ -11,7 +11,7 @@ const LONGEST_TIMEOUT: Duration = Duration::from_secs(10);
 /// first one weighs too much.
 const FEW: u8 = 5;
 
-/// Round-trip time samples of one path, and what is computed from them.
+/// Round-trip time of one path, from samples.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct RoundTrip {
     last: Option<Duration>,

@@ -51,7 +51,7 @@ pub struct Session {
     current: Option<u32>,
     /// The number of the next packet.
     number: u64,
-    /// The last packets that this end has sent with consecutive numbers on one path.
+    /// The packets sent last: those with consecutive numbers on one path.
     run: Run,
     replay: Replay,
     order: Resequencer<Datagram>,

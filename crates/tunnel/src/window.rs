@@ -137,8 +137,8 @@ pub(crate) struct Window {
 struct Round {
     /// Number of rounds that were not app-limited (`BBR.round_count` counts all rounds).
     number: u64,
-    /// Number of delivered bytes that ends the round: the round ends with the first packet sent
-    /// after this number of bytes had been delivered (`BBR.next_round_delivered`).
+    /// Number of delivered bytes after which the first packet that is sent ends the round
+    /// (`BBR.next_round_delivered`).
     ends: f64,
     least: Option<Duration>,
     sent: u32,

@@ -25,7 +25,7 @@ use super::hosts::{Hosts, Side};
 use crate::queue::HostId;
 use crate::simulation::Io;
 
-/// Number that distinguishes QUIC links from a host's other links in a [`LinkId`].
+/// Number that marks QUIC links in a [`LinkId`].
 pub(super) const CARRIER: u8 = 1;
 /// Number of bytes of cells that are written to a link before its datagrams are sent. The constant
 /// `SEND` of the router is the same.
