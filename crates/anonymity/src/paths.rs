@@ -104,8 +104,8 @@ pub struct PathRow {
     /// Probability that all entries are hostile. All entries together see everything that the
     /// client sends.
     pub entries: Chance,
-    /// Shares of the sets of circuits with 0, 1, … hostile entries. If bytes are distributed
-    /// evenly, each entry sees `1 / legs` of the bytes.
+    /// For 0, 1, … hostile entries, the share of the sets of circuits with this number. If bytes
+    /// are distributed evenly, each entry sees `1 / legs` of the bytes.
     pub seen: Vec<f64>,
     /// Share of a stream's bytes that hostile entries see: the mean over the simulated sets of
     /// circuits.
@@ -115,7 +115,7 @@ pub struct PathRow {
     pub unbuilt: u64,
 }
 
-/// Shares of weight that the adversary holds: the means over its draws.
+/// The adversary's shares of weight and its number of relays: means over the random adversaries.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Holding {
     /// The adversary's share of the weight of entry relays.
@@ -146,9 +146,9 @@ pub struct PathDraw {
 /// Counts of simulated sets of circuits with the same number of circuits.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PathCounts {
-    /// Counts of sets of circuits, for each number of hostile entries, from none to all. The three
-    /// counts are all such sets, the sets with a hostile exit, and the sets with a hostile relay
-    /// where the circuits meet.
+    /// Counts of sets of circuits, by the number of hostile entries, from none to all. Each
+    /// element has three counts: all such sets, the sets with a hostile exit, and the sets with a
+    /// hostile relay where the circuits meet.
     pub by_entries: Vec<[u64; 3]>,
     /// Number of attempts that failed because no relay was left for a position.
     pub unbuilt: u64,

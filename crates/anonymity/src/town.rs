@@ -21,12 +21,14 @@ pub struct Town {
     /// Cumulative weights of the places (positions of relays). Entry `n` is the total weight of
     /// the places before `n`, so the first entry is 0.
     sums: Vec<u64>,
-    /// Number of each place's first relay. The last element is the number of all relays.
+    /// The number that identifies the first relay of each place. The last element is the count of
+    /// all relays.
     first: Vec<u32>,
     lives: Vec<Life>,
 }
 
-/// The life of a relay: the period in which it is in the network, in seconds, and its place.
+/// The life of a relay: its place, and the times at which it joins and leaves the network, in
+/// seconds.
 #[derive(Clone, Copy, Debug)]
 struct Life {
     place: u32,
@@ -53,8 +55,8 @@ pub fn entries(network: &Network) -> Vec<([u8; 20], u64)> {
 }
 
 impl Town {
-    /// Creates a population of places with these weights, whose relays never leave. A relay and
-    /// its place have the same number.
+    /// Creates a population with a place for each entry of `weights`, whose relays never leave. A
+    /// relay and its place have the same number.
     #[must_use]
     pub fn still(weights: &[u64]) -> Town {
         Town::of(weights, |_| vec![u64::MAX])

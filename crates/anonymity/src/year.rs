@@ -89,7 +89,8 @@ impl Default for YearSettings {
     }
 }
 
-/// Shares of clients that are compromised until or on one day of the simulated year.
+/// Shares of clients that are compromised on one day of the simulated year, or were at some time
+/// until that day.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Compromised {
     /// Share of clients that had a hostile entry at some time until that day.
@@ -136,7 +137,7 @@ pub struct DrawTally {
     /// Number of different guards, summed over clients: for one circuit per stream, for two, and
     /// so on.
     pub guards: [u64; MOST],
-    /// Number of compromised clients, for each day and number of circuits per stream. There are
+    /// Numbers of compromised clients, by day and number of circuits per stream. Each element has
     /// four counts: a hostile entry until that day, all hostile until that day, a hostile entry on
     /// that day, all hostile on that day.
     pub compromised: Vec<[[u64; 4]; MOST]>,
@@ -171,7 +172,8 @@ pub fn tally(
     Ok(tallies.collect())
 }
 
-/// Adds the counts in `more` to `sums`. They belong to other clients or other adversaries.
+/// Adds the counts in `more` to `sums`. The two belong to different clients or different random
+/// adversaries.
 pub fn add(sums: &mut Vec<DrawTally>, more: Vec<DrawTally>) {
     for tally in more {
         match sums.iter_mut().find(|sum| sum.draw == tally.draw) {

@@ -1,8 +1,8 @@
 //! The traffic of a trace over time. It is computed in a second pass over the trace, with a time
 //! step that depends on the first pass ([`Summary`]).
 //!
-//! This module only computes; its callers draw. Its memory is bounded by the product of the
-//! numbers of requested sessions, of lanes and of steps ([`STEPS`]).
+//! This module only computes; its callers draw the figures. Its memory is bounded by the number of
+//! requested sessions, times the number of paths, times the number of steps ([`STEPS`]).
 
 use std::collections::BTreeMap;
 
@@ -11,9 +11,9 @@ use super::{Histogram, PathSummary, Row, Session, Summary, Trace, TraceError};
 /// Maximum number of time steps for which traffic over time is recorded.
 pub const STEPS: usize = 600;
 
-/// Maximum number of runs that are recorded from the beginning of a session, in each direction.
-/// The number is large because a change of path makes many short runs, when packets of the old and
-/// of the new path arrive interleaved.
+/// Maximum number of runs (consecutive packets on one path) that are recorded from the beginning
+/// of a session, in each direction. The number is large because a change of path makes many short
+/// runs, when packets of the old and of the new path arrive interleaved.
 pub const RUNS: usize = 400;
 
 /// A pair of values, one for each direction.
@@ -48,7 +48,8 @@ pub struct Course {
     /// Sum of the sizes in each step over all paths. If the trace has rows of path -1 (the unsplit
     /// traffic), this is the sum of only those rows.
     pub whole: PerDirection<Vec<u64>>,
-    /// The first [`RUNS`] runs of a session. Empty if this value combines several sessions.
+    /// The first [`RUNS`] runs (consecutive packets on one path) of a session. Empty if this value
+    /// combines several sessions.
     pub runs: PerDirection<Vec<Run>>,
 }
 
@@ -66,9 +67,9 @@ pub struct Lane {
 pub struct LaneTraffic {
     /// Sum of the sizes in each step.
     pub sizes: Vec<u64>,
-    /// Number of packets, by the number of packets in their run.
+    /// Packets, counted by the length in packets of the run ([`Run`]) that contains them.
     pub by_packets: Histogram,
-    /// Number of packets, by the duration of their run in milliseconds.
+    /// Packets, counted by the duration in milliseconds of the run ([`Run`]) that contains them.
     pub by_ms: Histogram,
 }
 
@@ -86,7 +87,7 @@ pub struct Run {
     pub packets: u64,
 }
 
-/// The traffic over time of all sessions together, and of selected ones separately.
+/// The traffic over time: of all sessions together, and of each selected session.
 #[derive(Clone, Debug)]
 pub struct Courses {
     /// All sessions together.
@@ -130,7 +131,7 @@ struct OpenSession {
     place: Option<usize>,
     /// Time in seconds that counts as 0 for this session in the course of all sessions.
     zero: f64,
-    /// The run in progress.
+    /// In each direction, the run in progress ([`Run`]).
     run: PerDirection<Option<Run>>,
 }
 
@@ -194,8 +195,8 @@ fn count(courses: [Option<&mut Course>; 2], up: bool, run: Run) {
 }
 
 impl OpenSession {
-    /// Adds a row to the run in progress, or begins the next run. If it begins a run, returns the
-    /// completed one, if there is any.
+    /// Adds a row to the run in progress, or begins the next run. In the second case, returns the
+    /// completed run, if there was one.
     fn step(&mut self, row: &Row<'_>) -> Option<Run> {
         if row.path < 0 {
             return None;

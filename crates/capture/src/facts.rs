@@ -9,8 +9,8 @@ use parquet::file::metadata::KeyValue;
 /// The version of the trace schema that this program writes and reads.
 pub const SCHEMA: &str = "1";
 
-/// The columns in Parquet's own notation. All columns are required. A test checks that they equal
-/// the columns in the lab's `io/columns.json`.
+/// The columns of a trace in Parquet's own notation. All columns are required. A test checks that
+/// they equal the columns in the lab's `io/columns.json`.
 pub(super) const MESSAGE: &str = "message anabranch_trace {
     required int64 load;
     required binary label (STRING);
@@ -64,10 +64,10 @@ pub struct TraceFacts {
     pub paths: Vec<String>,
     /// The wall-clock time at which `time` is zero; `None` if it was not recorded.
     pub start: Option<SystemTime>,
-    /// The seed of the run; `None` if it was not recorded.
+    /// The seed of the program that recorded the trace; `None` if it was not recorded.
     pub seed: Option<u64>,
-    /// The schedule, as on the command line: `weighted --every 100ms`. `None` if it was not
-    /// recorded.
+    /// The splitter's schedule, as on the command line: `weighted --every 100ms`. `None` if it was
+    /// not recorded.
     pub schedule: Option<String>,
     /// The unit of the `size` column.
     pub unit: SizeUnit,

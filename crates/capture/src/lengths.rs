@@ -11,8 +11,8 @@ const DROPPED: u32 = 52 - 9;
 /// has its own bucket.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Lengths {
-    /// Buckets in ascending order. A vector suits the many sessions with few runs, for which a
-    /// tree would need several times the memory.
+    /// Buckets in ascending order. Many sessions have few runs; for them, a tree would need
+    /// several times the memory of this vector.
     buckets: Vec<Bucket>,
     count: u64,
     longest: f64,

@@ -65,15 +65,16 @@ impl LiveFile {
         synced.map_err(|error| self.failed(error))
     }
 
-    /// Writes `tail` after the data. The next write of data replaces the tail.
+    /// Writes `tail` after the data, and gives the file its final name. The next write of data
+    /// replaces the tail.
     pub(super) fn put_tail(&mut self, tail: &[u8]) -> io::Result<()> {
         self.flush()?;
         self.file.write_all_at(tail, self.length)?;
         self.name()
     }
 
-    /// Removes the remains of a failed write: truncates the file to `length` bytes, and appends
-    /// `tail`. Later writes are ignored.
+    /// Removes the remains of a failed write: truncates the file to `length` bytes, appends
+    /// `tail`, and gives the file its final name. Later writes are ignored.
     pub(super) fn restore(&mut self, length: u64, tail: &[u8]) -> io::Result<()> {
         self.is_over = true;
         self.buffer.clear();

@@ -24,8 +24,8 @@ use super::live::LiveFile;
 use super::worker::{Sink, Worker};
 use super::{FLUSH_INTERVAL, ObservedBatch, Tap, Transport, cut, invalid};
 
-/// Number of payload bytes, followed by the number of batches, that are buffered before data is
-/// passed to the writing thread.
+/// Limits of the buffer before it is passed to the writing thread: the number of payload bytes,
+/// and the number of batches.
 const FULL: (usize, usize) = (1 << 20, 1 << 13);
 
 /// Maximum packet length that a file announces, larger than any IP packet without jumbo payload.
@@ -34,8 +34,9 @@ const SNAPLEN: u32 = 1 << 18;
 /// `if_tsresol` for nanoseconds: ten to the power of minus nine.
 const NANOSECONDS: u8 = 9;
 
-/// Values of the direction bits in `epb_flags`.
+/// Value of the direction bits in `epb_flags` for a received packet.
 const INBOUND: u32 = 1;
+/// Value of the direction bits in `epb_flags` for a sent packet.
 const OUTBOUND: u32 = 2;
 
 /// Limits of the captures of one path.
@@ -201,7 +202,7 @@ struct PathFiles {
 struct Connection {
     client: SocketAddr,
     server: SocketAddr,
-    /// Next sequence numbers of client and server.
+    /// Next sequence numbers: first the client's, then the server's.
     next: [u32; 2],
 }
 
@@ -211,7 +212,8 @@ impl Connection {
         Connection { client, server, next: [1, 1] }
     }
 
-    /// Returns the numbers of the next segment, which has `length` bytes of payload.
+    /// Returns the sequence and acknowledgement number of the next segment, which has `length`
+    /// bytes of payload.
     fn advance(&mut self, outward: bool, length: usize) -> SegmentNumbers {
         let (own, other) = if outward { (0, 1) } else { (1, 0) };
         let segment = SegmentNumbers { sequence: self.next[own], acknowledged: self.next[other] };
@@ -246,7 +248,7 @@ impl PathFiles {
         })
     }
 
-    /// Returns the TCP numbers of the next segment of `record`.
+    /// Returns the sequence and acknowledgement number of the next segment of `record`.
     fn advance(&mut self, record: &Record, length: usize) -> SegmentNumbers {
         let (client, server) = match record.outward {
             true => (record.from, record.to),
@@ -266,7 +268,8 @@ impl PathFiles {
         if self.limits.size.is_some_and(is_full) { self.follow() } else { Ok(()) }
     }
 
-    /// Ends the current file, begins the next, and removes the oldest ones if there are too many.
+    /// Ends the current file, begins the next, and removes the oldest files beyond the maximum
+    /// number.
     fn follow(&mut self) -> io::Result<()> {
         self.show()?;
         let target = |number| self.folder.join(self.limits.file_name(&self.name, number));

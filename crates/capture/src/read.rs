@@ -28,7 +28,7 @@ use super::{Row, TraceFacts, same_label};
 /// First and last four bytes of a Parquet file.
 const MAGIC: [u8; 4] = *b"PAR1";
 
-/// Metadata key of an experiment's results.
+/// Metadata key by which the results of an experiment are recognised.
 const EXPERIMENT: &str = "anabranch.experiment";
 
 /// Number of rows that are decoded at a time.
@@ -148,7 +148,7 @@ impl Trace {
 
     /// Checks each row, in the order of the file, and passes it to `visit`.
     ///
-    /// Memory is bounded by the number of loads, not by the number of rows.
+    /// Memory is bounded by the number of page loads, not by the number of rows.
     ///
     /// # Errors
     /// The file cannot be decoded, or a row breaks a rule of the schema. Rows before that have
@@ -432,7 +432,7 @@ impl Columns {
         self.load.values.len()
     }
 
-    /// Returns row `at` of the present chunk, which is row `row` of the file.
+    /// Returns the row with the index `at` in the present chunk. `row` is its number in the file.
     fn row(&self, at: usize, row: u64) -> Result<Row<'_>, TraceError> {
         let broken = |problem: String| TraceError::Row { row, problem };
         let path = self.path.values[at];
@@ -462,8 +462,8 @@ struct Check {
     loads: HashMap<(i64, i32), Load>,
 }
 
-/// State of a load and run: the label and the flag that all of its rows must share, and the time
-/// of its latest row.
+/// The rows so far of one page load: the label and the flag that all of them must share, and the
+/// time of the latest one.
 struct Load {
     time: f64,
     label: String,

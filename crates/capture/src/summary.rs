@@ -178,8 +178,8 @@ impl<T> Both<T> {
     }
 }
 
-/// Values by the number of the path. The values are boxed, because each node of the tree has room
-/// for eleven, and most sessions have only two or three paths.
+/// Values for each path, by the number of the path. They are boxed, because each node of the tree
+/// has room for eleven values, and most sessions have only two or three paths.
 type Paths = BTreeMap<i16, Box<Both<Tally>>>;
 
 /// The statistics of a session so far.

@@ -42,7 +42,7 @@ pub struct Row<'a> {
     pub path: i16,
     /// Time in seconds since the trace began.
     pub time: f64,
-    /// Signed size: positive from client to server.
+    /// Signed size in the trace's unit: positive from client to server.
     pub size: i32,
 }
 

@@ -22,7 +22,7 @@ pub struct Config {
     /// passes one relay less than `hops`, and then ends at the client.
     pub hops: usize,
     /// Maximum number of tags that are stored to detect replayed packets. The default suffices for
-    /// 13,900 packets a second. A full set takes about 32 MiB.
+    /// 13,900 packets a second; that number of tags takes about 32 MiB.
     pub tags: usize,
     /// Maximum number of streams that end at this node, as client and as exit together.
     pub streams: usize,

@@ -10,11 +10,11 @@ pub enum DropReason {
     /// The header's MAC is wrong: the header is forged, was changed on its way, or was made for
     /// another key.
     Forged,
-    /// A packet with this tag was accepted before.
+    /// A packet with the same tag (identifying hash) was accepted before.
     Replayed,
-    /// The packet has expired, or expires later than a packet that is made now could.
+    /// The packet has expired, or its expiry is later than that of any packet made now.
     Expired,
-    /// The set of tags is full.
+    /// There is no room to store the packet's tag.
     Full,
     /// The next hop is this node, or the node from which the packet arrived.
     Looped,

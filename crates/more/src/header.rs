@@ -55,7 +55,7 @@ pub(crate) struct Last {
     pub(crate) identifier: [u8; IDENTIFIER],
 }
 
-/// A header, and the seeds of the payload's keys, first hop first.
+/// A header, and for each hop, from the first, the seed of its payload key.
 pub(crate) struct Header {
     pub(crate) bytes: [u8; HEADER_SIZE],
     pub(crate) seeds: Vec<PayloadKeySeed>,
@@ -112,8 +112,8 @@ fn last_routing(rng: &mut dyn Rng, last: &Last, secrets: &[Secrets]) -> Option<[
     Some(routing)
 }
 
-/// Returns the end of the last hop's routing information. It is the result of the zeros that the
-/// relays with `secrets` append, after their encryption.
+/// Returns the end of the last hop's routing information: the zeros that the relays with `secrets`
+/// append, as they are after all of these relays' encryptions.
 fn filler(secrets: &[Secrets]) -> Option<Vec<u8>> {
     let mut filler = Vec::new();
     for keys in secrets {

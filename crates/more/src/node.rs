@@ -102,7 +102,7 @@ pub enum Output {
     Event(Event),
 }
 
-/// The use of an accepted packet, for the counters.
+/// What was done with an accepted packet, for the counters.
 enum Handled {
     Relayed,
     Delivered,
@@ -126,16 +126,16 @@ pub struct MoreNode {
     tags: Tags,
     /// Tables of the hops' public keys, used for the headers that this node makes.
     tables: KeyTables,
-    /// This node's unused reply blocks by identifier. `order` contains their identifiers, oldest
-    /// first.
+    /// This node's unused reply blocks, by identifier.
     outstanding: BTreeMap<[u8; IDENTIFIER], Outstanding>,
+    /// Identifiers of the reply blocks in `outstanding`, oldest first.
     order: VecDeque<[u8; IDENTIFIER]>,
     streams: BTreeMap<StreamId, Stream>,
     next_stream: u64,
-    /// The streams that end at this node as the exit.
+    /// The streams for which this node is the exit.
     flows: BTreeMap<Flow, StreamId>,
-    /// Recently ended flows at this exit, as a set and from old to new. A late SYN of such a flow
-    /// must not contact the destination again.
+    /// Recently ended flows at this exit, once as a set and once from old to new. A late SYN of
+    /// such a flow must not contact the destination again.
     recent: (BTreeSet<Flow>, VecDeque<Flow>),
     /// Streams that may have something to send, in the order of their turns.
     due: VecDeque<StreamId>,
@@ -146,11 +146,11 @@ pub struct MoreNode {
 }
 
 impl MoreNode {
-    /// Returns the node of `network` that has `key`. All times passed to the node must count from
-    /// the start of the network, so that nodes agree on ticks.
+    /// Creates the node of `network` that has the private key `key`. All times passed to the node
+    /// must count from the start of the network, so that nodes agree on ticks.
     ///
     /// # Errors
-    /// [`NodeError`]
+    /// [`NodeError`] if a setting is invalid, or if the network does not suit it.
     pub fn new(
         config: Config,
         network: Arc<Network>,
@@ -202,7 +202,7 @@ impl MoreNode {
         self.streams.len()
     }
 
-    /// Returns two numbers: of stored tags, and of stored unused reply blocks.
+    /// Returns the number of stored tags, and the number of stored unused reply blocks.
     #[must_use]
     pub fn stored(&self) -> [usize; 2] {
         [self.tags.len(), self.outstanding.len()]

@@ -30,11 +30,15 @@ pub(crate) const KEY_STREAM: usize = STREAM_CIPHER_OUTPUT_LENGTH;
 /// A hop's keys for one packet.
 pub(crate) struct Secrets([u8; EXPANDED_SHARED_SECRET_LENGTH]);
 
-/// Positions of the keys in [`Secrets`].
+/// Position in [`Secrets`] of the key of the header's cipher.
 const CIPHER_KEY: usize = 0;
+/// Position in [`Secrets`] of the key of the header's MAC.
 const MAC_KEY: usize = CIPHER_KEY + STREAM_CIPHER_KEY_SIZE;
+/// Position in [`Secrets`] of the seed of the payload's key.
 const PAYLOAD_KEY: usize = MAC_KEY + INTEGRITY_MAC_KEY_SIZE;
+/// Position in [`Secrets`] of the factor for the next hop's point.
 const BLINDING_FACTOR: usize = PAYLOAD_KEY + PAYLOAD_KEY_SIZE;
+/// Position in [`Secrets`] of the packet's tag.
 const TAG: usize = BLINDING_FACTOR + BLINDING_FACTOR_SIZE;
 const _: () = assert!(TAG + REPLAY_TAG_SIZE == EXPANDED_SHARED_SECRET_LENGTH);
 

@@ -234,8 +234,8 @@ impl Stream {
         self.has_head = true;
     }
 
-    /// Returns the events for new room in the stream, and for the end of the stream. If the
-    /// program has left, drops the bytes that arrived.
+    /// Returns the event that reports new room in the send buffer, and the event that reports the
+    /// end of the stream. If the program has left, drops the bytes that arrived.
     pub(crate) fn settle(&mut self, id: StreamId) -> [Option<Event>; 2] {
         if self.left {
             self.tcp.consume(usize::MAX);

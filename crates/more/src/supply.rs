@@ -40,7 +40,7 @@ pub(crate) struct Supply {
     number: u32,
     /// Number of reply blocks that the exit lacks, according to its last report.
     lacking: i64,
-    /// Packets that the exit's last report does not cover: their numbers, and their numbers of
+    /// Packets that the exit's last report does not cover: for each, its number and its number of
     /// reply blocks.
     in_flight: VecDeque<(u32, usize)>,
     serial: Option<u32>,
@@ -99,8 +99,8 @@ impl Supply {
         self.in_flight.retain(|(number, _)| number.wrapping_sub(reply.seen) as i32 > 0);
     }
 
-    /// Returns true if no reply has arrived for the probe interval. The exit may then have no
-    /// blocks left. Blocks in flight therefore count as lost.
+    /// Returns true if no reply has arrived for the probe interval, and then starts the next
+    /// interval. The exit may have no blocks left. Blocks in flight therefore count as lost.
     pub(crate) fn probe(&mut self, now: Time) -> bool {
         if now < self.probe_at {
             return false;
@@ -142,7 +142,8 @@ impl Stock {
         self.blocks.drain(..excess);
     }
 
-    /// Returns true if there is no reply block that can be used at the tick `now`.
+    /// Removes expired reply blocks from the front. Returns true if no block can be used at the
+    /// tick `now`.
     pub(crate) fn is_empty(&mut self, now: u64) -> bool {
         while self.blocks.front().is_some_and(|(last, _)| *last < now) {
             self.blocks.pop_front();

@@ -44,7 +44,7 @@ pub(crate) struct Tags {
 }
 
 impl Tags {
-    /// Returns an empty set with room for `limit` tags.
+    /// Returns an empty store with room for `limit` tags.
     pub(crate) fn new(limit: usize) -> Tags {
         Tags { by_expiry: BTreeMap::new(), count: 0, limit }
     }
@@ -54,8 +54,8 @@ impl Tags {
         self.by_expiry.values().any(|tags| tags.contains(&tag))
     }
 
-    /// Checks a packet at the tick `now`. Stores its tag if the result is [`Verdict::Fresh`]. A
-    /// full set accepts no packet until some tags have expired.
+    /// Checks a packet at the tick `now`. Stores its tag if the result is [`Verdict::Fresh`]. If
+    /// there is no room for another tag, accepts no packet until some tags have expired.
     pub(crate) fn insert(&mut self, now: u64, expiry: u64, tag: u64) -> Verdict {
         self.expire(now);
         if expiry < now || expiry > now + LIFETIME + SKEW {

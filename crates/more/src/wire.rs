@@ -29,7 +29,7 @@ pub struct Flow(pub [u8; FLOW]);
 /// The content of a packet from client to exit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ForwardContent {
-    /// The stream.
+    /// The name of the stream.
     pub flow: Flow,
     /// Number of the packet within its stream, from 0.
     pub number: u32,

@@ -71,7 +71,7 @@ struct Unit<T> {
     bytes: usize,
 }
 
-/// A unit that waits to be sent. A unit selected for loss occupies its place in the queue like any
+/// A unit that waits to be sent. A unit selected for loss takes as much room in the queue as any
 /// other, but has no `load`.
 #[derive(Clone, Debug)]
 struct Queued<T> {
@@ -178,8 +178,8 @@ impl<T> Link<T> {
         &self.counters
     }
 
-    /// Returns the number of bytes that were waiting or being sent at the last call that passed a
-    /// time.
+    /// Returns the number of bytes that were waiting or being sent when a function with a time was
+    /// last called.
     pub fn backlog(&self) -> usize {
         self.queued_bytes
     }

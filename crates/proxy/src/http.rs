@@ -38,8 +38,8 @@ pub(crate) struct Connect {
     pub(crate) is_old_authorization: bool,
 }
 
-/// Parses the request at the front of `bytes`. Returns the length of its head and the request;
-/// `None` while the head is incomplete.
+/// Parses the request at the front of `bytes`. Returns the length of the request's head, and the
+/// request. Returns `None` while the head is incomplete.
 ///
 /// # Errors
 /// No request can follow on the connection. The error contains the last answer, which is empty if
@@ -75,8 +75,8 @@ pub(crate) fn read(
 struct Headers<'head>(&'head [httparse::Header<'head>]);
 
 impl<'head> Headers<'head> {
-    /// Returns the value of the first header with this name; `None` if there is none. Later ones
-    /// are ignored (proposal 365).
+    /// Returns the value of the first header with this name; `None` if there is none. Later
+    /// headers with the name are ignored (proposal 365).
     fn first(&self, name: &str) -> Option<&'head [u8]> {
         let is_it = |header: &&httparse::Header<'_>| header.name.eq_ignore_ascii_case(name);
         self.0.iter().find(is_it).map(|header| header.value)

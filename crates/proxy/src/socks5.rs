@@ -21,9 +21,11 @@ pub(crate) mod method {
     pub(crate) const NO_ACCEPTABLE: u8 = 0xff;
 }
 
-/// Types of addresses (RFC 1928, section 5).
+/// Address type of an IPv4 address (RFC 1928, section 5).
 const IPV4: u8 = 1;
+/// Address type of a host name (RFC 1928, section 5).
 const NAME: u8 = 3;
+/// Address type of an IPv6 address (RFC 1928, section 5).
 const IPV6: u8 = 4;
 
 /// An address in a message, with its port (RFC 1928, section 5).
@@ -40,8 +42,8 @@ pub enum SocksAddress<'m> {
 pub struct UnknownType(pub u8);
 
 impl<'m> SocksAddress<'m> {
-    /// Parses type, address and port at the front of `bytes`. Returns the address, and the total
-    /// length of the three. Returns `None` while they are incomplete.
+    /// Parses type, address and port at the front of `bytes`. Returns the address with its port,
+    /// and the length of all three fields. Returns `None` while they are incomplete.
     ///
     /// # Errors
     /// RFC 1928 does not define the type of the address.

@@ -36,7 +36,7 @@ pub enum BridgeError {
     Address(String),
     /// The line ends after this word, without an address with a port.
     NoAddress(String),
-    /// The word after the address is not a fingerprint, as its length is wrong or it is not
+    /// This word after the address is not a fingerprint: its length is wrong, or it is not
     /// hexadecimal.
     Fingerprint(String),
     /// The text after `ed25519:` is not a key.

@@ -20,7 +20,8 @@ pub struct Environment {
     pub side: Side,
 }
 
-/// Local addresses for a transport's own connections. Where none is given, the kernel chooses.
+/// Source addresses for a transport's own connections. The kernel chooses an address that is not
+/// given.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Outbound {
     /// Source address of connections over IPv4.

@@ -138,7 +138,7 @@ impl ExtOrClient {
     /// received after the dialogue.
     ///
     /// # Errors
-    /// [`ExtOrError`]; the connection has to be closed.
+    /// After an [`ExtOrError`], the connection has to be closed.
     pub fn take(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> Result<bool, ExtOrError> {
         self.inbox.0.extend_from_slice(bytes);
         while self.stage != ClientStage::Open && self.step(out)? {}
@@ -249,7 +249,7 @@ impl ExtOrServer {
     /// has bytes received after the dialogue.
     ///
     /// # Errors
-    /// [`ExtOrError`]; the connection has to be closed after `out` was sent.
+    /// After an [`ExtOrError`], the connection has to be closed once `out` was sent.
     pub fn take(
         &mut self,
         bytes: &[u8],

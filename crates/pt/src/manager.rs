@@ -93,7 +93,7 @@ impl Manager {
     /// Processes bytes of the transport's standard output.
     ///
     /// # Errors
-    /// [`Failure`]; the transport has to be stopped.
+    /// After a [`Failure`], the transport has to be stopped.
     pub fn take(&mut self, bytes: &[u8]) -> Result<(), Failure> {
         self.inbox.extend_from_slice(bytes);
         while let Some(end) = self.inbox.iter().position(|byte| *byte == b'\n') {

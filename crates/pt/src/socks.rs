@@ -99,7 +99,7 @@ impl SocksClient {
     /// after the dialogue.
     ///
     /// # Errors
-    /// [`SocksRefusal`]; the connection has to be closed.
+    /// After a [`SocksRefusal`], the connection has to be closed.
     pub fn take(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> Result<bool, SocksRefusal> {
         self.inbox.extend_from_slice(bytes);
         while self.stage != SocksStage::Open && self.step(out)? {}

@@ -1,6 +1,6 @@
 //! Convolutions of counts in time slots with kernels of nine taps: three of weight 2, six of
 //! weight -1 (Dempster, Schmidt and Webb, "MiniRocket", KDD 2021). The functions count the results
-//! above thresholds in one pass over memory, for which NumPy needs a dozen.
+//! above thresholds in one pass over memory. NumPy needs a dozen passes for the same counts.
 
 use std::collections::BTreeMap;
 
@@ -10,6 +10,7 @@ use pyo3::prelude::*;
 
 /// Number of taps of a convolution kernel. `HEAVY` of them have weight 2, the others weight -1.
 const TAPS: usize = 9;
+/// Number of taps of a convolution kernel that have weight 2.
 const HEAVY: usize = 3;
 /// Number of thresholds of a convolution kernel.
 const THRESHOLDS: usize = 4;
@@ -85,7 +86,7 @@ impl Kernels {
 /// Reusable buffers for a row of slots and the sums over its taps.
 #[derive(Default)]
 struct Scratch {
-    /// The row, padded with zeros on both sides by the reach of the taps.
+    /// The row of slots, padded with zeros on both sides by the reach of the taps.
     wide: Vec<f32>,
     /// Sum of all taps at each slot from `first` to `end`; zero at other slots.
     total: Vec<f32>,

@@ -18,7 +18,7 @@ pub(crate) struct TraceSplit {
     core: trace::TraceSplit,
 }
 
-/// Indices of packets in the order in which an observer sees them, and the times.
+/// Packets in the order in which an observer sees them: their indices, and their times.
 type Seen<'py> = (Bound<'py, PyArray1<i64>>, Bound<'py, PyArray1<f64>>);
 
 /// Times, bytes and paths of packets that were sent.
@@ -208,7 +208,7 @@ fn flat<'a, T: Element>(array: &'a PyReadonlyArray1<'_, T>) -> PyResult<&'a [T]>
     array.as_slice().map_err(refuse)
 }
 
-/// Returns the range of packets of each load; `lengths` are those of the flat arrays.
+/// Returns the range of packets of each load. `lengths` are the lengths of the flat arrays.
 fn bounds(offsets: &[i64], lengths: &[usize]) -> PyResult<Vec<Range<usize>>> {
     let place = |&offset: &i64| usize::try_from(offset).ok();
     let places: Option<Vec<usize>> = offsets.iter().map(place).collect();

@@ -60,8 +60,8 @@ impl Default for Flows {
 pub struct Outcome {
     /// Number of bytes that the receiver has read, by connection.
     pub received: Vec<u64>,
-    /// Number of packets. Each packet is counted once for each access line that carried it, and
-    /// once for the core network.
+    /// Number of packet transmissions. Each packet is counted once for each access line that
+    /// carried it, and once for the core network.
     pub packet_hops: u64,
     /// Hash of all events of the simulation.
     pub hash: u64,
@@ -124,7 +124,7 @@ fn outcome(simulation: &Simulation<Peer>, hosts: [HostId; 2]) -> Outcome {
 #[derive(Debug)]
 enum Peer {
     Source(Source),
-    /// Receives bytes and counts the bytes read, by connection.
+    /// The receiving host. For each connection, the number of bytes that it has read.
     Sink(BTreeMap<ConnId, u64>),
 }
 

@@ -7,12 +7,12 @@ use std::time::Duration;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Latencies {
     places: usize,
-    /// Delays by row. Row `a` contains the delays from place `a` (a point at which access lines
-    /// join the core network).
+    /// The matrix of delays, row after row. Row `a` contains the delays from place `a` (a point at
+    /// which access lines join the core network).
     delays: Vec<Duration>,
 }
 
-/// Error: a matrix of latencies is not square.
+/// Error: a matrix of latencies is empty or not square.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NotSquare;
 
@@ -26,7 +26,7 @@ impl Latencies {
     /// Returns the latencies of a square matrix: row `a`, column `b` is the delay from `a` to `b`.
     ///
     /// # Errors
-    /// [`NotSquare`] if the matrix is not square.
+    /// [`NotSquare`] if the matrix is empty or not square.
     pub fn matrix(rows: &[Vec<Duration>]) -> Result<Latencies, NotSquare> {
         if rows.is_empty() || rows.iter().any(|row| row.len() != rows.len()) {
             return Err(NotSquare);

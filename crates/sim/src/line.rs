@@ -64,7 +64,7 @@ pub struct Line {
     settings: LineSettings,
     /// Generator of random numbers for losses; `None` if the line loses no packets.
     dice: Option<Stream>,
-    /// Time at which the last queued packet has been sent completely.
+    /// Time at which all queued packets have been sent.
     free: Time,
     /// For each queued packet, the time at which it has been sent, and its size in bytes.
     waiting: VecDeque<(Time, u16)>,

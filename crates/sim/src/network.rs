@@ -143,8 +143,8 @@ impl<P> Network<P> {
         }
     }
 
-    /// Makes the core network lose packets, or delays vary, from the first to the second of two
-    /// places.
+    /// Makes the core network lose packets, or vary their delay, in the direction from the first
+    /// to the second of two places.
     pub fn set_path(&mut self, places: [usize; 2], settings: CoreImpairment) {
         self.paths.insert(places, CorePath::new(settings, self.seed, places));
     }

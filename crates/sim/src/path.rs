@@ -21,7 +21,7 @@ pub struct CoreImpairment {
 pub(crate) struct CorePath {
     settings: CoreImpairment,
     dice: Stream,
-    /// Arrival of the last packet at the end of the path.
+    /// Time at which the last packet arrives at the end of the path.
     last: Time,
 }
 

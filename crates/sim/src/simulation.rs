@@ -106,14 +106,14 @@ impl<P: HostProgram> Simulation<P> {
         Simulation { network: Network::new(latencies, seed), seed, hosts: Vec::new() }
     }
 
-    /// Makes the core network lose packets, or delays vary, from the first to the second of two
-    /// places.
+    /// Makes the core network lose packets, or vary their delay, in the direction from the first
+    /// to the second of two places.
     pub fn set_path(&mut self, places: [usize; 2], settings: CoreImpairment) {
         self.network.set_path(places, settings);
     }
 
-    /// Adds a host that runs `program`. The maximum segment size in `tcp` is replaced by the one of
-    /// the host's MTU.
+    /// Adds a host that runs `program`. The maximum segment size in `tcp` is replaced by the value
+    /// that follows from the host's MTU.
     ///
     /// # Panics
     /// If the latencies do not contain the host's place.
@@ -201,8 +201,8 @@ impl<P: HostProgram> Simulation<P> {
         }
     }
 
-    /// Passes events to a host's program, and segments to the network, until no events or segments
-    /// are left.
+    /// Passes TCP events to a host's program, and the host's segments and datagrams to the
+    /// network, until none are left.
     fn settle(&mut self, host: HostId) {
         let now = self.network.now();
         loop {

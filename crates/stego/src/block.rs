@@ -28,7 +28,7 @@ const HEADER: usize = 5;
 const ROUND: u64 = 1 << 16;
 /// Number of recent keys that are kept to open late blocks.
 const KEPT: usize = 2;
-/// Maximum number of key changes between the newest key and a received block.
+/// Maximum number of key changes by which a received block may be ahead of the newest key.
 const AHEAD: u64 = 4;
 
 /// Error: a block cannot be opened.
@@ -55,8 +55,9 @@ pub(crate) struct Sealer {
 pub(crate) struct Opener {
     mask: HeaderProtectionKey,
     aes: bool,
-    /// The [`KEPT`] newest keys, each with its index in the chain; `ratchet` derives the next one.
+    /// The [`KEPT`] newest keys, each with its index in the chain of keys.
     keys: VecDeque<(u64, LessSafeKey)>,
+    /// The chain from which the next key is derived.
     ratchet: Ratchet,
     replay: Replay,
 }

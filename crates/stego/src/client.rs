@@ -48,7 +48,7 @@ pub enum ClientOutput {
     Close(ConnId),
     /// The server has answered: the link is up.
     Up,
-    /// The link is over.
+    /// The link has ended, for this reason.
     Over(Ending),
 }
 

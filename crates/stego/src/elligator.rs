@@ -17,9 +17,11 @@ pub(crate) type Representative = [u8; 32];
 
 /// The coefficient A of the curve v² = u³ + A·u² + u.
 const A: u64 = 486_662;
-/// Exponents, lowest byte first: (p + 3) / 8, p - 2 and (p - 1) / 4, for p = 2^255 - 19.
+/// The exponent (p + 3) / 8 for p = 2^255 - 19, lowest byte first.
 const ROOT: [u8; 32] = exponent(0xfe, 0x0f);
+/// The exponent p - 2 for p = 2^255 - 19, lowest byte first.
 const INVERSE: [u8; 32] = exponent(0xeb, 0x7f);
+/// The exponent (p - 1) / 4 for p = 2^255 - 19, lowest byte first.
 const QUARTER: [u8; 32] = exponent(0xfb, 0x1f);
 
 const fn exponent(first: u8, last: u8) -> [u8; 32] {

@@ -37,7 +37,8 @@ pub(crate) enum Overrun {
 /// Receiver of one direction's stream. It restores the order of the chunks.
 pub(crate) struct Inbox {
     merger: Merger<Chunk>,
-    /// Ranges of chunks that wait for earlier ones: the end of each range, by its first chunk.
+    /// Ranges of chunks that have arrived and wait for earlier chunks: the end of each range, by
+    /// its first chunk.
     ranges: BTreeMap<u64, u64>,
     /// Number of chunks in the waiting ranges.
     waiting: usize,
@@ -57,10 +58,10 @@ pub(crate) struct Inbox {
     ended: bool,
     acknowledged_end: bool,
     due: Due,
-    /// Whether an acknowledgement waits for a message that is sent anyway.
+    /// Whether an acknowledgement waits until a message is sent for another reason.
     delays_acks: bool,
-    /// Number of blocks received over each connection, and how many times this number has been
-    /// sent.
+    /// For each connection, the number of blocks received over it, and how many times this number
+    /// was sent.
     receipts: BTreeMap<u64, (u64, u8)>,
 }
 
@@ -99,7 +100,7 @@ impl Inbox {
         }
     }
 
-    /// Makes acknowledgements wait for messages that are sent anyway, for at most
+    /// Makes acknowledgements wait until messages are sent for another reason, for at most
     /// [`COALESCED_DELAY`].
     pub(crate) fn delay_acks(&mut self) {
         self.delays_acks = true;
@@ -182,7 +183,7 @@ impl Inbox {
         }
     }
 
-    /// Removes chunk `number`, which is the first waiting one, from the ranges.
+    /// Removes chunk `number`, the first of the waiting chunks, from the ranges.
     fn forget(&mut self, number: u64) {
         self.waiting -= 1;
         if let Some(end) = self.ranges.remove(&number)

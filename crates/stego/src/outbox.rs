@@ -28,7 +28,8 @@ pub(crate) struct Outbox {
     chunk: usize,
     /// Bytes that were written but are not divided into chunks yet.
     fresh: VecDeque<u8>,
-    /// Chunks from number `base` on; `None` in place of a chunk that has arrived.
+    /// The chunks in flight, beginning with number `base`. A chunk that has arrived is replaced by
+    /// `None`.
     flight: VecDeque<Option<Flight>>,
     base: u64,
     /// Numbers of the chunks that have to be sent again.
@@ -211,8 +212,8 @@ impl Outbox {
     }
 
     /// Selects a chunk that fits into `room` bytes of frames, and assigns it to `connection`.
-    /// Retransmissions take precedence. Appends the chunk's frame to `out`, and returns its
-    /// number.
+    /// Retransmissions take precedence. Appends the chunk's frame to `out`, and returns the
+    /// chunk's number.
     pub(crate) fn next(&mut self, connection: u64, room: usize, out: &mut Vec<u8>) -> Option<u64> {
         let room = room.checked_sub(DATA_OVERHEAD)?;
         let fits = |chunk: &u64| self.length(*chunk).is_some_and(|length| length <= room);
@@ -306,8 +307,8 @@ impl Outbox {
         self.ending == Ending::Closing && self.fresh.is_empty() && self.flight.len() < AHEAD
     }
 
-    /// Forms a chunk of at most `room` bytes from written bytes. Returns its number; `None` if no
-    /// chunk may be formed.
+    /// Forms a chunk of at most `room` bytes from written bytes. Returns the chunk's number;
+    /// `None` if no chunk may be formed.
     fn cut(&mut self, room: usize) -> Option<u64> {
         let number = self.base + self.flight.len() as u64;
         if self.fin_waits() {

@@ -19,7 +19,7 @@ const MIN_RTO: Duration = Duration::from_millis(400);
 /// Maximum retransmission timeout.
 const MAX_RTO: Duration = Duration::from_secs(15);
 /// Factor by which the timeout of a connection is multiplied until a block that was sent later
-/// arrives over any connection. Until then, the whole path may be slow.
+/// arrives over any connection. Until then, the path of all connections may be slow.
 const ALONE: u32 = 3;
 /// Maximum number of times that a timeout is doubled.
 const MAX_BACKOFF: u32 = 4;
@@ -165,7 +165,7 @@ impl Recovery {
     }
 
     /// Removes blocks in flight whose chunks have arrived, over this connection or another one.
-    /// Returns the time at which the last of these was sent.
+    /// Returns the time at which the last of the removed blocks was sent.
     pub(crate) fn remove_arrived(
         &mut self,
         now: Time,

@@ -19,7 +19,8 @@ pub(crate) struct LinkSecrets {
     pub(crate) aes: bool,
 }
 
-/// The chain of a handshake: the hash of its transcript, and the key from its shared secrets.
+/// The key derivation of a handshake: the hash of its transcript, and the key from its shared
+/// secrets.
 #[derive(Clone)]
 pub(crate) struct Chain {
     transcript: Key,
@@ -27,7 +28,7 @@ pub(crate) struct Chain {
 }
 
 impl Chain {
-    /// Begins the chain with a protocol's name and the server's public key.
+    /// Begins the derivation with a protocol's name and the server's public key.
     pub(crate) fn new(name: &[u8], server: &Key) -> Chain {
         Chain { transcript: hash(&[name, server]), key: [0; 32] }
     }

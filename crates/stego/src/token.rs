@@ -89,8 +89,8 @@ pub(crate) struct LinkTokens {
 }
 
 impl TokenTable {
-    /// Removes an awaited token. Returns the link to which it belongs, and its number; `None` if
-    /// it is not awaited.
+    /// Removes an awaited token. Returns the link to which the token belongs, and the token's
+    /// number; `None` if the token is not awaited.
     pub(crate) fn take(&mut self, token: &Token) -> Option<(u64, u32)> {
         self.tokens.remove(token)
     }

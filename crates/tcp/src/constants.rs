@@ -26,8 +26,8 @@ pub const RTO_MAX: Duration = Duration::from_secs(120);
 /// Number of retransmissions of a SYN before the connection fails (RFC 9293, section 3.8.3; Linux,
 /// `tcp_syn_retries`).
 pub const SYN_RETRIES: u32 = 6;
-/// Divisor that gives the time between the first SYN and its copy from the expected round-trip time
-/// (this crate's choice). It exceeds most bursts of losses.
+/// Divisor: the expected round-trip time divided by it is the time between the first SYN and its
+/// copy (this crate's choice). That time exceeds most bursts of losses.
 pub const SYN_COPY_DIVISOR: u32 = 8;
 /// Maximum number of segments kept that have overtaken a SYN-ACK (this crate's choice: above the
 /// initial windows in use).
@@ -88,7 +88,7 @@ pub const HYSTART_DELAY_MAX: Duration = Duration::from_millis(16);
 /// Divisor that gives the delay growth at which HyStart ends slow start from the minimum delay
 /// (RFC 9406, section 4.3, `MIN_RTT_DIVISOR`).
 pub const HYSTART_DELAY_DIVISOR: u32 = 8;
-/// Maximum gap between two acknowledgements that HyStart counts to one train (Ha and Rhee, 2011).
+/// Maximum gap between two acknowledgements that HyStart counts as one train (Ha and Rhee, 2011).
 pub const HYSTART_ACK_DELTA: Duration = Duration::from_millis(2);
 /// Allowance in HyStart for the delay with which a train's acknowledgements are sent (Linux, 1
 /// ms).

@@ -2,14 +2,19 @@
 
 use crate::Seq;
 
-/// Kind and length in bytes of the option for the maximum segment size. The constants after it are
-/// for other options.
+/// Kind of the option for the maximum segment size, and its length in bytes.
 const MSS: (u8, u8) = (2, 4);
+/// Kind of the window scale option, and its length in bytes.
 const WINDOW_SCALE: (u8, u8) = (3, 3);
+/// Kind of the option that permits selective acknowledgements, and its length in bytes.
 const SACK_PERMITTED: (u8, u8) = (4, 2);
+/// Kind of the option with selective acknowledgements, whose length varies.
 const SACK: u8 = 5;
+/// Kind of the timestamps option, and its length in bytes.
 const TIMESTAMPS: (u8, u8) = (8, 10);
+/// Kind of the option that ends the list of options.
 const END: u8 = 0;
+/// Kind of the option that only fills a byte.
 const NO_OPERATION: u8 = 1;
 /// Maximum total length of a segment's options, in bytes.
 const ROOM: usize = 40;
@@ -46,8 +51,8 @@ pub struct SackBlocks {
 }
 
 impl SackBlocks {
-    /// Adds the block from `start` to before `end`. Returns false if there are already four
-    /// blocks.
+    /// Adds the block of the sequence numbers from `start` up to, but not including, `end`.
+    /// Returns false if there are already four blocks.
     pub fn push(&mut self, start: Seq, end: Seq) -> bool {
         let free = self.blocks.get_mut(self.count);
         let added = free.map(|block| *block = (start, end)).is_some();

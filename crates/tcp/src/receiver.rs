@@ -34,8 +34,8 @@ pub(crate) struct Receiver {
     /// Total number of bytes that arrived out of order.
     apart: usize,
     ranges: Ranges,
-    /// One offset inside each range that grew recently, the latest first; for the order of SACK
-    /// blocks.
+    /// One offset inside each out-of-order range that grew recently, the latest first. They give
+    /// the order of SACK blocks.
     recent: VecDeque<u64>,
     /// Range of data that arrived twice, to be reported (RFC 2883); `None` if there is none.
     duplicate: Option<(u64, u64)>,

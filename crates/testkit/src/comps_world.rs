@@ -21,12 +21,12 @@ pub mod moving;
 /// Default one-way delay of a path.
 pub const DELAY: Duration = Duration::from_millis(10);
 
-/// A client's address as a server sees it. The value stands for a socket of the splitter: a
+/// A client's address as a server sees it, in the form of the socket that the splitter uses: the
 /// session, and the address pair (tuple) that has the socket.
 pub type Seen = (SessionId, TupleId);
 
-/// A model of a server. `hear` returns its answers to a datagram, each with the address to send it
-/// to.
+/// A model of a server. `hear` returns the server's answers to a datagram, each with its
+/// destination address.
 pub trait Server {
     fn hear(&mut self, now: Time, from: Seen, datagram: &[u8]) -> Vec<(Seen, Vec<u8>)>;
 }
@@ -71,8 +71,9 @@ pub struct World<S> {
     pub resolves: bool,
     /// For each path, the index of its emulated link.
     lines: Vec<usize>,
-    /// Socket of each of the splitter's address pairs (tuples). A socket has the name of the first
-    /// tuple that used it, or a free name. The server sees this name as the client's address.
+    /// For each of the splitter's address pairs (tuples), the name of its socket. A socket has the
+    /// name of the first tuple that used it, or a free name. The server sees this name as the
+    /// client's address.
     sockets: BTreeMap<Seen, Seen>,
 }
 

@@ -37,8 +37,8 @@ pub use server::Server;
 
 /// Simulated time at the start of a run, in seconds since 1970.
 pub const UNIX: u64 = 1_800_000_000;
-/// Number of bytes that are fetched from a core at once. No more bytes are fetched while this
-/// number waits in the pipe.
+/// Number of bytes that are fetched from a core at once. While as many bytes wait in the pipe, no
+/// more are fetched.
 const BATCH: usize = 32 * CELL;
 
 /// A relay with its keys and addresses, and the servers that its streams reach.
@@ -107,9 +107,9 @@ pub struct Setting {
     /// relays in `ungranting` (numbered as in `stock`) do not allow them.
     pub lossy: bool,
     pub ungranting: Vec<usize>,
-    /// Number of lossy cells (sent in datagrams) per thousand that each link loses. `jitter`
-    /// varies the delay of the remaining lossy cells.
+    /// Number of lossy cells (sent in datagrams) per thousand that each link loses.
     pub dropped: u32,
+    /// Jitter of the delay of lossy cells.
     pub jitter: Duration,
     /// Congestion control of the TCP streams over lossy cells (cells that may get lost), at all
     /// nodes.
@@ -212,13 +212,14 @@ pub struct World {
     /// For each link, the times at which data arrived at either end.
     pub moves: BTreeMap<LinkId, Vec<Time>>,
     pub trace: u64,
-    /// Relay whose core's CPU time is measured. `spent` has the sum of this time.
+    /// The core, as an index of `relays`, whose time is measured.
     pub timed: Option<usize>,
+    /// Real time that the core `timed` has used.
     pub spent: Duration,
     links: u64,
-    /// Links that count as QUIC links. `tried_beside` is the number of failed attempts to open
-    /// one.
+    /// Links that count as QUIC links.
     pub quic: BTreeSet<LinkId>,
+    /// Number of failed attempts to open a QUIC link.
     pub tried_beside: usize,
     /// For each relay, the table of its links: the core that has the link to each neighbour.
     claims: Vec<Claims>,
@@ -437,8 +438,8 @@ impl World {
         self.tell(node, LinkInput::Bytes { link, bytes });
     }
 
-    /// Returns a link between two relays, which are given by their indices; `None` stands for the
-    /// client. Returns `None` if there is no link.
+    /// Returns a link between two ends: relays by their indices, or `None` for the client. Returns
+    /// `None` if there is no link.
     pub fn link_between(&self, ends: [Option<usize>; 2]) -> Option<LinkId> {
         let [one, other] = ends;
         let of = |node| self.shard(node).map(|(relay, _)| relay);
@@ -459,7 +460,7 @@ impl World {
         self.taking_time(node, |core| core.handle_link(now, input));
     }
 
-    /// Calls `act` on a core. Adds the duration to `spent` if the core's CPU time is measured.
+    /// Calls `act` on a core. Adds the duration to `spent` if this core's time is measured.
     fn taking_time<T>(&mut self, node: usize, act: impl FnOnce(&mut dyn LinkCore) -> T) -> T {
         if self.timed.is_none_or(|timed| timed + 1 != node) {
             return act(self.core(node));
@@ -583,7 +584,8 @@ impl World {
         moved
     }
 
-    /// Fetches data from a core for a link, if the pipe has room. Returns whether there was any.
+    /// Fetches data from a core for a link, if the pipe has room. Returns whether the core had
+    /// data.
     fn fill(&mut self, id: LinkId, side: usize) -> bool {
         let Some(pipe) = self.pipes.get_mut(&id).filter(|pipe| pipe.wants(side, BATCH)) else {
             return false;

@@ -43,7 +43,8 @@ pub fn head(bytes: &[u8], _: bool) -> Option<Head> {
 pub const UNITS: Units = Units { head, end, longest: 4_000, longest_of_lane: UNIT, lossy: 0 };
 /// Length in bytes of a lossy unit, a test cell that may get lost.
 pub const LOSSY: usize = 518;
-/// Format of the same units, and of lossy units (test cells that may get lost) of [`LOSSY`] bytes.
+/// Format of the units in [`UNITS`], and of lossy units (test cells that may get lost) of
+/// [`LOSSY`] bytes.
 pub const WITH_LOSSY: Units = Units { lossy: LOSSY, ..UNITS };
 
 fn end(lane: u32) -> Vec<u8> {
@@ -269,7 +270,8 @@ impl QuicPair {
         self.ends[end].handle(self.now, EndpointInput { arrival, admit: &mut |_, _| true });
     }
 
-    /// Reads from and sends on the links of an endpoint, and sends its answers to unknown peers.
+    /// Reads from the links of an endpoint and sends on them. Sends the endpoint's answers to
+    /// unknown peers.
     pub fn look(&mut self, end: usize) {
         while let Some(output) = self.ends[end].poll(self.now) {
             match output {

@@ -1,5 +1,5 @@
 //! Ports without a listener, each reserved for one test. It is not enough to choose a free port:
-//! another test, or a child process that it has just forked, may use this port by now.
+//! another test, or a child process that it has just forked, may take the port meanwhile.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 

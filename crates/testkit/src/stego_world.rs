@@ -14,10 +14,11 @@ use anabranch_stego::{
     ServerConfig, ServerKey, ServerOutput,
 };
 
-/// Maximum bytes in a TCP segment. `WINDOW` is the maximum bytes in flight on a connection, and
-/// `BUFFER` the maximum bytes in a socket's buffer.
+/// Maximum bytes in a TCP segment.
 const SEGMENT: usize = 1_400;
+/// Maximum bytes in flight on a connection.
 const WINDOW: usize = 128 << 10;
+/// Maximum bytes in a socket's buffer.
 const BUFFER: usize = 32 << 10;
 /// Time after which the kernel gives up an unanswered connection attempt.
 const UNANSWERED: Duration = Duration::from_secs(127);
@@ -97,7 +98,7 @@ pub struct World {
     pub trace: u64,
 }
 
-/// Number of a client's HTTP requests, and the total bytes that it sent.
+/// Counts of a client's HTTP requests, by method, and the total bytes that the client sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Requests {
     pub gets: usize,

@@ -9,8 +9,9 @@ use std::time::Duration;
 
 use anabranch_multipath::Time;
 
-/// Size in bytes of a TCP segment, including headers. `ACK` is the size of an acknowledgement.
+/// Size in bytes of a TCP segment, including headers.
 pub const SEGMENT: usize = 1_380;
+/// Size in bytes of an acknowledgement, including headers.
 const ACK: usize = 100;
 const C: f64 = 0.4;
 const BETA: f64 = 0.7;
@@ -37,7 +38,8 @@ pub struct Sender {
     /// HyStart's current round trip: its end, the minimum round-trip time in it, and the number of
     /// samples.
     round: (u32, Duration, u32),
-    /// Times of the first and of the last acknowledgement in HyStart's current train.
+    /// Times of the first and of the last acknowledgement in the current train of acknowledgements
+    /// (HyStart).
     train: (Time, Time),
     /// Whether slow start has ended early, without a loss.
     early: bool,

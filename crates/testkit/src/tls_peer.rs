@@ -18,10 +18,11 @@ use rustls::crypto::aws_lc_rs::cipher_suite::{
 /// Number of TLS 1.3 cipher suites that are tested.
 pub const SUITE_COUNT: usize = 3;
 
-/// TLS content type of handshake messages (RFC 8446, B.1). `DATA` is the content type of
-/// application data, and `KEY_UPDATE` the type of the handshake message KeyUpdate (B.3).
+/// TLS content type of handshake messages (RFC 8446, B.1).
 const HANDSHAKE: u8 = 22;
+/// TLS content type of application data (RFC 8446, B.1).
 const DATA: u8 = 23;
+/// Type of the handshake message KeyUpdate (RFC 8446, B.3).
 const KEY_UPDATE: u8 = 24;
 /// Size in bytes of a record's authentication tag, with all cipher suites.
 const TAG: usize = 16;

@@ -44,11 +44,13 @@ pub struct World {
     /// Number of sessions that were opened at the far end of the tunnel.
     pub begun: usize,
     splitters: [Splitter; 2],
-    /// Whether the scheduler uses congestion windows. If so, `backlogs` has the datagrams that
-    /// wait for room in these windows, up and down.
+    /// Whether the scheduler uses congestion windows.
     windows: bool,
+    /// Datagrams that wait for room in congestion windows: those of the near end, and those of the
+    /// far end.
     pub backlogs: [Backlog<Vec<u8>>; 2],
-    /// Datagrams that the far end and the near end have delivered, with their times.
+    /// Datagrams that the far end (first element) and the near end (second) have delivered, with
+    /// their times.
     pub out: [Vec<(Time, Vec<u8>)>; 2],
     /// For each path, all packets that an observer of the path saw.
     pub seen: Vec<Vec<Vec<u8>>>,
@@ -65,8 +67,7 @@ struct Cores {
     /// For each end that has something to do: the time since which it waits, and the time at which
     /// it gets a core.
     turns: [Option<(Time, Time)>; 2],
-    /// Datagrams of the programs at both ends, with their times. The tunnel's end has not read
-    /// them yet.
+    /// For each end, the datagrams of its program that the end has not read yet, with their times.
     unread: [VecDeque<(Time, Vec<u8>)>; 2],
 }
 
@@ -104,8 +105,9 @@ impl Cores {
     }
 }
 
-/// Index of the client's end of the tunnel. The index of the server's end is [`FAR`].
+/// Index of the client's end of the tunnel.
 const NEAR: usize = 0;
+/// Index of the server's end of the tunnel.
 const FAR: usize = 1;
 
 pub fn pair(seed: u64) -> (KeyPair, KeyPair) {

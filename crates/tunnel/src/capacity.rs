@@ -87,7 +87,8 @@ impl Capacity {
         };
     }
 
-    /// Returns the estimated capacity, in bytes per second: the path forwards at least this rate.
+    /// Returns the estimated capacity, in bytes per second: the path forwards at least at this
+    /// rate. Returns `None` if the capacity is unknown.
     pub(crate) fn rate(&self) -> Option<f64> {
         self.interval.filter(|interval| *interval > FASTEST).map(|interval| 1.0 / interval)
     }
@@ -131,7 +132,7 @@ impl Capacity {
         self.opens
     }
 
-    /// Clears [`Capacity::opens`] once that time is reached.
+    /// Once the time [`Capacity::opens`] has come, clears it and records the caller's delay.
     pub(crate) fn on_time(&mut self, now: Time) {
         if let Some(due) = self.opens.take_if(|due| *due <= now) {
             self.late = now.since(due);

@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use anabranch_multipath::{PathId, Time};
 
-/// Minimum time for which a measured minimum delay of a path is used. The maximum is twice that.
+/// Minimum time for which a measured minimum delay of a path is used. The maximum is `2 * SPAN`.
 const SPAN: Duration = Duration::from_secs(10);
 /// Minimum time for which a datagram waits for a missing datagram.
 const LEAST: Duration = Duration::from_millis(2);
 /// Maximum time for which a datagram waits for a missing datagram. If a path is slower than the
-/// fastest path by more than this time, its datagrams are delivered out of order.
+/// fastest path by more than this time, the slower path's datagrams are delivered out of order.
 pub const LONGEST: Duration = Duration::from_millis(250);
 
 /// The delays of all paths.
@@ -48,8 +48,8 @@ impl Delays {
         Time::from_nanos(now.nanos().saturating_sub(longer * 1000))
     }
 
-    /// Returns how long a datagram waits for older ones: the difference between the delays of the
-    /// slowest and the fastest path. The wait counts from the time at which the datagram would
+    /// Returns how long a datagram waits for older datagrams: the difference between the delays of
+    /// the slowest and the fastest path. The wait counts from the time at which the datagram would
     /// have arrived on the fastest path.
     pub(crate) fn patience(&self) -> Duration {
         let most = self.paths.iter().filter_map(Delay::usual).max();

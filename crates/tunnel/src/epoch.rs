@@ -29,7 +29,7 @@ const HEADER: usize = 8;
 const TAG: usize = 16;
 const SAMPLE: usize = 16;
 
-/// Identifier of an epoch and a path, in the packets to one receiver.
+/// Identifier that packets to one receiver carry. It stands for an epoch and a path.
 pub(crate) type Id = [u8; 4];
 
 /// The keys that one handshake produces, for both directions.
@@ -57,7 +57,7 @@ impl Epoch {
     }
 
     /// Seals `frame` in a packet, and appends the packet to `out`. Each `number` may be used only
-    /// once in an epoch. Returns `None` if `path` has no ID.
+    /// once in an epoch. Returns `None` if the epoch has no ID for `path`.
     pub(crate) fn seal(
         &self,
         disguise: &Disguise,

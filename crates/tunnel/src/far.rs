@@ -114,7 +114,7 @@ impl Client {
         Some(&answered.answer)
     }
 
-    /// Drops the session.
+    /// Drops the session, and the answers to its handshakes.
     fn forget(&mut self) {
         self.session = None;
         self.answered.clear();
@@ -143,7 +143,7 @@ struct ClientSession {
 }
 
 struct Cookies {
-    /// The current secret of cookies, and the previous one.
+    /// The current secret from which cookies are computed, and the previous secret.
     secrets: [[u8; 32]; 2],
     until: Time,
 }

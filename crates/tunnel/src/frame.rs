@@ -208,7 +208,7 @@ struct Field {
     length: usize,
 }
 
-/// Length of the longest such field, which is the field of an acknowledgement, in bytes.
+/// Maximum length of a [`Field`] in bytes. It is the length of an acknowledgement.
 const FIELD: usize = 16;
 
 impl Field {
@@ -223,7 +223,8 @@ impl Field {
     }
 }
 
-/// Maximum number of bytes before a datagram, or of a control message.
+/// Maximum number of bytes of a frame before its datagram; also the maximum length of a control
+/// message.
 const HEAD: usize = 1 + 4 + LENGTH + FIELD;
 
 /// The parts of a frame that is to be written, except the datagram, which is not copied.

@@ -66,7 +66,8 @@ pub(crate) struct Hello {
     pub(crate) run: [u8; 8],
     /// The number of the near end's next packet.
     pub(crate) first: u64,
-    /// Time in milliseconds since 1970. It increases with each handshake of one key.
+    /// Time in milliseconds since 1970. Each later handshake with the same key has a greater
+    /// value.
     pub(crate) stamp: u64,
     /// The number of paths of the near end.
     pub(crate) paths: u8,

@@ -14,10 +14,10 @@ pub const INTERFACE: &str = "*";
 
 /// The prefix 100.64.0.0/10, which no public network uses (RFC 6598).
 const SHARED: u32 = 0x6440_0000;
-/// Mask of the address bits after that prefix.
+/// Mask of the address bits that follow the prefix 100.64.0.0/10.
 const HOSTS: u32 = (1 << 22) - 1;
 
-/// The addresses of one end.
+/// The addresses of one end inside the tunnel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Inner {
     /// IPv4 address in 100.64.0.0/10.

@@ -24,11 +24,11 @@ use crate::session::{Session, UNCONFIRMED};
 const RENEW: Duration = Duration::from_secs(120);
 /// Time without an answer after which another handshake begins (WireGuard: `REKEY_TIMEOUT`).
 const RETRY: Duration = Duration::from_secs(5);
-/// Times without an answer after which the first three handshakes are repeated. They are shorter
-/// than [`RETRY`], because the path of a handshake may be down.
+/// Timeouts of the first three handshakes: after such a time without an answer, the next handshake
+/// begins. They are shorter than [`RETRY`], because the path of a handshake may be down.
 const HASTE: [Duration; 3] =
     [Duration::from_millis(500), Duration::from_secs(1), Duration::from_secs(2)];
-/// Age at which keys without a completed renewal are no longer used (WireGuard:
+/// Age from which keys are no longer used if no renewal was completed (WireGuard:
 /// `REJECT_AFTER_TIME`). The other end may have forgotten them.
 const REJECT: Duration = Duration::from_secs(180);
 
@@ -71,8 +71,8 @@ pub struct Near<R> {
     pending: VecDeque<Attempt>,
     /// The paths on which a copy of the newest handshake is sent next.
     copies: VecDeque<PathId>,
-    /// The cookie of each path. A cookie proves one of our addresses, and paths may have different
-    /// addresses.
+    /// The cookie of each path. A cookie proves that this end receives packets at its address,
+    /// which may differ from path to path.
     cookies: Vec<Cookie>,
     /// The stamp of the last handshake.
     stamp: u64,
@@ -96,11 +96,11 @@ struct Attempt {
     noise: HandshakeState,
     /// The first Noise message.
     message: Vec<u8>,
-    /// Number of copies sent.
+    /// Number of copies of the handshake that were sent.
     copies: usize,
 }
 
-/// Error of [`Near::new`].
+/// Reason why [`Near::new`] fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum NearError {
@@ -131,7 +131,7 @@ impl<R: CryptoRng> Near<R> {
     /// [`Session::new`]).
     ///
     /// # Errors
-    /// [`NearError`]
+    /// [`NearError`] if there are too few or too many paths, or if the label is too long.
     pub fn new(
         own: KeyPair,
         (far, psk): (PublicKey, Psk),
@@ -381,12 +381,12 @@ impl<R: CryptoRng> Near<R> {
 
     /// Appends a packet with any `frame`, after skipping `skip` packet numbers. With this
     /// function, callers can send frames of unknown kinds, which the other end drops. Returns
-    /// false if there is no session, or if the session has no such path.
+    /// false if this end has no keys, or if the session has no such path.
     pub fn seal_frame(&mut self, path: PathId, skip: u64, frame: &[u8], out: &mut Vec<u8>) -> bool {
         self.session.seal_frame(&self.disguise, path, skip, &[frame], out)
     }
 
-    /// Returns the time at which the caller has to send again, even if nothing arrives.
+    /// Returns the time at which the caller has to ask for packets again, even if nothing arrives.
     #[must_use]
     pub fn next_timeout(&self) -> Time {
         let greets = match self.pending.is_empty() || self.copies.is_empty() {

@@ -16,7 +16,7 @@ pub const PADDED_OVERHEAD: usize = epoch::OVERHEAD + frame::OVERHEAD;
 const MOST: usize = LAST as usize;
 /// Length of the longest UDP datagram, in bytes.
 const LONGEST: usize = 65_527;
-/// Minimum length in bytes of a path's longest packet; smaller values are ignored. Packets of this
+/// Minimum length in bytes that is accepted as a path's maximum packet length. Packets of this
 /// length pass wherever IPv4 does (RFC 791: 576 bytes with the header).
 const LEAST: usize = 548;
 
@@ -39,8 +39,8 @@ pub fn pieces(datagram: &[u8], room: Option<usize>) -> impl Iterator<Item = Piec
 /// A joiner of parts that arrive in order.
 #[derive(Default)]
 pub(crate) struct Joiner {
-    /// The parts joined so far, the expected position of the next part, and its expected packet
-    /// number.
+    /// The datagram that is being joined: its parts so far, the position that the next part must
+    /// have, and its packet number.
     begun: Option<(Datagram, u8, u64)>,
 }
 

@@ -40,8 +40,8 @@ pub(crate) struct Arrival<T> {
     pub(crate) content: Option<T>,
 }
 
-/// A datagram that waits for missing ones: its path, its time of arrival, its timestamp and its
-/// content.
+/// A datagram that waits for missing datagrams: its path, its time of arrival, its timestamp and
+/// its content.
 type Waiting<T> = (PathId, Time, u32, T);
 
 /// A resequencer for the packets of one session.

@@ -11,7 +11,7 @@ const LONGEST_TIMEOUT: Duration = Duration::from_secs(10);
 /// first one weighs too much.
 const FEW: u8 = 5;
 
-/// Samples of one path.
+/// Round-trip time of one path, from samples.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct RoundTrip {
     last: Option<Duration>,
@@ -20,14 +20,14 @@ pub(crate) struct RoundTrip {
 }
 
 impl RoundTrip {
-    /// Adds a sample.
+    /// Adds a round-trip time sample.
     pub(crate) fn note(&mut self, sample: Duration) {
         self.last = Some(sample);
         self.samples = self.samples.saturating_add(1);
         self.smoothed.sample(sample);
     }
 
-    /// Returns the last sample; `None` if there is none.
+    /// Returns the last round-trip time sample; `None` if there is none.
     pub(crate) fn last(self) -> Option<Duration> {
         self.last
     }

@@ -51,20 +51,21 @@ pub struct Session {
     current: Option<u32>,
     /// The number of the next packet.
     number: u64,
-    /// The packets sent last, all on one path.
+    /// The packets sent last: those with consecutive numbers on one path.
     run: Run,
     replay: Replay,
     order: Resequencer<Datagram>,
     joiner: Joiner,
     paths: Vec<Path>,
     words: VecDeque<(PathId, Word)>,
-    /// Whether each path has a window. If so, the other end acknowledges our data.
+    /// Whether each path has a window, which limits the data in flight. If so, the other end
+    /// acknowledges our data.
     has_windows: bool,
     /// The plan of decoys (false packets) on idle paths, if decoys are sent.
     decoys: Option<Decoys>,
     decoys_sent: DecoyCount,
     decoys_came: DecoyCount,
-    /// Time of the last traffic; `None` if there was none.
+    /// Time of the last datagram sent or received; `None` if there was none.
     busy: Option<Time>,
     /// Time at which the paths are probed next.
     ask: Time,
@@ -78,9 +79,9 @@ pub struct Session {
 /// A number of decoys (false packets), and the bytes of the datagrams that they imitate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DecoyCount {
-    /// Packets.
+    /// Number of decoys.
     pub packets: u64,
-    /// Bytes of content.
+    /// Total bytes of the imitated datagrams.
     pub bytes: u64,
 }
 
@@ -134,7 +135,7 @@ struct Path {
     deaf: bool,
     /// Whether this machine cannot send on this path now.
     is_cut: bool,
-    /// The longest packet of this path in bytes, if known.
+    /// Maximum length of packets on this path in bytes, if known.
     room: Option<u16>,
     /// The packets in flight on this path.
     window: Window,
@@ -231,8 +232,8 @@ impl Session {
         [self.decoys_sent, self.decoys_came]
     }
 
-    /// Sets the maximum length of packets on `path` to `room` bytes; longer packets are lost
-    /// there. The next probe reports it to the other end.
+    /// Sets the maximum length of packets on `path` to `room` bytes, because longer packets are
+    /// lost there. The next probe reports the length to the other end.
     pub fn set_room(&mut self, path: PathId, room: usize) {
         let room = u16::try_from(room).unwrap_or(u16::MAX);
         let path = self.paths.get_mut(path.index());
@@ -437,8 +438,8 @@ impl Session {
         }
     }
 
-    /// Processes a frame. For data, returns the flow, the position if the frame has a part of a
-    /// datagram, and the range of the datagram in `bytes`.
+    /// Processes the frame in `bytes`. If it carries data, returns the flow, the position of the
+    /// part (if the frame has only a part of a datagram), and the range of the data in `bytes`.
     fn take(
         &mut self,
         now: Time,
@@ -489,7 +490,7 @@ impl Session {
         }
     }
 
-    /// Takes a datagram's memory back, for other datagrams.
+    /// Takes back the memory of a datagram, to reuse it for other datagrams.
     pub fn recycle(&mut self, datagram: Datagram) {
         self.spare.give(datagram.frame);
     }
@@ -575,7 +576,8 @@ impl Session {
         self.words.extend(open.map(|(place, _)| (PathId::at(place), Word::Close)));
     }
 
-    /// Returns when [`Session::poll`] or a packet of ours is due next.
+    /// Returns the time at which [`Session::poll`] next returns a datagram or this end next sends
+    /// a packet on its own.
     #[must_use]
     pub fn next_timeout(&self) -> Option<Time> {
         let ask = (self.asks && self.is_up()).then_some(self.ask);

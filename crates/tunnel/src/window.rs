@@ -21,10 +21,10 @@ use crate::capacity::{Capacity, Train};
 
 /// Window in bytes before the first rate and delay are measured (BBR's `InitialCwnd`): 32 packets.
 const INITIAL: f64 = 32.0 * 1_400.0;
-/// Minimum window, in packets (`BBRMinPipeCwnd`, section 2.8).
+/// Minimum window, in packets (`BBRMinPipeCwnd`, BBR draft -02, section 2.8).
 const LEAST: f64 = 4.0;
 /// Window in Startup, in bandwidth-delay products. This is the counterpart of `BBRStartupCwndGain`
-/// (section 2.6), whose value in the draft is 2.
+/// (BBR draft -02, section 2.6), whose value in the draft is 2.
 const SEEK: f64 = 3.0;
 /// Window in ProbeBW, in bandwidth-delay products, one value per round. The cycle is the pacing
 /// gain's cycle in the first BBR (draft-cardwell-iccrg-bbr-congestion-control-00), with 0.85 in
@@ -39,10 +39,11 @@ const PROBE: Duration = Duration::from_millis(10);
 /// (draft-cardwell-iccrg-bbr-congestion-control-00), 10 round trips.
 const ROUNDS: u64 = 10;
 /// Number of rounds in which the rate has not grown by a quarter, after which Startup ends. This
-/// is the limit of `BBR.full_bw_count` (sections 2.13 and 4.3.1.2), whose value in the draft is 3.
+/// is the limit of `BBR.full_bw_count` (BBR draft -02, sections 2.13 and 4.3.1.2), whose value in
+/// the draft is 3.
 const FLAT: u32 = 3;
-/// Share of lost packets in a round (beyond two packets) above which Startup ends and the rates are
-/// reduced (`BBRLossThresh`, section 2.8).
+/// Share of lost packets in a round (beyond two packets) above which Startup ends and the rates
+/// are reduced (`BBRLossThresh`, BBR draft -02, section 2.8).
 const LOSSY: f64 = 0.02;
 /// Mean packet length of a round, in bytes, below which the round carries no bulk data: less than
 /// half of a full packet, but more than a TCP acknowledgement.
@@ -50,15 +51,15 @@ const SHORT: i64 = 600;
 /// Number of app-limited rounds of short packets after which Startup begins again. A program's
 /// handshake takes fewer rounds.
 const IDLE: u32 = 10;
-/// Factor that a lossy round applies to the rates, at most once in a cycle of [`CRUISE`]. This is
-/// the counterpart of `BBRBeta` (section 2.8), whose value in the draft is 0.7.
+/// Factor by which a lossy round multiplies the rates, at most once in a cycle of [`CRUISE`]. This
+/// is the counterpart of `BBRBeta` (BBR draft -02, section 2.8), whose value in the draft is 0.7.
 const LESS: f64 = 0.9;
 /// Queueing delay that ends Startup, in addition to a sixteenth of `BBR.min_rtt`. A round's
-/// queueing delay is its minimum round-trip time minus `BBR.min_rtt`. The draft's Startup has no
-/// such rule.
+/// queueing delay is its minimum round-trip time minus `BBR.min_rtt`. BBR draft -02 has no such
+/// rule.
 const LONGER: Duration = Duration::from_millis(2);
-/// Minimum time for which a minimum round-trip time is used (`MinRTTFilterLen`, section 2.14.1).
-/// The maximum is twice that.
+/// Minimum time for which a minimum round-trip time is used (`MinRTTFilterLen`, BBR draft -02,
+/// section 2.14.1). The maximum is `2 * SPAN`.
 const SPAN: Duration = Duration::from_secs(10);
 /// Round-trip time of a path before the first sample (`kInitialRtt`, RFC 9002, section 6.2.2).
 const UNKNOWN: Duration = Duration::from_millis(333);
@@ -91,9 +92,9 @@ struct Sent {
     bytes: u32,
     /// Bytes that had been delivered when this packet was sent (`P.delivered`).
     delivered: f64,
-    /// Time at which the last of those bytes had arrived (`P.delivered_time`).
+    /// Time at which the last of the `delivered` bytes had arrived (`P.delivered_time`).
     delivered_at: Time,
-    /// Time at which the last packet of those bytes had been sent (`P.first_sent_time`).
+    /// Time at which the last packet of the `delivered` bytes had been sent (`P.first_sent_time`).
     first_at: Time,
     /// Whether the window was full within the last round trip: the opposite of `P.is_app_limited`.
     /// The path, not the program, then limits the measured rate.
@@ -108,20 +109,20 @@ pub(crate) struct Window {
     count: u32,
     /// Number of bytes that arrived (`C.delivered`).
     delivered: f64,
-    /// Time at which the last of those bytes arrived (`C.delivered_time`).
+    /// Time at which the last of the `delivered` bytes arrived (`C.delivered_time`).
     delivered_at: Time,
-    /// Time at which the last of those bytes had been sent (`C.first_sent_time`).
+    /// Time at which the last of the `delivered` bytes had been sent (`C.first_sent_time`).
     first_at: Time,
     /// Time at which the window was last full.
     full_at: Option<Time>,
-    /// Candidates for `BBR.max_bw` (`BBR.MaxBwFilter`): round number and rate in bytes per second,
-    /// with the highest rate first.
+    /// Candidates for `BBR.max_bw` (`BBR.MaxBwFilter`), the highest rate first: for each, the
+    /// number of its round, and the rate in bytes per second.
     rates: VecDeque<(u64, f64)>,
     round: Round,
     srtt: Option<Duration>,
     least: Least,
-    /// State of Startup (section 2.13): the best rate (`BBR.full_bw`), and the number of rounds
-    /// since it last grew (`BBR.full_bw_count`). `None` in ProbeBW.
+    /// State of Startup (BBR draft -02, section 2.13): the best rate (`BBR.full_bw`), and the
+    /// number of rounds since this rate last grew (`BBR.full_bw_count`). `None` in ProbeBW.
     search: Option<(f64, u32)>,
     /// Number of app-limited rounds of short packets since the last round that was not app-limited.
     short: u32,
@@ -130,17 +131,18 @@ pub(crate) struct Window {
     capacity: Capacity,
 }
 
-/// A packet-timed round trip (section 4.5.1), from the sending of a packet to its acknowledgement.
+/// A packet-timed round trip (BBR draft -02, section 4.5.1), from the sending of a packet to its
+/// acknowledgement.
 #[derive(Clone, Copy, Default)]
 struct Round {
     /// Number of rounds that were not app-limited (`BBR.round_count` counts all rounds).
     number: u64,
-    /// The round ends with the first packet sent after `ends` bytes had been delivered
+    /// Number of delivered bytes after which the first packet that is sent ends the round
     /// (`BBR.next_round_delivered`).
     ends: f64,
     least: Option<Duration>,
     sent: u32,
-    /// Bytes of the `sent` packets.
+    /// Total bytes of the packets that `sent` counts.
     bytes: i64,
     lost: i64,
     /// Whether the round has a sample that is not app-limited.
@@ -270,7 +272,7 @@ impl Window {
 
     /// Records the delivery rate of a sample: a packet that was sent at `at` has arrived. The
     /// tuple has the packet's `delivered`, `delivered_at` and `first_at`. An app-limited sample
-    /// counts only if it is not below `BBR.max_bw` (section 4.5.2.3).
+    /// counts only if it is not below `BBR.max_bw` (BBR draft -02, section 4.5.2.3).
     fn note_rate(&mut self, (delivered, came, sent): (f64, Time, Time), at: Time, pressed: bool) {
         let took = self.delivered_at.since(came).max(at.since(sent));
         if took < self.least.get().unwrap_or_default() / 2 || took.is_zero() {
@@ -304,10 +306,10 @@ impl Window {
         self.go_on_searching(&round, lossy);
     }
 
-    /// Ends Startup if the path is full (BBRCheckStartupFullBandwidth, section 4.3.1.2). Begins
-    /// Startup again in the first round that is not app-limited after [`IDLE`] app-limited rounds
-    /// of short packets. Rounds of short packets show nothing about the path, but Startup may have
-    /// ended in such a round because of a queue on the way back.
+    /// Ends Startup if the path is full (BBRCheckStartupFullBandwidth, BBR draft -02, section
+    /// 4.3.1.2). Begins Startup again in the first round that is not app-limited after [`IDLE`]
+    /// app-limited rounds of short packets. Rounds of short packets show nothing about the path,
+    /// but Startup may have ended in such a round because of a queue on the way back.
     fn go_on_searching(&mut self, round: &Round, lossy: bool) {
         if !round.pressed && round.bytes < i64::from(round.sent) * SHORT {
             self.short += 1;
@@ -389,8 +391,8 @@ impl Window {
         self.window_room().min((self.capacity.room(now, unit) / unit) as u64)
     }
 
-    /// Returns the path's state for a scheduler. `rtt` is the path's round-trip time from another
-    /// source, which is used until the window has a sample.
+    /// Returns the path's state for a scheduler. `rtt` is the path's round-trip time measured by
+    /// probes, which is used until the window has a sample.
     pub(crate) fn view(&self, now: Time, rtt: Option<Duration>, current: bool) -> PathView {
         let (unit, rtt) = (self.unit(), self.srtt.or(rtt).unwrap_or(UNKNOWN));
         let leg = LegView {

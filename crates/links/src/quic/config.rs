@@ -77,8 +77,8 @@ fn transport(congestion: Congestion, datagrams: bool) -> Result<Arc<TransportCon
     Ok(Arc::new(transport))
 }
 
-/// Returns the settings of an endpoint. Its random choices and its stateless reset key are derived
-/// from `seed`.
+/// Returns the settings of an endpoint whose socket has the index `place`. Random choices and the
+/// stateless reset key are derived from `seed`.
 pub(super) fn endpoint(seed: [u8; 32], place: SocketIndex) -> Arc<EndpointConfig> {
     let reset = hmac::Key::new(hmac::HMAC_SHA256, &[&seed[..], b"reset"].concat());
     let mut config = EndpointConfig::new(Arc::new(reset));

@@ -54,8 +54,8 @@ pub struct Arrival<'a> {
 pub struct EndpointInput<'a> {
     /// The datagram.
     pub arrival: Arrival<'a>,
-    /// Decides whether the peer at an address may open a link. It is called once for each inbound
-    /// link, and only after the peer has proved its address if this is required.
+    /// Function that decides whether the peer at an address may open a link. It is called once for
+    /// each inbound link, and only after the peer has proved its address if this is required.
     pub admit: &'a mut dyn FnMut(ConnId, SocketAddr) -> bool,
 }
 
@@ -68,7 +68,7 @@ impl fmt::Debug for EndpointInput<'_> {
 /// An output of an [`Endpoint`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EndpointOutput {
-    /// A datagram for a peer that has no link, and its bytes.
+    /// A datagram for a peer that has no link: its description and its bytes.
     Answer(Packets, Vec<u8>),
     /// A link whose state may have changed. The link may have opened or ended, have data to read
     /// or to send, or accept more data. The driver first handles this link, and then sends the
@@ -114,7 +114,7 @@ impl EndpointCounts {
     }
 }
 
-/// The links of one socket.
+/// The QUIC links of one UDP socket.
 ///
 /// [`Core::next_timeout`] is valid after [`Endpoint::transmit`] has returned `None` for each link
 /// that was touched.
@@ -310,7 +310,8 @@ impl Endpoint {
         }
     }
 
-    /// Marks a link for [`EndpointOutput::Touched`], for example because it may send now.
+    /// Makes the endpoint return [`EndpointOutput::Touched`] for a link, for example because the
+    /// link may send now.
     pub fn touch(&mut self, id: ConnId) {
         if self.links.contains_key(&id) {
             self.touched.insert(id);
@@ -368,7 +369,7 @@ impl Endpoint {
         Some(packets(&transmit))
     }
 
-    /// Records the time at which a link's next timer expires.
+    /// Updates the table of timers for a link, whose next timer may have changed.
     fn note_due(&mut self, id: ConnId) {
         let Some(entry) = self.links.get_mut(&id) else { return };
         let due = entry.link.connection.poll_timeout().map(|at| self.epoch.time(at));

@@ -8,7 +8,8 @@ use quinn_proto::StreamId;
 use super::units::{UnitReader, fault};
 use crate::Fault;
 
-/// A QUIC stream that has or will have a lane (the order domain of one circuit).
+/// A QUIC stream that carries a lane (the order domain of one circuit), or waits for the lane's
+/// number.
 #[derive(Debug)]
 pub(super) struct Stream {
     pub(super) reader: UnitReader,
@@ -17,7 +18,7 @@ pub(super) struct Stream {
     pub(super) held: Option<Held>,
 }
 
-/// The first unit (cell) of a lane, and the bytes received after it.
+/// The bytes of a waiting stream: the first unit (cell) of its lane, and the bytes after it.
 #[derive(Debug)]
 pub(super) struct Held {
     pub(super) unit: Vec<u8>,
@@ -30,8 +31,8 @@ pub(super) struct Held {
 pub(super) struct Lanes {
     streams: BTreeMap<StreamId, Stream>,
     by_number: BTreeMap<u32, StreamId>,
-    /// Streams that wait for the number of a lane, while the stream that has this number is being
-    /// closed.
+    /// For the number of a lane, the stream that waits for this number, because the stream that
+    /// has it is still being closed.
     heirs: BTreeMap<u32, StreamId>,
 }
 

@@ -46,10 +46,11 @@ pub struct QuicLink {
     /// Whether the owner has closed the link.
     closed: bool,
     fault: Option<Fault>,
-    /// The stream of lane 0, which belongs to the link itself; the stream's reader; and true if we
-    /// have written anything to it.
+    /// The stream of lane 0, which belongs to the link itself.
     own_lane: Option<StreamId>,
+    /// The reader of the units (cells) of lane 0.
     own_reader: UnitReader,
+    /// True if we have written to lane 0.
     said: bool,
     /// True if the link reads lanes other than its own lane 0. A lane is the order domain of one
     /// circuit: its data stays in order, and does not wait for other lanes.
@@ -57,13 +58,15 @@ pub struct QuicLink {
     lanes: Lanes,
     most_lanes: u32,
     readable: BTreeSet<StreamId>,
-    /// Bytes that the connection has not accepted yet, and streams to finish after these bytes.
+    /// For each stream, bytes that the connection has not accepted yet, and whether to finish the
+    /// stream after them.
     pending: BTreeMap<StreamId, Pending>,
     pending_bytes: usize,
-    /// Number and first unit (cell) of each lane that waits for a stream. Above [`MOST_UNOPENED`]
-    /// waiting lanes, further lanes are ended. `refused` then contains the units that report this
-    /// to the owner.
+    /// Lanes that wait for a stream, at most [`MOST_UNOPENED`]: the number and first unit (cell)
+    /// of each.
     unopened: VecDeque<(u32, Bytes)>,
+    /// Units that report to the owner that a lane was ended, because [`MOST_UNOPENED`] lanes were
+    /// waiting already.
     refused: Vec<u8>,
     /// Units (cells) of lanes that [`Link::write`] has not passed to the connection yet; empty
     /// between calls.
@@ -291,7 +294,7 @@ impl QuicLink {
         }
     }
 
-    /// Finishes a stream: nothing follows on it.
+    /// Finishes a stream after its queued bytes: nothing else follows on it.
     fn finish(&mut self, stream: StreamId) {
         match self.pending.get_mut(&stream) {
             Some(pending) => pending.finish = true,
@@ -306,8 +309,8 @@ impl QuicLink {
         }
     }
 
-    /// Stops reading a stream whose lane has ended. Reads the next lane with the same number, if
-    /// any.
+    /// Stops reading a stream whose lane has ended. Marks the stream of the next lane with the
+    /// same number, if any, as readable.
     fn leave(&mut self, stream: StreamId) {
         self.readable.remove(&stream);
         let next = self.leave_for(stream);

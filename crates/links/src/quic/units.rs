@@ -21,11 +21,11 @@ pub struct Head {
 /// Format of units (cells), as the layer above the link defines it.
 #[derive(Clone, Copy, Debug)]
 pub struct Units {
-    /// Function that parses the beginning of a unit. Returns `None` if there are too few bytes.
-    /// The flag is true for the first unit of lane 0 in each direction.
+    /// Function that parses the beginning of a unit (cell). Returns `None` if there are too few
+    /// bytes. Its second argument is true for the first unit of lane 0 in each direction.
     pub head: fn(&[u8], bool) -> Option<Head>,
-    /// Function that returns the unit (cell) that ends a lane. Used if the stream of a lane ends
-    /// without such a unit.
+    /// Function that returns the unit (cell) that ends the lane with this number. It is used if
+    /// the stream of the lane ends without such a unit.
     pub end: fn(u32) -> Vec<u8>,
     /// Maximum length in bytes of a unit (cell) of lane 0, which belongs to the link itself.
     pub longest: usize,

@@ -127,8 +127,8 @@ struct Cutter {
 }
 
 impl Cutter {
-    /// Returns the number of bytes at the front of `bytes` that belong to the same record. `bytes`
-    /// must follow the bytes of the last call.
+    /// Returns the number of bytes at the front of `bytes` that belong to the current record.
+    /// `bytes` must follow the bytes of the last call.
     fn within(&mut self, bytes: &[u8]) -> usize {
         let of_header = match self.missing {
             0 => (HEADER - self.header.len()).min(bytes.len()),

@@ -5,14 +5,20 @@ use rustls::{AlertDescription, Error, InvalidMessage, PeerMisbehaved};
 
 use crate::PeerFault;
 
-/// Content types of records (RFC 8446, section 5.1).
+/// Content type of ChangeCipherSpec records (RFC 8446, section 5.1).
 pub(super) const CHANGE_CIPHER_SPEC: u8 = 20;
+/// Content type of records with alerts (RFC 8446, section 5.1).
 pub(super) const ALERT: u8 = 21;
+/// Content type of records with handshake messages (RFC 8446, section 5.1).
 pub(super) const HANDSHAKE: u8 = 22;
+/// Content type of records with application data (RFC 8446, section 5.1).
 pub(crate) const DATA: u8 = 23;
-/// Levels and descriptions of alerts (RFC 8446, section 6).
+/// Level of alerts that do not end the connection (RFC 8446, section 6).
 pub(super) const WARNING: u8 = 1;
+/// Level of alerts that end the connection (RFC 8446, section 6).
 pub(super) const FATAL: u8 = 2;
+/// Description in an alert that the sender sends nothing more. The constants that follow are the
+/// descriptions in other alerts (RFC 8446, section 6).
 pub(super) const CLOSE_NOTIFY: u8 = 0;
 pub(super) const UNEXPECTED_MESSAGE: u8 = 10;
 pub(super) const BAD_RECORD_MAC: u8 = 20;
@@ -20,8 +26,9 @@ pub(super) const RECORD_OVERFLOW: u8 = 22;
 pub(super) const ILLEGAL_PARAMETER: u8 = 47;
 pub(super) const DECODE_ERROR: u8 = 50;
 const USER_CANCELED: u8 = 90;
-/// Types of handshake messages (RFC 8446, section 4).
+/// Type of the handshake message NewSessionTicket (RFC 8446, section 4).
 pub(super) const NEW_SESSION_TICKET: u8 = 4;
+/// Type of the handshake message KeyUpdate (RFC 8446, section 4).
 pub(super) const KEY_UPDATE: u8 = 24;
 /// Bytes before the body of a handshake message: its type and length.
 const PREFIX: usize = 4;
@@ -72,7 +79,7 @@ impl Messages {
         Messages { tickets: server, joined: Vec::new(), updates: UPDATES, warnings: WARNINGS }
     }
 
-    /// Notes that a data record arrived.
+    /// Processes the arrival of a record with application data.
     ///
     /// # Errors
     /// A handshake message is incomplete.
@@ -135,7 +142,8 @@ impl Messages {
         Ok(Note::Nothing)
     }
 
-    /// Returns the length of the first message's body; `None` if it is incomplete.
+    /// Returns the length of the body of the first received message; `None` if the message is
+    /// incomplete.
     fn whole(&self) -> Result<Option<usize>, Breach> {
         let Some(&[kind, high, middle, low]) = self.joined.first_chunk::<PREFIX>() else {
             return Ok(None);

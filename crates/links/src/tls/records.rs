@@ -21,7 +21,7 @@ use crate::utls::{Anchor, RecordLayer};
 /// The value is the data in flight at 84 Mbit/s with a round-trip time of 100 ms.
 const EARLY: usize = 1 << 20;
 
-/// Both directions of a connection.
+/// Both directions of a TLS 1.3 connection after its handshake.
 pub(super) struct Records {
     sealer: Sealer,
     opener: Opener,
@@ -36,9 +36,9 @@ pub(super) struct Handover {
     pub(super) secrets: TrafficSecrets,
     pub(super) cipher: Cipher,
     pub(super) is_client: bool,
-    /// Number of records that the library encrypted with our traffic secret, and number of records
-    /// that it decrypted with the peer's traffic secret.
+    /// Number of records that the library encrypted with our traffic secret.
     pub(super) sent: u64,
+    /// Number of records that the library decrypted with the peer's traffic secret.
     pub(super) received: u64,
     /// Number of bytes of the peer's stream that the library has read.
     pub(super) read: u64,

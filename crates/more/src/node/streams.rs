@@ -24,7 +24,7 @@ impl MoreNode {
     /// before the next poll are sent in the stream's first packet if they fit.
     ///
     /// # Errors
-    /// [`OpenError`]
+    /// [`OpenError`] if no exit is available, or if too many streams are open.
     pub fn open(&mut self, now: Time, target: SocketAddr) -> Result<StreamId, OpenError> {
         if self.streams.len() >= self.config.streams {
             return Err(OpenError::TooMany);
@@ -172,7 +172,7 @@ impl MoreNode {
         Ok(())
     }
 
-    /// Queues the events of the stream `id` for new room and for its end.
+    /// Queues the events of the stream `id` that report new room in its send buffer, and its end.
     fn settle(&mut self, id: StreamId) {
         let Some(stream) = self.streams.get_mut(&id) else { return };
         let events = stream.settle(id);
@@ -180,7 +180,7 @@ impl MoreNode {
     }
 
     /// Sets the timer of the stream `id`, which has nothing to send now. If the stream has ended,
-    /// removes it instead.
+    /// removes the stream.
     pub(super) fn rest(&mut self, id: StreamId) {
         self.settle(id);
         let Some(stream) = self.streams.get_mut(&id) else { return };
@@ -204,8 +204,8 @@ impl MoreNode {
         self.timers.extend(next.map(|time| (time, id)));
     }
 
-    /// Ends the exit's stream `id` if its client has been silent for [`IDLE`]. Returns true if it
-    /// did.
+    /// Ends the exit's stream `id` if its client has been silent for [`IDLE`]. Returns whether the
+    /// stream was ended.
     pub(super) fn expire(&mut self, now: Time, id: StreamId) -> bool {
         let Some(stream) = self.streams.get_mut(&id) else { return true };
         let is_exit = matches!(stream.role, Role::Exit(_));

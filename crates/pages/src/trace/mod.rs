@@ -25,7 +25,8 @@ pub struct Subject<'a> {
     pub facts: &'a TraceFacts,
     /// Summary of the trace: counts by session and path.
     pub summary: &'a Summary,
-    /// Courses over time of the sessions: their rates and their runs.
+    /// Traffic of the sessions over time: their rates and their runs (packets in a row on one
+    /// path).
     pub courses: &'a Courses,
     /// Sessions that get their own section, as indices into the summary's sessions.
     pub chosen: &'a [usize],

@@ -6,7 +6,7 @@ use maud::{Markup, html};
 use super::{Direction, Part};
 use crate::figures::{colour, grouped, named, number, percent, span};
 
-/// Maximum number of paths in the table, each with two rows. A trace may name thousands.
+/// Maximum number of paths in the table, each with two rows. A trace may have thousands of paths.
 const PATHS: usize = 100;
 
 /// Renders the paths' shares of the packets in each direction.

@@ -11,8 +11,8 @@ use crate::figures::{self, axis, drawing, grouped, lane, number, span, times};
 /// Width of the detailed view, in the drawing's units.
 const WIDTH: f64 = 1000.0;
 
-/// Number of runs of the schedule in the uplink that the detailed view shows. A run is a series of
-/// packets that take the same path.
+/// Number of uplink runs that the detailed view covers. A run is a series of packets that take the
+/// same path.
 const LOOK: usize = 24;
 
 /// Maximum number of rows in the table below the detailed view.
@@ -154,7 +154,8 @@ struct Shown {
 impl Shown {
     /// Selects the classes to display. The first class begins at the largest power of ten below
     /// which at most [`NEXT_TO_NOTHING`] of the packets lie, not counting class 0. The last class
-    /// completes the power of ten of the last used class. Returns `None` if there are no runs.
+    /// is the last one of the power of ten that has the longest run. Returns `None` if there are
+    /// no runs.
     fn of(part: &Part<'_>, measure: Measure) -> Option<Shown> {
         let mut sums = [0; Histogram::LEN];
         for (_, _, lane) in Direction::BOTH.iter().flat_map(|&way| part.lanes(way)) {

@@ -62,7 +62,7 @@ impl fmt::Display for Destination {
     }
 }
 
-/// Error: a proxy cannot be used, for the contained reason. The text is displayed after the
+/// Error: a proxy cannot be used, for one of these reasons. The text is displayed after the
 /// proxy's name, as in "the proxy 192.0.2.1:1080 wants …".
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]

@@ -68,11 +68,11 @@ impl ClientLoad {
 /// Distribution of the pauses of a client's program, or the times of its downloads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pause {
-    /// Uniformly distributed, from zero to a maximum.
+    /// Uniformly distributed, from zero to this maximum.
     UpTo(Duration),
-    /// Uniformly distributed, from a minimum to a maximum.
+    /// Uniformly distributed, from the first to the second duration.
     Between(Duration, Duration),
-    /// Exponentially distributed, with a mean.
+    /// Exponentially distributed, with this mean.
     Exponential(Duration),
     /// Each download begins at one of these times after the start of the simulation. No download
     /// begins after the last time.
@@ -165,11 +165,11 @@ enum Stage {
 
 #[derive(Debug)]
 struct Running {
-    /// Number of the demand, which is different for each download of the host.
+    /// Number of the download, by which the circuit manager identifies the request for a circuit.
     number: u64,
     download: DownloadRecord,
     tries: u32,
-    /// Keys of the stream and its circuit; `None` before BEGIN is sent.
+    /// Key of the stream, and key of its circuit; `None` before BEGIN is sent.
     stream: Option<(StreamKey, CircuitKey)>,
     shun: Vec<[u8; 20]>,
     server: Ipv4Addr,
@@ -179,9 +179,9 @@ struct Running {
 #[derive(Debug)]
 struct Program {
     load: ClientLoad,
-    /// Key of the streams. Streams of different programs use different circuits.
+    /// Isolation key of the streams. Streams of different programs use different circuits.
     isolation: Isolation,
-    /// Random numbers for pauses and the choice of servers. Their generator is separate, so that
+    /// Generator of random numbers for pauses and the choice of servers. It is separate, so that
     /// the load does not depend on the network's behaviour.
     draws: Stream,
     /// Whether the current or next download is a second one ([`ClientLoad::second`]).
@@ -249,7 +249,7 @@ pub struct ClientHost {
     core: Client,
     circmgr: CircuitManager,
     links: Links,
-    /// Random numbers for the choice of paths and guards.
+    /// Generator of random numbers for the choice of paths and guards.
     rng: Stream,
     servers: Arc<Vec<Ipv4Addr>>,
     programs: Vec<Program>,
@@ -316,7 +316,7 @@ impl ClientHost {
         self.links.len()
     }
 
-    /// Begins the next download of the program `place`.
+    /// Begins the next download of the program with the index `place`.
     fn begin(&mut self, now: Time, place: usize) {
         self.number += 1;
         let download = DownloadRecord {
@@ -350,12 +350,13 @@ impl ClientHost {
         self.stirred = true;
     }
 
-    /// Ends the current download of the program `place`.
+    /// Ends the current download of the program with the index `place`.
     fn end(&mut self, now: Time, place: usize, complete: bool) {
         self.downloads.extend(self.programs[place].end(now, complete));
     }
 
-    /// Aborts the current download of the program `place`, because its timeout has passed.
+    /// Aborts the current download of the program with the index `place`, because its timeout has
+    /// passed.
     fn give_up(&mut self, now: Time, place: usize) {
         let Some(running) = self.programs[place].running() else { return };
         let (number, stream) = (running.number, running.stream);
@@ -370,12 +371,13 @@ impl ClientHost {
         self.end(now, place, false);
     }
 
-    /// Returns the time at which the next download begins or a current one is aborted.
+    /// Returns the earliest time at which a program begins its next download or aborts its current
+    /// one.
     fn due(&self) -> Time {
         self.programs.iter().map(Program::due).min().unwrap_or(NEVER)
     }
 
-    /// Begins downloads and aborts current ones if that is due.
+    /// Begins the downloads and aborts the current downloads for which this is due.
     fn advance(&mut self, now: Time) {
         for place in 0..self.programs.len() {
             if self.programs[place].due() > now {
@@ -445,7 +447,7 @@ impl ClientHost {
         }
     }
 
-    /// Returns the program whose current download has the number `number`.
+    /// Returns the index of the program whose current download has the number `number`.
     fn place(&self, number: u64) -> Option<usize> {
         self.programs.iter().position(
             |program| matches!(&program.stage, Stage::Busy(running) if running.number == number),
@@ -474,8 +476,8 @@ impl ClientHost {
         }
     }
 
-    /// Returns whether the request of the current download of the program `place` is sent directly
-    /// after BEGIN, without waiting for the exit's answer.
+    /// Returns whether the current download of the program with the index `place` sends its
+    /// request directly after BEGIN, without waiting for the exit's answer.
     fn is_optimistic(&self, place: usize, circuit: CircuitKey) -> bool {
         let Program { load, begun, .. } = &self.programs[place];
         let of_repetition = if load.second.is_some() { 2 } else { 1 };
@@ -491,8 +493,8 @@ impl ClientHost {
         }
     }
 
-    /// Requests another circuit for the program `place`, because the stream could not be opened on
-    /// this circuit. After [`TRIES`] attempts, the download fails.
+    /// Requests another circuit for the program with the index `place`, because the stream could
+    /// not be opened on `circuit`. After [`TRIES`] attempts, the download fails.
     fn again(&mut self, now: Time, place: usize, (circuit, by_exit): (CircuitKey, bool)) {
         let exit = self.circmgr.path(circuit).filter(|_| by_exit).map(|path| path[2]);
         self.circmgr.retire(circuit);
@@ -531,7 +533,7 @@ impl ClientHost {
         self.stirred = true;
     }
 
-    /// Returns the program whose current download uses `stream`.
+    /// Returns the index of the program whose current download uses `stream`.
     fn place_of(&self, stream: StreamKey) -> Option<usize> {
         let uses = |running: &Running| running.stream.is_some_and(|(key, _)| key == stream);
         self.programs

@@ -9,8 +9,9 @@ use std::ops::Range;
 pub(super) struct EarlyRecords {
     /// Offset in the stream at which the first record of equal size begins.
     start: u64,
-    /// Length of a record in bytes, and the position of the content within the record.
+    /// Length of a record in bytes.
     size: usize,
+    /// Position of the content within a record.
     content: Range<usize>,
     /// Received parts of incomplete records, by the record's number.
     parts: BTreeMap<u64, Part>,

@@ -280,7 +280,8 @@ impl Links {
     }
 
     /// Handles a datagram of the host `from`: a packet of a QUIC link, or lossy cells. Returns the
-    /// number of bytes of a TLS link for which a relay takes the same CPU time.
+    /// datagram's CPU time at a relay, as the number of bytes of a TLS link that take the same
+    /// time.
     pub(super) fn receive_datagram(
         &mut self,
         io: &mut Io<'_>,

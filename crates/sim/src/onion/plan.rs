@@ -311,9 +311,9 @@ impl PlannedRun {
         })
     }
 
-    /// Returns the utilisation of the lines of relays that are not exits, and then the utilisation
-    /// of the lines of exits. It is the number of carried bytes divided by the capacity, over the
-    /// whole simulation. Only the busier direction of each line counts.
+    /// Returns the utilisation of the lines of relays that are not exits, and that of the lines of
+    /// exits. Utilisation is the number of carried bytes divided by the capacity, over the whole
+    /// simulation. Only the busier direction of each line counts.
     pub fn loads(&self) -> [f64; 2] {
         self.relays.each_ref().map(|lines| used(&self.network, lines))
     }

@@ -25,7 +25,7 @@ use super::hosts::{Hosts, Side};
 use crate::queue::HostId;
 use crate::simulation::Io;
 
-/// Carrier number of QUIC links.
+/// Number that marks QUIC links in a [`LinkId`].
 pub(super) const CARRIER: u8 = 1;
 /// Number of bytes of cells that are written to a link before its datagrams are sent. The constant
 /// `SEND` of the router is the same.
@@ -68,7 +68,8 @@ enum LinkEnd {
 #[derive(Debug)]
 struct QuicConn {
     peer: HostId,
-    /// Relay that this host dialled, and the TLS link to it; `None` if the peer opened the link.
+    /// The relay that this host dialled, and this host's TLS link to the relay; `None` if the peer
+    /// opened the link.
     target: Option<(Target, LinkId)>,
     /// Whether the core (the protocol state of the relay or client) was notified of the link.
     reported: bool,
@@ -179,8 +180,8 @@ impl QuicLinks {
         self.links.insert(conn, link);
     }
 
-    /// Handles a datagram that the host `from` has sent. Returns the number of bytes of a TLS link
-    /// that take a relay the same CPU time.
+    /// Handles a datagram that the host `from` has sent. Returns the datagram's CPU time at a
+    /// relay, as the number of bytes of a TLS link that take the same time.
     pub(super) fn receive(
         &mut self,
         io: &mut Io<'_>,
@@ -320,7 +321,7 @@ impl QuicLinks {
         }
     }
 
-    /// Writes up to [`SEND`] bytes of the core's cells to a link. Returns whether any were
+    /// Writes up to [`SEND`] bytes of the core's cells to a link. Returns whether any cells were
     /// written.
     fn fill(&mut self, now: Time, core: &mut dyn LinkCore, conn: ConnId) -> bool {
         let (link, mut written) = (LinkId::new(CARRIER, conn.0), 0);

@@ -88,7 +88,7 @@ pub struct RelayHost {
     exits: Exits,
     processor: Processor,
     violations: u64,
-    /// Number of bytes received: of datagrams, and of TLS links.
+    /// Numbers of bytes received: first in datagrams, then over TLS links.
     received: [u64; 2],
     /// Whether the relay accepts TCP connections that simulate QUIC links.
     accepts_lanes: bool,
@@ -155,7 +155,7 @@ impl RelayHost {
         self.links.len()
     }
 
-    /// Returns the number of bytes that the relay received: of datagrams, and of TLS links.
+    /// Returns two numbers of bytes that the relay received: in datagrams, and over TLS links.
     pub fn received(&self) -> [u64; 2] {
         self.received
     }

@@ -90,7 +90,7 @@ impl ListedRelay {
 pub struct ConsensusRelays {
     /// Relays by class, each class sorted by weight.
     classes: [Vec<ListedRelay>; CLASSES],
-    /// Bandwidth weights of positions (`Wgg`, ...).
+    /// Bandwidth weights, by position in a path (`Wgg`, ...).
     pub(super) weights: BTreeMap<String, i32>,
 }
 

@@ -31,8 +31,8 @@ impl QuantileTable {
         QuantileTable { values: Arc::new([value]) }
     }
 
-    /// Parses a text with one value in each line of text. Each value is multiplied by `unit`.
-    /// Lines that begin with `#` are comments.
+    /// Parses a text with one value in each line. Each value is multiplied by `unit`. Lines that
+    /// begin with `#` are comments.
     fn read(text: &str, unit: u64) -> QuantileTable {
         let lines = text.lines().filter(|line| !line.starts_with('#'));
         let values = lines.map(|line| line.parse::<u64>().expect("the crate's tables are numbers"));

@@ -11,9 +11,9 @@ use crate::stack::{ConnId, TcpEvent};
 /// Length of a request in bytes. The first eight bytes are the length of the answer.
 const REQUEST: usize = 350;
 
-/// Number of unsent bytes in a connection from which on a server waits with writing until some are
-/// sent. If a server wrote a whole answer at once, the send buffer would grow to the answer's
-/// length, and occupy that memory until the end of TIME_WAIT.
+/// Number of unsent bytes in a connection at which a server pauses writing until some are sent. If
+/// a server wrote a whole answer at once, the send buffer would grow to the answer's length, and
+/// occupy that memory until the end of TIME_WAIT.
 const AHEAD: u32 = 32 << 10;
 
 /// The content of all answers.

@@ -102,7 +102,7 @@ impl Backoff {
         }
     }
 
-    /// Delays the next connection after a new connection, if earlier connections have failed.
+    /// Delays the connection after one that was just begun, if earlier connections have failed.
     fn dialled(&mut self, now: Time, rng: &mut impl CryptoRng) {
         if self.failures > 0 {
             self.until = now + self.pause(rng);

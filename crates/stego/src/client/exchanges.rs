@@ -44,8 +44,8 @@ impl AnswerSizes {
 
 impl<R: CryptoRng> Client<R> {
     /// Begins exchanges (usually requests with their answers) on open connections. A streaming
-    /// connection begins its only exchange at once. Other connections begin as many as the waiting
-    /// data of both ends need.
+    /// connection begins its only exchange at once. On other connections, begins as many exchanges
+    /// as the waiting data of both ends need.
     pub(super) fn begin_exchanges(
         &mut self,
         now: Time,

@@ -10,8 +10,8 @@ use crate::inbox::Inbox;
 use crate::outbox::Outbox;
 use crate::slot::Family;
 
-/// Number of new bytes after which the server advertises its backlog again. It does so while the
-/// client knows of less than [`ADVERTISED_BELOW`] bytes.
+/// Number of new bytes after which the server advertises its backlog (the bytes that wait to be
+/// sent) again. It does so while the client knows of less than [`ADVERTISED_BELOW`] bytes.
 const ADVERTISED_STEP: u64 = 16 << 10;
 /// Advertised backlog in bytes above which the server sends no updates.
 const ADVERTISED_BELOW: u64 = 256 << 10;
@@ -68,8 +68,8 @@ impl Acks {
         self.advertises && few
     }
 
-    /// Returns the path for an acknowledgement: the path set by [`Acks::prefer`], otherwise any
-    /// that is not silent, otherwise any with room.
+    /// Returns the path for an acknowledgement: the path set by [`Acks::prefer`] if it has room
+    /// and is not silent, otherwise another such path, otherwise any path with room.
     pub(super) fn path(&self, connections: &Connections) -> Option<usize> {
         let fits = |path: &usize| connections.room(*path) >= self.least_room;
         let works = |path: &usize| {

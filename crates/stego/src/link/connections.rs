@@ -110,8 +110,8 @@ impl Connections {
         self.get(path).map_or(0, |connection| connection.sealed.len())
     }
 
-    /// Sets how many bytes the next message of each path can hide. This is 0 for paths that are
-    /// not in `rooms`.
+    /// Sets how many bytes the next message of each path can hide, for the paths in `rooms`. For
+    /// other paths, this becomes 0.
     pub(super) fn set_rooms(&mut self, rooms: impl Iterator<Item = (usize, Room)>) {
         self.iter_mut().for_each(|connection| connection.room = Room::default());
         for (path, room) in rooms {
@@ -246,7 +246,8 @@ impl Connections {
         all.filter_map(|recovery| recovery.deadline(self.latest_arrival)).min()
     }
 
-    /// Returns the number of received bytes that are not a complete block yet, and of sealed bytes.
+    /// Returns two numbers of bytes: received bytes that are not a complete block yet, and sealed
+    /// bytes.
     pub(super) fn buffered(&self) -> (usize, usize) {
         let partial = self.iter().map(|connection| connection.partial.len()).sum();
         (partial, self.iter().map(|connection| connection.sealed.len()).sum())

@@ -269,7 +269,8 @@ impl Link {
         Demand { bytes: usize::from(due), least_room }
     }
 
-    /// Returns the approximate bytes of memory for received data, and for data to be sent.
+    /// Returns two approximate numbers of bytes of memory: for received data, and for data to be
+    /// sent.
     pub(crate) fn memory(&self) -> (usize, usize) {
         let (partial, sealed) = self.connections.buffered();
         (self.inbox.memory() + partial, self.outbox.memory() + sealed)

@@ -21,7 +21,7 @@ pub(super) struct Conn {
 
 /// The link that a connection belongs to.
 pub(super) enum ConnOwner {
-    /// The link is not known yet. The bytes are the hidden bytes received so far.
+    /// The link is not known yet. The field has the hidden bytes received so far.
     Unknown(Vec<u8>),
     Joined {
         link: LinkId,

@@ -54,7 +54,7 @@ pub struct Covers {
     pub pictures: Pictures,
     /// A site, in whose objects the answers of a server hide bytes.
     pub site: Site,
-    /// Shapes of connections. Both ends need the same ones.
+    /// Shapes (recorded sizes and pauses) of connections. Both ends need the same shapes.
     pub shapes: Shapes,
 }
 

@@ -34,36 +34,41 @@ pub(super) const FAMILY: Family = Family {
     build: |initial_window| Control::Model(Box::new(Bbr::new(initial_window))),
 };
 
-/// Minimum gain that lets the rate double in each round trip: 2 / ln 2 (section 4.3.1, `HighGain`).
+/// Minimum gain that lets the rate double in each round trip: 2 / ln 2 (`HighGain`, BBR draft -00,
+/// section 4.3.1).
 const HIGH_GAIN: f64 = 2.89;
-/// Gains of the pacing rate in the phases of ProbeBW (section 4.3.4.2).
+/// Gains of the pacing rate in the phases of ProbeBW (BBR draft -00, section 4.3.4.2).
 const CYCLE: [f64; 8] = [1.25, 0.75, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0];
-/// Factor between the congestion window and the bandwidth-delay product. In Startup, the first
-/// draft uses [`HIGH_GAIN`] instead, which overflows queues shorter than two bandwidth-delay
-/// products (-02, section 2.6, `StartupCwndGain`).
+/// Factor between the congestion window and the bandwidth-delay product. In Startup, BBR draft -00
+/// uses [`HIGH_GAIN`] instead, which overflows queues shorter than two bandwidth-delay products
+/// (draft -02, section 2.6, `StartupCwndGain`).
 const CWND_GAIN: f64 = 2.0;
-/// Number of round trips over which the maximum rate is taken (section 4.1.1, `BtlBwFilterLen`).
+/// Number of round trips over which the maximum rate is taken (`BtlBwFilterLen`, BBR draft -00,
+/// section 4.1.1).
 const BTL_BW_FILTER_LEN: u64 = 10;
-/// Period over which the minimum round-trip time is taken (section 4.1.2, `RTpropFilterLen`).
+/// Period over which the minimum round-trip time is taken (`RTpropFilterLen`, BBR draft -00,
+/// section 4.1.2).
 const RTPROP_FILTER_LEN: Duration = Duration::from_secs(10);
-/// Minimum duration of ProbeRTT (section 4.3.5, `ProbeRTTDuration`).
+/// Minimum duration of ProbeRTT (`ProbeRTTDuration`, BBR draft -00, section 4.3.5).
 const PROBE_RTT_DURATION: Duration = Duration::from_millis(200);
-/// Minimum window, in segments (section 4.2.3.1, `MinPipeCwnd`).
+/// Minimum window, in segments (`MinPipeCwnd`, BBR draft -00, section 4.2.3.1).
 const MIN_PIPE_CWND: u32 = 4;
-/// Growth of the rate in a round trip below which the pipe may be full (section 4.3.2.2).
+/// Growth factor of the rate in a round trip below which the pipe may be full (BBR draft -00,
+/// section 4.3.2.2).
 const FULL_GROWTH: f64 = 1.25;
-/// Number of round trips with less growth after which the pipe is full (section 4.3.2.2).
+/// Number of round trips with less than [`FULL_GROWTH`] after which the pipe is full (BBR draft
+/// -00, section 4.3.2.2).
 const FULL_ROUNDS: u32 = 3;
 /// Number of bursts (send quanta) that the window allows in addition to the bandwidth-delay
-/// product (section 4.2.3.2).
+/// product (BBR draft -00, section 4.2.3.2).
 const QUANTA: f64 = 3.0;
-/// Time for which a burst lasts at the pacing rate (section 4.2.2). A burst has at most
-/// `QUANTUM_MAX` bytes.
+/// Time for which a burst lasts at the pacing rate (BBR draft -00, section 4.2.2).
 const QUANTUM: Duration = Duration::from_millis(1);
+/// Maximum bytes of a burst (BBR draft -00, section 4.2.2).
 const QUANTUM_MAX: f64 = 65_536.0;
-/// Pacing rate, in bytes per second, below which a burst has only one segment. Below `MODERATE`,
-/// it has two.
+/// Pacing rate, in bytes per second, below which a burst has only one segment.
 const SLOW: f64 = 1.2e6 / 8.0;
+/// Pacing rate, in bytes per second, below which a burst has at most two segments.
 const MODERATE: f64 = 24e6 / 8.0;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,13 +97,13 @@ pub(crate) struct RateSample {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ModelSample {
     pub(crate) now: Time,
-    /// Number of segments that this acknowledgement shows to have arrived. `lost` is the number
-    /// that it shows to be lost.
+    /// Number of segments that this acknowledgement shows to have arrived.
     pub(crate) delivered: u32,
+    /// Number of segments that this acknowledgement shows to be lost.
     pub(crate) lost: u32,
-    /// Number of segments in flight before the acknowledgement; `in_flight` is the number after
-    /// it.
+    /// Number of segments in flight before the acknowledgement.
     pub(crate) prior_in_flight: u32,
+    /// Number of segments in flight after the acknowledgement.
     pub(crate) in_flight: u32,
     /// Round-trip time of the acknowledged segment that was sent last; `None` without a sample.
     pub(crate) rtt: Option<Duration>,
@@ -115,8 +120,8 @@ pub(crate) struct ModelSample {
 #[derive(Clone, Debug)]
 pub(crate) struct Bbr {
     state: State,
-    /// Candidates for the maximum bandwidth `BtlBw`: round and rate in bytes per second, the
-    /// highest rate first.
+    /// Candidates for the maximum bandwidth `BtlBw`, the highest rate first: for each, the number
+    /// of its round, and the rate in bytes per second.
     rates: VecDeque<(u64, f64)>,
     round_count: u64,
     next_round_delivered: u64,
@@ -260,7 +265,7 @@ impl Bbr {
     }
 
     /// Returns the target for the data in flight, in segments: `gain` bandwidth-delay products and
-    /// [`QUANTA`] bursts (section 4.2.3.2). Returns `None` before the first sample.
+    /// [`QUANTA`] bursts (BBR draft -00, section 4.2.3.2). Returns `None` before the first sample.
     fn inflight(&self, gain: f64, mss: usize) -> Option<f64> {
         let bytes = gain * self.bdp()? + QUANTA * self.send_quantum(mss);
         Some((bytes / mss as f64).ceil())
@@ -432,7 +437,7 @@ impl Bbr {
         self.packet_conservation = false;
     }
 
-    /// Resumes after a pause without data in flight (section 4.4.3).
+    /// Resumes after a pause without data in flight (BBR draft -00, section 4.4.3).
     pub(crate) fn on_restart(&mut self) {
         self.idle_restart = true;
         if self.state == State::ProbeBw && self.btl_bw() > 0.0 {

@@ -13,7 +13,7 @@ pub struct Family {
     pub about: &'static str,
     /// Whether each leg has a window of its own, so that a connection may have several legs.
     pub supports_legs: bool,
-    /// Builds the algorithm for a connection with this initial window, in segments.
+    /// Function that builds the algorithm for a connection with this initial window, in segments.
     pub(crate) build: fn(u32) -> Control,
 }
 
@@ -91,7 +91,7 @@ impl FromStr for Congestion {
     }
 }
 
-/// No congestion control algorithm has this name.
+/// Error: no congestion control algorithm has this name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownCongestion(String);
 

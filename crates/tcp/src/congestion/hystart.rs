@@ -47,8 +47,9 @@ impl HyStart {
         }
     }
 
-    /// Processes the round-trip time sample `rtt`. `delay_min` is the connection's minimum. Ends
-    /// slow start if the spacing of acknowledgements or the delay shows that the path is full.
+    /// Processes the round-trip time sample `rtt`. `delay_min` is the connection's minimum
+    /// round-trip time. Ends slow start if the spacing of acknowledgements or the delay shows that
+    /// the path is full.
     pub(crate) fn sample(
         &mut self,
         window: &mut CongestionWindow,

@@ -51,9 +51,9 @@ pub(crate) struct AckSample {
     pub(crate) delivered: u32,
     /// Round-trip time of the acknowledged segment that was sent last; `None` without a sample.
     pub(crate) rtt: Option<Duration>,
-    /// Offset up to which data are acknowledged cumulatively, and offset up to which data have
-    /// been sent.
+    /// Stream offset up to which data are acknowledged cumulatively.
     pub(crate) una: u64,
+    /// Stream offset up to which data have been sent.
     pub(crate) nxt: u64,
     /// Whether segments are paced.
     pub(crate) paced: bool,

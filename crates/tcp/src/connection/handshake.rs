@@ -106,8 +106,8 @@ impl Connection {
         }
     }
 
-    /// Keeps a segment that has overtaken the peer's SYN-ACK until that arrives, if the peer may
-    /// send data at once. Otherwise drops it (RFC 9293, section 3.10.7.3).
+    /// Keeps a segment that has overtaken the peer's SYN-ACK until the SYN-ACK arrives, if the
+    /// peer may send data at once. Otherwise drops the segment (RFC 9293, section 3.10.7.3).
     fn hold(&mut self, segment: &Segment) {
         let has_data = segment.flags.has(Flags::ACK) && segment.length() > 0;
         if self.fast_open.enabled && has_data && self.ahead.len() < MAX_AHEAD {
@@ -115,9 +115,9 @@ impl Connection {
         }
     }
 
-    /// Establishes the connection, after the peer has acknowledged our SYN in a segment with
-    /// `stamps`. They give the round-trip time if the SYN was sent several times (RFC 7323,
-    /// section 4).
+    /// Establishes the connection, after the peer has acknowledged our SYN in a segment with the
+    /// timestamps `stamps`. If the SYN was sent several times, they give the round-trip time (RFC
+    /// 7323, section 4).
     pub(super) fn establish(&mut self, now: Time, stamps: Option<Timestamps>) {
         if self.state == State::SynSent || self.state == State::SynReceived {
             self.state = State::Established;
@@ -161,8 +161,8 @@ impl Connection {
         self.syn_segment(now)
     }
 
-    /// Returns the SYN. A copy of the first SYN changes no timer, and does not count. If only the
-    /// copy arrives, the round-trip time seems longer by the time between the two.
+    /// Returns the SYN to send. A copy of the first SYN changes no timer, and is not counted. If
+    /// only the copy arrives, the round-trip time seems longer by the time between the two.
     pub(super) fn syn_segment(&mut self, now: Time) -> Segment {
         self.copy_due = false;
         let answers = self.state != State::SynSent;

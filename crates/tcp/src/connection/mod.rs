@@ -93,8 +93,9 @@ pub struct Connection {
     syn_due: bool,
     syn_count: u32,
     syn_sent: Time,
-    /// Whether the first SYN is sent twice, and whether its copy must be sent now.
+    /// Whether the first SYN is sent twice.
     copies_syn: bool,
+    /// Whether the copy of the first SYN must be sent now.
     copy_due: bool,
     fast_open: FastOpen,
     /// Segments with data that have overtaken the peer's SYN-ACK.
@@ -104,8 +105,8 @@ pub struct Connection {
     last_challenge: Option<Time>,
     /// Whether segments with old timestamps are dropped.
     paws: bool,
-    /// Path (leg) for the next segments without data: that of the last arrival, or the one set by
-    /// [`answer_by`](Connection::answer_by).
+    /// Path (leg) for the next segments without data: the path of the last arrival, or the path
+    /// set by [`answer_by`](Connection::answer_by).
     leg: usize,
 }
 
@@ -113,7 +114,7 @@ pub struct Connection {
 #[derive(Clone, Copy, Debug, Default)]
 struct FastOpen {
     enabled: bool,
-    /// Number of bytes in this side's SYN.
+    /// Number of data bytes in this side's SYN.
     sent: u32,
     /// Whether the peer's SYN carried data. If so, we may send data before the handshake is
     /// complete.
@@ -241,8 +242,9 @@ impl Connection {
     }
 
     /// Returns a range of data that arrived before earlier data: its offset in the stream, from 0,
-    /// and its bytes. This function returns each byte once; [`read`](Connection::read) returns it
-    /// again when it is in order. If [`Config::early`] is not set, always returns `None`.
+    /// and its bytes. Each byte is returned only once by this function, and again by
+    /// [`read`](Connection::read) when it is in order. If [`Config::early`] is not set, always
+    /// returns `None`.
     pub fn early(&mut self) -> Option<(u64, Vec<u8>)> {
         // The SYN occupies the first offset of the sequence space.
         self.receiver.early().map(|(offset, bytes)| (offset - 1, bytes))

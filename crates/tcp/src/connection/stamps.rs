@@ -15,7 +15,7 @@ pub(super) struct Stamps {
     offset: u32,
     /// `TS.Recent` of RFC 7323, and the time at which it was received.
     recent: Option<(u32, Time)>,
-    /// `Last.ACK.sent` of RFC 7323, as an offset.
+    /// `Last.ACK.sent` of RFC 7323, as an offset in the peer's stream.
     pub(super) last_ack: u64,
 }
 
@@ -35,7 +35,8 @@ impl Stamps {
         self.enabled.then(|| Timestamps { value: self.clock(now), echo })
     }
 
-    /// Returns the time since the echoed timestamp was sent; `None` if it is not valid.
+    /// Returns the time since the timestamp that `stamps` echoes was sent; `None` if the echo is
+    /// not valid.
     pub(super) fn age(&self, now: Time, stamps: Timestamps) -> Option<Duration> {
         let age = self.clock(now).wrapping_sub(stamps.echo);
         // The clock counts milliseconds, so a timestamp of the current millisecond may be up to 1
@@ -54,8 +55,8 @@ impl Stamps {
         behind < 0 && now.since(at) < PAWS_IDLE
     }
 
-    /// Stores the timestamp of a segment that begins at the offset `start`. Ignores it if it is
-    /// old, or if `start` is after `Last.ACK.sent` (RFC 7323, section 4.3).
+    /// Stores the timestamp of a segment that begins at the offset `start`. Ignores the timestamp
+    /// if it is old, or if `start` is after `Last.ACK.sent` (RFC 7323, section 4.3).
     pub(super) fn take(&mut self, now: Time, start: u64, stamps: Option<Timestamps>) {
         let Some(stamps) = stamps.filter(|_| self.enabled && start <= self.last_ack) else {
             return;

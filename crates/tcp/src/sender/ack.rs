@@ -31,9 +31,11 @@ pub(crate) struct AckSegment {
 /// Transmission times of the segments that an acknowledgement covers, for round-trip time samples.
 #[derive(Clone, Copy, Debug, Default)]
 struct Samples {
-    /// First and last transmission time of the segments that are acknowledged cumulatively and
-    /// were sent only once.
+    /// First transmission time of the segments that are acknowledged cumulatively and were sent
+    /// only once.
     first: Option<Time>,
+    /// Last transmission time of the segments that are acknowledged cumulatively and were sent
+    /// only once.
     last: Option<Time>,
     /// Latest transmission time of the segments that SACK blocks report.
     sacked: Option<Time>,
@@ -130,7 +132,7 @@ impl Sender {
         }
     }
 
-    /// Processes the first report that a segment has arrived.
+    /// Processes the first report that the segment `sent` has arrived.
     fn deliver(&mut self, now: Time, sent: &Sent, progress: &mut Progress) {
         progress.delivered += 1;
         progress.original |= sent.count == 1 && sent.end <= self.recovery.point;

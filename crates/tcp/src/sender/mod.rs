@@ -52,9 +52,9 @@ struct PeerWindow {
     end: u64,
     /// Largest receive window of the peer so far, in bytes.
     max: u64,
-    /// Sequence number of the segment that last updated the window (RFC 9293, `SND.WL1`). `ack`
-    /// has its acknowledgement (`SND.WL2`).
+    /// Sequence number of the segment that last updated the window (RFC 9293, `SND.WL1`).
     seq: u64,
+    /// Acknowledgement in the segment that last updated the window (RFC 9293, `SND.WL2`).
     ack: u64,
 }
 
@@ -63,13 +63,13 @@ struct PeerWindow {
 struct Usage {
     /// Whether the congestion window has limited the sender in this round trip.
     limited: bool,
-    /// Maximum number of segments in flight in this round trip, which ends when `round` is
-    /// acknowledged.
+    /// Maximum number of segments in flight in this round trip.
     max_in_flight: u32,
+    /// Stream offset whose acknowledgement ends this round trip.
     round: u64,
-    /// Maximum number of segments in flight since the congestion window was last fully used, at
-    /// `used_at`.
+    /// Maximum number of segments in flight since the time `used_at`.
     used: u32,
+    /// Time at which the congestion window was last fully used.
     used_at: Time,
 }
 
@@ -258,8 +258,8 @@ impl Sender {
         self.mss
     }
 
-    /// Returns the round-trip times of the open path with the longest timeout. They set the timers
-    /// of the connection.
+    /// Returns the round-trip time estimates of the open path with the longest timeout. The timers
+    /// of the connection depend on them.
     pub(crate) fn rtt(&self) -> &Rtt {
         let open = self.legs.iter().filter(|leg| leg.is_open && leg.rtt.expected().is_some());
         let slowest = open.max_by_key(|leg| leg.rtt.base_rto());
@@ -297,8 +297,8 @@ impl Sender {
         payload
     }
 
-    /// Chooses the next data to send now and their path, and counts them as sent. Returns `None`
-    /// if nothing may be sent. `choose` is called only if there are several paths.
+    /// Chooses the next data to send now, and the path for them. Counts the data as sent. Returns
+    /// `None` if nothing may be sent. `choose` is called only if there are several paths.
     pub(crate) fn next(
         &mut self,
         now: Time,

@@ -19,8 +19,8 @@ pub(crate) struct Rack {
     rtt: Duration,
     /// Highest stream offset that is known to have arrived at the peer.
     fack: u64,
-    /// Time at which the segment that ends at `fack` was reported, and its round-trip time. `None`
-    /// if it was sent more than once.
+    /// Time at which the segment that ends at `fack` was reported, and the segment's round-trip
+    /// time. `None` if the segment was sent more than once.
     fack_report: Option<(Time, Duration)>,
     lateness: Lateness,
     reordering_seen: bool,
@@ -143,7 +143,8 @@ impl Rack {
     }
 
     /// Widens the reordering window after the peer reported a duplicate (DSACK), which shows an
-    /// unnecessary retransmission (step 4). `una` and `nxt` are those of the sender.
+    /// unnecessary retransmission (RFC 8985, section 6.2, step 4). `una` and `nxt` are those of
+    /// the sender.
     pub(crate) fn on_dsack(&mut self, una: u64, nxt: u64) {
         if self.dsack_round.is_some_and(|round| una < round) {
             return;
@@ -168,7 +169,7 @@ impl Rack {
     }
 
     /// Returns the reordering window: the time for which an overtaken segment does not count as
-    /// lost (step 4).
+    /// lost (RFC 8985, section 6.2, step 4).
     fn window(&self, rtt: &Rtt, sacked: u32, recovering: bool) -> Duration {
         if !self.reordering_seen && (recovering || sacked >= DUP_THRESH) {
             return Duration::ZERO;
@@ -182,7 +183,7 @@ impl Rack {
         }
     }
 
-    /// Marks the lost segments of the path `leg` (step 5).
+    /// Marks the lost segments of the path `leg` (RFC 8985, section 6.2, step 5).
     pub(crate) fn detect(
         &self,
         now: Time,
@@ -208,8 +209,8 @@ impl Rack {
         losses
     }
 
-    /// Marks the lost segments of the path `leg` after a timeout: all whose reordering window has
-    /// passed (section 6.3).
+    /// Marks the lost segments of the path `leg` after a timeout: all segments whose reordering
+    /// window has passed (RFC 8985, section 6.3).
     pub(crate) fn on_timeout(&self, now: Time, (board, leg): (&mut Scoreboard, usize), rtt: &Rtt) {
         let wait = self.rtt + self.window(rtt, board.sacked(), true);
         while let Some((id, sent)) = board.oldest(leg) {

@@ -6,7 +6,8 @@ use anabranch_multipath::Time;
 
 use crate::congestion::RateSample;
 
-/// State of the delivery rate estimator when a segment was sent (section 3.1.2 of the draft).
+/// State of the delivery rate estimator when a segment was sent
+/// (draft-cheng-iccrg-delivery-rate-estimation-02, section 3.1.2).
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Snapshot {
     delivered: u64,

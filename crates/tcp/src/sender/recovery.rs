@@ -86,7 +86,8 @@ impl Recovery {
     }
 
     /// Returns whether an acknowledgement shows that the original of the first retransmission
-    /// arrived (RFC 3522, section 3.2). `echo` is the time of the timestamp that it echoes.
+    /// arrived (RFC 3522, section 3.2). `echo` is the time at which the timestamp that the
+    /// acknowledgement echoes was sent.
     fn is_delayed(&self, echo: Option<Time>) -> bool {
         self.first_retransmission.zip(echo).is_some_and(|(first, echo)| echo + TICK <= first)
     }

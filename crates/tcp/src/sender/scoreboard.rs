@@ -47,8 +47,8 @@ pub(crate) struct Scoreboard {
     sacked_ranges: Ranges,
     /// Numbers of lost segments that were not sent again yet.
     pending: BTreeSet<u64>,
-    /// Transmissions on each path in order of time: the segment's number, and how often it had
-    /// been sent. Only the last transmission of each segment is valid.
+    /// Transmissions on each path in order of time: for each, the segment's number, and how often
+    /// the segment had been sent. Only the last transmission of each segment is valid.
     order: [VecDeque<(u64, u32)>; MAX_LEGS],
     /// Number of segments in flight on each path, according to their last transmissions.
     flying: [u32; MAX_LEGS],

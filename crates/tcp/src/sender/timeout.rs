@@ -95,8 +95,9 @@ impl Sender {
         }
     }
 
-    /// Sets the timers of the data in flight after the handshake, which has measured the round-trip
-    /// time. Without one, these timers were too long (Linux, `tcp_rcv_synrecv_state_fastopen`).
+    /// Sets the timers of the data in flight after the handshake, which has measured the
+    /// round-trip time. Before that measurement, these timers were too long (Linux,
+    /// `tcp_rcv_synrecv_state_fastopen`).
     pub(crate) fn handshake_over(&mut self, now: Time, timers: &mut Timers) {
         if !self.board.is_empty() {
             timers.set(Timer::Retransmit, now + self.rtt().rto());
@@ -160,9 +161,9 @@ impl Sender {
         std::mem::take(&mut self.window_probe_due)
     }
 
-    /// Returns the part of a segment that fits into the peer's receive window, after the persist
-    /// timer has expired. Silly window avoidance then no longer delays it (RFC 9293, section
-    /// 3.8.6.2.1).
+    /// Returns the part of the next segment that fits into the peer's receive window, after the
+    /// persist timer has expired. Silly window avoidance then no longer delays that part (RFC
+    /// 9293, section 3.8.6.2.1).
     pub(super) fn override_chunk(&mut self) -> Option<Chunk> {
         let room = self.peer.end.saturating_sub(self.nxt);
         let length = self.end().saturating_sub(self.nxt).min(self.mss as u64).min(room);

@@ -16,7 +16,8 @@ const MS: Duration = Duration::from_millis(1);
 pub const FASTD: Duration = Duration::from_secs(15);
 /// Minimum time between two handshakes of the client, as in fastd 22.
 const PAUSE: Duration = Duration::from_secs(15);
-/// Position of the byte that names the kind of a datagram.
+/// Position in a datagram of the byte that gives its kind. The constants that follow are the
+/// kinds.
 const KIND: usize = 8;
 const PING: u8 = b'P';
 const ACK: u8 = b'A';
@@ -32,7 +33,7 @@ pub enum Accepts {
     LastHandshake(Duration),
     /// The address of the first datagram. The server never answers another address.
     First,
-    /// Every address. The server sends its answers to the first one.
+    /// Every address. The server sends its answers to the first address.
     All,
 }
 
@@ -70,7 +71,7 @@ impl OneAddressServer {
         }
     }
 
-    /// Returns the segments that are due, with the address to send them to.
+    /// Returns the TCP segments that are due, each with its destination address.
     fn segments(&mut self, now: Time) -> Vec<(Seen, Vec<u8>)> {
         let Some(place) = self.place.filter(|_| self.load == TunnelLoad::Download) else {
             return Vec::new();

@@ -21,9 +21,9 @@ const PROBE: Duration = Duration::from_millis(60);
 /// Traffic that the modelled server sends.
 #[derive(Clone, Copy, Debug)]
 pub enum Says {
-    /// One answer to each datagram of the client.
+    /// The server sends one answer to each datagram of the client.
     Echo,
-    /// A download. The server sends ten datagrams at first, and then one for each acknowledgement.
+    /// The server sends a download: ten datagrams at first, and then one for each acknowledgement.
     /// For every fourth acknowledgement it sends one more, until 400 are in flight.
     Bulk,
 }
@@ -50,11 +50,11 @@ pub enum Moves {
 /// A program or machine that sometimes pauses for 200 to 800 ms, as if it waited for a CPU.
 #[derive(Clone, Copy, Debug)]
 pub enum Late {
-    /// The machine that runs everything: nothing is sent, received or answered during the pause.
+    /// The machine that runs everything pauses: nothing is sent, received or answered.
     Host,
-    /// The server: datagrams that arrive during the pause are processed when the pause ends.
+    /// The server pauses: datagrams that arrive during the pause are processed when it ends.
     Server,
-    /// The client's program: it sends its datagrams after the pause.
+    /// The client's program pauses: it sends its datagrams after the pause.
     Program,
 }
 
@@ -168,7 +168,7 @@ impl Server for Moving {
     }
 }
 
-/// Generator of the pauses' start times.
+/// Generator of pauses: when each starts, and how long it lasts.
 struct Spells {
     late: Late,
     dice: Stream,

@@ -31,9 +31,9 @@ const ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 /// Time from the end of a transfer to the start of the next one.
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// Index of the direction from the client to the server. The index of the opposite direction is
-/// [`DOWN`].
+/// Index of the direction from the client to the server.
 pub const UP: usize = 0;
+/// Index of the direction from the server to the client.
 pub const DOWN: usize = 1;
 
 /// A connection between client and server that carries datagrams: a split tunnel or a plain line.
@@ -306,8 +306,8 @@ impl<C: DatagramCarrier> Bulk<C> {
         }
     }
 
-    /// Returns the congestion window and the segments in flight (both in segments), and the
-    /// counters of the current transfer.
+    /// Returns the current transfer's congestion window and number of segments in flight (both in
+    /// segments), and its counters.
     pub fn inner(&self) -> (u32, u32, Stats) {
         let sender = &self.transfers[0].sender;
         let view = sender.view(self.carrier.now());
@@ -316,8 +316,8 @@ impl<C: DatagramCarrier> Bulk<C> {
 }
 
 impl<C: DatagramCarrier> Bulk<C> {
-    /// Transfers up and then down in the same session, as `bench/far_end.py` does. `round` shifts
-    /// the start of the transfers. Calls `look` as [`Bulk::transfer`] does, and also passes the
+    /// Transfers up and then down in the same session, as `bench/far_end.py` does. A larger
+    /// `round` delays the start. Calls `look` as [`Bulk::transfer`] does, and also passes the
     /// direction.
     pub fn up_then_down(
         &mut self,

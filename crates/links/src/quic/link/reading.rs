@@ -54,8 +54,8 @@ impl QuicLink {
         }
     }
 
-    /// Handles a stream that ended before its lane did: appends the unit (cell) that ends the lane
-    /// to `into`.
+    /// Handles a stream that ended before its lane: appends the unit (cell) that ends the lane to
+    /// `into`. Returns the stream that waited for the lane's number.
     fn broke_off(
         &mut self,
         stream: StreamId,

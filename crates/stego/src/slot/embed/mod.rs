@@ -42,7 +42,7 @@ pub(super) const FAMILY: Family = Family {
     server: |_, context| Box::new(ServerSlot::new(Arc::clone(context))),
 };
 
-/// Bytes of a masked shape number: the number, followed by two zero bytes.
+/// Length in bytes of a masked shape number: the number, followed by two zero bytes.
 const NUMBER: usize = 4;
 
 /// The mask of shape numbers. A number is XORed with an HMAC of the connection's first hidden
@@ -193,7 +193,7 @@ impl ClientSlot {
         ClientSlot { context, number, course, hold }
     }
 
-    /// Returns the number of bytes of the current step that the shape's number takes.
+    /// Returns the number of bytes of the current step in which the number of the shape is sent.
     fn taken(&self) -> usize {
         if self.begins() { NUMBER } else { 0 }
     }

@@ -52,8 +52,8 @@ pub struct Shape {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shapes {
     shapes: Arc<[Shape]>,
-    /// Indices of suitable shapes for each [`LoadHint`]. The fields from here on are computed
-    /// once, because computing them for each connection would be slow.
+    /// For each [`LoadHint`], the indices of the shapes that suit it. They are computed once,
+    /// because computing them for each connection would be slow.
     best: Arc<[Vec<usize>; 3]>,
     longest_pause: Duration,
     digest: [u8; 32],
@@ -193,7 +193,7 @@ pub(crate) enum LoadHint {
     Down,
 }
 
-/// Returns the number of bytes that the server sends before the client sends again.
+/// Returns the number of bytes that the server sends in `steps` before the client first sends.
 fn answer(steps: &[Step]) -> usize {
     steps.iter().take_while(|step| !step.up).map(|step| step.bytes).sum()
 }

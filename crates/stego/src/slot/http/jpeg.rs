@@ -118,7 +118,8 @@ fn unstuff(bytes: &[u8]) -> Result<(Vec<u8>, Vec<usize>, usize), NotPicture> {
 /// The Huffman codes of one table, by their length.
 #[derive(Clone, Debug)]
 struct Codes {
-    /// First code of each length, the number of such codes, and the index of their first symbol.
+    /// For each length of codes: the first code, the number of codes, and the index of the first
+    /// symbol.
     lengths: [(u32, u32, usize); 16],
     symbols: Vec<u8>,
 }

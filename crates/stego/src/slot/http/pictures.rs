@@ -34,8 +34,8 @@ struct Entry {
 }
 
 impl Entry {
-    /// Returns the cost of an answer with this picture per hidden byte, times 2^14 (a length has
-    /// 17 bits).
+    /// Returns the cost of an answer with this picture per hidden byte. It is multiplied by 2^14
+    /// to keep precision.
     fn price(&self) -> usize {
         ((self.length + EACH) << 14) / self.capacity
     }

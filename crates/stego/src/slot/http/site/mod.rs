@@ -282,9 +282,9 @@ impl Site {
         pictures.get(turn % pictures.len().max(1)).copied().unwrap_or_else(firsts)
     }
 
-    /// Returns the index of the object to request after `object`: the next one on a page that
-    /// contains `object`, or the first one of any page if `object` is the last. `turn` chooses if
-    /// several objects are possible.
+    /// Returns the index of the object to request after `object`: the next object on a page that
+    /// contains `object`, or, if `object` is the last, the first object of any page. `turn`
+    /// chooses if several objects are possible.
     pub(in crate::slot::http) fn next(&self, object: usize, turn: usize) -> usize {
         let behind = |page: &Vec<usize>| {
             let at = page.iter().position(|one| *one == object)?;
