@@ -457,7 +457,7 @@ pub const FAMILY: Family = Family {
         ("crates/comps/src/protocol/mod.rs", "pub mod srt;\n", "pub mod stub;\n"),
         (
             "crates/comps/src/protocol/mod.rs",
-            "    /// ENet: games.\n    Enet,\n",
+            "    /// ENet, a protocol of games.\n    Enet,\n",
             "    /// The stub.\n    Stub,\n",
         ),
         ("crates/comps/src/protocol/mod.rs", "    enet::FAMILY,\n", "    stub::FAMILY,\n"),
