@@ -70,7 +70,8 @@ impl Lengths {
         (self.at(last / 2) + self.at(self.count / 2)) / 2.0
     }
 
-    /// Returns the length with the rank `rank`, from 0, as the mean of its bucket.
+    /// Returns the length at position `rank` (counted from 0) of the lengths in rising order. Its
+    /// value is approximate: the mean of the bucket that contains it.
     fn at(&self, rank: u64) -> f64 {
         let mut below = 0;
         for bucket in &self.buckets {

@@ -178,9 +178,9 @@ impl Health {
         Some(silence.since)
     }
 
-    /// Returns since when the path has been doubted, that is, suspected to discard everything; the
-    /// doubt may begin at `now`. Returns `None` unless the path was used for [`DOUBT`] and no
-    /// answer has ever arrived on it.
+    /// Returns when the suspicion began that the path discards everything, or `None` without one. A
+    /// path is suspected once it has been in use for the time [`DOUBT`] and no answer has ever
+    /// arrived on it. If this is newly so, the suspicion begins at `now`.
     pub(crate) fn doubt(&mut self, now: Time) -> Option<Time> {
         let used = self.silence.filter(|silence| silence.server_was_active)?.used;
         (used >= DOUBT && self.heard.is_none()).then(|| *self.doubted.get_or_insert(now))

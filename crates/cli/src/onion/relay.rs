@@ -442,7 +442,7 @@ impl RelayArgs {
         families(&data, &self.family_key).map_err(Failure::misuse)
     }
 
-    /// Returns the flags. A setting in the file replaces a flag that is not given.
+    /// Returns the flags, with the settings of the file for flags that were not given.
     fn merged(mut self) -> Result<RelayArgs, Failure> {
         let Some(path) = self.common.file.take() else { return Ok(self) };
         let file: RelayArgs = read(&path, KEYS)?;

@@ -122,7 +122,7 @@ impl Claim {
         ratios(records, [arm, other], quantity)
     }
 
-    /// Judges the claim. `interval` is the interval of the measured value.
+    /// Judges the claim by `interval`, the confidence interval of the measured value.
     fn verdict(self, interval: Option<[f64; 2]>) -> Verdict {
         let (bound, is_least) = self.bound();
         match interval {

@@ -107,7 +107,8 @@ impl Pair {
         (self.sent[to.other().index()], self.delivered[to.index()])
     }
 
-    /// Returns the number of messages in transit on a leg to the end `to`.
+    /// Returns the number of messages in transit towards `to` (client or exit) on the leg with the
+    /// index `wire`.
     #[must_use]
     pub fn under_way(&self, to: Side, wire: usize) -> usize {
         self.wires[wire].to[to.index()].len()

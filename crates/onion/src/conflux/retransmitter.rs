@@ -474,8 +474,9 @@ impl Retransmitter {
         legs.chain([self.quiet_at(streams), self.over_at()]).flatten().min()
     }
 
-    /// Returns true if the set is unused and has no leg. At an exit it always returns false,
-    /// because the client may still retransmit a stream's first message that was lost.
+    /// Returns true at a client if the circuit set has no leg, no stream (`streams`) and no data.
+    /// Returns false at an exit: a set that seems unused there may still receive the first message
+    /// of a stream, because the client retransmits it if it is lost.
     fn is_idle(&self, streams: bool) -> bool {
         self.is_client && !streams && self.is_empty() && self.legs.iter().next().is_none()
     }

@@ -138,8 +138,9 @@ impl Several {
         [std::mem::replace(&mut self.counted, now), now]
     }
 
-    /// Returns the number of bytes that wait for earlier messages, for a leg (parallel circuit),
-    /// or for an acknowledgement.
+    /// Returns the number of queued bytes. They are received messages that wait for earlier ones,
+    /// messages to send that wait for a leg (parallel circuit), and sent ones that are not yet
+    /// acknowledged.
     pub(crate) fn held(&self) -> usize {
         self.end.held() + self.passing.as_ref().map_or(0, Passing::bytes)
     }

@@ -110,8 +110,9 @@ impl Opened {
         self.unfit
     }
 
-    /// Adds a datagram to the last run (datagrams of equal length, stored together), if its index
-    /// is at least `first` and it accepts the datagram. Otherwise begins a new run.
+    /// Adds the datagram `payload` to the last run (datagrams of equal length, stored together).
+    /// Begins a new run if the last one has an index below `first`, is complete, or has shorter
+    /// datagrams.
     fn add(&mut self, first: usize, payload: &[u8], ecn: u8) {
         let start = self.bytes.len();
         self.bytes.extend(payload);

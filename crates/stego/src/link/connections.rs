@@ -122,8 +122,8 @@ impl Connections {
         }
     }
 
-    /// Adds connection `number` to the free `path`. `first` contains the bytes to send before all
-    /// blocks: a token or an ANSWER.
+    /// Adds connection `number` to `path`, which has no connection. `first` contains the bytes to
+    /// send before all blocks: a token or an ANSWER.
     pub(super) fn add(
         &mut self,
         now: Time,

@@ -94,8 +94,9 @@ pub(crate) trait Slot: Send {
         each: &mut dyn FnMut(Hidden<'_>),
     ) -> Result<(), NotCover>;
 
-    /// Returns the number of hidden bytes for which the next message has room, if the socket has
-    /// room for `socket` bytes. Returns 0 if it is not this end's turn.
+    /// Returns how many hidden bytes the next message can carry if its length is at most `socket`,
+    /// the free bytes in the socket's send buffer. Returns 0 if this end must first receive a
+    /// message.
     fn room(&self, socket: usize) -> usize;
 
     /// Returns how many bytes of [`Slot::room`] are reserved for control frames and

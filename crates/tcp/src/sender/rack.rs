@@ -135,9 +135,9 @@ impl Rack {
         self.rtt = rtt;
     }
 
-    /// Returns the time that jitter adds to the minimum round-trip time on average: the mean
-    /// lateness of segments and its deviation. With few segments in flight, the mean alone is too
-    /// small, because segments that overtake others are late, too.
+    /// Returns an estimate of the time that jitter adds to the minimum round-trip time: the sum of
+    /// the mean lateness of segments and its deviation. With few segments in flight the mean alone
+    /// would be too small: lateness is relative to the overtaking segment, which jitter delays too.
     pub(crate) fn jitter(&self) -> Duration {
         self.lateness.mean + self.lateness.deviation
     }
