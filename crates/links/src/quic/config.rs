@@ -34,7 +34,7 @@ const RETRY: Duration = Duration::from_secs(15);
 
 /// Largest UDP payload that path MTU discovery (RFC 8899) tries: Ethernet's MTU without the headers
 /// of IPv4 and UDP.
-const LARGEST_DATAGRAM: u16 = 1_472;
+pub(super) const LARGEST_DATAGRAM: u16 = 1_472;
 /// Difference in bytes at which path MTU discovery ends its search. With the library's value, 20, a
 /// path over IPv6, which carries 1,452 bytes, would get 1,438.
 const SEARCH_STEP: u16 = 5;
