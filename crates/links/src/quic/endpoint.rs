@@ -6,13 +6,14 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use anabranch_multipath::{Core, Time};
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use quinn_proto::{
     ClientConfig, Connection, ConnectionHandle, DatagramEvent, EcnCodepoint, Incoming, Transmit,
     VarInt,
 };
 use rustls::pki_types::CertificateDer;
 
+use super::buffers::Buffers;
 use super::config::{self, Congestion};
 use super::epoch::{Epoch, TokenClock};
 use super::link::{ENDED, QuicLink};
@@ -134,6 +135,7 @@ pub struct Endpoint {
     due: BTreeSet<(Time, ConnId)>,
     touched: BTreeSet<ConnId>,
     answers: VecDeque<(Packets, Vec<u8>)>,
+    buffers: Buffers,
     last: u64,
     /// Number of inbound handshakes in progress.
     half_open: usize,
@@ -192,6 +194,7 @@ impl Endpoint {
             due: BTreeSet::new(),
             touched: BTreeSet::new(),
             answers: VecDeque::new(),
+            buffers: Buffers::default(),
             last: 0,
             half_open: 0,
             counts: EndpointCounts::default(),
@@ -430,7 +433,8 @@ impl Core for Endpoint {
         let at = self.epoch.instant(now);
         let EndpointInput { arrival: Arrival { from, to, ecn, bytes }, admit } = input;
         let (ecn, mut answer) = (EcnCodepoint::from_bits(ecn), Vec::new());
-        match self.inner.handle(at, from, to, ecn, BytesMut::from(bytes), &mut answer) {
+        let bytes = self.buffers.copy(bytes);
+        match self.inner.handle(at, from, to, ecn, bytes, &mut answer) {
             Some(DatagramEvent::ConnectionEvent(handle, event)) => {
                 if let Some(&id) = self.by_handle.get(&handle.0)
                     && let Some(entry) = self.links.get_mut(&id)

@@ -20,6 +20,7 @@
 //! is no 0-RTT, no resumption and no migration. The library `quinn-proto` handles packets, loss
 //! recovery, congestion control and keys.
 
+mod buffers;
 mod config;
 mod endpoint;
 mod epoch;

@@ -131,6 +131,36 @@ fn by_bbr_losses_cost_little_of_the_rate_and_by_cubic_most_of_it() {
     assert!(bbr > 25_000_000 && bbr > 4 * cubic, "bbr {bbr}, cubic {cubic}");
 }
 
+/// Returns the number of datagrams that the receiver of a bulk transfer sends for each datagram
+/// that it receives.
+fn acknowledged(congestion: Congestion) -> f64 {
+    let rate = NonZeroU64::new(50_000_000);
+    let settings = LinkSettings { rate, queue: 300_000, ..line(Duration::from_millis(10)) };
+    let mut world = World::by(congestion, &settings, 6).opened();
+    world.write(0, &unit(1, MAKES, 0));
+    let batch: Vec<u8> = (0..20).flat_map(|n| unit(1, DATA, n)).collect();
+    let mut before = world.sent;
+    for step in 0..3_000 {
+        if step == 1_000 {
+            before = world.sent;
+        }
+        while world.link(0).room() >= batch.len() {
+            world.write(0, &batch);
+        }
+        world.run(Duration::from_millis(1));
+    }
+    let [data, back] = [0, 1].map(|end| (world.sent[end] - before[end]) as f64);
+    assert!(data > 5_000.0, "{data}");
+    back / data
+}
+
+#[test]
+fn by_cubic_a_fast_transfer_takes_few_acknowledgements_and_by_bbr_the_usual_number() {
+    let [bbr, cubic] = [Congestion::Bbr, Congestion::Cubic].map(acknowledged);
+    println!("datagrams back: bbr {bbr}, cubic {cubic}");
+    assert!(cubic < 0.25 && bbr > 0.35, "bbr {bbr}, cubic {cubic}");
+}
+
 #[test]
 fn the_end_that_opens_a_link_is_shown_the_others_certificate() {
     let mut world = World::open(&line(DELAY), 1);
