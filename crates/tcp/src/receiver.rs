@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anabranch_multipath::Time;
 
-use crate::config::Config;
+use crate::config::{Config, MAX_LEGS};
 use crate::constants::{
     ACK_EVERY, DELAYED_ACK, MAX_QUICKACKS, RTO_MIN, SPARSE_ACK_EVERY, SPARSE_ACKS, SPARSE_BLOCKS,
 };
@@ -32,6 +32,8 @@ struct SparseAcks {
     rtt: Option<Duration>,
     /// Time of the last acknowledgement.
     last: Time,
+    /// Latest timestamp of the peer that has arrived on each path (leg).
+    stamps: [Option<u32>; MAX_LEGS],
 }
 
 /// The receiving half of a connection.
@@ -216,10 +218,23 @@ impl Receiver {
         }
     }
 
+    /// Records the timestamp `value` of a segment that arrived on the path `leg`. If a later segment
+    /// of the path has overtaken it, the next acknowledgements are not sparse: the sender measures
+    /// jitter by the times at which they report segments.
+    pub(crate) fn note_stamp(&mut self, leg: usize, value: u32) {
+        let stamps = self.sparse.as_mut().map(|sparse| &mut sparse.stamps);
+        let Some(latest) = stamps.and_then(|stamps| stamps.get_mut(leg)) else { return };
+        if latest.is_some_and(|latest| (value.wrapping_sub(latest) as i32) < 0) {
+            self.quick = MAX_QUICKACKS;
+        } else {
+            *latest = Some(value);
+        }
+    }
+
     /// Schedules a sparse acknowledgement for data that has arrived. Returns false if the
     /// acknowledgement must be sent as usual.
     fn defer_ack(&mut self, now: Time, timers: &mut Timers) -> bool {
-        let Some(SparseAcks { rtt: Some(rtt), last }) = self.sparse else { return false };
+        let Some(SparseAcks { rtt: Some(rtt), last, .. }) = self.sparse else { return false };
         if self.quick > 0 {
             return false;
         }

@@ -133,6 +133,9 @@ impl Connection {
         if reads && (fin || !segment.payload.is_empty()) {
             let arrival = Arrival { start, bytes: segment.payload, fin };
             self.receiver.expect_rtt(self.sender.least_expected_rtt());
+            if let Some(stamps) = segment.options.timestamps {
+                self.receiver.note_stamp(self.leg, stamps.value);
+            }
             self.receiver.take(now, arrival, &mut self.timers, &mut self.sender.stats);
         }
         self.settle(now);
