@@ -8,8 +8,8 @@ use std::num::NonZeroU64;
 use std::time::Duration;
 
 use anabranch_multipath::Time;
+use anabranch_onion::LossyCongestion;
 use anabranch_onion::conflux::Dealing;
-use anabranch_onion::{LossyCongestion, LossyTraffic};
 use anabranch_sim::onion::{
     ClientHostSettings, ClientLoad, Common, Crypto, NetworkDocuments, OnionNetwork, Pause,
     RelayDescription, RequestTime, Scenario,

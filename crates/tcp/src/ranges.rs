@@ -59,7 +59,7 @@ impl Ranges {
     }
 
     /// Returns the ranges, the highest first.
-    pub(crate) fn from_highest(&self) -> impl Iterator<Item = (u64, u64)> {
+    pub(crate) fn descending(&self) -> impl Iterator<Item = (u64, u64)> {
         self.ends.iter().rev().map(|(&from, &end)| (from, end))
     }
 

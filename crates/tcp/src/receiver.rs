@@ -302,7 +302,7 @@ impl Receiver {
         let reported = blocks.len();
         self.recent.retain(|&offset| self.ranges.around(offset).is_some());
         let ranges = self.recent.iter().filter_map(|&offset| self.ranges.around(offset));
-        let others = self.ranges.from_highest().take(SPARSE_BLOCKS);
+        let others = self.ranges.descending().take(SPARSE_BLOCKS);
         let others = others.filter(|_| self.sparse.is_some());
         for range in ranges.chain(others).chain(self.ranges.first()) {
             if !blocks[reported..].contains(&range) {
