@@ -76,6 +76,8 @@ impl Play {
             timestamp_offset: u32::MAX - 100,
             early: switches & 64 != 0,
             fast_open: switches & 128 != 0,
+            doubled: if switches & 128 == 0 { 0 } else { 600 },
+            sparse_acks: switches & 128 != 0,
             ..Config::default()
         };
         let now = Time::from_secs(1);

@@ -78,6 +78,6 @@ pub use channels::LinkId;
 pub use event::{CarrierFault, CircuitFault, Event, LinkFault, Neighbour, Violation};
 pub use io::{LinkCore, LinkInput, LinkOutput, StreamOutput};
 pub use moment::Moment;
-pub use node::{LossyStats, Node};
+pub use node::{LossyStats, LossyTraffic, Node};
 pub use set::numbers::{LegNumbers, NumberSpread, SetNumbers};
 pub use stream::StreamKey;

@@ -38,7 +38,7 @@ mod several;
 mod streams;
 
 pub(crate) use dedicated::NextLink;
-pub use lossy::LossyStats;
+pub use lossy::{LossyStats, LossyTraffic};
 use memory::{Memory, MemoryUse};
 
 /// A timer of a core.
@@ -212,6 +212,7 @@ pub struct Node<R: NodeRole> {
     pub(crate) padding: [u64; 2],
     /// Counters of lossy cells, without the cells that [`Channels`] has dropped.
     pub(crate) lossy: LossyStats,
+    lossy_traffic: LossyTraffic,
     /// Congestion control of streams over lossy cells.
     pub(crate) lossy_congestion: Congestion,
 }
@@ -267,6 +268,7 @@ impl<R: NodeRole> Node<R> {
             rules: Rules::default(),
             padding: [0; 2],
             lossy: LossyStats::default(),
+            lossy_traffic: LossyTraffic::default(),
             lossy_congestion: Congestion::BBR,
         }
     }

@@ -14,7 +14,7 @@ use anabranch_sim::onion::{
     ClientHostSettings, ClientLoad, Common, Crypto, NetworkDocuments, OnionNetwork, Pause,
     RelayDescription, RequestTime, Scenario,
 };
-use anabranch_sim::{HostSettings, Latencies, LineSettings};
+use anabranch_sim::{HostId, HostSettings, Latencies, LineSettings};
 
 const SEEDS: u64 = 5;
 const MS: Duration = Duration::from_millis(1);
@@ -22,6 +22,8 @@ const MS: Duration = Duration::from_millis(1);
 const RELAYS: [usize; 2] = [6, 2];
 /// Size of a bulk download in bytes.
 const BULK: u64 = 2 << 20;
+/// Duration of the simulations with bulk downloads, in seconds.
+const BULK_SECONDS: u64 = 40;
 
 /// A design with the number of its circuits.
 #[derive(Clone, Copy)]
@@ -136,15 +138,56 @@ impl Papers {
         })
     }
 
+    /// Simulates a client that makes bulk downloads for [`BULK_SECONDS`].
+    fn bulk(&self, arm: &Arm, seed: u64, lines: &Lines) -> OnionNetwork {
+        let load = ClientLoad { bytes: BULK, ..ClientLoad::bulk() };
+        self.run((arm, seed), lines, (load, 1), BULK_SECONDS)
+    }
+
     /// Returns the goodput of a client's bulk downloads in Mbit/s.
     fn goodput(&self, arm: &Arm, seed: u64, lines: &Lines) -> f64 {
-        let load = ClientLoad { bytes: BULK, ..ClientLoad::bulk() };
-        let network = self.run((arm, seed), lines, (load, 1), 40);
+        let network = self.bulk(arm, seed, lines);
         let mut rates: Vec<f64> = network
             .downloads()
             .filter_map(|download| Some(BULK as f64 * 8e-6 / download.ttlb()?.as_secs_f64()))
             .collect();
         spread(&mut rates)[0]
+    }
+}
+
+/// Uses of the capacity of the inner relays' lines: shares of the total, in percent.
+struct Account {
+    /// Bytes of downloads that the client received.
+    payload: f64,
+    /// Cells without bytes of a stream: acknowledgements.
+    bare: f64,
+    /// Headers in the other cells, repeated or lost bytes of streams, and the links' handshakes.
+    rest: f64,
+    idle: f64,
+}
+
+/// Returns what the lines of the inner relays carried in the direction from the relays. Relays
+/// without a circuit do not count.
+fn account(network: &OnionNetwork, lines: &Lines) -> Account {
+    let rates = lines.relays.iter().cycle().take(RELAYS[0]);
+    let capacity = |rate: &u64| (rate * 125_000 * BULK_SECONDS) as f64;
+    let sent = |place| network.simulation().stats(HostId(place)).map(|line| line.bytes)[0] as f64;
+    let used = rates.enumerate().map(|(place, rate)| (capacity(rate), sent(place as u32)));
+    let used = used.filter(|(capacity, sent)| *sent > capacity / 20.0);
+    let (capacity, wire) = used.fold((0.0, 0.0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
+    let exits = network.relays().map(|relay| relay.lossy_traffic());
+    let ends = exits.chain(network.clients().map(|client| client.lossy_traffic()));
+    let (bare, cells) = ends.fold((0, 0), |sum, end| (sum.0 + end.bare, sum.1 + end.data));
+    let received: u64 = network.clients().map(|client| client.received()).sum();
+    // Each byte of a stream passes two inner relays.
+    let payload = 2.0 * received as f64;
+    let bare = wire * bare as f64 / (bare + cells) as f64;
+    let share = |bytes: f64| 100.0 * bytes / capacity;
+    Account {
+        payload: share(payload),
+        bare: share(bare),
+        rest: share(wire - payload - bare),
+        idle: share(capacity - wire),
     }
 }
 
@@ -212,6 +255,22 @@ fn bulk(papers: &Papers) {
     }
 }
 
+fn accounts(papers: &Papers) {
+    println!("Shares of the capacity of the inner relays' lines, in percent, without loss:");
+    println!("| relays' lines, Mbit/s | design | payload | acknowledgements | rest | idle |");
+    println!("|---|---|---|---|---|---|");
+    for (relays, arm) in [(&[4][..], UDP_OR), (&[4], MUDP_OR), (&[2, 4, 8], MUDP_OR)] {
+        let lines = Lines { relays, others: 100, loss: 0.0 };
+        let of = |seed| account(&papers.bulk(&arm, seed, &lines), &lines);
+        let accounts: Vec<Account> = (1..=SEEDS).map(of).collect();
+        let uses: [fn(&Account) -> f64; 4] =
+            [|it| it.payload, |it| it.bare, |it| it.rest, |it| it.idle];
+        let uses = uses.map(|of| show(accounts.iter().map(of), 0));
+        let name = format!("{} × {}", arm.name, arm.legs);
+        println!("| {relays:?} | {name} | {} |", uses.join(" | "));
+    }
+}
+
 fn main() {
     let papers = Papers::new();
     let parts: Vec<String> = std::env::args().skip(1).collect();
@@ -221,5 +280,8 @@ fn main() {
     }
     if has("bulk") {
         bulk(&papers);
+    }
+    if has("account") {
+        accounts(&papers);
     }
 }

@@ -40,6 +40,15 @@ pub struct Config {
     /// ([`expect_rtt`](crate::Connection::expect_rtt)): the loss of one of the two then costs no
     /// timeout (Vulimiri et al., "Low latency via redundancy", CoNEXT 2013, section 3.1).
     pub syn_copy: bool,
+    /// Number of bytes at the beginning of the stream whose segments are sent twice, in addition to
+    /// the SYN; 0 for none. The loss of one of the two copies then costs no round trip (Flach et
+    /// al., "Reducing Web Latency: the Virtue of Gentle Aggression", SIGCOMM 2013, section 4.3,
+    /// "Proactive"). If there are several legs, the copy is sent on another leg.
+    pub doubled: u64,
+    /// Whether acknowledgements are sparse: about [`SPARSE_ACKS`](crate::constants::SPARSE_ACKS) in
+    /// a round-trip time. The first ones of a connection are not. The lower layer must carry
+    /// [`Segment::more_blocks`](crate::Segment::more_blocks).
+    pub sparse_acks: bool,
     /// Initial congestion window, in segments.
     pub initial_window: u32,
     /// Whether a segment with an old timestamp is dropped (PAWS, RFC 7323, section 5). PAWS also
@@ -70,6 +79,8 @@ impl Default for Config {
             early: false,
             fast_open: false,
             syn_copy: false,
+            doubled: 0,
+            sparse_acks: false,
             initial_window: INIT_CWND,
             paws: true,
             legs: 1,

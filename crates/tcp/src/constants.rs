@@ -26,9 +26,12 @@ pub const RTO_MAX: Duration = Duration::from_secs(120);
 /// Number of retransmissions of a SYN before the connection fails (RFC 9293, section 3.8.3; Linux,
 /// `tcp_syn_retries`).
 pub const SYN_RETRIES: u32 = 6;
-/// Divisor: the expected round-trip time divided by it is the time between the first SYN and its
-/// copy (this crate's choice). That time exceeds most bursts of losses.
-pub const SYN_COPY_DIVISOR: u32 = 8;
+/// Divisor that gives the time between a segment and its copy from the expected round-trip time
+/// (this crate's choice). It exceeds most bursts of losses.
+pub const COPY_DIVISOR: u32 = 8;
+/// Time between a segment with data and its copy if no round-trip time is expected (this crate's
+/// choice).
+pub const COPY_DELAY: Duration = Duration::from_millis(10);
 /// Maximum number of segments kept that have overtaken a SYN-ACK (this crate's choice: above the
 /// initial windows in use).
 pub const MAX_AHEAD: usize = 32;
@@ -99,6 +102,14 @@ pub const HYSTART_ACK_DELAY: Duration = Duration::from_millis(1);
 pub const DELAYED_ACK: Duration = Duration::from_millis(40);
 /// Number of full segments that one acknowledgement may cover (RFC 9293, section 3.8.6.3).
 pub const ACK_EVERY: usize = 2;
+/// Number of sparse acknowledgements in a round-trip time: `beta` of TACK (Li et al., "TACK:
+/// Improving Wireless Transport Performance by Taming Acknowledgments", SIGCOMM 2020).
+pub const SPARSE_ACKS: u32 = 4;
+/// Maximum number of full segments that a sparse acknowledgement covers (this crate's choice). It
+/// limits the burst that an acknowledgement releases.
+pub const SPARSE_ACK_EVERY: usize = 32;
+/// Maximum number of SACK blocks of a sparse acknowledgement (this crate's choice).
+pub const SPARSE_BLOCKS: usize = 48;
 /// Number of acknowledgements that are sent at once when a connection starts, and after a pause
 /// (Linux, `TCP_MAX_QUICKACKS`).
 pub const MAX_QUICKACKS: u32 = 16;

@@ -128,9 +128,19 @@ impl Options {
         4 * words + 12 * usize::from(self.timestamps.is_some())
     }
 
+    /// Returns whether the option space has room for another SACK block.
+    pub(crate) fn has_room_for_block(&self) -> bool {
+        self.sack.count < self.most_blocks()
+    }
+
+    /// Returns the number of SACK blocks for which the option space has room.
+    fn most_blocks(&self) -> usize {
+        (ROOM - 4 - self.fixed_length()) / 8
+    }
+
     /// Returns the number of SACK blocks that fit into the option space.
     fn written_blocks(&self) -> usize {
-        self.sack.count.min((ROOM - 4 - self.fixed_length()) / 8)
+        self.sack.count.min(self.most_blocks())
     }
 
     /// Appends the options, each aligned to 4 bytes as RFC 7323, appendix A, recommends.

@@ -58,6 +58,11 @@ impl Ranges {
         self.ends.first_key_value().map(|(&from, &end)| (from, end))
     }
 
+    /// Returns the ranges, the highest first.
+    pub(crate) fn descending(&self) -> impl Iterator<Item = (u64, u64)> {
+        self.ends.iter().rev().map(|(&from, &end)| (from, end))
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.ends.is_empty()
     }

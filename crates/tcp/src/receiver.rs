@@ -1,11 +1,14 @@
 //! The receiving half of a connection: reassembly, the receive window, and acknowledgements.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
 
 use anabranch_multipath::Time;
 
-use crate::config::Config;
-use crate::constants::{ACK_EVERY, DELAYED_ACK, MAX_QUICKACKS, RTO_MIN};
+use crate::config::{Config, MAX_LEGS};
+use crate::constants::{
+    ACK_EVERY, DELAYED_ACK, MAX_QUICKACKS, RTO_MIN, SPARSE_ACK_EVERY, SPARSE_ACKS, SPARSE_BLOCKS,
+};
 use crate::ranges::Ranges;
 use crate::stats::Stats;
 use crate::timers::{Timer, Timers};
@@ -20,6 +23,17 @@ pub(crate) struct Arrival {
     pub(crate) start: u64,
     pub(crate) bytes: Vec<u8>,
     pub(crate) fin: bool,
+}
+
+/// State of sparse acknowledgements (TACK).
+#[derive(Clone, Copy, Debug, Default)]
+struct SparseAcks {
+    /// Expected round-trip time; `None` if it is unknown. Then acknowledgements are as usual.
+    rtt: Option<Duration>,
+    /// Time of the last acknowledgement.
+    last: Time,
+    /// Latest timestamp of the peer that has arrived on each path (leg).
+    stamps: [Option<u32>; MAX_LEGS],
 }
 
 /// The receiving half of a connection.
@@ -47,9 +61,12 @@ pub(crate) struct Receiver {
     scale: u8,
     /// Length in bytes of the longest segment from the peer so far.
     segment: usize,
-    /// Number of bytes in order that arrived since the last acknowledgement.
+    /// Number of bytes that arrived since the last acknowledgement. Bytes out of order count only
+    /// with sparse acknowledgements.
     unacknowledged: usize,
     quick: u32,
+    /// State of sparse acknowledgements; `None` if acknowledgements are as usual.
+    sparse: Option<SparseAcks>,
     last_data: Time,
     pub(crate) ack_now: bool,
     early: Option<VecDeque<(u64, Vec<u8>)>>,
@@ -72,14 +89,17 @@ impl Receiver {
             segment: 0,
             unacknowledged: 0,
             quick: MAX_QUICKACKS,
+            sparse: config.sparse_acks.then(SparseAcks::default),
             last_data: Time::ZERO,
             ack_now: false,
             early: config.early.then(VecDeque::new),
         }
     }
 
-    /// Prepares to receive data after the peer's SYN. `scale` is our window scale, in bits.
-    pub(crate) fn open(&mut self, scale: u8) {
+    /// Prepares to receive data after the peer's SYN. `scale` is our window scale, in bits. `sack`
+    /// states whether the peer takes SACK blocks, which sparse acknowledgements need.
+    pub(crate) fn open(&mut self, scale: u8, sack: bool) {
+        self.sparse = self.sparse.filter(|_| sack);
         self.nxt = 1;
         self.scale = scale;
         self.advertised = self.advertised.max(1 + self.limit.min(0xffff) as u64);
@@ -141,8 +161,10 @@ impl Receiver {
         } else {
             stats.out_of_order += 1;
             self.keep(start, bytes);
-            self.ack_now = true;
+            self.ack_now |= self.duplicate.is_some() || !self.defer_ack(now, timers);
         }
+        // No later segment would make a deferred acknowledgement due.
+        self.ack_now |= fin && self.sparse.is_some();
         if self.fin == Some(self.nxt) {
             self.nxt += 1;
             self.ack_now = true;
@@ -178,12 +200,58 @@ impl Receiver {
         if filled {
             self.join_pieces();
         }
+        if self.defer_ack(now, timers) {
+            return;
+        }
         let enough = self.unacknowledged >= ACK_EVERY * self.segment.max(1);
         if filled || enough || self.quick > 0 {
             self.ack_now = true;
         } else {
             timers.start(Timer::Ack, now + DELAYED_ACK);
         }
+    }
+
+    /// Sets the expected round-trip time, which determines the number of sparse acknowledgements.
+    pub(crate) fn expect_rtt(&mut self, rtt: Option<Duration>) {
+        if let Some(sparse) = &mut self.sparse {
+            sparse.rtt = rtt.or(sparse.rtt);
+        }
+    }
+
+    /// Records the timestamp `value` of a segment that arrived on the path `leg`. If a later segment
+    /// of the path has overtaken it, the next acknowledgements are not sparse: the sender measures
+    /// jitter by the times at which they report segments.
+    pub(crate) fn note_stamp(&mut self, leg: usize, value: u32) {
+        let stamps = self.sparse.as_mut().map(|sparse| &mut sparse.stamps);
+        let Some(latest) = stamps.and_then(|stamps| stamps.get_mut(leg)) else { return };
+        if latest.is_some_and(|latest| (value.wrapping_sub(latest) as i32) < 0) {
+            self.quick = MAX_QUICKACKS;
+        } else {
+            *latest = Some(value);
+        }
+    }
+
+    /// Schedules a sparse acknowledgement for data that has arrived. Returns false if the
+    /// acknowledgement must be sent as usual.
+    fn defer_ack(&mut self, now: Time, timers: &mut Timers) -> bool {
+        let Some(SparseAcks { rtt: Some(rtt), last, .. }) = self.sparse else { return false };
+        if self.quick > 0 {
+            return false;
+        }
+        let (interval, segment) = (rtt / SPARSE_ACKS, self.segment.max(1));
+        // A small window must not stop the sender for the interval.
+        let most = (SPARSE_ACK_EVERY * segment).min(self.limit / SPARSE_ACKS as usize);
+        let due = match self.unacknowledged / segment {
+            _ if self.unacknowledged >= most => now,
+            ACK_EVERY.. => last + interval,
+            _ => now + interval.min(DELAYED_ACK),
+        };
+        if due <= now {
+            self.ack_now = true;
+        } else if timers.get(Timer::Ack).is_none_or(|at| due < at) {
+            timers.set(Timer::Ack, due);
+        }
+        true
     }
 
     fn append(&mut self, bytes: &[u8]) {
@@ -217,6 +285,7 @@ impl Receiver {
                 early.push_back((from, piece.clone()));
             }
             self.apart += piece.len();
+            self.unacknowledged += if self.sparse.is_some() { piece.len() } else { 0 };
             self.pieces.insert(from, piece);
         }
         if start < end {
@@ -226,18 +295,28 @@ impl Receiver {
     }
 
     /// Returns the blocks for a SACK option: first a range that arrived twice, then the latest
-    /// out-of-order ranges (RFC 2018, section 4; RFC 2883, section 4).
+    /// out-of-order ranges (RFC 2018, section 4; RFC 2883, section 4). Sparse acknowledgements then
+    /// have the other ranges, too, the highest first.
     pub(crate) fn take_blocks(&mut self) -> Vec<(u64, u64)> {
         let mut blocks: Vec<(u64, u64)> = self.duplicate.take().into_iter().collect();
         let reported = blocks.len();
         self.recent.retain(|&offset| self.ranges.around(offset).is_some());
         let ranges = self.recent.iter().filter_map(|&offset| self.ranges.around(offset));
-        for range in ranges.chain(self.ranges.first()) {
+        let others = self.ranges.descending().take(SPARSE_BLOCKS);
+        let others = others.filter(|_| self.sparse.is_some());
+        for range in ranges.chain(others).chain(self.ranges.first()) {
             if !blocks[reported..].contains(&range) {
                 blocks.push(range);
             }
         }
+        blocks.truncate(SPARSE_BLOCKS);
         blocks
+    }
+
+    /// Returns whether acknowledgements are sparse. They then have more SACK blocks than options
+    /// have room for.
+    pub(crate) fn is_sparse(&self) -> bool {
+        self.sparse.is_some()
     }
 
     /// Returns whether an acknowledgement would contain SACK blocks.
@@ -315,8 +394,16 @@ impl Receiver {
         window
     }
 
-    /// Records that a segment with an acknowledgement is sent.
-    pub(crate) fn acknowledged(&mut self, timers: &mut Timers) {
+    /// Records that a segment with an acknowledgement is sent at `now`. `has_blocks` states whether
+    /// it reports data that arrived out of order.
+    pub(crate) fn acknowledged(&mut self, now: Time, has_blocks: bool, timers: &mut Timers) {
+        if let Some(sparse) = &mut self.sparse {
+            if !has_blocks && (self.duplicate.is_some() || !self.ranges.is_empty()) {
+                // The deferred report of these data is still due.
+                return;
+            }
+            sparse.last = now;
+        }
         self.ack_now = false;
         self.unacknowledged = 0;
         self.quick = self.quick.saturating_sub(1);

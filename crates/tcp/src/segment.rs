@@ -28,6 +28,9 @@ pub struct Segment {
     pub window: u16,
     /// Options.
     pub options: Options,
+    /// SACK blocks for which the options have no room: for each, its first sequence number and the
+    /// number after its last. They are not part of TCP's format: [`Segment::write`] omits them.
+    pub more_blocks: Vec<(Seq, Seq)>,
     /// Payload.
     pub payload: Vec<u8>,
 }
@@ -105,8 +108,21 @@ impl Segment {
             flags: Flags(header[13]),
             window: word(14),
             options: Options::parse(options),
+            more_blocks: Vec::new(),
             payload: bytes[length..].to_vec(),
         })
+    }
+
+    /// Adds a SACK block: to the options or, if they have no room, to `more_blocks`.
+    pub(crate) fn add_block(&mut self, block: (Seq, Seq)) {
+        if !self.options.has_room_for_block() || !self.options.sack.push(block.0, block.1) {
+            self.more_blocks.push(block);
+        }
+    }
+
+    /// Returns all SACK blocks: those in the options, and [`more_blocks`](Segment::more_blocks).
+    pub(crate) fn blocks(&self) -> impl Iterator<Item = &(Seq, Seq)> {
+        self.options.sack.as_slice().iter().chain(&self.more_blocks)
     }
 
     /// Appends the segment to `out`, with its checksum for the addresses `from` and `to`.
@@ -205,6 +221,7 @@ mod tests {
             flags: Flags::ACK | Flags::PSH,
             window: 500,
             options,
+            more_blocks: Vec::new(),
             payload: b"odd".to_vec(),
         }
     }

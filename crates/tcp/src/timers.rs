@@ -18,6 +18,8 @@ pub(crate) enum Timer {
     Handshake,
     /// Copy of the first SYN.
     SynCopy,
+    /// Copy of a segment at the beginning of the stream.
+    Copy,
     /// Delayed acknowledgement of received data.
     Ack,
     /// End of the state TIME-WAIT.

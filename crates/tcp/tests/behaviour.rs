@@ -85,6 +85,7 @@ impl Played {
                 timestamps: self.stamps.then_some(Timestamps { value, echo }),
                 ..Options::default()
             },
+            more_blocks: Vec::new(),
             payload: Vec::new(),
         }
     }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anabranch_multipath::{Core as _, Time, conformance};
-use anabranch_tcp::constants::{INITIAL_RTO, SYN_COPY_DIVISOR};
+use anabranch_tcp::constants::{COPY_DIVISOR, INITIAL_RTO};
 use anabranch_tcp::{Config, Connection, Flags, Ports, Segment, Seq, State};
 
 const RTT: Duration = Duration::from_millis(50);
@@ -151,7 +151,7 @@ fn a_lost_syn_is_repeated_early_if_a_round_trip_time_is_expected() {
     client.write(b"request");
     let first = conformance::drain(&mut client, began);
     let copied = client.next_timeout().expect("the time of the copy");
-    assert_eq!(copied.since(began), RTT / SYN_COPY_DIVISOR);
+    assert_eq!(copied.since(began), RTT / COPY_DIVISOR);
     let copy = conformance::drain(&mut client, copied);
     let seen = |syn: &Segment| (syn.flags, syn.seq, syn.payload.clone());
     assert_eq!((first.len(), copy.len(), seen(&copy[0])), (1, 1, seen(&first[0])));
@@ -182,4 +182,73 @@ fn without_an_expected_round_trip_time_a_syn_is_sent_once() {
     let config = Config { fast_open: true, syn_copy: true, ..Config::default() };
     let (client, _) = opened(&config, b"request");
     assert_eq!(client.next_timeout(), Some(Time::from_secs(1) + INITIAL_RTO));
+}
+
+/// Settings of a connection whose first segments are sent twice.
+fn doubling() -> Config {
+    Config { fast_open: true, doubled: 400, mss: 471, ..Config::default() }
+}
+
+/// A server that knows the round-trip time and has answered `syn`, and the segments that it sends
+/// at once and after that as copies.
+fn doubled_answer(syn: &Segment, answer: &[u8]) -> (Connection, Vec<Segment>, Vec<Segment>) {
+    let now = Time::from_secs(1) + RTT / 2;
+    let mut server = Connection::accept(now, &doubling(), PEER, syn).expect("a SYN");
+    server.expect_rtt(0, RTT);
+    server.write(answer);
+    let first = conformance::drain(&mut server, now);
+    let copied = server.next_timeout().expect("the time of the copy");
+    assert_eq!(copied.since(now), RTT / COPY_DIVISOR);
+    let copies = conformance::drain(&mut server, copied);
+    (server, first, copies)
+}
+
+#[test]
+fn the_first_segments_are_sent_twice_and_later_ones_once() {
+    let (mut client, syn) = opened(&doubling(), b"request");
+    let answer = vec![3; 2_000];
+    let (mut server, first, copies) = doubled_answer(&syn, &answer);
+    let seen = |segment: &Segment| (segment.flags, segment.seq, segment.payload.clone());
+    assert_eq!(copies.iter().map(seen).collect::<Vec<_>>(), [seen(&first[1])]);
+    let stats = server.stats();
+    assert_eq!((stats.copies, stats.retransmitted, stats.sent), (1, 0, first.len() as u64 - 1));
+
+    // Both arrive: the bytes are read once, and the report of the second changes nothing.
+    let now = Time::from_secs(1) + RTT;
+    first.into_iter().chain(copies).for_each(|segment| client.handle(now, segment));
+    let mut heard = Vec::new();
+    client.read_all(&mut heard);
+    assert!(heard == answer, "{} bytes", heard.len());
+    assert_eq!(client.stats().duplicates, 1);
+    let now = now + RTT / 2;
+    conformance::drain(&mut client, now).into_iter().for_each(|one| server.handle(now, one));
+    server.write(b"more");
+    assert_eq!(conformance::drain(&mut server, now).len(), 1);
+    let stats = server.stats();
+    assert_eq!((stats.copies, stats.undone, stats.recoveries), (1, 0, 0));
+}
+
+#[test]
+fn the_loss_of_a_first_segment_costs_no_more_than_the_time_to_its_copy() {
+    let (mut client, syn) = opened(&doubling(), b"request");
+    let (server, first, copies) = doubled_answer(&syn, b"answer");
+    let now = Time::from_secs(1) + RTT + RTT / COPY_DIVISOR;
+    client.handle(now, first[0].clone());
+    assert_eq!((first.len(), client.readable()), (2, 0));
+    copies.into_iter().for_each(|copy| client.handle(now, copy));
+    assert_eq!((client.readable(), server.stats().retransmitted), (6, 0));
+}
+
+#[test]
+fn a_segment_that_is_acknowledged_in_time_is_not_copied() {
+    let (mut client, syn) = opened(&doubling(), b"request");
+    let now = Time::from_secs(1);
+    let mut server = Connection::accept(now, &doubling(), PEER, &syn).expect("a SYN");
+    server.expect_rtt(0, RTT);
+    server.write(b"answer");
+    conformance::drain(&mut server, now).into_iter().for_each(|one| client.handle(now, one));
+    conformance::drain(&mut client, now).into_iter().for_each(|one| server.handle(now, one));
+    let due = now + RTT / COPY_DIVISOR;
+    assert_eq!(conformance::drain(&mut server, due), []);
+    assert_eq!(server.stats().copies, 0);
 }

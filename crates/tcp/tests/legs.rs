@@ -264,3 +264,15 @@ fn segments_that_a_retransmission_overtook_count_without_paws() {
     println!("retransmitted: {without} without PAWS, {with} with it");
     assert!(without < with, "{without} and {with}");
 }
+
+#[test]
+fn the_copy_of_a_first_segment_takes_another_leg() {
+    let mut net = Net::new(Congestion::BBR, &[leg(10, 20, 0.0), leg(10, 30, 0.0)], 1);
+    net.config.doubled = 400;
+    let ports = Ports { local: 1, remote: 2 };
+    net.ends[0] = Some(Connection::connect(net.now, &net.config, ports, Seq(7)));
+    net.total = 400;
+    net.run(MS * 60);
+    assert_eq!((net.carried[0], net.carried[1]), (1, 1));
+    assert_eq!((net.stats().copies, net.stats().retransmitted), (1, 0));
+}

@@ -46,7 +46,8 @@ fn rough(seed: u64) -> Pair {
     rough_with(seed, [false, false])
 }
 
-/// The network of [`rough`], with data in SYNs where a side of `fast_open` is true.
+/// The network of [`rough`], with data in SYNs, copies of the first segments and sparse
+/// acknowledgements where a side of `fast_open` is true.
 fn rough_with(seed: u64, fast_open: [bool; 2]) -> Pair {
     let mut dice = stream(seed, 0, "rough");
     let mut way = || {
@@ -83,6 +84,8 @@ fn rough_with(seed: u64, fast_open: [bool; 2]) -> Pair {
         early: dice.random_bool(0.5),
         fast_open,
         syn_copy: true,
+        doubled: if fast_open { 2_000 } else { 0 },
+        sparse_acks: fast_open,
         initial_window: dice.random_range(1..30),
         paws: dice.random_bool(0.8),
         legs: 1,
@@ -145,7 +148,8 @@ fn a_run_is_a_function_of_its_seed() {
 #[test]
 fn jitter_beyond_the_delay_leaves_bbr_the_rate_of_the_link() {
     // 5 MiB in segments of 459 bytes, each of 511 on the wire, take 4.7 s at 10 Mbit/s.
-    for (loss, most) in [(0.0, 6.0), (0.01, 6.5), (0.05, 8.0)] {
+    let cases = [(0.0, 6.0), (0.01, 6.5), (0.05, 8.0)];
+    for ((loss, most), sparse_acks) in cases.map(|case| [(case, false), (case, true)]).concat() {
         let mut times = [1, 2, 3].map(|seed| {
             let way = LinkSettings {
                 delay: 15 * MS,
@@ -161,6 +165,7 @@ fn jitter_beyond_the_delay_leaves_bbr_the_rate_of_the_link() {
                 paws: false,
                 receive_buffer: 512 << 10,
                 send_buffer: 512 << 10,
+                sparse_acks,
                 ..Config::default()
             };
             let mut pair = Pair::new([config.clone(), config], [way.clone(), way], seed);
@@ -175,6 +180,49 @@ fn jitter_beyond_the_delay_leaves_bbr_the_rate_of_the_link() {
         times.sort_by(f64::total_cmp);
         println!("loss {loss}: {times:?} s");
         assert!(times[1] < most, "{loss}: {times:?} s");
+    }
+}
+
+/// Settings as over lossy circuits, with or without sparse acknowledgements.
+fn short_segments(sparse_acks: bool) -> Config {
+    Config {
+        mss: 471,
+        initial_window: 20,
+        congestion: Congestion::BBR,
+        paws: false,
+        receive_buffer: 512 << 10,
+        send_buffer: 512 << 10,
+        sparse_acks,
+        ..Config::default()
+    }
+}
+
+#[test]
+fn sparse_acknowledgements_are_few_and_slow_nothing_down() {
+    for loss in [0.0, 0.02, 0.05] {
+        let run = |is_sparse| {
+            let way = LinkSettings {
+                delay: 30 * MS,
+                loss: if loss > 0.0 { Loss::Bernoulli(loss) } else { Loss::None },
+                queue: 25_000,
+                ..LinkSettings::with_rate(4_000_000)
+            };
+            let config = short_segments(is_sparse);
+            let mut pair = Pair::new([config.clone(), config], [way.clone(), way], 1);
+            pair.sides[1].total = 2 << 20;
+            pair.keeps = true;
+            pair.run_to_end(Duration::from_secs(60));
+            pair.assert_whole();
+            let of = |side| pair.seen.iter().filter(move |(_, by, _)| *by == side);
+            let bare = of(0).filter(|(_, _, segment)| segment.payload.is_empty()).count();
+            let data = of(1).filter(|(_, _, segment)| !segment.payload.is_empty()).count();
+            (bare as f64 / data as f64, pair.now.secs_f64(), pair.server().stats())
+        };
+        let [usual, sparse] = [false, true].map(run);
+        println!("loss {loss}: usual {usual:?}, sparse {sparse:?}");
+        assert!(usual.0 > 0.45, "{loss}: {usual:?}");
+        assert!(sparse.0 < 0.08, "{loss}: {sparse:?}");
+        assert!(sparse.1 < 1.1 * usual.1, "{loss}: {sparse:?} after {usual:?}");
     }
 }
 

@@ -12,7 +12,7 @@ use crate::crypto::lossy::Refusal;
 use crate::ending::Ending;
 use crate::event::{CircuitFault, LinkFault};
 use crate::io::LinkOutput;
-use crate::set::lossy::LossyEvent;
+use crate::set::lossy::{LossyCell, LossyEvent};
 use crate::set::lossy_legs::LossyLegs;
 use crate::set::{Route, Set};
 use crate::table::SetId;
@@ -60,7 +60,32 @@ impl LossyStats {
     }
 }
 
+/// Counters of the lossy cells that streams of a node have sent. Forwarded cells do not count.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LossyTraffic {
+    /// Number of cells with bytes of a stream, including retransmissions and copies.
+    pub data: u64,
+    /// Number of bytes of streams in these cells.
+    pub payload: u64,
+    /// Number of cells without bytes of a stream: acknowledgements, and ends of streams.
+    pub bare: u64,
+}
+
+impl LossyTraffic {
+    /// Counts a cell with `payload` bytes of a stream.
+    fn count(&mut self, payload: usize) {
+        self.payload += payload as u64;
+        self.data += u64::from(payload > 0);
+        self.bare += u64::from(payload == 0);
+    }
+}
+
 impl<R: NodeRole> Node<R> {
+    /// Returns the counters of lossy cells that streams of this node have sent.
+    pub fn lossy_traffic(&self) -> LossyTraffic {
+        self.lossy_traffic
+    }
+
     /// Returns the counters of lossy cells.
     pub fn lossy(&self) -> LossyStats {
         let dropped = self.lossy.dropped + self.channels.lossy_dropped();
@@ -157,7 +182,7 @@ impl<R: NodeRole> Node<R> {
                 true => None,
                 false => lossy.poll(now, set.lossy_legs.as_deref_mut()),
             };
-            let Some((mut body, leg)) = next else {
+            let Some(LossyCell { mut body, leg, payload }) = next else {
                 match lossy.event() {
                     Some(event) => self.take_event(now, first, event),
                     None if is_linked => break,
@@ -172,6 +197,7 @@ impl<R: NodeRole> Node<R> {
             let counter = ending.lossy().map(|end| end.originate(Command::RELAY_LOSSY, &mut body));
             match (lane, counter) {
                 (Some(lane), Some(Some(counter))) => {
+                    self.lossy_traffic.count(payload);
                     self.send_lossy(now, lane, (counter, &body));
                     let outward = R::Circuit::OUTWARD;
                     R::sent_cell(self, now, Owner { circuit, outward });

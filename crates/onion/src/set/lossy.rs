@@ -28,6 +28,10 @@ const RECENT: usize = 1_024;
 /// and 14,600 bytes).
 const INITIAL: u32 = 20;
 
+/// Number of bytes at the beginning of each direction of a stream whose segments are sent twice.
+/// The exit's CONNECTED and the segment after it begin within them.
+const DOUBLED: u64 = 400;
+
 /// Error for input that cannot be parsed: the content of a cell, or the first message from the
 /// other end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,6 +53,23 @@ pub(crate) enum LossyEvent {
     Connected(StreamKey),
     /// An event that also occurs for streams over ordinary cells.
     StreamEvent(StreamEvent),
+}
+
+/// A cell to send.
+pub(crate) struct LossyCell {
+    /// Body of the cell, with the content after the zeros.
+    pub(crate) body: Body,
+    /// Slot of the leg (parallel circuit) to use. `None` for a reset, and if connections have one
+    /// window for all legs.
+    pub(crate) leg: Option<usize>,
+    /// Number of bytes of the stream in the cell.
+    pub(crate) payload: usize,
+}
+
+impl LossyCell {
+    fn new(segment: &Segment, leg: Option<usize>) -> LossyCell {
+        LossyCell { body: put_segment(segment), leg, payload: segment.payload.len() }
+    }
 }
 
 /// One end of a stream.
@@ -169,6 +190,8 @@ impl LossyStreams {
             send_buffer: BUFFER,
             fast_open: true,
             syn_copy: true,
+            doubled: DOUBLED,
+            sparse_acks: true,
             timestamp_offset: rng.next_u32(),
             // Old duplicates are recognised by the counters of cells.
             paws: false,
@@ -485,16 +508,10 @@ impl LossyStreams {
         self.events.pop_front()
     }
 
-    /// Returns the body of the next cell to send now, and the slot of the leg to use. The cell's
-    /// content follows the zeros at its beginning. The slot is `None` for a reset, and if each
-    /// connection has one window for all legs. `legs` are the legs of the circuit set, if any.
-    pub(crate) fn poll(
-        &mut self,
-        now: Time,
-        legs: Option<&mut LossyLegs>,
-    ) -> Option<(Body, Option<usize>)> {
+    /// Returns the next cell to send now. `legs` are the legs of the circuit set, if there are any.
+    pub(crate) fn poll(&mut self, now: Time, legs: Option<&mut LossyLegs>) -> Option<LossyCell> {
         if let Some(reset) = self.resets.pop_front() {
-            return Some((put_segment(&reset), None));
+            return Some(LossyCell::new(&reset, None));
         }
         let mut legs = legs.filter(|_| self.legs.is_some());
         let knows_legs = legs.is_some();
@@ -509,7 +526,7 @@ impl LossyStreams {
             let stream = self.streams.get_mut(&id);
             let next = stream.and_then(|stream| stream.tcp.poll_by(now, &mut choose));
             if let Some((leg, segment)) = next {
-                return Some((put_segment(&segment), knows_legs.then_some(leg)));
+                return Some(LossyCell::new(&segment, knows_legs.then_some(leg)));
             }
             self.due.remove(&id);
             self.rest(id);

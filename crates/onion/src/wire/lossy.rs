@@ -3,7 +3,7 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use anabranch_tcp::Segment;
+use anabranch_tcp::{Segment, Seq};
 
 use super::cell::{BODY, Body};
 use super::conflux::SetNonce;
@@ -28,7 +28,11 @@ const NOWHERE: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooLong;
 
-/// Returns the body of a cell that contains `segment`. The caller encrypts the body.
+/// Length in bytes of a SACK block that follows a segment.
+const BLOCK: usize = 8;
+
+/// Returns the body of a cell that contains `segment` and, as far as there is room, its further
+/// SACK blocks. The caller encrypts the body.
 ///
 /// # Panics
 /// If the segment with its header does not fit into a cell. Without options, up to [`MSS`] bytes
@@ -40,7 +44,12 @@ pub fn put_segment(segment: &Segment) -> Body {
     let mut body = [0; BODY];
     let content = &mut body[ZEROS..];
     content[..LENGTH].copy_from_slice(&(bytes.len() as u16).to_be_bytes());
-    content[LENGTH..LENGTH + bytes.len()].copy_from_slice(&bytes);
+    let (place, rest) = content[LENGTH..].split_at_mut(bytes.len());
+    place.copy_from_slice(&bytes);
+    for ((start, end), place) in segment.more_blocks.iter().zip(rest.as_chunks_mut::<BLOCK>().0) {
+        let [start, end] = [start, end].map(|seq| seq.0.to_be_bytes());
+        place.copy_from_slice(&[start, end].concat());
+    }
     body
 }
 
@@ -49,9 +58,20 @@ pub fn put_segment(segment: &Segment) -> Body {
 #[must_use]
 pub fn read_segment(body: &Body) -> Option<Segment> {
     let (length, rest) = body[ZEROS..].split_first_chunk()?;
-    let bytes = rest.get(..usize::from(u16::from_be_bytes(*length)))?;
-    let segment = Segment::parse(bytes).ok()?;
+    let (bytes, rest) = rest.split_at_checked(usize::from(u16::from_be_bytes(*length)))?;
+    let mut segment = Segment::parse(bytes).ok()?;
+    if !segment.options.sack.as_slice().is_empty() {
+        segment.more_blocks = rest.as_chunks().0.iter().map_while(read_block).collect();
+    }
     (segment.source != 0 && segment.source == segment.destination).then_some(segment)
+}
+
+/// Parses a SACK block that follows a segment. Returns `None` for an empty block, which ends the
+/// list.
+fn read_block(bytes: &[u8; BLOCK]) -> Option<(Seq, Seq)> {
+    let number = |from: usize| Some(Seq(u32::from_be_bytes(*bytes[from..].first_chunk()?)));
+    let block = (number(0)?, number(4)?);
+    (block.0 != block.1).then_some(block)
 }
 
 /// Returns the first message that one direction of a stream sends.
@@ -114,7 +134,7 @@ impl LossyLink {
 
 #[cfg(test)]
 mod tests {
-    use anabranch_tcp::{Flags, Seq};
+    use anabranch_tcp::Flags;
 
     use super::*;
 
@@ -137,6 +157,23 @@ mod tests {
             assert_eq!(read_segment(&body), Some(segment(payload)));
         }
         assert_eq!(MSS, 471);
+    }
+
+    #[test]
+    fn sack_blocks_beyond_the_options_follow_the_segment() {
+        let block = |n: u32| (Seq(10 * n), Seq(10 * n + 5));
+        let mut acknowledges = segment(0);
+        acknowledges.options.sack.push(block(1).0, block(1).1);
+        acknowledges.more_blocks = (2..30).map(block).collect();
+        assert_eq!(read_segment(&put_segment(&acknowledges)), Some(acknowledges.clone()));
+        acknowledges.more_blocks = (2..90).map(block).collect();
+        let read = read_segment(&put_segment(&acknowledges)).unwrap();
+        let kept = (SEGMENT - acknowledges.wire_length()) / BLOCK;
+        assert_eq!(read.more_blocks, acknowledges.more_blocks[..kept]);
+        // Without blocks in the options, the rest of the cell means nothing.
+        let mut body = put_segment(&segment(3));
+        body[BODY - 2 * BLOCK..].fill(7);
+        assert_eq!(read_segment(&body), Some(segment(3)));
     }
 
     #[test]

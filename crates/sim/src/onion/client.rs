@@ -11,7 +11,7 @@ use anabranch_onion::client::{CircuitKey, Client, Config, Input, Output};
 use anabranch_onion::directory::network::{Network, RelayRestrictions, Target};
 use anabranch_onion::padding::{Amount, PaddingParams};
 use anabranch_onion::wire::message::{Begin, EndReason};
-use anabranch_onion::{LinkCore, Moment, StreamKey, StreamOutput};
+use anabranch_onion::{LinkCore, LossyTraffic, Moment, StreamKey, StreamOutput};
 use rand::RngExt;
 
 use super::documents::WEB_PORT;
@@ -309,6 +309,21 @@ impl ClientHost {
     /// Returns the records of downloads that have ended.
     pub fn downloads(&self) -> &[DownloadRecord] {
         &self.downloads
+    }
+
+    /// Returns the number of bytes that all downloads have received, including current ones.
+    pub fn received(&self) -> u64 {
+        let current = |program: &Program| match &program.stage {
+            Stage::Busy(running) => running.download.received,
+            Stage::Paused(_) => 0,
+        };
+        let ended: u64 = self.downloads.iter().map(|download| download.received).sum();
+        ended + self.programs.iter().map(current).sum::<u64>()
+    }
+
+    /// Returns the counters of lossy cells that the client's streams have sent.
+    pub fn lossy_traffic(&self) -> LossyTraffic {
+        self.core.lossy_traffic()
     }
 
     /// Returns the number of the client's links to first hops.

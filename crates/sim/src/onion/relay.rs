@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anabranch_multipath::{Core as _, Time, seed};
-use anabranch_onion::Event;
 use anabranch_onion::channel::Role;
 use anabranch_onion::conflux::ConfluxParams;
 use anabranch_onion::congestion::Params;
 use anabranch_onion::padding::PaddingParams;
 use anabranch_onion::relay::{Config, Output, Relay, ServiceParams, Stats};
 use anabranch_onion::wire::crypto::CurveKeys;
+use anabranch_onion::{Event, LossyTraffic};
 
 use super::documents::{ORPORT, Papers, QUIC_PORT};
 use super::exits::Exits;
@@ -148,6 +148,11 @@ impl RelayHost {
     /// Returns the counters of the relay.
     pub fn stats(&self) -> Stats {
         self.core.stats()
+    }
+
+    /// Returns the counters of lossy cells that streams of this relay, as an exit, have sent.
+    pub fn lossy_traffic(&self) -> LossyTraffic {
+        self.core.lossy_traffic()
     }
 
     /// Returns the number of the relay's links.

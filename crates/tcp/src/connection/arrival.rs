@@ -132,6 +132,10 @@ impl Connection {
         let reads = matches!(self.state, State::Established | State::FinWait1 | State::FinWait2);
         if reads && (fin || !segment.payload.is_empty()) {
             let arrival = Arrival { start, bytes: segment.payload, fin };
+            self.receiver.expect_rtt(self.sender.least_expected_rtt());
+            if let Some(stamps) = segment.options.timestamps {
+                self.receiver.note_stamp(self.leg, stamps.value);
+            }
             self.receiver.take(now, arrival, &mut self.timers, &mut self.sender.stats);
         }
         self.settle(now);
@@ -170,7 +174,7 @@ impl Connection {
             seq: start,
             ack,
             window: u64::from(segment.window) << self.peer_scale,
-            sacks: segment.options.sack.as_slice().iter().filter_map(block).collect(),
+            sacks: segment.blocks().filter_map(block).collect(),
             has_data: segment.length() > 0,
             echo_age: segment.options.timestamps.and_then(|stamps| self.stamps.age(now, stamps)),
         };

@@ -5,7 +5,7 @@ use anabranch_multipath::Time;
 use super::{Connection, Ending, Ports, State};
 use crate::config::Config;
 use crate::constants::{
-    DEFAULT_MSS, MAX_AHEAD, MAX_WINDOW_SCALE, MIN_MSS, SYN_COPY_DIVISOR, SYN_RETRIES,
+    COPY_DIVISOR, DEFAULT_MSS, MAX_AHEAD, MAX_WINDOW_SCALE, MIN_MSS, SYN_RETRIES,
 };
 use crate::options::Timestamps;
 use crate::receiver::Arrival;
@@ -67,7 +67,7 @@ impl Connection {
         self.offers.window_scaling &= syn.options.window_scale.is_some();
         let mss = syn.options.mss.unwrap_or(DEFAULT_MSS).min(self.mss).max(MIN_MSS);
         let mss = if self.stamps.enabled { mss - STAMPS_LENGTH } else { mss };
-        self.receiver.open(self.scale);
+        self.receiver.open(self.scale, self.offers.sack);
         self.stamps.last_ack = 1;
         self.sender.open(now, usize::from(mss), self.offers.sack, u64::from(syn.window));
     }
@@ -154,7 +154,7 @@ impl Connection {
         self.timers.set(Timer::Handshake, now + rtt.doubled(self.syn_count));
         let copies = self.copies_syn && self.syn_count == 0 && self.state == State::SynSent;
         if let Some(rtt) = rtt.expected().filter(|_| copies) {
-            self.timers.set(Timer::SynCopy, now + rtt / SYN_COPY_DIVISOR);
+            self.timers.set(Timer::SynCopy, now + rtt / COPY_DIVISOR);
         }
         self.syn_count += 1;
         self.syn_sent = now;
@@ -176,7 +176,7 @@ impl Connection {
             segment.ack = self.irs.at(self.receiver.nxt().max(1));
             self.stamps.last_ack = self.receiver.nxt().max(1);
             if self.fast_open.received {
-                self.receiver.acknowledged(&mut self.timers);
+                self.receiver.acknowledged(now, false, &mut self.timers);
             }
         } else if self.fast_open.enabled {
             let room = usize::from(self.mss).saturating_sub(segment.options.length());

@@ -78,15 +78,17 @@ impl Connection {
             flags,
             window: 0,
             options: Options { timestamps: self.stamps.option(now), ..Options::default() },
+            more_blocks: Vec::new(),
             payload: Vec::new(),
         }
     }
 
-    /// Sets the window of `segment`, and records that an acknowledgement is sent.
-    fn acknowledge(&mut self, segment: &mut Segment) {
+    /// Sets the window of `segment`, and records that an acknowledgement is sent at `now`.
+    fn acknowledge(&mut self, now: Time, segment: &mut Segment) {
         segment.window = self.receiver.advertise();
         self.stamps.last_ack = self.receiver.nxt();
-        self.receiver.acknowledged(&mut self.timers);
+        let has_blocks = !segment.options.sack.as_slice().is_empty();
+        self.receiver.acknowledged(now, has_blocks, &mut self.timers);
     }
 
     fn data(&mut self, now: Time, chunk: Chunk) -> Segment {
@@ -94,7 +96,7 @@ impl Connection {
         let flags = Flags::ACK | flag(chunk.fin, Flags::FIN) | flag(chunk.push, Flags::PSH);
         let mut segment = self.segment(now, flags, self.iss.at(chunk.start));
         segment.payload = self.sender.payload(chunk);
-        self.acknowledge(&mut segment);
+        self.acknowledge(now, &mut segment);
         segment
     }
 
@@ -103,10 +105,14 @@ impl Connection {
         let mut segment = self.segment(now, Flags::ACK, self.iss.at(self.sender.nxt()));
         if self.offers.sack {
             for (start, end) in self.receiver.take_blocks() {
-                segment.options.sack.push(self.irs.at(start), self.irs.at(end));
+                let block = (self.irs.at(start), self.irs.at(end));
+                match self.receiver.is_sparse() {
+                    true => segment.add_block(block),
+                    false => _ = segment.options.sack.push(block.0, block.1),
+                }
             }
         }
-        self.acknowledge(&mut segment);
+        self.acknowledge(now, &mut segment);
         segment
     }
 
@@ -116,7 +122,7 @@ impl Connection {
     fn window_probe(&mut self, now: Time) -> Segment {
         let before = self.sender.una().wrapping_sub(1);
         let mut segment = self.segment(now, Flags::ACK, self.iss.at(before));
-        self.acknowledge(&mut segment);
+        self.acknowledge(now, &mut segment);
         segment
     }
 

@@ -110,7 +110,7 @@ impl Sender {
         }
         if let Some(&(start, end)) = segment.sacks.first() {
             let inside = segment.sacks.get(1).is_some_and(|&(a, b)| a <= start && end <= b);
-            if end <= segment.ack || inside {
+            if (end <= segment.ack || inside) && !self.copies.explain(start) {
                 progress.dsack = true;
                 self.recovery.on_dsack(end);
                 let (una, nxt) = (self.una, self.nxt);

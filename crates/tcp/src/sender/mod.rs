@@ -3,9 +3,11 @@
 //! * `scoreboard`: the segments in flight. `rack`: detection, by time, which of them are lost.
 //! * `ack`: effects of an acknowledgement. `recovery`: the states of loss recovery, with PRR and
 //!   undo. `timeout`: effects of timers.
+//! * `copies`: segments at the beginning of the stream, which are sent twice.
 //! * `rate`: the delivery rate. `leg`: a path, with its measurements and congestion control.
 
 mod ack;
+mod copies;
 mod leg;
 mod rack;
 mod rate;
@@ -25,6 +27,7 @@ use crate::congestion::Control;
 use crate::rtt::Rtt;
 use crate::stats::Stats;
 use crate::timers::{Timer, Timers};
+use copies::Copies;
 use leg::Leg;
 use recovery::Recovery;
 use scoreboard::{Scoreboard, Sent};
@@ -102,6 +105,7 @@ pub(crate) struct Sender {
     /// Number of consecutive probes of a closed window.
     probes: u32,
     last_sent: Time,
+    copies: Copies,
     /// Whether a tail loss probe must be sent.
     probe_due: bool,
     tail_probe: Option<TailProbe>,
@@ -133,6 +137,7 @@ impl Sender {
             retries: 0,
             probes: 0,
             last_sent: Time::ZERO,
+            copies: Copies::new(config.doubled),
             probe_due: false,
             tail_probe: None,
             window_probe_due: false,
@@ -177,6 +182,13 @@ impl Sender {
 
     pub(crate) fn leg_rtt(&self, leg: usize) -> Option<Duration> {
         self.legs.get(leg)?.rtt.srtt()
+    }
+
+    /// Returns the lowest round-trip time of an open path, measured or expected; `None` if none is
+    /// known.
+    pub(crate) fn least_expected_rtt(&self) -> Option<Duration> {
+        let open = self.legs.iter().filter(|leg| leg.is_open);
+        open.filter_map(|leg| leg.rtt.expected()).min()
     }
 
     /// Returns whether the connection has several paths.
@@ -305,6 +317,9 @@ impl Sender {
         timers: &mut Timers,
         choose: &mut ChooseLeg<'_>,
     ) -> Option<(Chunk, usize)> {
+        if let Some(copy) = self.next_copy(now, timers) {
+            return Some(copy);
+        }
         if self.probe_due {
             self.probe_due = false;
             return self.tail_probe(now, timers);
@@ -412,6 +427,7 @@ impl Sender {
         timers.start(Timer::Retransmit, now + self.rtt().rto());
         timers.stop(Timer::Persist);
         self.schedule_probe(now, timers);
+        self.schedule_copy(now, leg, chunk, timers);
         chunk
     }
 

@@ -19,9 +19,10 @@ pub(crate) struct Rack {
     rtt: Duration,
     /// Highest stream offset that is known to have arrived at the peer.
     fack: u64,
-    /// Time at which the segment that ends at `fack` was reported, and the segment's round-trip
-    /// time. `None` if the segment was sent more than once.
-    fack_report: Option<(Time, Duration)>,
+    /// Time at which the segment that ends at `fack` was reported.
+    fack_at: Time,
+    /// Round-trip time of the segment that ends at `fack`; `None` if it was sent more than once.
+    fack_rtt: Option<Duration>,
     lateness: Lateness,
     reordering_seen: bool,
     /// Measured degree of reordering, in segments: the distance over which segments overtake each
@@ -80,7 +81,8 @@ impl Default for Rack {
             end_seq: 0,
             rtt: Duration::ZERO,
             fack: 0,
-            fack_report: None,
+            fack_at: Time::ZERO,
+            fack_rtt: None,
             lateness: Lateness::default(),
             reordering_seen: false,
             reordering: DUP_THRESH,
@@ -112,16 +114,16 @@ impl Rack {
         let rtt = now.since(sent.sent_at);
         if sent.end > self.fack {
             self.fack = sent.end;
-            self.fack_report = (sent.count == 1).then_some((now, rtt));
+            (self.fack_at, self.fack_rtt) = (now, (sent.count == 1).then_some(rtt));
             self.lateness.add(Duration::ZERO);
         } else if sent.count == 1 {
-            if let Some((reported, of_fack)) = self.fack_report {
-                // The order of arrival within one report is unknown.
-                let was_overtaken = reported < now;
+            // The order of arrival within one report is unknown.
+            let was_overtaken = self.fack_at < now;
+            if let Some(of_fack) = self.fack_rtt {
                 let late = if was_overtaken { rtt.saturating_sub(of_fack) } else { Duration::ZERO };
                 self.lateness.add(late);
             }
-            self.reordering_seen = true;
+            self.reordering_seen |= was_overtaken || !self.expects_jitter;
             let degree = u32::try_from((self.fack - sent.start).div_ceil(mss)).unwrap_or(u32::MAX);
             self.reordering = self.reordering.max(degree.min(MAX_REORDERING));
         }

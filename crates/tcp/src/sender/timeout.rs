@@ -22,6 +22,8 @@ impl Sender {
     /// Processes the timers that have expired. Returns false if the peer has not answered for too
     /// long.
     pub(crate) fn expire(&mut self, now: Time, timers: &mut Timers) -> bool {
+        // `next_copy` sends the copies that are due.
+        timers.expire(now, Timer::Copy);
         if timers.expire(now, Timer::Reorder) {
             self.reordering_over(now, timers);
         }

@@ -1,0 +1,82 @@
+//! Segments at the beginning of the stream that are sent twice ("Proactive" of Flach et al.,
+//! "Reducing Web Latency: the Virtue of Gentle Aggression", SIGCOMM 2013).
+//!
+//! A copy is no retransmission: it counts neither as in flight nor for pacing, and changes no
+//! congestion window.
+
+use std::collections::VecDeque;
+
+use anabranch_multipath::Time;
+
+use super::{Chunk, Sender};
+use crate::constants::{COPY_DELAY, COPY_DIVISOR};
+use crate::timers::{Timer, Timers};
+
+/// The copies to send.
+#[derive(Clone, Debug)]
+pub(super) struct Copies {
+    /// Segments that begin before this stream offset are sent twice.
+    until: u64,
+    /// Times of the copies, and the numbers of the segments on the scoreboard.
+    waiting: VecDeque<(Time, u64)>,
+}
+
+impl Copies {
+    /// Creates the state of a stream whose first `bytes` bytes are sent twice.
+    pub(super) fn new(bytes: u64) -> Copies {
+        // The SYN occupies the first offset.
+        Copies { until: 1 + bytes, waiting: VecDeque::new() }
+    }
+
+    /// Returns whether a copy explains that a segment with the stream offset `start` has arrived
+    /// twice, so that the report (DSACK) does not show an unnecessary retransmission.
+    pub(super) fn explain(&self, start: u64) -> bool {
+        start < self.until
+    }
+}
+
+impl Sender {
+    /// Schedules the copy of the segment `chunk` that was sent on the path `leg`, if it is at the
+    /// beginning of the stream.
+    pub(super) fn schedule_copy(
+        &mut self,
+        now: Time,
+        leg: usize,
+        chunk: Chunk,
+        timers: &mut Timers,
+    ) {
+        if !self.copies.explain(chunk.start) {
+            return;
+        }
+        let Some((_, id)) = self.board.first_and_last() else { return };
+        let rtt = self.legs[leg].rtt.expected();
+        let at = now + rtt.map_or(COPY_DELAY, |rtt| rtt / COPY_DIVISOR);
+        self.copies.waiting.push_back((at, id));
+        timers.start(Timer::Copy, at);
+    }
+
+    /// Returns the copy to send at `now` and its path, if one is due.
+    pub(super) fn next_copy(&mut self, now: Time, timers: &mut Timers) -> Option<(Chunk, usize)> {
+        while let Some((_, id)) = self.copies.waiting.pop_front_if(|(at, _)| *at <= now) {
+            let Some(sent) = self.board.get(id).filter(|sent| sent.count == 1 && !sent.sacked)
+            else {
+                continue;
+            };
+            let (chunk, leg) = (self.chunk(sent.start, sent.end), sent.leg);
+            self.stats.copies += 1;
+            return Some((chunk, self.other_leg(now, leg)));
+        }
+        if let Some((next, _)) = self.copies.waiting.front() {
+            timers.start(Timer::Copy, *next);
+        }
+        None
+    }
+
+    /// Returns the usable path with the lowest expected round-trip time except `leg`, or `leg` if
+    /// there is no other.
+    fn other_leg(&self, now: Time, leg: usize) -> usize {
+        let legs = self.legs.iter().enumerate();
+        let others = legs.filter(|(place, other)| *place != leg && other.is_usable(now));
+        others.min_by_key(|(_, other)| other.expected_rtt()).map_or(leg, |(place, _)| place)
+    }
+}
