@@ -106,7 +106,7 @@ impl<P: HostProgram> Simulation<P> {
         Simulation { network: Network::new(latencies, seed), seed, hosts: Vec::new() }
     }
 
-    /// Makes the core network lose packets, or delays vary, from the first to the second of two
+    /// Adds a line, loss or a varying delay to the core network, from the first to the second of two
     /// places.
     pub fn set_path(&mut self, places: [usize; 2], settings: CoreImpairment) {
         self.network.set_path(places, settings);
