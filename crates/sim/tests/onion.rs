@@ -14,7 +14,7 @@ use anabranch_sim::onion::{
     ClientHostSettings, ClientLoad, Common, Cpu, Crypto, LinkLayer, NetworkDocuments, OnionNetwork,
     Pause, RelayDescription, RequestTime, Scenario, WebTimes,
 };
-use anabranch_sim::{HostId, HostSettings, Latencies, LineSettings};
+use anabranch_sim::{ConnId, HostId, HostSettings, Latencies, LineSettings};
 
 const MS: Duration = Duration::from_millis(1);
 
@@ -386,4 +386,24 @@ fn exponential_pauses_have_their_mean() {
     assert!(pauses.len() > 500 && (1.8..2.2).contains(&mean), "{} {mean}", pauses.len());
     // Of an exponential distribution 63 % are below the mean; of a uniform one, half.
     assert!((0.58..0.68).contains(&short), "{short}");
+}
+
+/// Cells that wait in a relay can still be overtaken by others, and those in TCP cannot. So relays
+/// leave few bytes to TCP before it can send them.
+#[test]
+fn connections_of_relays_have_few_unsent_bytes() {
+    let mut scenario = scenario(Common::default(), &[ClientLoad::bulk(); 12]);
+    scenario.relays.iter_mut().for_each(|relay| relay.up = host(20).up);
+    let mut network = OnionNetwork::new(&scenario);
+    let mut most = 0;
+    for step in 0..1_000 {
+        network.run_until(Time::from_millis(10 * step));
+        for relay in (0..6).map(HostId) {
+            let tcp = network.simulation().tcp(relay);
+            let unsent = |conn| tcp.view(network.now(), ConnId(conn)).map(|view| view.notsent);
+            most = (0..200).filter_map(unsent).max().unwrap_or_default().max(most);
+        }
+    }
+    // A batch of 32 KiB is written while fewer than 32 KiB are unsent.
+    assert!((16 << 10..66 << 10).contains(&most), "{most}");
 }

@@ -50,7 +50,7 @@ impl WebTimes {
 
     /// Returns the time to prepare an answer of `bytes` bytes.
     fn prepares(self, bytes: u64) -> Duration {
-        let nanos = self.mebibyte.as_nanos() * u128::from(bytes) >> 20;
+        let nanos = (self.mebibyte.as_nanos() * u128::from(bytes)) >> 20;
         Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
     }
 }
