@@ -63,7 +63,7 @@ pub struct Network<P> {
     queue: EventQueue<Event>,
     hosts: Vec<Access>,
     latencies: Latencies,
-    /// Paths between two places that lose packets or have a varying delay.
+    /// Paths between two places that have a line, lose packets or have a varying delay.
     paths: BTreeMap<[usize; 2], CorePath>,
     packets: Packets<P>,
     trace: TraceHash,
@@ -71,6 +71,9 @@ pub struct Network<P> {
 
 #[derive(Clone, Copy, Debug)]
 enum Event {
+    /// The packet with this number has left the access line of its sender, and enters a line of the
+    /// core network.
+    Enter(u32),
     /// The packet with this number has crossed the core network, and reaches the access line of
     /// its destination.
     Reach(u32),
@@ -121,6 +124,10 @@ impl<P> Packets<P> {
         self.slots[slot as usize].as_ref().map_or(0, |packet| packet.bytes)
     }
 
+    fn from(&self, slot: u32) -> Option<HostId> {
+        self.slots[slot as usize].as_ref().map(|packet| packet.from)
+    }
+
     fn take(&mut self, slot: u32) -> Option<Packet<P>> {
         let packet = self.slots[slot as usize].take()?;
         self.free.push(slot);
@@ -143,8 +150,8 @@ impl<P> Network<P> {
         }
     }
 
-    /// Makes the core network lose packets, or vary their delay, in the direction from the first
-    /// to the second of two places.
+    /// Gives the core network a shared line, losses or a varying delay, in the direction from the
+    /// first to the second of two places.
     pub fn set_path(&mut self, places: [usize; 2], settings: CoreImpairment) {
         self.paths.insert(places, CorePath::new(settings, self.seed, places));
     }
@@ -193,30 +200,48 @@ impl<P> Network<P> {
     /// Sends a packet of `bytes` bytes. It passes the access lines of both hosts and the core
     /// network, and arrives unless a line drops it.
     pub fn send(&mut self, from: HostId, to: HostId, bytes: u16, load: P) {
-        let leaves = self.hosts[from.index()].up.push(self.now, bytes);
-        match leaves.and_then(|leaves| self.cross(leaves, from, to)) {
-            Ok(reaches) => {
-                let packet = self.packets.add(Packet { from, bytes, load });
-                self.queue.push(reaches, to, Event::Reach(packet));
-            }
-            Err(dropped) => self.note_drop(dropped, from, bytes),
-        }
+        let leaves = match self.hosts[from.index()].up.push(self.now, bytes) {
+            Ok(leaves) => leaves,
+            Err(dropped) => return self.note_drop(dropped, from, bytes),
+        };
+        let latency = self.latency(from, to);
+        let (event, time) = match self.path(from, to) {
+            Some(path) if path.has_line() => (Event::Enter as fn(u32) -> Event, leaves),
+            Some(path) => match path.cross(leaves, latency) {
+                Some(reaches) => (Event::Reach as fn(u32) -> Event, reaches),
+                None => return self.note_drop(LineDrop::Lost, from, bytes),
+            },
+            None => (Event::Reach as fn(u32) -> Event, leaves + latency),
+        };
+        let packet = self.packets.add(Packet { from, bytes, load });
+        self.queue.push(time, to, event(packet));
     }
 
-    /// Returns the time at which a packet that left the line of `from` at `leaves` reaches the line
-    /// of `to`.
-    ///
-    /// # Errors
-    /// The core network loses the packet.
-    fn cross(&mut self, leaves: Time, from: HostId, to: HostId) -> Result<Time, LineDrop> {
-        let latency = self.latency(from, to);
+    /// Returns the path of the core network between the places of two hosts; `None` if it has
+    /// nothing but latency.
+    fn path(&mut self, from: HostId, to: HostId) -> Option<&mut CorePath> {
         if self.paths.is_empty() {
-            return Ok(leaves + latency);
+            return None;
         }
         let places = [from, to].map(|host| self.hosts[host.index()].place);
-        match self.paths.get_mut(&places) {
-            Some(path) => path.cross(leaves, latency).ok_or(LineDrop::Lost),
-            None => Ok(leaves + latency),
+        self.paths.get_mut(&places)
+    }
+
+    /// Puts a packet to `to` on the line between the places of its sender and its destination.
+    fn enter(&mut self, to: HostId, packet: u32) {
+        let (now, bytes) = (self.now, self.packets.bytes(packet));
+        let Some(from) = self.packets.from(packet) else { return };
+        let latency = self.latency(from, to);
+        let Some(path) = self.path(from, to) else { return };
+        let reaches = path
+            .enter(now, bytes)
+            .and_then(|leaves| path.cross(leaves, latency).ok_or(LineDrop::Lost));
+        match reaches {
+            Ok(reaches) => self.queue.push(reaches, to, Event::Reach(packet)),
+            Err(dropped) => {
+                self.packets.take(packet);
+                self.note_drop(dropped, from, bytes);
+            }
         }
     }
 
@@ -232,6 +257,7 @@ impl<P> Network<P> {
         while let Some((time, host, event)) = self.queue.pop(until) {
             self.now = time;
             match event {
+                Event::Enter(packet) => self.enter(host, packet),
                 Event::Reach(packet) => self.reach(host, packet),
                 Event::Deliver => {
                     if let Some(packet) = self.deliver(host) {
@@ -338,6 +364,34 @@ mod tests {
         // Two packets reach the line at a time. The one that was sent first is queued first.
         let order = [(11_100, 2, 4), (12_100, 2, 1), (13_100, 2, 2), (14_100, 2, 5)];
         assert_eq!(arrivals(&mut network), order);
+    }
+
+    #[test]
+    fn hosts_of_a_place_share_the_line_to_another_place() {
+        // The line takes 1 ms for 1,000 bytes. Hosts 0 and 1 are at one place, host 2 at the other.
+        let latencies = Latencies::matrix(&[vec![10 * MS; 2], vec![10 * MS; 2]]).unwrap();
+        let shared = CoreImpairment { line: Some(line(8_000_000)), ..CoreImpairment::default() };
+        let network = || {
+            let mut network = Network::new(latencies.clone(), 1);
+            for place in [0, 0, 1] {
+                let host = HostSettings::symmetric(line(8_000_000_000));
+                network.add_host(HostSettings { place, ..host });
+            }
+            network.set_path([0, 1], shared);
+            network
+        };
+        let mut some = network();
+        for (from, to, packet) in [(0, 2, 1), (1, 2, 2), (0, 1, 3), (2, 0, 4)] {
+            some.send(HostId(from), HostId(to), 1000, packet);
+        }
+        // Packets 3 and 4 pass no shared line. Each access line takes a microsecond.
+        let order = [(10_002, 0, 4), (10_003, 1, 3), (11_002, 2, 1), (12_002, 2, 2)];
+        assert_eq!(arrivals(&mut some), order);
+        // The queue of the line has room for ten.
+        let mut many = network();
+        (0..11).for_each(|packet| many.send(HostId(packet % 2), HostId(2), 1000, packet));
+        assert_eq!(arrivals(&mut many).len(), 10);
+        assert_eq!(many.packets.free.len(), many.packets.slots.len());
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Loss and varying delay between two places of the core network.
+//! Lines, loss and varying delay between two places of the core network.
 
 use std::time::Duration;
 
@@ -6,9 +6,14 @@ use anabranch_multipath::Time;
 use anabranch_multipath::seed::{self, Stream};
 use rand::RngExt;
 
+use crate::line::{Line, LineDrop, LineSettings};
+
 /// Properties of the core network in one direction between two places, in addition to its latency.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct CoreImpairment {
+    /// Line that all packets between the two places share. They pass it before the latency. `None`
+    /// if nothing but the hosts' access lines limits their rate.
+    pub line: Option<LineSettings>,
     /// Share of packets that are lost, in `0.0..=1.0`.
     pub loss: f64,
     /// Standard deviation of the delay, which is normally distributed around the latency. Packets
@@ -16,10 +21,14 @@ pub struct CoreImpairment {
     pub deviation: Duration,
 }
 
+/// Distinguishes the random numbers of a path's line from those of hosts' access lines.
+const OF_PATHS: u64 = 1 << 63;
+
 /// One direction between two places of the core network.
 #[derive(Debug)]
 pub(crate) struct CorePath {
     settings: CoreImpairment,
+    line: Option<Line>,
     dice: Stream,
     /// Time at which the last packet arrives at the end of the path.
     last: Time,
@@ -30,13 +39,32 @@ impl CorePath {
     /// the places.
     pub(crate) fn new(settings: CoreImpairment, seed: u64, [from, to]: [usize; 2]) -> CorePath {
         let entity = (from as u64) << 32 | to as u64;
-        CorePath { settings, dice: seed::stream(seed, entity, "core path"), last: Time::ZERO }
+        CorePath {
+            settings,
+            line: settings.line.map(|line| Line::new(line, seed, OF_PATHS | entity)),
+            dice: seed::stream(seed, entity, "core path"),
+            last: Time::ZERO,
+        }
+    }
+
+    /// Returns whether packets pass a line of this path.
+    pub(crate) fn has_line(&self) -> bool {
+        self.line.is_some()
+    }
+
+    /// Sends a packet of `bytes` bytes over the path's line. Returns the time at which it has been
+    /// sent completely, which is `now` if the path has no line.
+    ///
+    /// # Errors
+    /// [`LineDrop`] if the line drops the packet.
+    pub(crate) fn enter(&mut self, now: Time, bytes: u16) -> Result<Time, LineDrop> {
+        self.line.as_mut().map_or(Ok(now), |line| line.push(now, bytes))
     }
 
     /// Returns the arrival of a packet that enters the path at `time` and whose mean delay is
     /// `latency`; `None` if the packet is lost.
     pub(crate) fn cross(&mut self, time: Time, latency: Duration) -> Option<Time> {
-        let CoreImpairment { loss, deviation } = self.settings;
+        let CoreImpairment { loss, deviation, .. } = self.settings;
         if loss > 0.0 && self.dice.random_bool(loss) {
             return None;
         }
@@ -64,7 +92,7 @@ mod tests {
 
     #[test]
     fn packets_are_lost_and_late_with_the_set_share_and_deviation() {
-        let settings = CoreImpairment { loss: 0.05, deviation: 10 * MS };
+        let settings = CoreImpairment { loss: 0.05, deviation: 10 * MS, line: None };
         let mut path = CorePath::new(settings, 1, [2, 3]);
         // Packets are a second apart, so that none waits for another.
         let sent = (0..20_000).map(Time::from_secs);
@@ -81,7 +109,7 @@ mod tests {
 
     #[test]
     fn packets_keep_their_order_and_a_path_without_impairments_has_its_latency() {
-        let settings = CoreImpairment { loss: 0.0, deviation: 10 * MS };
+        let settings = CoreImpairment { loss: 0.0, deviation: 10 * MS, line: None };
         let mut path = CorePath::new(settings, 1, [0, 1]);
         let arrivals: Vec<Time> =
             (0..500).filter_map(|ms| path.cross(Time::from_millis(ms), 20 * MS)).collect();

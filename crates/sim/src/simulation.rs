@@ -106,8 +106,8 @@ impl<P: HostProgram> Simulation<P> {
         Simulation { network: Network::new(latencies, seed), seed, hosts: Vec::new() }
     }
 
-    /// Makes the core network lose packets, or vary their delay, in the direction from the first
-    /// to the second of two places.
+    /// Gives the core network a shared line, losses or a varying delay, in the direction from the
+    /// first to the second of two places.
     pub fn set_path(&mut self, places: [usize; 2], settings: CoreImpairment) {
         self.network.set_path(places, settings);
     }

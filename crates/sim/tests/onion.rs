@@ -12,9 +12,9 @@ use anabranch_onion::LossyCongestion;
 use anabranch_onion::conflux::Dealing;
 use anabranch_sim::onion::{
     ClientHostSettings, ClientLoad, Common, Cpu, Crypto, LinkLayer, NetworkDocuments, OnionNetwork,
-    Pause, RelayDescription, RequestTime, Scenario,
+    Pause, RelayDescription, RequestTime, Scenario, WebTimes,
 };
-use anabranch_sim::{HostId, HostSettings, Latencies, LineSettings};
+use anabranch_sim::{ConnId, HostId, HostSettings, Latencies, LineSettings};
 
 const MS: Duration = Duration::from_millis(1);
 
@@ -97,6 +97,61 @@ fn a_host_sends_segments_of_its_mtu_to_hosts_that_have_it_too() {
     };
     let [usual, large] = [packets(1500), packets(u16::MAX)];
     assert!(usual < 1500 && large > 5 * usual, "mean lengths of packets: {usual}, {large}");
+}
+
+/// A receiver delays the acknowledgement of a short segment. A server that sent segments of 32 KiB
+/// would wait 40 ms for most of the 64, and the download would take twice as long.
+#[test]
+fn a_download_takes_no_longer_with_long_segments() {
+    let last_byte = |mtu: u16| {
+        let load = ClientLoad { bytes: 2 << 20, ..one() };
+        let mut scenario = scenario(Common::default(), &[load]);
+        scenario.servers[0].mtu = mtu;
+        scenario.relays.iter_mut().skip(4).for_each(|relay| relay.mtu = mtu);
+        let network = run(&scenario, 60);
+        let mut times: Vec<Duration> = network.downloads().filter_map(|it| it.ttlb()).collect();
+        times.sort();
+        times[times.len() / 2]
+    };
+    let [usual, long] = [1500, u16::MAX].map(last_byte);
+    assert!(long < usual.mul_f64(1.3), "{usual:?}, {long:?}");
+}
+
+/// A record cannot be read before its end. So long records are late at the far end of a slow line.
+#[test]
+fn the_first_byte_waits_for_the_end_of_its_record() {
+    let first_byte = |record: usize| {
+        let mut scenario = scenario(Common { record, ..Common::default() }, &[one()]);
+        // The exit gets a long piece of the answer at once, and sends it at 8 Mbit/s.
+        scenario.servers[0].mtu = u16::MAX;
+        scenario.relays.iter_mut().skip(4).for_each(|relay| {
+            *relay = HostSettings { mtu: u16::MAX, up: host(8).up, ..*relay };
+        });
+        let network = run(&scenario, 30);
+        let mut times: Vec<Duration> = network.downloads().filter_map(|it| it.ttfb()).collect();
+        times.sort();
+        times[times.len() / 2]
+    };
+    let [short, long] = [first_byte(4_048), first_byte(16 << 10)];
+    // The additional 12 KiB take 12 ms at 8 Mbit/s. And each of the three links sends the end of a
+    // record of 16 KiB a round trip of 40 ms after its first ten segments.
+    assert!(long > short + 110 * MS && long < short + 160 * MS, "{short:?}, {long:?}");
+}
+
+#[test]
+fn a_web_server_takes_its_time_to_accept_and_to_prepare() {
+    let first_byte = |web: WebTimes| {
+        let load = ClientLoad { request: RequestTime::Alternating, ..one() };
+        let network = run(&scenario(Common { web, ..Common::default() }, &[load]), 60);
+        let times: Vec<Duration> = network.downloads().filter_map(|it| it.ttfb()).collect();
+        times.iter().skip(1).sum::<Duration>() / (times.len() as u32 - 1)
+    };
+    let none = first_byte(WebTimes::default());
+    // Half of the requests wait for the server to accept their connection.
+    let looks = first_byte(WebTimes { look: 400 * MS, ..WebTimes::default() });
+    assert!(looks > none + 25 * MS && looks < none + 250 * MS, "{none:?}, {looks:?}");
+    let prepares = first_byte(WebTimes { mebibyte: 320 * MS, ..WebTimes::default() });
+    assert!(prepares > none + 95 * MS && prepares < none + 110 * MS, "{none:?}, {prepares:?}");
 }
 
 /// Arms of UDP-OR designs: congestion control, number of legs, and schedule.
@@ -331,4 +386,24 @@ fn exponential_pauses_have_their_mean() {
     assert!(pauses.len() > 500 && (1.8..2.2).contains(&mean), "{} {mean}", pauses.len());
     // Of an exponential distribution 63 % are below the mean; of a uniform one, half.
     assert!((0.58..0.68).contains(&short), "{short}");
+}
+
+/// Cells that wait in a relay can still be overtaken by others, and those in TCP cannot. So relays
+/// leave few bytes to TCP before it can send them.
+#[test]
+fn connections_of_relays_have_few_unsent_bytes() {
+    let mut scenario = scenario(Common::default(), &[ClientLoad::bulk(); 12]);
+    scenario.relays.iter_mut().for_each(|relay| relay.up = host(20).up);
+    let mut network = OnionNetwork::new(&scenario);
+    let mut most = 0;
+    for step in 0..1_000 {
+        network.run_until(Time::from_millis(10 * step));
+        for relay in (0..6).map(HostId) {
+            let tcp = network.simulation().tcp(relay);
+            let unsent = |conn| tcp.view(network.now(), ConnId(conn)).map(|view| view.notsent);
+            most = (0..200).filter_map(unsent).max().unwrap_or_default().max(most);
+        }
+    }
+    // A batch of 32 KiB is written while fewer than 32 KiB are unsent.
+    assert!((16 << 10..66 << 10).contains(&most), "{most}");
 }

@@ -12,12 +12,13 @@ use anabranch_multipath::Time;
 use anabranch_onion::conflux::Dealing;
 use anabranch_sim::onion::{
     ClientHostSettings, ClientLoad, Common, Crypto, DownloadRecord, NetworkDocuments, OnionNetwork,
-    Pause, RelayDescription, RequestTime, Scenario,
+    Pause, RelayDescription, RequestTime, Scenario, WebTimes,
 };
-use anabranch_sim::{HostSettings, Latencies, LineSettings};
+use anabranch_sim::{CoreImpairment, HostSettings, Latencies, LineSettings};
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::record::{Field, Row};
 
+use super::super::onions::fetch::ACCEPT_INTERVAL;
 use super::super::spread::middle;
 use super::measured::MIB;
 use super::place::{LINES, QUEUE_MS};
@@ -37,6 +38,15 @@ const BETWEEN: [Duration; 2] = [Duration::from_millis(50), Duration::from_millis
 const WARM_UP: Duration = Duration::from_secs(10);
 /// Delay of the loopback interface of the core host, on which most programs run.
 const LOOPBACK: Duration = Duration::from_micros(20);
+/// MTU of Linux's loopback interface, less one byte: the maximum length of an IPv4 packet.
+const LOOPBACK_MTU: u16 = u16::MAX;
+/// Maximum bytes of content in the TLS records of the measured program. Later versions of the
+/// program send shorter records.
+const MEASURED_RECORD: usize = 16 << 10;
+/// Times of the measured web servers. They look for new connections at intervals, and compute each
+/// byte of an answer. Computing a mebibyte takes 2.8 to 3.1 ms on a core of an EPYC, measured alone.
+const MEASURED_SERVERS: WebTimes =
+    WebTimes { look: ACCEPT_INTERVAL, mebibyte: Duration::from_millis(3) };
 /// Rate of network lines that exist in the simulation only, in bits per second.
 const UNLIMITED: NonZeroU64 = NonZeroU64::new(10_000_000_000).expect("it is not zero");
 /// Delay of the direct network line between the measuring client and the core host. Circuits do
@@ -46,6 +56,12 @@ const CORE_DELAY: Duration = Duration::from_millis(10);
 const GUARDS: usize = 3;
 /// Index of the exit in the list of relays.
 const EXIT: usize = 2 * GUARDS;
+/// Place of the core host in the simulated network.
+const CORE: usize = 0;
+/// Place of the measuring client.
+const CLIENT: usize = 1;
+/// Place of the first guard. The places of the other guards follow.
+const OF_GUARDS: usize = 2;
 
 /// A time that is compared: from a request to a byte of its reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -126,6 +142,8 @@ impl Combination {
             legs,
             dealing,
             crypto: Crypto::Elided,
+            record: MEASURED_RECORD,
+            web: MEASURED_SERVERS,
             ..Common::default()
         }
     }
@@ -161,10 +179,9 @@ impl fmt::Display for Combination {
 }
 
 /// The simulated network: three guards with [`LINES`], three middles, the exit and four servers at
-/// the core, the measuring client, and the clients that load the network.
-///
-/// Here each guard has one network line. In the measured network it has two: one to the measuring
-/// client and one to the core.
+/// the core, the measuring client, and the clients that load the network. As in the measured
+/// network, each guard has a line to the measuring client and a line to the core, and the programs
+/// of the core host exchange the long packets of a loopback interface.
 pub struct Network {
     documents: NetworkDocuments,
 }
@@ -182,23 +199,15 @@ impl Network {
     }
 
     fn scenario(&self, combination: Combination, guards: &[usize], seed: u64) -> Scenario {
-        let queue = Duration::from_millis(QUEUE_MS.into());
-        let line = |rate, place| HostSettings {
-            place,
-            ..HostSettings::symmetric(LineSettings::with_queue(rate, queue))
-        };
-        let guard = |number: usize| {
-            let rate = u64::from(LINES[number].0) * 1_000_000;
-            line(NonZeroU64::new(rate).expect("a line has a rate"), 2 + number)
-        };
-        let core = || line(UNLIMITED, 0);
+        let host = |place| HostSettings { place, ..HostSettings::symmetric(unlimited()) };
+        let core = || HostSettings { mtu: LOOPBACK_MTU, ..host(CORE) };
         let second = Some(MIB as u64);
         let [least, most] = BETWEEN;
         let page = ClientLoad { bytes: WEB as u64, ..ClientLoad::web() };
         let (pause, request) = (Pause::Between(least, most), RequestTime::Alternating);
         let middles = guards.iter().map(|guard| GUARDS + guard).collect();
         let measuring = ClientHostSettings {
-            host: line(UNLIMITED, 1),
+            host: host(CLIENT),
             loads: vec![ClientLoad { second, pause, request, ..page }],
             pins: Some([guards.to_vec(), middles, vec![EXIT]]),
         };
@@ -211,14 +220,14 @@ impl Network {
             common: combination.common(seed),
             documents: self.documents.clone(),
             relays: (0..=EXIT)
-                .map(|relay| if relay < GUARDS { guard(relay) } else { core() })
+                .map(|relay| if relay < GUARDS { host(OF_GUARDS + relay) } else { core() })
                 .collect(),
             servers: vec![core(); 4],
             clients: std::iter::once(measuring)
                 .chain(std::iter::repeat_n(loading, CLIENTS))
                 .collect(),
             latencies: latencies(),
-            paths: Vec::new(),
+            paths: lines(),
         }
     }
 
@@ -248,21 +257,43 @@ impl Default for Network {
     }
 }
 
-/// Returns the delays between the hosts: the core (0), the measuring client (1), and the guards. A
-/// guard's round-trip time is divided equally between its two sides.
+/// Returns the properties of lines that do not limit the rate.
+fn unlimited() -> LineSettings {
+    LineSettings::with_queue(UNLIMITED, Duration::from_millis(QUEUE_MS.into()))
+}
+
+/// Returns the delays between the places of the hosts: the core, the measuring client and the
+/// guards. Half of a guard's round-trip time is on either side of the guard.
 fn latencies() -> Latencies {
     let quarter = |guard: usize| Duration::from_millis(LINES[guard].1.into()) / 4;
     let between = |from: usize, to: usize| match (from.min(to), from.max(to)) {
-        (0, 0) => LOOPBACK,
-        (0, 1) => CORE_DELAY,
-        (0 | 1, guard) if guard > 1 => quarter(guard - 2),
-        (one, other) if one > 1 && other > 1 => quarter(one - 2) + quarter(other - 2),
+        (CORE, CORE) => LOOPBACK,
+        (CORE, CLIENT) => CORE_DELAY,
+        (CORE | CLIENT, guard) if guard >= OF_GUARDS => quarter(guard - OF_GUARDS),
+        (one, other) if one >= OF_GUARDS && other >= OF_GUARDS => {
+            quarter(one - OF_GUARDS) + quarter(other - OF_GUARDS)
+        }
         _ => Duration::ZERO,
     };
-    let places = 2 + GUARDS;
+    let places = OF_GUARDS + GUARDS;
     let rows: Vec<Vec<Duration>> =
         (0..places).map(|from| (0..places).map(|to| between(from, to)).collect()).collect();
     Latencies::matrix(&rows).expect("it has as many rows as columns")
+}
+
+/// Returns the network lines: for each guard one to the measuring client and one to the core, each
+/// with both directions.
+fn lines() -> Vec<([usize; 2], CoreImpairment)> {
+    let queue = Duration::from_millis(QUEUE_MS.into());
+    let of_guard = |guard: usize| {
+        let rate = NonZeroU64::new(u64::from(LINES[guard].0) * 1_000_000);
+        let line = rate.map(|rate| LineSettings::with_queue(rate, queue));
+        let (place, settings) = (OF_GUARDS + guard, CoreImpairment { line, ..Default::default() });
+        [CLIENT, CORE]
+            .into_iter()
+            .flat_map(move |end| [([place, end], settings), ([end, place], settings)])
+    };
+    (0..GUARDS).flat_map(of_guard).collect()
 }
 
 /// One simulated repetition (a page and a bulk download); times are in seconds since the request.
@@ -493,6 +524,22 @@ mod tests {
         assert_eq!(found, Rounds::from([(mtor, expected)]));
         table::write(&file, &[("x".to_owned(), table::Values::Int(vec![1]))], &[]).unwrap();
         assert!(rounds(&file, Layout::Lines).unwrap_err().to_string().contains("no table"));
+    }
+
+    /// As in `place`: a guard shares no line between the measuring client and the core.
+    #[test]
+    fn each_guard_has_a_line_to_the_client_and_one_to_the_core() {
+        let lines = lines();
+        assert_eq!(lines.len(), 4 * GUARDS);
+        for (guard, (rate, _)) in LINES.iter().enumerate() {
+            let place = OF_GUARDS + guard;
+            for places in [[CLIENT, place], [place, CLIENT], [CORE, place], [place, CORE]] {
+                let (_, of) = lines.iter().find(|(between, _)| *between == places).unwrap();
+                let line = of.line.unwrap();
+                assert_eq!(line.rate.get(), u64::from(*rate) * 1_000_000, "{places:?}");
+                assert_eq!(line.queue, *rate as usize * QUEUE_MS as usize * 125, "{places:?}");
+            }
+        }
     }
 
     /// Rates and delays of the lines decide the times, and two runs with the same seed are equal.

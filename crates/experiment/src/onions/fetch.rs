@@ -21,8 +21,10 @@ const CONNECT: [u8; 4] = [5, 1, 0, 1];
 /// Length in bytes of a SOCKS5 reply with an IPv4 address (RFC 1928, section 6).
 const ANSWER: usize = 10;
 const HEAD_END: &[u8] = b"\r\n\r\n";
-/// Interval at which a web server checks whether it was stopped.
+/// Pause of a web server after a failed attempt to accept a connection.
 const LOOK: Duration = Duration::from_millis(50);
+/// Interval at which a web server looks for new connections, and checks whether it was stopped.
+pub(in super::super) const ACCEPT_INTERVAL: Duration = Duration::from_millis(5);
 /// Interval between the pieces of a response whose rate is limited.
 const BEAT: Duration = Duration::from_millis(50);
 
@@ -267,7 +269,7 @@ fn serve(listener: &TcpListener, stop: &AtomicBool) {
         match listener.accept() {
             // Errors are ignored, because they mean that the client has disconnected.
             Ok((link, _)) => drop(thread::spawn(move || answer(&link))),
-            Err(error) if error.kind() == ErrorKind::WouldBlock => thread::sleep(LOOK / 10),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => thread::sleep(ACCEPT_INTERVAL),
             Err(_) => thread::sleep(LOOK),
         }
     }

@@ -204,7 +204,7 @@ fn paths(line: Line) -> Vec<([usize; 2], CoreImpairment)> {
     let ways = (0..PLACES - 1).flat_map(|place| [[place, place + 1], [place + 1, place]]);
     let settings = |way: [usize; 2]| {
         let loss = if way == lossy { f64::from(line.loss) / 100.0 } else { 0.0 };
-        (way, CoreImpairment { loss, deviation })
+        (way, CoreImpairment { loss, deviation, line: None })
     };
     ways.map(settings).collect()
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use anabranch_multipath::Time;
 use anabranch_onion::channel::{Capabilities, QuicPreferences, Start};
 use anabranch_onion::circuitmux::kist;
-use anabranch_onion::wire::cell::NUMBERED_CELL;
+use anabranch_onion::wire::cell::{CELL, NUMBERED_CELL};
 use anabranch_onion::wire::crypto::Sha256;
 use anabranch_onion::wire::extend::Target;
 use anabranch_onion::{LinkCore, LinkId, LinkInput, LinkOutput};
@@ -16,17 +16,19 @@ use super::Common;
 use super::documents::{ORPORT, QUIC_PORT};
 use super::hosts::{Hosts, LinkLayer, Side};
 use super::quic::QuicLinks;
-use super::records::{self, CLIENT_HELLO, FINISHED, MAX_CONTENT, Read, Reader, SERVER_FLIGHT};
+use super::records::{self, CLIENT_HELLO, FINISHED, Read, Reader, SERVER_FLIGHT};
 use crate::queue::HostId;
 use crate::simulation::Io;
 use crate::stack::{ConnId, TcpEvent};
 
-/// Maximum unsent bytes in a TCP connection, for scheduling policies other than KIST. The constant
-/// `UNSENT` of the router is the same.
+/// Number of unsent bytes in a TCP connection from which on no further cells are sealed, as with
+/// `TCP_NOTSENT_LOWAT`. The constant `UNSENT` of the router is the same.
 const UNSENT: usize = 32 << 10;
-/// Maximum bytes that are fetched in one call from a core (the protocol state of a relay or
-/// client).
-const BATCH: usize = 32 << 10;
+/// Bytes that are fetched at once from a core (the protocol state of a relay or client) if records
+/// are small, and number of records that are fetched otherwise. The constants `SMALL` and `RECORDS`
+/// of the router are the same.
+const SMALL: usize = 32 << 10;
+const RECORDS: usize = 2;
 /// Maximum number of lossy cells in a datagram.
 const CELLS: usize = 2;
 /// Bytes that QUIC adds to each datagram. With [`FRAME`], 29 bytes are added for one cell and 32
@@ -66,6 +68,9 @@ struct Link {
     reader: Reader,
     /// Maximum bytes of content in the records that are sent.
     content: usize,
+    /// Whether all records have `content` bytes of content, so that they may be read before earlier
+    /// records have arrived.
+    is_fixed: bool,
     /// Whether the core (the protocol state of the relay or client) has cells to send over this
     /// link.
     wants: bool,
@@ -73,6 +78,8 @@ struct Link {
     looked: Option<Time>,
     /// Bytes that may still be sent until the free room in the connection is determined again.
     room: usize,
+    /// Whether the connection had [`UNSENT`] unsent bytes, and still has at least half of them.
+    is_full: bool,
 }
 
 /// The links of a host, by number. In the simulation, this type replaces the router's carriers of
@@ -83,6 +90,8 @@ pub(super) struct Links {
     /// Whether the room for cells is computed from the state of the TCP connection (KIST).
     by_room: bool,
     kind: LinkLayer,
+    /// Maximum bytes of content in a record.
+    record: usize,
     /// Number of bytes of cells that were read before earlier cells had arrived.
     early: u64,
     /// Whether this host opens a parallel link for lossy cells to a TLS link when a core requests
@@ -108,6 +117,7 @@ impl Links {
             hosts: Arc::clone(hosts),
             by_room: common.policy.waits_for_room(),
             kind: common.link,
+            record: common.record,
             early: 0,
             lossy: common.udp_or.is_some() && hosts.quic.is_none(),
             quic: hosts.quic.as_ref().map(quic).map(Box::new),
@@ -197,7 +207,7 @@ impl Links {
             }
             LinkOutput::FixRecords { link, content } => {
                 let Some(at) = self.links.get_mut(&link) else { return };
-                at.content = content;
+                (at.content, at.is_fixed) = (content, true);
                 at.reader.fix(content);
                 core.handle_link(io.now, LinkInput::RecordsFixed { link });
             }
@@ -246,10 +256,12 @@ impl Links {
             stage: Stage::Hello,
             session: [0; SESSION],
             reader: Reader::default(),
-            content: MAX_CONTENT,
+            content: self.record,
+            is_fixed: false,
             wants: false,
             looked: None,
             room: 0,
+            is_full: false,
         };
         self.links.insert(link, at);
         self.numbers.insert(conn, link);
@@ -381,7 +393,7 @@ impl Links {
         plain: &mut Vec<u8>,
     ) -> usize {
         let before = plain.len();
-        if let Some(at) = self.links.get_mut(&link).filter(|at| at.content != MAX_CONTENT) {
+        if let Some(at) = self.links.get_mut(&link).filter(|at| at.is_fixed) {
             while let Some((offset, bytes)) = io.tcp.early(conn) {
                 at.reader.open_early(offset, &bytes, plain);
             }
@@ -446,10 +458,12 @@ impl Links {
             if at.stage != Stage::Open || !at.wants {
                 return;
             }
-            let batch = at.room(io, self.by_room).min(BATCH);
+            let batch = at.room(io, self.by_room).min(at.batch());
             if batch == 0 {
                 if let Some(looked) = at.looked.filter(|_| self.by_room) {
-                    self.due.insert((looked + kist::INTERVAL, link));
+                    let next = looked + kist::INTERVAL;
+                    let due = if next > io.now { next } else { io.now + kist::INTERVAL };
+                    self.due.insert((due, link));
                 }
                 return;
             }
@@ -470,22 +484,33 @@ impl Links {
 }
 
 impl Link {
+    /// Returns the number of bytes that are fetched at once from a core: whole cells, which fill
+    /// whole records but for a few bytes.
+    fn batch(&self) -> usize {
+        let record = self.content;
+        (RECORDS * record).max(SMALL / record * record) / CELL * CELL
+    }
+
     /// Returns the number of bytes that may be sent over the link now.
     fn room(&mut self, io: &Io<'_>, by_room: bool) -> usize {
-        // A batch may exceed its limit by one cell.
-        let needed = records::sealed_length(BATCH + 1024, self.content);
-        if io.tcp.room(self.conn) < needed {
-            return 0;
-        }
         let Some(view) = io.tcp.view(io.now, self.conn) else { return 0 };
-        if !by_room {
-            return UNSENT.saturating_sub(view.notsent as usize);
-        }
-        if self.looked.is_none_or(|at| io.now.since(at) >= kist::INTERVAL) {
+        if by_room && self.looked.is_none_or(|at| io.now.since(at) >= kist::INTERVAL) {
             self.looked = Some(io.now);
             self.room = kist::room(&view);
         }
-        self.room
+        // A batch may exceed its limit by one cell.
+        let needed = records::sealed_length(self.batch() + 1024, self.content);
+        if io.tcp.room(self.conn) < needed {
+            return 0;
+        }
+        // Linux reports room for writing when half of the limit is sent.
+        let limit = if self.is_full { UNSENT / 2 } else { UNSENT };
+        self.is_full = view.notsent as usize >= limit;
+        match (self.is_full, by_room) {
+            (true, _) => 0,
+            (false, true) => self.room,
+            (false, false) => UNSENT.saturating_sub(view.notsent as usize),
+        }
     }
 }
 

@@ -29,5 +29,5 @@ pub use quic::QuicCongestion;
 pub use relay::{Cpu, RelayHost};
 pub use sample::ConsensusRelays;
 pub use tables::{LineRates, PublicRates, QuantileTable, planetlab_delays};
-pub use web::WebServer;
+pub use web::{WebServer, WebTimes};
 pub use world::{ClientHostSettings, Common, Crypto, OnionHost, OnionNetwork, Scenario};

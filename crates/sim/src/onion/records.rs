@@ -8,8 +8,9 @@ const HEADER: usize = 5;
 /// Number of bytes in a record in addition to its header and content: the content's type, and the
 /// AEAD tag.
 const OVERHEAD: usize = 17;
-/// Maximum bytes of a record's content (RFC 8446, section 5.1).
-pub(super) const MAX_CONTENT: usize = 1 << 14;
+/// Maximum bytes of content in the records of relays and clients. The constant `SENT` of the crate
+/// `links` is the same.
+pub(super) const RECORD: usize = 4_048;
 
 /// Content type of a record with handshake messages.
 const HANDSHAKE: u8 = 22;
@@ -127,6 +128,9 @@ fn record(bytes: &[u8]) -> Option<(u8, &[u8])> {
 
 #[cfg(test)]
 mod tests {
+    use anabranch_links::Link as _;
+    use anabranch_links::tls::Context;
+
     use super::*;
 
     #[test]
@@ -136,8 +140,8 @@ mod tests {
         handshake(b"hello", CLIENT_HELLO, &mut sent);
         assert_eq!(sent.len(), CLIENT_HELLO + HEADER);
         let before = sent.len();
-        seal_in(&content, MAX_CONTENT, &mut sent);
-        assert_eq!(sent.len() - before, sealed_length(content.len(), MAX_CONTENT));
+        seal_in(&content, RECORD, &mut sent);
+        assert_eq!(sent.len() - before, sealed_length(content.len(), RECORD));
         for piece in [1, 7, 1448, 100_000] {
             let (mut reader, mut plain, mut hellos) = (Reader::default(), Vec::new(), 0);
             for piece in sent.chunks(piece) {
@@ -155,10 +159,16 @@ mod tests {
     }
 
     #[test]
-    fn a_record_of_16_kib_has_22_bytes_more() {
-        let length = |content| sealed_length(content, MAX_CONTENT);
-        assert_eq!(length(MAX_CONTENT), MAX_CONTENT + 22);
-        assert_eq!(length(MAX_CONTENT + 1), MAX_CONTENT + 1 + 44);
+    fn records_are_as_long_as_those_of_tls_links() {
+        let link = Context::new(0).unwrap().connect().unwrap();
+        assert_eq!(link.promises().record, RECORD);
+    }
+
+    #[test]
+    fn a_record_has_22_bytes_more_than_its_content() {
+        let length = |content| sealed_length(content, RECORD);
+        assert_eq!(length(RECORD), RECORD + 22);
+        assert_eq!(length(RECORD + 1), RECORD + 1 + 44);
         assert_eq!(length(0), 0);
     }
 }

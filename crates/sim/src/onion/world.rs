@@ -14,8 +14,9 @@ use super::client::{ClientHost, ClientLoad, DownloadRecord};
 use super::documents::{NetworkDocuments, web_address};
 use super::hosts::{Hosts, LinkLayer};
 use super::quic::{self, QuicCongestion};
+use super::records::RECORD;
 use super::relay::{Cpu, RelayHost};
-use super::web::WebServer;
+use super::web::{WebServer, WebTimes};
 use crate::latency::Latencies;
 use crate::network::HostSettings;
 use crate::path::CoreImpairment;
@@ -76,6 +77,10 @@ pub struct Common {
     pub first_pause: Duration,
     /// Maximum length of the pause of web clients after a download.
     pub web_pause: Duration,
+    /// Maximum bytes of content in a TLS record of relays and clients.
+    pub record: usize,
+    /// Times that web servers take for their work.
+    pub web: WebTimes,
     /// TCP settings of all hosts.
     pub tcp: Config,
 }
@@ -98,6 +103,8 @@ impl Default for Common {
             crypto: Crypto::default(),
             first_pause: Duration::ZERO,
             web_pause: Duration::from_secs(20),
+            record: RECORD,
+            web: WebTimes::default(),
             tcp: Config::default(),
         }
     }
@@ -130,8 +137,8 @@ pub struct Scenario {
     pub clients: Vec<ClientHostSettings>,
     /// Latencies of the core network, which connects all access lines.
     pub latencies: Latencies,
-    /// Pairs of places between which the core network loses packets or has varying delays, from
-    /// the first to the second.
+    /// Pairs of places between which the core network has a line, loses packets or has varying
+    /// delays, from the first to the second.
     pub paths: Vec<([usize; 2], CoreImpairment)>,
 }
 
@@ -220,7 +227,7 @@ impl OnionNetwork {
             add(*settings, OnionHost::Relay(Box::new(relay)));
         }
         for settings in servers {
-            add(*settings, OnionHost::Web(WebServer::default()));
+            add(*settings, OnionHost::Web(WebServer::new(common.web)));
         }
         for (place, client) in clients.iter().enumerate() {
             let network = (&documents.network, documents.restrictions(client.pins.as_ref()));
