@@ -218,9 +218,9 @@ impl Receiver {
         }
     }
 
-    /// Records the timestamp `value` of a segment that arrived on the path `leg`. If a later segment
-    /// of the path has overtaken it, the next acknowledgements are not sparse: the sender measures
-    /// jitter by the times at which they report segments.
+    /// Records the timestamp `value` of a segment that arrived on the path `leg`. If a later
+    /// segment of the path has overtaken it, the next acknowledgements are not sparse: the sender
+    /// measures jitter by the times at which they report segments.
     pub(crate) fn note_stamp(&mut self, leg: usize, value: u32) {
         let stamps = self.sparse.as_mut().map(|sparse| &mut sparse.stamps);
         let Some(latest) = stamps.and_then(|stamps| stamps.get_mut(leg)) else { return };

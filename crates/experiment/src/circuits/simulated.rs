@@ -44,7 +44,8 @@ const LOOPBACK_MTU: u16 = u16::MAX;
 /// program send shorter records.
 const MEASURED_RECORD: usize = 16 << 10;
 /// Times of the measured web servers. They look for new connections at intervals, and compute each
-/// byte of an answer. Computing a mebibyte takes 2.8 to 3.1 ms on a core of an EPYC, measured alone.
+/// byte of an answer. Computing a mebibyte takes 2.8 to 3.1 ms on a core of an EPYC, measured
+/// alone.
 const MEASURED_SERVERS: WebTimes =
     WebTimes { look: ACCEPT_INTERVAL, mebibyte: Duration::from_millis(3) };
 /// Rate of network lines that exist in the simulation only, in bits per second.
