@@ -390,7 +390,7 @@ fn largest(summary: &Summary) -> Claim {
         paper: "14",
         ours: listed(&found, 1, 1.0, ""),
         verdict,
-        rule: "holds in networks whose interval contains the paper's number",
+        rule: "the claim holds in networks where the measured interval contains the paper's number",
     }
 }
 

@@ -64,15 +64,30 @@ const RANDOM: Adversary = Adversary::Replaces(Spread::Random);
 /// All adversaries in the simulation of a year. The first is the adversary of the paper's Figure
 /// 5, which is applied to all consensuses. The others are applied only to the first consensus.
 pub const VARIANTS: [Variant; 9] = [
-    variant("by lot", "random relays of the consensus; no relay is replaced", RANDOM, None),
+    variant(
+        "by lot",
+        "random relays of the consensus are hostile; relays stay all year",
+        RANDOM,
+        None,
+    ),
     variant(
         "heaviest",
-        "the heaviest relays of the consensus; no relay is replaced",
+        "the heaviest relays of the consensus are hostile; relays stay all year",
         Adversary::Replaces(Spread::Heaviest),
         None,
     ),
-    variant("100 added", "100 relays are added; no relay is replaced", Adversary::Adds(100), None),
-    variant("4 added", "4 relays are added; no relay is replaced", Adversary::Adds(4), None),
+    variant(
+        "100 added",
+        "100 hostile relays are added; relays stay all year",
+        Adversary::Adds(100),
+        None,
+    ),
+    variant(
+        "4 added",
+        "4 hostile relays are added; relays stay all year",
+        Adversary::Adds(4),
+        None,
+    ),
     Variant {
         hostile_churn: true,
         ..variant(

@@ -23,8 +23,8 @@ pub fn claims() -> &'static [Claim] {
             kind: Kind::WireGuard,
             every: (40, 1000),
             loss: (0.05, 0.10),
-            words: "paths that change every 40 ms or less often cost 5-10 % of the throughput (4-6 % at best), \
-                    and shorter intervals cost more",
+            words: "costs 5-10 % of the throughput (4-6 % at best) if each path is used for at least \
+                    40 ms, and more if it is used for less",
         },
         Claim {
             kind: Kind::Mosh,

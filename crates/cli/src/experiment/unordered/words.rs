@@ -255,7 +255,10 @@ pub(super) fn judged() -> String {
 pub(super) fn claim_rows(subject: &Subject<'_>) -> Vec<Vec<String>> {
     let row = |one: &Judged| {
         let (claim, paper) = match one.claim {
-            Claim::HalfDone => ("share done when 30 % in order are done", "over 0.50"),
+            Claim::HalfDone => (
+                "share of downloads over unordered links that are done when 30 % over ordered links are done",
+                "over 0.50",
+            ),
             Claim::Alike => ("time of the fastest / their time in order", "alike"),
             Claim::Slowest => ("time of the slowest / their time in order", "0.60 to 0.70"),
         };
