@@ -819,6 +819,6 @@ mod tests {
         let weights = ["0.1234567890123456789012345"; 8].join(",");
         let schedule = Some(format!("weights:{weights}"));
         let long = ClientArgs { schedule, ..ClientArgs::default() }.dealing().unwrap_err();
-        assert!(long.to_string().contains("200 letters"), "{long}");
+        assert!(long.to_string().contains("200 characters"), "{long}");
     }
 }
