@@ -366,15 +366,15 @@ mod tests {
         let told = KeyFile::of(pair(1)).create(&path).unwrap_err().to_string();
         let gone = folder.path().join("gone");
         assert_eq!(told, format!("there is no directory '{}': make it first", gone.display()));
-        let absent = io::Error::from(io::ErrorKind::NotFound);
-        let told = KeyFileError::Write("/proc/far.key".into(), absent).to_string();
-        assert!(told.starts_with("key file '/proc/far.key': "), "the directory exists: {told}");
         assert_eq!(KeyFile::of(pair(1)).replace(&path).unwrap_err().to_string(), told);
         // A folder cannot be replaced by a file; the temporary file is not named.
         let taken = KeyFile::of(pair(1)).replace(folder.path()).unwrap_err().to_string();
         assert!(taken.starts_with(&format!("key file '{}': ", folder.path().display())), "{taken}");
         let read = KeyFile::read(&path).err().unwrap().to_string();
         assert!(read.starts_with("there is no key file"), "{read}");
+        let absent = io::Error::from(io::ErrorKind::NotFound);
+        let told = KeyFileError::Write("/proc/far.key".into(), absent).to_string();
+        assert!(told.starts_with("key file '/proc/far.key': "), "the directory exists: {told}");
     }
 
     #[test]
