@@ -198,7 +198,7 @@ def test_of_two_loads_one_is_learnt_and_one_tested(pages: Traces) -> None:
 
 
 def test_a_load_on_two_sides_is_our_mistake() -> None:
-    with pytest.raises(AssertionError, match="two sides"):
+    with pytest.raises(AssertionError, match="two sets"):
         Fold(np.array([0, 1]), np.array([2]), np.array([1]))
 
 
