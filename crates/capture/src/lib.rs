@@ -147,7 +147,7 @@ fn cut(bytes: &[u8], stride: usize) -> impl Iterator<Item = &[u8]> {
     empty.into_iter().chain(bytes.chunks(stride))
 }
 
-/// Compares two labels, of which most are empty.
+/// Compares two labels. Most labels are empty.
 ///
 /// Does not compare the bytes of empty labels. An empty string may point to unmapped memory, where
 /// a vectorised `memcmp` of length 0 costs hundreds of nanoseconds, many times the cost of the

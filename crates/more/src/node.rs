@@ -102,7 +102,7 @@ pub enum Output {
     Event(Event),
 }
 
-/// What was done with an accepted packet, for the counters.
+/// Treatment of an accepted packet, for the counters.
 enum Handled {
     Relayed,
     Delivered,
