@@ -30,7 +30,7 @@ PARTS = {
     ],
     "uTor: numbers and each circuit's order": ["crates/onion/src/order.rs"],
 }
-# : All code of a relay or a client, of which the parts are shares.
+# : All code of a relay or a client. The parts are shares of it.
 WHOLE = [
     "crates/links/src",
     "crates/onion/src",

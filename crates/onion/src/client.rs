@@ -158,8 +158,7 @@ pub enum Output {
         /// Round-trip time to the circuit's last relay: from the link request to its answer.
         rtt: Duration,
     },
-    /// All legs of a circuit set, of which `circuit` is one, have stopped answering. The set needs
-    /// a new leg.
+    /// All legs of the circuit set of `circuit` have stopped answering. The set needs a new leg.
     Silent {
         /// The circuit.
         circuit: CircuitKey,

@@ -65,8 +65,6 @@ impl LossyStats {
 pub struct LossyTraffic {
     /// Number of cells with bytes of a stream, including retransmissions and copies.
     pub data: u64,
-    /// Number of bytes of streams in these cells.
-    pub payload: u64,
     /// Number of cells without bytes of a stream: acknowledgements, and ends of streams.
     pub bare: u64,
 }
@@ -74,7 +72,6 @@ pub struct LossyTraffic {
 impl LossyTraffic {
     /// Counts a cell with `payload` bytes of a stream.
     fn count(&mut self, payload: usize) {
-        self.payload += payload as u64;
         self.data += u64::from(payload > 0);
         self.bare += u64::from(payload == 0);
     }
