@@ -27,7 +27,7 @@ const LONGEST_WAIT: Duration = Duration::from_millis(500);
 /// Niceness of the thread that runs the links.
 const NICE: i32 = -10;
 
-/// Token of the waker, which differs from all tokens of interfaces.
+/// Token under which the poller reports the waker. All tokens of interfaces differ from it.
 const WAKER: u64 = u64::MAX;
 
 /// An emulated network: its namespaces, its links, and the thread that carries packets between
@@ -146,7 +146,8 @@ impl Shared {
         Ok(poller)
     }
 
-    /// Wakes the thread. If the waker's counter is full, the thread is awake already.
+    /// Wakes the thread that runs the links. If the waker's counter is full, the thread is awake
+    /// already.
     fn wake(&self) {
         let _ = rustix::io::write(&self.waker, &1u64.to_ne_bytes());
     }

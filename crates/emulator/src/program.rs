@@ -25,7 +25,7 @@ pub struct Program {
     pub directory: Option<PathBuf>,
     /// Start time, counted from the time at which the network is up.
     pub start: Duration,
-    /// Whether the emulation may end before the program ends.
+    /// True if the emulation may end before the program ends.
     pub background: bool,
     /// Expected end of the program.
     pub expect: Expect,
@@ -75,8 +75,8 @@ impl Program {
     /// Returns the path of the file to execute.
     ///
     /// # Errors
-    /// This machine lacks the program or its directory. The error has the line in `file`, which is
-    /// the topology's name as the user entered it.
+    /// This machine lacks the program or its directory. The error contains `file`, the name of the
+    /// topology file as the user entered it, and the line of the command in this file.
     pub fn locate(&self, file: &str) -> Result<PathBuf, TomlError> {
         let error = |message| TomlError { file: file.to_owned(), line: self.line, message };
         let directory = self.directory.as_deref().unwrap_or(Path::new("."));

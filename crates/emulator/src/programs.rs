@@ -47,7 +47,7 @@ pub enum Notice {
     Line {
         /// Index of the program.
         program: usize,
-        /// Whether the line is from standard error.
+        /// True if the line is from standard error.
         error: bool,
         /// The line without its line break; invalid UTF-8 is replaced.
         text: String,
@@ -213,7 +213,8 @@ impl Shared {
         });
     }
 
-    /// Sleeps until `time`. Returns false if the programs are stopped before.
+    /// Sleeps until `time` and returns true. Returns false as soon as the programs are being
+    /// stopped.
     fn wait_until(&self, time: Instant) -> bool {
         let left = time.saturating_duration_since(Instant::now());
         let running = |state: &mut State| !state.stopping;

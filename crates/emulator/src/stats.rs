@@ -67,9 +67,9 @@ impl From<Count> for Tally {
 }
 
 impl DirectionStats {
-    /// Returns the statistics for a link's `counters`. In `counters`, the packets that the
-    /// interface refused (`refused`) and those that the censor dropped (`censored`) count as
-    /// delivered.
+    /// Returns the statistics of a link. The interface at the other end refused the packets in
+    /// `refused`, and the censor dropped the packets in `censored`. In `counters`, both still
+    /// count as delivered.
     pub(super) fn new(
         counters: &Counters,
         refused: Count,

@@ -66,7 +66,7 @@ pub struct Host {
     pub name: String,
     /// Addresses of the host's loopback interface.
     pub address: Vec<Prefix>,
-    /// Whether the host forwards packets.
+    /// True if the host forwards packets.
     pub forward: bool,
     /// Names of servers to which this host blocks connections ([`crate::censor`]).
     pub censor: Vec<String>,
@@ -100,9 +100,9 @@ pub struct End {
     pub prefsrc: Vec<IpAddr>,
     /// Metric of the routes of this end; the kernel prefers the route with the smallest metric.
     pub metric: Option<u32>,
-    /// Whether packets that leave by this interface get the interface's address as their source.
+    /// True if packets that leave by this interface get the interface's address as their source.
     pub nat: bool,
-    /// Line in the file of the host's name at this end, counted from 1.
+    /// Line of the file that names this end's host, counted from 1.
     pub line: usize,
 }
 

@@ -2,9 +2,12 @@
 //! the network.
 //!
 //! The boundaries of all prefixes divide the addresses into intervals. All routes treat the
-//! addresses of an interval alike, so one address of each is followed. A packet is not followed
-//! further once its address is in the network of a link or of a loopback interface. The packet
-//! ends there: the address has no host, or a program adds it later.
+//! addresses of an interval alike. This module therefore follows a packet to only one address of
+//! each interval, from host to host.
+//!
+//! A packet is followed no further once the network of a link or of a loopback interface contains
+//! its address. Packets do not loop there: no host has the address, or a program adds the address
+//! to a host later.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -71,8 +74,9 @@ fn after(prefix: Prefix) -> Option<IpAddr> {
     }
 }
 
-/// Returns the loop that packets to `ip` enter; `None` if they enter none. The loop consists of
-/// its hosts, with the first host repeated at the end, and the line of the first host's route.
+/// Returns the loop that packets to `ip` enter; `None` if they enter none. The first value lists
+/// the hosts of the loop, with the first host again at the end. The second value is the line of
+/// the first host's route in the file.
 fn round(map: &Map<'_>, ip: IpAddr) -> Option<(Vec<usize>, usize)> {
     let mut seen = vec![false; map.topology.hosts.len()];
     for start in 0..seen.len() {

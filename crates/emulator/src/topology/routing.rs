@@ -419,7 +419,7 @@ ends = [
         let both = "t.toml:17: the hosts `router` and `server`, which the link `out` joins, have \
                     the same address 10.2.0.1; give one of them another address";
         assert_eq!(told(&[("'10.2.0.2/24'", "'10.2.0.1/24'")]), both);
-        // Wherever on the hosts it is.
+        // This also applies to an address of a loopback interface.
         let inside = told(&[("name = 'client'", "name = 'client'\naddress = ['10.2.0.1/32']")]);
         assert!(inside.contains("`client` and `router`, which the link `in` joins"), "{inside}");
         // Two hosts without a link between them may have equal networks.
@@ -471,7 +471,8 @@ ends = [
             Topology::parse(&text.concat(), "t.toml").map_err(|error| error.to_string())
         };
         assert!(told(["", ""], ["", ", metric = 7"]).is_ok());
-        // Nothing, and 0, are 1024; an address brings a route of 256.
+        // A missing metric and a metric of 0 both mean 1024. For each address, the kernel adds a
+        // route with the metric 256.
         for (first, second) in [
             (["", ""], ["", ", metric = 0"]),
             (["", ""], ["", ", metric = 1024"]),
