@@ -122,7 +122,7 @@ mod tests {
         let (one, other) = (of("one"), of("other"));
         assert_eq!(of("one"), one);
         assert_ne!(one, other);
-        // SHA-256 of `one`, by sha256sum.
+        // The SHA-256 of `one`, as sha256sum computes it.
         let header = one.join(json!({"seed": 1}));
         assert_eq!(header["program"], "anabranch 1.2.3, SHA-256 7692c3ad3540bb80");
         assert_eq!(header["programs"]["sh"].as_str().unwrap().len(), 2 * KEPT);

@@ -61,8 +61,8 @@ impl fmt::Display for Incomplete {
 impl std::error::Error for Incomplete {}
 
 /// Executes the units (measurements) that have no record in the journal, in order. Calls `tell`
-/// for each event, with the progress. Returns true if all units are done, and false if `stop` was
-/// set before. If `stop` was set, only the unit in progress is lost.
+/// for each event, with the progress. Returns true if all units are done. Returns false if `stop`
+/// was set before that, and only the unit in progress is then lost.
 ///
 /// # Errors
 /// [`Incomplete`]: a unit failed twice, or its record could not be stored.

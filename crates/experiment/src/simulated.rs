@@ -16,7 +16,7 @@ pub struct DownloadRow {
     pub seed: u64,
     /// Number of the client, from 0; clients that load web pages come first.
     pub client: usize,
-    /// Whether the client makes large (bulk) downloads.
+    /// True if the client makes large (bulk) downloads.
     pub bulk: bool,
     /// Times and result of the download.
     pub download: DownloadRecord,

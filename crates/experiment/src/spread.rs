@@ -140,8 +140,8 @@ impl Mean {
 }
 
 /// Returns two values of `rounds` that enclose the median with a probability of at least 95 %, for
-/// any distribution. Returns `None` for fewer than six rounds, because no two values enclose it
-/// with this probability then.
+/// any distribution. Returns `None` for fewer than six rounds, because no two values then have
+/// this probability.
 #[must_use]
 pub fn median_interval(rounds: &[f64]) -> Option<[f64; 2]> {
     let mut rounds = rounds.to_vec();
@@ -199,7 +199,8 @@ mod tests {
         let rounds = |count: u32| (1..=count).rev().map(f64::from).collect::<Vec<_>>();
         assert_eq!(median_interval(&rounds(5)), None, "94 % lie between the first and the last");
         assert_eq!(median_interval(&rounds(6)), Some([1.0, 6.0]));
-        // Tables of the sign test: 2 and 9 of 10, 6 and 15 of 20.
+        // Tables of the sign test give the ranks 2 and 9 for 10 values, and 6 and 15 for 20
+        // values.
         assert_eq!(median_interval(&rounds(10)), Some([2.0, 9.0]));
         assert_eq!(median_interval(&rounds(20)), Some([6.0, 15.0]));
     }

@@ -130,7 +130,7 @@ impl Stage {
     /// Starts the splitter as [`Stage::split_to`] does, and waits until `paths` paths are usable.
     ///
     /// # Errors
-    /// The same as those of [`Stage::split_to`].
+    /// The errors of [`Stage::split_to`].
     pub(super) fn split_over(
         &self,
         program: &Path,
@@ -170,8 +170,8 @@ impl Stage {
     /// `patience`.
     ///
     /// # Errors
-    /// The program ended before that, in which case the error includes its standard error; or
-    /// `patience` is over.
+    /// The program ended before it was ready, or was not ready within `patience`. If the program
+    /// ended, the error includes its standard error.
     pub(super) fn start(
         &self,
         what: &str,
@@ -222,7 +222,7 @@ impl Stage {
     /// Waits until a program listens on the TCP port `port` of the server's host.
     ///
     /// # Errors
-    /// The same as those of [`Stage::wait_bound`].
+    /// The errors of [`Stage::wait_bound`].
     pub(super) fn wait_listens(
         &self,
         who: &str,
@@ -304,14 +304,15 @@ impl Carried {
 /// Default rate of a path, in bits per second.
 pub(super) const USUAL_RATE: u64 = 100_000_000;
 
-/// Returns the size in bytes of the queue of a path with `rate` bits per second: the bytes of 20
-/// ms at that rate, but at least two dozen packets, which TCP needs to grow its window.
+/// Returns the size in bytes of the queue of a path with `rate` bits per second. The queue holds
+/// the bytes of 20 ms at that rate, but at least 32,000 bytes. TCP needs about twenty full packets
+/// in the queue to grow its window.
 pub(super) fn queue(rate: u64) -> u64 {
     (rate / 8 / 50).max(32_000)
 }
 
-/// Describes the emulated network as text: the client has an address on each path, the server a
-/// single address.
+/// Describes the emulated network as text. The client has an address on each path, and the server
+/// has a single address.
 fn topology(rate: u64, rtts: &[u32]) -> String {
     let queue = queue(rate);
     let mut text = format!(

@@ -50,8 +50,8 @@ struct Shared<'a, U, R> {
 /// threads. Each unit has at most `tries` attempts in total, even if the experiment is stopped and
 /// resumed. Each thread runs `work`, which takes units from [`Turns::next`] until none is left.
 ///
-/// Returns true if nothing is left to do, and false if `stop` was set before. If `stop` was set,
-/// only the units in progress are lost.
+/// Returns true if nothing is left to do. Returns false if `stop` was set before that, and only
+/// the units in progress are then lost.
 ///
 /// # Errors
 /// [`Incomplete`]: a worker gave up, or a record could not be stored.

@@ -69,7 +69,7 @@ impl<'a> Tunnel<'a> {
     /// Opens a tunnel with the parameters `route`.
     ///
     /// # Errors
-    /// The same as those of [`Tunnel::open`].
+    /// The errors of [`Tunnel::open`].
     pub(super) fn lay(
         stage: &'a Stage,
         programs: &'a Programs,

@@ -35,7 +35,7 @@ pub struct Claim {
     pub paper: &'static str,
     /// The numbers that we measured, with intervals.
     pub ours: String,
-    /// Whether the claim holds.
+    /// Verdict on the claim.
     pub verdict: Verdict,
     /// The rule for the verdict: the condition under which the claim holds, and its
     /// interpretations.
@@ -67,9 +67,12 @@ impl Verdict {
     }
 
     /// Compares the number `paper` with the values `found`. The paper measured one network, and
-    /// `found` has one value for each of several networks. A value agrees if it differs by at most
-    /// `near`. If no value agrees, but `paper` lies between two of them, returns
-    /// [`Verdict::Depends`].
+    /// `found` has one value for each of several networks. A value agrees with the paper if it
+    /// differs by at most `near`.
+    ///
+    /// Returns [`Verdict::Holds`] if all values agree, and [`Verdict::Depends`] if only some
+    /// agree. If none agrees, returns [`Verdict::Depends`] if `paper` lies between two of them,
+    /// and otherwise [`Verdict::HoldsNot`]. Without values, returns [`Verdict::Unknown`].
     fn between(paper: f64, found: &[f64], near: f64) -> Verdict {
         let readings: Vec<bool> = found.iter().map(|one| (one - paper).abs() <= near).collect();
         let (least, most) = found

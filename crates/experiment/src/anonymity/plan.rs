@@ -46,7 +46,7 @@ pub struct Variant {
     pub adversary: Adversary,
     /// Mean time, in days, for which a relay is in the network; `None` if relays never leave.
     pub churn: Option<f64>,
-    /// Whether hostile relays leave the network at the same rate as other relays.
+    /// True if hostile relays leave the network at the same rate as other relays.
     pub hostile_churn: bool,
 }
 

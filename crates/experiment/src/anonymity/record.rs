@@ -21,10 +21,10 @@ pub struct Listing {
     pub relays: usize,
     /// Number of relays that may be the first hop and have a weight above zero.
     pub entries: usize,
-    /// Whether the consensus has exit policies. If not, each relay with the flag Exit is assumed
+    /// True if the consensus has exit policies. If not, each relay with the flag Exit is assumed
     /// to allow all ports.
     pub has_policies: bool,
-    /// Whether the consensus has relay families. If not, relays are assumed to have no families.
+    /// True if the consensus has relay families. If not, relays are assumed to have no families.
     pub has_families: bool,
     /// Number of guards that a client with one circuit per stream uses.
     pub in_use: usize,

@@ -1,7 +1,7 @@
 //! Limits for the cost of our camouflage transport. They apply to goodput and bytes of 1 MB
-//! downloads without Tor inside, on an emulated access line like the paper's. One more limit
-//! applies to a slow stream through Tor: its bandwidth on the wire must not depend on the
-//! round-trip time.
+//! downloads without Tor inside. The access line is emulated with the rates and the round-trip
+//! time of the StegoTorus paper. One more limit applies to a slow stream through Tor: its
+//! bandwidth on the wire must not depend on the round-trip time.
 
 use super::super::Median;
 use super::claims::{Claim, Judged, Verdict};
@@ -49,7 +49,7 @@ pub struct Held {
     /// The quantity with Tor through our transport, divided by the quantity with Tor alone: the
     /// median over rounds. `None` if it was not measured.
     pub to_tor: Option<f64>,
-    /// Whether the limit is met; `None` if there are too few rounds.
+    /// True if the limit is met; `None` if there are too few rounds.
     pub is_met: Option<bool>,
 }
 
@@ -116,8 +116,9 @@ fn of_downloads(records: &[Measured], arm: Arm, bar: Bar, bound: f64) -> Option<
     Some(Held { bar, arm, bound, found: median, interval, rounds: count, cut, to_tor, is_met })
 }
 
-/// Converts a verdict on the paper's claim into the comparison of the 50 kB/s stream through
-/// `http-opaque` with its limit. Returns `None` if `one` is about another stream or another claim.
+/// Compares the bandwidth of the 50 kB/s stream through `http-opaque` with its limit. The measured
+/// value is in `one`, a verdict on a claim of the paper. Returns `None` if `one` is about another
+/// stream or another claim.
 fn of_stream(one: &Judged) -> Option<Held> {
     let (bound, _) = one.claim.bound();
     let is_it = (one.claim, one.arm, one.rate) == (Claim::Flat, Arm::Opaque, Some(50));

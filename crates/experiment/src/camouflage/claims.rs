@@ -62,7 +62,7 @@ pub struct Judged {
     pub rounds: usize,
     /// Number of this configuration's downloads or streams that were cut off or failed.
     pub cut: usize,
-    /// Whether the claim holds.
+    /// Verdict on the claim.
     pub verdict: Verdict,
 }
 
@@ -287,7 +287,7 @@ mod tests {
         assert_eq!(verdicts(&judged, Claim::Flat), [(Arm::Opaque, Verdict::Holds)]);
         let expected = [(Arm::Opaque, Verdict::Fails), (Arm::Text, Verdict::Holds)];
         assert_eq!(verdicts(&judged, Claim::Breaks), expected);
-        // A stream that was cut is not flat, whatever arrived until then.
+        // A stream that was cut off never counts as flat, whatever its bandwidth was before.
         let mut cut = flat;
         cut[7].streams[0].whole = None;
         let judged = judge(&[], &boxes(&cut));

@@ -20,7 +20,7 @@ pub(super) const WEB: Ipv4Addr = Ipv4Addr::new(10, 40, 0, 1);
 /// Port on which a bridge's transport listens.
 pub(super) const PORT: u16 = 443;
 /// Address of the directory authority. The relays' addresses are in other /16 networks, because
-/// relays of one such network may not be on the same circuit.
+/// two relays in the same /16 network may not be on one circuit.
 pub(super) const AUTHORITY: Ipv4Addr = Ipv4Addr::new(10, 1, 0, 1);
 pub(super) const RELAYS: [(&str, Ipv4Addr); 3] = [
     ("guard", Ipv4Addr::new(10, 10, 0, 1)),

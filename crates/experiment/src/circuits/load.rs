@@ -97,7 +97,7 @@ mod tests {
             times.sum::<f64>() / 4000.0
         };
         assert!((mean(Pace::Pause(6.0), 2.0) - 6.0).abs() < 0.4);
-        // Of exponential times of 6 s in the mean, those above 2 s have 6 exp(-1/3) s above it.
+        // Of exponential times with a mean of 6 s, the part above 2 s has a mean of 6 exp(-1/3) s.
         assert!((mean(Pace::Period(6.0), 2.0) - 4.3).abs() < 0.4);
         assert!(mean(Pace::Period(6.0), 1e3) == 0.0);
     }

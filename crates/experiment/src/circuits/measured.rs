@@ -12,7 +12,7 @@ pub const MIB: usize = 1 << 20;
 /// One repetition: a web page, then a bulk download. Times are in seconds since the SOCKS request.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Repetition {
-    /// Whether the HTTP request was sent together with the SOCKS request (optimistic data).
+    /// True if the HTTP request was sent together with the SOCKS request (optimistic data).
     pub optimistic: bool,
     /// Time to the first byte of the web page.
     pub first_byte: f64,

@@ -2,11 +2,12 @@
 //! 5.1, Table 1.
 //!
 //! The network has seven relays (three guards, three middles, one exit), four web servers, 30
-//! clients that create load, and one client that measures. The experiment measures the time to the
-//! first byte of a page of 320 KiB, to the last byte of this page, and to the last byte of a
-//! download of 1 MiB. It also measures the CPU time of every relay. Each measurement has its own
-//! network of our relays and clients, of C tor's, or of MORE's nodes. The network is on loopback,
-//! or has emulated lines of different rates and delays between the guards and the other hosts.
+//! clients that create load, and one client that measures. This client fetches a page of 320 KiB
+//! and a download of 1 MiB. The experiment measures the times to the first byte of the page, to
+//! its last byte, and to the last byte of the download. It also measures the CPU time of every
+//! relay. Each measurement has its own network of our relays and clients, of C tor's, or of MORE's
+//! nodes. The network is on loopback, or has emulated lines of different rates and delays between
+//! the guards and the other hosts.
 //!
 //! * [`Settings`] and [`plan`]: the measurements and their order;
 //! * [`Bench`]: executes one measurement;

@@ -505,7 +505,8 @@ mod tests {
         assert_eq!(at(Layout::Lines, None), Some(Pace::Pause(4.0)));
         assert_eq!(at(Layout::Line, Some(0)), None);
         let Some(Pace::Period(period)) = at(Layout::Line, Some(58)) else { panic!("no period") };
-        // 30 pages of 320 KiB take 4.2 s of the line's 20 Mbit/s, of 58 % of it 7.3 s.
+        // 30 pages of 320 KiB take 4.2 s at 20 Mbit/s, the rate of the line, and 7.3 s at 58 % of
+        // it.
         assert!((7.0..7.6).contains(&period), "{period} s");
     }
 

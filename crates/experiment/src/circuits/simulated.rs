@@ -179,10 +179,12 @@ impl fmt::Display for Combination {
     }
 }
 
-/// The simulated network: three guards with [`LINES`], three middles, the exit and four servers at
-/// the core, the measuring client, and the clients that load the network. As in the measured
-/// network, each guard has a line to the measuring client and a line to the core, and the programs
-/// of the core host exchange the long packets of a loopback interface.
+/// The simulated network. It has three guards with [`LINES`], three middles, the exit, four
+/// servers, the measuring client, and the clients that load the network.
+///
+/// As in the measured network, each guard has a line to the measuring client and a line to the
+/// core host. All programs except the guards and the measuring client are on the core host. They
+/// exchange the long packets of a loopback interface.
 pub struct Network {
     documents: NetworkDocuments,
 }
@@ -554,7 +556,7 @@ mod tests {
             let times = found.map(|medians| medians[place]);
             assert!(times.is_sorted(), "{}: {times:?}", Quantity::ALL[place].name());
         }
-        // A normal request takes two round trips at least, an optimistic one a round trip.
+        // A normal request takes at least two round trips, and an optimistic request at least one.
         for (medians, (_, rtt)) in found.iter().zip(LINES) {
             let rtt = f64::from(rtt) / 1e3;
             assert!(medians[0] >= 2.0 * rtt && medians[1] >= rtt, "{medians:?}");

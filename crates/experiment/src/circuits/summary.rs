@@ -374,12 +374,14 @@ mod tests {
         assert!((faster.paper - 55.0 / 59.0).abs() < 1e-9);
         assert_eq!(of(Design::Conflux2013, Claim::Bulk).answer, Answer::Open);
         assert_eq!(of(Design::MTor, Claim::Exit).answer, Answer::Holds);
-        // As much CPU as with one circuit, of all guards together: spread load shows no more.
+        // All guards together use as much CPU as with one circuit. Under spread load, the CPU use
+        // of a single guard shows nothing.
         assert_eq!(of(Design::MTor, Claim::Guard).answer, Answer::Open);
         assert_eq!(of(Design::MTor, Claim::EntriesCostMore).answer, Answer::Holds);
     }
 
-    /// Three rounds of one and of two employed circuits; the latter with these CPU seconds.
+    /// Returns three rounds with one circuit and three with two circuits, under
+    /// [`Load::Employed`]. `cpu` has the CPU seconds with two circuits.
     fn employed(cpu: [f64; 7]) -> Vec<Measured> {
         let at = |design, legs, round, cpu| Measured {
             load: Load::Employed,
@@ -401,7 +403,8 @@ mod tests {
 
     #[test]
     fn an_employed_guard_is_judged_by_its_own_cpu_for_each_byte() {
-        // Each of two guards does half of what the one did, and 4 % more for both.
+        // Each of the two guards uses half the CPU of the single guard, and both together use 4 %
+        // more.
         let found = answers(&employed([1.04, 1.04, 0.0, 0.78, 0.78, 0.0, 1.0]), Design::MTor);
         let of = |claim| found.iter().find(|(of, _)| *of == claim).unwrap().1;
         assert_eq!(of(Claim::Guard), Answer::Holds);
@@ -409,7 +412,8 @@ mod tests {
         assert_eq!(of(Claim::Exit), Answer::Holds);
         assert_eq!(of(Claim::EntriesCostMore), Answer::Holds);
         assert_eq!(of(Claim::ExitCostsLess), Answer::Holds);
-        // As much with two circuits: alike; more: the claim fails.
+        // A page takes the same time with two circuits, which counts as alike. If two circuits use
+        // more CPU, the claim fails.
         assert_eq!(of(Claim::Web), Answer::Alike);
         let more = answers(&employed([2.5, 2.5, 0.0, 1.5, 1.5, 0.0, 1.5]), Design::MTor);
         assert!(more.contains(&(Claim::Guard, Answer::Fails)), "{more:?}");

@@ -13,8 +13,8 @@
 //! ```
 //!
 //! The paper has no measurements of this use case. Each measurement here is one fetch on its own
-//! network, over one of four routes: without censor and splitter (the baseline), directly through
-//! the censor, everything through the VPN, or only the handshake through the VPN.
+//! network. There are four routes: without censor and splitter (the baseline), directly through
+//! the censor, entirely through the VPN, and with only the handshake through the VPN.
 //!
 //! * [`Settings`] and [`plan`]: the measurements and their order;
 //! * [`Bench`]: executes one measurement;

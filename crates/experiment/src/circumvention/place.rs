@@ -20,7 +20,8 @@ pub(super) const NAME: &str = "www.blocked.example";
 /// Round-trip times from client to server in milliseconds: directly, and through the VPN.
 pub const RTTS: [u32; 2] = [30, 100];
 
-/// Rates in Mbit/s: of all links except the VPN's link beyond the censor, and of that link.
+/// Rates in Mbit/s. The second rate is for the VPN's link beyond the censor, and the first rate
+/// for all other links.
 pub const RATES: [u32; 2] = [100, 20];
 
 /// Address at which the VPN's exit listens.

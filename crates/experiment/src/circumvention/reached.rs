@@ -19,7 +19,7 @@ pub struct FetchResult {
     pub repetition: u32,
     /// Start time, in seconds since 1970.
     pub started: f64,
-    /// Whether all requested bytes arrived.
+    /// True if all requested bytes arrived.
     pub through: bool,
     /// Time from the client's first packet to the first byte of the content, in seconds; 0 if no
     /// byte arrived.

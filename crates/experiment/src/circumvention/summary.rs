@@ -35,13 +35,12 @@ pub struct Cell {
 pub struct Verdict {
     /// Server that was fetched from.
     pub server: Server,
-    /// Whether the censor blocked every direct fetch. This means that the censor dropped packets
-    /// in all direct fetches, and that all fetches without the censor succeeded. `None` if this
-    /// was not measured.
+    /// True if the censor blocked every direct fetch: it dropped packets in all direct fetches,
+    /// and all fetches without the censor succeeded. `None` if this was not measured.
     pub blocked: Option<bool>,
-    /// Whether circumvention works. This means that, if only the handshake uses the VPN, all
-    /// fetches succeed, and the direct path carries at least [`WANTED`] of the bytes each time.
-    /// `None` if this was not measured.
+    /// True if circumvention works with only the handshake through the VPN: all fetches succeed,
+    /// and the direct path carries at least [`WANTED`] of the bytes each time. `None` if this was
+    /// not measured.
     pub works: Option<bool>,
     /// Delay of the first byte in seconds if only the handshake uses the VPN, compared with a
     /// fetch without censor and splitter in the same repetition.

@@ -49,7 +49,7 @@ pub(in super::super) struct Fetch<'a> {
     pub(in super::super) rate: Option<u32>,
     /// Counter of the body's bytes received so far, which other threads can read.
     pub(in super::super) came: Option<&'a AtomicU64>,
-    /// Whether the HTTP request is sent together with the SOCKS request, as in Tor Browser,
+    /// True if the HTTP request is sent together with the SOCKS request, as in Tor Browser,
     /// without waiting for the proxy's reply.
     pub(in super::super) optimistic: bool,
     /// SOCKS user name, if any. Fetches with different names use different circuits.
@@ -86,8 +86,8 @@ impl Fetch<'_> {
     /// Makes the fetch, and returns its times.
     ///
     /// # Errors
-    /// The connection fails, the fetch takes too long, the proxy refuses, or the received
-    /// bytes differ from those that the server sends.
+    /// The connection fails, the fetch takes too long, the proxy refuses, or a received byte
+    /// differs from the byte that the server sends.
     pub(in super::super) fn run(self) -> io::Result<FetchTimes> {
         let until = Instant::now() + self.patience;
         let (mut link, began) = self.open(until)?;
@@ -188,9 +188,9 @@ fn left(until: Instant) -> io::Result<Duration> {
     if left.is_zero() { Err(ErrorKind::TimedOut.into()) } else { Ok(left) }
 }
 
-/// Returns the byte at offset `place` of every response. The bytes are pseudo-random (SplitMix64
-/// of the index of each eight bytes), so that compression on the path cannot make the response
-/// shorter.
+/// Returns the byte at offset `place` of every response. The bytes are pseudo-random, so that
+/// compression on the path cannot make the response shorter. SplitMix64 computes each group of
+/// eight bytes from the index of the group.
 fn byte(place: usize) -> u8 {
     let mut word = ((place / 8) as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -198,7 +198,8 @@ fn byte(place: usize) -> u8 {
     (word ^ (word >> 31)).to_le_bytes()[place % 8]
 }
 
-/// Check of an arriving response: compares each byte with the byte that the server sends.
+/// Check of a response as it arrives. It compares each byte of the body with the byte that the
+/// server sends.
 #[derive(Default)]
 struct AnswerCheck {
     head: Vec<u8>,
@@ -336,8 +337,8 @@ mod tests {
         }
         let count = near.read(&mut room)?;
         let early = room[ANSWER..count].to_vec();
-        // The wait follows the request, so that the fetch's clock runs, however late its thread
-        // ran.
+        // The wait follows the request. It is therefore part of the time that the fetch measures,
+        // even if the fetch's thread runs late.
         thread::sleep(WAIT);
         near.write_all(&[5, 0, 0, 1, 0, 0, 0, 0, 0, 0])?;
         let mut far = TcpStream::connect(to)?;

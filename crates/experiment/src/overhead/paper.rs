@@ -44,8 +44,8 @@ pub fn claims() -> &'static [Claim] {
 }
 
 /// Returns the target of this project for switching every 100 ms between three paths with equal
-/// round trips: the minimum share of the unsplit goodput, and the loss that the paper's abstract
-/// states.
+/// round trips. The number is the minimum share of the unsplit goodput. The text is the loss that
+/// the abstract of the paper states.
 pub(super) fn target(kind: Kind) -> (f64, &'static str) {
     match kind {
         Kind::WireGuard => (0.98, "5-6 % lost"),

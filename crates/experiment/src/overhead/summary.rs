@@ -19,8 +19,8 @@ pub struct Cell {
     /// Goodput in Mbit/s of the repetitions that were really split ([`Measured::counts`]); `None`
     /// if there are none.
     pub counted: Option<Spread>,
-    /// Shares of the bytes to the client on each path, over the repetitions that were not really
-    /// split; `None` if all were.
+    /// Median, minimum and maximum share of a path in the bytes to the client, over the
+    /// repetitions that were not really split. `None` if all repetitions were really split.
     pub uncounted: Option<Spread>,
     /// Goodput divided by the median goodput without switching; `None` if that was not measured.
     /// Includes only repetitions that were really split or, if there are none, all repetitions.
@@ -48,7 +48,7 @@ pub struct Verdict {
     /// Measured share of the unsplit goodput; `None` if it was not measured, or no repetition was
     /// really split.
     pub kept: Option<Spread>,
-    /// Whether the target is reached. The value is true if at least two repetitions were made and
+    /// True if the target is reached. The value is true if at least two repetitions were made and
     /// all of them reach it, and false if none reaches it. It is `None` if only some reach it, or
     /// if there are too few repetitions.
     pub reached: Option<bool>,

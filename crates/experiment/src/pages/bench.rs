@@ -24,7 +24,7 @@ enum Departure {
     /// No page loads are left, or the experiment was stopped.
     Done,
     /// Too many loads failed in a row. `good` is the number of successful loads before them.
-    /// `fresh` is whether some of the failed loads had not failed on another network before.
+    /// `fresh` is true if some of the failed loads have never failed on another network.
     Failing { good: u32, fresh: bool },
 }
 

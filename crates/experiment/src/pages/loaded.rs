@@ -16,9 +16,9 @@ pub struct Loaded {
     pub site: String,
     /// URL of the page.
     pub page: String,
-    /// Whether the attacker monitors the site.
+    /// True if the attacker monitors the site.
     pub monitored: bool,
-    /// Whether the load was split over several paths.
+    /// Kind of the load: split over several paths, or undefended on one path.
     pub mode: Mode,
     /// Number of the repetition, from 0.
     pub repetition: u32,

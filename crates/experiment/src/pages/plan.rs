@@ -35,7 +35,7 @@ pub struct Settings {
     /// Additional arguments of the far end, which puts split traffic together in front of the
     /// tunnel's server. `None` if there is no far end.
     pub far_end: Option<Vec<String>>,
-    /// Whether split loads use three circuits of an onion network to the far end, instead of the
+    /// True if split loads use three circuits of an onion network to the far end, instead of the
     /// emulated paths.
     pub onion: bool,
     /// Rate of each path in Mbit/s.

@@ -6,8 +6,7 @@ use super::super::together::Attempt as _;
 use super::super::{Spread, quartiles};
 use super::{Loaded, Mode};
 
-/// Minimum share of a load's bytes to the client on one path with which the load counts as nearly
-/// unsplit.
+/// Minimum share of the bytes to the client that one path carries in a nearly unsplit page load.
 pub const NEARLY_ALL: f64 = 0.95;
 
 /// Summary of all successful loads of one page, either split or unsplit.
@@ -26,7 +25,7 @@ pub struct Cell {
 pub struct Page {
     /// Name of the site.
     pub site: String,
-    /// Whether the attacker monitors the site.
+    /// True if the attacker monitors the site.
     pub monitored: bool,
     /// HTTP version, `h2` or `h3`.
     pub http: String,
@@ -54,12 +53,13 @@ pub struct Counts {
 pub struct Evenness {
     /// Numbers of loads whose data to the client used one path, two paths, and so on.
     pub by_paths: Vec<usize>,
-    /// Number of loads with at least the share [`NEARLY_ALL`] of their bytes to the client on one
-    /// path.
+    /// Number of loads in which one path carried at least the share [`NEARLY_ALL`] of the bytes to
+    /// the client.
     pub nearly_one: usize,
     /// Time from the first request to the load event, in seconds.
     pub seconds: Spread,
-    /// Quartiles over the loads of the largest share of the bytes to the client on one path.
+    /// For each load, the largest share of the bytes to the client that one path carried: the
+    /// quartiles over all loads.
     pub largest: [f64; 3],
 }
 

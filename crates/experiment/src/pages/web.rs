@@ -18,7 +18,7 @@ const MOST: usize = 60_000;
 pub struct Site {
     /// Name of the site's directory, which is also its label in the traces.
     pub name: String,
-    /// Whether the attacker monitors the site.
+    /// True if the attacker monitors the site.
     pub monitored: bool,
     /// Path of the page to load, relative to the directory.
     pub page: String,

@@ -17,8 +17,8 @@ use super::plan::{CELL_CIRCUITS, CELL_RATE};
 
 /// Time to wait for the last cells after sending has ended.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Minimum time between a cell's arrival and its delivery in order. From this time on, the cell
-/// counts as early.
+/// Limit for early cells. A cell counts as early if it arrives more than this time before its
+/// delivery in order.
 const EARLY: Duration = Duration::from_millis(1);
 
 /// Sends cells for `seconds` seconds over the emulated line, from its second end to its first.

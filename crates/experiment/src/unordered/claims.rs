@@ -8,8 +8,9 @@ use super::plan::{Arm, Line};
 /// A claim of the paper that compares unordered links with ordered links.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Claim {
-    /// With loss, more than half of the downloads over unordered links are complete when the share
-    /// [`paper::ORDERED`] of the downloads over ordered links is complete.
+    /// With loss, downloads over unordered links complete earlier. Once the share
+    /// [`paper::ORDERED`] of the downloads over ordered links is complete, more than half of the
+    /// downloads over unordered links are complete.
     HalfDone,
     /// Without loss, the fastest downloads (the share [`paper::ALIKE`]) take about the same time
     /// over both kinds of links.
@@ -157,8 +158,8 @@ mod tests {
         let line = Line { loss: 0, ..LINE };
         let found = answers(&records(line, [1.0, 0.95]));
         assert_eq!(found, [(Claim::Alike, Answer::Holds), (Claim::Slowest, Answer::Fails)]);
-        // Both parts have the same factor, because the slowest would otherwise change ranks with
-        // others.
+        // All downloads have the same factor. With different factors, the slowest downloads could
+        // change ranks with others.
         let found = answers(&records(line, [0.62, 0.62]));
         assert_eq!(found, [(Claim::Alike, Answer::Fails), (Claim::Slowest, Answer::Holds)]);
     }
@@ -166,8 +167,8 @@ mod tests {
     #[test]
     fn with_loss_a_share_of_half_is_not_over_half() {
         let done = |part| answers(&records(LINE, [part, part]));
-        // The 12th of 40 ordered downloads (30 %) sets the time. With half the times, 24 are done
-        // then.
+        // The 12th of 40 ordered downloads (30 %) sets the time. If unordered downloads take half
+        // as long, 24 of them are complete at this time.
         assert_eq!(done(0.5), [(Claim::HalfDone, Answer::Holds)]);
         assert_eq!(done(0.59), [(Claim::HalfDone, Answer::Fails)], "20 of 40");
         assert_eq!(done(1.0), [(Claim::HalfDone, Answer::Fails)]);

@@ -58,7 +58,7 @@ impl Role {
     }
 
     /// Returns the IP address of the program with this role. Addresses are in different /16
-    /// networks, because relays of one such network may not be on one circuit.
+    /// networks, because two relays in the same /16 network may not be on one circuit.
     pub(super) fn address(self) -> Ipv4Addr {
         let network = match self {
             Role::Authority => 1,

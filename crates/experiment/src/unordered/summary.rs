@@ -230,8 +230,8 @@ mod tests {
         let pairings = pairings(&records());
         assert_eq!(pairings.len(), 1, "there is no stock arm");
         let done = Median::of(&pairings[0].done).unwrap();
-        // The 12th of 40 ordered downloads (30 %) sets the time, at which 24 unordered ones are
-        // done.
+        // The 12th of 40 ordered downloads (30 %) sets the time. At this time, 24 unordered
+        // downloads are complete.
         assert_eq!((done.median, done.interval, done.count), (0.6, Some([0.6, 0.6]), 10));
         let ratio = Median::of(&pairings[0].ratios).unwrap();
         assert_eq!((ratio.median, pairings[0].line), (0.5, LINE));

@@ -67,9 +67,13 @@ impl Schedule {
 /// A setting to simulate: a design with a number of paths and a schedule.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Arm {
-    /// Name of the design: `tor`, `tor-fixed` (without congestion control, as Tor was in 2019), a
-    /// design with sets of circuits, or a UDP design: `udp-or` and `mudp-or` (TCP with BBR between
-    /// client and exit), `udp-or-cubic` and `mudp-or-cubic` (as published, with CUBIC).
+    /// Name of the design:
+    ///
+    /// * `tor`: one circuit with the congestion control of proposal 324;
+    /// * `tor-fixed`: one circuit without congestion control, as Tor was in 2019;
+    /// * a design that splits streams over a set of circuits, such as `conflux`;
+    /// * `udp-or` and `mudp-or`: UDP designs, whose TCP between client and exit uses BBR;
+    /// * `udp-or-cubic` and `mudp-or-cubic`: the same UDP designs with CUBIC, as published.
     pub design: String,
     /// Number of paths over which a stream is split.
     pub legs: usize,
@@ -198,10 +202,10 @@ pub struct Settings {
     pub networks: u64,
     /// Number of seeds for each random network.
     pub seeds: u64,
-    /// Whether relays have the whole capacity of their network lines in the public network. If
+    /// True if relays have the whole capacity of their network lines in the public network. If
     /// not, they have only the part of this capacity that was unused there.
     pub whole_lines: bool,
-    /// Whether settings with three paths are also simulated.
+    /// True if settings with three paths are also simulated.
     pub three_paths: bool,
     /// Number of the first random network, which is also the first seed. Further numbers count up
     /// from it.
@@ -348,7 +352,8 @@ pub(super) mod tests {
         assert!(units.iter().all(|unit| unit.plan.check().is_ok()));
         let ids: BTreeSet<String> = units.iter().map(Unit::id).collect();
         assert_eq!(ids.len(), units.len());
-        // 38 arms, and 12 of them with 5 smaller numbers of clients, in 10 rounds.
+        // There are 38 settings. 12 of them also have 5 smaller numbers of clients. All run on 10
+        // combinations of network and seed.
         assert_eq!(units.len(), (38 + 12 * 5) * 10);
         let bulk = |clients| units.iter().find(|unit| unit.clients == clients).unwrap().plan.bulk;
         assert_eq!([20, 140, 228].map(bulk), [2, 14, 22]);

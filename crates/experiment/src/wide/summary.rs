@@ -123,7 +123,7 @@ mod tests {
         let ratio = paired(&runs([2.0, 4.0, 20.0, 40.0]), &runs([1.0, 2.0, 10.0, 20.0])).unwrap();
         assert!((ratio.ratio - 2.0).abs() < 1e-9 && (ratio.high - ratio.low).abs() < 1e-9);
         assert_eq!(ratio.networks, 2, "two seeds of a network are one value");
-        // One network has no interval.
+        // A single network has no interval.
         let one: ByRun = [((1, 1), 3.0)].into();
         let ratio = paired(&one, &one).unwrap();
         assert!(ratio.low == 0.0 && ratio.high == f64::INFINITY, "{ratio:?}");
