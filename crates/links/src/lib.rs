@@ -16,9 +16,8 @@
 //! * [`utls`]: an extension that makes a TLS link unordered. Its records are decrypted even if
 //!   they arrive out of order.
 //!
-//! Two rules of this project's cores do not apply to links, because the TLS library draws its own
-//! random numbers and reads a clock. A simulation therefore uses a modelled pipe of records
-//! instead of a link.
+//! Links break two rules of this project's cores: the TLS library draws its own random numbers and
+//! reads a clock. A simulation therefore uses a modelled pipe of records instead of a link.
 //!
 //! The design and its reasons: `docs/design/links.md`.
 

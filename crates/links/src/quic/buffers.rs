@@ -1,5 +1,5 @@
-//! Buffers of received datagrams. The QUIC library takes each datagram in a buffer of its own, and
-//! drops it when the datagram's data is read.
+//! Buffers of received datagrams. The QUIC library takes each datagram in a separate buffer, and
+//! drops the buffer when the datagram's data is read.
 
 use std::collections::VecDeque;
 
@@ -9,9 +9,9 @@ use super::config::LARGEST_DATAGRAM;
 
 /// Number of buffers. It is about the number of datagrams that arrive at once.
 const BUFFERS: usize = 32;
-/// Shortest datagram in bytes that gets one of the buffers. The library counts the bytes of a
-/// datagram against its limits on memory, not those of the buffer. So short datagrams must not
-/// occupy whole buffers.
+/// Shortest datagram in bytes that gets one of the buffers. The library's limits on memory count
+/// the bytes of a datagram, not the size of its buffer. So short datagrams must not occupy whole
+/// buffers.
 const SHORTEST: usize = 1_000;
 
 /// The buffers of an endpoint, which are used in turn. A buffer with unread data is left to the
@@ -28,7 +28,7 @@ impl Buffers {
         }
         let oldest = if self.0.len() < BUFFERS { None } else { self.0.pop_front() };
         let mut buffer = oldest.unwrap_or_default();
-        // Allocates memory only if the library still uses that of the buffer.
+        // Allocates memory only if the library still uses the memory of the buffer.
         buffer.reserve(most);
         buffer.extend_from_slice(datagram);
         let copy = buffer.split();

@@ -42,9 +42,9 @@ const SEARCH_STEP: u16 = 5;
 /// Number of datagrams that the peer may receive before it must acknowledge them
 /// (draft-ietf-quic-ack-frequency). The library's value is 1.
 const UNACKNOWLEDGED: u32 = 10;
-/// Maximum delay of an acknowledgement of fewer datagrams. It is the shortest that the library
-/// accepts: while the congestion window has at most [`UNACKNOWLEDGED`] datagrams, each round trip
-/// takes this much longer.
+/// Maximum delay of an acknowledgement if at most [`UNACKNOWLEDGED`] datagrams wait for it. It is
+/// the shortest delay that the library accepts. If the congestion window has at most
+/// [`UNACKNOWLEDGED`] datagrams, this delay lengthens each round trip.
 const ACK_DELAY: Duration = Duration::from_millis(1);
 
 /// Congestion control of a link.
@@ -86,7 +86,7 @@ fn transport(congestion: Congestion, datagrams: bool) -> Result<Arc<TransportCon
     Ok(Arc::new(transport))
 }
 
-/// Returns the frequency at which the peer is asked to acknowledge datagrams.
+/// Returns the frequency of acknowledgements that we request from the peer.
 fn acknowledgements() -> AckFrequencyConfig {
     let mut frequency = AckFrequencyConfig::default();
     frequency.ack_eliciting_threshold(UNACKNOWLEDGED.into()).max_ack_delay(Some(ACK_DELAY));

@@ -23,8 +23,8 @@ use crate::tls::Context;
 use crate::tls::setup::{SetupError, setup};
 use crate::{Link as _, State};
 
-/// Number of pending inbound handshakes from which on a new peer must first prove its address with
-/// a Retry (RFC 9000, section 8.1.2).
+/// Minimum number of pending inbound handshakes at which a new peer must first prove its address
+/// with a Retry (RFC 9000, section 8.1.2).
 const RETRY_FROM: usize = 16;
 /// Maximum number of pending inbound handshakes. Further handshakes are refused.
 const MOST_HALF_OPEN: usize = 1_024;
@@ -77,8 +77,8 @@ pub enum EndpointOutput {
     Touched(ConnId),
 }
 
-/// Description of one or more datagrams to send. The call that returns it puts their bytes into
-/// its buffer.
+/// Description of one or more datagrams to send, without their bytes. [`Endpoint::transmit`]
+/// writes the bytes to its argument `into`, and [`EndpointOutput::Answer`] contains them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Packets {
     /// Destination address of the datagrams.
@@ -154,8 +154,9 @@ struct Entry {
 
 impl Endpoint {
     /// Returns an endpoint without links. If `takes` is given, peers may open links, and `takes`
-    /// is the index of this endpoint's socket among the sockets at the same address. All random
-    /// choices are derived from `seed`, except those of the TLS library and the connection IDs.
+    /// is the index of this endpoint's socket among the sockets at the same address. Random
+    /// choices are derived from `seed`. The TLS library's random numbers and the connection IDs
+    /// are exceptions.
     ///
     /// # Errors
     /// [`SetupError`] if the library refuses the settings.

@@ -132,7 +132,8 @@ mod tests {
         let (mut queue, mut now) = (FairQueue::default(), Time::from_secs(1));
         let mut of_quiet = 0;
         for round in 0..2_000 {
-            // One lane sends twice what it is served; the other sends now and then.
+            // One lane sends twice as many units as the queue serves. The other lane sends one now
+            // and then.
             queue.push(now, unit(1, 0));
             queue.push(now, unit(1, 1));
             if round % 20 == 0 {

@@ -31,8 +31,8 @@ pub(super) struct Held {
 pub(super) struct Lanes {
     streams: BTreeMap<StreamId, Stream>,
     by_number: BTreeMap<u32, StreamId>,
-    /// For the number of a lane, the stream that waits for this number, because the stream that
-    /// has it is still being closed.
+    /// Streams that wait for their lane, by the number of the lane. Each waits because an earlier
+    /// stream with the same lane number is still being closed.
     heirs: BTreeMap<u32, StreamId>,
 }
 

@@ -43,7 +43,7 @@ pub struct QuicLink {
     peers: Option<CertificateDer<'static>>,
     dialled: bool,
     state: State,
-    /// Whether the owner has closed the link.
+    /// True if the owner has closed the link.
     closed: bool,
     fault: Option<Fault>,
     /// The stream of lane 0, which belongs to the link itself.
@@ -216,7 +216,8 @@ impl QuicLink {
     }
 
     /// Collects a unit (cell) with other units of its lane, which [`QuicLink::write_gathered`]
-    /// writes as one piece. `most` is the maximum number of bytes that follow.
+    /// writes as one piece. `most` is the number of bytes that the caller still has to write after
+    /// this unit, for any lane.
     ///
     /// Pieces must not be single units: for each packet that it sends, the connection searches all
     /// unacknowledged pieces of a stream.

@@ -49,7 +49,7 @@ impl SocketIndex {
 }
 
 /// Generator of connection IDs that lead to one socket. It draws random IDs until one of them
-/// does.
+/// leads to this socket.
 pub(super) struct SocketIndexIds {
     place: SocketIndex,
     ids: HashedConnectionIdGenerator,

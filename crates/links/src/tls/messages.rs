@@ -17,8 +17,8 @@ pub(crate) const DATA: u8 = 23;
 pub(super) const WARNING: u8 = 1;
 /// Level of alerts that end the connection (RFC 8446, section 6).
 pub(super) const FATAL: u8 = 2;
-/// Description in an alert that the sender sends nothing more. The constants that follow are the
-/// descriptions in other alerts (RFC 8446, section 6).
+/// Alert description close_notify: the sender sends nothing more. The constants that follow are
+/// other alert descriptions (RFC 8446, section 6).
 pub(super) const CLOSE_NOTIFY: u8 = 0;
 pub(super) const UNEXPECTED_MESSAGE: u8 = 10;
 pub(super) const BAD_RECORD_MAC: u8 = 20;
@@ -230,7 +230,7 @@ mod tests {
         assert_eq!(alert_of(answer), Some(UNEXPECTED_MESSAGE));
         for kind in (0..=255).filter(|kind| ![NEW_SESSION_TICKET, KEY_UPDATE].contains(kind)) {
             let mut server = Messages::from_server(true);
-            // Refused by its first bytes, whatever length it claims.
+            // The message is refused because of its type, whatever length its header claims.
             let answer = server.record(HANDSHAKE, &[kind, 255, 255, 255]);
             assert_eq!(alert_of(answer), Some(UNEXPECTED_MESSAGE), "{kind}");
         }

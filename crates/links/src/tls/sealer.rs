@@ -6,10 +6,10 @@ use super::secrets::Secret;
 
 /// Maximum plain bytes in a record (RFC 8446, section 5.1).
 pub(super) const RECORD: usize = 1 << 14;
-/// Maximum number of plain bytes in a record that we send, unless records have a fixed content. It
-/// equals C tor's maximum: C tor writes each chunk of its buffers separately (4,096 bytes, less a
-/// header). Longer records break some clients: torpy reads at most 4,094 bytes at a time, and
-/// loses the rest of a longer record.
+/// Maximum number of plain bytes in a record that we send, unless [`Sealer::send_fixed`] sets the
+/// number. C tor has the same maximum, because it writes each chunk of its buffers separately
+/// (4,096 bytes, less a header). Longer records break some clients: torpy reads at most 4,094
+/// bytes at a time, and loses the rest of a longer record.
 pub(super) const SENT: usize = 4_048;
 
 /// Encryption of records with the keys of one direction. It changes the keys before they reach

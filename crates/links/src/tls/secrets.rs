@@ -108,7 +108,7 @@ impl Secret {
         length: L,
         made: impl FnOnce(Okm<'_, L>) -> T,
     ) -> T {
-        // All lengths are below 256: they are those of keys, hashes and labels.
+        // All lengths are below 256, because they are lengths of keys, hashes and labels.
         let bytes = [0, length.len() as u8, (PREFIX.len() + label.len()) as u8];
         let info = [&bytes[..], PREFIX, label, &[context.len() as u8], context];
         made(self.prk.expand(&info, length).expect("shorter than 255 hashes"))

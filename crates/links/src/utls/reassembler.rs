@@ -219,7 +219,7 @@ mod tests {
             held.insert(2 * at, &[7]);
         }
         assert_eq!(held.runs.len(), RUNS);
-        // What closes gaps makes no more of them; the window's front is of use again.
+        // Once the window has passed the stored pieces, there is room for others.
         held.advance(2 * RUNS as u64);
         held.insert(3 * RUNS as u64, &[7; 100]);
         assert_eq!(held.held(), 100);
