@@ -1,9 +1,13 @@
 //! Headers of packets, in the format of `SphinxHeader` of the crate `sphinx-packet`.
 //!
-//! That crate multiplies each hop's public key by the factors one by one: six multiplications for
-//! three hops. This module multiplies the factors first, modulo the order of the group, and has a
-//! table of multiples for each key. The keys must therefore be X25519's, which are in the group of
-//! the base point.
+//! For each hop, that crate multiplies the hop's public key by the sender's secret and by the
+//! blinding factors of all earlier hops. It does so one factor at a time: six multiplications for
+//! three hops. This module first multiplies the factors with each other, modulo the order of the
+//! group. Each hop then needs only one multiplication of its key. A precomputed table of the key's
+//! multiples makes it fast.
+//!
+//! The product of the factors is reduced modulo the order of the group. The keys must therefore be
+//! X25519 keys, which are in the group of the base point.
 
 use std::collections::BTreeMap;
 
@@ -55,16 +59,16 @@ pub(crate) struct Last {
     pub(crate) identifier: [u8; IDENTIFIER],
 }
 
-/// A header, and for each hop, from the first, the seed of its payload key.
+/// A header, and the seeds of the hops' payload keys, in the order of the hops.
 pub(crate) struct Header {
     pub(crate) bytes: [u8; HEADER_SIZE],
     pub(crate) seeds: Vec<PayloadKeySeed>,
 }
 
 impl Header {
-    /// Builds the header of a packet over `hops` that is valid up to the tick `expiry`. Returns
-    /// `None` if there is no hop or more than [`MAX_HOPS`], or if a key is not a point of the
-    /// curve.
+    /// Builds the header of a packet over `hops` that is valid until the end of the tick (period
+    /// of 30 s) `expiry`. Returns `None` if there is no hop or more than [`MAX_HOPS`], or if a key
+    /// is not a point of the curve.
     pub(crate) fn build(
         tables: &mut KeyTables,
         rng: &mut dyn Rng,
@@ -112,8 +116,8 @@ fn last_routing(rng: &mut dyn Rng, last: &Last, secrets: &[Secrets]) -> Option<[
     Some(routing)
 }
 
-/// Returns the end of the last hop's routing information: the zeros that the relays with `secrets`
-/// append, as they are after all of these relays' encryptions.
+/// Returns the bytes at the end of the last hop's routing information. On the way, each relay with
+/// `secrets` appends zeros and then encrypts. These bytes are the result after all of the relays.
 fn filler(secrets: &[Secrets]) -> Option<Vec<u8>> {
     let mut filler = Vec::new();
     for keys in secrets {
@@ -184,7 +188,7 @@ mod tests {
 
     #[test]
     fn a_key_that_is_no_point_of_the_curve_makes_no_header() {
-        // 2 is the coordinate of a point of the twist only.
+        // The coordinate 2 belongs to a point of the twist, and to no point of the curve.
         let mut key = [0; KEY];
         key[0] = 2;
         assert_eq!(KeyTables::default().multiply(&key, &Scalar::ONE), None);

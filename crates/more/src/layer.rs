@@ -1,4 +1,4 @@
-//! Removal of one hop's layer from the header of a packet. The result is that of
+//! Removal of one hop's layer from the header of a packet. The result is the same as from
 //! `SphinxHeader::process` of the crate `sphinx-packet`. `aws-lc-rs` does the multiplications on
 //! the curve, because a relay spends most of its time on them.
 //!
@@ -44,7 +44,7 @@ pub(crate) enum RoutingCommand {
     Forward {
         /// Public key of the next hop.
         next: [u8; KEY],
-        /// Last tick in which the packet is valid.
+        /// Last tick (period of 30 s) in which the packet is valid.
         expiry: u64,
         /// The MAC and the routing information of the next header.
         rest: Box<[u8; MAC + ROUTING]>,

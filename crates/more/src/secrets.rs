@@ -77,7 +77,7 @@ impl Secrets {
         self.part::<PAYLOAD_KEY_SEED_SIZE>(PAYLOAD_KEY)
     }
 
-    /// Returns the factor that converts the header's point to that of the next hop.
+    /// Returns the factor that converts the header's point to the point for the next hop.
     pub(crate) fn blinding_factor(&self) -> [u8; BLINDING_FACTOR_SIZE] {
         self.part(BLINDING_FACTOR)
     }

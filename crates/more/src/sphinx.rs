@@ -1,9 +1,10 @@
 //! Sphinx packets of the crate `sphinx-packet`: building, unwrapping and answering them. That
 //! crate handles payloads and the keys of replies; `header` and `layer` handle headers.
 //!
-//! A header identifies a hop by the hop's public key. Each hop's delay field contains the packet's
-//! last tick. The last hop has no such field, and reads the tick from the first 8 bytes of the
-//! destination. The identifier is 0 in forward packets. In a reply it is that of the reply block.
+//! A header identifies a hop by the hop's public key. Each hop's delay field contains the last
+//! tick (period of 30 s) in which the packet is valid. The last hop has no delay field, and reads
+//! this tick from the first 8 bytes of the destination. The identifier is 0 in a forward packet.
+//! In a reply, it is the identifier of the reply block.
 
 use std::sync::Arc;
 

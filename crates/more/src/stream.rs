@@ -190,7 +190,7 @@ impl Stream {
     }
 
     /// Returns the events that result from received bytes. `was_empty` is true if the program had
-    /// nothing to read before.
+    /// nothing to read until these bytes arrived.
     pub(crate) fn progress(&mut self, id: StreamId, was_empty: bool) -> [Option<Event>; 2] {
         let first = match self.has_head || self.left {
             true => None,
