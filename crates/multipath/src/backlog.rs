@@ -1,4 +1,4 @@
-//! A queue for units that wait until a window has room.
+//! A queue for units (datagrams) that wait until a path's window has room.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -6,9 +6,9 @@ use std::time::Duration;
 use crate::codel::{Codel, Law, Queue};
 use crate::{Assignment, PathId, PathView, Splitter, Time};
 
-/// Maximum number of waiting units.
+/// Maximum number of waiting units (datagrams).
 const MOST: usize = 4_096;
-/// Maximum time that a unit waits.
+/// Maximum time that a unit (datagram) waits.
 const LONGEST: Duration = Duration::from_secs(1);
 /// CoDel's minimum interval, which covers the usual round-trip times (RFC 8289, section 4.3).
 const INTERVAL: Duration = Duration::from_millis(200);
@@ -21,8 +21,8 @@ const ROUND_TRIPS: u32 = 3;
 /// RFC 8289, section 4.3, recommends. Each acknowledgement opens a window by one step. Even with
 /// the shortest interval, the target is longer than the wait for a step.
 const TARGET: u32 = 10;
-/// Maximum bytes after the head that do not count as a standing queue: one packet of the usual
-/// maximum size ([`Queue::max_unit`]).
+/// Maximum number of bytes after the first unit (datagram) that do not count as a standing queue
+/// ([`Queue::max_unit`]): one packet of the usual maximum size.
 const MAX_UNIT: usize = 1_500;
 
 /// A queue of units (datagrams) that wait for a window, in the order of their arrival.
@@ -62,9 +62,12 @@ impl<T> Backlog<T> {
     }
 
     /// Assigns the oldest units to a path. Before that, drops the units that CoDel or the maximum
-    /// wait excludes. Returns the path, the number of units to [`Backlog::pop`], and whether a new
-    /// run begins with them. Returns `None` if no unit waits, if the splitter holds the units, or
-    /// if no path is usable.
+    /// wait excludes. Returns three values: the path, the number of units to remove with
+    /// [`Backlog::pop`], and true if they begin a new run (a group of consecutive units on one
+    /// path).
+    ///
+    /// Returns `None` if no unit waits, if no path is usable, or if the units must wait for a full
+    /// path ([`Assignment::Hold`]).
     pub fn assign(
         &mut self,
         now: Time,
@@ -175,7 +178,8 @@ mod tests {
         let mut dropped = Vec::new();
         for millis in 0..600 {
             let now = Time::from_millis(millis);
-            // Two arrive for each that leaves until 100 wait, then one for one.
+            // Two units arrive for each unit that leaves, until 100 units wait. Then one arrives
+            // for each.
             for _ in 0..if backlog.len() < 100 { 2 } else { 1 } {
                 backlog.push(now, (millis, 1_400), 1 << 20);
             }

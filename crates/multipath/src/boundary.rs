@@ -10,25 +10,25 @@ use rand_distr::{Distribution, Exp1, Geometric};
 use crate::seed::Stream;
 use crate::{Time, growth};
 
-/// The length of a run, in a user's notation: `50p`, `100ms`, `~50p`, `~1s`, `50-70p`, `80-120ms`,
-/// `grow:10-100ms`, `never`.
+/// The length of a run (a group of consecutive units on one path), in a user's notation: `50p`,
+/// `100ms`, `~50p`, `~1s`, `50-70p`, `80-120ms`, `grow:10-100ms`, `never`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Every {
-    /// Runs do not end: all units take the first path as long as it is usable.
+    /// Runs do not end: all units take the path that is chosen first, as long as it is usable.
     Never,
     /// A run has a number of packets: `mean`, or if `random` a geometric random number with that
     /// mean.
     Packets {
         /// Mean number of packets in a run, at least 1.
         mean: u64,
-        /// Whether the number of packets is drawn for each run.
+        /// True if the number of packets is drawn for each run.
         random: bool,
     },
     /// A run lasts for a time: `mean`, or if `random` an exponential random time with that mean.
     Time {
         /// Mean duration of a run, above zero.
         mean: Duration,
-        /// Whether the duration of each run is drawn.
+        /// True if the duration of each run is drawn.
         random: bool,
     },
     /// A run has a number of packets that is drawn with equal probabilities from `least` to
@@ -234,11 +234,12 @@ fn unit(spans: &[Duration]) -> (&'static str, u128) {
     units.into_iter().find(|&(_, micros)| whole(micros)).unwrap_or(("us", 1))
 }
 
-/// The state of the present run: the packets and the time that an [`Every`] still allows it.
+/// The state of the present run (a group of consecutive units on one path). It has the number of
+/// packets that may still follow in the run, and the time at which the run ends.
 ///
-/// A run of fixed duration T ends on a grid (start of the first run + T, + 2 T, …). So a late
-/// packet does not shift all later boundaries. All grid points that pass while nothing is sent
-/// cause only one call of the scheduler.
+/// A run of fixed duration T ends at a point of a grid: at the start of the first run + T, + 2 T,
+/// and so on. So a late packet does not shift all later boundaries. If several grid points pass
+/// while nothing is sent, the scheduler is called only once.
 #[derive(Debug)]
 pub struct Boundary {
     every: Every,

@@ -32,7 +32,7 @@ pub struct Queue<I> {
     pub units: I,
     /// Total bytes of the units.
     pub bytes: usize,
-    /// Maximum bytes after the head that do not count as a standing queue.
+    /// Maximum number of bytes after the head of the queue that do not count as a standing queue.
     pub max_unit: usize,
 }
 
@@ -162,14 +162,16 @@ mod tests {
     #[test]
     fn drops_follow_each_other_by_the_interval_over_the_root_of_their_number() {
         let seen = drops(&mut Law::default(), 1_000..2_000, 5 * MS);
-        // The first after one interval above the target; then 100/√1, 100/√2, 100/√3, ... ms.
+        // The first drop comes after one interval above the target. The times between drops are
+        // then 100/√1, 100/√2, 100/√3, ... ms.
         let mut due = 1_100.0;
         for (number, (at, count)) in (1..).zip(&seen) {
             assert_eq!((*at, *count), (f64::ceil(due - 1e-6) as u64, 1), "drop {number}");
             due += 100.0 / f64::from(number).sqrt();
         }
-        // The n-th drop comes 100 * (1 + the sum of 1/√k for k < n) ms after the start: that sum is
-        // 8.84 for 26 and 9.03 for 27, so the 27th is the last within a second.
+        // Drop number n comes 100 * (1 + the sum of 1/√k for k < n) ms after the start. The sum up
+        // to k = 26 is 8.84, and up to k = 27 it is 9.03. So drop 27 is the last one within a
+        // second.
         assert_eq!(seen.len(), 27);
     }
 
@@ -192,7 +194,8 @@ mod tests {
             assert_eq!(drops(&mut law, 1_600..again, MS), []);
             let relapse = drops(&mut law, again..again + 250, 20 * MS);
             assert_eq!(relapse[0], (again + 100, 1));
-            // Ten drops since the count was 1: it starts again from 9.
+            // The count has risen from 1 to 10. A dropping state that follows soon starts with the
+            // difference, 9.
             assert_eq!(relapse[1].0, again + 100 + second.ceil() as u64, "pause {pause} ms");
         }
     }
@@ -211,7 +214,7 @@ mod tests {
     fn a_long_pause_of_the_wire_is_made_up_for_at_once() {
         let mut law = Law::default();
         drops(&mut law, 1_000..1_150, 20 * MS);
-        // Due at 1,200, 1,271, 1,328 and 1,378 ms.
+        // Drops are due at 1,200, 1,271, 1,328 and 1,378 ms.
         assert_eq!(ask(&mut law, Time::from_millis(1_400), 20 * MS), 4);
     }
 }

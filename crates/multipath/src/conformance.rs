@@ -128,7 +128,7 @@ impl<M: Fn(u64) -> Box<dyn Scheduler>> Rules<M> {
         (self.make)(seed)
     }
 
-    /// Returns the views of three paths. Bit `i` of `mask` is whether path `i` is usable.
+    /// Returns the views of three paths. Path `i` is usable if bit `i` of `mask` is 1.
     fn views(&self, mask: usize) -> Vec<PathView> {
         let view = |index| if mask >> index & 1 == 1 { self.open } else { PathView::dead() };
         (0..PATHS).map(view).collect()
@@ -210,8 +210,9 @@ impl<M: Fn(u64) -> Box<dyn Scheduler>> Rules<M> {
         );
     }
 
-    /// Checks a saturated sender, whose path `index` takes one unit in `index * 3 + 1` ticks. The
-    /// split must equal that of an idle sender.
+    /// Checks a sender that always has data to send, while path `index` has room for one unit only
+    /// in every tick number divisible by `index * 3 + 1`. The units must take the same paths as if
+    /// all paths always had room.
     fn holds_for_the_path_it_chose(&self) {
         let mut free = Splitter::new(self.make(5), boundary());
         let mut tight = Splitter::new(self.make(5), boundary());

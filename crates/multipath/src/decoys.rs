@@ -276,8 +276,8 @@ impl Decoys {
         })
     }
 
-    /// Returns when [`Decoys::poll`] will return a decoy, if nothing is carried before. Returns
-    /// `None` if no decoy run is in progress.
+    /// Returns the time at which [`Decoys::poll`] will return a decoy, unless a real unit is sent
+    /// earlier. Returns `None` if no decoy run is in progress.
     #[must_use]
     pub fn next_due(&self) -> Option<Time> {
         Some(self.running.as_ref()?.next()?.0)
@@ -337,7 +337,8 @@ mod tests {
                 decoys.carried(now, (path, 1_000), 3, |_| true);
                 carried += 1_000;
             }
-            // One decoy run at a time, and half of the changes: no more than a fifth or so.
+            // There is at most one decoy run at a time, and only half of the path changes begin
+            // one. So decoys cannot exceed about a fifth of the real bytes.
             let most = share.min(0.2);
             assert!(spent as f64 >= 0.8 * most * carried as f64, "{budget}: {spent} of {carried}");
         }
@@ -354,7 +355,7 @@ mod tests {
             assert!(is_over || real != *path, "{at:?}");
             assert!((100..120).contains(bytes));
         }
-        // Within a run the lengths follow as they did in a real one.
+        // Within a decoy run, the lengths follow each other as in a real run.
         let follow = sent.windows(2).filter(|two| two[1].2 == two[0].2 + 1).count();
         assert!(follow > sent.len() * 8 / 10, "{follow} of {}", sent.len());
     }
@@ -365,7 +366,7 @@ mod tests {
         let sent = load(&mut decoys, 20_000, |path| path != PathId(1));
         assert!(sent.len() > 500);
         assert!(sent.iter().all(|(_, path, _)| *path != PathId(1)));
-        // The twin: one path alone has no other that rests.
+        // With a single path, no other path is idle, so there are no decoys.
         let mut alone = self::decoys("20%", 3);
         (0..9_000).map(Time::from_millis).for_each(|now| {
             alone.carried(now, (PathId(0), 100), 1, |_| true);

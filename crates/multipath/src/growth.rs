@@ -4,9 +4,9 @@
 //! all runs last 10-20 ms, long downloads are slow. So a run's length depends on the time since
 //! the pause: its mean is a quarter of that time, within the user's bounds.
 //!
-//! Because a run's mean length is proportional to the elapsed time, a load (a burst of traffic)
-//! has as many runs of 50 to 100 ms as of 100 to 200 ms. With a maximum mean of 100 ms, runs reach
-//! it 400 ms after the pause.
+//! The mean length of a run is proportional to the elapsed time. A load (a burst of traffic)
+//! therefore has as many runs of 50 to 100 ms as of 100 to 200 ms. With a maximum mean of 100 ms,
+//! runs reach it 400 ms after the pause.
 
 use std::time::Duration;
 
@@ -59,7 +59,7 @@ mod tests {
     fn runs_grow_with_the_load_between_their_bounds() {
         let close = |since, expected: f64| {
             let mean = mean(millis(since));
-            // Five standard errors: the standard deviation is 29 % of the mean.
+            // The bound is five standard errors: the standard deviation is 29 % of the mean.
             assert!((mean / expected - 1.0).abs() < 0.015, "after {since} ms: {mean}");
         };
         close(0, 0.010);

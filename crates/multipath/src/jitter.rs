@@ -168,8 +168,8 @@ impl<T> DelayQueue<T> {
         Some(unit)
     }
 
-    /// Returns when [`DelayQueue::pop`] will return a unit, if none arrives before; `None` if no
-    /// unit waits.
+    /// Returns the time at which [`DelayQueue::pop`] will return a unit, unless another unit
+    /// arrives earlier. Returns `None` if no unit waits.
     pub fn next_due(&self) -> Option<Time> {
         let (due, ..) = self.units.front()?;
         Some(if self.is_full() { Time::ZERO } else { *due })
@@ -264,7 +264,8 @@ mod tests {
         phases.sort_unstable();
         phases.dedup();
         assert!(phases.len() > 1_990, "{} phases of a millisecond", phases.len());
-        // Evenly over the millisecond: none of ten parts has a fifth of them.
+        // The times are spread evenly over the millisecond: each tenth of it has about a tenth of
+        // them.
         for part in 0..10 {
             let own = phases.iter().filter(|phase| *phase / 100_000 == part).count();
             assert!((130..270).contains(&own), "{own} in part {part}");

@@ -72,8 +72,8 @@ impl<T> Merger<T> {
         self.lost += self.reorder.skip_gap();
     }
 
-    /// Returns when missing units will be given up; `None` if no unit waits, or if there is no
-    /// limit.
+    /// Returns the time at which missing units will be given up. Returns `None` if no unit waits,
+    /// or if there is no limit.
     pub fn next_timeout(&self) -> Option<Time> {
         let (came, _) = self.reorder.first().filter(|_| self.reorder.has_gap())?;
         Some(*came + self.patience?)

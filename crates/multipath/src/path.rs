@@ -31,7 +31,7 @@ impl fmt::Display for PathId {
 /// A path as a scheduler sees it. The index in the slice of views is the path's [`PathId`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PathView {
-    /// Whether the scheduler may choose the path. False for a dead path, and for a path with a
+    /// True if the scheduler may choose the path. False for a dead path, and for a path with a
     /// window whose round-trip time is unmeasured ([`PathView::leg`]).
     pub usable: bool,
     /// The round-trip time; `None` before it was measured.
@@ -59,9 +59,9 @@ pub struct LegView {
     pub bdp: u64,
     /// Number of this circuit's units that are queued for the first hop's link.
     pub queued: u64,
-    /// Whether the window still grows in slow start.
+    /// True if the window still grows in slow start.
     pub slow_start: bool,
-    /// Whether this path carried the most recent unit.
+    /// True if this path carried the most recent unit.
     pub current: bool,
     /// Cost, in units, of a change from another path to this path.
     pub turn: u64,

@@ -17,7 +17,7 @@ pub enum Assignment {
         /// Number of units that are sent, from 1 to the number passed in. Call again for the other
         /// units.
         units: u64,
-        /// Whether a new run begins with the sent units. A new run may use the path of the
+        /// True if a new run begins with the sent units. A new run may use the path of the
         /// previous run.
         fresh: bool,
     },
@@ -147,7 +147,7 @@ impl Splitter {
         Assignment::Send { path, units, fresh }
     }
 
-    /// Records that units which were assigned together have arrived until `now`, so that the next
+    /// Records that a group of units, which were assigned together, has arrived by `now`. The next
     /// pause is counted from `now`. Returns the time since the previous record.
     pub fn speaks(&mut self, now: Time) -> Duration {
         now.since(std::mem::replace(&mut self.heard, now))

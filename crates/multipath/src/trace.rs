@@ -468,8 +468,8 @@ mod tests {
         let sizes = [1, -1, 1, -1, -1, -1, -1, 1, -1, -1];
         let mut out = [9; 10];
         plan.assign(LOAD, &times, &sizes, &mut out).unwrap();
-        // The client's three packets go by 0, 1, 2; the third is known to the server from 0.22 s
-        // on.
+        // The client's three packets take the paths 0, 1 and 2. The server uses the path of the
+        // third packet from 0.22 s on.
         assert_eq!(out, [0, 0, 1, 0, 0, 0, 1, 2, 2, 2]);
     }
 
@@ -530,7 +530,8 @@ mod tests {
         let plan = plan("weighted:0.1", "1p", 8, Mode::Together);
         let redrawn = plan.clone().drawn(Draw::Silence("250ms".parse().unwrap()));
         let (before, after) = (assigned(&plan, LOAD), assigned(&redrawn, LOAD));
-        // The first silence of the sample comes after six packets, the next after as many.
+        // The first pause of the sample comes after six packets, and the next pause after six
+        // more.
         assert_eq!(before[..5], after[..5]);
         let distinct =
             |paths: &[i16]| paths.iter().collect::<std::collections::BTreeSet<_>>().len();

@@ -353,7 +353,7 @@ mod tests {
         let mut link = link(LinkSettings { queue: 3000, ..LinkSettings::with_rate(8_000_000) });
         let results = [0, 1, 2, 3].map(|unit| link.push(Time::ZERO, unit, 1000));
         assert_eq!(results, [Ok(()), Ok(()), Ok(()), Err(Dropped::QueueFull)]);
-        // One has left after 1 ms: there is room for one.
+        // One unit has left after 1 ms, so there is room for one.
         assert_eq!(link.push(Time::from_millis(1), 4, 1000), Ok(()));
         assert_eq!(link.push(Time::from_millis(1), 5, 1000), Err(Dropped::QueueFull));
         assert_eq!(link.counters().queue_full, Count { units: 2, bytes: 2000 });
@@ -422,8 +422,8 @@ mod tests {
             loss,
             ..LinkSettings::default()
         };
-        // Four times as many units as the wire takes, in a second; then, when it is idle, some
-        // more.
+        // For a second, four times as many units arrive as a slow wire takes. Some more units
+        // arrive later, when the link is idle.
         let late = |trouble: LinkSettings| {
             let mut link = link(trouble);
             trace(&mut link, 4000, 1000, MS / 4);
@@ -479,7 +479,7 @@ mod tests {
         });
         let mut seen = Vec::new();
         drain(&mut link, Time::MAX, &mut seen);
-        // The first leaves at 1 ms, the second 0.1 ms later.
+        // The first unit leaves at 1 ms, and the second unit 0.1 ms later.
         assert_eq!(seen, [(3_000_000, 0), (3_100_000, 1)]);
     }
 

@@ -116,8 +116,8 @@ mod tests {
             Loss::GilbertElliott { to_bad: 0.01, to_good: 0.25, loss_good: 0.0, loss_bad: 1.0 };
         let lost = losses(rule);
         let bursts = lost.windows(2).filter(|pair| !pair[0] && pair[1]).count() as f64;
-        // Stationary share of the bad state: 0.01 / 0.26; its runs are geometric with mean 1 / 0.25
-        // = 4.
+        // The bad state has a stationary share of 0.01 / 0.26. Its runs have geometric lengths
+        // with the mean 1 / 0.25 = 4.
         let (share, length) = (count(&lost) / UNITS as f64, count(&lost) / bursts);
         assert!((share - 0.01 / 0.26).abs() < 0.006, "share {share}");
         assert!((length - 4.0).abs() < 0.5, "length {length}");

@@ -18,7 +18,7 @@ pub struct LinkSettings {
     pub jitter: Duration,
     /// Distribution of the delays. Delays below zero are set to zero.
     pub law: DelayLaw,
-    /// Whether jitter may let a unit overtake another. If not, a unit arrives no earlier than the
+    /// True if jitter may let a unit overtake another. If not, a unit arrives no earlier than the
     /// one before it.
     pub reorder: bool,
     /// Rule that decides which units are lost. A lost unit still takes room in the queue and time
@@ -31,7 +31,7 @@ pub struct LinkSettings {
     pub codel: Option<Codel>,
     /// Maximum size of a unit in bytes. Larger units are dropped.
     pub mtu: usize,
-    /// Whether the link is down. A link that is down drops everything.
+    /// True if the link is down. A link that is down drops everything.
     pub down: bool,
 }
 

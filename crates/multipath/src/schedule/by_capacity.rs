@@ -39,12 +39,13 @@ const SPEED: f64 = 1.4;
 ///
 /// With probabilities p and path capacities c, all paths together carry min(c/p). So a slow path
 /// with an equal share would delay all others. Here p is the most even distribution whose min(c/p)
-/// is [`SPEED`] times the largest c. All paths have the same probability, except those whose
-/// capacity is too small for it. A path that was never full counts as one of the fastest.
+/// is [`SPEED`] times the largest c. A path whose capacity is too small for an equal share has a
+/// lower probability; all other paths have the same probability. A path that was never full counts
+/// as one of the fastest.
 ///
-/// The probabilities are set once a path has been full, and whenever a path fails or returns. They
-/// are set again after 1 s, 2 s, 4 s and so on, because the first estimates are rough, and in the
-/// end every hour. Until they are set first, all paths have equal probabilities.
+/// The probabilities are set once a path has been full, and whenever a path fails or returns.
+/// Because the first estimates are rough, they are set again after 1 s, 2 s, 4 s and so on, in the
+/// end every hour. Before they are set for the first time, all paths have equal probabilities.
 #[derive(Debug)]
 struct ByCapacity {
     chances: Weighted,
@@ -149,10 +150,12 @@ mod tests {
 
     #[test]
     fn chances_are_as_equal_as_the_speed_of_the_best_path_allows() {
-        // Bounds of 50/70, 30/70, 10/70: the third gets its bound, the others share the rest.
+        // The upper bounds are 50/70, 30/70 and 10/70. The third path gets its bound, and the
+        // others share the rest.
         assert_near(&least_unequal(&[50.0, 30.0, 10.0]), &[3.0 / 7.0, 3.0 / 7.0, 1.0 / 7.0]);
         assert_near(&least_unequal(&[30.0, 30.0, 30.0]), &[1.0 / 3.0; 3]);
-        // Together less than 1.4 times the best: in proportion.
+        // All capacities together are less than 1.4 times the largest. The probabilities are
+        // therefore proportional to them.
         assert_near(&least_unequal(&[100.0, 5.0, 5.0]), &[10.0 / 11.0, 0.5 / 11.0, 0.5 / 11.0]);
         assert_near(&least_unequal(&[8.0]), &[1.0]);
     }

@@ -28,8 +28,9 @@ const CELL: f64 = 515.0;
 /// after about this number of cells.
 const STICKY: f64 = 16.0;
 
-/// A scheduler by expected time of arrival. It estimates each circuit's delay from the TCP state of
-/// its first link, as paper 001 proposes in section 7.
+/// A scheduler by expected time of arrival. It estimates each circuit's delay from the TCP state
+/// of its first link. De la Cadena et al. (paper 001, DBSec 2019) propose such an estimate in
+/// section 7.
 ///
 /// The expected time of a leg (circuit of a set) is T = q/(s·d) + notsent/d + max(beyond, burst) +
 /// least RTT/2.
@@ -198,7 +199,7 @@ mod tests {
     }
 
     fn choice(legs: &[PathView], units: u64) -> u16 {
-        // Another has looked before: what is under way was not sent just now.
+        // The scheduler has seen these legs before, so the cells in flight were not sent just now.
         let mut eta = Eta::default();
         eta.deal(Time::ZERO, legs, units);
         eta.deal(Time::from_secs(1), legs, units).unwrap().0
@@ -207,7 +208,8 @@ mod tests {
     #[test]
     fn a_queue_on_the_quick_leg_makes_the_slow_one_the_sooner() {
         assert_eq!(choice(&[leg(50, 62), leg(40, 62)], 9), 1);
-        // 50 cells more than the path holds, at 124 cells in 40 ms: 16 ms later.
+        // The second leg has 50 cells more than the path holds. At 124 cells in 40 ms, its cell
+        // arrives 16 ms later.
         assert_eq!(choice(&[leg(50, 62), leg(40, 112)], 9), 0);
     }
 
@@ -216,7 +218,8 @@ mod tests {
         let mut eta = Eta::default();
         let at = Time::from_secs(1);
         assert_eq!(eta.deal(at, &[leg(50, 0), leg(40, 0)], 9), Some(PathId(1)));
-        // 62 cells at 124 in 40 ms take 20 ms, though the path holds as many without a queue.
+        // At 124 cells in 40 ms, 62 cells need 20 ms, although the path holds this number without
+        // a queue.
         assert_eq!(eta.deal(at, &[leg(50, 0), leg(40, 62)], 9), Some(PathId(0)));
         let later = at + Duration::from_millis(20);
         assert_eq!(eta.deal(later, &[leg(50, 0), leg(40, 62)], 9), Some(PathId(1)));
@@ -226,7 +229,7 @@ mod tests {
     fn the_present_leg_is_kept_until_another_is_sooner_by_a_turn() {
         let mut present = leg(40, 0);
         (present.leg.current, present.leg.turn) = (true, 1);
-        // 16 cells at 124 in 40 ms: 5.2 ms.
+        // A change must save the time of 16 cells: 5.2 ms at 124 cells in 40 ms.
         assert_eq!(choice(&[leg(31, 0), present], 9), 1);
         assert_eq!(choice(&[leg(29, 0), present], 9), 0);
         present.leg.turn = 0;
@@ -259,7 +262,7 @@ mod tests {
         };
         assert_eq!(choice(&[fresh(50, 0), fresh(40, 123)], 9), 1);
         assert_eq!(choice(&[fresh(50, 0), fresh(40, 124)], 9), 0);
-        // Beside a known one it is tried, but not filled.
+        // If the rate of another leg is known, the new leg is tried, but not filled.
         assert_eq!(choice(&[leg(50, 0), fresh(40, 0)], 9), 1);
         assert_eq!(choice(&[leg(50, 0), fresh(40, 62)], 9), 0);
     }

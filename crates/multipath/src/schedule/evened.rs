@@ -104,7 +104,7 @@ mod tests {
     #[test]
     fn a_path_that_carried_all_has_a_lesser_chance_in_the_first_half_second() {
         let pulled = (-1f64).exp() / (2.0 + (-1f64).exp());
-        // Five standard errors of a share of a third.
+        // The bound is five standard errors of a share of a third.
         let close = |share: f64, expected: f64| (share - expected).abs() < 0.0137;
         let early = stays(Time::from_millis(499), false);
         assert!(close(early, pulled), "{early} for {pulled}");

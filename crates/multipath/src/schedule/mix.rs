@@ -21,9 +21,9 @@ pub(super) const FAMILY: Family = Family {
 };
 
 /// Tunable combination of three schedulers: round robin, by congestion, and by round-trip time
-/// (paper 001, section 4, "2d"). The legs (circuits of a set) with room get cells in proportion to
-/// 1/RTT^ALPHA. With ALPHA = 0 the legs take turns, ALPHA = 1 is Conflux 2013, and a large ALPHA
-/// is like LOWRTT.
+/// (paper 001: de la Cadena et al., DBSec 2019, section 4, "2d"). The legs (circuits of a set)
+/// with room get cells in proportion to 1/RTT^ALPHA. With ALPHA = 0 the legs take turns, ALPHA = 1
+/// is Conflux 2013, and a large ALPHA is like LOWRTT.
 ///
 /// The algorithm is smooth weighted round robin. Each choice adds its share to the credit of every
 /// leg with room. The leg with the most credit is chosen, and pays one cell of credit. So the

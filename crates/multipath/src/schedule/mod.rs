@@ -102,7 +102,7 @@ pub struct Family {
     /// The run length that the algorithm was published with, in the notation of
     /// [`Every`](crate::Every); `None` if it was published without one.
     pub every: Option<&'static str>,
-    /// Whether the scheduler only supports paths with windows and measured round-trip times:
+    /// True if the scheduler only supports paths with windows and measured round-trip times:
     /// circuits, and the paths to a far end.
     pub needs_windows: bool,
     /// Builds a scheduler from the text after the colon (if any), the number of paths, and a

@@ -18,12 +18,13 @@ pub(super) const FAMILY: Family = Family {
 };
 
 /// Scheduler in which a leg (circuit of a set) pulls the oldest cell whenever its window is open
-/// (mTor: Yang and Li, CNS 2015; paper 001, section 3.2). The window is the stream's with fixed
-/// windows, and the leg's with congestion control.
+/// (mTor: Yang and Li, CNS 2015; paper 001: de la Cadena et al., DBSec 2019, section 3.2). With
+/// fixed windows, each stream has its own window on each leg. With congestion control, each leg
+/// has one window.
 ///
-/// The scheduler needs no estimate. While more cells wait than the windows take, only the leg
-/// whose window a SENDME has just opened has room. So the legs' shares follow their rates of
-/// SENDMEs. If several legs have room, they take turns.
+/// The scheduler needs no estimate. If more cells wait than the windows take, a leg has room only
+/// after a SENDME has opened its window. So the share of a leg follows the rate of its SENDMEs. If
+/// several legs have room, they take turns.
 #[derive(Debug, Default)]
 struct Pull {
     next: usize,

@@ -16,7 +16,7 @@ pub struct Decoy {
 }
 
 /// Returns the decoys that one end of a tunnel sends alongside its packets of a load, in the order
-/// of time. The code and the bounds are those of a real tunnel.
+/// of time. A real tunnel has the same code and the same limits.
 ///
 /// `times` are seconds, not negative and sorted. `sizes` are signed; their absolute values are
 /// bytes. `at` is the path of each packet, less than `paths`.

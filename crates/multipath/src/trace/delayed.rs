@@ -5,7 +5,7 @@ use crate::seed::Stream;
 use crate::{DELAYED_BYTES, DelayQueue, Jitter, Time};
 
 /// Returns the times, in seconds, at which packets of one direction leave the delay queue. The
-/// packets arrive at `times`. The queue and its bounds are those of the splitter.
+/// packets arrive at `times`. The splitter has the same queue with the same limits.
 ///
 /// `times` are seconds, not negative and sorted. `sizes` are signed; their absolute values are
 /// bytes.
@@ -67,7 +67,7 @@ mod tests {
 
     #[test]
     fn what_is_too_much_to_wait_is_not_delayed() {
-        // Four of 1 MiB wait; the fifth sends the first on its way.
+        // Four units of 1 MiB wait. When the fifth arrives, the first leaves at once.
         let times = [0.0; 9];
         let left = left(&times, 1 << 20);
         assert_eq!(left[..5], [0.0; 5]);
