@@ -43,8 +43,8 @@ impl Bucket {
         self.left = self.left.saturating_sub_unsigned(bytes);
     }
 
-    /// Returns the time at which the bucket will hold `bytes` bytes if none are taken meanwhile.
-    /// Returns `None` if it holds them now. A number above `burst` is treated as `burst`.
+    /// Returns the time at which the bucket will hold `bytes` bytes if no bytes are taken until
+    /// then. Returns `None` if it holds them now. A number above `burst` is treated as `burst`.
     #[must_use]
     pub fn when(&self, bytes: u64) -> Option<Time> {
         let wanted = i128::from(bytes.min(self.burst));

@@ -153,7 +153,7 @@ fn listed(text: &mut String, flavour: Flavour, relay: &Listed<'_>, ipv6: bool) {
         }
         Flavour::Microdesc => line(text, &format!("r {name} {id} {NEVER} {ip} {port} {dir}")),
     }
-    // Leave out IPv6 addresses without `ipv6`, because this authority cannot probe them.
+    // IPv6 addresses are left out if `ipv6` is false, because this authority cannot probe them.
     let v6 = described.addresses.iter().filter(|at| ipv6 && at.is_ipv6());
     v6.for_each(|at: &SocketAddr| line(text, &format!("a {at}")));
     if flavour == Flavour::Microdesc {

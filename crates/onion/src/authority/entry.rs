@@ -27,7 +27,7 @@ const STALE: u64 = 18 * 3600;
 /// Number of probes of a relay that is down, for each probe of a running relay.
 const MORE_OFTEN: u64 = 4;
 /// Number of times that the pause between probes doubles for a relay that has never answered. The
-/// last pause is equal to that of a running relay.
+/// last pause is as long as the pause of a running relay.
 const DOUBLED: u32 = 2;
 
 /// A relay that the authority knows.

@@ -4,7 +4,7 @@
 /// The properties of a relay on which its flags depend.
 #[derive(Clone, Debug)]
 pub(super) struct Merits {
-    /// Whether the relay recently answered at each of its addresses, and is not hibernating.
+    /// True if the relay recently answered at each of its addresses, and is not hibernating.
     /// Always true for the authority itself.
     pub(super) running: bool,
     /// True if the relay's descriptor asks clients not to use the relay at present.
@@ -19,16 +19,16 @@ pub(super) struct Merits {
     pub(super) known: f64,
     /// Seconds since the relay last started to answer; 0 if it is down.
     pub(super) up_for: u64,
-    /// Whether the relay answers directory requests, over its links or at a directory port.
+    /// True if the relay answers directory requests, over its links or at a directory port.
     pub(super) directory: bool,
-    /// Whether the exit policy permits port 80 to at least one /8 network, and port 443 to at
+    /// True if the exit policy permits port 80 to at least one /8 network, and port 443 to at
     /// least one /8 network.
     pub(super) exits: bool,
-    /// Whether the relay stores descriptors of onion services.
+    /// True if the relay stores descriptors of onion services.
     pub(super) onion_services: bool,
-    /// Whether the relay's descriptor is more than 18 hours old.
+    /// True if the relay's descriptor is more than 18 hours old.
     pub(super) stale: bool,
-    /// Whether the relay is this authority itself.
+    /// True if the relay is this authority itself.
     pub(super) authority: bool,
 }
 
@@ -62,11 +62,11 @@ impl Default for Judgement {
 
 /// Minimum bandwidth in kilobytes per second of the relays from which thresholds are computed.
 const LEAST_BANDWIDTH: u32 = 4;
-/// Mean time between failures, in seconds, that always suffices for `Stable`.
+/// Upper bound of the mean time between failures, in seconds, that `Stable` requires.
 const STABLE: f64 = 7.0 * 86_400.0;
-/// Time in seconds since a relay became known that always suffices for `Guard`.
+/// Upper bound of the time, in seconds, for which a relay must be known to get `Guard`.
 const KNOWN: f64 = 8.0 * 86_400.0;
-/// Fraction of time in which a relay was up that always suffices for `Guard`.
+/// Upper bound of the fraction of time for which a relay must have been up to get `Guard`.
 const UP: f64 = 0.98;
 
 /// Value of the `known-flags` line. It includes flags that this authority never assigns:

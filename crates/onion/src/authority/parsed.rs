@@ -17,9 +17,9 @@ pub(super) struct ParsedDescriptor {
     /// configured burst and the observed bandwidth.
     pub(super) bandwidth: u32,
     pub(super) hibernating: bool,
-    /// Whether the relay answers directory requests over its links.
+    /// True if the relay answers directory requests over its links.
     pub(super) directory: bool,
-    /// Whether the relay stores descriptors of onion services.
+    /// True if the relay stores descriptors of onion services.
     pub(super) hsdir: bool,
     /// The TAP key, a PEM object as it appears in the descriptor.
     pub(super) onion_key: Option<String>,
@@ -29,7 +29,7 @@ pub(super) struct ParsedDescriptor {
     pub(super) policy: String,
     /// Summary of the ports that the policy permits over IPv6; `None` if it permits none.
     pub(super) policy_v6: Option<String>,
-    /// Whether the exit policy permits port 80 to at least one /8 network, and port 443 to at
+    /// True if the exit policy permits port 80 to at least one /8 network, and port 443 to at
     /// least one /8 network.
     pub(super) exits: bool,
     /// The digests of the relay's extra-info document.

@@ -2,10 +2,11 @@
 //! identities, and closes the links.
 //!
 //! [`Reachability`] takes [`Probe`]s, each with a relay's identities and one address, and returns
-//! the results. A relay counts as answering if the link's whole handshake succeeds, in which CERTS
-//! proves both identities, bound to the TLS certificate (tor-spec, "Negotiating and initializing
-//! channels"). Half of the links are reserved for relays that were running at the last probe,
-//! because a probe of a non-existent relay takes long to time out.
+//! the results. A relay counts as answering if the whole handshake of the link succeeds. In this
+//! handshake, the CERTS cell proves both identities and binds them to the TLS certificate
+//! (tor-spec, "Negotiating and initializing channels"). Half of the links are reserved for relays
+//! that were running at the last probe, because a probe of a non-existent relay takes long to time
+//! out.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -29,7 +30,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 pub struct Probe {
     /// The relay, and the address at which to probe it.
     pub target: Target,
-    /// Whether the relay answered the last probe.
+    /// True if the relay answered the last probe.
     pub runs: bool,
 }
 
@@ -42,7 +43,7 @@ pub enum Output {
     Probed {
         /// The relay, and the address at which it was probed.
         target: Target,
-        /// Whether the relay answered under both its identities.
+        /// True if the relay answered under both its identities.
         answers: bool,
     },
 }
