@@ -1,5 +1,6 @@
-//! What every link over a byte stream keeps, over carriers that keep a stream's order, lose, delay,
-//! double and change what a tap shows of it.
+//! Tests of the guarantees of every link over a byte stream. The carriers keep the order of the
+//! stream. They lose and delay segments, and duplicate, change or hide what a tap (a capture of
+//! the segments) shows.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests; clippy only knows the tests themselves")]
 
@@ -14,23 +15,23 @@ use rand::{Rng, RngExt};
 use rand_chacha::ChaCha8Rng;
 
 const NOW: u64 = 1_800_000_000;
-/// Bytes of a unit that a link carries whole: a cell with a number.
+/// Bytes of a unit, which a link carries as a whole: a cell with a number.
 const UNIT: usize = 518;
-/// The longest segment.
+/// Maximum length of a segment in bytes.
 const SEGMENT: usize = 1_448;
 
-/// What stands between two ends: TCP's receiver, and a tap beside it.
+/// A carrier between two ends: the TCP receiver, and a tap (a capture of the segments).
 #[derive(Clone, Copy, Debug, Default)]
 struct Carrier {
-    /// Of a thousand segments, these come only after many others.
+    /// Number of segments in a thousand that arrive only after many later ones.
     lost: u32,
-    /// Segments may overtake each other by so many places.
+    /// Maximum number of places by which a segment may overtake others.
     delay: usize,
-    /// Of a thousand segments that the tap shows, these are shown again, cut elsewhere.
+    /// Number of segments in a thousand that the tap shows again, from another offset on.
     doubled: u32,
-    /// Of a thousand, these have a byte changed there.
+    /// Number of segments in a thousand in which the tap shows a changed byte.
     changed: u32,
-    /// Of a thousand, the tap shows none of these.
+    /// Number of segments in a thousand that the tap does not show.
     blind: u32,
 }
 
@@ -45,15 +46,15 @@ const CARRIERS: [(&str, Carrier); 7] = [
     ("half blind", Carrier { lost: 50, blind: 500, ..ORDERED }),
 ];
 
-/// One direction of a connection: what was sent, as its receiver comes to see it.
+/// One direction of a connection: the sent segments, and their delivery to the receiver.
 struct Direction {
     carrier: Carrier,
     dice: ChaCha8Rng,
     sent: u64,
-    /// Segments under way, by offset.
+    /// Segments in flight, each with its offset.
     under_way: VecDeque<(u64, Vec<u8>)>,
     lost: Vec<(u64, Vec<u8>)>,
-    /// What the kernel holds back, and up to where it gave bytes out.
+    /// Segments that the kernel holds back, by offset. It has delivered the bytes before `head`.
     held: BTreeMap<u64, Vec<u8>>,
     head: u64,
 }
@@ -83,7 +84,8 @@ impl Direction {
         }
     }
 
-    /// Hands all that is under way to its receiver, then what was lost, and calls `came` each time.
+    /// Delivers the segments in flight to the receiver, then the lost ones. Calls `came` after
+    /// each segment.
     fn deliver<L: StreamLink + ?Sized>(
         &mut self,
         to: &mut L,
@@ -122,7 +124,7 @@ impl Direction {
         Ok(())
     }
 
-    /// What the tap shows of a segment that the kernel holds back.
+    /// Passes a segment that the kernel holds back to the link, as the tap shows it.
     fn show<L: StreamLink + ?Sized>(&mut self, to: &mut L, offset: u64, segment: &[u8]) {
         if self.chance(self.carrier.blind) {
             return;
@@ -142,13 +144,13 @@ impl Direction {
     }
 }
 
-/// Two ends and both directions between them.
+/// The two ends of a link, and both directions between them.
 struct Ends<L: ?Sized> {
     ends: [Box<L>; 2],
     ways: [Direction; 2],
 }
 
-/// Of whatever kind.
+/// The two ends of a link of any type.
 type AnyEnds = Ends<dyn StreamLink + Send>;
 
 impl Ends<Tls> {
@@ -164,7 +166,8 @@ impl<L: StreamLink + ?Sized> Ends<L> {
         Ends { ends, ways }
     }
 
-    /// Carries all that either has to say; what comes to each is appended in the order it came.
+    /// Carries the bytes of both ends until neither sends more. Appends the bytes that each end
+    /// reads to `came`, in the order of arrival.
     fn settle(&mut self, came: &mut [Vec<u8>; 2]) -> Result<(), Fault> {
         loop {
             let mut moved = false;
@@ -184,7 +187,7 @@ impl<L: StreamLink + ?Sized> Ends<L> {
     }
 }
 
-/// A unit that is unlike all others.
+/// Returns the unit with this number, which differs from all other units.
 fn unit(number: u32) -> Vec<u8> {
     let mut bytes = vec![0; UNIT];
     stream(number.into(), 0, "unit").fill_bytes(&mut bytes);
@@ -192,7 +195,7 @@ fn unit(number: u32) -> Vec<u8> {
     bytes
 }
 
-/// The numbers of the units that came, in their order.
+/// Returns the numbers of the units in `came`, in their order.
 fn numbers(came: &[u8]) -> Vec<u32> {
     assert_eq!(came.len() % UNIT, 0, "units come whole");
     let units = came.chunks(UNIT).map(|bytes| {
@@ -203,7 +206,8 @@ fn numbers(came: &[u8]) -> Vec<u32> {
     units.collect()
 }
 
-/// Runs every rule on the pairs that `make` gives, which are open or about to be.
+/// Checks every rule with the pairs that `make` returns. A pair is open, or its handshake is still
+/// in progress.
 fn conforms<L: StreamLink + ?Sized>(make: impl Fn(Carrier, u64) -> Ends<L>) {
     for (name, carrier) in CARRIERS {
         for seed in 0..6 {
@@ -216,8 +220,8 @@ fn conforms<L: StreamLink + ?Sized>(make: impl Fn(Carrier, u64) -> Ends<L>) {
     }
 }
 
-/// Both ends say 400 units, some in one write; all come, each once, and in order if that is
-/// promised.
+/// Both ends send 400 units, several of them in one write. Each unit arrives once. The units
+/// arrive in order if the link promises it.
 fn all_units_come_once<L: StreamLink + ?Sized>(mut ends: Ends<L>, name: &str) {
     let whole = ends.ends[0].promises().whole;
     let mut came = [Vec::new(), Vec::new()];
@@ -254,7 +258,8 @@ fn a_goodbye_ends_behind_all_units<L: StreamLink + ?Sized>(mut ends: Ends<L>, na
     assert_eq!(ends.ends[1].state(), State::Ended, "{name}");
 }
 
-/// The stream ends somewhere: what came was sent, none twice, and nothing says goodbye.
+/// The stream is cut in the middle. All units that arrive were sent, none arrives twice, and the
+/// link does not count as closed.
 fn a_cut_stream_gives_nothing_false<L: StreamLink + ?Sized>(mut ends: Ends<L>, name: &str) {
     let mut came = [Vec::new(), Vec::new()];
     ends.settle(&mut came).unwrap();
@@ -277,7 +282,7 @@ fn a_cut_stream_gives_nothing_false<L: StreamLink + ?Sized>(mut ends: Ends<L>, n
     assert_eq!(found.len(), came[1].len() / UNIT, "{name}: twice");
 }
 
-/// The stream itself is changed: a fault, and nothing false.
+/// The stream itself is changed. The link reports a fault, and delivers no false unit.
 fn a_changed_stream_ends_the_link<L: StreamLink + ?Sized>(mut ends: Ends<L>, name: &str) {
     let mut came = [Vec::new(), Vec::new()];
     ends.settle(&mut came).unwrap();
@@ -307,7 +312,7 @@ fn keys_are_the_same_at_both_ends<L: StreamLink + ?Sized>(ends: &Ends<L>, name: 
     }
 }
 
-/// Ends that have agreed on keys by a handshake.
+/// Returns two ends that have completed their handshake.
 fn agreed(context: &Context, carrier: Carrier, seed: u64) -> Ends<Tls> {
     let ends = [context.connect().unwrap(), context.accept().unwrap()].map(Box::new);
     let mut ends = Ends::new(ends, carrier, seed);
@@ -315,7 +320,8 @@ fn agreed(context: &Context, carrier: Carrier, seed: u64) -> Ends<Tls> {
     ends
 }
 
-/// An open pair with the length of its units, and whether it had a handshake.
+/// An open pair of ends, with the length of its units. `shakes_hands` is true if the pair had a
+/// handshake.
 struct Pair {
     ends: AnyEnds,
     unit: usize,
@@ -340,7 +346,7 @@ impl LinkEnds for Pair {
     }
 }
 
-/// Runs the rules of every link on pairs over all carriers.
+/// Checks the rules of every type of link with pairs over all carriers.
 fn every_link(make: impl Fn(Carrier, u64) -> AnyEnds, shakes_hands: bool) {
     for (name, carrier) in CARRIERS {
         let mut seed = 20;
@@ -436,7 +442,8 @@ fn nearly_all_is_early_that_a_tap_shows() {
         let counts = ends.ends[1].early_counts().unwrap();
         let (least, most) = match name {
             "ordered" => (0, 0),
-            // A changed byte costs one of the records that its segment touches.
+            // Because of a changed byte, one of the records in its segment cannot be decrypted
+            // early.
             "changing all" => (200, 1_200),
             "changing some" | "half blind" => (300, 1_700),
             "delaying" => (100, 2_000),
@@ -455,7 +462,7 @@ fn what_is_not_a_whole_unit_is_no_record_of_an_unordered_link() {
         assert!(matches!(ends.ends[0].write(&vec![7; length]), Err(Fault::Misuse(_))), "{length}");
     }
     assert_eq!(ends.ends[0].promises().record, UNIT);
-    // A peer whose records have another length is at fault.
+    // It is a fault of the peer if its records have another length.
     let mut ends = agreed(&context, ORDERED, 1);
     ends.ends[1].open_early(Time::ZERO, UNIT).unwrap();
     ends.ends[0].write(&unit(1)[1..]).unwrap();

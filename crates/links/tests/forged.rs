@@ -1,4 +1,4 @@
-//! Our record layer under a peer that has the keys and says what it must not.
+//! Tests of our record layer with a peer that has the keys and sends forbidden records.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests; clippy only knows the tests themselves")]
 
@@ -17,7 +17,7 @@ fn arrived(link: &mut Tls) -> Vec<u8> {
     bytes
 }
 
-/// A server and its client with the keys, for each suite.
+/// Calls `check` for each cipher suite, with a server and a client that has the keys.
 fn each(mut check: impl FnMut(Tls, Forger)) {
     for suite in 0..SUITE_COUNT {
         check(open_link(Role::Server, suite, None), Forger::new(Role::Client, suite));
@@ -109,13 +109,14 @@ fn our_keys_change_before_they_have_sealed_too_much_and_the_peer_follows() {
             updates += usize::from(wire.len() > 4 + 22);
             server.receive(Time::ZERO, &wire).unwrap();
             assert_eq!(arrived(&mut server), turn.to_be_bytes());
-            // An end that only answers updates would be a storm.
+            // The server must also send data: too many KeyUpdates without data between them are a
+            // fault.
             server.write(b"more").unwrap();
             wire.clear();
             server.transmit(Time::ZERO, &mut wire);
             client.receive(Time::ZERO, &wire).unwrap();
         }
-        // Each key seals six records and its own end.
+        // Each key encrypts six records of data and the KeyUpdate.
         assert_eq!(updates, 200 / (LIMIT as usize - 1), "suite {suite}");
     }
 }

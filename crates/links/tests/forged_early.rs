@@ -1,5 +1,6 @@
-//! Records before their turn under a peer that has the keys and says what it must not: that costs
-//! nothing but earliness, or ends the link once its turn has come.
+//! Tests of early decryption (of records before their turn) with a peer that has the keys and
+//! sends forbidden records. Such a record only prevents early decryption, or ends the link once
+//! its turn has come.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests; clippy only knows the tests themselves")]
 
@@ -12,15 +13,15 @@ use anabranch_testkit::tls_peer::{Forger, Role, SUITE_COUNT, open_link};
 const ALERT: u8 = 21;
 const HANDSHAKE: u8 = 22;
 const DATA: u8 = 23;
-/// Bytes of a record's content, and of the record.
+/// Bytes of content in a record. `RECORD` is the length of the whole record.
 const UNIT: usize = 40;
 const RECORD: usize = UNIT + 22;
-/// A KeyUpdate that asks for another.
+/// A KeyUpdate that requests a KeyUpdate in return.
 const UPDATE: [u8; 5] = [24, 0, 0, 1, 1];
-/// Records that may fail to open at once.
+/// Number of records that may fail to decrypt at the same time.
 const AT_ONCE: u64 = 1_024;
 
-/// A server whose client has the keys, and the client's stream.
+/// A server, a client that has the keys, and the client's stream.
 struct Play {
     link: Tls,
     peer: Forger,
@@ -29,7 +30,7 @@ struct Play {
     now: Time,
 }
 
-/// One for each suite.
+/// Calls `check` for each cipher suite.
 fn each(mut check: impl FnMut(Play)) {
     for suite in 0..SUITE_COUNT {
         let mut link = open_link(Role::Server, suite, None);
@@ -41,7 +42,7 @@ fn each(mut check: impl FnMut(Play)) {
 }
 
 impl Play {
-    /// The peer says this in a record of the agreed size.
+    /// Appends a record of the agreed size with this content to the stream.
     fn say(&mut self, kind: u8, content: &[u8]) {
         self.say_padded(kind, content, UNIT - content.len());
     }
@@ -55,21 +56,23 @@ impl Play {
         numbers.for_each(|number| self.say(DATA, &[number; UNIT]));
     }
 
-    /// The peer changes its keys, by a record of the agreed size or by a short one.
+    /// Appends a KeyUpdate of the peer to the stream. The record has the agreed size if
+    /// `is_padded`, and is shorter otherwise.
     fn update(&mut self, is_padded: bool) {
         self.peer.pad_updates(if is_padded { UNIT } else { 0 });
         let record = self.peer.update(true);
         self.stream.extend(record);
     }
 
-    /// The tap shows all that the kernel holds back, if one record is missing: which units came.
+    /// Passes the bytes after the next record to the link, as a tap would if that record were
+    /// lost. Returns the units that arrive.
     fn show(&mut self) -> Vec<u8> {
         let from = self.head + RECORD;
         self.link.receive_early(self.now, from as u64, &self.stream[from..]);
         self.units()
     }
 
-    /// The kernel gives out all that it holds.
+    /// Delivers the rest of the stream in order. Returns the units that arrive.
     fn deliver(&mut self) -> Result<Vec<u8>, Fault> {
         let came = self.link.receive(self.now, &self.stream[self.head..]);
         self.head = self.stream.len();
@@ -77,7 +80,7 @@ impl Play {
         came.map(|()| units)
     }
 
-    /// The numbers of the units that came, in that order.
+    /// Returns the numbers of the units that have arrived, in order.
     fn units(&mut self) -> Vec<u8> {
         let mut came = Vec::new();
         self.link.read(&mut came).unwrap();
@@ -86,7 +89,7 @@ impl Play {
         came.chunks(UNIT).map(|unit| unit[0]).collect()
     }
 
-    /// Bytes that the link has to say.
+    /// Returns the number of bytes that the link sends.
     fn answer(&mut self) -> usize {
         let mut wire = Vec::new();
         self.link.transmit(self.now, &mut wire);
@@ -97,7 +100,7 @@ impl Play {
         self.link.early_counts().unwrap()
     }
 
-    /// Two more units: the second comes early.
+    /// Checks that, of two more units, the second arrives early.
     fn is_early_again(&mut self) {
         self.say_units(70..72);
         assert_eq!(self.show(), [71]);
@@ -105,7 +108,7 @@ impl Play {
         assert_eq!(self.link.state(), State::Open);
     }
 
-    /// The link has ended, and takes no more from either side.
+    /// Checks that the link has ended, and accepts no more bytes from the stream or the tap.
     fn is_over(&mut self) {
         assert_eq!(self.link.state(), State::Ended);
         let counts = self.counts();
@@ -124,7 +127,8 @@ fn records_that_hold_nothing_cost_earliness_at_most() {
         play.say_units(1..4);
         assert_eq!(play.show(), [1, 2, 3]);
         assert_eq!(play.deliver().unwrap(), [0]);
-        // Shorter ones: what is behind them is not where it is looked for, until they were read.
+        // A shorter record shifts the records after it. They are not found at the expected offsets
+        // until the shorter one was read in order.
         play.say_units(4..5);
         play.say_padded(DATA, b"", 0);
         play.say_units(5..9);
@@ -142,7 +146,7 @@ fn an_alert_waits_for_its_turn_whatever_came_before_it() {
             play.say_units(0..1);
             play.say_padded(ALERT, &[1, description], padding);
             play.say_units(1..3);
-            // What a peer says behind its goodbye is its own affair: it may come, and once.
+            // Data after the closing alert may arrive early, and then arrives once.
             let early: &[u8] = if padding == 0 { &[] } else { &[1, 2] };
             assert_eq!(play.show(), early);
             assert_eq!((play.link.state(), play.answer()), (State::Open, 0));
@@ -182,7 +186,7 @@ fn what_is_no_data_waits_for_its_turn_and_ends_the_link_then() {
             assert_eq!(play.show(), [1, 2], "{kind}");
             assert_eq!((play.link.state(), play.answer()), (State::Open, 0), "{kind}");
             assert_eq!(play.counts(), EarlyCounts { opened: 2, failed: 0 }, "{kind}");
-            // Shown again, and again: it is known by then.
+            // If the tap shows the record again, it is known already.
             for _ in 0..10 {
                 assert!(play.show().is_empty());
             }
@@ -214,7 +218,8 @@ fn new_keys_that_come_by_a_short_record_cost_earliness() {
             play.say_units(0..1);
             play.update(is_padded);
             play.say_units(1..4);
-            // Under new keys, and not where they are looked for behind a short record.
+            // The records have new keys. After a short record, they are also not at the expected
+            // offsets.
             assert!(play.show().is_empty());
             assert_eq!(play.counts().opened, 0);
             assert_eq!(play.answer(), 0, "it is not its turn");
@@ -229,7 +234,7 @@ fn new_keys_that_come_by_a_short_record_cost_earliness() {
 fn data_under_keys_that_have_passed_ends_the_link() {
     each(|mut play| {
         play.say_units(0..1);
-        // It says that its keys change, and keeps them.
+        // The peer announces new keys, but continues with the old ones.
         play.say(HANDSHAKE, &UPDATE);
         play.say_units(1..3);
         assert_eq!(play.show(), [1, 2]);
@@ -243,7 +248,7 @@ fn a_record_that_came_early_is_passed_over_whatever_the_stream_has_in_its_place(
     each(|mut play| {
         play.say_units(0..1);
         let other = {
-            // Under the same number, as no honest peer seals.
+            // No honest peer encrypts two records under the same number.
             let mut twin = Forger::new(Role::Client, 0);
             twin.record(DATA, &[0; UNIT], 0);
             twin.record(DATA, &[9; UNIT], 0)
@@ -255,7 +260,8 @@ fn a_record_that_came_early_is_passed_over_whatever_the_stream_has_in_its_place(
         assert_eq!(answer, [0]);
         assert_eq!(play.link.state(), State::Open);
         if early == [9] {
-            // The KeyUpdate was never read, so what is sealed as if it had not been comes.
+            // The KeyUpdate was never read. Records encrypted with the old keys therefore still
+            // arrive.
             assert_eq!(play.answer(), 0);
             play.is_early_again();
         } else {
@@ -274,10 +280,10 @@ fn a_storm_of_key_updates_is_none_before_its_turn() {
             assert!(play.show().is_empty());
         }
         assert_eq!((play.link.state(), play.answer()), (State::Open, 0));
-        // All but the first are under keys to come.
+        // All KeyUpdates except the first are encrypted with later keys.
         let failed = play.counts().failed;
         assert_eq!(failed, 20 * 32);
-        // In order 32 of them are answered once, and one more is a storm.
+        // In order, 32 KeyUpdates get a single answer. One more is a violation.
         let last = play.stream.len() - RECORD;
         play.link.receive(play.now, &play.stream[..last]).unwrap();
         play.head = last;
@@ -285,7 +291,7 @@ fn a_storm_of_key_updates_is_none_before_its_turn() {
         assert!(matches!(play.deliver(), Err(Fault::Peer(_))));
         play.is_over();
     });
-    // Under one key: the second does not open any more.
+    // All KeyUpdates have the same key, so the second can no longer be decrypted.
     each(|mut play| {
         play.say_units(0..1);
         (0..40).for_each(|_| play.say(HANDSHAKE, &UPDATE));
@@ -308,7 +314,7 @@ fn new_keys_buy_no_more_failures_in_a_second() {
             play.update(true);
             play.deliver().unwrap();
         }
-        // What comes in its turn is read as ever, and a second later what comes before it, too.
+        // Records in order are still read. After a second, records are also decrypted early again.
         play.say_units(10..14);
         assert!(play.show().is_empty());
         assert_eq!(play.deliver().unwrap(), [10, 11, 12, 13]);

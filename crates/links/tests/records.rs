@@ -1,4 +1,5 @@
-//! Our record layer of TLS 1.3 against the library's own at the other end, in both roles.
+//! Tests of our record layer of TLS 1.3, in both roles, with the TLS library's own record layer at
+//! the other end.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests; clippy only knows the tests themselves")]
 
@@ -25,7 +26,7 @@ const SUITES: [SupportedCipherSuite; 3] = [
     cipher_suite::TLS13_CHACHA20_POLY1305_SHA256,
 ];
 
-/// The library's client takes any certificate here.
+/// A verifier with which the library's client accepts any certificate.
 #[derive(Debug)]
 struct Trusting;
 
@@ -64,7 +65,8 @@ impl ServerCertVerifier for Trusting {
     }
 }
 
-/// The library's end of a link, of one suite; `tickets` if it is the server.
+/// Returns the library's end of a link, with one cipher suite. As a server, it sends `tickets`
+/// session tickets.
 fn library(server: bool, suite: SupportedCipherSuite, tickets: usize) -> Connection {
     let provider = Arc::new(rustls::crypto::CryptoProvider {
         cipher_suites: vec![suite],
@@ -96,11 +98,11 @@ fn library(server: bool, suite: SupportedCipherSuite, tickets: usize) -> Connect
     connection
 }
 
-/// Our end and the library's.
+/// A link between our code and the library.
 struct Mixed {
     ours: Tls,
     theirs: Connection,
-    /// What the library's end was given to read.
+    /// Bytes that the library's end has read.
     came: Vec<u8>,
 }
 
@@ -118,7 +120,8 @@ impl Mixed {
         mixed
     }
 
-    /// Carries all that either has to say, in pieces of the lengths that `cut` gives.
+    /// Carries the bytes of both ends, in pieces of the lengths that `cut` returns, until neither
+    /// sends more.
     fn settle(&mut self, mut cut: impl FnMut() -> usize) -> Result<(), Fault> {
         loop {
             let mut wire = Vec::new();
@@ -147,7 +150,7 @@ impl Mixed {
         }
     }
 
-    /// Hands bytes to the library's end, which must like them.
+    /// Passes bytes to the library's end, and checks that it accepts them.
     fn hand(&mut self, piece: &mut &[u8]) {
         while !piece.is_empty() {
             self.theirs.read_tls(piece).unwrap();
@@ -168,7 +171,7 @@ impl Mixed {
         bytes
     }
 
-    /// Both ends say this, and both hear it.
+    /// Sends `bytes` in both directions, and checks that both ends receive them.
     fn exchange(&mut self, bytes: &[u8], cut: impl FnMut() -> usize) {
         self.came.clear();
         self.ours.write(bytes).unwrap();
@@ -179,7 +182,7 @@ impl Mixed {
     }
 }
 
-/// Each role of ours with each suite, after the handshake.
+/// Calls `check` after the handshake, for each of our roles and each cipher suite.
 fn each(mut check: impl FnMut(Mixed)) {
     let context = Context::new(NOW).unwrap();
     for suite in SUITES {
@@ -212,7 +215,7 @@ fn the_wire_may_be_cut_anywhere_from_the_first_byte_on() {
         let longest = [1, 3, 5, 6, 22, 600, 1_448, 20_000][seed % 8];
         let mut mixed = Mixed::new(&context, seed % 2 == 0, suite, seed % 5);
         let (up, down) = (noise(40_000 + seed), noise(30_000 + seed));
-        // Written before the handshake is done.
+        // These bytes are written before the handshake is done.
         mixed.ours.write(&up).unwrap();
         mixed.say(&down);
         mixed.settle(|| dice.random_range(1..=longest)).unwrap();
@@ -224,7 +227,7 @@ fn the_wire_may_be_cut_anywhere_from_the_first_byte_on() {
 #[test]
 fn records_of_every_length_pass_both_ways() {
     each(|mut mixed| {
-        // Each write is records of its own.
+        // Each write begins a new record.
         let sizes = (1..600).chain([1_400, 4_096, 16_383, 16_384, 16_385, 40_000]);
         let all: Vec<u8> = sizes
             .flat_map(|size| {
@@ -322,7 +325,7 @@ fn nothing_is_read_behind_their_goodbye() {
     });
 }
 
-/// What the library makes of the alert that a fault of its own records got.
+/// Returns the error that the library reports for our alert.
 fn alert_of(mixed: &mut Mixed) -> Error {
     let mut wire = Vec::new();
     assert!(mixed.ours.transmit(Time::ZERO, &mut wire), "an alert tells the peer");
@@ -332,7 +335,8 @@ fn alert_of(mixed: &mut Mixed) -> Error {
 
 #[test]
 fn a_changed_byte_of_a_record_gets_an_alert() {
-    // Of the header: type, length by much; of the body: the first, one within, the last.
+    // The changes are in the type and the length in the header, and in the first, a middle and the
+    // last byte of the body.
     for (place, change, alert) in [
         (0, 1, rustls::AlertDescription::UnexpectedMessage),
         (3, 0x80, rustls::AlertDescription::RecordOverflow),

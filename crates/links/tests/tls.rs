@@ -1,4 +1,5 @@
-//! Two TLS links joined in memory: they agree on keys and carry bytes, however these are cut.
+//! Tests of two TLS links joined in memory. They agree on keys and carry bytes, in pieces of any
+//! length.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests; clippy only knows the tests themselves")]
 
@@ -9,7 +10,7 @@ use rand::{Rng, RngExt};
 
 const NOW: u64 = 1_800_000_000;
 
-/// A client's and a server's end of one link.
+/// The client and the server of one link.
 struct Pair {
     client: Tls,
     server: Tls,
@@ -20,7 +21,8 @@ impl Pair {
         Pair { client: context.connect().unwrap(), server: context.accept().unwrap() }
     }
 
-    /// Hands over all that either has to say, in pieces of the lengths that `cut` gives.
+    /// Carries the bytes of both ends, in pieces of the lengths that `cut` returns, until neither
+    /// sends more.
     fn settle(&mut self, mut cut: impl FnMut() -> usize) -> Result<(), Fault> {
         loop {
             let mut moved = false;
@@ -67,7 +69,7 @@ fn any_cut_of_the_bytes_gives_the_same_plain_bytes() {
         let (mut up, mut down) = (vec![0; dice.random_range(0..60_000)], vec![0; 40_000]);
         dice.fill_bytes(&mut up);
         dice.fill_bytes(&mut down);
-        // Written before the handshake is done, at once and cell by cell.
+        // These bytes are written before the handshake is done, at once or cell by cell.
         pair.client.write(&up).unwrap();
         down.chunks(514).for_each(|cell| pair.server.write(cell).unwrap());
         let longest = [1, 7, 600, 20_000][seed as usize % 4];
@@ -115,7 +117,7 @@ fn a_batch_of_cells_shares_records() {
     assert!(wire.len() <= batch.len() + records * 40, "{} bytes", wire.len());
 }
 
-/// The lengths of the records on the wire, without their headers.
+/// Returns the lengths of the records on the wire, without their headers.
 fn records(mut wire: &[u8]) -> Vec<usize> {
     let mut lengths = Vec::new();
     while let Some((&[_, _, _, high, low], rest)) = wire.split_first_chunk() {
@@ -136,7 +138,7 @@ fn no_record_holds_more_than_a_record_of_c_tor() {
             link.write(&[7; 100_000]).unwrap();
             link.transmit(Time::ZERO, &mut wire);
             let lengths = records(&wire);
-            // Content, and the type or a nonce, and a tag.
+            // A record has its content, the content type or a nonce, and a tag.
             assert!(lengths.iter().all(|length| *length <= 4_048 + 24), "{lengths:?}");
             assert_eq!(lengths.len(), 100_000_usize.div_ceil(4_048));
         }

@@ -175,7 +175,7 @@ mod tests {
         packet.expect("the route has 1 to 5 hops")
     }
 
-    /// Returns a packet that `sphinx-packet` has built alone.
+    /// Returns a packet that only the crate `sphinx-packet` has built.
     fn packet_of_the_library(peers: &[(SecretKey, Peer)], expiry: u64) -> Vec<u8> {
         let node = |(_, peer): &(SecretKey, Peer)| {
             Node::new(NodeAddressBytes::from_bytes(peer.key), peer.key.into())
@@ -191,7 +191,7 @@ mod tests {
         packet.expect("the route has 1 to 5 hops").to_bytes()
     }
 
-    /// Unwraps a packet by `sphinx-packet` alone.
+    /// Unwraps a packet with the crate `sphinx-packet` only.
     fn by_the_library(key: &SecretKey, packet: &[u8]) -> Option<Unwrapped> {
         let packet = SphinxPacket::from_bytes(packet).ok()?;
         let secret =

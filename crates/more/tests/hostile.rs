@@ -1,4 +1,5 @@
-//! Packets that were replayed, changed, made up, too late or too many, and peers that vanish.
+//! Tests of packets that were replayed, changed, forged or late, of too many packets, and of peers
+//! that vanish.
 
 mod world;
 
@@ -52,14 +53,14 @@ fn a_packet_that_is_late_beyond_its_lifetime_is_dropped() {
     let before = world.dropped(DropReason::Expired);
     world.push(first);
     world.rest(20 * MS);
-    // The tags of that time are forgotten; the packet's own time is over.
+    // The tags of that time are removed, and the packet has expired.
     assert_eq!(world.dropped(DropReason::Expired), before + 1);
     assert_eq!(world.transfers[0].begun, 1);
 }
 
 #[test]
 fn a_changed_packet_is_destroyed_and_the_stream_goes_on() {
-    // A bit of each part: group element, MAC, routing information, payload.
+    // One bit is changed in each part: group element, MAC, routing information, payload.
     for at in [3, 40, 200, OVERHEAD - 10, OVERHEAD + PAYLOAD - 1] {
         let mut world = world(&Config::default());
         let (mut number, mut changed) = (0, 0);
@@ -83,7 +84,7 @@ fn a_changed_packet_is_destroyed_and_the_stream_goes_on() {
         };
         let changed = report.try_iter().last().unwrap_or_default();
         assert!(changed > 5, "{changed}");
-        // The last ones may be on their way, or were changed twice.
+        // The last changed packets may still be in flight. Some packets were changed twice.
         assert!(destroyed > changed / 2 && destroyed <= changed, "{at}: {destroyed}, {changed}");
     }
 }
@@ -165,7 +166,7 @@ fn an_expiry_that_would_fill_the_tags_for_ever_is_refused() {
 
 #[test]
 fn an_exit_without_room_resets_the_stream() {
-    // Two exits have room for a stream each.
+    // Each of the two exits has room for one stream.
     let mut world = world(&Config { streams: 1, ..Config::default() });
     for client in 0..3 {
         world.start_at(client, 1, 1);

@@ -73,7 +73,7 @@ fn a_bottleneck_with_a_short_queue_slows_a_stream_down_and_loses_nothing() {
         ..LinkSettings::with_rate(500_000)
     };
     let world = transfer(narrow, PAYLOAD, [0, 300_000], 4);
-    // 393 packets of 1,188 bytes over seven links of the client.
+    // 393 packets of 1,188 bytes are distributed over the seven links of the client.
     assert!(world.now > Time::from_secs(101), "{:?}", world.now);
 }
 
@@ -115,7 +115,7 @@ fn each_packet_of_a_stream_takes_a_path_of_its_own() {
     let exit = world.transfers[0].ends[1].node;
     let others: Vec<usize> = (1..8).filter(|at| *at != exit).collect();
     assert_eq!(entries, others, "all nodes but the exit are entries");
-    // Links between all pairs of relays: a full mesh.
+    // The relays form a full mesh: each pair has links.
     let mut pairs: Vec<_> = seen.iter().map(|one| (one.from, one.to)).collect();
     pairs.sort_unstable();
     pairs.dedup();

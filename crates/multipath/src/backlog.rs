@@ -18,8 +18,8 @@ const INTERVAL: Duration = Duration::from_millis(200);
 /// time would reduce the sender's rate twice for one excess.
 const ROUND_TRIPS: u32 = 3;
 /// Ratio of CoDel's interval to its target. The target is 10 % of the interval, the maximum that
-/// RFC 8289, section 4.3, recommends. Each acknowledgement opens a window by one step. Even with
-/// the shortest interval, the target is longer than the wait for a step.
+/// RFC 8289, section 4.3, recommends. Windows open in steps, one for each acknowledgement. Even
+/// with the shortest interval, the target is longer than the wait for the next step.
 const TARGET: u32 = 10;
 /// Maximum number of bytes after the first unit (datagram) that do not count as a standing queue
 /// ([`Queue::max_unit`]): one packet of the usual maximum size.

@@ -1,4 +1,4 @@
-//! Decoy runs beside every scheduler that there is for paths without windows.
+//! Tests of decoy runs alongside each scheduler for paths without windows.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
@@ -16,7 +16,7 @@ struct Load {
     paths: [usize; PATHS],
 }
 
-/// Returns a load of 30 s: a packet each 2 ms, with a pause of three seconds.
+/// Returns a load of 30 s: a packet every 2 ms, with one pause of three seconds.
 fn load(spec: &Spec, every: &str) -> Load {
     let every = every.parse().unwrap();
     let mut splitter =
@@ -50,8 +50,8 @@ fn beside_every_schedule_they_go_by_paths_that_rest_and_keep_the_budget() {
             name => name.parse().unwrap(),
         };
         let load = load(&spec, family.every.unwrap_or("20ms"));
-        // Two of them seldom leave a path, so that few runs end: one has drawn a chance by which it
-        // does not, one looks for the lowest round-trip time.
+        // Two schedulers seldom change the path, so few runs end. One has drawn a probability with
+        // this effect. The other chooses the lowest round-trip time.
         let seldom = ["hywf", "lowest-rtt"].contains(&family.name);
         assert!(seldom || load.paths.iter().all(|bytes| *bytes > 0), "{spec}: {:?}", load.paths);
         families += 1;

@@ -1,8 +1,9 @@
-//! The same splits on every machine, in every version, in Rust and through the Python binding.
+//! Checks that splits are the same on every machine, in every version, in Rust and through the
+//! Python binding.
 //!
-//! `known_splits.txt` is read by the lab's tests too. A change here changes what a seed means:
-//! published results no longer replay. On failure the whole table as it is now is printed, to be
-//! looked at before it is put in the file.
+//! The lab's tests also read `known_splits.txt`. A change of this table changes the meaning of a
+//! seed, so published results can no longer be reproduced. On failure, the test prints the whole
+//! new table. Examine it before you put it into the file.
 
 #![allow(clippy::unwrap_used, reason = "a test")]
 

@@ -1,8 +1,10 @@
-//! What each scheduler of circuits does with unequal legs, as its source says.
+//! Tests of the schedulers for circuits with unequal legs, compared with the statements of their
+//! sources.
 //!
-//! A leg is a queue of a given rate behind a delay, with a window that follows TOR_VEGAS's rule in
-//! short: grow while fewer than 186 cells wait somewhere, shrink above 248. Rates vary by up to a
-//! fifth from seed to seed. Figures are printed; `cargo test -- --nocapture` shows them.
+//! A leg is a queue of a given rate, followed by a delay. Its window follows a simplified form of
+//! TOR_VEGAS: it grows while fewer than 186 cells wait in queues, and shrinks above 248. Rates
+//! vary by up to a fifth from seed to seed. The tests print figures; `cargo test -- --nocapture`
+//! shows them.
 
 #![allow(clippy::unwrap_used, reason = "a test")]
 
@@ -119,7 +121,7 @@ fn transfer(schedule: &str, legs: &[(f64, u64)], cells: u64, seed: u64) -> Outco
     let scheduler = spec.build(legs.len(), seed::stream(seed, 0, "scheduler")).unwrap();
     let boundary = Boundary::new("1p".parse().unwrap(), seed::stream(seed, 0, "boundary"));
     let mut splitter = Splitter::new(scheduler, boundary);
-    // When which leg is acknowledged, and when the cell was sent.
+    // For each acknowledgement, its time, its leg, and the time at which the cell was sent.
     let mut due: BTreeMap<(Time, usize), Time> = BTreeMap::new();
     let (mut now, mut left, mut last) = (Time::ZERO, cells, Time::ZERO);
     let mut views = Vec::new();
@@ -205,7 +207,7 @@ fn pull_follows_the_rates_without_an_estimate() {
 
 #[test]
 fn conflux_2013_deals_by_the_time_that_sendmes_take() {
-    // Neither leg fills its window: the shares are those of the propagation times.
+    // Neither leg fills its window, so the propagation times alone determine the shares.
     let shares = shares("conflux-2013", &[(1_000.0, 40), (1_000.0, 120)], 160);
     assert_eq!(shares, [0.75, 0.25]);
 }

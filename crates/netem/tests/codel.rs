@@ -23,7 +23,7 @@ fn overload(link: &mut Link<Time>, per_second: u64, seconds: u64) -> Vec<(u64, D
     for number in 0..per_second * seconds {
         let now = Time::from_nanos(number * 1_000_000_000 / per_second);
         while let Some(at) = link.next_timeout().filter(|&at| at <= now) {
-            // The last millisecond was on the wire.
+            // A unit spends its last millisecond on the wire.
             waits
                 .extend(link.pop(at).map(|came| (at.nanos() / 1_000_000_000, at.since(came) - MS)));
         }
@@ -54,7 +54,7 @@ fn a_standing_queue_settles_near_the_target() {
         let excess = (per_second - 1_000) * 60;
         assert!((excess * 9 / 10..excess * 12 / 10).contains(&dropped), "{dropped} of {excess}");
         assert_eq!(link.counters().queue_full.units, 0);
-        // Without CoDel the queue fills up, to a second's worth or to the excess.
+        // Without CoDel, the queue grows to its limit of one second, or to all excess units.
         let (bloated, _) = median_of(None, per_second);
         assert!(bloated > 20 * wait, "{bloated:?}");
     }
@@ -62,7 +62,7 @@ fn a_standing_queue_settles_near_the_target() {
 
 #[test]
 fn nothing_is_dropped_where_nobody_waits_for_the_target() {
-    // Bursts of five units drain in 5 ms: the last waits 4 ms.
+    // A burst of five units drains in 5 ms, so the last unit waits for 4 ms.
     let mut link = Link::new(settings(Some(Codel::default())), 1, 0);
     let bursts = (0..2_000).flat_map(|burst| [Time::from_millis(burst * 10); 5]);
     for now in bursts {
@@ -78,7 +78,7 @@ fn a_burst_shorter_than_the_interval_passes_whole() {
     (0..100).for_each(|_| link.push(Time::ZERO, Time::ZERO, UNIT).unwrap());
     let arrived = std::iter::from_fn(|| link.pop(Time::from_secs(1))).count();
     assert_eq!((arrived, link.counters().codel.units), (100, 0));
-    // Of a burst of 300 ms, the units that reach the wire 105, 205 and 276 ms later are dropped.
+    // In a burst of 300 ms, the units that reach the wire 105, 205 and 276 ms later are dropped.
     (0..300).for_each(|_| link.push(Time::from_secs(1), Time::ZERO, UNIT).unwrap());
     let arrived = std::iter::from_fn(|| link.pop(Time::from_secs(2))).count();
     assert_eq!((arrived, link.counters().codel.units), (297, 3));
@@ -94,8 +94,9 @@ fn the_drops_of_a_link_are_as_far_apart_as_the_law_says() {
         let all = link.counters().codel.units as usize;
         drops.resize(all, ms);
     }
-    // The queue is above the target from 5 ms on: 105, then 100/√1, 100/√2, ... ms later, each at
-    // the next full millisecond, when the wire is free.
+    // From 5 ms on, the queue is above the target. The first drop is at 105 ms. The next drops
+    // follow after 100/√1, 100/√2, ... ms, each at the next full millisecond, when the wire is
+    // free.
     let mut due = 105.0;
     for (number, at) in (1..).zip(&drops) {
         assert_eq!(*at, f64::ceil(due - 1e-6) as u64, "drop {number} of {drops:?}");
@@ -128,7 +129,7 @@ fn codel_can_be_switched_on_and_off() {
     link.change(Time::from_millis(300), |settings| settings.codel = Some(Codel::default()));
     link.pop(Time::from_millis(600));
     let dropped = link.counters().codel.units;
-    // At 401, 501, 572, 630 ... ms.
+    // Drops are due at 401, 501, 572, 630 ... ms.
     assert_eq!(dropped, 3);
     link.change(Time::from_millis(600), |settings| settings.codel = None);
     link.pop(Time::from_secs(2));

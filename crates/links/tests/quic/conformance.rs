@@ -97,7 +97,7 @@ fn quic_is_a_link() {
             seed += 1;
             let mut pair = World::open(&carrier.settings, seed);
             (pair.doubles, pair.changed) = (carrier.doubles, carrier.changed);
-            // The link's own lane is made by its first unit.
+            // The first unit of lane 0, the link's own lane, opens that lane.
             pair.write(0, &unit(0, DATA, 0));
             pair.run(Duration::from_secs(5));
             pair.came = [Vec::new(), Vec::new()];

@@ -90,7 +90,7 @@ fn garbage_makes_no_link_and_no_answer_larger_than_itself() {
         let mut bytes = vec![0; dice.random_range(0..1_500)];
         dice.fill_bytes(&mut bytes);
         if let Some(first) = bytes.first_mut().filter(|_| number % 2 == 0) {
-            // A long header of version 1 behind it.
+            // The first byte marks a long header, and the next four bytes are version 1.
             *first |= 0xc0;
             bytes.iter_mut().skip(1).zip([0, 0, 0, 1]).for_each(|(byte, version)| *byte = version);
         }
@@ -150,7 +150,7 @@ fn a_flood_is_asked_for_its_address_and_an_honest_peer_still_comes_in() {
     }
     assert_eq!((taken, world.ends[1].counts().retried), (16, 184));
     assert_eq!(world.ends[1].len(), 16, "no state for the others");
-    // Somebody who is where it says comes in all the same, by a Retry.
+    // A client at its real address still gets a link, after a Retry.
     let id = world.ends[0].connect(world.now, world::address(1), None).unwrap();
     let mut out = Vec::new();
     for _ in 0..20 {
@@ -179,7 +179,7 @@ fn a_flood_is_asked_for_its_address_and_an_honest_peer_still_comes_in() {
         while world.ends[0].poll(world.now).is_some() {}
     }
     assert_eq!(world.ends[0].link(id).unwrap().state(), State::Open);
-    // The flood's handshakes end by themselves.
+    // The handshakes of the flood time out.
     world.run(Duration::from_secs(120));
     assert!(world.ends[1].counts().broken >= 16);
 }

@@ -39,7 +39,7 @@ fn lossy_units_come_at_most_once_and_are_not_sent_again() {
         world.write(0, &unit(1, MAKES, 0));
         for number in 0..1_000 {
             (0..2).for_each(|end| world.write_lossy(end, number));
-            // Streams go on beside them.
+            // Streams continue alongside the lossy units.
             world.write(0, &unit(1, DATA, number + 1));
             world.run(Duration::from_millis(10));
         }
@@ -56,7 +56,8 @@ fn lossy_units_come_at_most_once_and_are_not_sent_again() {
             assert_eq!(came as u64 == sent, is_lossless, "{name}: {came} of {sent} came");
             // Of a thousand datagrams, at most 145 are lost or changed.
             assert!(came as u64 > sent * 4 / 5, "{name}: {came} of {sent} came");
-            // Losses, and datagrams taken for lost, lower the ceiling.
+            // Lost datagrams, and datagrams declared lost, reduce the rate that congestion control
+            // allows.
             assert!(sent == 1_000 || !matches!(name, "ordered" | "doubling"), "{name}: {sent}");
         }
         let commands: Vec<u32> = units_of(&world.came[1]).iter().map(|unit| unit.2).collect();
@@ -91,7 +92,7 @@ fn two_units_share_a_datagram() {
     assert_eq!(lossy_units_of(&world.came_lossy[1]), (0..10).collect::<Vec<u32>>());
 }
 
-/// 10 Mbit/s of lossy units over a line of 2 Mbit/s.
+/// Sends 10 Mbit/s of lossy units over a line of 2 Mbit/s.
 #[test]
 fn congestion_control_is_a_ceiling_and_the_queue_stays_short() {
     let slow = LinkSettings { queue: 20_000, ..LinkSettings::with_rate(2_000_000) };
@@ -113,13 +114,14 @@ fn congestion_control_is_a_ceiling_and_the_queue_stays_short() {
     world.run(Duration::from_secs(5));
     let LossyCounts { sent, dropped, .. } = world.link(0).lossy_counts();
     assert_eq!(sent + dropped, u64::from(written));
-    // What 2 Mbit/s carry in 20 s are 9,650 units.
+    // At 2 Mbit/s, the line carries 9,650 units in 20 s.
     let came = world.link(1).lossy_counts().came;
     assert!((5_000..9_650).contains(&came), "{came} came");
     waits.sort();
     let (half, most) = (waits[waits.len() / 2], waits[waits.len() - 1]);
     println!("{came} came; half waited {half:?}, the longest {most:?}");
-    // One way, the line's queue of 80 ms, and 256 units at 2 Mbit/s.
+    // The longest delay is the one-way delay, the 80 ms of the line's queue, and the time of 256
+    // units at 2 Mbit/s.
     assert!(most < DELAY + Duration::from_millis(80 + 531 + 50), "{most:?}");
     let commands: Vec<u32> = units_of(&world.came[1]).iter().map(|unit| unit.2).collect();
     assert!(commands.into_iter().eq(0..=10), "streams are not held up");
@@ -172,7 +174,7 @@ fn a_flood_that_nobody_reads_is_dropped_and_counted() {
     world.run(Duration::from_secs(1));
     let counts = world.link(1).lossy_counts();
     assert_eq!(counts.came + counts.unread, 4_000);
-    // 256 KiB of the newest.
+    // The connection keeps the newest 256 KiB.
     assert!((400..=506).contains(&counts.came), "{counts:?}");
     assert!(distinct(&world, 1).into_iter().eq(4_000 - counts.came as u32..4_000));
 }

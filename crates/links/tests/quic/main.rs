@@ -95,7 +95,7 @@ fn over_tls_all_lanes_wait_for_a_lost_segment() {
         ends[0].transmit(Time::ZERO, &mut wire);
         segments.push(wire);
     }
-    // The first is lost: the kernel gives out no byte behind it, so nothing can be received.
+    // The first segment is lost. The kernel delivers no later byte, so the link receives nothing.
     let mut came = Vec::new();
     ends[1].read(&mut came).unwrap();
     assert!(came.is_empty(), "nine lanes wait");
@@ -176,7 +176,7 @@ fn what_a_link_says_before_others_are_admitted_waits() {
     assert!(matches!(world.link(0).write(&unit(0, DATA, 1)), Err(Fault::Misuse(_))));
     assert!(world.link(0).export(b"label", b"").is_err());
     world.run(Duration::from_secs(1));
-    // A variable-length unit of the link's own, cut over several datagrams.
+    // A variable-length unit of lane 0, which spans several datagrams.
     let mut certs = vec![7; 7 + 3_000];
     certs[..7].copy_from_slice(&[0, 0, 0, 0, 129, 0x0b, 0xb8]);
     world.write(0, &certs);
@@ -198,7 +198,8 @@ fn a_lane_of_a_number_that_has_not_ended_waits_until_it_has() {
         world.run(Duration::from_secs(1));
         world.write(1, &unit(9, DATA, 100));
         world.came[1].clear();
-        // The end, and the next lane of that number, in datagrams of which one is lost.
+        // One of the next datagrams is lost. They carry the end of the lane, and the next lane
+        // with the same number.
         world.lose.push((0, world.sent[0] + lost));
         for said in [unit(9, DATA, 1), unit(9, ENDS, 2), unit(9, MAKES, 3), unit(9, DATA, 4)] {
             world.write(0, &said);
@@ -206,7 +207,7 @@ fn a_lane_of_a_number_that_has_not_ended_waits_until_it_has() {
         world.run(Duration::from_secs(5));
         let commands: Vec<u32> = units_of(&world.came[1]).iter().map(|unit| unit.2).collect();
         assert_eq!(commands, [1, 2, 3, 4], "{lost}");
-        // What was said to the first lane does not reach the second.
+        // Data for the first lane does not reach the second lane.
         assert!(world.came[0].is_empty(), "{lost}");
         world.write(1, &unit(9, DATA, 101));
         world.write(1, &unit(9, ENDS, 102));
@@ -247,7 +248,7 @@ fn lanes_that_their_maker_ends_make_room_for_others() {
         let by = (lane % 3 == 0).into();
         world.write(by, &unit(lane, MAKES, 0));
         world.run(Duration::from_millis(20));
-        // Something is on its way back when it ends.
+        // A unit is in flight in the other direction when the lane ends.
         world.write(1 - by, &unit(lane, DATA, 1));
         world.write(by, &unit(lane, ENDS, 2));
     }
@@ -284,13 +285,13 @@ fn lanes_for_which_there_are_no_streams_end_at_once_or_wait() {
     for lane in 1..=2_000 {
         world.link(0).write(&unit(lane, MAKES, 0)).unwrap();
     }
-    // 255 have streams beside the link's own, 1,024 wait.
+    // 255 lanes have streams, in addition to lane 0, and 1,024 lanes wait.
     let mut refused = Vec::new();
     world.link(0).read(&mut refused).unwrap();
     let ended = units_of(&refused);
     assert_eq!(ended.len(), 2_000 - 255 - 1_024);
     assert!(ended.iter().all(|unit| unit.1 == ENDS && unit.0 > 1_279));
-    // One that waits may end before.
+    // A lane that waits for a stream can end before it gets one.
     world.write(0, &unit(1_000, ENDS, 1));
     world.run(Duration::from_secs(20));
     assert_eq!(world.link(1).lanes(), 1_278);
@@ -319,7 +320,8 @@ fn a_link_takes_no_more_than_its_window_and_then_goes_on() {
     world.run(Duration::from_secs(20));
     let numbers: Vec<u32> = units_of(&world.came[1]).into_iter().map(|unit| unit.2).collect();
     assert!(numbers.into_iter().eq(0..2_000));
-    // A path of 50 ms and 2 Mbit/s, its queue, and what is taken beyond the window.
+    // The limit is the capacity of a path of 50 ms and 2 Mbit/s, its queue, and the bytes accepted
+    // beyond the window.
     assert!(most * UNIT < 160_000, "{most} units were under way");
 }
 

@@ -43,7 +43,7 @@ pub struct Program {
     seed: u64,
     pub total: u64,
     pub written: u64,
-    /// Whether the stream has no room for bytes.
+    /// True if the stream has no room for bytes.
     blocked: bool,
     pub received: u64,
     pub hash: u64,
@@ -84,13 +84,13 @@ impl Program {
     }
 }
 
-/// A transfer: the client's program, and that behind the exit.
+/// A transfer between two programs: one at the client, and one at the destination beyond the exit.
 #[derive(Clone, Debug)]
 pub struct Transfer {
     pub ends: [Program; 2],
-    /// Number of times that the exit was asked for the destination.
+    /// Number of times that the exit was requested to connect to the destination.
     pub begun: u32,
-    /// Whether the client closes the stream after it has received all bytes.
+    /// True if the client closes the stream after it has received all bytes.
     pub closes: bool,
 }
 
