@@ -215,7 +215,7 @@ mod tests {
         (0..4).map(Number).collect()
     }
 
-    /// Number 1 fails at its first attempt, number 2 always.
+    /// Unit number 1 fails at its first attempt, and unit number 2 at each attempt.
     fn work(turns: &Turns<'_, Number, Tried>) {
         while let Some((unit, attempt)) = turns.next() {
             let fails = unit.0 == 2 || (unit.0 == 1 && attempt == 1);

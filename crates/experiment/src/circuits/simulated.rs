@@ -529,7 +529,8 @@ mod tests {
         assert!(rounds(&file, Layout::Lines).unwrap_err().to_string().contains("no table"));
     }
 
-    /// As in `place`: a guard shares no line between the measuring client and the core.
+    /// Checks the lines, which are the same as in `place`: no two guards share a line between the
+    /// measuring client and the core.
     #[test]
     fn each_guard_has_a_line_to_the_client_and_one_to_the_core() {
         let lines = lines();

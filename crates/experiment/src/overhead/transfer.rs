@@ -129,8 +129,8 @@ mod tests {
 
     static GO: AtomicBool = AtomicBool::new(false);
 
-    /// Source of reads with the given sizes, from the last one. Then it returns the error, or the
-    /// end of the data if there is none.
+    /// A reader whose reads return the given sizes, from the last to the first. After that, it
+    /// returns the error, or the end of the data if there is no error.
     struct Source(Vec<usize>, Option<io::ErrorKind>);
 
     impl Read for Source {

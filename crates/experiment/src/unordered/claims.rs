@@ -131,8 +131,8 @@ mod tests {
     use super::*;
 
     /// Returns six rounds of 40 downloads over both kinds of links. The times over unordered links
-    /// are those over ordered links times `fast` for the fastest 34, and times `slow` for the
-    /// slowest six.
+    /// are multiples of the times over ordered links. The factor is `fast` for the fastest 34
+    /// downloads, and `slow` for the slowest six.
     fn records(line: Line, [fast, slow]: [f64; 2]) -> Vec<Measured> {
         let both = |round: u32| {
             let time = |at: u32| f64::from(at) * (1.0 + f64::from(round) / 100.0);

@@ -32,8 +32,8 @@ const EXIT: usize = 3;
 /// Number of hosts on the path.
 const PLACES: usize = 4;
 
-/// Start times of downloads. For each length, the first two downloads have one byte. The first one
-/// opens the links, and the second one builds the circuits that the third one uses.
+/// Start times of the three downloads for each length. The first two downloads have one byte. The
+/// first opens the links, and the second builds the circuits that the third uses.
 const STARTS: [Duration; 3] =
     [Duration::from_secs(60), Duration::from_secs(120), Duration::from_secs(150)];
 /// Time for which a circuit takes new streams. It covers the interval from the second to the third

@@ -284,7 +284,8 @@ mod tests {
         Class { downloads: 9, failed: 0, first: all(last / 4.0), last: all(last) }
     }
 
-    /// Runs on three networks in which each download takes the given seconds.
+    /// Returns runs on three networks. Each web download takes about `web` seconds, and each bulk
+    /// download about `bulk` seconds.
     fn runs(arm: &Arm, clients: usize, [web, bulk]: [f64; 2]) -> Vec<Measured> {
         let run = |network: u64| {
             let slower = 1.0 + network as f64 / 100.0;
