@@ -94,7 +94,8 @@ pub struct Start {
 }
 
 impl Start {
-    /// Returns the facts about an ordered link to `peer`. The other fields have default values.
+    /// Returns the facts about a link to `peer` over a byte stream, whose cells arrive in order.
+    /// The other fields have default values.
     #[must_use]
     pub fn new(now: Time, unix: u64, peer: IpAddr) -> Start {
         Start {
@@ -118,8 +119,8 @@ pub struct QuicPreferences {
     /// First byte of the connection ID of QUIC links that are opened alongside this link. The byte
     /// identifies the shard (one of the relay's parallel cores) that owns this link.
     pub begins: u8,
-    /// True if we ignore the neighbour's offer of QUIC links on an unordered link (a link whose
-    /// cells are numbered).
+    /// True if we ignore the neighbour's offer of QUIC links on an unordered link. The cells of
+    /// such a link have numbers and may arrive in any order.
     pub unless_unordered: bool,
 }
 
@@ -152,7 +153,7 @@ pub enum Fault {
     Malformed(Command),
     /// A cell with a sequence number that is already used, or too far ahead.
     WrongNumber(Command),
-    /// Both ends support no common link protocol.
+    /// No link protocol is supported by both ends.
     NoVersion,
     /// Invalid certificates.
     Certificates(BadCerts),
@@ -194,10 +195,11 @@ pub struct Channel {
     received: Transcript,
     said_netinfo: bool,
     proven: bool,
-    /// State of numbered cells; `None` unless both ends agreed to number cells.
+    /// State of numbered cells; `None` unless both ends agreed to number the cells of the link, so
+    /// that they may arrive out of order.
     order: Option<Box<CellOrder>>,
     /// Number of outbox bytes to send before all TLS records of the link get one fixed size.
-    /// `None` on an ordered link, and once the records have that size.
+    /// `None` if the cells of the link have no numbers, and once the records have that size.
     unfixed: Option<usize>,
     /// True once [`Channel::wants_fixed`] has returned true.
     asked: bool,
@@ -327,13 +329,14 @@ impl Channel {
         matches!(self.role, Role::Client) || self.identity().is_none()
     }
 
-    /// Returns true if the link has lanes: it delivers the cells of each circuit in an order of
-    /// their own. A lost packet then delays only the circuits whose bytes it carries.
+    /// Returns true if the link has lanes: each circuit has its own sequence of cells, such as a
+    /// QUIC stream. A lost packet then delays only the circuits whose bytes it carries.
     pub fn has_lanes(&self) -> bool {
         self.start.capabilities.lanes
     }
 
-    /// Returns true if both ends agreed to send cells of lossy circuits in the link's datagrams.
+    /// Returns true if both ends agreed to send cells in the link's datagrams. Such cells may be
+    /// lost, and belong to lossy circuits.
     pub fn takes_lossy(&self) -> bool {
         self.negotiation.agreed().lossy
     }
@@ -400,18 +403,19 @@ impl Channel {
         }
     }
 
-    /// Returns the state of numbered cells; `None` if the link is ordered.
+    /// Returns the state of numbered cells; `None` if the cells of this link have no numbers.
     pub(crate) fn order(&mut self) -> Option<&mut CellOrder> {
         self.order.as_deref_mut()
     }
 
-    /// Returns the state of numbered cells for reading; `None` if the link is ordered.
+    /// Returns the state of numbered cells for reading; `None` if the cells of this link have no
+    /// numbers.
     pub(crate) fn cell_order(&self) -> Option<&CellOrder> {
         self.order.as_deref()
     }
 
-    /// Returns whether `cell` is the next in order, and stores it for later if it is not. On an
-    /// ordered link, every cell is the next in order.
+    /// Returns whether `cell` is the next in order, and stores it for later if it is not. If the
+    /// cells of the link have no numbers, every cell is the next in order.
     ///
     /// # Errors
     /// [`Fault::WrongNumber`]: the link must be closed.
@@ -430,8 +434,8 @@ impl Channel {
         self.unfixed.unwrap_or(self.outbox.len()) > 0
     }
 
-    /// Moves the bytes that may be sent now from the outbox to the end of `out`. A link that
-    /// becomes unordered holds back the bytes after NETINFO until `Channel::fixed` is called.
+    /// Moves the bytes that may be sent now from the outbox to the end of `out`. If the cells
+    /// after NETINFO will have numbers, they stay in the outbox until `Channel::fixed` is called.
     pub fn take_outbox(&mut self, out: &mut Vec<u8>) {
         match &mut self.unfixed {
             Some(before) => out.extend(self.outbox.drain(..std::mem::take(before))),
@@ -824,7 +828,8 @@ mod tests {
         let [mut one, _] = wanting((Some(0), false), (Some(9), false));
         let none = link::put_quic(0, &TOKEN);
         assert_eq!(takes(&mut one, &none), Err(Fault::Malformed(Command::QUIC)));
-        // Who wants it beside ordered links alone (port 1) opens none beside others.
+        // With the preference `unless_unordered` (port 1), an offer is ignored if the link is
+        // unordered.
         for unordered in [false, true] {
             let [mut one, _] = wanting((Some(1), unordered), (Some(9), unordered));
             let offered = CellOutcome::Offered(9, TOKEN);
@@ -834,9 +839,9 @@ mod tests {
         let [mut one, mut two] = wanting((None, false), (Some(9), false));
         assert_eq!(two.offer(TOKEN), None);
         assert!(two.outbox.is_empty());
-        // As any command that nobody knows.
+        // The neighbour handles QUIC like a cell with an unknown command.
         assert_eq!(takes(&mut one, &offer), Ok(CellOutcome::Circuit));
-        // Where cells bear numbers, none of another link would find room.
+        // Numbered cells have no room for cells of another link, so the token consists of zeros.
         let [_, mut two] = wanting((Some(0), true), (Some(9), true));
         let before = two.outbox.len();
         assert_eq!(two.offer(TOKEN), None);
@@ -860,7 +865,7 @@ mod tests {
             let mut bytes = std::mem::take(&mut from.outbox);
             let mut cells = Cells::new(&mut bytes, to.width(), to.longest());
             while let Some(cell) = cells.next_cell().unwrap() {
-                // Each end has the exporter of another connection.
+                // Each end gets the exported secret of a different connection.
                 if let CellOutcome::Export(_) = to.take(&mut rng, &cell).unwrap() {
                     outcome = to.exported(&mut rng, [turn; 32]);
                     if outcome.is_err() {
@@ -871,7 +876,7 @@ mod tests {
             }
         }
         assert_eq!(outcome, Err(Fault::NotAuthentic));
-        // And a certificate that the connection did not show binds nobody to it.
+        // A certificate that the connection did not present proves nothing about its neighbour.
         let mut one = Channel::new(Role::Initiator(credentials(1)), quic(Some([7; 32])));
         let mut two = Channel::new(Role::Responder(them), quic(None));
         carry(&mut one, &mut two);

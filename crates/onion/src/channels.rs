@@ -98,15 +98,16 @@ pub struct Owner {
 /// Maximum number of cells in a channel's outbox, in addition to one for each circuit. A neighbour
 /// that exceeds it does not read our answers, and is disconnected.
 const MOST_SAID: usize = 256;
-/// Maximum outbox length in bytes for sending cells at once on a link to another shard (a parallel
-/// core of this relay). Above it, cells are queued by circuit. The other shard schedules circuits
-/// itself.
+/// Maximum outbox length in bytes up to which a cell for another shard (a parallel core of this
+/// relay) is sent without queueing. Above it, cells are queued by circuit. The other shard
+/// schedules circuits itself.
 const AT_ONCE: usize = 64 * CELL;
-/// Maximum number of lossy cells that a link holds for the driver (I/O code). Further cells are
-/// dropped here. In its own queue, the driver drops the oldest cells instead.
+/// Maximum number of lossy cells (sent in datagrams) that a link holds for the driver (I/O code).
+/// Further cells are dropped here. In its own queue, the driver drops the oldest cells instead.
 const MOST_LOSSY: usize = 256;
-/// Number of recently closed circuit IDs that a link with lossy cells does not use again.
-/// Otherwise a late cell of a closed circuit would close a new circuit with the same ID.
+/// Number of recently closed circuit IDs that a link with lossy cells (sent in datagrams) does not
+/// use again. Otherwise a late cell of a closed circuit would close a new circuit with the same
+/// ID.
 const MOST_LEFT: usize = 1_024;
 /// Maximum number of random IDs to try when choosing a free circuit ID (C tor's figure).
 const TRIES: usize = 64;
@@ -154,7 +155,9 @@ pub(crate) struct Link {
     moved: Vec<LinkId>,
     /// Selects the link that sends next, among the links in `moved` and this link.
     turn: usize,
-    /// Number of bytes in the outbox that belong to a list of moving circuits.
+    /// Number of bytes in the outbox that a move of circuits from a QUIC link to a TLS link has
+    /// added: the list of these circuits, or DESTROY cells. The limit on the outbox does not count
+    /// these bytes.
     listing: usize,
     /// True if the outbox contains a PADDING cell.
     padded: bool,
@@ -169,7 +172,7 @@ pub(crate) struct Link {
     told: bool,
 }
 
-/// Lossy cells of a link that wait until the driver (I/O code) fetches them.
+/// Lossy cells (sent in datagrams) of a link that wait until the driver (I/O code) fetches them.
 #[derive(Default)]
 struct LossyOutbox {
     cells: Vec<u8>,
@@ -217,14 +220,14 @@ pub(crate) struct Channels {
     ready: VecDeque<LinkId>,
     /// Links whose neighbours do not read our answers.
     stalled: Vec<LinkId>,
-    /// Number of cells of closed links that arrived out of order, before an earlier cell of their
-    /// circuit.
+    /// Number of cells that arrived on links that are closed now, before an earlier cell of their
+    /// circuit. For open links, each link has this count.
     early: u64,
     /// Number of circuits that have moved from a QUIC link to the TLS link alongside it, since the
     /// start.
     moved: u64,
-    /// Number of lossy cells that were dropped, either because the driver (I/O code) did not fetch
-    /// them in time, or because their link carried no such cells any more.
+    /// Number of lossy cells (sent in datagrams) that were dropped, either because the driver (I/O
+    /// code) did not fetch them in time, or because their link carried no lossy cells any more.
     lossy_dropped: u64,
 }
 
@@ -586,8 +589,9 @@ impl Channels {
         length
     }
 
-    /// Passes a lossy cell to the driver (I/O code) of its link. The cell is dropped if there is
-    /// no such lane, if the link carries no lossy cells, or if too many cells wait already.
+    /// Passes a lossy cell (sent in a datagram) to the driver (I/O code) of its link. The cell is
+    /// dropped if there is no such lane, if the link carries no lossy cells, or if too many cells
+    /// wait already.
     pub(crate) fn push_lossy(&mut self, now: Time, lane: Lane, counter: u32, body: &Body) {
         let link = self.links.get_mut(&lane.link);
         let link = link.filter(|link| link.lanes.contains_key(&lane.id) && link.has_lossy_room());
@@ -606,7 +610,7 @@ impl Channels {
         }
     }
 
-    /// Appends the lossy cells that wait on the link `id` to `out`.
+    /// Appends the lossy cells (sent in datagrams) that wait on the link `id` to `out`.
     pub(crate) fn take_lossy(&mut self, id: LinkId, out: &mut Vec<u8>) {
         if let Some(link) = self.links.get_mut(&id) {
             link.lossy.told = false;
@@ -614,7 +618,8 @@ impl Channels {
         }
     }
 
-    /// Returns the number of lossy cells that this core's links have dropped since the start.
+    /// Returns the number of lossy cells (sent in datagrams) that this core's links have dropped
+    /// since the start.
     pub(crate) fn lossy_dropped(&self) -> u64 {
         self.lossy_dropped
     }
@@ -761,14 +766,15 @@ impl Link {
         }
     }
 
-    /// Returns true if circuits on the link may have lossy cells. Both ends must have agreed on
-    /// lossy cells, and must know which TLS link the link runs alongside, if any. The link's
-    /// circuits must not have moved.
+    /// Returns true if circuits on the link may have lossy cells (sent in datagrams). Both ends
+    /// must have agreed on lossy cells, and must know which TLS link the link runs alongside, if
+    /// any. The link's circuits must not have moved.
     pub(crate) fn takes_lossy(&self) -> bool {
         self.channel.takes_lossy() && self.is_joined && !self.has_moved()
     }
 
-    /// Returns true if the link carries lossy cells, and its queue has room for another.
+    /// Returns true if the link carries lossy cells (sent in datagrams), and its queue has room
+    /// for another.
     fn has_lossy_room(&self) -> bool {
         if self.channel.is_sibling() {
             return self.channel.outbox.len() < MOST_LOSSY * NUMBERED_CELL;

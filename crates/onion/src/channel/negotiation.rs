@@ -65,8 +65,9 @@ impl Capabilities {
         }
     }
 
-    /// Returns the extensions to negotiate with VERSIONS and CAPABILITIES. A link with lanes can
-    /// have only the extension for lossy cells. A link without lanes can have all others.
+    /// Returns the extensions to negotiate with VERSIONS and CAPABILITIES. A link with lanes (a
+    /// separate sequence of cells for each circuit) can have only the extension for cells in
+    /// datagrams. A link without lanes can have all other extensions.
     fn wanted(self) -> Extensions {
         let is_stream = !self.lanes;
         Extensions {
@@ -80,8 +81,8 @@ impl Capabilities {
 /// State of the negotiation at one end of a link.
 pub(super) struct Negotiation {
     ours: Extensions,
-    /// The link protocols that we support (`versions`), and the agreed protocol, which is 0 until
-    /// it is known.
+    /// Link protocols that we support. The next field, `version`, is the agreed protocol, or 0
+    /// until both ends have agreed on one.
     versions: &'static [u16],
     version: u16,
     /// Extensions that the neighbour wants; `None` until its CAPABILITIES cell has arrived.
@@ -287,18 +288,19 @@ mod tests {
         let out_of_place = Err(Fault::OutOfPlace(command));
         let all = link::put_capabilities(Extensions { early: true, beside: true, lossy: true });
         let netinfo = link::put_netinfo(&Info { unix: None, seen: None, own: Vec::new() });
-        // Before VERSIONS, on either end.
+        // The cell arrives before VERSIONS, at either end.
         for role in [Role::Client, Role::Responder(credentials(2))] {
             assert_eq!(hears(&mut wanting_all(role), command, &all), out_of_place);
         }
-        // To who named no 103, before NETINFO; behind it, as any command that nobody knows.
+        // The neighbour did not list protocol 103. Before NETINFO the cell is a violation; after
+        // it, the cell has an unknown command.
         let mut stock = asked(&[4, 5]);
         assert_eq!(hears(&mut stock, command, &all), out_of_place);
         let mut stock = asked(&[4, 5]);
         assert_eq!(hears(&mut stock, Command::NETINFO, &netinfo), Ok(CellOutcome::Opened));
         assert_eq!(hears(&mut stock, command, &all), Ok(CellOutcome::Circuit));
         assert_eq!(stock.negotiation.agreed(), Extensions::default());
-        // Twice, and behind NETINFO.
+        // The cell arrives twice, or after NETINFO.
         let mut twice = asked(&[5, 103]);
         assert_eq!(hears(&mut twice, command, &all), Ok(CellOutcome::Own));
         assert_eq!(hears(&mut twice, command, &all), out_of_place);
@@ -306,10 +308,10 @@ mod tests {
         assert_eq!(hears(&mut late, command, &all), Ok(CellOutcome::Own));
         assert_eq!(hears(&mut late, Command::NETINFO, &netinfo), Ok(CellOutcome::Opened));
         assert_eq!(hears(&mut late, command, &all), out_of_place);
-        // Not at all.
+        // The cell does not arrive at all.
         let missing = hears(&mut asked(&[5, 103]), Command::NETINFO, &netinfo);
         assert_eq!(missing, Err(Fault::OutOfPlace(Command::NETINFO)));
-        // To who opened the link, before it knows who speaks.
+        // The cell arrives at the end that opened the link, before the neighbour's CERTS.
         let mut one = wanting_all(Role::Client);
         let mut versions = Vec::new();
         cell::put_variable(&mut versions, Width::Two, Command::VERSIONS, &[0, 5, 0, 103]);

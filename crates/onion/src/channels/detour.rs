@@ -22,7 +22,7 @@ const MOST_BESIDE: usize = 8;
 const MOST_KEPT: usize = 16_384;
 /// Number of received cells after which an acknowledgement is sent.
 const SAY: usize = 48;
-/// Maximum number of circuits with their counts in one MOVE cell.
+/// Maximum number of circuits that one MOVE cell lists, each with its number of received cells.
 const COUNTS_IN_MOVE: usize = 1_000;
 /// Maximum number of circuits in a link's list of moving circuits. This is also the maximum number
 /// of circuits on a link.
@@ -54,7 +54,7 @@ pub(super) struct Detour {
     came: usize,
     /// True if a timer for the next acknowledgement is set.
     timed: bool,
-    /// Counts of received cells by circuit, from the parts of the neighbour's list that have
+    /// Numbers of received cells by circuit, as far as the neighbour's list of moving circuits has
     /// arrived.
     listed: BTreeMap<u32, u32>,
 }
@@ -77,8 +77,8 @@ impl Detour {
     }
 }
 
-/// Error for an invalid number in a neighbour's cell: of received cells, of moving circuits, or of
-/// a QUIC link.
+/// Error for an invalid number in a neighbour's cell. The number counts received cells or moving
+/// circuits, or identifies a QUIC link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BadCount;
 
@@ -131,8 +131,7 @@ impl Channels {
             .unwrap_or_default()
     }
 
-    /// Returns the QUIC link with the number `number` among those to the same relay as the TLS link
-    /// `id`.
+    /// Returns the QUIC link alongside the TLS link `id` that has the number `number` there.
     pub(crate) fn numbered(&self, id: LinkId, number: u32) -> Option<LinkId> {
         self.links.get(&id)?.paired_quic.get(&number).copied()
     }
@@ -363,7 +362,7 @@ impl Channels {
     }
 
     /// Adds `counts` to the neighbour's list of moving circuits. If this part `ends` the list,
-    /// completes the move and returns the owners of the circuits that are lost.
+    /// completes the move. Returns the owners of the circuits that the neighbour has closed.
     ///
     /// # Errors
     /// The numbers are invalid, or no list was expected.
@@ -544,8 +543,8 @@ fn put_head(out: &mut Vec<u8>, number: u32) {
 }
 
 impl Delivery {
-    /// Returns the number of newly acknowledged cells, if the neighbour has received `count`.
-    /// Returns `None` if that is more than were sent.
+    /// Returns the number of newly acknowledged cells, if the neighbour has received `count` cells
+    /// in all. Returns `None` if fewer were sent.
     fn fresh(&self, count: u32) -> Option<usize> {
         let more = count.wrapping_sub(self.acknowledged);
         (more as usize <= self.kept.len()).then_some(more as usize)
@@ -573,7 +572,7 @@ mod tests {
             let start = Start::new(Time::ZERO, 0, std::net::Ipv4Addr::LOCALHOST.into());
             let start = Start { capabilities, ..start };
             let mut channel = Channel::new(Role::Client, start);
-            // Circuit IDs have four bytes from then on.
+            // After VERSIONS, circuit IDs have four bytes.
             let mut versions = Vec::new();
             put_variable(&mut versions, Width::Two, Command::VERSIONS, &[0, 5]);
             let cell = Cells::new(&mut versions, Width::Two, 9).next_cell().unwrap().unwrap();
@@ -614,7 +613,7 @@ mod tests {
         assert!(channels.paired_quic(TLS).is_empty());
         send(&mut channels, 9);
         assert_eq!((channels.used(), channels.start_move(QUIC)), (0, false));
-        // And where memory is short, copies go before circuits.
+        // If memory is short, copies are dropped before circuits are closed.
         let mut channels = links();
         send(&mut channels, 5);
         assert!(channels.renounce_most());
@@ -663,13 +662,13 @@ mod tests {
 
     #[test]
     fn circuits_that_one_end_does_not_know_end_or_are_made_again() {
-        // It has heard nothing of ours, nor we of its: all goes again.
+        // Neither end has received cells of the circuit: all cells are sent again.
         let mut channels = links();
         send(&mut channels, 1);
         assert!(channels.start_move(QUIC));
         assert_eq!(channels.listed(QUIC, true, &[]), Ok(Vec::new()));
         assert_eq!((channels.used(), channels.waiting(LANE)), (1, 1));
-        // It had, and has ended it.
+        // The neighbour knew the circuit, and has closed it.
         for heard in [true, false] {
             let mut channels = links();
             send(&mut channels, 2);
@@ -681,7 +680,7 @@ mod tests {
             assert_eq!(channels.listed(QUIC, true, &[]), Ok(vec![OWNER]));
             assert_eq!((channels.used(), channels.owner(LANE)), (0, None));
         }
-        // We have ended one, and have not heard of the other yet.
+        // We have closed circuit 9. Circuit 8's first cell has not arrived yet.
         let mut channels = links();
         assert!(channels.start_move(QUIC));
         assert_eq!(channels.listed(QUIC, true, &[(LANE.id, 0), (9, 4), (8, 0)]), Ok(Vec::new()));
