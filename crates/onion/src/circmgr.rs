@@ -55,9 +55,9 @@ const USUAL_PORT: u16 = 443;
 /// Maximum number of circuits that are being built at a time.
 const MOST_BUILDING: usize = 16;
 /// Time for which a demand (request for a circuit) waits for a circuit under construction before
-/// another circuit is begun. The failure of a circuit may go unnoticed: of several DESTROY cells
-/// on a link, C tor sends only one until the link has other cells to send. The build timeout alone
-/// is too long, because it is a minute until build times are known.
+/// another circuit is begun. The failure of a circuit may go unnoticed: C tor sends only one of
+/// several DESTROY cells until the link has other cells to send. The build timeout alone is too
+/// long, because it is a minute until build times are known.
 const SLUGGISH: Duration = Duration::from_secs(5);
 /// Pause after a failure to build a circuit, before the next circuit is begun. Each further
 /// failure doubles the pause, at most `MOST_DOUBLINGS` times.
@@ -143,14 +143,15 @@ pub enum Order {
     /// guards can identify the user.
     FewGuards(usize),
     /// Inform the user that sets have fewer legs (the first number) than wanted (the second
-    /// number). No further relays may be combined with those already in the circuit set.
+    /// number). No suitable relay is left for a further leg, because the allowed relays conflict
+    /// with relays in the set, for example by family or subnet.
     FewLegs(usize, usize),
     /// Inform the user that the restrictions exclude all relays that can link sets of this design.
     /// Such relays are exits, or middles if the design's legs (parallel circuits) join at a
     /// middle.
     NoAbleRelay(Design),
-    /// Inform the user that circuits cannot be lossy: for one position of the path, no allowed
-    /// relay supports lossy cells.
+    /// Inform the user that circuits cannot be lossy (send cells in datagrams). For one position
+    /// of the path, no allowed relay supports such cells.
     NoLossyRelay,
     /// Inform the user that only this number of relays can join legs (parallel circuits). Each of
     /// these relays sees a large part of the user's traffic.
@@ -223,8 +224,8 @@ pub struct CircuitManager {
     times: BuildTimes,
     /// The restrictions on relays that the user set.
     wanted: RelayRestrictions,
-    /// The restrictions in effect: those of the user, further restricted to relays that can link
-    /// sets of the design.
+    /// The restrictions in effect: the user's restrictions, and a restriction to relays that can
+    /// link circuits to sets in the client's `design`.
     restrictions: RelayRestrictions,
     circuits: BTreeMap<CircuitKey, Circuit>,
     demands: Vec<PendingDemand>,
@@ -254,7 +255,7 @@ pub struct CircuitManager {
     dirtiness: Duration,
     /// Age at which a leg is replaced if its circuit set still has streams.
     leg_age: Option<Duration>,
-    /// True if circuits for streams are lossy.
+    /// True if circuits for streams are lossy (their cells travel in datagrams and may be lost).
     lossy: bool,
     /// True if the share of exits that can link circuits is at least `cfx_low_exit_threshold`.
     many_link: bool,
@@ -719,8 +720,8 @@ impl CircuitManager {
     }
 
     /// Returns the targets of demands (requests for a circuit) for which no circuit is under
-    /// construction. Each target has the exits to avoid. Demands that can share a circuit count
-    /// once.
+    /// construction. Each target comes with the exits that its circuit must avoid. Demands that
+    /// can share a circuit count once.
     fn unmet(&self, network: &Network, now: Time) -> Vec<(Target, Vec<[u8; 20]>)> {
         let is_coming = |circuit: &&Circuit| {
             let hopeful = !circuit.late && now < circuit.begun + SLUGGISH;

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 /// Links of all shards (parallel cores of this relay) to other relays, by the neighbour's RSA
 /// identity. For each neighbour, the table lists the shards in the order of their first link. Each
-/// shard has the number of its links that are open or being opened.
+/// entry contains the number of links of this shard that are open or being opened.
 ///
 /// The first shard in the list holds the claim, and other shards must use its link. When its last
 /// link closes, the next shard gets the claim.

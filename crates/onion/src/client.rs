@@ -68,8 +68,8 @@ pub struct Config {
     pub design: Design,
     /// Scheduler that distributes messages among the circuits of a set. Except in proposal 329,
     /// the client's LINK message requests the same scheduler from the last relay. If `None`, the
-    /// design's scheduler is used, or in a design without one, the scheduler that the last relay
-    /// requests.
+    /// design determines the scheduler. A design without a scheduler uses the one that the last
+    /// relay requests.
     pub dealing: Option<Dealing>,
 }
 
@@ -114,13 +114,14 @@ pub enum Input {
         /// The circuit.
         circuit: CircuitKey,
     },
-    /// Send DROP cells to the last hop of a complete circuit, which ignores them (tor-spec, "Link
-    /// padding" calls this long-range padding). DROP cells are queued with other cells, and
+    /// Send DROP cells to the last hop of a complete circuit. The hop ignores them (tor-spec,
+    /// "Link padding" calls this long-range padding). DROP cells are queued with other cells, and
     /// flow-control windows do not count them.
     Drop {
         /// The circuit.
         circuit: CircuitKey,
-        /// Number of cells.
+        /// The program that uses a stream has closed it. Data that the program wrote before is
+        /// sent first.
         cells: u32,
     },
     /// The program of a stream has closed it. Data that the program wrote before is sent first.
@@ -135,7 +136,7 @@ pub enum Input {
 pub enum Output {
     /// An action on a link.
     Link(LinkOutput),
-    /// A notification for a stream's program.
+    /// A notification for the program that uses a stream.
     Stream(StreamOutput),
     /// A circuit has been extended by one hop.
     Extended {
@@ -226,11 +227,11 @@ pub enum Cause {
     Unlinked,
     /// The other end stopped answering on the circuit, while other legs of its set continued.
     Silent,
-    /// The next relay of the circuit refused lossy cells.
+    /// The next relay of the circuit refused lossy cells (sent in datagrams).
     NoLossyCells,
-    /// No link to the first relay carries lossy cells.
+    /// No link to the first relay carries lossy cells (sent in datagrams).
     NoLossyLink,
-    /// All counters of the circuit's lossy cells are used.
+    /// All counters of the circuit's lossy cells (sent in datagrams) are used.
     Exhausted,
 }
 
@@ -353,7 +354,7 @@ impl Client {
         self.channels.moved_circuits()
     }
 
-    /// Returns true if streams of `circuit` use lossy cells.
+    /// Returns true if streams of `circuit` use lossy cells (sent in datagrams).
     pub fn is_lossy(&self, circuit: CircuitKey) -> bool {
         let circuit = self.role.keys.get(&circuit).and_then(|&index| self.circuits.get(index));
         circuit.is_some_and(Ending::is_lossy)

@@ -243,8 +243,8 @@ mod tests {
     fn a_clock_that_is_set_makes_what_was_said_before_count_anew() {
         let mut clocks = clocks();
         say(&mut clocks, 1, 0xda, 7200, true);
-        // Ours is set forward by two hours: what a relay says now agrees with what the authority
-        // said.
+        // Our clock is set forward by two hours. The time that a relay sends now agrees with the
+        // time that the authority sent.
         let said = PeerTime { relay: [1; 20], skew: 0, dialled: true };
         assert_eq!(clocks.note(at(10), UNIX + 10 + 7200, said), Some(Verdict::Right));
     }

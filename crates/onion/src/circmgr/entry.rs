@@ -146,8 +146,9 @@ impl Entry {
         Some(choice?.id)
     }
 
-    /// Returns a guard for another leg of the set whose relays are `beside`. Chooses one of the
-    /// guards in use that conflicts with none of these relays.
+    /// Returns a guard for another leg (circuit) of a set. `beside` contains the relays of the
+    /// set's other legs. Chooses one of the guards in use that conflicts with none of these
+    /// relays.
     pub(super) fn choose_leg(
         &mut self,
         unix_now: u64,

@@ -141,8 +141,9 @@ impl CircuitManager {
         self.leg_age = age;
     }
 
-    /// Sets whether circuits for streams are lossy. Lossy circuits are single, unless the user
-    /// wants sets of several circuits. Call this before any other method.
+    /// Sets whether circuits for streams are lossy (their cells travel in datagrams and may be
+    /// lost). Each lossy circuit is used alone, unless the user wants sets of several circuits.
+    /// Call this before any other method.
     pub fn set_lossy(&mut self, lossy: bool) {
         self.lossy = lossy;
     }
@@ -158,9 +159,8 @@ impl CircuitManager {
         self.design.is_merged() && self.legs() >= 2
     }
 
-    /// Returns the hops of a circuit over `relays` that are built for this circuit alone. If the
-    /// circuits of a set join at a middle relay, the hops beyond that relay belong to the whole
-    /// set and are left out.
+    /// Returns the hops to build for a circuit over `relays`. If the circuits of a set join at a
+    /// middle relay, leaves out the hops after that relay, because the whole set shares them.
     pub(super) fn hops(&self, relays: &[Relay<'_>]) -> Vec<Hop> {
         if self.lossy {
             let hop = |relay| super::hop_with(relay, HopRequest::Lossy);
@@ -202,8 +202,8 @@ impl CircuitManager {
         self.requested_legs().min(most.max(1))
     }
 
-    /// Returns the number of circuits (legs) in a set that the user wants. Without a wish of the
-    /// user, returns the value of the consensus, or else the default.
+    /// Returns the number of circuits (legs) in a set that the user wants. If the user gave no
+    /// number, returns the value of the consensus, or else the default.
     pub(super) fn requested_legs(&self) -> usize {
         if self.lossy {
             return self.wanted_legs.unwrap_or(1).max(1);
@@ -255,8 +255,9 @@ impl CircuitManager {
         restrictions
     }
 
-    /// Returns the user's restrictions, further restricted to relays that grant lossy circuits.
-    /// Orders a report to the user if no such relay is left for a position of the path.
+    /// Returns the user's restrictions, further restricted to relays that accept lossy circuits
+    /// (whose cells travel in datagrams). Orders a report to the user if no such relay is left for
+    /// a position of the path.
     fn allowed_lossy(&mut self) -> RelayRestrictions {
         let mut restrictions = self.wanted.clone();
         let Some(network) = self.network.as_deref() else { return restrictions };

@@ -19,8 +19,9 @@ const REBASE: f64 = 500.0;
 /// Only the order of the counts matters. Instead of reducing all counts over time, the scheduler
 /// increases the weight of new cells.
 ///
-/// A busy circuit often sends many cells in a row. `front` therefore holds the next circuit
-/// outside the ordered set, until another circuit precedes it.
+/// A busy circuit often sends many cells in a row. The field `front` therefore holds the next
+/// circuit, and the ordered set `behind` holds the others. The circuit stays in `front` until
+/// another circuit has a lower count.
 #[derive(Clone, Debug)]
 pub struct Ewma {
     half_life: Duration,
@@ -64,7 +65,7 @@ impl Ewma {
         (self.counts.get(&circuit).copied().unwrap_or(0.0).to_bits(), circuit)
     }
 
-    /// Puts the circuit in `front` back into the ordered set.
+    /// Puts the circuit in `front` back into the ordered set `behind`.
     fn put_back(&mut self) {
         if let Some((count, circuit)) = self.front.take() {
             self.counts.insert(circuit, f64::from_bits(count));
@@ -72,7 +73,7 @@ impl Ewma {
         }
     }
 
-    /// Removes `circuit` from the ordered set, and returns its rank.
+    /// Removes `circuit` from the ordered set `behind`, and returns its rank.
     fn take(&mut self, circuit: u32) -> Rank {
         if let Some(front) = self.front.take_if(|(_, front)| *front == circuit) {
             return front;
@@ -192,7 +193,7 @@ mod tests {
     #[test]
     fn whatever_happens_the_least_goes_first() {
         let mut rng = seed::stream(1, 0, "ewma");
-        // Counts are brought back to small numbers once on the way.
+        // During the test, all counts are scaled down once.
         let half_life = Duration::from_millis(30);
         let (mut policy, mut plain) = (Ewma::new(half_life), Plain::default());
         let mut now = Time::ZERO;

@@ -1,6 +1,6 @@
-//! Scheduler with the order of [`Ewma`] that passes no more cells to a link than the kernel can
-//! send soon. Cells that are queued later can thus still overtake others (Jansen et al., "Never
-//! Been KIST", USENIX Security 2014).
+//! Scheduler that chooses circuits as [`Ewma`] does, and passes no more cells to a link than the
+//! kernel can send soon. A cell that is queued later can thus still overtake others (Jansen et
+//! al., "Never Been KIST", USENIX Security 2014).
 
 use std::time::Duration;
 
@@ -55,7 +55,7 @@ mod tests {
         assert_eq!(room(&view), 16_000);
         assert_eq!(room(&LinkView { notsent: 9_000, ..view }), 7_000);
         assert_eq!(room(&LinkView { notsent: 40_000, ..view }), 0);
-        // The window has shrunk below what is under way.
+        // The window has shrunk below the number of packets in flight.
         assert_eq!(room(&LinkView { unacked: 20, ..view }), 10_000);
     }
 }

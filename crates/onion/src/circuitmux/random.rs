@@ -75,7 +75,7 @@ mod tests {
             .collect();
         for circuit in 1..=4 {
             let count = served.iter().filter(|other| **other == circuit).count();
-            // Five standard deviations of 1,000, each 27.
+            // The mean is 1,000. The bounds are five standard deviations of 27 each.
             assert!((865..=1_135).contains(&count), "{circuit}: {count}");
         }
         let again = served.windows(2).filter(|pair| pair[0] == pair[1]).count();

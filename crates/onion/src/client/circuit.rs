@@ -31,7 +31,8 @@ pub struct Circuit {
     pub(super) asked: Time,
     /// The layers of encryption, one for each hop built so far.
     pub(super) layers: Vec<Box<dyn ClientLayer>>,
-    /// Keys of lossy cells (`docs/spec/lossy-circuits.md`), if the circuit carries such cells.
+    /// Keys of lossy cells (sent in datagrams; see `docs/spec/lossy-circuits.md`), if the circuit
+    /// carries such cells.
     pub(super) lossy: LossyLayers,
     /// The circuit's set, and its flow control as a leg; `None` until its last hop is built.
     pub(super) leg: Option<(SetId, Leg)>,
@@ -42,7 +43,8 @@ pub struct Circuit {
 }
 
 impl Circuit {
-    /// Returns true if the circuit carries lossy cells, or will carry them when it is complete.
+    /// Returns true if the circuit carries lossy cells (sent in datagrams), or will carry them
+    /// when it is complete.
     pub(super) fn wants_lossy(&self) -> bool {
         !matches!(self.lossy, LossyLayers::None)
     }

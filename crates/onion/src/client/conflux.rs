@@ -37,10 +37,11 @@ pub enum NoSet {
     /// The caller gave hops after the legs (parallel circuits), but the design does not join legs
     /// at a middle relay; or the design needs such hops, but the caller gave none.
     Beyond,
-    /// The circuit's cells have another format than those of the set. A message that must be
-    /// retransmitted on this circuit might not fit into its cells.
+    /// The format of the circuit's cells differs from the format in the set. A message that must
+    /// be retransmitted on this circuit might not fit into its cells.
     OtherCells,
-    /// The scheduler does not support the number of legs that a set of lossy circuits may have.
+    /// The scheduler does not support the maximum number of legs of a set. This applies to sets of
+    /// lossy circuits, whose cells travel in datagrams.
     Schedule,
 }
 

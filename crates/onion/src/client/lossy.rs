@@ -1,4 +1,5 @@
-//! A client's lossy circuits (`docs/spec/lossy-circuits.md`).
+//! A client's lossy circuits, whose cells travel in datagrams and may be lost
+//! (`docs/spec/lossy-circuits.md`).
 
 use anabranch_multipath::Time;
 
@@ -15,10 +16,10 @@ use crate::wire::conflux::SetNonce;
 use crate::wire::lossy::LossyLink;
 use crate::wire::message::RelayCommand;
 
-/// A client's encryption of the lossy cells of one circuit.
+/// A client's encryption of the lossy cells (sent in datagrams) of one circuit.
 #[derive(Default)]
 pub(super) enum LossyLayers {
-    /// The circuit carries no lossy cells.
+    /// The circuit carries no lossy cells (sent in datagrams).
     #[default]
     None,
     /// The circuit is being built. These are the keys of the hops built so far, nearest first.
@@ -29,7 +30,7 @@ pub(super) enum LossyLayers {
 
 impl LossyLayers {
     /// Returns the state of a circuit that will be built over `hops`. Either all hops request
-    /// lossy cells, or none does.
+    /// lossy cells (sent in datagrams), or none does.
     pub(super) fn of(hops: &[Hop]) -> LossyLayers {
         let is_lossy = |hop: &Hop| hop.key.wants_lossy();
         match hops.iter().all(is_lossy) && !hops.is_empty() {
@@ -38,8 +39,8 @@ impl LossyLayers {
         }
     }
 
-    /// Adds the keys of the next hop. Returns false if the circuit needs lossy cells and this hop
-    /// did not accept them.
+    /// Adds the keys of the next hop. Returns false if the circuit needs lossy cells (sent in
+    /// datagrams) and this hop did not accept them.
     pub(super) fn add(&mut self, keys: Option<LossyKeys>, is_last: bool) -> bool {
         let LossyLayers::Building(hops) = self else { return true };
         let Some(keys) = keys else { return false };
@@ -50,7 +51,8 @@ impl LossyLayers {
         true
     }
 
-    /// Returns the layers; `None` if the circuit carries no lossy cells, or is not complete.
+    /// Returns the encryption layers for lossy cells (sent in datagrams). Returns `None` if the
+    /// circuit carries no such cells, or is not complete.
     pub(super) fn layers(&mut self) -> Option<&mut LossyClient> {
         match self {
             LossyLayers::Complete(client) => Some(client),
@@ -60,7 +62,7 @@ impl LossyLayers {
 }
 
 impl HopKey {
-    /// Returns true if the handshake asks the relay for keys of lossy cells.
+    /// Returns true if the handshake asks the relay for keys of lossy cells (sent in datagrams).
     #[must_use]
     pub fn wants_lossy(&self) -> bool {
         matches!(self, HopKey::NtorV3 { wish: HopRequest::Lossy, .. })
@@ -68,7 +70,8 @@ impl HopKey {
 }
 
 impl Client {
-    /// Handles a lossy cell of the circuit of `owner`, given the cell's counter and its body.
+    /// Handles a lossy cell (sent in a datagram) of the circuit of `owner`, given the cell's
+    /// counter and its body.
     pub(super) fn take_lossy_cell(
         &mut self,
         now: Time,
@@ -86,8 +89,9 @@ impl Client {
         }
     }
 
-    /// Makes the complete, unused lossy `circuit` a leg of the set of the circuit `with`, or of a
-    /// new set. When the exit has linked the leg, [`Output::Linked`] reports this.
+    /// Makes the complete, unused `circuit`, whose cells travel in datagrams, a leg of a set. The
+    /// set is that of the circuit `with`, or a new set. When the exit has linked the leg,
+    /// [`Output::Linked`] reports this.
     ///
     /// # Errors
     /// Returns [`NoSet`] if the circuit cannot be a leg.
@@ -142,7 +146,8 @@ impl Client {
         Ok(())
     }
 
-    /// Closes the circuit `index`, because its next relay did not accept lossy cells.
+    /// Closes the circuit `index`, because its next relay did not accept lossy cells (sent in
+    /// datagrams).
     pub(super) fn not_lossy(&mut self, index: u32) {
         self.tear_down(index, Cause::NoLossyCells);
     }

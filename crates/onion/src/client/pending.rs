@@ -13,7 +13,7 @@ use crate::handshake::{Kind, Refused, fast, ntor, ntor_v3};
 /// Result of a completed handshake.
 pub(super) struct Agreement {
     pub(super) keys: Keys,
-    /// Secrets for lossy cells, if the relay accepted such cells.
+    /// Secrets for lossy cells (sent in datagrams), if the relay accepted such cells.
     pub(super) lossy: Option<LossyKeys>,
     pub(super) agreed: Agreed,
 }

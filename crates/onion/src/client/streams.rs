@@ -55,8 +55,8 @@ impl Client {
     }
 
     /// Opens a stream to a destination, and writes `first`: at most 64 KiB that the program has
-    /// already sent. On a lossy circuit, the stream's first segment contains as many of these
-    /// bytes as fit.
+    /// already sent. On a lossy circuit (whose cells travel in datagrams), the stream's first
+    /// segment contains as many of these bytes as fit.
     ///
     /// # Errors
     /// Returns [`NoStream`] if the stream cannot be opened.
