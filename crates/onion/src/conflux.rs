@@ -2,10 +2,10 @@
 //! designs). This module is independent of circuits and cells.
 //!
 //! * [`Design`]: the designs, and their differences.
-//! * [`numbering`]: the sequence numbers of messages, and how the other end learns them.
-//!   [`Counted`] is the numbering of proposal 329, [`Explicit`] that of Conflux of 2013 and of
-//!   mTor, and [`Adaptive`] that of this project's design. [`Runs`] numbers the cells of a circuit
-//!   whose legs join at a middle relay. [`conformance`] tests every numbering.
+//! * [`numbering`]: the sequence numbers of messages, and how the other end learns them. Proposal
+//!   329 uses [`Counted`]. Conflux of 2013 and mTor use [`Explicit`], and this project's design
+//!   uses [`Adaptive`]. [`Runs`] numbers the cells of a circuit whose legs join at a middle relay.
+//!   [`conformance`] tests every numbering.
 //! * [`retransmitter`]: storage of unacknowledged messages, for designs in which a leg (one
 //!   circuit of a set) may fail without loss.
 //! * [`reorder`]: a queue of limited size for messages that wait for earlier ones.
@@ -15,8 +15,8 @@
 //!
 //! A leg is identified by its slot in the set ([`PathId`](anabranch_multipath::PathId)), as in
 //! schedulers. The client or relay reports which message arrived on which leg, and executes the
-//! set's decisions. It manages keys, windows and cells itself. The module `set` connects it with
-//! this module.
+//! set's decisions. Keys, windows and cells are outside this module. The module `set` connects the
+//! client or relay with this module.
 
 mod adaptive;
 pub mod conformance;

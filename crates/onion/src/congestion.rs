@@ -44,8 +44,9 @@ pub trait Control: Send {
     fn sendme_inc(&self) -> u64;
     /// Returns the window's size in cells, for display.
     fn window(&self) -> u64;
-    /// Returns the circuit's state for a scheduler. The fields that describe the link (`queued`,
-    /// `link`) are not set. A set sends no data on a circuit before a round-trip time is measured.
+    /// Returns the circuit's state for a scheduler. The caller must set the fields that describe
+    /// the link (`queued`, `link`). A circuit set sends no data on this circuit before a
+    /// round-trip time is measured.
     fn view(&self) -> PathView;
 }
 

@@ -64,7 +64,8 @@ impl Seal for Vec<Box<dyn ClientLayer>> {
     }
 }
 
-/// The layers of encryption that one end of a circuit adds to each lossy cell that it sends.
+/// The layers of encryption that one end of a circuit adds to each lossy cell (sent in a datagram)
+/// that it sends.
 pub trait SealLossy {
     /// Encrypts a cell for the other end of the circuit, and returns the cell's counter. In
     /// `body`, the content must follow the zeros ([`ZEROS`](crate::crypto::lossy::ZEROS)). Returns
@@ -122,11 +123,11 @@ pub trait Ending {
     /// Makes the circuit a leg of `set`. The circuit's path must be complete.
     fn move_to(&mut self, set: SetId);
 
-    /// Returns true if the circuit can carry lossy cells.
+    /// Returns true if the circuit can carry lossy cells (sent in datagrams).
     fn is_lossy(&self) -> bool;
 
-    /// Returns the layers for lossy cells; `None` if the circuit carries no lossy cells, or is not
-    /// complete.
+    /// Returns the layers for lossy cells (sent in datagrams); `None` if the circuit carries no
+    /// lossy cells, or is not complete.
     fn lossy(&mut self) -> Option<&mut dyn SealLossy>;
 
     /// Returns the parts needed to send cells from this end: their carrier, their flow control,

@@ -107,8 +107,8 @@ pub enum CircuitFault {
     RelayEarly,
     /// A cell that no layer of encryption recognises.
     Unrecognised,
-    /// A lossy cell that no hop or the wrong hop recognises. An end or a relay of the circuit has
-    /// changed or forged it.
+    /// A lossy cell (sent in a datagram) that no hop or the wrong hop recognises. An end or a
+    /// relay of the circuit has changed or forged it.
     Garbage,
     /// A relay message that is malformed, or not allowed at this point.
     Message,

@@ -211,8 +211,9 @@ impl<I: Name> Guards<I> {
     }
 
     /// Chooses a guard for the circuit `key` (guard-spec 4.6). `avoid` excludes guards that must
-    /// not share a path with the circuit's exit. For traffic, the choice is that of one leg
-    /// ([`Guards::choose_legs`]). Returns `None` if no guard is available at the moment.
+    /// not share a path with the circuit's exit. For traffic, the guard is chosen by the rules of
+    /// [`Guards::choose_legs`], as for a set of one leg. Returns `None` if no guard is available
+    /// at the moment.
     pub fn choose(
         &mut self,
         now: u64,

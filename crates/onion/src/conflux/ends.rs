@@ -356,7 +356,8 @@ impl ConfluxEnd {
     }
 
     /// Removes the closed leg `leg`, and returns the consequence for the set. `unacknowledged` is
-    /// true if at least as many cells were in flight on the leg as one SENDME acknowledges.
+    /// true if many cells were in flight on the leg: at least the number that one SENDME
+    /// acknowledges.
     pub fn lose(&mut self, leg: PathId, unacknowledged: bool) -> Fate {
         let Ok(state) = self.state(leg) else { return self.fate() };
         let was_linked = !matches!(state, State::Launched(_));
@@ -382,8 +383,8 @@ impl ConfluxEnd {
     }
 
     /// Returns true if later messages wait for a message that was lost with a leg. C tor lets a
-    /// set continue if fewer cells are lost than one SENDME acknowledges, and its streams then
-    /// wait forever.
+    /// set continue if fewer cells are lost than one SENDME acknowledges. The streams of that set
+    /// then wait forever.
     fn misses_what_is_lost(&self) -> bool {
         self.maimed && self.bytes() > 0 && self.numbering.passed(self.queue.next_number())
     }
@@ -433,7 +434,7 @@ impl ConfluxEnd {
         self.legs.iter().filter_map(|(leg, _)| self.rtt(leg)).max().unwrap_or_default()
     }
 
-    /// Returns the other end's preference for the scheduling of the data that it receives.
+    /// Returns the other end's preference for the scheduling of the data that we send to it.
     #[must_use]
     pub const fn desired(&self) -> DesiredUx {
         self.desired

@@ -124,9 +124,9 @@ struct OnLeg {
 }
 
 impl OnLeg {
-    /// Returns the time at which the leg counts as silent, if the other end owes an answer on it.
-    /// `longest` is the longest round-trip time of all legs; `None` while the set waits for its
-    /// first leg.
+    /// Returns the time at which the leg counts as silent, if an answer of the other end is due on
+    /// it. `longest` is the longest round-trip time of all legs; `None` while the set waits for
+    /// its first leg.
     fn silent_at(&self, longest: Option<Duration>) -> Option<Time> {
         if !self.linked {
             return Some(self.launched? + LINKING.max(3 * longest?));
@@ -476,7 +476,7 @@ impl Retransmitter {
 
     /// Returns true at a client if the circuit set has no leg, no stream (`streams`) and no data.
     /// Returns false at an exit: a set that seems unused there may still receive the first message
-    /// of a stream, because the client retransmits it if it is lost.
+    /// of a stream. The client retransmits this message if it was lost.
     fn is_idle(&self, streams: bool) -> bool {
         self.is_client && !streams && self.is_empty() && self.legs.iter().next().is_none()
     }
@@ -640,7 +640,8 @@ mod tests {
         retransmitter.sent(at(1), TWO, kept);
         retransmitter.acknowledged(at(101), TWO, own(2)).unwrap();
         assert!(retransmitter.is_empty());
-        // More than that is sent again when the leg has been silent for long enough.
+        // If more than `MOST_REPEATED` messages are unacknowledged, they are sent again only after
+        // the leg has been silent for long enough.
         let mut retransmitter = linked(true);
         for number in 1..=32 {
             retransmitter.sent(at(0), ONE, message(number));
@@ -679,7 +680,7 @@ mod tests {
             assert_eq!(retransmitter.actions(at(900), true), silent);
             assert_eq!(retransmitter.next_timeout(true), Some(at(ends)));
             assert_eq!(retransmitter.actions(at(ends), true), [LegAction::Over]);
-            // Before that, one that answers again is enough.
+            // If one leg answers before the timeout is handled, the set continues.
             retransmitter.acknowledged(at(ends), TWO, own(1)).unwrap();
             assert_eq!(retransmitter.next_timeout(true), Some(Time::ZERO));
             assert_eq!(retransmitter.actions(at(ends), true), [LegAction::GiveUp(ONE)]);

@@ -307,7 +307,8 @@ mod tests {
         let vegas = drive(10_000.0, Duration::from_millis(100), 60.0);
         let PathView { rtt, leg, .. } = vegas.view();
         let rtt = rtt.unwrap();
-        // 1,000 cells under way at 10,000 a second; what the window has more waits.
+        // About 1,000 cells are in flight at 10,000 cells a second. The other cells of the window
+        // wait in a queue.
         assert!((100..140).contains(&rtt.as_millis()), "{rtt:?}");
         assert!((990..1_100).contains(&leg.bdp), "{} cells", leg.bdp);
         assert_eq!((leg.size, leg.inflight, leg.step), (vegas.window, vegas.inflight, 31));

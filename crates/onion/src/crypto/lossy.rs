@@ -1,6 +1,7 @@
-//! Relay crypto of lossy circuits (`docs/spec/lossy-circuits.md`). Each cell is encrypted
-//! separately, as one wide block. A relay can therefore decrypt a cell even if earlier cells were
-//! lost or reordered. Experimental: no cryptographer has reviewed it.
+//! Relay crypto of lossy circuits, whose cells travel in datagrams
+//! (`docs/spec/lossy-circuits.md`). Each cell is encrypted separately, as one wide block. A relay
+//! can therefore decrypt a cell even if earlier cells were lost or reordered. Experimental: no
+//! cryptographer has reviewed it.
 //!
 //! A cell carries a counter. Each layer is [HCTR2](super::hctr2), with counter, command and
 //! direction in the tweak. After decryption at its recipient, the first 16 bytes of a cell are
@@ -11,7 +12,7 @@
 //!   layers of encryption, the next counter to send, and a replay window for each direction in
 //!   which cells arrive.
 //! * [`LossyRelayLayer`] and [`LossyClientLayer`] are one hop's layer. They implement the same
-//!   traits as the layers of ordered circuits. A caller must first set the counter of the cell.
+//!   traits as the layers of other circuits. A caller must first set the counter of the cell.
 //!
 //! Only the circuit's last relay originates cells, so each direction has one sequence of counters.
 
@@ -78,7 +79,7 @@ pub enum Refusal {
     /// dropped.
     TooFarAhead,
     /// The circuit's other end did not send the cell: the last hop does not recognise the cell, or
-    /// a hop before the last does. Links deliver cells unchanged, so an end or a relay of the
+    /// an earlier hop recognises it. Links deliver cells unchanged, so an end or a relay of the
     /// circuit broke the protocol. The circuit must be closed.
     Garbage,
 }
@@ -92,7 +93,7 @@ pub enum Outward {
     Onward,
 }
 
-/// A relay's state of a lossy circuit.
+/// A relay's state of a lossy circuit (whose cells travel in datagrams).
 pub struct LossyRelay {
     layer: LossyRelayLayer,
     sent: Sent,
@@ -152,7 +153,7 @@ impl LossyRelay {
     }
 }
 
-/// The client's state of a lossy circuit.
+/// The client's state of a lossy circuit (whose cells travel in datagrams).
 pub struct LossyClient {
     hops: Vec<LossyClientLayer>,
     sent: Sent,

@@ -377,7 +377,7 @@ mod tests {
         let ids = [1, 2].map(|seed| format!("ed25519:{}", family(seed).id()));
         assert_eq!(described.family_ids, ids);
         assert!(both.differs_from(&description()) && !both.differs_from(&both));
-        // A certificate is for one relay alone.
+        // A family certificate is valid for one relay only.
         let lone = description().sign(keys(2), NOW).unwrap();
         assert!(check_descriptor(&lone, NOW).unwrap().family_ids.is_empty());
     }

@@ -103,7 +103,7 @@ mod tests {
         let line = digests.line();
         let named = ExtraDigests::named(line.strip_prefix("extra-info-digest ").unwrap()).unwrap();
         assert!(named == digests && named.fit(TEXT));
-        // The signature is no part of the first digest.
+        // The first digest does not cover the signature.
         let other = TEXT.replace("\nsignature", "\nanother");
         assert!(ExtraDigests { sha256: None, ..digests }.fit(&other) && !digests.fit(&other));
         assert!(!digests.fit(&TEXT.replace("one", "two")));

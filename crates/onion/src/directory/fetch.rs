@@ -477,10 +477,10 @@ impl Directory {
     }
 
     /// Chooses the source of the next request. Before the first consensus, asks authorities. A
-    /// client with a consensus that cannot build circuits alternates between authorities and
+    /// client that has a consensus but cannot build circuits alternates between authorities and
     /// caches, so that one dead authority cannot block it. Otherwise asks caches first, to reduce
     /// the load on the authorities. After [`CACHE_TRIES`] failures, alternates between authorities
-    /// and caches.
+    /// and caches. A client with bridges always asks a bridge ([`Source::Cache`]).
     fn source(&self, unix_now: u64, rng: &mut impl Rng) -> Source {
         if self.bridges.is_some() {
             return Source::Cache;

@@ -308,7 +308,7 @@ mod tests {
 
     #[test]
     fn what_is_not_written_as_stock_services_do_is_given_back_as_it_came() {
-        // Signed all the same: by a service that says more than it must.
+        // The service has signed the descriptor, although it contains an unknown line.
         let outer = descriptor(3, 1, 100);
         let text = outer.text().replace("hs-descriptor 3\n", "hs-descriptor 3\nnews\n");
         let stored = Stored::new(&text, &outer, NOW);

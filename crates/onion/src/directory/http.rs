@@ -23,7 +23,7 @@ const MOST_CONSENSUSES: usize = 16;
 /// The reason why a request or a response is rejected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HttpError {
-    /// The message is longer than its limit in bytes.
+    /// The message is longer than allowed. Contains the limit in bytes.
     TooLong(usize),
     /// The message is not valid HTTP. Contains the reason.
     Malformed(&'static str),
@@ -321,7 +321,7 @@ mod tests {
             b"GET /x.z HTTP/1.0\r\nIf-Modified-Since: Fri, 15 Jan 2027 08:00:00 GMT\r\n\r\n";
         let got = asked(since, 9).unwrap().unwrap();
         assert_eq!((got.encoding, got.since), (Encoding::Deflate, Some(1_800_000_000)));
-        // The suffix accepts deflate, whatever else is accepted.
+        // With the suffix `.z`, deflate is always accepted.
         for (path, accepted, best) in [
             ("/x.z", "identity", Encoding::Deflate),
             ("/x.z", "gzip, identity", Encoding::Deflate),

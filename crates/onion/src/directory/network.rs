@@ -257,8 +257,8 @@ impl Network {
             && self.known.iter().zip(&self.listing.weight).all(enough)
     }
 
-    /// Chooses a random relay for `position`, by bandwidth weight. The relay must fit into one
-    /// path with the relays `beside`.
+    /// Chooses a random relay for `position`, by bandwidth weight. `beside` contains the other
+    /// relays of the path: the chosen relay has no family or subnet in common with them.
     ///
     /// # Errors
     /// Returns [`NoRelay`] if no relay fits.

@@ -32,15 +32,15 @@ impl BuildTimes {
         learnt
     }
 
-    /// Returns the timeout in milliseconds after which a circuit under construction is given up
-    /// for use.
+    /// Returns the timeout in milliseconds after which a circuit under construction will carry no
+    /// streams. It may still be completed, so that its build time is measured.
     #[must_use]
     pub fn timeout(&self) -> u64 {
         self.timeout
     }
 
-    /// Returns the timeout in milliseconds after which a circuit under construction is closed. A
-    /// circuit that was given up for use stays open until then, so that its build time is
+    /// Returns the timeout in milliseconds after which a circuit under construction is closed.
+    /// From [`BuildTimes::timeout`] until then, the circuit stays open, so that its build time is
     /// measured.
     #[must_use]
     pub fn close_timeout(&self) -> u64 {

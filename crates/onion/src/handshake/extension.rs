@@ -20,7 +20,7 @@ pub enum HopRequest {
     /// Onion requires congestion control, because its cells do not support the SENDMEs of streams.
     Cgo,
     /// A circuit with fixed windows and Tor's original relay encryption (tor1), and also keys for
-    /// lossy cells (`docs/spec/lossy-circuits.md`).
+    /// lossy cells (sent in datagrams; see `docs/spec/lossy-circuits.md`).
     Lossy,
 }
 
@@ -29,7 +29,7 @@ pub enum HopRequest {
 pub struct Offered {
     /// The consensus parameter `sendme_inc`; `None` if congestion control is switched off.
     pub sendme_inc: Option<u8>,
-    /// True if the relay accepts circuits with lossy cells.
+    /// True if the relay accepts circuits with lossy cells (sent in datagrams).
     pub lossy: bool,
 }
 
@@ -41,7 +41,7 @@ pub struct Agreed {
     pub sendme_inc: Option<u8>,
     /// True if the circuit's encryption is Counter Galois Onion.
     pub cgo: bool,
-    /// True if both ends have keys for lossy cells.
+    /// True if both ends have keys for lossy cells (sent in datagrams).
     pub lossy: bool,
 }
 
@@ -73,7 +73,8 @@ pub fn request(wish: HopRequest) -> Vec<u8> {
 ///
 /// # Errors
 /// [`Refused::Malformed`] if `message` cannot be parsed. [`Refused::Unsupported`] if the client
-/// requests a subprotocol that we do not support, or whose extension is not granted.
+/// requests a subprotocol other than Counter Galois Onion. The error is the same for Counter
+/// Galois Onion if congestion control is not requested or not offered.
 pub fn answer(message: &[u8], offered: Offered) -> Result<(Vec<u8>, Agreed), Refused> {
     let asked = extend::read_requests(message).ok_or(Refused::Malformed)?;
     let wanted = asked.contains(&Extension::CongestionRequest);
@@ -97,7 +98,7 @@ pub fn answer(message: &[u8], offered: Offered) -> Result<(Vec<u8>, Agreed), Ref
 /// Parses a relay's answer to the request `wish`. `sendme_inc` is the consensus parameter. The
 /// relay's value must be between half and twice the parameter (proposal 324, section 10.3). By
 /// accepting the handshake, the relay grants all requested subprotocols. It grants lossy cells
-/// only by an extension in its answer.
+/// (sent in datagrams) only by an extension in its answer.
 ///
 /// # Errors
 /// [`Refused::Malformed`] if the answer cannot be parsed, grants a feature that was not requested,
@@ -166,7 +167,7 @@ mod tests {
         let (control, _) =
             answer(&request(HopRequest::CongestionControl), offered(Some(31))).unwrap();
         assert_eq!(read_answer(&control, HopRequest::Lossy, 31), Err(Refused::Malformed));
-        // A later version may say more.
+        // The extension of a later version may have a body.
         let more = [1, 208, 2, 7, 7];
         assert!(answer(&more, offered(None)).unwrap().1.lossy);
     }

@@ -264,7 +264,7 @@ impl Second<'_> {
 }
 
 /// The key stream that results from a handshake. It never ends. The caller must read its parts in
-/// order: keys, nonce, lossy keys.
+/// order: keys, nonce, and the secrets for lossy cells (sent in datagrams).
 pub struct KeyStream {
     cipher: Aes256Ctr,
     reader: Shake256Reader,
@@ -305,8 +305,8 @@ impl KeyStream {
         nonce
     }
 
-    /// Returns the secrets of the hop's lossy cells (`docs/spec/lossy-circuits.md`, "Keys"). Must
-    /// be called after [`KeyStream::nonce`].
+    /// Returns the secrets of the hop's lossy cells (sent in datagrams; see
+    /// `docs/spec/lossy-circuits.md`, "Keys"). Must be called after [`KeyStream::nonce`].
     #[must_use]
     pub fn lossy(&mut self) -> LossyKeys {
         let mut bytes = [0; lossy::KEY_BYTES];

@@ -197,7 +197,7 @@ mod tests {
         assert_eq!(shelf.by_digest.len(), 1 + MOST_OLD);
         assert_eq!(find(&shelf, &format!("fp/{}", hex(1))), "text");
         assert_eq!(find(&shelf, &format!("d/{}", hex(99))), "older");
-        // The first one comes again.
+        // The relay publishes its old document again.
         assert!(shelf.put([1; 20], ("older", [99; 20])));
         assert_eq!(find(&shelf, "all"), "older");
         assert_eq!(shelf.by_digest.len(), 1 + MOST_OLD);
