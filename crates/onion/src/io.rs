@@ -54,7 +54,7 @@ pub enum LinkInput<'a> {
     },
     /// The QUIC link that [`LinkOutput::OpenBeside`] requested cannot be opened now.
     NoneBeside {
-        /// The TLS link alongside which the QUIC link was requested.
+        /// The TLS link for which the parallel QUIC link was requested.
         link: LinkId,
     },
     /// Statistics of a connection, which [`LinkCore::wants_look`] requested.
@@ -108,7 +108,7 @@ pub enum LinkInput<'a> {
     },
 }
 
-/// An action on links that the core requests of its driver (I/O code).
+/// An action on links that the core requests from its driver (I/O code).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LinkOutput {
     /// Open a link to a relay.
@@ -146,8 +146,8 @@ pub enum LinkOutput {
         /// The neighbour's identity, and its address for QUIC links.
         target: Target,
         /// First byte of the connection ID to use. The neighbour assigns the QUIC link by this
-        /// byte to the core that has the existing link. `None` if any core of the neighbour may
-        /// have it.
+        /// byte to the core that has the existing link. `None` if the QUIC link may belong to any
+        /// core of the neighbour.
         begins: Option<u8>,
     },
     /// Allow cells of circuits on a QUIC link from now on, because the neighbour is now

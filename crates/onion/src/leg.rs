@@ -28,8 +28,9 @@ pub struct Leg {
     unacknowledged: u64,
     /// Number of DATA cells received, and number sent.
     carried: [u64; 2],
-    /// Number of cells of the circuit that this leg carries, if they are acknowledged but not yet
-    /// applied to the window. It is below the number of cells that one SENDME acknowledges.
+    /// Number of acknowledged cells that are not yet applied to the window. They are cells of the
+    /// circuit that this leg carries. The number is always smaller than the number of cells that
+    /// one SENDME acknowledges.
     unsettled: u64,
     /// True if SENDMEs without a tag are accepted (`sendme_accept_min_version` is 0).
     takes_bare: bool,
@@ -54,8 +55,8 @@ impl Leg {
         self.control.view()
     }
 
-    /// Returns true if at least as many cells are in flight as one SENDME acknowledges. If such a
-    /// leg (parallel circuit) is lost, C tor gives up the whole set of circuits.
+    /// Returns true if many cells are in flight: at least the number that one SENDME acknowledges.
+    /// If such a leg (parallel circuit) is lost, C tor gives up the whole set of circuits.
     pub(crate) fn has_unacknowledged(&self) -> bool {
         self.control.view().leg.inflight >= self.control.sendme_inc()
     }

@@ -64,11 +64,13 @@ pub(crate) enum Timer {
     /// Time limit for the neighbour to complete its list of circuits that move from the QUIC link
     /// to its TLS link.
     Moving(LinkId),
-    /// A timeout of a stream over the circuit set's lossy cells has expired.
+    /// A timeout of a stream over the circuit set's lossy cells (sent in datagrams) has expired.
     Segments(SetId),
-    /// Check for circuits that have waited too long for a link that carries lossy cells.
+    /// Check for circuits that have waited too long for a link that carries lossy cells (sent in
+    /// datagrams).
     LossyLinks,
-    /// Time limit for the other end to link a leg of a set of lossy circuits.
+    /// Time limit for the other end to link a leg of a circuit set whose cells travel in
+    /// datagrams.
     LossyLegs(SetId),
 }
 
@@ -90,9 +92,9 @@ pub enum Why {
     /// The other end has stopped acknowledging cells on the circuit, while other legs of its set
     /// continue.
     Silent,
-    /// No link to the next relay can carry the circuit's lossy cells.
+    /// No link to the next relay can carry the circuit's lossy cells (sent in datagrams).
     NoLossyLink,
-    /// All counters of the circuit's lossy cells are used.
+    /// All counters of the circuit's lossy cells (sent in datagrams) are used.
     Exhausted,
 }
 
@@ -132,14 +134,15 @@ pub trait NodeRole: Sized {
         cell: Cell<'_>,
     ) -> Result<(), LinkFault>;
 
-    /// Handles a lossy cell of a circuit. `cell` contains the cell's counter and its body.
+    /// Handles a lossy cell (sent in a datagram) of a circuit. `cell` contains the cell's counter
+    /// and its body.
     fn take_lossy(node: &mut Node<Self>, now: Time, owner: Owner, cell: (u32, &mut Body));
 
     /// Handles the data of a BEGIN message, with which the client opens the stream `id` over lossy
-    /// cells of `circuit`.
+    /// cells (sent in datagrams) of `circuit`.
     fn lossy_begun(_: &mut Node<Self>, _: Time, _circuit: u32, _id: u16, _data: &[u8]) {}
 
-    /// Notes that a stream over lossy cells is connected to its destination.
+    /// Notes that a stream over lossy cells (sent in datagrams) is connected to its destination.
     fn lossy_connected(_: &mut Node<Self>, _: StreamKey) {}
 
     /// Notes that a cell of a circuit was passed to its link.
@@ -210,10 +213,11 @@ pub struct Node<R: NodeRole> {
     pub(crate) rules: Rules,
     /// Number of PADDING cells received, and number sent.
     pub(crate) padding: [u64; 2],
-    /// Counters of lossy cells, without the cells that [`Channels`] has dropped.
+    /// Counters of lossy cells (sent in datagrams), without the cells that [`Channels`] has
+    /// dropped.
     pub(crate) lossy: LossyStats,
     lossy_traffic: LossyTraffic,
-    /// Congestion control of streams over lossy cells.
+    /// Congestion control of streams over lossy cells (sent in datagrams).
     pub(crate) lossy_congestion: Congestion,
 }
 
@@ -273,8 +277,9 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// Sets the congestion control for streams of new lossy circuits. The default is
-    /// [`Congestion::BBR`]. A circuit set whose scheduler needs congestion windows always uses BBR.
+    /// Sets the congestion control for streams of new lossy circuits (whose cells travel in
+    /// datagrams). The default is [`Congestion::BBR`]. A circuit set whose scheduler needs
+    /// congestion windows always uses BBR.
     pub fn set_lossy_congestion(&mut self, congestion: Congestion) {
         self.lossy_congestion = congestion;
     }
@@ -339,9 +344,9 @@ impl<R: NodeRole> Node<R> {
     /// Frees memory while more cells are queued than allowed. First drops copies of cells for QUIC
     /// links; the only loss is that circuits of these links can no longer move. Then closes the
     /// circuit whose cells have waited longest, as C tor does. Bytes buffered in sets and in
-    /// streams over lossy cells count as cells. If the sets, or these streams, use more memory
-    /// than the queued cells, closes the set with the most such bytes instead. C tor counts such
-    /// bytes and never frees them.
+    /// streams over lossy cells (sent in datagrams) count as cells. If the sets, or these streams,
+    /// use more memory than the queued cells, closes the set with the most such bytes instead. C
+    /// tor counts such bytes and never frees them.
     pub(crate) fn relieve(&mut self) {
         while self.memory.is_exceeded(self.channels.used()) {
             if self.channels.renounce_most() {

@@ -3,9 +3,9 @@
 //!
 //! Routers on the path keep records of flows, and begin a new record after a flow was idle for
 //! some ten seconds. To reveal less in such records, a link with users' circuits is never idle for
-//! that long. Each end sends a PADDING cell after a random idle time, which it draws for each
-//! PADDING cell. For other cells it stores only the time of the last one, which the padding timer
-//! checks later.
+//! that long. Each end sends a PADDING cell after a random idle time, and chooses a new random
+//! time for each PADDING cell. Whenever a cell is sent or received, the link stores only the time.
+//! The padding timer checks this time later.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -292,7 +292,7 @@ mod tests {
         let draws = (0..20_000).map(|_| draw((1500, 9500), &mut rng).as_millis() as f64);
         let draws: Vec<f64> = draws.collect();
         assert!(draws.iter().all(|drawn| (1500.0..9500.0).contains(drawn)));
-        // Of the larger of two, the mean lies at two thirds.
+        // The mean of the larger of two uniform values lies at two thirds of the range.
         let mean = draws.iter().sum::<f64>() / draws.len() as f64;
         assert!((mean - (1500.0 + 8000.0 * 2.0 / 3.0)).abs() < 60.0, "{mean}");
         assert_eq!(draw((0, 0), &mut rng), Duration::from_millis(1));
@@ -308,7 +308,7 @@ mod tests {
         let (due, drawn) = quiet.look(at(2500), silence, &mut rng);
         assert!(!due && drawn >= at(2500));
         quiet.note(at(2600), true);
-        // It moved in between, so the draw does not count.
+        // A cell was sent in the meantime, so the chosen idle time does not count.
         let (due, next) = quiet.look(at(4000), silence, &mut rng);
         assert_eq!((due, next), (false, at(4100)));
         let (due, drawn) = quiet.look(at(4100), silence, &mut rng);

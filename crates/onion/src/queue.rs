@@ -203,7 +203,7 @@ mod tests {
         let firsts: Vec<u8> = out.chunks(CELL).map(|cell| cell[0]).collect();
         assert_eq!(firsts, (25..100).collect::<Vec<u8>>());
         assert_eq!(pool.used(), 0);
-        // Either may be empty, and more skipped than there are.
+        // Either queue may be empty, and `skip` may get a larger number than there are cells.
         pool.push(&mut queue, Time::ZERO, |_| {});
         pool.join(&mut queue, Queue::default());
         pool.join(&mut kept, queue);

@@ -55,7 +55,8 @@ pub const PROTOCOLS: &str = "Anabranch=1-3 Conflux=1 Cons=2 Desc=2 DirCache=2 Fl
      HSIntro=4-5 HSRend=2 Link=3-5 LinkAuth=3 Microdesc=2 Relay=2-6";
 
 /// Returns the protocol versions of a relay: those of [`PROTOCOLS`], and version 4 of `Anabranch`
-/// if `lossy` is true (the relay accepts lossy circuits).
+/// if `lossy` is true. In version 4, the relay accepts lossy circuits, whose cells travel in
+/// datagrams.
 #[must_use]
 pub fn protocols(lossy: bool) -> String {
     match lossy {
@@ -97,7 +98,8 @@ pub struct Config {
     pub max_half_open: usize,
     /// Maximum number of streams on one circuit.
     pub max_streams: usize,
-    /// True if the relay lets clients use lossy cells (`docs/spec/lossy-circuits.md`).
+    /// True if the relay lets clients use lossy cells (sent in datagrams; see
+    /// `docs/spec/lossy-circuits.md`).
     pub lossy: bool,
 }
 
@@ -219,9 +221,9 @@ pub struct Stats {
     pub circuits_made: u64,
     /// Number of circuits created since the start that use Counter Galois Onion.
     pub circuits_cgo: u64,
-    /// Number of circuits created since the start that have lossy cells.
+    /// Number of circuits created since the start that have lossy cells (sent in datagrams).
     pub circuits_lossy: u64,
-    /// Counters of lossy cells.
+    /// Counters of lossy cells (sent in datagrams).
     pub lossy: LossyStats,
     /// Number of open circuits.
     pub circuits: usize,
@@ -240,7 +242,8 @@ pub struct Stats {
     pub reordered: usize,
     /// Largest number of bytes that ever waited in one circuit set for earlier messages.
     pub most_reordered: usize,
-    /// Bytes that wait in streams over lossy cells, for a destination or for the client.
+    /// Bytes that wait in streams over lossy cells (sent in datagrams), for a destination or for
+    /// the client.
     pub lossy_kept: usize,
     /// Smoothed round-trip times of legs (parallel circuits) that both ends have linked, in
     /// microseconds.

@@ -38,10 +38,11 @@ pub(crate) const QUEUE_LOW: usize = 128;
 /// The streams between two ends, and the circuits (legs) that carry them.
 pub(crate) struct Set {
     pub(crate) streams: Streams,
-    /// Streams over lossy cells; `None` if the set's circuit carries no such cells.
+    /// Streams over lossy cells (sent in datagrams); `None` if the set's circuit carries no such
+    /// cells.
     pub(crate) lossy: Option<Box<LossyStreams>>,
-    /// The circuits that carry the lossy cells, if the set may have several circuits. Messages
-    /// that must stay in order use only the circuit in `route`.
+    /// The circuits that carry the lossy cells (sent in datagrams), if the set may have several
+    /// circuits. Messages that must stay in order use only the circuit in `route`.
     pub(crate) lossy_legs: Option<Box<LossyLegs>>,
     pub(crate) route: Route,
 }
@@ -63,7 +64,8 @@ impl Set {
         Set { streams, lossy, lossy_legs: None, route: Route::One(leg) }
     }
 
-    /// Sets the congestion control of streams over lossy cells that are opened from now on.
+    /// Sets the congestion control of streams over lossy cells (sent in datagrams) that are opened
+    /// from now on.
     #[must_use]
     pub(crate) fn with_congestion(mut self, congestion: Congestion) -> Set {
         self.lossy.iter_mut().for_each(|lossy| lossy.set_congestion(congestion));
@@ -82,15 +84,16 @@ impl Set {
         None
     }
 
-    /// Returns true if several lossy circuits may be linked to this set. The set must have lossy
-    /// cells and one circuit, and must never have had a stream.
+    /// Returns true if several lossy circuits (whose cells travel in datagrams) may be linked to
+    /// this set. The set must have lossy cells and one circuit, and must never have had a stream.
     pub(crate) fn may_be_linked(&self) -> bool {
         let unused = self.lossy.as_ref().is_some_and(|lossy| !lossy.were_used());
         unused && self.lossy_legs.is_none() && !self.streams.were_used()
     }
 
-    /// Returns the circuit for the next lossy cell; `None` if no circuit is available now. `slot`
-    /// is the leg's slot, if the stream's connection has already chosen a leg.
+    /// Returns the circuit for the next lossy cell (sent in a datagram); `None` if no circuit is
+    /// available now. `slot` is the leg's slot, if the stream's connection has already chosen a
+    /// leg.
     pub(crate) fn choose_lossy(&mut self, now: Time, slot: Option<usize>) -> Option<u32> {
         match (&mut self.lossy_legs, &self.route) {
             (Some(legs), _) if legs.have_windows() => legs.circuit_at(slot.unwrap_or(0)),
@@ -100,8 +103,8 @@ impl Set {
         }
     }
 
-    /// Removes `circuit` from the legs that carry lossy cells. Returns false if no leg is left, or
-    /// if the set cannot have several such legs.
+    /// Removes `circuit` from the legs that carry lossy cells (sent in datagrams). Returns false
+    /// if no leg is left, or if the set cannot have several such legs.
     pub(crate) fn leave_lossy(&mut self, circuit: u32) -> bool {
         let Some(legs) = &mut self.lossy_legs else { return false };
         legs.lose(circuit);

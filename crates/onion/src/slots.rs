@@ -1,9 +1,9 @@
-//! A table for keys that are looked up very often, such as the links and circuits of cells.
+//! A table for keys that are looked up very often, such as the link and the circuit of each cell.
 //!
 //! Values are stored in slots, and a tree maps each key to its slot. The table also remembers the
-//! slots of a few recent keys, so that most look-ups need no search. A neighbour chooses its
-//! circuit IDs and can choose them badly. The worst effect is a search of the tree; in a hash
-//! table, it would be long chains.
+//! slots of a few recent keys, so that most look-ups need no search. A hostile neighbour may
+//! choose unfavourable circuit IDs. In this table, they only cause searches of the tree. In a hash
+//! table, they would cause long chains.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -131,7 +131,7 @@ mod tests {
         let mut rng = seed::stream(1, 0, "slots");
         let (mut table, mut tree) = (SlotTable::default(), BTreeMap::new());
         for step in 0..20_000u32 {
-            // Keys with the same hint, too.
+            // Some of these keys have the same hint.
             let key = rng.random_range(0..64u32) * 8;
             match rng.random_range(0..4) {
                 0 => {

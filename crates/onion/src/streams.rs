@@ -26,8 +26,8 @@ pub(crate) enum StreamEvent {
     Readable(StreamKey),
     /// The stream has room for bytes from the program, after it was full before.
     Room(StreamKey),
-    /// The peer closed the stream for this reason. If the peer's exit policy forbids the
-    /// destination's address, the address is given. The program has not read the bytes yet.
+    /// The peer closed the stream. Contains the reason, the destination's address if the peer's
+    /// exit policy refuses it, and the bytes that the program has not read yet.
     Ended(StreamKey, EndReason, Option<IpAddr>, VecDeque<u8>),
     /// Our END message of the stream has been sent.
     Finished(StreamKey),
@@ -514,7 +514,7 @@ mod tests {
     fn a_request_does_not_wait_for_a_run_of_each_download() {
         let mut end = busy_end(98);
         let busy: Vec<u16> = (1..=99).collect();
-        // Each download has had a turn.
+        // Each download has one turn.
         streams_of(&mut end, &busy, 99 * usize::from(turns::RUN));
         end.with(100, |stream| stream.write(&[1; 100])).unwrap();
         let sent = streams_of(&mut end, &busy, 1 + usize::from(turns::RUN));
@@ -529,7 +529,7 @@ mod tests {
             for id in 1..=3 {
                 end.with(id, |stream| stream.write(&[1; 498])).unwrap();
             }
-            // It has a cell whenever it is asked, and never more.
+            // Stream 4 always has one cell to send, and never more.
             if end.peek(4).unwrap().unsent() == 0 {
                 end.with(4, |stream| stream.write(&[1; 498])).unwrap();
             }
@@ -617,7 +617,7 @@ mod tests {
             end.with(id, |stream| stream.write(&[1; 498])).unwrap();
         }
         let xoff = Message { command: RelayCommand::XOFF, stream: 1, data: &[0] };
-        // A peer may stop a stream that has sent its part.
+        // A peer may pause a stream that has sent enough data.
         end.with(1, |stream| stream.write(&[1; 127 * 498])).unwrap();
         let mut sent = 0;
         while sent < 600 {
@@ -655,7 +655,7 @@ mod tests {
             assert!(wake > now, "it may not send before");
             now = wake;
         }
-        // What a second brings may go at once.
+        // The bytes that the rate allows in the first second may be sent at once.
         assert!((3999..=4001).contains(&sent), "{sent} cells in 3 s");
     }
 

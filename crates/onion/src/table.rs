@@ -148,22 +148,22 @@ impl StreamTable {
     }
 }
 
-/// The relays with attempts to open links to them, and the circuits that wait for each relay.
+/// The relays that this core opens links to, and the circuits that wait for each relay.
 #[derive(Default)]
 pub(crate) struct Dialling {
     targets: Vec<DialledRelay>,
-    /// Circuits that wait for a link that carries lossy cells.
+    /// Circuits that wait for a link that carries lossy cells (sent in datagrams).
     lossy: Vec<LossyWait>,
 }
 
-/// A circuit that waits until a link to a relay carries lossy cells.
+/// A circuit that waits until a link to a relay carries lossy cells (sent in datagrams).
 struct LossyWait {
     target: Target,
     circuit: u32,
     until: Time,
 }
 
-/// A relay with attempts to open links to it.
+/// A relay that this core opens one or more links to.
 struct DialledRelay {
     target: Target,
     /// Circuits that wait for a link, longest waiting first.
@@ -208,24 +208,27 @@ impl Dialling {
         self.place(target).map_or(0, |place| self.targets[place].dials)
     }
 
-    /// Adds a circuit that waits, until `until`, for a link with lossy cells to the relay `target`.
+    /// Adds a circuit that waits, until `until`, for a link with lossy cells (sent in datagrams)
+    /// to the relay `target`.
     pub(crate) fn await_lossy(&mut self, target: Target, circuit: u32, until: Time) {
         self.lossy.push(LossyWait { target, circuit, until });
     }
 
-    /// Returns true if a circuit waits for a link with lossy cells to the relay `target`.
+    /// Returns true if a circuit waits for a link with lossy cells (sent in datagrams) to the
+    /// relay `target`.
     pub(crate) fn awaits_lossy(&self, target: &Target) -> bool {
         self.lossy.iter().any(|wait| wait.target == *target)
     }
 
-    /// Removes and returns the circuits that wait for a link with lossy cells to any relay for
-    /// which `is_it` returns true.
+    /// Removes and returns the circuits that wait for a link with lossy cells (sent in datagrams)
+    /// to any relay for which `is_it` returns true.
     pub(crate) fn take_lossy(&mut self, is_it: impl Fn(&Target) -> bool) -> Vec<u32> {
         let taken = self.lossy.extract_if(.., |wait| is_it(&wait.target));
         taken.map(|wait| wait.circuit).collect()
     }
 
-    /// Removes and returns the circuits that have waited too long for a link with lossy cells.
+    /// Removes and returns the circuits that have waited too long for a link with lossy cells
+    /// (sent in datagrams).
     pub(crate) fn late_lossy(&mut self, now: Time) -> Vec<u32> {
         let late = self.lossy.extract_if(.., |wait| wait.until <= now);
         late.map(|wait| wait.circuit).collect()

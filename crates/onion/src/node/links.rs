@@ -148,7 +148,7 @@ impl<R: NodeRole> Node<R> {
     }
 
     /// Handles the stored cells of `circuit` that follow the cell handled last. Such cells exist
-    /// only on an unordered link.
+    /// only if the cells of the link have numbers and may arrive out of order.
     ///
     /// # Errors
     /// Returns a violation if the link must be closed.
@@ -168,8 +168,8 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// Handles a cell of the link `id`. On an unordered link, all earlier cells of the cell's
-    /// circuit must have been handled.
+    /// Handles a cell of the link `id`. If the cells of the link have numbers, the caller must
+    /// have handled all earlier cells of the circuit.
     ///
     /// # Errors
     /// Returns a violation if the link must be closed.
@@ -208,8 +208,8 @@ impl<R: NodeRole> Node<R> {
         Ok(())
     }
 
-    /// Requests one fixed size for all TLS records of an unordered link, once both NETINFO cells
-    /// have been exchanged.
+    /// Requests one fixed size for all TLS records of a link whose cells have numbers, once both
+    /// NETINFO cells have been exchanged.
     pub(super) fn fix_records(&mut self, id: LinkId) {
         if self.channels.link(id).is_some_and(|link| link.channel.wants_fixed()) {
             self.put(LinkOutput::FixRecords { link: id, content: NUMBERED_CELL });
@@ -227,7 +227,7 @@ impl<R: NodeRole> Node<R> {
     /// Notes that a link's handshake is complete.
     ///
     /// # Errors
-    /// The link leads to another relay than the intended one.
+    /// The link leads to a relay other than the intended one.
     fn opened(&mut self, now: Time, id: LinkId) -> Result<(), LinkFault> {
         let Some(link) = self.channels.link(id) else { return Ok(()) };
         let (identity, wanted) = (link.channel.identity(), link.wanted.clone());

@@ -19,11 +19,11 @@ use crate::table::SetId;
 use crate::wire::cell::{Body, Cells, Command, NUMBERED_CELL, Width};
 use crate::wire::extend::Target;
 
-/// Time limit for opening a link that carries lossy cells. When it expires, the circuits that wait
-/// for the link are closed.
+/// Time limit for opening a link that carries lossy cells (sent in datagrams). When it expires,
+/// the circuits that wait for the link are closed.
 const OPENING: Duration = Duration::from_secs(10);
 
-/// Counters of lossy cells.
+/// Counters of lossy cells (sent in datagrams).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LossyStats {
     /// Number of cells sent on links, both forwarded cells and those of streams that end at this
@@ -35,10 +35,10 @@ pub struct LossyStats {
     /// far ahead, or too old to check for duplicates.
     pub refused: u64,
     /// Number of arrived cells that were dropped because their circuit is closed, or because their
-    /// link does not carry lossy cells yet.
+    /// link does not carry lossy cells (sent in datagrams) yet.
     pub unknown: u64,
     /// Number of cells to send that were dropped, because too many waited for their link, or
-    /// because their link no longer carries lossy cells.
+    /// because their link no longer carries lossy cells (sent in datagrams).
     pub dropped: u64,
     /// Number of circuits closed because of an invalid cell. An end or a relay of the circuit must
     /// have changed or forged such a cell.
@@ -60,7 +60,8 @@ impl LossyStats {
     }
 }
 
-/// Counters of the lossy cells that streams of a node have sent. Forwarded cells do not count.
+/// Counters of the lossy cells (sent in datagrams) that streams of a node have sent. Forwarded
+/// cells do not count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LossyTraffic {
     /// Number of cells with bytes of a stream, including retransmissions and copies.
@@ -78,12 +79,13 @@ impl LossyTraffic {
 }
 
 impl<R: NodeRole> Node<R> {
-    /// Returns the counters of lossy cells that streams of this node have sent.
+    /// Returns the counters of lossy cells (sent in datagrams) that streams of this node have
+    /// sent.
     pub fn lossy_traffic(&self) -> LossyTraffic {
         self.lossy_traffic
     }
 
-    /// Returns the counters of lossy cells.
+    /// Returns the counters of lossy cells (sent in datagrams).
     pub fn lossy(&self) -> LossyStats {
         let dropped = self.lossy.dropped + self.channels.lossy_dropped();
         LossyStats { dropped, ..self.lossy }
@@ -115,16 +117,16 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// Passes a lossy cell to its link. If the link leads to another shard (parallel core) of this
-    /// relay, that shard counts the cell.
+    /// Passes a lossy cell (sent in a datagram) to its link. If the link leads to another shard
+    /// (parallel core) of this relay, that shard counts the cell.
     pub(crate) fn send_lossy(&mut self, now: Time, lane: Lane, (counter, body): (u32, &Body)) {
         let link = self.channels.link(lane.link);
         self.lossy.sent += u64::from(link.is_some_and(|link| !link.channel.is_sibling()));
         self.channels.push_lossy(now, lane, counter, body);
     }
 
-    /// Handles a lossy cell of the circuit `index` that its encryption layer refused. Depending on
-    /// `refusal`, drops the cell or closes the circuit.
+    /// Handles a lossy cell (sent in a datagram) of the circuit `index` that its encryption layer
+    /// refused. Depending on `refusal`, drops the cell or closes the circuit.
     pub(crate) fn refuse_lossy(&mut self, index: u32, refusal: Refusal) {
         match refusal {
             Refusal::Replayed | Refusal::TooFarAhead => self.lossy.refused += 1,
@@ -135,8 +137,8 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// Handles a decrypted lossy cell that is addressed to this end of the circuit `index`. At
-    /// most `streams` streams may exist on the circuit.
+    /// Handles a decrypted lossy cell (sent in a datagram) that is addressed to this end of the
+    /// circuit `index`. At most `streams` streams may exist on the circuit.
     pub(crate) fn take_content(&mut self, now: Time, index: u32, body: &Body, streams: usize) {
         let Some(id) = self.set_of(index) else { return };
         let Some(set) = self.sets.get_mut(id) else { return };
@@ -149,8 +151,8 @@ impl<R: NodeRole> Node<R> {
         self.pump_lossy(now, id);
     }
 
-    /// Sends the due segments of the streams of the circuit set `id` over lossy cells, and outputs
-    /// the events of these streams.
+    /// Sends the due segments of the streams of the circuit set `id` over lossy cells (sent in
+    /// datagrams), and outputs the events of these streams.
     pub(crate) fn pump_lossy(&mut self, now: Time, id: SetId) {
         self.send_segments(now, id);
         let lossy = self.sets.get_mut(id).and_then(|set| set.lossy.as_mut());
@@ -159,7 +161,7 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// Closes all circuits of the set `id`, and so all of its streams.
+    /// Closes all circuits of the set `id`. This also ends all streams of the set.
     pub(super) fn end_lossy_set(&mut self, id: SetId, why: Why) {
         while let Some(&Set { route: Route::One(circuit), .. }) = self.sets.get(id) {
             R::give_up(self, circuit, why);
@@ -215,9 +217,9 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// Converts the set of the circuit `index` so that it may have several lossy circuits. This
-    /// circuit is the first leg. `asked` is the time of the client's request to the other end
-    /// (`None` at the exit).
+    /// Converts the set of the circuit `index` so that it may have several lossy circuits (whose
+    /// cells travel in datagrams). This circuit is the first leg. `asked` is the time of the
+    /// client's request to the other end (`None` at the exit).
     pub(crate) fn found_lossy_set(&mut self, index: u32, legs: LossyLegs, asked: Option<Time>) {
         let Some(set) = self.set_of(index).and_then(|id| self.sets.get_mut(id)) else { return };
         let legs = set.lossy_legs.insert(Box::new(legs));
@@ -271,7 +273,8 @@ impl<R: NodeRole> Node<R> {
         false
     }
 
-    /// Runs the timers of the streams of the circuit set `id` over lossy cells.
+    /// Runs the timers of the streams of the circuit set `id` over lossy cells (sent in
+    /// datagrams).
     pub(super) fn segments_due(&mut self, now: Time, id: SetId) {
         if let Some(lossy) = self.sets.get_mut(id).and_then(|set| set.lossy.as_mut()) {
             lossy.expired();
@@ -279,9 +282,9 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// Lets the circuit `circuit` wait for a link with lossy cells to the relay `target`, and
-    /// requests such a link. If a QUIC link to this relay exists but carries no lossy cells,
-    /// closes the circuit.
+    /// Adds the circuit `circuit` to those waiting for a link to the relay `target` that carries
+    /// lossy cells (sent in datagrams), and requests such a link. If a QUIC link to this relay
+    /// exists but carries no lossy cells, closes the circuit.
     pub(crate) fn reach_lossy(&mut self, now: Time, target: Target, circuit: u32) {
         let (mut has_quic, mut offered) = (false, None);
         for (id, link) in self.channels.reaching(&target.rsa) {
@@ -307,7 +310,8 @@ impl<R: NodeRole> Node<R> {
     }
 
     /// Assigns the QUIC link `id`, which is now ready, to the circuits that wait for a link with
-    /// lossy cells to its relay. If the link carries no lossy cells, closes these circuits.
+    /// lossy cells (sent in datagrams) to its relay. If the link carries no lossy cells, closes
+    /// these circuits.
     pub(super) fn lossy_found(&mut self, now: Time, id: LinkId) {
         let Some(link) = self.channels.link(id) else { return };
         let (identity, takes_lossy) = (link.channel.identity(), link.takes_lossy());
@@ -320,8 +324,8 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// Closes the circuits that wait for a link with lossy cells to the relay at the other end of
-    /// the link `id`. No QUIC link to this relay can be opened.
+    /// Closes the circuits that wait for a link with lossy cells (sent in datagrams) to the relay
+    /// at the other end of the link `id`. No QUIC link to this relay can be opened.
     pub(super) fn no_lossy_link(&mut self, id: LinkId) {
         let identity = self.channels.link(id).and_then(|link| link.channel.identity());
         let Some(identity) = identity else { return };
@@ -330,15 +334,17 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// Closes the circuits that have waited too long for a link with lossy cells.
+    /// Closes the circuits that have waited too long for a link with lossy cells (sent in
+    /// datagrams).
     pub(super) fn lossy_links_due(&mut self, now: Time) {
         for circuit in self.dialling.late_lossy(now) {
             R::give_up(self, circuit, Why::NoLossyLink);
         }
     }
 
-    /// Closes the lossy circuits on the QUIC link `id`, whose other circuits are about to move to
-    /// the TLS link alongside it. The TLS link carries no lossy cells.
+    /// Closes the circuits with lossy cells (sent in datagrams) on the QUIC link `id`. The other
+    /// circuits of `id` are about to move to the TLS link alongside it, which carries no lossy
+    /// cells.
     pub(super) fn close_lossy(&mut self, id: LinkId) {
         for owner in self.channels.owners(id) {
             if self.circuits.get(owner.circuit).is_some_and(R::Circuit::is_lossy) {

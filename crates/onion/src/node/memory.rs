@@ -13,9 +13,10 @@ pub(crate) struct Memory {
     /// Bytes buffered in all circuit sets: messages that wait for earlier messages or for an
     /// acknowledgement, and forwarded cells that wait for a leg of a set.
     reordered: usize,
-    /// Bytes that wait in streams over lossy cells, for a program or for the other end.
+    /// Bytes that wait in streams over lossy cells (sent in datagrams), for a program or for the
+    /// other end.
     lossy_held: usize,
-    /// Whether the streams of circuit sets must pause ([`Memory::is_scarce`]).
+    /// True if the streams of circuit sets must pause ([`Memory::is_scarce`]).
     scarce: bool,
 }
 
@@ -26,7 +27,7 @@ pub(super) enum MemoryUse {
     Cells,
     /// Bytes buffered in circuit sets.
     Sets,
-    /// Bytes in streams over lossy cells.
+    /// Bytes in streams over lossy cells (sent in datagrams).
     LossyStreams,
 }
 
@@ -45,7 +46,7 @@ impl Memory {
         self.reordered
     }
 
-    /// Returns the number of bytes in streams over lossy cells.
+    /// Returns the number of bytes in streams over lossy cells (sent in datagrams).
     pub(crate) fn lossy_held(&self) -> usize {
         self.lossy_held
     }
@@ -55,14 +56,14 @@ impl Memory {
         self.reordered = self.reordered + now - before;
     }
 
-    /// Notes that the number of bytes in a circuit set's streams over lossy cells has changed from
-    /// `before` to `now`.
+    /// Notes that the number of bytes in a circuit set's streams over lossy cells (sent in
+    /// datagrams) has changed from `before` to `now`.
     pub(super) fn recount_lossy(&mut self, [before, now]: [usize; 2]) {
         self.lossy_held = self.lossy_held + now - before;
     }
 
     /// Returns the number of cells that wait for links, plus the buffered bytes of circuit sets
-    /// and of streams over lossy cells, converted to cells.
+    /// and of streams over lossy cells (sent in datagrams), converted to cells.
     fn waiting_cells(&self, queued: usize) -> usize {
         queued + (self.reordered + self.lossy_held).div_ceil(CELL)
     }
@@ -72,7 +73,8 @@ impl Memory {
         self.waiting_cells(queued) > self.most_cells
     }
 
-    /// Returns the kind that uses the most memory. If kinds are equal, prefers the queued cells.
+    /// Returns the kind of memory use with the most bytes. If two kinds are equal, prefers the
+    /// queued cells.
     pub(super) fn largest(&self, queued: usize) -> MemoryUse {
         if self.lossy_held > self.reordered.max(queued * CELL) {
             MemoryUse::LossyStreams

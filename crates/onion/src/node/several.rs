@@ -324,9 +324,10 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// Removes a closed circuit from its set. `unacknowledged` is true if data was in flight on
-    /// the circuit. The set ends if data is lost with the leg. A set that is not resilient also
-    /// ends with its only leg.
+    /// Removes a closed circuit from its set. `unacknowledged` is true if many cells were in
+    /// flight on the circuit: at least the number that one SENDME acknowledges. The set ends if
+    /// data is lost with the leg. In designs that do not retransmit lost messages, the set also
+    /// ends with its last leg.
     pub(crate) fn leave_set(&mut self, id: SetId, circuit: u32, unacknowledged: bool) {
         let Some(Set { streams, route: Route::Several(several), .. }) = self.sets.get_mut(id)
         else {

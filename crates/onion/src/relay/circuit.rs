@@ -40,8 +40,8 @@ pub struct Circuit {
     own: Option<Own>,
     /// True if a cell that may belong to a stream was forwarded on this circuit.
     carried: bool,
-    /// True if the circuit's lossy cells are forwarded to another parallel core (shard) of this
-    /// relay, which has taken over this relay's end of the circuit.
+    /// True if the circuit's lossy cells (sent in datagrams) are forwarded to another parallel
+    /// core (shard) of this relay, which has taken over this relay's end of the circuit.
     passes_lossy: bool,
     /// The number with which another parallel core (shard) of this relay fetches our end of this
     /// circuit; `None` if no shard does.
@@ -51,7 +51,8 @@ pub struct Circuit {
 /// A relay's end of a circuit: the layer of encryption, the flow control and the set.
 pub(super) struct Own {
     layer: Box<dyn RelayLayer>,
-    /// The layers of lossy cells; `None` if the circuit carries no lossy cells.
+    /// The encryption layers for lossy cells (sent in datagrams); `None` if the circuit carries no
+    /// such cells.
     lossy: Option<Box<LossyRelay>>,
     leg: Leg,
     pub(super) set: SetId,
@@ -134,7 +135,8 @@ impl Circuit {
         Circuit { lane, trunk_of, next, introduced, own, carried, passes_lossy, ticket }
     }
 
-    /// Returns the layers of lossy cells; `None` if the circuit carries no lossy cells.
+    /// Returns the encryption layers for lossy cells (sent in datagrams); `None` if the circuit
+    /// carries no such cells.
     pub(super) fn lossy_layers(&mut self) -> Option<&mut LossyRelay> {
         self.own.as_mut()?.lossy.as_deref_mut()
     }
@@ -159,8 +161,8 @@ impl Circuit {
         self.own.take()
     }
 
-    /// Returns true if the circuit's lossy cells are forwarded to another parallel core (shard) of
-    /// this relay.
+    /// Returns true if the circuit's lossy cells (sent in datagrams) are forwarded to another
+    /// parallel core (shard) of this relay.
     pub(super) fn passes_lossy(&self) -> bool {
         self.passes_lossy
     }

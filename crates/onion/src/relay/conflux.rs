@@ -39,7 +39,7 @@ struct HandedLeg {
 /// A client's link request for a leg (parallel circuit) that is handed over.
 pub(super) enum Request {
     Several(Linking),
-    /// The request for a leg that is a lossy circuit.
+    /// The request for a leg that is a lossy circuit (whose cells travel in datagrams).
     Lossy(LossyLink),
 }
 

@@ -1,6 +1,6 @@
-//! Lossy circuits at a relay (`docs/spec/lossy-circuits.md`): forwarded cells, and streams from
-//! here to destinations. All legs of a set are in the shard (parallel core) that has the set's
-//! first leg.
+//! A relay's lossy circuits, whose cells travel in datagrams (`docs/spec/lossy-circuits.md`):
+//! forwarded cells, and streams from here to destinations. All legs of a set are in the shard
+//! (parallel core) that has the set's first leg.
 
 use std::net::IpAddr;
 
@@ -25,7 +25,8 @@ use crate::wire::message::{
 };
 
 impl Relay {
-    /// Handles a lossy cell of the circuit of `owner`, given the cell's counter and its body.
+    /// Handles a lossy cell (sent in a datagram) of the circuit of `owner`, given the cell's
+    /// counter and its body.
     pub(super) fn take_lossy_cell(
         &mut self,
         now: Time,
@@ -86,8 +87,8 @@ impl Relay {
         }
     }
 
-    /// Handles a lossy cell from another parallel core (shard) of this relay. That shard has
-    /// either the circuit's link or this relay's end of the circuit.
+    /// Handles a lossy cell (a cell for datagrams) from another parallel core (shard) of this
+    /// relay. That shard has either the circuit's link or this relay's end of the circuit.
     pub(super) fn take_across(&mut self, now: Time, lane: Lane, content: &mut [u8]) {
         let Some(cell) = read_across(content) else {
             return self.refuse(lane, CircuitFault::Message);
@@ -98,9 +99,10 @@ impl Relay {
         }
     }
 
-    /// Makes the lossy circuit `index` a leg of the set that `data`, the data of LOSSY_LINK,
-    /// identifies. Creates the set if it does not exist. If the set belongs to another parallel
-    /// core (shard) of this relay, transfers the circuit to that shard.
+    /// Makes the circuit `index`, whose cells travel in datagrams, a leg of a set. `data` is the
+    /// data of LOSSY_LINK, and identifies the set. Creates the set if it does not exist. If the
+    /// set belongs to another parallel core (shard) of this relay, transfers the circuit to that
+    /// shard.
     ///
     /// # Errors
     /// The circuit cannot be a leg, or the set is full.
@@ -114,8 +116,8 @@ impl Relay {
         self.join_lossy(now, index, link)
     }
 
-    /// Makes the lossy circuit `index` a leg, with the parsed fields of LOSSY_LINK. See
-    /// [`Relay::link_lossy`].
+    /// Makes the circuit `index`, whose cells travel in datagrams, a leg of a set, with the parsed
+    /// fields of LOSSY_LINK. See [`Relay::link_lossy`].
     pub(super) fn join_lossy(
         &mut self,
         now: Time,
@@ -152,7 +154,7 @@ impl Relay {
     }
 
     /// Notifies the client that the stream `key` is connected to `reached`. Returns false if the
-    /// stream does not use lossy cells.
+    /// stream does not use lossy cells (sent in datagrams).
     pub(super) fn lossy_connected(
         &mut self,
         now: Time,
@@ -163,7 +165,7 @@ impl Relay {
     }
 
     /// Notifies the client that the exit policy does not allow `address`, the destination of the
-    /// stream `key`. Returns false if the stream does not use lossy cells.
+    /// stream `key`. Returns false if the stream does not use lossy cells (sent in datagrams).
     pub(super) fn lossy_refused(
         &mut self,
         now: Time,

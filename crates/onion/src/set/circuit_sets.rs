@@ -81,7 +81,8 @@ impl CircuitSets {
         held.max().map(|(_, id)| id)
     }
 
-    /// Returns the circuit set whose streams over lossy cells have the most bytes in memory.
+    /// Returns the circuit set whose streams over lossy cells (sent in datagrams) have the most
+    /// bytes in memory.
     pub(crate) fn fullest_lossy(&self) -> Option<SetId> {
         let held = |(id, set): (u32, &Set)| Some((set.lossy.as_ref()?.held(), SetId(id)));
         self.sets.numbered().filter_map(held).max().map(|(_, id)| id)

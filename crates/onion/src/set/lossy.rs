@@ -1,5 +1,6 @@
-//! Streams over a lossy circuit (UDP-OR). Each stream is a TCP connection between client and exit.
-//! Lossy cells carry the TCP segments (`docs/spec/lossy-circuits.md#streams`).
+//! Streams over a lossy circuit, whose cells travel in datagrams and may be lost (the published
+//! design UDP-OR). Each stream is a TCP connection between client and exit. Lossy cells carry the
+//! TCP segments (`docs/spec/lossy-circuits.md#streams`).
 //!
 //! The bytes of each direction begin with one message: BEGIN from the client, and CONNECTED or END
 //! from the exit. The connection's ports are the stream's ID.
@@ -29,7 +30,7 @@ const RECENT: usize = 1_024;
 const INITIAL: u32 = 20;
 
 /// Number of bytes at the beginning of each direction of a stream whose segments are sent twice.
-/// The exit's CONNECTED and the segment after it begin within them.
+/// The exit's CONNECTED, and the beginning of the next segment, are among these bytes.
 const DOUBLED: u64 = 400;
 
 /// Error for input that cannot be parsed: the content of a cell, or the first message from the
@@ -43,7 +44,7 @@ impl From<TooLong> for Malformed {
     }
 }
 
-/// An event of a stream over a lossy circuit.
+/// An event of a stream over a lossy circuit (whose cells travel in datagrams).
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum LossyEvent {
     /// At the exit: the client has opened the stream with this ID. The bytes are the data of its
@@ -92,7 +93,7 @@ struct LossyStream {
     held: usize,
 }
 
-/// The streams of one end of a lossy circuit.
+/// The streams of one end of a lossy circuit (whose cells travel in datagrams).
 pub(crate) struct LossyStreams {
     side: Side,
     streams: BTreeMap<u16, LossyStream>,
@@ -113,8 +114,8 @@ pub(crate) struct LossyStreams {
     /// The legs (circuits of the set), if each connection has a separate window on each leg.
     /// `None` if each connection has one window.
     legs: Option<Legs>,
-    /// Round-trip time of connections with one window: that of the circuit, or the last
-    /// measurement of any such connection.
+    /// Round-trip time for connections with one window. At first it is the round-trip time of the
+    /// circuit, and then the last measurement by any of these connections.
     rtt: Option<Duration>,
 }
 
@@ -353,7 +354,7 @@ impl LossyStreams {
     }
 
     /// Handles END for the stream `id` that arrived in an ordinary cell of the circuit. Returns
-    /// false if no stream over lossy cells has or recently had this ID.
+    /// false if no stream over lossy cells (sent in datagrams) has or recently had this ID.
     pub(crate) fn ended(&mut self, id: u16, reason: EndReason) -> bool {
         let Some(stream) = self.streams.get_mut(&id) else { return self.recent.contains(&id) };
         if let Some(key) = stream.key.take() {

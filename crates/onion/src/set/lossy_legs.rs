@@ -1,5 +1,6 @@
-//! The legs of a set whose lossy circuits all lead to the same exit (mUDP-OR), and the scheduler
-//! that chooses the leg of each cell.
+//! The legs of a set of lossy circuits, whose cells travel in datagrams, and the scheduler that
+//! chooses the leg of each cell. All circuits of a set lead to one exit, as in the published
+//! design mUDP-OR.
 //!
 //! The schedulers of the published mUDP-OR need no windows. With such a scheduler, each TCP
 //! connection has one window for all legs. With a scheduler that needs windows, each TCP
@@ -215,7 +216,8 @@ mod tests {
         legs.answered(now + Duration::from_millis(80), 11);
         assert_eq!((legs.linked(), legs.rtts()[1]), (0b111, Some(Duration::from_millis(80))));
         let room = |ms, room| {
-            // A leg without room has packets in flight; `eta` waits for no other.
+            // A leg without room has packets in flight. The scheduler `eta` waits only for such
+            // legs.
             let inflight = if room == 0 { 60 } else { 0 };
             let leg = LegView { size: 100, bdp: 50, inflight, ..LegView::NOTHING };
             PathView::leg(Some(Duration::from_millis(ms)), room, leg)

@@ -1,5 +1,5 @@
-//! Cells of the trunk of a set. Its legs, which carry these cells unchanged, join at a middle
-//! relay, and the trunk (one circuit) continues from there (`docs/spec/middle-merge.md`).
+//! Cells of a set's trunk. The legs of the set carry these cells unchanged and join at a middle
+//! relay. The trunk is the one circuit that continues from there (`docs/spec/middle-merge.md`).
 
 use std::collections::VecDeque;
 

@@ -229,8 +229,8 @@ impl Several {
         self.end.queue().saw_window(under_way);
     }
 
-    /// Removes the leg of `circuit`. `unacknowledged` is true if data was in flight on the leg.
-    /// Returns whether the set continues.
+    /// Removes the leg of `circuit`. `unacknowledged` is true if many cells were in flight on the
+    /// leg: at least the number that one SENDME acknowledges. Returns whether the set continues.
     pub(crate) fn lose(&mut self, circuit: u32, unacknowledged: bool) -> Fate {
         let Some(leg) = self.leg(circuit) else { return Fate::Lives };
         self.circuits.remove(leg);
@@ -460,7 +460,7 @@ impl Several {
     /// Returns the leg (parallel circuit) for a numbered message other than data. A client uses
     /// the leg that the scheduler chooses, unless that leg has no room or the streams are paused.
     /// An exit uses the leg of its last message. The client has just sent on that leg, or waits
-    /// for it.
+    /// for data on it.
     pub(crate) fn counted_control(&mut self, now: Time) -> Option<PathId> {
         let by_last = self.resting || self.end.is_exit();
         let assigned = if by_last { None } else { self.assign(now, 1) };

@@ -10,8 +10,8 @@ pub const CELL: usize = 514;
 pub const BODY: usize = 509;
 /// Length in bytes of circuit ID and command.
 pub const HEADER: usize = CELL - BODY;
-/// Length in bytes of a numbered cell on an unordered link, and of a lossy cell. The number follows
-/// the command.
+/// Length in bytes of a numbered cell, or of a lossy cell. Numbered cells may arrive out of order
+/// on their link, and lossy cells are sent in datagrams. The number follows the command.
 pub const NUMBERED_CELL: usize = CELL + NUMBER;
 /// Length in bytes of a cell's number.
 const NUMBER: usize = 4;
@@ -74,8 +74,9 @@ impl Command {
     /// on. The body contains the number under which the leg's state is stored for the receiving
     /// shard.
     pub const ADOPT: Command = Command(68);
-    /// A lossy cell of a leg between two shards (threads) of one relay: one has the leg's link,
-    /// and the other has taken over the leg. The body contains the cell's counter and body.
+    /// A lossy cell (a cell for datagrams) of a leg (circuit of a set) between two shards
+    /// (threads) of one relay. One shard has the leg's link, and the other has taken over the leg.
+    /// The body contains the cell's counter and body.
     pub const ACROSS: Command = Command(195);
     pub const VPADDING: Command = Command(128);
     pub const CERTS: Command = Command(129);
@@ -106,7 +107,8 @@ pub struct Cell<'a> {
     pub circuit: u32,
     /// The command.
     pub command: Command,
-    /// The cell's number among the cells with the same circuit ID; `None` on an ordered link.
+    /// The cell's number among the cells with the same circuit ID; `None` if the cells of the link
+    /// have no numbers.
     pub number: Option<u32>,
     /// The received bytes before the body.
     pub head: &'a [u8],
@@ -152,7 +154,7 @@ pub struct LaneHead {
     pub length: usize,
     /// True if the cell creates the circuit of its lane (CREATE, CREATE2 or CREATE_FAST).
     pub makes: bool,
-    /// True if the cell is the last of its lane, which is DESTROY.
+    /// True if the cell is the last of its lane: a DESTROY cell.
     pub ends: bool,
 }
 
@@ -333,8 +335,8 @@ pub fn put_variable(out: &mut Vec<u8>, width: Width, command: Command, body: &[u
     out.extend_from_slice(body);
 }
 
-/// Appends a lossy cell with this `counter` and `body`, in the form that two shards (threads) of
-/// one relay exchange.
+/// Appends a lossy cell (a cell for datagrams) with this `counter` and `body`, in the form that
+/// two shards (threads) of one relay exchange.
 pub(crate) fn put_across(out: &mut Vec<u8>, circuit: u32, counter: u32, body: &Body) {
     let start = out.len();
     let content = [&counter.to_be_bytes()[..], body].concat();
@@ -342,7 +344,8 @@ pub(crate) fn put_across(out: &mut Vec<u8>, circuit: u32, counter: u32, body: &B
     out[start..start + 4].copy_from_slice(&circuit.to_be_bytes());
 }
 
-/// Parses the body of an ACROSS cell. Returns the counter and the body of the lossy cell.
+/// Parses the body of an ACROSS cell. Returns the counter and the body of the lossy cell (a cell
+/// for datagrams).
 pub(crate) fn read_across(content: &mut [u8]) -> Option<(u32, &mut Body)> {
     let (counter, body) = content.split_first_chunk_mut()?;
     Some((u32::from_be_bytes(*counter), body.try_into().ok()?))
@@ -387,7 +390,7 @@ mod tests {
         let mut bytes = Vec::new();
         put_numbered(&mut bytes, 0x8000_0001, Command::RELAY, 0xffff_fffe, b"payload");
         put_numbered(&mut bytes, 0, Command::PADDING, 3, b"");
-        // A command that elsewhere bears a length has none here.
+        // A command that has a length field in other cells has none in a numbered cell.
         let start = bytes.len();
         put_numbered(&mut bytes, 0, Command::PADDING, 4, b"\xff\xff");
         bytes[start + 4] = Command::VPADDING.0;
@@ -420,7 +423,7 @@ mod tests {
         assert_eq!(cells.taken(), 2 * CELL);
         assert_eq!(cells.next_cell().unwrap().unwrap().command, Command::RELAY_EARLY);
         assert_eq!(cells.next_relay_cell(), None);
-        // With short circuit IDs or numbers, the command is elsewhere.
+        // With short circuit IDs or with numbers, the command is at another position.
         let mut cells = Cells::new(&mut bytes, Width::Two, 1000);
         assert_eq!(cells.next_relay_cell(), None);
         cells.expect_numbers();

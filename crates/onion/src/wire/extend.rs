@@ -136,8 +136,8 @@ pub enum Extension {
     /// The client requests these subprotocols (proposal 346): pairs of a protocol's number and a
     /// version, in ascending order.
     Subprotocols(Vec<(u8, u8)>),
-    /// The client requests, or the relay grants, keys for lossy cells
-    /// (`docs/spec/lossy-circuits.md`).
+    /// The client requests, or the relay grants, keys for lossy cells (sent in datagrams; see
+    /// `docs/spec/lossy-circuits.md`).
     Lossy,
 }
 
@@ -244,7 +244,7 @@ mod tests {
         let mut nowhere = extend();
         nowhere.target.addresses.clear();
         assert_eq!(Extend::read(&nowhere.write()), None);
-        // Specifiers: one address, and no identity.
+        // The link specifiers contain one address, and no identity.
         assert_eq!(Extend::read(&[1, 0, 6, 1, 2, 3, 4, 0, 80, 0, 2, 0, 0]), None);
     }
 

@@ -33,7 +33,8 @@ const SIGNING_SECONDS: u64 = 30 * 24 * HOUR;
 const LINK_SECONDS: u64 = 2 * 24 * HOUR;
 /// Remaining lifetime in seconds below which a signing key is replaced.
 const RENEW_SECONDS: u64 = 5 * 24 * HOUR;
-/// Lifetime in seconds of a certificate of type 2 (C tor's value).
+/// Lifetime in seconds of a certificate of type 2, in which the RSA identity key certifies itself
+/// (C tor's value).
 const IDENTITY_SECONDS: u64 = 365 * DAY;
 /// Minimum and maximum lifetime in seconds of a TLS certificate (C tor's values).
 const TLS_SECONDS: [u64; 2] = [5 * DAY, 365 * DAY];
@@ -451,8 +452,8 @@ pub(super) fn certificate(
     Ok(builder.encode_and_sign(signer).map_err(making)?.into())
 }
 
-/// Returns the expiry of the certificate `cert`, in seconds since 1970. The key `master` must have
-/// signed it, and it must certify the key `signing`.
+/// Returns the expiry of the certificate `cert`, in seconds since 1970. The certificate must be
+/// signed by the key `master`, and must certify the key `signing`.
 fn certified_until(
     cert: &[u8],
     master: &ExpandedKeypair,
@@ -690,7 +691,7 @@ mod tests {
         // After the object identifier of commonName comes a UTF8String (0x0c), in both names.
         let typed = made.certificate.windows(6).filter(|all| *all == b"\x06\x03\x55\x04\x03\x0c");
         assert_eq!(typed.count(), 2);
-        // The RSA identity, of 1,024 bits, signs.
+        // The RSA identity key of 1,024 bits makes the signature.
         assert_eq!(parsed.signature.raw_bytes().len(), 128);
         let side = LinkSide::Responder { tls_certificate: &made.certificate };
         let certs = keys.certs(&mut stream(1, 0, "name"), side, NOW).unwrap();

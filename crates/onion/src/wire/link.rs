@@ -50,7 +50,8 @@ pub struct Extensions {
     pub early: bool,
     /// The responder may announce its port for QUIC links (`docs/spec/quic-links.md`).
     pub beside: bool,
-    /// On a QUIC link: datagrams carry cells of lossy circuits (`docs/spec/lossy-circuits.md`).
+    /// On a QUIC link: datagrams carry the cells of lossy circuits, which may be lost
+    /// (`docs/spec/lossy-circuits.md`).
     pub lossy: bool,
 }
 
@@ -120,8 +121,8 @@ pub fn read_quic(body: &[u8]) -> Option<(u16, TlsLinkToken)> {
 }
 
 /// Returns the body of a BESIDE cell: the number of the QUIC link, and the token of the TLS link
-/// parallel to it. The number counts all QUIC links that are parallel to this TLS link. A token of
-/// zeros means that there is no TLS link. The answer repeats the number, or contains 0.
+/// parallel to it. The QUIC links that are parallel to this TLS link are numbered in sequence. A
+/// token of zeros means that there is no TLS link. The answer repeats the number, or contains 0.
 pub fn put_beside(number: u32, token: &TlsLinkToken) -> [u8; 20] {
     let mut body = [0; 20];
     body[..4].copy_from_slice(&number.to_be_bytes());

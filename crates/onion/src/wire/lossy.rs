@@ -1,5 +1,5 @@
-//! The content of lossy cells, and the first message that each direction of a stream sends in them
-//! (`docs/spec/lossy-circuits.md#streams`).
+//! The content of lossy cells (sent in datagrams), and the first message that each direction of a
+//! stream sends in them (`docs/spec/lossy-circuits.md#streams`).
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -16,8 +16,8 @@ const LENGTH: usize = 2;
 const SEGMENT: usize = BODY - ZEROS - LENGTH;
 /// Number of bytes of a TCP header without options (RFC 9293, section 3.1).
 const TCP_HEADER: usize = 20;
-/// Maximum segment size in bytes of TCP inside lossy cells (RFC 9293, section 3.7.1), as in
-/// UDP-OR: a segment must fit into one lossy cell.
+/// Maximum segment size in bytes of TCP inside lossy cells, which are sent in datagrams (RFC 9293,
+/// section 3.7.1). As in UDP-OR, a segment must fit into one lossy cell.
 pub const MSS: u16 = (SEGMENT - TCP_HEADER) as u16;
 /// Length in bytes of the header of a first message: command and length.
 pub const HEAD: usize = 3;
@@ -104,7 +104,8 @@ pub fn read_head(
 /// Maximum length in bytes of the text [`LossyLink::dealing`].
 const DEALING: usize = 200;
 
-/// The data of LOSSY_LINK, which makes a lossy circuit part of a set.
+/// The data of LOSSY_LINK, which makes a lossy circuit (whose cells travel in datagrams) part of a
+/// set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LossyLink {
     /// The nonce of the set of circuits.
@@ -170,7 +171,7 @@ mod tests {
         let read = read_segment(&put_segment(&acknowledges)).unwrap();
         let kept = (SEGMENT - acknowledges.wire_length()) / BLOCK;
         assert_eq!(read.more_blocks, acknowledges.more_blocks[..kept]);
-        // Without blocks in the options, the rest of the cell means nothing.
+        // If the TCP options contain no SACK blocks, the rest of the cell is ignored.
         let mut body = put_segment(&segment(3));
         body[BODY - 2 * BLOCK..].fill(7);
         assert_eq!(read_segment(&body), Some(segment(3)));

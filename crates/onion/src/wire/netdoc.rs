@@ -78,21 +78,21 @@ pub struct RelayStatus {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[allow(clippy::struct_excessive_bools, reason = "dir-spec has them so")]
 pub struct Flags {
-    /// Whether the relay is an authority.
+    /// True if the relay is an authority.
     pub authority: bool,
-    /// Whether the relay is a bad exit, which is never used as an exit.
+    /// True if the relay is a bad exit, which is never used as an exit.
     pub bad_exit: bool,
-    /// Whether the relay is an exit to some of the usual ports.
+    /// True if the relay is an exit to some of the usual ports.
     pub exit: bool,
-    /// Whether the relay is fast enough for general circuits.
+    /// True if the relay is fast enough for general circuits.
     pub fast: bool,
-    /// Whether the relay may be the first hop.
+    /// True if the relay may be the first hop.
     pub guard: bool,
-    /// Whether the relay may be neither the first hop nor the last.
+    /// True if the relay may be neither the first hop nor the last.
     pub middle_only: bool,
-    /// Whether the relay stays up long enough for long-lived streams.
+    /// True if the relay stays up long enough for long-lived streams.
     pub stable: bool,
-    /// Whether the relay answers directory requests over `BEGIN_DIR`.
+    /// True if the relay answers directory requests over `BEGIN_DIR`.
     pub v2dir: bool,
 }
 
@@ -105,15 +105,16 @@ pub struct Speaks {
     pub congestion_control: bool,
     /// The relay supports Counter Galois Onion, and its negotiation (`Relay=5` and `Relay=6`).
     pub cgo: bool,
-    /// The relay can link sets of circuits of the designs before proposal 329 (version 1 of this
-    /// project's protocol, `Anabranch=1`).
+    /// The relay can link circuits to sets in two published designs that are older than proposal
+    /// 329: Conflux of 2013 and mTor (version 1 of this project's protocol, `Anabranch=1`).
     pub ancestors: bool,
     /// The relay can link this project's resilient sets, which continue when a circuit fails
     /// (`Anabranch=2`).
     pub resilient: bool,
     /// The relay can link this project's sets whose circuits join at a middle hop (`Anabranch=3`).
     pub merged: bool,
-    /// The relay supports this project's lossy circuits (`Anabranch=4`).
+    /// The relay supports this project's lossy circuits, whose cells travel in datagrams
+    /// (`Anabranch=4`).
     pub lossy: bool,
     /// The relay can link sets of circuits of proposal 329, Conflux (`Conflux=1`).
     pub conflux: bool,
