@@ -98,9 +98,9 @@ pub struct Owner {
 /// Maximum number of cells in a channel's outbox, in addition to one for each circuit. A neighbour
 /// that exceeds it does not read our answers, and is disconnected.
 const MOST_SAID: usize = 256;
-/// Maximum outbox length in bytes up to which a cell for another shard (a parallel core of this
-/// relay) is sent without queueing. Above it, cells are queued by circuit. The other shard
-/// schedules circuits itself.
+/// Maximum outbox length in bytes for sending cells to another shard (a parallel core of this
+/// relay) without queueing. Above it, cells are queued by circuit. The other shard schedules
+/// circuits itself.
 const AT_ONCE: usize = 64 * CELL;
 /// Maximum number of lossy cells (sent in datagrams) that a link holds for the driver (I/O code).
 /// Further cells are dropped here. In its own queue, the driver drops the oldest cells instead.
@@ -226,8 +226,8 @@ pub(crate) struct Channels {
     /// Number of circuits that have moved from a QUIC link to the TLS link alongside it, since the
     /// start.
     moved: u64,
-    /// Number of lossy cells (sent in datagrams) that were dropped, either because the driver (I/O
-    /// code) did not fetch them in time, or because their link carried no lossy cells any more.
+    /// Number of lossy cells (sent in datagrams) that were dropped. Either the driver (I/O code)
+    /// did not fetch them in time, or their link no longer carried lossy cells.
     lossy_dropped: u64,
 }
 
@@ -590,8 +590,8 @@ impl Channels {
     }
 
     /// Passes a lossy cell (sent in a datagram) to the driver (I/O code) of its link. The cell is
-    /// dropped if there is no such lane, if the link carries no lossy cells, or if too many cells
-    /// wait already.
+    /// dropped if there is no such lane (circuit on the link), if the link carries no lossy cells,
+    /// or if too many cells wait already.
     pub(crate) fn push_lossy(&mut self, now: Time, lane: Lane, counter: u32, body: &Body) {
         let link = self.links.get_mut(&lane.link);
         let link = link.filter(|link| link.lanes.contains_key(&lane.id) && link.has_lossy_room());
@@ -630,9 +630,9 @@ impl Channels {
         link.and_then(|link| link.lanes.get(&lane.id)).map_or(0, |lane| lane.queue.len())
     }
 
-    /// Returns statistics of the connection below a lane's link, and requests new ones if they are
-    /// old. Returns `None` for links to other shards, and if the operating system has provided no
-    /// statistics.
+    /// Returns statistics of the connection that carries `lane` (a circuit on a link), and
+    /// requests new ones if they are old. Returns `None` for links to other shards, and if the
+    /// operating system has provided no statistics.
     pub(crate) fn look(&mut self, now: Time, lane: Lane) -> Option<LinkView> {
         let link = self.links.get(&lane.link)?;
         let below = link.carrier().unwrap_or(lane.link);

@@ -142,9 +142,9 @@ pub enum Order {
     /// Warn the user that the restrictions leave only this number of guards. The use of so few
     /// guards can identify the user.
     FewGuards(usize),
-    /// Inform the user that sets have fewer legs (the first number) than wanted (the second
-    /// number). No suitable relay is left for a further leg, because the allowed relays conflict
-    /// with relays in the set, for example by family or subnet.
+    /// Inform the user that sets have fewer legs (parallel circuits) than wanted: the first number
+    /// instead of the second. No suitable relay is left for a further leg, because the allowed
+    /// relays conflict with relays in the set, for example by family or subnet.
     FewLegs(usize, usize),
     /// Inform the user that the restrictions exclude all relays that can link sets of this design.
     /// Such relays are exits, or middles if the design's legs (parallel circuits) join at a

@@ -68,8 +68,8 @@ pub struct Config {
     pub design: Design,
     /// Scheduler that distributes messages among the circuits of a set. Except in proposal 329,
     /// the client's LINK message requests the same scheduler from the last relay. If `None`, the
-    /// design determines the scheduler. A design without a scheduler uses the one that the last
-    /// relay requests.
+    /// design determines the scheduler. If the design has no scheduler, the last relay's request
+    /// determines it.
     pub dealing: Option<Dealing>,
 }
 

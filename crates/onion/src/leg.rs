@@ -50,7 +50,7 @@ impl Leg {
         self.control.room() > 0
     }
 
-    /// Returns the leg's state for a scheduler.
+    /// Returns the leg's (parallel circuit's) state for a scheduler.
     pub(crate) fn view(&self) -> PathView {
         self.control.view()
     }

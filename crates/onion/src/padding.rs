@@ -194,9 +194,9 @@ impl Quiet {
     }
 
     /// Returns true if a PADDING cell must be sent now, and the time of the next timer. The random
-    /// idle time is chosen only after the link has been idle for the minimum, so the timer of a
-    /// busy link runs at most once per minimum idle time. Idle times have the same distribution as
-    /// if a time were chosen at each cell.
+    /// idle time is chosen only after the link has been idle for the minimum. The timer of a busy
+    /// link therefore runs at most once per minimum idle time. Idle times have the same
+    /// distribution as if a time were chosen at each cell.
     pub(crate) fn look(
         &mut self,
         now: Time,

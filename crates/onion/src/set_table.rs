@@ -23,8 +23,8 @@ pub struct SetLocation {
 /// the actual type behind `Any`.
 pub type Orphan = Box<dyn Any + Send>;
 
-/// The sets of all shards (parallel cores) of a relay, and the legs that one shard transfers to
-/// another. All shards share one table, which the caller passes to each core.
+/// The sets of all shards (parallel cores) of a relay, and the legs (parallel circuits) that one
+/// shard transfers to another. All shards share one table, which the caller passes to each core.
 pub trait SetTable: Send {
     /// Adds the circuit set with `nonce` at `place`. If a set with this nonce exists, changes
     /// nothing and returns the location of that set.

@@ -167,7 +167,7 @@ impl Streams {
         self.open.extend(legs);
     }
 
-    /// Returns true if at least one stream may send data on `leg`.
+    /// Returns true if at least one stream may send data on `leg` (a parallel circuit).
     pub(crate) fn may_send_by(&mut self, now: Time, leg: PathId) -> bool {
         self.turns.wake(now);
         self.next_on(now, leg).is_some()
@@ -179,8 +179,8 @@ impl Streams {
         self.arrival_leg = leg;
     }
 
-    /// Notes that `message` arrived on `leg`, but waits for earlier messages. `much_waits` is true
-    /// if the queue of waiting messages is at least half full.
+    /// Notes that `message` arrived on `leg` (a parallel circuit), but waits for earlier messages.
+    /// `much_waits` is true if the queue of waiting messages is at least half full.
     ///
     /// # Errors
     /// Returns [`Broken`] if the peer sent more data than a window allows.

@@ -45,17 +45,17 @@ pub(super) struct Detour {
     beside: LinkId,
     number: u32,
     stage: Stage,
-    /// Number of copies of sent cells on all lanes. Each copy is kept until its cell is
-    /// acknowledged.
+    /// Number of copies of sent cells on all lanes (circuits of the link). Each copy is kept until
+    /// its cell is acknowledged.
     pub(super) kept: usize,
     /// Lanes (circuits on the link) with received but unacknowledged cells.
     unsaid: BTreeSet<u32>,
-    /// Number of received but unacknowledged cells on all lanes.
+    /// Number of received but unacknowledged cells on all lanes (circuits of the link).
     came: usize,
     /// True if a timer for the next acknowledgement is set.
     timed: bool,
-    /// Numbers of received cells by circuit, as far as the neighbour's list of moving circuits has
-    /// arrived.
+    /// Numbers of received cells by circuit, as far as the neighbour's list of circuits that move
+    /// to the TLS link has arrived.
     listed: BTreeMap<u32, u32>,
 }
 
@@ -361,8 +361,9 @@ impl Channels {
         true
     }
 
-    /// Adds `counts` to the neighbour's list of moving circuits. If this part `ends` the list,
-    /// completes the move. Returns the owners of the circuits that the neighbour has closed.
+    /// Adds `counts` to the neighbour's list of circuits that move to the TLS link. If this part
+    /// `ends` the list, completes the move. Returns the owners of the circuits that the neighbour
+    /// has closed.
     ///
     /// # Errors
     /// The numbers are invalid, or no list was expected.
@@ -453,8 +454,8 @@ impl Channels {
         Some((detour.beside, detour.number))
     }
 
-    /// Returns true while the circuits of `quic` are moving, which ends when the neighbour's list
-    /// is complete.
+    /// Returns true while the circuits of `quic` move to the TLS link alongside it. The move ends
+    /// when the neighbour's list of these circuits is complete.
     pub(crate) fn is_moving(&self, quic: LinkId) -> bool {
         let detour = self.links.get(&quic).and_then(|link| link.detour.as_ref());
         detour.is_some_and(|detour| detour.stage == Stage::Moving)

@@ -146,9 +146,8 @@ impl Entry {
         Some(choice?.id)
     }
 
-    /// Returns a guard for another leg (circuit) of a set. `beside` contains the relays of the
-    /// set's other legs. Chooses one of the guards in use that conflicts with none of these
-    /// relays.
+    /// Returns a guard for another leg (circuit) of a set. Chooses one of the guards in use that
+    /// conflicts with no relay of the set's other legs (their relays are the argument `beside`).
     pub(super) fn choose_leg(
         &mut self,
         unix_now: u64,

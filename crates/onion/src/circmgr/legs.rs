@@ -309,8 +309,8 @@ impl CircuitManager {
     }
 
     /// Notes that the circuit `key` cannot be linked to a set. The circuit is dropped if it was
-    /// meant as a further leg, as the first leg of a set that joins at a middle relay, or as the
-    /// new circuit of a set that lost all its circuits.
+    /// meant to join a set that has or had other circuits. It is also dropped if it was meant as
+    /// the first leg of a set that joins at a middle relay.
     pub fn not_linked(&mut self, key: CircuitKey) {
         let Some(circuit) = self.circuits.get_mut(&key) else { return };
         (circuit.leg.linking, circuit.leg.alone) = (false, true);

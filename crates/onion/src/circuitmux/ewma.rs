@@ -20,8 +20,8 @@ const REBASE: f64 = 500.0;
 /// increases the weight of new cells.
 ///
 /// A busy circuit often sends many cells in a row. The field `front` therefore holds the next
-/// circuit, and the ordered set `behind` holds the others. The circuit stays in `front` until
-/// another circuit has a lower count.
+/// circuit, and an ordered set holds the others. The circuit stays in `front` until another
+/// circuit has a lower count.
 #[derive(Clone, Debug)]
 pub struct Ewma {
     half_life: Duration,
@@ -65,7 +65,7 @@ impl Ewma {
         (self.counts.get(&circuit).copied().unwrap_or(0.0).to_bits(), circuit)
     }
 
-    /// Puts the circuit in `front` back into the ordered set `behind`.
+    /// Puts the circuit in `front` back into the ordered set of circuits with cells.
     fn put_back(&mut self) {
         if let Some((count, circuit)) = self.front.take() {
             self.counts.insert(circuit, f64::from_bits(count));
@@ -73,7 +73,7 @@ impl Ewma {
         }
     }
 
-    /// Removes `circuit` from the ordered set `behind`, and returns its rank.
+    /// Removes `circuit` from the ordered set of circuits with cells, and returns its rank.
     fn take(&mut self, circuit: u32) -> Rank {
         if let Some(front) = self.front.take_if(|(_, front)| *front == circuit) {
             return front;

@@ -145,8 +145,8 @@ impl Client {
         Ok(())
     }
 
-    /// Returns the data of the LINK message for `leg`: `link`, followed by the fields that the
-    /// design adds.
+    /// Returns the data of the LINK message for `leg` (a parallel circuit): `link`, followed by
+    /// the fields that the design adds.
     fn wish(&mut self, id: SetId, leg: PathId, link: &ConfluxLink) -> Vec<u8> {
         let told = self.role.dealing.as_ref().map(ToString::to_string);
         let dealing = told.filter(|text| text.len() <= DEALING).unwrap_or_default();

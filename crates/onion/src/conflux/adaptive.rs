@@ -11,8 +11,8 @@ use super::legs::Legs;
 use super::numbering::{AHEAD, Bases, Mark, Numbering};
 use crate::wire::resilient::LegSwitch;
 
-/// Minimum length of a long run (consecutive messages on one leg), in messages. At this length
-/// both methods cost one cell: 124 numbers of 4 bytes each, or one SWITCH message.
+/// Minimum length of a long run (consecutive messages on one circuit of the set), in messages. At
+/// this length both methods cost one cell: 124 numbers of 4 bytes each, or one SWITCH message.
 const LONG: u64 = 124;
 /// Length of a message number in bytes.
 const NUMBER: usize = 4;
@@ -30,16 +30,17 @@ const NUMBER: usize = 4;
 pub struct Adaptive {
     legs: Legs<Numbers>,
     sent: u64,
-    /// The leg of the present run (consecutive messages on one leg).
+    /// The leg of the present run (consecutive messages on one circuit of the set).
     current: Option<PathId>,
-    /// Number of messages in the present run (consecutive messages on one leg) so far.
+    /// Number of messages in the present run (consecutive messages on one circuit of the set) so
+    /// far.
     length: u64,
-    /// Number of messages in the previous run (consecutive messages on one leg).
+    /// Number of messages in the previous run (consecutive messages on one circuit of the set).
     previous: u64,
 }
 
-/// Numbers of the next messages to send and to receive on a leg. A number is `Some` while the
-/// messages are numbered consecutively and do not carry their numbers.
+/// Numbers of the next messages to send and to receive on a leg (parallel circuit). A number is
+/// `Some` while the messages are numbered consecutively and do not carry their numbers.
 #[derive(Clone, Copy, Debug, Default)]
 struct Numbers {
     sends: Option<u64>,
@@ -51,15 +52,15 @@ struct Numbers {
 }
 
 impl Adaptive {
-    /// Returns a numbering without legs. It supports sending a message again on another leg after
-    /// the message was lost with its leg.
+    /// Returns a numbering without legs (parallel circuits). It supports sending a message again
+    /// on another leg after the message was lost with its leg.
     #[must_use]
     pub fn new() -> Adaptive {
         Adaptive::default()
     }
 
     /// Notes that the next message is sent on `leg`. Returns true if the present run (consecutive
-    /// messages on this leg) counts as long, so that SWITCH conveys its numbers.
+    /// messages on this circuit of the set) counts as long, so that SWITCH conveys its numbers.
     fn is_in_long_run(&mut self, leg: PathId) -> bool {
         if self.current != Some(leg) {
             (self.previous, self.length) = (self.length, 0);
@@ -72,7 +73,7 @@ impl Adaptive {
 
 impl Numbers {
     /// Returns the way to convey the message's number `number` to the other end. `by_switch` is
-    /// true in a long run of consecutive messages on one leg.
+    /// true in a long run of consecutive messages on one leg (parallel circuit).
     fn mark(&mut self, number: u64, by_switch: bool) -> Mark {
         let low = number as u32;
         let follows = self.sends == Some(number);

@@ -49,7 +49,7 @@ enum LegMessage {
     Message(RelayCommand, u16, Vec<u8>),
 }
 
-/// A leg: its slot at each end, and the messages in transit to each end.
+/// A leg (parallel circuit): its slot at each end, and the messages in transit to each end.
 #[derive(Debug, Default)]
 struct Wire {
     places: [Option<PathId>; 2],
@@ -89,7 +89,8 @@ impl Pair {
         &mut self.ends[side.index()]
     }
 
-    /// Returns the slot that a leg has at the given end, or `None` if it has none there yet.
+    /// Returns the slot that a leg (parallel circuit) has at the given end, or `None` if it has
+    /// none there yet.
     #[must_use]
     pub fn place(&self, side: Side, wire: usize) -> Option<PathId> {
         self.wires.get(wire)?.places[side.index()]
@@ -107,14 +108,14 @@ impl Pair {
         (self.sent[to.other().index()], self.delivered[to.index()])
     }
 
-    /// Returns the number of messages in transit towards `to` (client or exit) on the leg with the
-    /// index `wire`.
+    /// Returns the number of messages in transit towards `to` (client or exit) on the leg
+    /// (parallel circuit) with the index `wire`.
     #[must_use]
     pub fn under_way(&self, to: Side, wire: usize) -> usize {
         self.wires[wire].to[to.index()].len()
     }
 
-    /// Launches another leg at the client, and returns its index.
+    /// Launches another leg (parallel circuit) at the client, and returns its index.
     ///
     /// # Errors
     /// See [`ConfluxEnd::launch`].
@@ -127,7 +128,7 @@ impl Pair {
         Ok(self.wires.len() - 1)
     }
 
-    /// Sends a message from the end `from` on a leg.
+    /// Sends a message from the end `from` on a leg (parallel circuit).
     ///
     /// # Errors
     /// See [`ConfluxEnd::send`]. Also fails if this end does not have the leg.
@@ -145,15 +146,15 @@ impl Pair {
         Ok(())
     }
 
-    /// Injects a message that a correct end never sends. It arrives on its leg after the messages
-    /// that are already in transit.
+    /// Injects a message that a correct end never sends. It arrives on its leg (parallel circuit)
+    /// after the messages that are already in transit.
     pub fn inject(&mut self, to: Side, wire: usize, command: RelayCommand, data: &[u8]) {
         let queue = &mut self.wires[wire].to[to.index()];
         queue.push_back(LegMessage::Message(command, 1, data.to_vec()));
     }
 
-    /// Delivers the next message in transit on a leg to the end `to`. Returns false if there is
-    /// none.
+    /// Delivers the next message in transit on a leg (parallel circuit) to the end `to`. Returns
+    /// false if there is none.
     ///
     /// # Errors
     /// The errors of the receiving end.
@@ -207,7 +208,8 @@ impl Pair {
         assert!(in_order || !self.in_order, "rule: messages are delivered in their order");
     }
 
-    /// Breaks a leg: the messages in transit on it are lost. Returns the consequence for each end.
+    /// Breaks a leg (parallel circuit): the messages in transit on it are lost. Returns the
+    /// consequence for each end.
     pub fn cut(&mut self, wire: usize, unacknowledged: [bool; 2]) -> [Fate; 2] {
         self.wires[wire].to.iter_mut().for_each(VecDeque::clear);
         let places = std::mem::take(&mut self.wires[wire].places);
@@ -220,7 +222,7 @@ impl Pair {
         })
     }
 
-    /// Launches `legs` legs at the same time and links them.
+    /// Launches `legs` legs (parallel circuits) at the same time and links them.
     ///
     /// # Panics
     /// If an end refuses a message from the other end.

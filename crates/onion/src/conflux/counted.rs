@@ -1,6 +1,6 @@
-//! The numbering of messages in proposal 329. Each leg counts its messages. A SWITCH message
-//! carries the lag of its leg: the number of messages sent on other legs since the last message on
-//! this leg.
+//! The numbering of messages in proposal 329. Each leg (parallel circuit) counts its messages. A
+//! SWITCH message carries the lag of its leg: the number of messages sent on other legs since the
+//! last message on this leg.
 
 use anabranch_multipath::PathId;
 
@@ -18,10 +18,10 @@ struct Counters {
 
 /// Numbering of proposal 329 (section 3; C tor's `last_seq_sent` and `last_seq_recv`).
 ///
-/// The leg that was used last always has the highest number sent. Before a sender changes to
-/// another leg, it sends SWITCH with that leg's lag, which raises the leg's number to the highest.
-/// A message follows every SWITCH, and the lag in SWITCH is never 0. Arti's receivers require both
-/// properties, although C tor's senders do not guarantee them.
+/// The leg (parallel circuit) that was used last always has the highest number sent. Before a
+/// sender changes to another leg, it sends SWITCH with that leg's lag, which raises the leg's
+/// number to the highest. A message follows every SWITCH, and the lag in SWITCH is never 0. Arti's
+/// receivers require both properties, although C tor's senders do not guarantee them.
 #[derive(Debug, Default)]
 pub struct Counted {
     legs: Legs<Counters>,
@@ -41,7 +41,7 @@ impl Numbering for Counted {
         "conflux"
     }
 
-    /// Returns 1: a change from one leg to another costs one SWITCH cell.
+    /// Returns 1: a change from one leg (parallel circuit) to another costs one SWITCH cell.
     fn turn(&self) -> u64 {
         1
     }

@@ -7,16 +7,17 @@ use anabranch_multipath::{Every, Silence, seed};
 
 use crate::wire::conflux::DesiredUx;
 
-/// The shortest run (consecutive cells on one leg): one cell, so that the scheduler chooses the
-/// leg of each cell separately.
+/// The shortest run (consecutive cells on one circuit of the set): one cell, so that the scheduler
+/// chooses the leg of each cell separately.
 const EACH: Every = Every::Packets { mean: 1, random: false };
 
-/// A scheduler and its settings, such as how long it stays on one leg (in cells or in time).
+/// A scheduler and its settings, such as the time or the number of cells for which it stays on one
+/// leg (parallel circuit).
 #[derive(Clone, Debug)]
 pub struct Dealing {
-    /// The scheduler that chooses the leg for each run of consecutive cells.
+    /// The scheduler that chooses the leg (parallel circuit) for each run of consecutive cells.
     pub schedule: Spec,
-    /// Length of a run of consecutive cells on one leg.
+    /// Length of a run of consecutive cells on one leg (parallel circuit).
     pub every: Every,
     /// Idle time after which a new random schedule is chosen; `None` if the first one is kept.
     pub redraw: Option<Silence>,
@@ -29,7 +30,8 @@ impl Dealing {
         Spec::over_windows("lowrtt").expect("a scheduler of this name exists")
     }
 
-    /// Returns the scheduler `name`, which stays on one leg for its default length.
+    /// Returns the scheduler `name`, which stays on one leg (parallel circuit) for its default
+    /// length.
     ///
     /// # Panics
     /// If there is no scheduler of this name.
@@ -41,8 +43,8 @@ impl Dealing {
     }
 
     /// Parses the other end's request for a scheduler and the length of its runs (consecutive
-    /// cells on one leg), such as `round-robin 1p`. Returns `None` if no scheduler of this name
-    /// supports `legs` legs, or if the length is invalid.
+    /// cells on one circuit of the set), such as `round-robin 1p`. Returns `None` if no scheduler
+    /// of this name supports `legs` legs, or if the length is invalid.
     #[must_use]
     pub fn read(text: &str, legs: usize) -> Option<Dealing> {
         let (schedule, every) = text.split_once(' ')?;

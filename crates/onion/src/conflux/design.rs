@@ -16,8 +16,8 @@ use crate::wire::ancestors::Ancestor;
 use crate::wire::conflux::SetNonce;
 use crate::wire::message::RelayCommand;
 
-/// Number of consecutive cells on one leg, in designs where each change of legs costs one SWITCH
-/// cell. About 3 % of the cells are then SWITCH cells.
+/// Number of consecutive cells on one leg (parallel circuit), in designs where each change of legs
+/// costs one SWITCH cell. About 3 % of the cells are then SWITCH cells.
 const RUN: Every = Every::Packets { mean: 31, random: false };
 
 /// A design of sets of several circuits that carry the same streams (`docs/spec/ancestors.md`).
@@ -117,7 +117,7 @@ impl Design {
     }
 
     /// Returns the version of the protocol `Anabranch` that a relay must advertise for sets of
-    /// this design; `None` for Tor's own design.
+    /// circuits in this design; `None` for Tor's own design.
     #[must_use]
     pub const fn protocol(self) -> Option<u8> {
         match self {
@@ -162,7 +162,7 @@ impl Design {
     }
 
     /// Returns this design's scheduler, and the number of consecutive cells that it sends on one
-    /// leg. Returns `None` if the other end chooses both.
+    /// leg (parallel circuit). Returns `None` if the other end chooses both.
     #[must_use]
     pub fn dealing(self) -> Option<Dealing> {
         match self {
@@ -183,8 +183,8 @@ impl Design {
         }
     }
 
-    /// Returns the maximum number of cells of one stream in flight over `legs` legs, as limited by
-    /// fixed windows. Returns 0 for designs with congestion control.
+    /// Returns the maximum number of cells of one stream in flight over `legs` legs (parallel
+    /// circuits), as limited by fixed windows. Returns 0 for designs with congestion control.
     pub(crate) const fn under_way(self, legs: usize) -> u64 {
         match (self.has_congestion_control(), self.stream_windows()) {
             (true, _) => 0,
@@ -193,8 +193,8 @@ impl Design {
         }
     }
 
-    /// Returns the three commands that link legs in this design, in the roles of LINK, LINKED and
-    /// LINKED_ACK.
+    /// Returns the three commands that link legs (parallel circuits) in this design, in the roles
+    /// of LINK, LINKED and LINKED_ACK.
     #[must_use]
     pub const fn link_commands(self) -> [RelayCommand; 3] {
         match self {

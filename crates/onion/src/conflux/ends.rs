@@ -29,16 +29,17 @@ impl Default for Limits {
     }
 }
 
-/// Consequence that the loss of a leg has for its set (C tor's `cfx_del_leg`).
+/// Consequence that the loss of a leg (parallel circuit) has for its set (C tor's `cfx_del_leg`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
     /// The set continues on its other legs (circuits).
     Lives,
-    /// Messages on the lost leg cannot be recovered. The set and all its streams end.
+    /// Messages on the lost leg (parallel circuit) cannot be recovered. The set and all its
+    /// streams end.
     Dies,
 }
 
-/// Outcome of the arrival of a message on a leg.
+/// Outcome of the arrival of a message on a leg (parallel circuit).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arrival<'d> {
     /// The caller must handle the message now, with this data, and then the messages that
@@ -58,8 +59,8 @@ enum State {
     Launched(Time),
     /// The exit sent LINKED at this time, and expects LINKED_ACK.
     Linked(Time),
-    /// Both ends have linked the leg, and it may carry data. The value is the round-trip time that
-    /// was measured during linking.
+    /// Both ends have linked the leg (parallel circuit), and it may carry data. The value is the
+    /// round-trip time that was measured during linking.
     Ready(Duration),
 }
 
@@ -82,23 +83,24 @@ pub struct ConfluxEnd {
     /// The leg (circuit of the set) on which the last message was sent.
     current: Option<PathId>,
     desired: DesiredUx,
-    /// True if a linked leg was lost. Its messages may be missing even if no gap in the numbers
-    /// has appeared yet.
+    /// True if a linked leg (parallel circuit) was lost. Its messages may be missing even if no
+    /// gap in the numbers has appeared yet.
     maimed: bool,
     gone: bool,
-    /// State for retransmission, in designs that send messages again when a leg fails.
+    /// State for retransmission, in designs that send messages again when a leg (parallel circuit)
+    /// fails.
     retransmitter: Option<Retransmitter>,
 }
 
 impl ConfluxEnd {
-    /// Returns a client's end that has no legs yet.
+    /// Returns a client's end that has no legs (parallel circuits) yet.
     #[must_use]
     pub fn client(nonce: SetNonce, numbering: Box<dyn Numbering>, limits: Limits) -> ConfluxEnd {
         ConfluxEnd::new(Role::Client, nonce, numbering, limits)
     }
 
-    /// Returns an exit's end that has no legs yet. Create it for a LINK message with an unknown
-    /// nonce, and then pass that message to [`ConfluxEnd::link`].
+    /// Returns an exit's end that has no legs (parallel circuits) yet. Create it for a LINK
+    /// message with an unknown nonce, and then pass that message to [`ConfluxEnd::link`].
     #[must_use]
     pub fn exit(nonce: SetNonce, numbering: Box<dyn Numbering>, limits: Limits) -> ConfluxEnd {
         ConfluxEnd::new(Role::Exit, nonce, numbering, limits)
@@ -125,8 +127,8 @@ impl ConfluxEnd {
         }
     }
 
-    /// Returns this end with retransmission switched on. Messages that are lost with a leg are
-    /// then sent again, so that the set continues without the leg.
+    /// Returns this end with retransmission switched on. Messages that are lost with a leg
+    /// (parallel circuit) are then sent again, so that the set continues without the leg.
     #[must_use]
     pub fn keeping(self) -> ConfluxEnd {
         let retransmitter = Some(Retransmitter::new(self.role == Role::Client));
@@ -199,7 +201,8 @@ impl ConfluxEnd {
         Ok((leg, ConfluxLink { nonce: self.nonce, sent, received, ux }))
     }
 
-    /// Sets the serial number of the linked leg `leg`, in designs whose legs have serial numbers.
+    /// Sets the serial number of the linked leg `leg` (parallel circuit), in designs whose legs
+    /// have serial numbers.
     pub fn name(&mut self, leg: PathId, serial: u32) {
         if let Some(retransmitter) = &mut self.retransmitter {
             retransmitter.join(leg, serial);
@@ -326,8 +329,8 @@ impl ConfluxEnd {
         self.queue.pop()
     }
 
-    /// Assigns a number to a message to send on `leg`. The caller sends the message together with
-    /// the returned [`Mark`].
+    /// Assigns a number to a message to send on `leg` (a parallel circuit). The caller sends the
+    /// message together with the returned [`Mark`].
     ///
     /// # Errors
     /// The set has ended, the leg is not linked, or the number cannot be conveyed.
@@ -341,9 +344,9 @@ impl ConfluxEnd {
         Ok(mark)
     }
 
-    /// Returns the mark for sending a message again on `leg` after it was lost with another leg.
-    /// The mark conveys the message's `number`. The message's data leaves `spare` bytes of the
-    /// cell free.
+    /// Returns the mark for sending a message again on `leg` (a parallel circuit) after it was
+    /// lost with another leg. The mark conveys the message's `number`. The message's data leaves
+    /// `spare` bytes of the cell free.
     ///
     /// # Errors
     /// See [`ConfluxEnd::send`].
@@ -355,9 +358,9 @@ impl ConfluxEnd {
         self.numbering.again(leg, number, spare)
     }
 
-    /// Removes the closed leg `leg`, and returns the consequence for the set. `unacknowledged` is
-    /// true if many cells were in flight on the leg: at least the number that one SENDME
-    /// acknowledges.
+    /// Removes the closed leg `leg` (parallel circuit), and returns the consequence for the set.
+    /// `unacknowledged` is true if many cells were in flight on the leg: at least the number that
+    /// one SENDME acknowledges.
     pub fn lose(&mut self, leg: PathId, unacknowledged: bool) -> Fate {
         let Ok(state) = self.state(leg) else { return self.fate() };
         let was_linked = !matches!(state, State::Launched(_));
@@ -382,9 +385,9 @@ impl ConfluxEnd {
         self.fate()
     }
 
-    /// Returns true if later messages wait for a message that was lost with a leg. C tor lets a
-    /// set continue if fewer cells are lost than one SENDME acknowledges. The streams of that set
-    /// then wait forever.
+    /// Returns true if later messages wait for a message that was lost with a leg (parallel
+    /// circuit). C tor lets a set continue if fewer cells are lost than one SENDME acknowledges.
+    /// The streams of that set then wait forever.
     fn misses_what_is_lost(&self) -> bool {
         self.maimed && self.bytes() > 0 && self.numbering.passed(self.queue.next_number())
     }
@@ -397,15 +400,15 @@ impl ConfluxEnd {
         self.retransmitter.iter_mut().for_each(Retransmitter::clear);
     }
 
-    /// Iterates over the legs on which the other end has not answered LINK or LINKED in time. The
-    /// caller must close them.
+    /// Iterates over the legs (parallel circuits) on which the other end has not answered LINK or
+    /// LINKED in time. The caller must close them.
     pub fn late(&self, now: Time) -> impl Iterator<Item = PathId> + '_ {
         let due = move |state: &State| self.due(state).is_some_and(|due| due <= now);
         self.legs.iter().filter(move |(_, state)| due(state)).map(|(leg, _)| leg)
     }
 
-    /// Returns the earliest time at which a leg must be closed because LINK or LINKED was not
-    /// answered.
+    /// Returns the earliest time at which a leg (parallel circuit) must be closed because LINK or
+    /// LINKED was not answered.
     #[must_use]
     pub fn next_timeout(&self) -> Option<Time> {
         self.legs.iter().filter_map(|(_, state)| self.due(state)).min()
@@ -418,8 +421,8 @@ impl ConfluxEnd {
         }
     }
 
-    /// Returns the round-trip time of `leg` that was measured when the leg was linked. Returns
-    /// `None` before that; the leg then carries no data.
+    /// Returns the round-trip time of `leg` (a parallel circuit) that was measured when the leg
+    /// was linked. Returns `None` before that; the leg then carries no data.
     #[must_use]
     pub fn rtt(&self, leg: PathId) -> Option<Duration> {
         match self.state(leg) {
@@ -428,7 +431,8 @@ impl ConfluxEnd {
         }
     }
 
-    /// Returns the longest round-trip time of all legs, as measured when they were linked.
+    /// Returns the longest round-trip time of all legs (parallel circuits), as measured when they
+    /// were linked.
     #[must_use]
     pub fn longest_rtt(&self) -> Duration {
         self.legs.iter().filter_map(|(leg, _)| self.rtt(leg)).max().unwrap_or_default()
@@ -440,22 +444,22 @@ impl ConfluxEnd {
         self.desired
     }
 
-    /// Returns true if messages other than stream data may be sent on `leg`. The leg must be
-    /// linked, and the other end must be answering on it.
+    /// Returns true if messages other than stream data may be sent on `leg` (a parallel circuit).
+    /// The leg must be linked, and the other end must be answering on it.
     #[must_use]
     pub fn may_send(&self, leg: PathId) -> bool {
         let is_linked = matches!(self.state(leg), Ok(State::Linked(_) | State::Ready(_)));
         is_linked && !self.is_silent(leg)
     }
 
-    /// Returns the number of legs that may carry data. Their round-trip times were measured when
-    /// they were linked.
+    /// Returns the number of legs (parallel circuits) that may carry data. Their round-trip times
+    /// were measured when they were linked.
     #[must_use]
     pub fn measured_legs(&self) -> usize {
         self.legs.iter().filter(|(_, state)| matches!(state, State::Ready(_))).count()
     }
 
-    /// Returns the maximum number of legs that the set has at a time.
+    /// Returns the maximum number of legs (parallel circuits) that the set has at a time.
     #[must_use]
     pub const fn most_legs(&self) -> usize {
         self.limits.legs
@@ -479,8 +483,8 @@ impl ConfluxEnd {
         self.numbering.last_sent()
     }
 
-    /// Returns the lag of `leg` in messages, as SWITCH conveys it: the difference between the last
-    /// number sent on any leg and the last number sent on `leg`.
+    /// Returns the lag of `leg` (a parallel circuit) in messages, as SWITCH conveys it: the
+    /// difference between the last number sent on any leg and the last number sent on `leg`.
     #[must_use]
     pub fn behind(&self, leg: PathId) -> u64 {
         self.numbering.behind(leg)
@@ -522,7 +526,8 @@ impl ConfluxEnd {
         self.numbering.name()
     }
 
-    /// Returns the number of extra cells that a change from one leg to another costs.
+    /// Returns the number of extra cells that a change from one leg (parallel circuit) to another
+    /// costs.
     #[must_use]
     pub fn turn(&self) -> u64 {
         self.numbering.turn()
@@ -541,7 +546,7 @@ impl ConfluxEnd {
         self.queue.bytes() + self.retransmitter.as_ref().map_or(0, Retransmitter::bytes)
     }
 
-    /// Returns true if the other end no longer answers on `leg`.
+    /// Returns true if the other end no longer answers on `leg` (a parallel circuit).
     #[must_use]
     pub fn is_silent(&self, leg: PathId) -> bool {
         self.retransmitter.as_ref().is_some_and(|retransmitter| retransmitter.is_silent(leg))
@@ -565,7 +570,8 @@ impl ConfluxEnd {
         self.legs.get(leg).copied()
     }
 
-    /// Adds a leg in the first free slot. The leg counts its messages from `bases`.
+    /// Adds a leg (parallel circuit) in the first free slot. The leg counts its messages from
+    /// `bases`.
     fn add(&mut self, state: State, bases: Bases) -> Result<PathId, ConfluxFault> {
         if self.legs.iter().count() >= self.limits.legs {
             return Err(ConfluxFault::TooManyLegs);

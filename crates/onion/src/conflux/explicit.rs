@@ -7,8 +7,8 @@ use super::legs::Legs;
 use super::numbering::{AHEAD, Bases, Mark, Numbering};
 
 /// Numbering in which the low 32 bits of a message's number precede its data. The numbers take 0.8
-/// % of each cell, and a change of legs costs nothing. Numbering by SWITCH costs the same if about
-/// 124 consecutive cells are sent on one leg before each change.
+/// % of each cell, and a change of legs (parallel circuits) costs nothing. Numbering by SWITCH
+/// costs the same if about 124 consecutive cells are sent on one leg before each change.
 ///
 /// Conflux of 2013 and mTor number their cells in this way. Only ends that have agreed to this
 /// numbering receive such messages.
@@ -18,7 +18,7 @@ pub struct Explicit {
     sent: u64,
 }
 
-/// The numbers of the last messages sent and received on a leg.
+/// The numbers of the last messages sent and received on a leg (parallel circuit).
 #[derive(Clone, Copy, Debug, Default)]
 struct Last {
     sent: u64,

@@ -37,10 +37,11 @@ pub enum ConfluxFault {
     /// The other end claims to have sent messages that we never received, or to have received
     /// messages that we never sent.
     DataLoss,
-    /// Our next message cannot be sent: its leg lags the other legs by 2^32 - 1 messages or more,
-    /// or no cell could be filled after a number was assigned.
+    /// Our next message cannot be sent: its leg (parallel circuit) lags the other legs by 2^32 - 1
+    /// messages or more, or no cell could be filled after a number was assigned.
     Incoherent,
-    /// SWITCH with the value 0. Such a message would not change the leg's number.
+    /// SWITCH with the value 0. Such a message would not change the leg's (parallel circuit's)
+    /// number.
     SwitchZero,
     /// SWITCH directly after another SWITCH.
     SwitchTwice,
@@ -55,8 +56,8 @@ pub enum ConfluxFault {
 }
 
 impl ConfluxFault {
-    /// Returns the part that must be closed: the leg, or the set if its streams cannot continue
-    /// without loss.
+    /// Returns the part that must be closed: the leg (parallel circuit), or the set if its streams
+    /// cannot continue without loss.
     #[must_use]
     pub const fn closes(self) -> Closes {
         match self {

@@ -4,7 +4,7 @@ use anabranch_multipath::PathId;
 
 use super::fault::ConfluxFault;
 
-/// A table of legs by slot. Slots of removed legs are reused.
+/// A table of legs (parallel circuits) by slot. Slots of removed legs are reused.
 #[derive(Debug)]
 pub(crate) struct Legs<T>(Vec<Option<T>>);
 

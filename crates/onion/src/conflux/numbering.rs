@@ -14,27 +14,30 @@ use crate::wire::resilient::LegSwitch;
 /// queue.
 pub const AHEAD: u64 = 1 << 24;
 
-/// The numbers from which a new leg begins to count its messages.
+/// The numbers from which a new leg (parallel circuit) begins to count its messages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Bases {
-    /// Number of the last message sent by this end, as counted on this leg.
+    /// Number of the last message sent by this end, as counted on this leg (parallel circuit).
     pub sent: u64,
-    /// Number of the last message sent by the other end, as counted on this leg.
+    /// Number of the last message sent by the other end, as counted on this leg (parallel
+    /// circuit).
     pub received: u64,
 }
 
 /// How a message's number is conveyed to the other end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mark {
-    /// The number is not sent: it is one more than that of the previous message on the leg.
+    /// The number is not sent: it is one more than that of the previous message on the leg
+    /// (parallel circuit).
     Nothing,
-    /// A SWITCH message of proposal 329 precedes the message on the same leg, and raises the leg's
-    /// number by this value.
+    /// A SWITCH message of proposal 329 precedes the message on the same leg (parallel circuit),
+    /// and raises the leg's number by this value.
     Switch(u32),
     /// Bytes that precede the message's data.
     Prefix([u8; 4]),
     /// This project's SWITCH message precedes the message, and contains the message's number. From
-    /// here on, messages on the leg have consecutive numbers and do not carry them.
+    /// here on, messages on the leg (parallel circuit) have consecutive numbers and do not carry
+    /// them.
     Run(u32),
     /// This project's SWITCH message precedes the message. From this message on, each message
     /// carries its own number.
@@ -75,7 +78,8 @@ pub trait Numbering: fmt::Debug + Send {
     /// Returns the name of the numbering.
     fn name(&self) -> &'static str;
 
-    /// Returns the number of extra cells that a change from one leg to another costs.
+    /// Returns the number of extra cells that a change from one leg (parallel circuit) to another
+    /// costs.
     fn turn(&self) -> u64;
 
     /// Adds a leg in the free slot `leg`. The leg counts its messages from `bases`.
@@ -90,23 +94,23 @@ pub trait Numbering: fmt::Debug + Send {
     /// Returns the number of bytes that a message's number takes from the space for its data.
     fn overhead(&self) -> usize;
 
-    /// Assigns a number to a message on `leg`. The caller sends the returned mark and then the
-    /// message, or neither of them.
+    /// Assigns a number to a message on `leg` (a parallel circuit). The caller sends the returned
+    /// mark and then the message, or neither of them.
     ///
     /// # Errors
     /// The number cannot be conveyed.
     fn send(&mut self, leg: PathId) -> Result<Mark, ConfluxFault>;
 
-    /// Handles a SWITCH message of proposal 329, which raises the number of `leg` by `by`. `next`
-    /// is the number of the next message to deliver.
+    /// Handles a SWITCH message of proposal 329, which raises the number of `leg` (a parallel
+    /// circuit) by `by`. `next` is the number of the next message to deliver.
     ///
     /// # Errors
     /// SWITCH is not allowed at this point.
     fn switched(&mut self, leg: PathId, by: u32, next: u64) -> Result<(), ConfluxFault>;
 
-    /// Returns the mark for sending a message again on this leg after it was lost with another
-    /// leg. The mark conveys the message's number. The message's data leaves `spare` bytes of the
-    /// cell free.
+    /// Returns the mark for sending a message again on this leg (parallel circuit) after it was
+    /// lost with another leg. The mark conveys the message's number. The message's data leaves
+    /// `spare` bytes of the cell free.
     ///
     /// # Errors
     /// This numbering never sends messages again, or there is no such leg.
@@ -127,8 +131,8 @@ pub trait Numbering: fmt::Debug + Send {
         Err(ConfluxFault::Role)
     }
 
-    /// Handles a message with the data `data` that arrived on the leg `leg`. Returns the message's
-    /// number, and the data without this number.
+    /// Handles a message with the data `data` that arrived on the leg `leg` (parallel circuit).
+    /// Returns the message's number, and the data without this number.
     ///
     /// # Errors
     /// The message has no number, or its number is too far ahead of `next`.
@@ -142,16 +146,17 @@ pub trait Numbering: fmt::Debug + Send {
     /// Returns true if the same number may arrive twice, because lost messages are sent again.
     fn resends(&self) -> bool;
 
-    /// Returns true if a higher number was sent or received on `leg` than on all other legs. If
-    /// such a leg fails, messages may be lost.
+    /// Returns true if a higher number was sent or received on `leg` (a parallel circuit) than on
+    /// all other legs. If such a leg fails, messages may be lost.
     fn leads(&self, leg: PathId) -> bool;
 
-    /// Returns the lag of `leg`: the difference between the number of our last message on any leg
-    /// and the last number sent on `leg`. SWITCH conveys this difference.
+    /// Returns the lag of `leg` (a parallel circuit): the difference between the number of our
+    /// last message on any leg and the last number sent on `leg`. SWITCH conveys this difference.
     fn behind(&self, leg: PathId) -> u64;
 
-    /// Returns true if `number` or a higher number has arrived on every leg. Numbers only grow on
-    /// each leg, so a missing message with this number will never arrive then.
+    /// Returns true if `number` or a higher number has arrived on every leg (parallel circuit).
+    /// Numbers only grow on each leg, so a missing message with this number will never arrive
+    /// then.
     fn passed(&self, number: u64) -> bool;
 
     /// Returns the number of the last message that this end sent.

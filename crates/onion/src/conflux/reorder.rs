@@ -74,8 +74,8 @@ impl ReorderQueue {
         ReorderQueue::default()
     }
 
-    /// Notes that a leg has a window of `cells` cells. The queue's limit grows with the largest
-    /// window.
+    /// Notes that a leg (parallel circuit) has a window of `cells` cells. The queue's limit grows
+    /// with the largest window.
     pub fn saw_window(&mut self, cells: u64) {
         self.window = self.window.max(usize::try_from(cells).unwrap_or(usize::MAX));
     }

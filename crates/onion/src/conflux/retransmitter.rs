@@ -20,13 +20,13 @@ use crate::wire::resilient::Received;
 const EVERY: u32 = 31;
 /// Maximum delay of an acknowledgement while fewer than `EVERY` messages are unacknowledged.
 const DELAY: Duration = Duration::from_millis(50);
-/// Minimum time without an acknowledgement after which a leg counts as silent. The time is three
-/// round trips if they take longer.
+/// Minimum time without an acknowledgement after which a leg (parallel circuit) counts as silent.
+/// The time is three round trips if they take longer.
 const SILENCE: Duration = Duration::from_secs(1);
-/// Minimum timeout for the answer to LINK on a leg other than the first. After it, the leg counts
-/// as silent. The timeout is three times the longest round-trip time of the set if that is longer.
-/// For the first leg, [`Limits`](super::Limits) has a longer timeout, because no data is lost with
-/// that leg.
+/// Minimum timeout for the answer to LINK on a leg (parallel circuit) other than the first. After
+/// it, the leg counts as silent. The timeout is three times the longest round-trip time of the set
+/// if that is longer. For the first leg, [`Limits`](super::Limits) has a longer timeout, because
+/// no data is lost with that leg.
 const LINKING: Duration = Duration::from_secs(2);
 /// Minimum time without a received message after which a client sends PROBE. The time is two round
 /// trips if they take longer.
@@ -42,10 +42,10 @@ const BESIDES: usize = 96;
 /// Maximum number of buffers of acknowledged messages that are kept for reuse, enough for two
 /// acknowledgements.
 const SPARE: usize = 2 * EVERY as usize;
-/// Maximum number of failed legs that wait to be reported to the other end.
+/// Maximum number of failed legs (parallel circuits) that wait to be reported to the other end.
 const MOST_GONE: usize = 64;
-/// Maximum number of messages of other legs that a working leg repeats before these other legs are
-/// known to have failed.
+/// Maximum number of messages of other legs (parallel circuits) that a working leg repeats before
+/// these other legs are known to have failed.
 const MOST_REPEATED: usize = EVERY as usize;
 
 /// A message that was sent and is stored until it is acknowledged.
@@ -73,7 +73,7 @@ pub enum LegAction {
     /// Send RECEIVED on this leg (circuit of the set). [`Retransmitter::take_received`] returns
     /// its content.
     Tell(PathId),
-    /// Send PROBE on this leg, which asks the other end for an acknowledgement.
+    /// Send PROBE on this leg (parallel circuit), which asks the other end for an acknowledgement.
     Probe(PathId),
     /// The other end answers on no leg, including this one: build another leg.
     Silent(PathId),
@@ -96,7 +96,7 @@ pub struct Acknowledged {
     pub rtt: Option<Duration>,
 }
 
-/// State of one leg, kept so that its messages can be sent again.
+/// State of one leg (parallel circuit), kept so that its messages can be sent again.
 #[derive(Debug)]
 struct OnLeg {
     serial: u32,
@@ -104,18 +104,19 @@ struct OnLeg {
     linked: bool,
     /// Time at which a client sent LINK on the leg (circuit of the set).
     launched: Option<Time>,
-    /// Unacknowledged messages sent on the leg, oldest first, each with the time at which it was
-    /// sent.
+    /// Unacknowledged messages sent on the leg (parallel circuit), oldest first, each with the
+    /// time at which it was sent.
     kept: VecDeque<(Time, SentMessage)>,
-    /// Number of acknowledged messages that were sent on the leg.
+    /// Number of acknowledged messages that were sent on the leg (parallel circuit).
     acknowledged: u32,
-    /// Number of messages received on the leg.
+    /// Number of messages received on the leg (parallel circuit).
     came: u32,
-    /// Number of messages received on the leg that we have acknowledged.
+    /// Number of messages received on the leg (parallel circuit) that we have acknowledged.
     told: u32,
     /// Time at which the next acknowledgement is due.
     tell_at: Option<Time>,
-    /// Time at which the other end last acknowledged messages that we sent on the leg.
+    /// Time at which the other end last acknowledged messages that we sent on the leg (parallel
+    /// circuit).
     progress: Time,
     /// Smoothed time from sending a message to its acknowledgement.
     rtt: Duration,
@@ -124,9 +125,9 @@ struct OnLeg {
 }
 
 impl OnLeg {
-    /// Returns the time at which the leg counts as silent, if an answer of the other end is due on
-    /// it. `longest` is the longest round-trip time of all legs; `None` while the set waits for
-    /// its first leg.
+    /// Returns the time at which the leg (parallel circuit) counts as silent, if an answer of the
+    /// other end is due on it. `longest` is the longest round-trip time of all legs; `None` while
+    /// the set waits for its first leg.
     fn silent_at(&self, longest: Option<Duration>) -> Option<Time> {
         if !self.linked {
             return Some(self.launched? + LINKING.max(3 * longest?));
@@ -169,7 +170,7 @@ pub struct Retransmitter {
 }
 
 impl Retransmitter {
-    /// Returns an empty state without legs or messages.
+    /// Returns an empty state without legs (parallel circuits) or messages.
     #[must_use]
     pub fn new(is_client: bool) -> Retransmitter {
         Retransmitter {
@@ -187,7 +188,8 @@ impl Retransmitter {
         }
     }
 
-    /// Adds the next leg of a client that has sent LINK at `now`. Returns the leg's serial number.
+    /// Adds the next leg (parallel circuit) of a client that has sent LINK at `now`. Returns the
+    /// leg's serial number.
     pub fn launch(&mut self, now: Time, leg: PathId) -> u32 {
         let serial = self.last_serial.saturating_add(1);
         self.join(leg, serial);
@@ -230,7 +232,7 @@ impl Retransmitter {
         self.legs.get_mut(leg).into_iter().for_each(|on| on.rtt = rtt);
     }
 
-    /// Returns true if a leg was ever linked.
+    /// Returns true if a leg (parallel circuit) was ever linked.
     #[must_use]
     pub const fn was_linked(&self) -> bool {
         self.was_linked
@@ -248,9 +250,9 @@ impl Retransmitter {
         self.legs.iter().find(|(_, on)| on.serial == serial).map(|(leg, _)| leg)
     }
 
-    /// Handles the other end's report that the leg with the serial number `serial` is closed. The
-    /// report arrived on the leg `by`. Returns the reported leg, or `None` if it is already closed
-    /// here.
+    /// Handles the other end's report that the leg (parallel circuit) with the serial number
+    /// `serial` is closed. The report arrived on the leg `by`. Returns the reported leg, or `None`
+    /// if it is already closed here.
     ///
     /// # Errors
     /// There never was such a leg, or the report arrived on that leg itself.
@@ -266,7 +268,8 @@ impl Retransmitter {
         Ok(leg)
     }
 
-    /// Returns true if the other end has not answered on the leg `leg` for too long.
+    /// Returns true if the other end has not answered on the leg `leg` (parallel circuit) for too
+    /// long.
     #[must_use]
     pub fn is_silent(&self, leg: PathId) -> bool {
         self.legs.get(leg).is_ok_and(|on| on.silent)
@@ -320,10 +323,10 @@ impl Retransmitter {
         Some(kept)
     }
 
-    /// Schedules the unacknowledged messages of other legs for sending on the working leg
-    /// `lively`, if there are at most `MOST_REPEATED`. After these messages, the caller sends
-    /// XOFF, which must not wait for a leg that may have failed unnoticed. The originals stay
-    /// stored, and the other end drops duplicates.
+    /// Schedules the unacknowledged messages of other legs (parallel circuits) for sending on the
+    /// working leg `lively`, if there are at most `MOST_REPEATED`. After these messages, the
+    /// caller sends XOFF, which must not wait for a leg that may have failed unnoticed. The
+    /// originals stay stored, and the other end drops duplicates.
     pub fn repeat(&mut self, lively: PathId) {
         let others = self.legs.iter().filter(|(leg, _)| *leg != lively);
         let owed = others.flat_map(|(_, on)| &on.kept).map(|(_, kept)| kept.clone());
@@ -354,22 +357,22 @@ impl Retransmitter {
         }
     }
 
-    /// Returns true if at least `EVERY` messages received on `leg` are unacknowledged, so that a
-    /// RECEIVED message is due.
+    /// Returns true if at least `EVERY` messages received on `leg` (a parallel circuit) are
+    /// unacknowledged, so that a RECEIVED message is due.
     #[must_use]
     pub fn owes(&self, leg: PathId) -> bool {
         self.legs.get(leg).is_ok_and(|on| on.came.wrapping_sub(on.told) >= EVERY)
     }
 
-    /// Returns the RECEIVED message to send on `leg`; `None` if there is no such leg. `asked` is
-    /// true if the message answers PROBE.
+    /// Returns the RECEIVED message to send on `leg` (a parallel circuit); `None` if there is no
+    /// such leg. `asked` is true if the message answers PROBE.
     pub fn take_received(&mut self, leg: PathId, asked: bool) -> Option<Received> {
         let on = self.legs.get_mut(leg).ok()?;
         (on.told, on.tell_at) = (on.came, None);
         Some(Received { asked, count: on.came })
     }
 
-    /// Handles `received`, a RECEIVED message that arrived on the leg `leg`.
+    /// Handles `received`, a RECEIVED message that arrived on the leg `leg` (parallel circuit).
     ///
     /// # Errors
     /// The message acknowledges messages that were never sent, or it acknowledges no new messages
@@ -411,8 +414,9 @@ impl Retransmitter {
         Ok(Acknowledged { messages: fresh as u64, rtt })
     }
 
-    /// Removes a closed leg, and schedules its unacknowledged messages for retransmission. Returns
-    /// false if the set cannot continue, because no leg was ever linked and this was the last one.
+    /// Removes a closed leg (parallel circuit), and schedules its unacknowledged messages for
+    /// retransmission. Returns false if the set cannot continue, because no leg was ever linked
+    /// and this was the last one.
     pub fn lose(&mut self, leg: PathId) -> bool {
         if let Ok(on) = self.legs.get_mut(leg) {
             let (serial, linked) = (on.serial, on.linked);
@@ -459,7 +463,7 @@ impl Retransmitter {
     }
 
     /// Returns the time of the next action, provided that no message is sent or received before
-    /// it. [`Time::ZERO`] means now. `streams` is true if the set has streams.
+    /// it. [`Time::ZERO`] means now. `streams` is true if the circuit set has streams.
     #[must_use]
     pub fn next_timeout(&self, streams: bool) -> Option<Time> {
         let living = self.has_living();
@@ -481,7 +485,8 @@ impl Retransmitter {
         self.is_client && !streams && self.is_empty() && self.legs.iter().next().is_none()
     }
 
-    /// Returns the actions that are due at `now`. `streams` is true if the set has streams.
+    /// Returns the actions that are due at `now`. `streams` is true if the circuit set has
+    /// streams.
     pub fn actions(&mut self, now: Time, streams: bool) -> Vec<LegAction> {
         let mut actions = Vec::new();
         let quiet = self.quiet_at(streams).is_some_and(|at| at <= now);

@@ -9,8 +9,8 @@ use super::legs::Legs;
 use super::numbering::{AHEAD, Bases, Mark, Numbering};
 use crate::wire::resilient::LegSwitch;
 
-/// Numbering for cells that have no room for a number. Cells on each leg are numbered
-/// consecutively from 1. A SWITCH message sets the number of the next cell.
+/// Numbering for cells that have no room for a number. Cells on each leg (parallel circuit) are
+/// numbered consecutively from 1. A SWITCH message sets the number of the next cell.
 #[derive(Debug, Default)]
 pub struct Runs {
     legs: Legs<Numbers>,
@@ -42,8 +42,8 @@ impl Numbers {
 }
 
 impl Runs {
-    /// Returns a numbering without legs. It supports sending a cell again on another leg after the
-    /// cell was lost with its leg.
+    /// Returns a numbering without legs (parallel circuits). It supports sending a cell again on
+    /// another leg after the cell was lost with its leg.
     #[must_use]
     pub fn new() -> Runs {
         Runs::default()

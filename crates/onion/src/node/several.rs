@@ -113,8 +113,8 @@ impl<R: NodeRole> Node<R> {
         self.recount(id);
     }
 
-    /// Sends at most `cells` consecutive cells of one kind on `leg`. Returns the number of cells
-    /// sent.
+    /// Sends at most `cells` consecutive cells of one kind on `leg` (a parallel circuit). Returns
+    /// the number of cells sent.
     fn send_run(
         &mut self,
         now: Time,
@@ -188,7 +188,7 @@ impl<R: NodeRole> Node<R> {
         Ok(())
     }
 
-    /// Updates the scheduler's view of `leg` after cells were sent on it.
+    /// Updates the scheduler's view of `leg` (a parallel circuit) after cells were sent on it.
     pub(super) fn look_again(&mut self, now: Time, id: SetId, leg: PathId, index: u32) {
         let several = self.sets.get_mut(id).and_then(Set::several);
         if let (Some(several), Some(circuit)) = (several, self.circuits.get(index)) {
@@ -418,8 +418,8 @@ impl<R: NodeRole> Node<R> {
         circuit.into_iter().for_each(|circuit| R::give_up(self, circuit, Why::Silent));
     }
 
-    /// Sends RECEIVED, which acknowledges the messages that arrived on `leg`. `asked` is true if
-    /// it answers a PROBE message.
+    /// Sends RECEIVED, which acknowledges the messages that arrived on `leg` (a parallel circuit).
+    /// `asked` is true if it answers a PROBE message.
     pub(super) fn send_received(&mut self, now: Time, id: SetId, leg: PathId, asked: bool) {
         let retransmitter =
             self.sets.several(id).and_then(|several| several.end.retransmitter_mut());

@@ -27,7 +27,7 @@ use crate::wire::resilient::{self, ResilientLink};
 /// this request from the exit, C tor's clients send on one leg only.
 const UX: DesiredUx = DesiredUx::HighThroughput;
 
-/// A leg that one parallel core (shard) hands over to another.
+/// A leg (parallel circuit) that one parallel core (shard) hands over to another.
 struct HandedLeg {
     own: Own,
     /// The leg's previous circuit set, which has no other leg.
@@ -282,8 +282,8 @@ impl Relay {
         Ok(())
     }
 
-    /// Hands the leg `index` over to the parallel core (shard) that has its set. From now on this
-    /// shard only forwards the leg's cells.
+    /// Hands the leg `index` (parallel circuit) over to the parallel core (shard) that has its
+    /// set. From now on this shard only forwards the leg's cells.
     pub(super) fn hand_over(
         &mut self,
         now: Time,
@@ -306,8 +306,8 @@ impl Relay {
         Ok(())
     }
 
-    /// Takes over a leg that arrived at another parallel core (shard) of this relay, for a set of
-    /// this shard.
+    /// Takes over a leg (parallel circuit) that arrived at another parallel core (shard) of this
+    /// relay, for a set of this shard.
     pub(super) fn adopt(&mut self, now: Time, lane: Lane, body: &Body) {
         let number = body.first_chunk().map(|number| u64::from_be_bytes(*number));
         let orphan = number.and_then(|number| self.role.sets.take_over(number));

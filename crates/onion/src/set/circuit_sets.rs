@@ -40,13 +40,13 @@ impl CircuitSets {
         self.sets.iter()
     }
 
-    /// Returns the state of the set `id` for several legs; `None` if the set can have only one
-    /// leg.
+    /// Returns the state of the set `id` for several legs (parallel circuits); `None` if the set
+    /// can have only one leg.
     pub(crate) fn several(&mut self, id: SetId) -> Option<&mut Several> {
         self.get_mut(id).and_then(Set::several)
     }
 
-    /// Iterates over all sets that may have several legs.
+    /// Iterates over all sets that may have several legs (parallel circuits).
     pub(crate) fn all_several(&self) -> impl Iterator<Item = (SetId, &Several)> {
         self.sets.numbered().filter_map(|(id, set)| match &set.route {
             Route::One(_) => None,
@@ -89,7 +89,7 @@ impl CircuitSets {
     }
 
     /// Returns the largest number of bytes that ever waited in one set for earlier messages on
-    /// other legs.
+    /// other legs (parallel circuits).
     pub(crate) fn most_reordered(&self) -> usize {
         let most = self.all_several().map(|(_, several)| several.end.waiting().most());
         most.max().unwrap_or_default().max(self.most_reordered)

@@ -51,7 +51,7 @@ pub struct LegNumbers {
     pub window: u64,
     /// Number of cells in flight on the leg (parallel circuit).
     pub inflight: u64,
-    /// Number of cells queued for the leg's link.
+    /// Number of cells queued for the leg's (parallel circuit's) link.
     pub queued: u64,
 }
 

@@ -118,15 +118,15 @@ impl Several {
             || *self.format.get_or_insert(format) == format
     }
 
-    /// Sets the timer for leg actions if the next action is due before the timer expires. Returns
-    /// the new time, or `None` if the timer does not change.
+    /// Sets the timer for actions on legs (parallel circuits) if the next action is due before the
+    /// timer expires. Returns the new time, or `None` if the timer does not change.
     pub(crate) fn tends_sooner(&mut self, streams: bool) -> Option<Time> {
         let due = self.end.retransmitter()?.next_timeout(streams)?;
         let sooner = self.tends_at.is_none_or(|at| due < at);
         sooner.then(|| *self.tends_at.insert(due))
     }
 
-    /// Notes that the timer for leg actions has expired.
+    /// Notes that the timer for actions on legs (parallel circuits) has expired.
     pub(crate) fn tends(&mut self) {
         self.tends_at = None;
     }
@@ -277,7 +277,7 @@ impl Several {
         self.views = views;
     }
 
-    /// Updates the scheduler's view of `leg`.
+    /// Updates the scheduler's view of `leg` (a parallel circuit).
     pub(crate) fn look_at<C: Ending>(
         &mut self,
         now: Time,
@@ -328,9 +328,9 @@ impl Several {
         self.circuits.iter().any(|(_, circuit)| has_room(circuit))
     }
 
-    /// Returns the number of cells that `leg` may carry now. Before the other end's first
-    /// acknowledgement, the number is limited so that no first SWITCH exceeds [`FIRST`]. Only the
-    /// exit in Conflux of proposal 329 has this limit.
+    /// Returns the number of cells that `leg` (a parallel circuit) may carry now. Before the other
+    /// end's first acknowledgement, the number is limited so that no first SWITCH exceeds
+    /// [`FIRST`]. Only the exit in Conflux of proposal 329 has this limit.
     fn first_room(&self, leg: PathId) -> u64 {
         let is_stock = self.design == Design::Conflux && self.end.is_exit();
         if self.opened || !is_stock || self.end.measured_legs() < 2 {
@@ -380,8 +380,8 @@ impl Several {
         Some(next.command == RelayCommand::DATA)
     }
 
-    /// Stores a copy of a message that was sent on `leg`, without the prefix that `mark` placed
-    /// before the data. Does nothing if the design does not retransmit.
+    /// Stores a copy of a message that was sent on `leg` (a parallel circuit), without the prefix
+    /// that `mark` placed before the data. Does nothing if the design does not retransmit.
     pub(crate) fn keep(
         &mut self,
         now: Time,
@@ -483,7 +483,7 @@ impl Several {
         lively.or(current).or(quickest).or_else(|| usable().next())
     }
 
-    /// Returns `leg` if its queue has room, else `None`.
+    /// Returns `leg` (a parallel circuit) if its queue has room, else `None`.
     pub(crate) fn takes_control(&self, leg: PathId) -> Option<PathId> {
         let queued = self.views.get(leg.index()).map_or(0, |view| view.leg.queued);
         (queued < QUEUE_HIGH as u64).then_some(leg)
@@ -533,7 +533,7 @@ impl Several {
         }
     }
 
-    /// Notes that a numbered message arrived on `leg`.
+    /// Notes that a numbered message arrived on `leg` (a parallel circuit).
     pub(crate) fn note_arrived_on(&mut self, leg: PathId) {
         self.lively = Some(leg);
     }

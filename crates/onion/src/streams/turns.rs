@@ -121,8 +121,8 @@ impl Turns {
         self.legs.retain(|(other, _)| *other != leg);
     }
 
-    /// Skips the stream `id`, which may not send on `leg` now. The stream is skipped until its
-    /// state changes, or until the time `wake`.
+    /// Skips the stream `id`, which may not send on `leg` (a parallel circuit) now. The stream is
+    /// skipped until its state changes, or until the time `wake`.
     pub(super) fn park(&mut self, leg: PathId, id: u16, wake: Option<Time>) {
         self.on(leg).queued.entry(id).and_modify(|queued| queued.ready = false);
         if let (Some(wake), Some(noted)) = (wake, self.noted.get_mut(&id)) {
@@ -145,13 +145,13 @@ impl Turns {
         None
     }
 
-    /// Returns the next stream to send on `leg`. Streams that are known to have nothing to send
-    /// are skipped.
+    /// Returns the next stream to send on `leg` (a parallel circuit). Streams that are known to
+    /// have nothing to send are skipped.
     pub(super) fn next_ready(&mut self, leg: PathId) -> Option<u16> {
         self.on(leg).next_ready()
     }
 
-    /// Counts a data cell that the stream `id` sent on `leg`.
+    /// Counts a data cell that the stream `id` sent on `leg` (a parallel circuit).
     pub(super) fn sent(&mut self, leg: PathId, id: u16) {
         let queued = self.on(leg).queued.entry(id);
         queued.and_modify(|queued| queued.left = queued.left.saturating_sub(1));

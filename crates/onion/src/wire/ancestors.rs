@@ -34,7 +34,8 @@ pub struct AncestorLink {
     pub nonce: SetNonce,
     /// The scheduler that the sender of this message requests for the data that it receives, and
     /// the length of its runs, such as `round-robin 1p`. A run is a sequence of consecutive cells
-    /// on one leg. An empty text selects the design's own scheduler. At most [`DEALING`] bytes.
+    /// on one leg (parallel circuit). An empty text selects the design's own scheduler. At most
+    /// [`DEALING`] bytes.
     pub dealing: String,
 }
 

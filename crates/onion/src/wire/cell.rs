@@ -154,7 +154,7 @@ pub struct LaneHead {
     pub length: usize,
     /// True if the cell creates the circuit of its lane (CREATE, CREATE2 or CREATE_FAST).
     pub makes: bool,
-    /// True if the cell is the last of its lane: a DESTROY cell.
+    /// True if the cell is the last of its lane (the QUIC stream of a circuit): a DESTROY cell.
     pub ends: bool,
 }
 
