@@ -1,5 +1,5 @@
-//! System calls for socket filters that have no safe binding: bpf(2), and memory mappings of its
-//! maps.
+//! System calls for eBPF socket filters: bpf(2), and mmap(2) of eBPF maps. No crate has safe
+//! bindings for them.
 
 #![allow(unsafe_code, reason = "bpf(2) and mmap(2) of its maps have no safe bindings")]
 

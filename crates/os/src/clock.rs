@@ -5,7 +5,7 @@ use std::time::{Instant, SystemTime};
 use anabranch_multipath::Time;
 
 /// A monotonic clock (`CLOCK_MONOTONIC`). The clock reports the [`Time`] since its own start, and
-/// converts such a [`Time`] to the time of day.
+/// converts a [`Time`] that it has reported to the time of day.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
     start: Instant,

@@ -1,4 +1,5 @@
-//! Random generators for the cores, which have no source of randomness of their own.
+//! Random generators for protocol cores. A protocol core is a state machine without I/O, so it
+//! cannot ask the kernel for randomness itself.
 
 use std::io;
 
@@ -6,7 +7,7 @@ use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::SeedableRng;
 use rustix::rand::{GetRandomFlags, getrandom};
 
-/// Creates a random generator for a core, seeded by the kernel.
+/// Creates a random generator for a protocol core, with a seed from the kernel.
 ///
 /// # Errors
 /// An error of the kernel, which does not occur on a running machine.

@@ -34,9 +34,10 @@ pub fn ran_out(error: &io::Error) -> bool {
     [Errno::MFILE, Errno::NFILE].iter().any(|no| error.raw_os_error() == Some(no.raw_os_error()))
 }
 
-/// A spare file descriptor for the time when no other file can be opened. The spare is then
-/// closed, so that a waiting connection can be accepted and closed. Otherwise that connection
-/// would keep the listener readable, and the event loop would spin.
+/// A spare file descriptor, for use when the process has no other descriptor left. Closing the
+/// spare makes a descriptor available to accept a waiting connection, which is then closed at
+/// once. Otherwise that connection would keep the listener readable, and the event loop would
+/// spin.
 pub struct Spare {
     file: Option<OwnedFd>,
     turned_away: u64,
@@ -120,8 +121,8 @@ impl FileWatch {
     }
 }
 
-/// Returns whether `accept` can be called again at once. This is so if the error concerns only one
-/// connection, or if a signal interrupted the call.
+/// Returns whether `accept` can be called again at once: the error concerns only one connection,
+/// or a signal interrupted the call.
 fn is_newcomers(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::ConnectionAborted | ErrorKind::Interrupted)
 }
@@ -133,10 +134,11 @@ mod tests {
 
     use super::*;
 
-    /// Files that the process of a test may have.
+    /// Maximum number of open files of the test's process.
     const FEW: u64 = 64;
 
-    /// Nine connections arrive, three of them while file descriptors are left.
+    /// Checks eight connections that arrive when three file descriptors are left: three are
+    /// accepted, and five are rejected. A ninth is accepted once descriptors are free again.
     fn come_when_no_file_is_left() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         listener.set_nonblocking(true).unwrap();
@@ -166,7 +168,7 @@ mod tests {
 
     #[test]
     fn who_comes_when_no_file_is_left_is_turned_away() {
-        // The limit is the process's: the test runs itself in one of its own.
+        // The limit applies to the whole process, so the test runs itself in a separate process.
         const ALONE: &str = "ANABRANCH_TEST_FILES_ALONE";
         const NAME: &str = "who_comes_when_no_file_is_left_is_turned_away";
         if std::env::var_os(ALONE).is_some() {

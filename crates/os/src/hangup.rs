@@ -13,7 +13,7 @@ use signal_hook::low_level::pipe;
 #[derive(Debug)]
 pub struct Hangup {
     signalled: UnixStream,
-    /// Whether the process had a controlling terminal when it started. If so, the process has to
+    /// True if the process had a controlling terminal when it started. If so, the process has to
     /// exit when that terminal closes.
     on_terminal: bool,
 }

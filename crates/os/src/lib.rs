@@ -1,15 +1,15 @@
-//! Operating system services for the cores: sockets, clocks, files, TUN and namespaces. This is the
-//! only crate with `unsafe`.
+//! Operating system services for the protocol cores, which are state machines without I/O:
+//! sockets, clocks, files, TUN and namespaces. This is the only crate with `unsafe`.
 //!
 //! * **Loops.** [`poller`] waits for files and deadlines. [`clock`] is a monotonic clock that
-//!   starts at zero. [`entropy`] seeds a core's random generator. [`hangup`] receives SIGHUP.
+//!   starts at zero. [`entropy`] creates a core's random generator. [`hangup`] receives SIGHUP.
 //!   [`manager`] notifies systemd. [`status`] publishes the state of the process to its owner.
-//!   [`threads`] divides work among threads.
+//!   [`threads`] distributes work over several threads.
 //! * **Files.** [`files`] raises the limit on open files, and handles connections beyond it.
 //!   [`file_lock`] ensures that only one process uses a file. [`toml_keys`] reads settings and
 //!   reports mistakes with file and line.
-//! * **Datagrams and packets.** [`udp`] transfers datagrams in batches, [`tun`] is a TUN interface,
-//!   [`packet`] parses and builds the packets that pass it.
+//! * **Datagrams and packets.** [`udp`] sends and receives datagrams in batches. [`tun`] is a TUN
+//!   interface, and [`packet`] parses and builds the packets on that interface.
 //! * **The kernel's tables.** [`netlink`] reads and changes addresses, routes and rules;
 //!   [`holders`] names the program that uses a port.
 //! * **Namespaces.** [`namespace`] is a network namespace, [`pid_namespace`] a PID namespace that

@@ -77,12 +77,12 @@ impl AsFd for Namespace {
 }
 
 /// Makes this process root of a new user namespace, unless the process may already create network
-/// namespaces. Returns whether it did so. Other processes then have to enter `/proc/PID/ns/user`
-/// before they can enter a network namespace.
+/// namespaces. Returns true if the process is now in a new user namespace. In that case, other
+/// processes have to enter `/proc/PID/ns/user` before they can enter a network namespace.
 ///
 /// Call this function before any thread is started, because the kernel moves only single-threaded
-/// processes. If the machine does not allow a user namespace either, nothing changes, and
-/// [`Namespace::new`] will report what is missing.
+/// processes. If the machine does not allow user namespaces, nothing changes, and
+/// [`Namespace::new`] will return `EPERM`.
 pub fn enter_user_namespace_if_needed() -> bool {
     let may = |sets: CapabilitySets| sets.effective.contains(CapabilitySet::SYS_ADMIN);
     !rustix::thread::capabilities(None).is_ok_and(may) && become_root().is_ok()

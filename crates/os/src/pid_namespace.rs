@@ -1,5 +1,5 @@
-//! PID namespaces. When the first process of such a namespace ends, the kernel ends all others in
-//! it.
+//! PID namespaces. When the first process of a PID namespace ends, the kernel kills all other
+//! processes in the namespace.
 
 #![allow(
     unsafe_code,
@@ -119,10 +119,11 @@ mod tests {
     #[test]
     fn processes_see_only_their_own() {
         let Some(namespace) = namespace() else { return };
-        // The shell counts by itself: of a pipeline's programs some may not be there yet.
+        // The shell counts without a pipeline, because some programs of a pipeline might not have
+        // started yet.
         let script = "echo $$; set -- /proc/[0-9]*; echo $#";
         let output = namespace.run(|| shell(script).output()).unwrap();
-        // `cat` and the shell; the shell is the second that was ever there.
+        // The processes are `cat` and the shell. The shell has the process number 2.
         assert_eq!(String::from_utf8(output.stdout).unwrap(), "2\n2\n");
     }
 

@@ -8,25 +8,26 @@ use rustix::buffer::spare_capacity;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::time::Timespec;
 
-/// A file's readiness, as one wait reports it.
+/// The readiness of a file, as one call of [`Poller::wait`] reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ready {
-    /// The token with which the file was added.
+    /// The token that identifies the file, as passed to [`Poller::add`].
     pub token: u64,
-    /// Whether there is something to read, or the other side has closed.
+    /// True if there is something to read, or the other side has closed.
     pub read: bool,
-    /// Whether there is room to write, if that was requested, or an error is pending.
+    /// True if there is room to write, an error is pending, or the connection is closed in both
+    /// directions. Room to write is reported only if [`Interest::write`] requests it.
     pub write: bool,
-    /// Whether an error is pending. For a UDP socket, the error queue has to be read.
+    /// True if an error is pending. For a UDP socket, the error queue has to be read.
     pub error: bool,
 }
 
 /// The events for which a file is watched. Errors and hang-ups are always reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Interest {
-    /// Whether the file is watched for data to read.
+    /// True if the file is watched for data to read.
     pub read: bool,
-    /// Whether the file is watched for room to write.
+    /// True if the file is watched for room to write.
     pub write: bool,
 }
 
@@ -50,7 +51,7 @@ impl Poller {
     /// Creates an empty set. Each call of [`Poller::wait`] reports at most `events` files.
     ///
     /// # Errors
-    /// An error of the kernel, if no file descriptor is left.
+    /// An error of the kernel, for example because no file descriptor is left.
     pub fn new(events: usize) -> io::Result<Self> {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         Ok(Self { epoll, events: Vec::with_capacity(events.max(1)) })
@@ -157,7 +158,8 @@ mod tests {
             assert_eq!(poller.wait(Some(Duration::from_micros(100))).unwrap().count(), 0);
             start.elapsed()
         };
-        // The shortest of many: the machine may be busy, but not each time.
+        // The test measures the shortest of many waits, because a busy machine lengthens some of
+        // them.
         let (begun, mut shortest) = (Instant::now(), Duration::MAX);
         while shortest >= Duration::from_micros(900) && begun.elapsed() < Duration::from_secs(20) {
             shortest = (0..50).map(|_| wait()).min().unwrap();

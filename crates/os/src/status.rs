@@ -1,10 +1,10 @@
-//! The status texts of this program's running processes. Each process publishes its text to its
-//! user at a Unix socket of mode 0600.
+//! The status texts of this program's running processes. Each process serves its text at a Unix
+//! socket of mode 0600, which only the process's user and root can open.
 //!
-//! A service has its socket in its systemd runtime directory (`RUNTIME_DIRECTORY`), root in
-//! `/run/anabranch`, and another user in `anabranch` in the runtime directory of that user
-//! (`XDG_RUNTIME_DIR`). A client reads one text, up to its end. The server reads nothing, so a
-//! client cannot change anything.
+//! The directory of a socket depends on the process. A service uses its systemd runtime directory
+//! (`RUNTIME_DIRECTORY`). A process of root uses `/run/anabranch`. A process of another user uses
+//! `anabranch` in the runtime directory of that user (`XDG_RUNTIME_DIR`). A client reads one text,
+//! up to its end. The server reads nothing, so a client cannot change anything.
 
 use std::env;
 use std::ffi::OsString;
@@ -235,7 +235,8 @@ mod tests {
     fn a_socket_that_a_killed_run_left_is_passed_over_and_replaced() {
         let folder = TempDir::new().unwrap();
         let (listener, left) = bind(folder.path(), "split").unwrap();
-        // A child that another test has just forked holds it as well.
+        // A child process that another test has just forked may hold the listener, too. Shutting
+        // it down affects every holder.
         rustix::net::shutdown(&listener, rustix::net::Shutdown::Both).unwrap();
         drop(listener);
         assert!(left.exists() && read_all(folder.path()).is_empty());

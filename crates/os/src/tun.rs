@@ -1,4 +1,4 @@
-//! TUN interfaces. A program reads the packets that a namespace sends through such an interface.
+//! TUN interfaces. A program reads the packets that a namespace sends through its TUN interface.
 //! Packets that the program writes arrive in the namespace.
 
 #![allow(unsafe_code, reason = "TUNSETIFF is an ioctl that no safe wrapper knows")]

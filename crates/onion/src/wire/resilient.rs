@@ -2,9 +2,10 @@
 //! circuit (leg) (`docs/spec/resilient-legs.md`). The legs of a set join at the exit or at a
 //! middle hop (`docs/spec/middle-merge.md`).
 //!
-//! No message has a stream ID: all are exchanged with the relay at which the legs join. LINK and
-//! LINKED have the commands of [`ancestors`](super::ancestors), with the versions 2 and 3. After
-//! the version byte their layout differs from that of version 1.
+//! The relay at which the legs join exchanges these messages with the client, so they have no
+//! stream ID. LINK and LINKED have the same relay commands as in [`ancestors`](super::ancestors).
+//! Their versions here are 2 and 3, and the layout after the version byte differs from that of
+//! version 1.
 
 use super::ancestors::DEALING;
 use super::conflux::SetNonce;
@@ -38,8 +39,8 @@ pub struct ResilientLink {
     /// The serial number of the leg (circuit) in its set. Both ends use this number.
     pub serial: u32,
     /// The scheduler that the sender of this message requests for the data that it receives, and
-    /// the length of its runs of consecutive messages on one leg, as in
-    /// [`AncestorLink`](super::ancestors::AncestorLink).
+    /// the length of the scheduler's runs. A run is a sequence of consecutive messages on one leg.
+    /// The text has the same format as in [`AncestorLink`](super::ancestors::AncestorLink).
     pub dealing: String,
 }
 
@@ -106,7 +107,7 @@ impl LegSwitch {
 /// RECEIVED is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Received {
-    /// Whether the message answers PROBE.
+    /// True if the message answers PROBE.
     pub asked: bool,
     /// The low 32 bits of the number of received messages, including duplicates.
     pub count: u32,

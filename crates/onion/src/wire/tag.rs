@@ -2,9 +2,9 @@
 
 use subtle::ConstantTimeEq;
 
-/// The authentication tag of a cell at its receiver. The receiver returns the tag to the cell's
-/// sender in a SENDME (proposals 289 and 359). The tag has 20 bytes, or 16 with Counter Galois
-/// Onion.
+/// The authentication tag of a received cell. The receiver returns the tag to the cell's sender in
+/// a SENDME message, which acknowledges the cell (proposals 289 and 359). The tag has 20 bytes, or
+/// 16 with Counter Galois Onion.
 #[derive(Clone, Copy, Debug)]
 pub struct Tag {
     bytes: [u8; 20],

@@ -1,6 +1,6 @@
-//! X.509 certificates of the two types that Tor uses, in C tor's format: the certificate of a
-//! relay's RSA identity key (tor-spec, "CERTS cells", type 2), and the certificate of the relay's
-//! TLS links.
+//! X.509 certificates of the two types that Tor uses, in C tor's format. One type certifies a
+//! relay's RSA identity key (tor-spec, "CERTS cells", type 2). The other is the certificate of the
+//! relay's TLS links.
 
 use std::str::FromStr;
 use std::time::Duration;
@@ -102,8 +102,8 @@ pub(super) fn is_self_signed(der: &[u8], key: &PublicKey, unix_now: u64) -> bool
     (from..=until).contains(&unix_now) && signed_by(&certificate, key).unwrap_or(false)
 }
 
-/// Returns true if `key` signed the certificate. Returns `None` if the signature's format or
-/// algorithm is not the expected one.
+/// Returns whether `key` signed the certificate. Returns `None` if the signature is malformed, or
+/// if its algorithm is not [`SHA256_WITH_RSA`].
 fn signed_by(certificate: &Certificate, key: &PublicKey) -> Option<bool> {
     let content = certificate.tbs_certificate.to_der().ok()?;
     let signature = Signature::try_from(certificate.signature.as_bytes()?).ok()?;

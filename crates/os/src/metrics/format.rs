@@ -48,7 +48,7 @@ impl Format {
     }
 }
 
-/// Precision with which a range of an `Accept` header matches a type.
+/// Precision of the match between a range of an `Accept` header and a type.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 enum Closeness {
     /// The range does not match.

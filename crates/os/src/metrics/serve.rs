@@ -214,7 +214,7 @@ mod tests {
         let mut stream = TcpStream::connect(server.address()).unwrap();
         stream.write_all(request).unwrap();
         let mut answer = String::new();
-        // A server that turns somebody away may do so with a reset.
+        // A server that rejects a connection may reset it, so a read error is ignored.
         let _ = stream.read_to_string(&mut answer);
         answer
     }

@@ -24,9 +24,9 @@ pub struct Route {
     /// Maximum bytes of an IP packet: the route's own value (path MTU discovery, `ip route ...
     /// mtu`), or otherwise the interface's.
     pub mtu: u32,
-    /// Whether the kernel only *assumes* that the destination is on the network of the interface,
-    /// because no table has a route. Linux does so for IPv4 if the lookup specifies an interface.
-    /// Packets of such a route rarely reach a host.
+    /// True if the kernel only *assumes* that the destination is on the network of the interface,
+    /// because no table has a route. Linux assumes this for IPv4 if the lookup specifies an
+    /// interface. Packets on an assumed route rarely reach a host.
     pub assumed: bool,
 }
 

@@ -1,8 +1,8 @@
 //! Policy routing: rules by mark, separate routing tables, and virtual Ethernet pairs between
 //! namespaces. All changes need `CAP_NET_ADMIN`.
 //!
-//! Rules and routes that this module adds have the protocol number [`OURS`], by which the program
-//! recognises them after a crash.
+//! Rules and routes that this module adds have the protocol number [`OURS`]. With this number, the
+//! program recognises them after a crash.
 
 use std::io;
 use std::net::IpAddr;
@@ -69,7 +69,7 @@ pub struct Rule {
     pub from: Option<String>,
     /// Number of the table in which the route is looked up.
     pub table: u32,
-    /// Whether a default route in the rule's table is ignored (`suppress_prefixlength 0`).
+    /// True if a default route in the rule's table is ignored (`suppress_prefixlength 0`).
     pub only_specific: bool,
 }
 
@@ -85,7 +85,7 @@ pub struct FoundRule {
     pub mark: Option<(u32, u32)>,
     /// Number of the table in which the route is looked up.
     pub table: u32,
-    /// Whether the rule has the protocol number [`OURS`].
+    /// True if the rule has the protocol number [`OURS`].
     pub ours: bool,
 }
 
@@ -186,11 +186,11 @@ fn found_rule(family: Family, message: &RuleMessage) -> FoundRule {
 /// The target of a table's default route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DefaultRoute {
-    /// The interface with this index. Packets go to this router, or with `None` directly to their
-    /// destination on the interface's network.
+    /// The interface with this index, and the next router. `None` means that packets go directly
+    /// to their destination, which is on the interface's own network.
     Out(u32, Option<IpAddr>),
-    /// No target: an `unreachable` route, so that senders get an error. It is the last resort, as
-    /// any other route of the table has a smaller metric.
+    /// No target: an `unreachable` route, so that senders get an error. It is the last resort,
+    /// because any other route of the table has a smaller metric.
     Nowhere,
 }
 
@@ -229,7 +229,7 @@ pub struct FoundRoute {
     pub table: u32,
     /// Target of the route.
     pub way: DefaultRoute,
-    /// Whether the route has the protocol number [`OURS`].
+    /// True if the route has the protocol number [`OURS`].
     pub ours: bool,
 }
 
@@ -339,7 +339,7 @@ fn is_ours(message: &RouteMessage) -> bool {
     message.header.protocol == RouteProtocol::Other(OURS)
 }
 
-/// Adds a virtual Ethernet pair, whose end `here` is in this namespace and whose end `there` is in
+/// Adds a virtual Ethernet pair. The end `here` is in this namespace, and the end `there` is in
 /// `namespace`.
 ///
 /// # Errors
@@ -370,7 +370,8 @@ pub fn remove_link(index: u32) -> io::Result<()> {
     gone(socket::order(Message::DelLink(message), 0))
 }
 
-/// Turns an error into success if it reports that the object to remove no longer exists.
+/// Returns success instead of an error which reports that the object to remove no longer exists.
+/// Returns all other results unchanged.
 fn gone(result: io::Result<()>) -> io::Result<()> {
     match result {
         Err(error)
@@ -391,7 +392,7 @@ mod tests {
     use crate::netlink::{configure, link_named};
     use crate::tun::Tun;
 
-    /// Runs `work` in a new namespace. If none can be made, prints that and passes.
+    /// Runs `work` in a new namespace. If no namespace can be created, prints a note and passes.
     fn alone(work: impl FnOnce() + Send) {
         let outcome = Namespace::new().and_then(|namespace| {
             namespace.run(|| {

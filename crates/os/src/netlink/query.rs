@@ -20,14 +20,14 @@ pub struct Link {
     pub name: String,
     /// Maximum bytes of an IP packet that the interface accepts.
     pub mtu: u32,
-    /// Whether the interface is switched on (`IFF_UP`).
+    /// True if the interface is switched on (`IFF_UP`).
     pub up: bool,
-    /// Whether the interface is switched on and has a carrier (`IFF_RUNNING`), so that packets can
+    /// True if the interface is switched on and has a carrier (`IFF_RUNNING`), so that packets can
     /// leave.
     pub running: bool,
     /// Link layer of the interface.
     pub kind: LinkKind,
-    /// Whether the interface is a tunnel (WireGuard or TUN), whose packets leave through another
+    /// True if the interface is a tunnel (WireGuard or TUN), whose packets leave through another
     /// interface.
     pub tunnel: bool,
 }

@@ -14,7 +14,8 @@ use super::write::{HOPS, write};
 /// 4.3.2.3) and 1,280 bytes (RFC 4443, section 2.4).
 const QUOTED: (usize, usize) = (576 - 28, 1280 - 48);
 /// Minimum MTU that is reported for an IPv4 path, followed by the minimum for IPv6 (RFC 791, RFC
-/// 8200). A smaller reported MTU would be forged, and could block a session.
+/// 8200). A router's claim of a smaller MTU counts as forged, and passing it on could block a
+/// session.
 const NARROWEST: (u32, u32) = (576, 1280);
 
 /// The reason why a packet is undeliverable.
@@ -30,9 +31,10 @@ pub enum Complaint {
     Prohibited,
 }
 
-/// Appends to `out` the ICMP message to the sender of `packet`, from `here4` or `here6`. Returns
-/// whether a message was appended. ICMP errors, truncated packets and packets from a non-unicast
-/// address get no message (RFC 1122, section 3.2.2).
+/// Appends to `out` the ICMP message that reports `complaint` to the sender of `packet`. The
+/// source address is `here4` or `here6`, depending on the packet's IP version. Returns whether a
+/// message was appended. ICMP errors, truncated packets and packets from a non-unicast address get
+/// no message (RFC 1122, section 3.2.2).
 ///
 /// # Errors
 /// The message cannot be built. This never happens for a packet from the kernel.
@@ -73,8 +75,8 @@ pub fn complain(
 }
 
 /// Builds a packet to quote in an ICMP message about a session, when the packet itself is not
-/// available. It has the headers of a datagram from `client` to `server`, and eight zero bytes, the
-/// length that an ICMPv4 message must quote (RFC 792).
+/// available. It has the headers of a datagram from `client` to `server`, and eight zero bytes as
+/// payload. An ICMPv4 message must quote eight bytes after the IP header (RFC 792).
 ///
 /// # Errors
 /// The addresses have different IP versions.
@@ -88,8 +90,8 @@ fn is_one4(ip: Ipv4Addr) -> bool {
     !(ip.is_multicast() || ip.is_unspecified() || ip.is_broadcast())
 }
 
-/// Returns whether an ICMP error may be sent about a packet of the protocol `number`. This is so
-/// for all packets except ICMP messages that are not requests.
+/// Returns whether an ICMP error may be sent about a packet of the protocol `number` with
+/// `payload`. Returns false only for ICMP messages that are not echo requests.
 fn deserves(number: u8, payload: &[u8]) -> bool {
     match (number, payload.first()) {
         (1, Some(&kind)) => kind == 8,

@@ -2,7 +2,8 @@
 //! undeliverable ones.
 //!
 //! * [`read`] parses a packet, and [`Fragments`] reassembles datagrams from fragments;
-//! * [`write()`] builds the packet around a datagram, and [`write_segment`] that around a segment;
+//! * [`write()`] builds the packet around a datagram, and [`write_segment`] builds the packet
+//!   around a TCP segment;
 //! * [`complain`] builds the ICMP message that reports an undeliverable packet to its sender.
 //!
 //! This module does no I/O. It does not verify the checksums of parsed packets: the local kernel

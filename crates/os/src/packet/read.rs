@@ -49,7 +49,7 @@ pub struct Fragment<'a> {
     pub id: FragmentId,
     /// Position of the fragment in the datagram, in units of 8 bytes.
     pub offset: u16,
-    /// Whether further fragments follow this one.
+    /// True if further fragments follow this one.
     pub more: bool,
     /// The two ECN bits of the packet's IP header.
     pub ecn: u8,
@@ -75,7 +75,7 @@ pub fn read(packet: &[u8]) -> Content<'_> {
 }
 
 /// Returns whether the destination of `packet` is link-local, multicast or broadcast. No router
-/// forwards such a packet by default.
+/// forwards packets to these destinations by default.
 pub fn is_for_link(packet: &[u8]) -> bool {
     match IpSlice::from_slice(packet).map(|ip| ip.destination_addr()) {
         Ok(IpAddr::V4(to)) => to.is_multicast() || to.is_broadcast() || to.is_link_local(),
@@ -84,9 +84,9 @@ pub fn is_for_link(packet: &[u8]) -> bool {
     }
 }
 
-/// Returns whether `packet` is link-local, multicast, broadcast, or an ICMP error (RFC 792, RFC
-/// 4443 section 2.1). The kernel and programs send such packets on every interface, even where no
-/// route of the user leads.
+/// Returns whether `packet` has a link-local, multicast or broadcast destination, has a link-local
+/// source, or is an ICMP error (RFC 792, RFC 4443 section 2.1). The kernel and programs send these
+/// packets on every interface, even on an interface that no route of the user uses.
 pub fn is_housekeeping(packet: &[u8]) -> bool {
     is_for_link(packet) || is_from_link(packet) || is_icmp_error(packet)
 }

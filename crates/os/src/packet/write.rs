@@ -48,9 +48,9 @@ pub fn write(
     builder.write(out, payload).map_err(|e| invalid(e.to_string()))
 }
 
-/// Appends to `out` the IP packet that contains a TCP segment with `payload`. `ends` are source
-/// and destination. The segment has the flags ACK and PSH and no ECN bits. Like Linux, it has the
-/// timestamps option, but with values of 0.
+/// Appends to `out` the IP packet that contains a TCP segment with `payload`. `ends` are the
+/// source and the destination. The segment has the flags ACK and PSH and no ECN bits. It has the
+/// timestamps option, as a segment from Linux does, but with values of 0.
 ///
 /// # Errors
 /// The errors of [`write()`].

@@ -128,8 +128,9 @@ fn without_temporary(text: &str) -> String {
     plain + rest
 }
 
-/// Rewrites messages about a missing key, and about a value that matches no variant of an untagged
-/// enum.
+/// Rewrites two kinds of serde's messages. "missing field X" becomes "X is missing". A message
+/// about a value that matches no variant of an untagged enum becomes "its form is not allowed
+/// here". Other messages are returned unchanged.
 fn without_variants(message: String) -> String {
     if let Some(key) = message.strip_prefix("missing field ") {
         return format!("{key} is missing");
@@ -184,7 +185,7 @@ mod tests {
     use super::*;
     use serde::Deserialize;
 
-    /// One key of each type that our files' settings have.
+    /// A struct with one key of each type that occurs in our configuration files.
     #[derive(Debug, Default, Deserialize)]
     #[serde(default)]
     #[allow(dead_code, reason = "only that it cannot be read matters")]

@@ -17,8 +17,8 @@ const SLOT: usize = 65_536;
 pub struct Received<'a> {
     /// Address of the datagrams' sender.
     pub from: SocketAddr,
-    /// The local address to which the datagrams were sent, and from which an answer should be
-    /// sent. `None` for connected sockets.
+    /// The local address that the datagrams were sent to. An answer should be sent from this
+    /// address. `None` for connected sockets.
     pub to: Option<IpAddr>,
     /// ECN bits of the datagrams (RFC 3168), 0 to 3.
     pub ecn: u8,
@@ -96,8 +96,8 @@ impl RecvBatch {
     ///
     /// # Errors
     /// `WouldBlock` if no message waits. On a connected socket, the error may also belong to a
-    /// datagram sent earlier; see [`Fault::from_io`](super::Fault::from_io). Such an error is
-    /// cleared when it is returned: call again.
+    /// datagram sent earlier; see [`Fault::from_io`](super::Fault::from_io). An error of an
+    /// earlier datagram is cleared when it is returned, so call this function again.
     pub fn recv<'a>(&'a mut self, socket: &UdpSocket) -> io::Result<Batch<'a>> {
         sys::receive(socket.as_fd(), &mut self.buffers, SLOT, &mut self.arrivals)?;
         Ok(Batch { arrivals: self.arrivals.iter(), buffers: self.buffers.chunks_exact(SLOT) })

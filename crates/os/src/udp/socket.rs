@@ -30,16 +30,16 @@ pub struct UdpOptions {
     /// [`Fault::Full`](super::Fault::Full). Large values only lengthen the queue before a slow
     /// link.
     pub send_buffer: usize,
-    /// Whether the kernel joins consecutive datagrams on reception (`UDP_GRO`) and sends them
-    /// joined (`UDP_SEGMENT`). If not, each datagram passes the kernel separately; nothing else
+    /// True if the kernel joins consecutive datagrams on reception (`UDP_GRO`) and sends them
+    /// joined (`UDP_SEGMENT`). If false, each datagram passes the kernel separately; nothing else
     /// changes.
     pub offload: bool,
-    /// Whether errors are queued for [`UdpSocket::take_error`] (`IP_RECVERR`). Without this
+    /// True if errors are queued for [`UdpSocket::take_error`] (`IP_RECVERR`). Without this
     /// option, a connected socket reports only closed ports, and not that a router has no route.
     /// With this option, the poller reports an error until the queue has been read. Unconnected
     /// sockets never queue errors, so that errors of one client do not affect another.
     pub error_queue: bool,
-    /// Whether other sockets with this option may have the same address and port (`SO_REUSEPORT`).
+    /// True if other sockets with this option may have the same address and port (`SO_REUSEPORT`).
     /// The program of [`UdpSocket::choose_by`] then selects the socket for each datagram. Without a
     /// program, the kernel assigns all datagrams from one port of a peer to the same socket.
     pub share_port: bool,
@@ -80,14 +80,15 @@ pub struct Memory {
 pub struct UdpSocket {
     fd: OwnedFd,
     v6: bool,
-    /// Whether segmented sends are used. Cleared permanently when the kernel refuses one.
+    /// True if segmented sends are used. The value becomes false permanently when the kernel
+    /// refuses a segmented send.
     segmentation: AtomicBool,
 }
 
 impl UdpSocket {
     /// Opens an unconnected socket at `local`, for datagrams of many peers.
     ///
-    /// Each datagram is received with the local address to which it was sent
+    /// Each received datagram has the local address that it was sent to
     /// ([`Received::to`](super::Received::to)), so that the answer can be sent from that address.
     /// `[::]` listens for IPv4, too, if that is the system's default (`net.ipv6.bindv6only`).
     ///
@@ -180,8 +181,8 @@ impl UdpSocket {
         )
     }
 
-    /// Sets a buffer's size, beyond the system's limit if the process may do so, and otherwise up
-    /// to the limit.
+    /// Sets a buffer's size. The size may exceed the system's limit only if the process has the
+    /// privilege for that.
     fn set_buffer(&self, forced: i32, plain: i32, bytes: usize) -> io::Result<()> {
         // The kernel doubles the number, so only half of the range is usable.
         let bytes = bytes.min(i32::MAX as usize / 2) as i32;

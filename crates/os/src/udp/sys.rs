@@ -176,7 +176,7 @@ pub(super) fn receive(
 /// Sends as many of the first `messages` as possible, with one `sendmmsg`. Returns the number of
 /// messages that the kernel accepted, which is at least one.
 ///
-/// An error concerns the first message. `v6` is whether the socket is an IPv6 socket.
+/// An error concerns the first message. `v6` is true if the socket is an IPv6 socket.
 pub(super) fn send(
     fd: BorrowedFd<'_>,
     v6: bool,
@@ -338,8 +338,8 @@ fn name(header: &libc::msghdr) -> Option<SocketAddr> {
         return None;
     }
     let name: *const Name = header.msg_name.cast();
-    // SAFETY: the pointer is to a `Name` of this function's caller, whose first `msg_namelen`
-    // bytes the kernel has written: the family, and all of the form that belongs to the family.
+    // SAFETY: the pointer is to a `Name` of this function's caller. The kernel has written its
+    // first `msg_namelen` bytes: the family, and the whole address structure of that family.
     unsafe {
         match i32::from((*name).v4.sin_family) {
             libc::AF_INET => {

@@ -43,7 +43,7 @@ fn tells(socket: &UdpSocket) -> bool {
     poll(&mut polled, Some(&limit)).unwrap() == 1
 }
 
-/// A received run: its ECN bits, the address to which it was sent, and its datagrams.
+/// A received run: its ECN bits, the address that it was sent to, and its datagrams.
 #[derive(Debug, PartialEq)]
 struct Run {
     ecn: u8,
@@ -409,7 +409,7 @@ fn a_source_port_and_an_interface_are_kept() {
     let from = buffers.recv(&receiver).unwrap().next().unwrap().from;
     assert_eq!(from, path.local_addr().unwrap());
     assert_eq!(from.ip(), source.ip());
-    // Loopback's MTU is 65,536, of which an IPv4 packet can use all but one byte.
+    // Loopback's MTU is 65,536 bytes, and an IPv4 packet can use all but one of them.
     assert_eq!(path.mtu().unwrap(), 65_535);
 }
 
