@@ -18,8 +18,8 @@ const RESOLVE_PTR: u8 = 0xf1;
 /// Reply code of Tor's SOCKS5 extension for a missing descriptor of an onion service (proposal
 /// 304).
 const NO_DESCRIPTOR: u8 = 0xf0;
-/// Prefix of SOCKS5 user names in one of Tor's formats, before the number of the format (proposal
-/// 351).
+/// Prefix of SOCKS5 user names that have a format of Tor's own. The number of the format follows
+/// the prefix (proposal 351).
 const MAGIC: &[u8] = b"<torS0X>";
 /// Number of the only supported format. In this format, the user name ends after the number, and
 /// the password isolates streams.
@@ -59,7 +59,7 @@ impl Dialogue {
     }
 
     /// Processes bytes from the program, and appends answers to `out`. Returns the request once it
-    /// is complete, and `None` before.
+    /// is complete, and `None` until then.
     ///
     /// # Errors
     /// The dialogue has ended, and no request will follow.
@@ -92,8 +92,8 @@ impl Dialogue {
     }
 
     /// Returns the isolation value of the program's stream. Only streams with equal values may
-    /// share a circuit. The value consists of the protocol and of the login or, in HTTP, the
-    /// isolation headers.
+    /// share a circuit. The value consists of the proxy protocol and the login. In HTTP, the
+    /// isolation headers replace the login.
     #[must_use]
     pub fn isolation(&self) -> &[u8] {
         &self.isolation
@@ -369,7 +369,7 @@ mod tests {
         }
         for user in ["<torS0X>", "<torS0X>1", "<torS0X>1object", "<torS0X>0object", "<torS0X>00"] {
             assert_eq!(log_in(TOR, user.as_bytes()), Err(vec![5, 2, 1, 1]), "{user}");
-            // Options of a transport are nobody else's.
+            // In a transport's user name, the prefix has no special meaning.
             assert_eq!(log_in(Service::Transport, user.as_bytes()), Ok(vec![5, 2, 1, 0]), "{user}");
         }
     }

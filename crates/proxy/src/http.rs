@@ -33,7 +33,7 @@ pub(crate) struct Connect {
     /// Values of the isolation headers, each preceded by its length.
     pub(crate) isolation: Vec<u8>,
     pub(crate) family: Option<Family>,
-    /// Whether `Proxy-Authorization` has a form that applications should no longer use: any form
+    /// True if `Proxy-Authorization` has a form that applications should no longer use: any form
     /// except Basic with the user `tor-iso`.
     pub(crate) is_old_authorization: bool,
 }
@@ -130,7 +130,7 @@ fn family(value: &[u8]) -> Family {
     }
 }
 
-/// Answers an OPTIONS request, with which clients query the proxy's capabilities.
+/// Answers an OPTIONS request. Clients use these requests to query the proxy's capabilities.
 fn options(target: &str, headers: &Headers<'_>, service: Service) -> Result<Vec<u8>, ProxyEnd> {
     let has_body = headers.first("content-type").is_some()
         || headers.first("transfer-encoding").is_some()
@@ -233,7 +233,7 @@ mod tests {
         let old = |value: &str| {
             connected(&format!("Proxy-Authorization: {value}\r\n")).is_old_authorization
         };
-        // tor-iso: and tor-iso:password
+        // The decoded values are `tor-iso:` and `tor-iso:password`.
         assert!(!old("Basic dG9yLWlzbzo=") && !old("basic  dG9yLWlzbzpwYXNzd29yZA=="));
         assert!(old("Basic YTpi") && old("Bearer dG9yLWlzbzo=") && old("Basic") && old("Basic !"));
         assert!(!connected("").is_old_authorization);

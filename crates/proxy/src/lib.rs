@@ -1,11 +1,13 @@
-//! The messages between programs and a proxy: SOCKS5 with user name and password (RFC 1928, RFC
-//! 1929), SOCKS4 and 4a, Tor's RESOLVE and RESOLVE_PTR, and HTTP's CONNECT (RFC 9110, section
-//! 9.3.6) with Tor's headers (proposal 365). The crate does no I/O. It is independent of the
-//! service behind the proxy, such as a Tor client or a pluggable transport.
+//! The messages between programs and a proxy. The protocols are SOCKS5 with user name and password
+//! (RFC 1928, RFC 1929), SOCKS4, SOCKS4a, and HTTP's CONNECT (RFC 9110, section 9.3.6) with Tor's
+//! headers (proposal 365). All SOCKS versions have Tor's command RESOLVE, and SOCKS5 also has
+//! RESOLVE_PTR. The crate does no I/O. It is independent of the service that uses the proxy, such
+//! as a Tor client or a pluggable transport.
 //!
-//! [`Dialogue`] parses a program's bytes into a [`ProxyRequest`] and writes the [`Outcome`] in the
-//! program's own protocol (`answer`). `http` parses the head of an HTTP request. [`client`]
-//! implements the client's side of SOCKS5 and CONNECT. Both sides share the messages in `socks5`.
+//! [`Dialogue`] parses a program's bytes into a [`ProxyRequest`]. It encodes the [`Outcome`] as an
+//! answer in the protocol that the program uses (`answer`). `http` parses the head of an HTTP
+//! request. [`client`] implements the client's side of SOCKS5 and CONNECT. Both sides share the
+//! messages in `socks5`.
 //!
 //! User name and password do not authenticate a program to a Tor client. They isolate streams:
 //! streams with different logins never share a circuit.
@@ -25,7 +27,8 @@ pub use dialogue::Dialogue;
 pub use reason::Reason;
 pub use socks5::{SocksAddress, UnknownType};
 
-/// The service behind a proxy, which determines the features of the proxy's dialogues.
+/// The service that a proxy provides to programs. It determines the features of the proxy's
+/// dialogues.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Service {
     /// A pluggable transport. User name and password carry its options, and Tor's headers are
@@ -34,8 +37,8 @@ pub enum Service {
     Transport,
     /// A client of the Tor network.
     Tor {
-        /// Whether SOCKS5 answers use Tor's own codes for onion services (proposal 304), which not
-        /// all programs support.
+        /// True if SOCKS5 answers use Tor's own codes for onion services (proposal 304). Not all
+        /// programs support these codes.
         extended: bool,
     },
 }

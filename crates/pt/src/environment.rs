@@ -7,12 +7,12 @@ use crate::line::{Line, is_name};
 
 const VERSION: &str = "1";
 
-/// The settings with which a transport is started.
+/// The settings that a transport receives when it is started.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Environment {
     /// The directory for the transport's files.
     pub state: String,
-    /// Whether the transport exits when its standard input ends.
+    /// True if the transport exits when its standard input ends.
     pub ends_with_input: bool,
     /// Source addresses of the transport's own connections.
     pub outbound: Outbound,

@@ -1,5 +1,5 @@
-//! The Extended ORPort protocol, with which a transport authenticates to its relay and reports the
-//! address of a connection's client (Tor's ext-orport-spec, `SAFE_COOKIE`).
+//! The Extended ORPort protocol (Tor's ext-orport-spec, `SAFE_COOKIE`). In this protocol, a
+//! transport authenticates to its relay and reports the address of a connection's client.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -134,8 +134,8 @@ impl ExtOrClient {
     }
 
     /// Receives bytes from the relay and appends answers to `out`. Returns true once the dialogue
-    /// is over and the connection carries the client's data; [`ExtOrClient::rest`] has bytes
-    /// received after the dialogue.
+    /// is over and the connection carries the client's data. [`ExtOrClient::rest`] then returns
+    /// bytes received after the dialogue.
     ///
     /// # Errors
     /// After an [`ExtOrError`], the connection has to be closed.
@@ -235,8 +235,8 @@ enum ServerStage {
 }
 
 impl ExtOrServer {
-    /// Begins a dialogue. `cookie` follows [`COOKIE_FILE`] in the cookie file, and `nonce` must be
-    /// unpredictable. Appends the first message to `out`.
+    /// Begins a dialogue, and appends the first message to `out`. `cookie` is the part of the
+    /// cookie file after [`COOKIE_FILE`]. `nonce` must be unpredictable.
     #[must_use]
     pub fn new(cookie: [u8; 32], nonce: [u8; 32], out: &mut Vec<u8>) -> ExtOrServer {
         out.extend(TYPES);
@@ -245,8 +245,8 @@ impl ExtOrServer {
     }
 
     /// Processes bytes from the transport and appends answers to `out`. Returns the information
-    /// about the connection once the dialogue is over, until then `None`; [`ExtOrServer::rest`]
-    /// has bytes received after the dialogue.
+    /// about the connection once the dialogue is over, and `None` until then.
+    /// [`ExtOrServer::rest`] then returns bytes received after the dialogue.
     ///
     /// # Errors
     /// After an [`ExtOrError`], the connection has to be closed once `out` was sent.

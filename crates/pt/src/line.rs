@@ -9,7 +9,7 @@ use crate::args::Args;
 /// Maximum bytes of a line.
 pub(crate) const LONGEST: usize = 8 << 10;
 
-/// The protocol with which programs connect to a transport at a client.
+/// The protocol that programs use to connect to a transport at a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
     /// SOCKS4. [`SocksClient`](crate::SocksClient) does not support it.
@@ -166,7 +166,7 @@ fn unquote(text: &str) -> Option<String> {
     }
 }
 
-/// Decodes an escape of up to three octal digits, of which `first` is the first. Transports in Go
+/// Decodes an escape of up to three octal digits. `first` is the first digit. Transports in Go
 /// write quoted text this way, with each byte beyond ASCII as an escape.
 fn octal(first: u8, rest: &mut Peekable<impl Iterator<Item = u8>>) -> Option<u8> {
     let mut value = u16::from(first - b'0');

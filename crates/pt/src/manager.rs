@@ -13,7 +13,7 @@ pub struct Method {
     pub name: String,
     /// The transport's SOCKS port at a client, or its listening address at a bridge.
     pub address: SocketAddr,
-    /// The protocol with which programs connect to the transport at a client; `None` at a bridge.
+    /// The protocol that programs use to connect to the transport at a client; `None` at a bridge.
     pub protocol: Option<Protocol>,
     /// Arguments that clients of the bridge need; empty at a client.
     pub args: Args,
@@ -83,7 +83,7 @@ pub struct Manager {
 }
 
 impl Manager {
-    /// Creates the manager of a transport. `wants_proxy` is whether the transport has to use a
+    /// Creates the manager of a transport. `wants_proxy` is true if the transport has to use a
     /// proxy.
     #[must_use]
     pub fn new(wants_proxy: bool) -> Manager {

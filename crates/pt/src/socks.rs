@@ -95,8 +95,8 @@ impl SocksClient {
     }
 
     /// Receives bytes from the transport and appends answers to `out`. Returns true once the
-    /// connection is open and carries the bridge's data; [`SocksClient::rest`] has bytes received
-    /// after the dialogue.
+    /// connection is open and carries the bridge's data. [`SocksClient::rest`] then returns bytes
+    /// received after the dialogue.
     ///
     /// # Errors
     /// After a [`SocksRefusal`], the connection has to be closed.

@@ -16,32 +16,39 @@ use pyo3::prelude::*;
 
 use crate::split::refuse;
 
-/// A flat array of fractions. The Python code gives it its shape.
+/// A flat array of fractions. The Python code reshapes it.
 type Flat<'py> = Bound<'py, PyArray1<f64>>;
-/// Result of `paths`, with a row for each number of circuits per stream, from 1. The kinds are
-/// fields of [`PathRow`]: any, all, merge, entries.
+/// Result of `paths`. Its elements have a row for each number of circuits per stream, from 1. The
+/// kinds of probabilities are fields of [`PathRow`]: any, all, merge, entries. `closed` is the
+/// probability by the closed formula. `drawn` is the share of simulated circuits, and `low` and
+/// `high` are the bounds of its 95 % interval.
 ///
-/// * entry, exit and middle share, and number of relays
+/// * the adversary's share of entries, exits and middles, and its number of relays
 /// * probabilities: rows × kinds × (closed, drawn, low, high)
 /// * shares of sets of circuits by their number of hostile entries: rows × (1 + most circuits)
 /// * shares of bytes that hostile entries see: rows
-/// * numbers of sets of circuits: rows × (built, not built)
+/// * numbers of sets of circuits that were built and that could not be built: rows × (built, not
+///   built)
 type Paths<'py> = ((f64, f64, f64, f64), Flat<'py>, Flat<'py>, Flat<'py>, Vec<(u64, u64)>);
-/// Result of `year`, with rows for 1, 2 and 3 circuits per stream and for the mixture of these
-/// ([`year::rows`]). The kinds are the fields of [`Compromised`]: any ever, all ever, any now, all
-/// now.
+/// Result of `year`. Its elements have rows for 1, 2 and 3 circuits per stream, and a row for
+/// clients that are a mixture of these three ([`year::rows`]). The kinds of compromise are the
+/// fields of [`Compromised`]: any ever, all ever, any now, all now. `low` and `high` are the 5 %
+/// and 95 % quantiles over the random adversaries.
 ///
 /// * guards in use: rows
 /// * number of different guards: rows
 /// * shares of compromised clients: rows × days × kinds × (mean, low, high)
-/// * the same for each random adversary: adversaries × days × (1, 2 and 3 circuits) × kinds
+/// * shares of compromised clients for each random adversary: adversaries × days × (1, 2 and 3
+///   circuits) × kinds
 type Year<'py> = (Vec<Option<usize>>, Vec<f64>, Flat<'py>, Flat<'py>);
-/// Result of `fingerprints`, with a row for each number of circuits per stream. The measures are
-/// the fields of [`Sharing`], in the order of `measures`.
+/// Result of `fingerprints`. Its elements have a row for each number of circuits per stream. The
+/// measures are the fields of [`Sharing`], in the order of `measures`. `low` and `high` are two
+/// quantiles over the random draws: 5 % and 95 %.
 ///
 /// * guards in use: rows
-/// * clients that share a set of guards, by the formula of the paper: rows
-/// * bands: rows × (drawn, fixed) × measures × (mean, low, high)
+/// * number of clients per set of guards, by the formula of the paper: rows
+/// * measured sharing, if each client draws its own guards and if sets are fixed: rows × (drawn,
+///   fixed) × measures × (mean, low, high)
 type Fingerprints<'py> = (Vec<usize>, Vec<f64>, Flat<'py>);
 
 /// A consensus of the Tor network in memory.
@@ -219,8 +226,9 @@ impl Consensus {
     }
 }
 
-/// Returns two probabilities for circuits of independently drawn relays: that the exit and at least
-/// one of `legs` entries are hostile, and that the exit and all entries are.
+/// Returns two probabilities for circuits of independently drawn relays. The first is that the
+/// exit and at least one of `legs` entries are hostile. The second is that the exit and all
+/// entries are hostile.
 #[pyfunction]
 pub(crate) fn closed_form(entry: f64, exit: f64, legs: usize) -> (f64, f64) {
     paths::closed_form(entry, exit, legs)

@@ -137,9 +137,9 @@ impl Scratch {
 /// Returns float64 counts: sequences x kernels x 4.
 ///
 /// `series` (float32) is sequences x channels x slots. For each kernel, `heavy` has the three taps
-/// of weight 2, numbered from 0 to 8; `dilations` the distance between two taps in slots;
-/// `of_channels` the channel; `thresholds` four thresholds. Rows are padded with zeros at both
-/// ends.
+/// of weight 2, numbered from 0 to 8. `dilations` has the distance in slots between two adjacent
+/// taps of each kernel. `of_channels` has the channel of each kernel, and `thresholds` has four
+/// thresholds for each kernel. Rows are padded with zeros at both ends.
 #[pyfunction]
 #[pyo3(signature = (series, channels, slots, heavy, dilations, of_channels, thresholds))]
 #[allow(clippy::too_many_arguments, reason = "one-dimensional arrays, as everywhere here")]

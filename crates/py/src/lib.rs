@@ -18,8 +18,8 @@ use pyo3::prelude::*;
 /// run length (`every`) or `None`.
 type Described = (&'static str, &'static str, &'static str, Option<&'static str>);
 
-/// Maximum time of a packet in the lab, in seconds. It is above times since 1970, and small enough
-/// for sums of times, 32-bit floats and a `Duration`.
+/// Maximum time of a packet in the lab, in seconds. Unix times (seconds since 1970) are below this
+/// maximum. Sums of times up to the maximum fit 32-bit floats and a `Duration`.
 const LATEST: f64 = 1e10;
 
 /// The Python module `anabranch._core`. Its type stubs are in `lab/src/anabranch/_core.pyi`.

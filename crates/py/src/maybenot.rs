@@ -2,8 +2,8 @@
 //!
 //! The simulator receives the trace's packets at the times at which the client saw them. It
 //! returns the packets that the client sees once the machines pad and block. The simulator panics
-//! in a state that it considers a bug, and so do the constructors of machines. Such a panic
-//! becomes an error, because the cause is in the user's machines.
+//! in a state that it considers a bug, and so do the constructors of machines. These panics become
+//! errors, because their cause is in the user's machines.
 
 use std::cell::Cell;
 use std::panic::{self, AssertUnwindSafe, catch_unwind};
@@ -24,7 +24,7 @@ use rand_xoshiro::rand_core::SeedableRng;
 
 use crate::split::refuse;
 
-/// Framework version with which a serialised Maybenot machine begins.
+/// Framework version at the beginning of a serialised Maybenot machine.
 const SERIALISED: &str = "02";
 
 /// Value of `origin` that marks a padding packet.
@@ -166,8 +166,8 @@ impl<'a> Trace<'a> {
     }
 
     /// Converts `since`, the time since the trace's first packet, to a time of the trace in
-    /// seconds. A packet that was not delayed gets its exact time in the trace, because
-    /// nanoseconds may round it; `origin` is its index.
+    /// seconds. A packet that was not delayed gets its exact time from the trace, because a time
+    /// in whole nanoseconds may be rounded. `origin` is the packet's index in the trace.
     fn seconds(&self, origin: Option<usize>, since: Duration) -> f64 {
         match origin {
             Some(place) if since == self.since_first(place) => self.times[place],
@@ -180,8 +180,8 @@ impl<'a> Trace<'a> {
 /// before the client sees it, and that time must not be before the origin.
 const ORIGIN: Duration = Duration::from_secs(3600);
 
-/// Returns true for a packet that leaves by the client's network interface, false for one that
-/// arrives there, and `None` for other events.
+/// Returns true for a packet that leaves through the client's network interface, false for a
+/// packet that arrives there, and `None` for other events.
 fn direction(event: &SimEvent) -> Option<bool> {
     match event.event {
         TriggerEvent::TunnelSent => Some(true),
@@ -237,7 +237,7 @@ fn quietly<T>(work: impl FnOnce() -> T) -> Option<T> {
 }
 
 thread_local! {
-    /// Whether panics of this thread are caught and turned into errors.
+    /// True if panics of this thread are caught and turned into errors.
     static QUIET: Cell<bool> = const { Cell::new(false) };
 }
 

@@ -10,7 +10,7 @@ use numpy::{Element, IntoPyArray, PyArray1, PyReadonlyArray1};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
-/// Settings for splitting traces. Python users call it through `anabranch.splitting.Split`.
+/// Settings for splitting traces. Python users set them through `anabranch.splitting.Split`.
 ///
 /// Loads are concatenated in flat arrays: load k has the packets `offsets[k]` to `offsets[k + 1]`.
 #[pyclass(frozen, module = "anabranch._core")]
@@ -63,8 +63,10 @@ impl TraceSplit {
 
     /// Returns the path of each packet (int16) in split number `replica` of each load.
     ///
-    /// `load` (int64) and `run` (int32) identify the loads, and `offsets` (int64) delimits them.
-    /// `times` (float64, seconds) and `sizes` (int32, + up, - down) are those of their packets.
+    /// `load` (int64) and `run` (int32) have the identifying numbers of each load. `offsets`
+    /// (int64) has the position of each load's first packet in the flat arrays, and finally the
+    /// end of the last load. `times` (float64, seconds) and `sizes` (int32, + up, - down) have the
+    /// time and the size of each packet.
     #[pyo3(signature = (load, run, offsets, times, sizes, replica=0))]
     #[expect(clippy::too_many_arguments, reason = "columns of one table")]
     fn assign<'py>(
@@ -113,8 +115,8 @@ impl TraceSplit {
 /// Returns the times (float64, seconds) at which packets of one direction leave a splitter that
 /// delays them by times drawn from `jitter` (`0-20ms`).
 ///
-/// `times` (float64, seconds, sorted) and `sizes` (int32, signed bytes) are those of the arriving
-/// packets.
+/// `times` (float64, seconds, sorted) and `sizes` (int32, signed bytes) have the time and the size
+/// of each arriving packet.
 #[pyfunction]
 pub(crate) fn delayed<'py>(
     py: Python<'py>,
@@ -137,8 +139,8 @@ pub(crate) fn mean_delay(jitter: &str) -> PyResult<f64> {
     Ok(jitter.mean().as_secs_f64())
 }
 
-/// Returns the decoys (dummy packets) that one end sends in addition to the packets of a load, in
-/// order of time: times (float64, seconds), bytes (int32) and paths (int16).
+/// Returns the decoys (dummy packets) that one end sends in addition to the packets of a load. The
+/// result has their times (float64, seconds), bytes (int32) and paths (int16), in order of time.
 ///
 /// `budget` has the syntax of `anabranch split --decoys`. `times` (float64, seconds, sorted),
 /// `sizes` (int32, signed bytes) and `at` (int16, paths from 0 to `paths` - 1) describe the

@@ -42,8 +42,8 @@ struct Part<'a> {
     paths: &'a [PathSummary],
     whole: &'a PathSummary,
     course: &'a Course,
-    /// Number of page loads over which rates are averaged, if all loads begin at time 0 of the
-    /// course; `None` otherwise.
+    /// Number of page loads in this section, if the times of each load count from the load's own
+    /// start. Rates are then averaged over the loads. `None` otherwise.
     loads: Option<usize>,
 }
 
@@ -87,8 +87,8 @@ impl Direction {
 }
 
 impl<'a> Part<'a> {
-    /// Returns the paths that have a row (lane) in the figures, each with its summary and its
-    /// course in direction `way`.
+    /// Returns the paths that have a row (lane) in the figures. Each has its summary, and its
+    /// traffic over time in direction `way`.
     fn lanes(&self, way: Direction) -> impl Iterator<Item = (i16, &'a Flow, &'a LaneTraffic)> {
         let (paths, course) = (self.paths, self.course);
         course.lanes.iter().filter_map(move |lane| {
@@ -101,8 +101,8 @@ impl<'a> Part<'a> {
         legible(&self.facts.path_name(path))
     }
 
-    /// Formats the rate of `size` in `seconds`: of all sessions together, or the mean over
-    /// [`Part::loads`].
+    /// Formats the rate of `size` in `seconds`. If [`Part::loads`] has a number of page loads, the
+    /// result is the mean rate of one load.
     fn rate(&self, size: u64, seconds: f64) -> String {
         self.units.rate(size as f64 / seconds / self.loads.unwrap_or(1) as f64)
     }

@@ -18,8 +18,8 @@ const LOOK: usize = 24;
 /// Maximum number of rows in the table below the detailed view.
 const ROWS: usize = 60;
 
-/// Maximum share of the packets in the classes of the shortest runs that are merged into one
-/// class.
+/// Maximum share of all packets that the bar for the shortest runs may contain. This bar merges
+/// several classes of run lengths.
 const NEXT_TO_NOTHING: f64 = 0.03;
 
 /// Renders the beginning of a session run by run. The result is empty if the session never changed
@@ -141,7 +141,7 @@ fn weights(lane: &LaneTraffic, measure: Measure) -> &[u64] {
     }
 }
 
-/// The range of length classes that a figure displays with one bar each.
+/// The range of classes of run lengths that a figure displays with one bar each.
 #[derive(Clone, Copy)]
 struct Shown {
     /// First class with its own bar. Its lower bound is a power of ten. One more bar before it
@@ -152,10 +152,10 @@ struct Shown {
 }
 
 impl Shown {
-    /// Selects the classes to display. The first class begins at the largest power of ten below
-    /// which at most [`NEXT_TO_NOTHING`] of the packets lie, not counting class 0. The last class
-    /// is the last one of the power of ten that has the longest run. Returns `None` if there are
-    /// no runs.
+    /// Selects the classes to display. The first class begins at the largest power of ten for
+    /// which all shorter runs contain at most the share [`NEXT_TO_NOTHING`] of the packets. Runs
+    /// of class 0 do not count here. The last class is the last class within the same power of ten
+    /// as the longest run. Returns `None` if there are no runs.
     fn of(part: &Part<'_>, measure: Measure) -> Option<Shown> {
         let mut sums = [0; Histogram::LEN];
         for (_, _, lane) in Direction::BOTH.iter().flat_map(|&way| part.lanes(way)) {

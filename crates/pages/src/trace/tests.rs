@@ -81,7 +81,7 @@ fn loads_of_a_data_set_begin_together() {
     };
     for (page, lasts) in [(&sessions, "over 60.2 s"), (&loads, "over 199 ms")] {
         let all = together(page);
-        // Title and lanes for each way: the whole, and two paths.
+        // For each direction: the title and the rows of all paths together and of two paths.
         assert_eq!(all.matches(lasts).count(), 2 * 3, "{lasts}\n{all}");
     }
     for wanted in ["the longest took 199 ms", "loads of up to 199 ms", "means over all 2 loads"] {
@@ -112,7 +112,8 @@ fn every_figure_has_a_title_and_every_table_a_caption() {
         count(r#"role="img""#),
         page.split(r#"role="img""#).skip(1).filter(|s| s.contains("<title>")).count()
     );
-    // Sketch, two bars, and for each way: three rates, two close views, two histograms.
+    // One sketch and two bars; for each direction, three rates, two detailed views and two
+    // histograms.
     assert_eq!(count(r#"role="img""#), 1 + 2 + 2 * (3 + 2 + 2));
     assert_eq!(count("<table"), count("<caption>"));
     assert_eq!(count("<figure"), count("<figcaption>"));
@@ -192,7 +193,8 @@ fn a_single_packet_and_a_recorded_whole_are_drawn_too() {
 
 #[test]
 fn runs_too_short_to_matter_share_a_bar() {
-    // Ten packets in a row on a path, 10 ms apart, and now and then a single one between.
+    // Runs of ten packets on one path, 10 ms apart, with occasional runs of a single packet
+    // between them.
     let path = |n: i16| if n % 30 == 29 { 2 } else { n / 10 % 2 };
     let rows: Vec<_> = (0..300).map(|n| row(0, path(n), f64::from(n) * 10.0, 9)).collect();
     let facts = TraceFacts { schedule: Some("uniform --every 100ms".into()), ..named(&[]) };

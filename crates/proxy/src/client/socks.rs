@@ -33,7 +33,7 @@ pub enum SocksRequest {
     /// client address (RFC 1928, section 7). With a NAT on its path, a client does not know which
     /// address the proxy will see.
     Associate {
-        /// Whether the unspecified address is `::` rather than 0.0.0.0, for a client that reaches
+        /// True if the unspecified address is `::` rather than 0.0.0.0, because the client reaches
         /// the proxy over IPv6.
         v6: bool,
     },
@@ -72,8 +72,9 @@ impl SocksDialogue {
     }
 
     /// Processes bytes from the proxy, and appends bytes to send to `out`. When the proxy grants
-    /// the request, returns the address in its reply: the address of the proxy's UDP relay, or of
-    /// its end of the stream. Returns `None` before.
+    /// the request, returns the address in the proxy's reply. It is the address of the proxy's UDP
+    /// relay, or of the proxy's end of the stream. Returns `None` until the proxy grants the
+    /// request.
     ///
     /// # Errors
     /// The proxy refuses, or does not speak SOCKS5.
