@@ -31,9 +31,9 @@ const LISTENER: u64 = 2;
 const RECEIVED: usize = 8;
 /// Maximum number of datagrams that one system call sends.
 const SENT: usize = 16;
-/// Maximum time for making datagrams before they are sent and the sockets are read again. A
-/// relay's datagrams are ready. A client exceeds this time, because it needs longer to make one
-/// datagram.
+/// Maximum time for making datagrams before they are sent and the sockets are read again. A relay
+/// stays below this limit, because its datagrams are ready to send. A client exceeds the limit,
+/// because it needs longer for a single datagram.
 const MAKING: Duration = Duration::from_micros(200);
 
 /// Settings of a MORE node.
@@ -92,7 +92,7 @@ struct NodeLoop {
     batch: RecvBatch,
     queue: SendQueue,
     programs: Programs,
-    /// Whether the protocol core has more to send than one turn of the loop allows.
+    /// True if the protocol core has more to send than one turn of the loop allows.
     is_busy: bool,
 }
 

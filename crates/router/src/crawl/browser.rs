@@ -182,12 +182,13 @@ mod tests {
         Object::new("/a.json", headers, body.as_bytes()).unwrap()
     }
 
-    /// What a program that prints this is taken for.
+    /// Returns the result of a check whose browser is replaced by the shell script `script`.
     fn said(script: &str) -> Result<Vec<Verdict>, String> {
         let folder = tempfile::tempdir().unwrap();
         let program = folder.path().join("browser");
-        // A shell writes it: a child that another test forks meanwhile would hold a file of ours
-        // open for writing, and such a one is not run ("Text file busy").
+        // A shell writes the file. If this process wrote it, a child process that another test
+        // forks meanwhile could hold it open for writing, and it could not be executed ("Text file
+        // busy").
         let mut shell = Command::new("sh");
         shell.args(["-c", "cat >\"$0\"; chmod 700 \"$0\""]).arg(&program).stdin(Stdio::piped());
         let mut shell = shell.spawn().unwrap();
@@ -211,7 +212,8 @@ mod tests {
                 "{told}"
             );
         }
-        // What it leaves behind keeps its output open, and nobody waiting.
+        // A remaining child process keeps the browser's output open, but the check must not wait
+        // for it.
         let began = Instant::now();
         assert_eq!(said("sleep 60 & echo verdicts:10."), Ok(vec![Takes, Rejects]));
         assert!(began.elapsed() < Duration::from_secs(30));

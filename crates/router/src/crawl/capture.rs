@@ -177,7 +177,7 @@ mod tests {
         super::read(source, None)
     }
 
-    /// A capture with the first bytes of each packet.
+    /// Returns a capture with only the first `length` bytes of each packet.
     fn snapped(file: &[u8], length: usize) -> Vec<u8> {
         let mut reader = PcapReader::new(file).unwrap();
         let mut writer = PcapWriter::with_header(Vec::new(), reader.header()).unwrap();
@@ -238,7 +238,7 @@ mod tests {
         let answer = [b"HTTP/1.1 200 OK\r\nContent-Length: 60\r\n\r\n", &[b'x'; 60][..]].concat();
         let whole = capture(&[(1, true, 1, ASK), (2, false, 1, &answer)]);
         assert_eq!(read(&*whole).unwrap().objects.len(), 1);
-        // Within the request's head, and within the answer's body.
+        // The first snap length ends in the request's head, the second in the answer's body.
         for snap_length in [45, 92] {
             let why = read(&*snapped(&whole, snap_length)).unwrap_err();
             assert!(why.ends_with("record whole ones (tcpdump -s 0)"), "{why}");

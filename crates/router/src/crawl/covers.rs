@@ -58,7 +58,7 @@ struct SlotsEntry {
     hides: usize,
     /// File name of the object's body, in the folder of bodies.
     body: String,
-    /// Whether a browser has accepted the object after bytes were hidden in it.
+    /// True if a browser has accepted the object after bytes were hidden in it.
     browser: bool,
 }
 
@@ -318,7 +318,7 @@ mod tests {
         let folder = folder.join("../../tests/formats/0e0b824b/covers");
         let (covers, judged) = read(&folder).unwrap();
         let mut wanted = found();
-        // The file's page was loaded after this pause.
+        // The page of the file was loaded after this pause.
         wanted.pages[0].pause = std::time::Duration::from_secs(3);
         assert_eq!(covers.pages, wanted.pages);
         assert_eq!(covers.objects[1].body, wanted.objects[1].body);

@@ -59,9 +59,9 @@ pub(super) struct Capture {
     pub(super) flows: Vec<Flow>,
     /// Number of packets that contain no TCP segment.
     pub(super) skipped: usize,
-    /// Whether the capture file ends in the middle of a packet. That packet is ignored.
+    /// True if the capture file ends in the middle of a packet. That packet is ignored.
     pub(super) cut: bool,
-    /// Whether the capture contains only a part of some payload, as with a short snap length
+    /// True if the capture contains only a part of some payload, as with a short snap length
     /// (`tcpdump -s 96`).
     pub(super) snapped: bool,
 }
@@ -318,8 +318,8 @@ impl Segment {
             }
             _ => return None,
         };
-        // A short snap length may cut off a header's options. The parser refuses such a header, so
-        // zeros replace the options, which are not used.
+        // A short snap length may cut off a header's options. The parser refuses a header with
+        // missing options, so zeros replace the options, which are not used.
         let mut padded = Vec::new();
         let tcp = match packet.transport {
             Some(TransportSlice::Tcp(tcp)) => tcp,
@@ -474,7 +474,8 @@ pub(super) mod tests {
         ]);
         let Capture { flows, skipped, .. } = read(&*file).unwrap();
         assert_eq!((flows.len(), skipped), (1, 0));
-        // What comes first of a flow that was not seen to begin is its beginning.
+        // If a flow's SYN is not in the capture, the first captured segment counts as the flow's
+        // beginning.
         assert_eq!(
             (&*flows[0].said[0], &*flows[0].said[1]),
             (&b"ask me"[..], &b"twothreefour"[..])
@@ -521,7 +522,7 @@ pub(super) mod tests {
         assert!(is_capture(&file) && !is_capture(b"{}"));
         for cut in 0..file.len() {
             match read(&file[..cut]) {
-                // It may end between two packets.
+                // The capture may end between two packets.
                 Ok(found) => {
                     assert!(cut == 24 || cut >= first, "{cut}");
                     assert_eq!(found.cut, cut > first, "{cut}");
@@ -537,7 +538,8 @@ pub(super) mod tests {
     #[test]
     fn a_capture_of_headers_alone_has_the_lengths_of_its_segments() {
         let mut file = capture(&[]);
-        // `tcpdump -s 96`: the header says so, and each packet how long it was.
+        // As with `tcpdump -s 96`, the file header contains the snap length, and each packet
+        // header the original length.
         file[16..20].copy_from_slice(&96_u32.to_be_bytes());
         for packet in packets_in(&capture(&[(1, true, 1, &[7; 500]), (2, false, 1, &[7; 9])])) {
             let kept = packet.len().min(96 + 16);
@@ -554,7 +556,8 @@ pub(super) mod tests {
     #[test]
     fn options_that_are_cut_are_not_needed() {
         let ms = Duration::from_millis;
-        // A header of 32 bytes, as usual with timestamps, after one of 20 bytes of IPv4.
+        // The packets have an IPv4 header of 20 bytes, and a TCP header of 32 bytes, as usual with
+        // timestamps.
         let with_options = |sequence: u32, from: [u8; 4], to: [u8; 4], ports: (u16, u16)| {
             let stamps = etherparse::TcpOptionElement::Timestamp(1, 2);
             let mut bytes = Vec::new();
@@ -568,7 +571,7 @@ pub(super) mod tests {
         };
         let near = with_options(1, [192, 0, 2, 1], [192, 0, 2, 2], (40_000, 80));
         let far = with_options(1, [192, 0, 2, 2], [192, 0, 2, 1], (80, 40_000));
-        // All lengths from a whole fixed header to the end of the options.
+        // The snap lengths range from the end of the fixed TCP header to the end of the options.
         for kept in 40..=52 {
             let header = PcapHeader { datalink: DataLink::RAW, ..PcapHeader::default() };
             let mut writer = PcapWriter::with_header(Vec::new(), header).unwrap();
@@ -624,7 +627,7 @@ pub(super) mod tests {
         fn read(&mut self, into: &mut [u8]) -> std::io::Result<usize> {
             if self.made.is_empty() {
                 let file = capture(&[(1, true, self.connections, b"ask")]);
-                // The head of the file comes once; each packet is of another client.
+                // The file header occurs once, and each packet is from a different client.
                 let mut packet = file[if self.connections == 0 { 0 } else { 24 }..].to_vec();
                 let address = packet.len() - 43 + 12;
                 packet[address..][..4].copy_from_slice(&self.connections.to_be_bytes());
@@ -643,7 +646,7 @@ pub(super) mod tests {
         let mut endless = Endless { made: Vec::new(), connections: 0, read: 0 };
         let why = read(&mut endless).unwrap_err();
         assert_eq!(why, "the capture has more than 10,000 connections: use a shorter one");
-        // 59 bytes a packet, and what a reader takes ahead.
+        // Each packet has 59 bytes. The reader may also read some data ahead.
         assert!(endless.read < 10_001 * 59 + (16 << 20), "{} bytes", endless.read);
     }
 }

@@ -103,8 +103,8 @@ fn number(value: &Value) -> Option<i64> {
 }
 
 /// Returns the complete headers in the list `headers` of a HAR entry, without headers that concern
-/// only the transfer. If `small` is true, header names are in lower case, and are capitalised as
-/// in HTTP/1. Returns an empty list if `headers` is not a list.
+/// only the transfer. `small` is true if the names in the list are in lower case; the returned
+/// names are then capitalised as in HTTP/1. Returns an empty list if `headers` is not a list.
 fn heads(headers: &Value, small: bool) -> Vec<(String, String)> {
     let all = headers.as_array().map(Vec::as_slice).unwrap_or_default().iter();
     let line = |header: &Value| {

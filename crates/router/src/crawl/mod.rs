@@ -1,6 +1,7 @@
-//! Covers for pluggable transports, from an operator's own pages. The objects of a site, a HAR
-//! file or a capture become the responses of a server with the cover `http-site`. The TCP
-//! connections of a capture become traffic shapes for the cover `embed`.
+//! Covers for pluggable transports, from an operator's own pages. A cover is a web object in which
+//! camouflage hides data. The objects of a site, a HAR file or a capture become the responses of a
+//! server with the camouflage profile `http-site`. The TCP connections of a capture become traffic
+//! shapes for the profile `embed`.
 //!
 //! * `folder`, `har`, `capture`: the sources, each read into [`Found`]. `html`: references in
 //!   pages. `flows`: TCP connections of a capture. `hosts`: selection of the visited host.

@@ -1,7 +1,7 @@
 //! The description of a MORE network (JSON), and the files of private keys.
 //!
-//! The description contains the keys for which packets are encrypted, and it is not signed. So its
-//! distributor must be trusted.
+//! The description contains the nodes' public keys, which encrypt the packets. It is not signed,
+//! so its distributor must be trusted.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
@@ -39,7 +39,7 @@ pub struct NodeEntry {
     /// Relative share of packets that this node relays; 0 if it relays none.
     #[serde(default = "one")]
     pub weight: u32,
-    /// Whether the node is an exit: it connects streams to destinations.
+    /// True if the node is an exit: it connects streams to destinations.
     #[serde(default)]
     pub exit: bool,
 }

@@ -41,7 +41,7 @@ pub(super) struct Programs {
     next: u64,
 }
 
-/// Access to the core's streams, in the form that sockets use.
+/// Access to the core's streams, for [`ExternalSocket`].
 struct Streams<'n>(&'n mut MoreNode);
 
 impl Inside for Streams<'_> {

@@ -76,7 +76,7 @@ impl fmt::Display for BridgeFault {
 
 impl std::error::Error for BridgeFault {}
 
-/// An unknown or duplicate key in a bridge line. Such a key must not be ignored, because a
+/// An unknown or duplicate key in a bridge line. These keys must not be ignored, because a
 /// misspelt `profile` would silently select the profile that looks like random bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum KeyFault {
@@ -283,7 +283,8 @@ mod tests {
         let key = "A".repeat(42) + "E";
         let wrong = |line: &str| Bridge::parse(line).unwrap_err();
         assert_eq!(wrong("anabranch 192.0.2.1:443"), BridgeFault::NoKey);
-        // Too short, of the right length and nobody's, with bits behind its end, another alphabet.
+        // The keys are: empty; too short; of the right length but invalid; with excess bits at the
+        // end; in another alphabet.
         for none in ["", "AAAA", &"A".repeat(43), &("A".repeat(42) + "B"), &("+".repeat(42) + "E")]
         {
             let fault = wrong(&format!("anabranch 192.0.2.1:443 key={none}"));

@@ -117,7 +117,7 @@ impl ClientStation {
     /// Creates a client that listens at the addresses in `settings`.
     ///
     /// # Errors
-    /// An address cannot be listened on (the error contains the address), or a system call fails.
+    /// The process cannot listen on an address, which the error names, or a system call fails.
     pub fn new(settings: ClientSettings) -> io::Result<ClientStation> {
         let poller = Poller::new(1024)?;
         let mut listeners = Vec::new();
@@ -510,7 +510,7 @@ impl Link {
 /// Returns the bridge that a program requests by SOCKS.
 ///
 /// # Errors
-/// The error is the reason for which the request is refused.
+/// The error is the reason why the request is refused.
 fn bridge_of(request: &ProxyRequest, dialogue: &Dialogue) -> Result<Bridge, String> {
     let ProxyRequest::Connect { host, port } = request else {
         let why = "a program asked to resolve a name: this port only connects to bridges";
@@ -537,7 +537,7 @@ mod tests {
     use super::*;
     use crate::pt::SCHEDULE;
 
-    /// Longest time for which one turn of the event loop waits.
+    /// Maximum time that one turn of the event loop waits.
     const TURN: Duration = Duration::from_millis(10);
 
     /// Returns a client for programs that name their bridge by SOCKS.

@@ -1,5 +1,5 @@
-//! Local connections, whose bytes links carry. A client has local connections from programs. A
-//! server has local connections to a relay or another server.
+//! Local connections. A link carries the bytes of one local connection. A client has local
+//! connections from programs. A server has local connections to a relay or another server.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read};
@@ -48,7 +48,7 @@ pub(super) fn pair() -> io::Result<(TcpStream, TcpStream)> {
     }
 }
 
-/// This side's end of a link, as the local connection of the link uses it.
+/// This side's end of a link: the operations that the link's local connection needs.
 pub(super) trait LinkEnd {
     /// Returns the number of bytes that the link accepts now.
     fn room(&self) -> usize;
@@ -70,11 +70,11 @@ pub(super) struct Local {
     /// dialogue is complete.
     greeting: Option<ExtOrClient>,
     out: Backlog,
-    /// Whether the socket may have input.
+    /// True if the socket may have input.
     readable: bool,
-    /// Whether the program's stream has ended.
+    /// True if the program's stream has ended.
     ended: bool,
-    /// Whether we have closed our sending side.
+    /// True if we have closed our sending side.
     shut: bool,
     watched: SocketWatch,
 }
@@ -361,7 +361,7 @@ mod tests {
             socket.set_nonblocking(true).unwrap();
             poller.add(&socket, LOCALS + link).unwrap();
             let mut local = Local::of(socket);
-            // More than the kernel's buffers hold.
+            // This is more data than the kernel's buffers hold.
             local.say(&vec![7; 32 << 20]);
             leaving.add(&poller, link, local, Ending::Done);
         }
@@ -378,7 +378,7 @@ mod tests {
         }
         leaving.sweep(Time::from_secs(160));
         assert_eq!(leaving.0.keys().collect::<Vec<_>>(), [&2]);
-        // What it missed does not pass for all there was.
+        // The reset shows the program that it has not received all data.
         let error = programs[0].read_to_end(&mut Vec::new()).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
         leaving.sweep(Time::from_secs(219));
@@ -400,7 +400,7 @@ mod tests {
             let mut local = Local::of(socket);
             program.write_all(b"words").unwrap();
             drop(program);
-            // All that it says is read, or as much as the link takes.
+            // All bytes of the program are read, or as many as the link accepts.
             while !link.finished && link.room > 0 {
                 let ready: Vec<Ready> = poller.wait(None).unwrap().collect();
                 local.ready(ready[0]).unwrap();

@@ -333,7 +333,8 @@ mod tests {
         assert!(open && lines[0] == "VERSION 1" && lines[3] == "CMETHODS DONE", "{lines:?}");
         assert!(lines[1].starts_with("CMETHOD-ERROR obfs4 "), "{lines:?}");
         assert!(lines[2].starts_with("CMETHOD anabranch socks5 127.0.0.1:"), "{lines:?}");
-        // A station for each name would drop the one before.
+        // The same name twice must not create two clients, because the second would replace the
+        // first.
         let twice = ("TOR_PT_CLIENT_TRANSPORTS", "anabranch,anabranch");
         let (open, lines) = said(&[twice]);
         assert!(open && lines.len() == 3 && lines[2] == "CMETHODS DONE", "{lines:?}");
@@ -367,7 +368,7 @@ mod tests {
             let told = format!("SMETHOD-ERROR anabranch {why}");
             assert!(!open && lines[1].starts_with(&told), "{lines:?}");
         }
-        // What is said to others' transports is nothing of ours.
+        // Options of another transport are ignored.
         let others = ("TOR_PT_SERVER_TRANSPORT_OPTIONS", "obfs4:iat-mode=1");
         assert!(said(&[ours, relay, at, others]).0);
     }
@@ -392,7 +393,7 @@ mod tests {
         let words = "1 file is left out: it is not a baseline JPEG that can hide bytes";
         assert_eq!(lines[1], format!("LOG SEVERITY=warning MESSAGE=\"{words}\""));
         assert!(open && lines[2].starts_with("SMETHOD anabranch "), "{lines:?}");
-        // That all are none is told before what cannot be had for it.
+        // The warning about unusable pictures precedes the error that there are no pictures.
         std::fs::remove_file(folder.path().join("good.jpg")).unwrap();
         let (open, lines) = said(&wanted);
         assert!(lines[1].contains(words) && !open, "{lines:?}");

@@ -85,7 +85,7 @@ pub enum PtEvent {
 pub struct Ends<'a, S> {
     /// Socket that becomes readable when the client or server should stop.
     pub stop: &'a S,
-    /// Whether the client or server also stops at the end of standard input.
+    /// True if the client or server also stops at the end of standard input.
     pub with_input: bool,
 }
 

@@ -438,7 +438,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let transports = Transports::new().unwrap();
         let count = folder.path().join("count");
-        // The first one dies once it is told so; the second one lives as long as its input.
+        // The first run of the program ends when the file `count.die` exists. The second run ends
+        // when its standard input ends.
         let script = format!(
             "echo $TOR_PT_CLIENT_TRANSPORTS $TOR_PT_STATE_LOCATION >> {0}; {UP} \
              if [ $(wc -l < {0}) = 1 ]; then while [ ! -e {0}.die ]; do sleep .02; done; exit 3; \
@@ -509,7 +510,7 @@ mod tests {
     fn what_it_complains_of_before_it_ends_is_passed_on() {
         let folder = tempfile::tempdir().unwrap();
         let transports = Transports::new().unwrap();
-        // A line for the log and nonsense may come at once.
+        // A log message and an invalid line may arrive in the same read.
         let script = "i=0; while [ $i -lt 99 ]; do i=$((i+1)); echo complaint $i >&2; done; \
                       printf 'VERSION 1\\nLOG SEVERITY=error MESSAGE=logged\\nCMETHOD\\n'; cat";
         let _plugin = plugin(script, folder.path(), &transports).unwrap();

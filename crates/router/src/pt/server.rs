@@ -38,7 +38,7 @@ use site_connections::SiteConnections;
 /// Maximum number of connections at a time. The limit on file descriptors may reduce it.
 const MOST: u64 = 60_000;
 
-/// Destination to which links are connected.
+/// Destination that the server connects links to.
 #[derive(Clone, Debug)]
 pub enum Onward {
     /// A relay's ORPort, or any other server.
@@ -59,7 +59,7 @@ pub struct ServerSettings {
     pub key: ServerKey,
     /// Camouflage profile of the server's connections.
     pub profile: Profile,
-    /// Destination to which links are connected.
+    /// Destination that the server connects links to.
     pub onward: Onward,
     /// A web server that answers peers that are not clients of our transport; `None` for no
     /// answer.
@@ -132,8 +132,8 @@ impl ServerStation {
     /// Creates a server that listens at the address in `settings`.
     ///
     /// # Errors
-    /// The address cannot be listened on (the error contains it), the profile lacks something that
-    /// it needs, or a system call fails.
+    /// The process cannot listen on the address, which the error names. Or `settings` lacks a web
+    /// server, pictures or covers that the profile needs. Or a system call fails.
     pub fn new(settings: ServerSettings) -> io::Result<ServerStation> {
         if settings.profile.family().wants_site && settings.site.is_none() {
             return Err(io::Error::other(format!(

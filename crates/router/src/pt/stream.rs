@@ -116,7 +116,7 @@ impl Write for Stream {
 }
 
 /// Opens a stream to the server `bridge`. If the bridge's profile uses connection shapes, the
-/// server must use the built-in shapes, because this end does so, too.
+/// server must use the built-in shapes, because this function uses them.
 ///
 /// # Errors
 /// The server does not answer within 30 s, or a system call fails.
@@ -218,8 +218,8 @@ impl Listener {
 /// another thread.
 ///
 /// # Errors
-/// The address cannot be listened on, the profile lacks something that it needs, or a system call
-/// fails.
+/// The process cannot listen on the address, `settings` lacks a web server or covers that the
+/// profile needs, or a system call fails.
 pub fn listen(
     settings: ListenSettings,
     watch: impl FnMut(PtEvent) + Send + 'static,

@@ -395,7 +395,7 @@ fn visitors_get_the_bytes_of_the_site_and_clients_a_link() {
     let (_client, at) = client(Entrance::Bridge(Box::new(bridge.clone())));
     assert_eq!(sent_and_read(TcpStream::connect(at).unwrap(), b"words"), b"words");
     server.tells(|event| *event == PtEvent::Stranger);
-    // Who says his request in pieces is told the same.
+    // A visitor that sends the request in pieces receives the same page.
     let mut slow = TcpStream::connect(bridge.address).unwrap();
     slow.set_read_timeout(Some(PATIENCE)).unwrap();
     slow.write_all(&request[..9]).unwrap();
@@ -418,7 +418,7 @@ fn impatient(patience: Duration, length: usize) -> (SocketAddr, Arc<Mutex<Vec<u8
             let heard = Arc::clone(&heard);
             thread::spawn(move || {
                 for place in 0.. {
-                    // A busy machine may be late with what was said, or with a client's request.
+                    // On a busy machine, a visitor's bytes or a client's request may arrive late.
                     let is_due = number == 0 && place >= length;
                     let limit = if is_due { patience } else { PATIENCE };
                     socket.set_read_timeout(Some(limit)).unwrap();
@@ -429,7 +429,7 @@ fn impatient(patience: Duration, length: usize) -> (SocketAddr, Arc<Mutex<Vec<u8
                         return socket.write_all(b"early").unwrap();
                     }
                 }
-                // A client of ours has closed the connection by now.
+                // If the peer was a client of our transport, the connection is closed by now.
                 let _ = socket.write_all(b"late");
             });
         }
@@ -443,7 +443,7 @@ fn who_says_nothing_or_half_has_the_sites_patience_and_clients_do_not_reach_it()
     for (said, patience, told) in [
         (&b""[..], short, &b"late"[..]),
         (b"GET / HT", short, b"late"),
-        // Who has said all waits for nobody's patience.
+        // After a complete request, the site answers before any timeout.
         (b"GET /\r\n", PATIENCE, b"early"),
     ] {
         let (at, heard) = impatient(patience, said.len());

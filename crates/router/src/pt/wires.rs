@@ -39,16 +39,16 @@ struct Wire {
     waits: Backlog,
     /// Free room in bytes, as last reported to the core, less the bytes queued since then.
     believed: usize,
-    /// Whether we opened the connection.
+    /// True if we opened the connection.
     dialled: bool,
-    /// Whether any bytes were queued for the connection so far.
+    /// True if any bytes were queued for the connection so far.
     spoke: bool,
-    /// Whether the wire (TCP connection) is not read at present, because its bytes are forwarded
+    /// True if the wire (TCP connection) is not read at present, because its bytes are forwarded
     /// to another wire that has no room.
     paused: bool,
-    /// Whether the other end has ended its stream.
+    /// True if the other end has ended its stream.
     ended: bool,
-    /// Whether our stream will end once the queue is sent.
+    /// True if our stream will end once the queue is sent.
     finishing: bool,
     /// Time at which closing the wire (TCP connection) was requested; `None` if closing was not
     /// requested. The wire is closed once its queue is sent.
@@ -60,12 +60,12 @@ struct Wire {
 /// Result of handling an event of a wire's socket.
 #[derive(Debug, Default)]
 pub(super) struct WireNews {
-    /// Whether the connection has just opened.
+    /// True if the connection has just opened.
     pub(super) opened: bool,
     pub(super) bytes: Vec<u8>,
-    /// Whether the other end has ended its stream.
+    /// True if the other end has ended its stream.
     pub(super) ended: bool,
-    /// Whether the connection is closed or could not be opened.
+    /// True if the connection is closed or could not be opened.
     pub(super) gone: bool,
     /// Error of a connection that could not be opened, if bytes were queued for it. Otherwise
     /// `None`.
@@ -339,7 +339,7 @@ mod tests {
     #[test]
     fn a_wire_is_gone_once_both_ends_have_said_their_last_words() {
         let (poller, mut wires, number, peer) = joined();
-        // They end first, and then we close.
+        // The other end ends its stream first, and then this end closes the wire.
         drop(peer);
         let readable = Ready { token: 0, read: true, write: false, error: false };
         while !wires.take(&poller, number, readable).ended {}

@@ -167,7 +167,8 @@ fn a_link_that_is_done_keeps_no_descriptor_though_it_is_remembered() {
     for _ in 0..500 {
         turn(&mut client);
         turn(&mut server);
-        // What has come stays in `answered` though the end has not.
+        // Bytes that have arrived stay in `answered`, even if the end of the stream has not
+        // arrived yet.
         if program.read_to_end(&mut answered).is_ok() {
             break;
         }
