@@ -102,7 +102,7 @@ mod tests {
 
     use super::*;
 
-    /// Promises an answer at the second request, and counts them.
+    /// A source that promises an answer at the second request, and counts requests.
     #[derive(Debug, Default)]
     struct Slow {
         asked: AtomicUsize,

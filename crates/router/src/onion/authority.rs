@@ -140,7 +140,7 @@ pub enum AuthorityEvent {
     /// The `DirAuthority` line that configures C tor or this program to use this authority.
     Line(String),
     /// The authority has made a consensus. The fields are the number of relays in the consensus,
-    /// and the times from which and until which it is valid.
+    /// and the consensus's times of validity.
     Consensus(usize, core::Times),
     /// The authority has accepted a relay's descriptor. The fields are the relay's RSA identity,
     /// and the number of relays known now.

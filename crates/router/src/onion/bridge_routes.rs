@@ -35,7 +35,7 @@ struct Table {
 /// Changes of pluggable transports since the last call of [`Transports::news`].
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct TransportNews {
-    /// Whether a transport has started to accept connections, so that bridges should be tried
+    /// True if a transport has started to accept connections, so that bridges should be tried
     /// again at once. Messages do not set this flag.
     pub has_come_up: bool,
     /// Messages about transports, for the log.

@@ -79,10 +79,10 @@ pub struct Settings {
     pub data: PathBuf,
     /// Relays that the user requires or excludes for certain positions of a path.
     pub restrictions: RelayRestrictions,
-    /// Bridges, through which all circuits then begin; `None` to use guards. `dirclient` must be
-    /// configured with the same bridges.
+    /// Bridges that the client uses as first hops of all circuits; `None` to use guards.
+    /// `dirclient` must be configured with the same bridges.
     pub routes: Option<BridgeRoutes>,
-    /// Whether to use Tor's extended SOCKS5 error codes for onion services.
+    /// True to use Tor's extended SOCKS5 error codes for onion services.
     pub extended_errors: bool,
     /// Amount of link padding.
     pub padding: Amount,
@@ -93,23 +93,25 @@ pub struct Settings {
     /// Number of circuits (legs) over which each stream is split; `None` for the number that the
     /// network recommends.
     pub legs: Option<usize>,
-    /// Multipath design: the protocol with which several circuits carry the same streams.
+    /// Multipath design: the protocol that lets several circuits carry the same streams.
     pub design: Design,
-    /// Scheduler that distributes data among the circuits of a set. If `None`, the multipath
-    /// design determines the scheduler, or else the last relay's request does.
+    /// Scheduler that distributes data among the circuits of a set. If `None`, the scheduler of
+    /// the multipath design is used. A design without its own scheduler uses the scheduler that
+    /// the last relay requests.
     pub dealing: Option<Dealing>,
     /// Packet tap that delivers TCP segments before earlier segments have arrived
-    /// ([`Tap::open_all`]); `None` to use only ordered links. With a tap, guards that support
-    /// unordered links learn that this client requests them.
+    /// ([`Tap::open_all`]); `None` to use only ordered links. With a tap, the client requests
+    /// unordered links from guards that support them. An unordered link decrypts TLS records that
+    /// arrive before earlier records.
     pub tap: Option<Tap>,
     /// Kind of the links over TCP.
     pub links: &'static StreamFamily,
     /// Settings of QUIC links, which are used with guards that support QUIC; `None` to use no
     /// QUIC.
     pub quic: Option<QuicLinking>,
-    /// Whether each stream is a TCP connection between client and exit, whose segments travel over
-    /// lossy circuits: over one circuit (UDP-OR), or over `legs` circuits (mUDP-OR). If true,
-    /// `quic` must allow lossy cells (cells in datagrams, which may get lost).
+    /// True if each stream is a TCP connection between client and exit whose segments travel over
+    /// lossy circuits. UDP-OR uses one circuit, and mUDP-OR uses `legs` circuits. If true, `quic`
+    /// must allow lossy cells. These are cells in datagrams, which may get lost.
     pub udp_or: bool,
     /// Log file for the cells (time, size and circuit of each); `None` for no log.
     pub trace: Option<PathBuf>,
@@ -172,7 +174,7 @@ pub enum ClientEvent {
 /// Runs an onion client until `stop` is readable.
 ///
 /// # Errors
-/// An address cannot be listened on, the saved state cannot be read, file descriptors run
+/// The process cannot listen on an address, the saved state cannot be read, file descriptors run
 /// out at the start, or the trace file could not be written completely.
 pub fn run(
     settings: Settings,
@@ -231,7 +233,7 @@ struct ClientLoop<'r> {
     clocks: Clocks,
     sets: SetBook,
     trace: Option<CellTrace>,
-    /// Whether writing the trace file failed. If so, `run` will return an error at the end.
+    /// True if writing the trace file failed. If so, `run` will return an error at the end.
     trace_failed: bool,
     rng: ChaCha20Rng,
     network: Option<Arc<Network>>,
@@ -242,10 +244,10 @@ struct ClientLoop<'r> {
     unlisted: Vec<(&'static str, Vec<[u8; 20]>)>,
     settings: Settings,
     reload: Option<Reload<'r, Changes>>,
-    /// Whether the client must stop because of the last SIGHUP.
+    /// True if the client must stop because of the last SIGHUP.
     ends: bool,
     unkept: bool,
-    /// Whether no path of three relays was possible at the last check.
+    /// True if no path of three relays was possible at the last check.
     pathless: bool,
     not_lossy: NotLossy,
     file_watch: FileWatch,
@@ -843,7 +845,7 @@ mod tests {
     use crate::onion::authorities::Authority;
     use crate::onion::dirclient;
 
-    /// A client of an authority that is not there.
+    /// Returns a client whose only authority does not exist.
     fn desk(data: &std::path::Path, stop: &UnixStream) -> ClientLoop<'static> {
         let line =
             format!("a orport=1 no-v2 v3ident={} 127.0.0.1:1 {}", "0".repeat(40), "1".repeat(40));
@@ -917,7 +919,7 @@ mod tests {
         };
         assert_eq!(by(None, address), "192.0.2.7:443");
         assert_eq!(by(Some([0xab; 20]), address), "AB".repeat(20));
-        // Of an authority the nickname is known.
+        // The nickname of an authority is known.
         assert_eq!(by(Some([0x11; 20]), address), "a");
         let identity = Some(Identity { rsa: [0x11; 20], ed25519: [0; 32] });
         let open = Event::LinkOpen { link, identity, skew: None, dialled: true };

@@ -22,15 +22,15 @@ use super::tcp_info;
 /// Maximum number of unsent bytes in the kernel's send buffer (`TCP_NOTSENT_LOWAT`). Further bytes
 /// wait in the protocol core, which can still change their order.
 const UNSENT: u32 = 32 << 10;
-/// Number of encrypted bytes waiting for the socket at which encryption pauses.
+/// Number of encrypted bytes at which encryption pauses, because they still wait for the socket.
 const SEALED: usize = 64 << 10;
-/// Number of link records (such as TLS records) to fetch from the core at once.
+/// Minimum amount of data to fetch from the core at once, in link records (such as TLS records).
 const RECORDS: usize = 2;
-/// Number of bytes to fetch from the core at once, rounded down to whole records, if [`RECORDS`]
-/// records have fewer bytes.
+/// Number of bytes to fetch from the core at once if records are so small that [`RECORDS`] records
+/// have fewer bytes. The number is rounded down to whole records.
 const SMALL: usize = 32 << 10;
-/// Maximum number of bytes since the last check for a link to count as idle, and buffer size of an
-/// idle link.
+/// Number of transferred bytes since the last check at which a link counts as in use. The buffer
+/// of an idle link shrinks to the same number of bytes.
 const TRICKLE: usize = 4 << 10;
 
 /// A link to a neighbour (relay or client) over TCP, and its socket.
@@ -48,25 +48,25 @@ pub(super) struct Conn {
     /// SOCKS greeting for the pluggable transport of the connection; `None` once the greeting is
     /// sent, or if there is no transport.
     greeting: Option<Greeting>,
-    /// Whether the connection uses a pluggable transport. Then the TCP connection ends at the
+    /// True if the connection uses a pluggable transport. Then the TCP connection ends at the
     /// local transport, and its segments are not the link's segments.
     pub(super) by_transport: bool,
-    /// Whether the socket is an MPTCP socket. It may still use only one path.
+    /// True if the socket is an MPTCP socket. It may still use only one path.
     is_multipath: bool,
     /// Time of the first check at which the link was not yet open.
     pub(super) opening: Option<Time>,
-    /// Whether the protocol core has been notified of the link.
+    /// True if the protocol core has been notified of the link.
     pub(super) told: bool,
     /// The neighbour's violation of the link protocol that has ended the link; `None` if there was
     /// none.
     pub(super) fault: Option<CarrierFault>,
-    /// Whether the protocol core has something to send on the link.
+    /// True if the protocol core has something to send on the link.
     pub(super) wants: bool,
-    /// Whether the link will be closed after everything is sent.
+    /// True if the link will be closed after everything is sent.
     pub(super) closing: bool,
-    /// Whether the poller watches the socket for room to write.
+    /// True if the poller watches the socket for room to write.
     pub(super) watched: bool,
-    /// Whether the poller does not watch for input, because the rate limit allows no more for now.
+    /// True if the poller does not watch for input, because the rate limit allows no more for now.
     pub(super) paused: bool,
     /// State of the packet tap for this connection; `None` if no tap watches it. The tap delivers
     /// TCP segments before earlier segments have arrived.
@@ -81,8 +81,8 @@ pub(super) struct Conn {
     sent: usize,
     /// Time at which `room` was last measured; `None` before the first measurement.
     looked: Option<Time>,
-    /// Number of further bytes that the kernel should get ([`kist::room`]). Bytes encrypted since
-    /// the measurement are subtracted.
+    /// Number of further bytes that may be passed to the kernel ([`kist::room`]). Bytes encrypted
+    /// since the measurement are subtracted.
     room: usize,
 }
 
@@ -92,9 +92,9 @@ struct TapState {
     cookie: Cookie,
     /// Sequence numbers at the start of the stream; `None` until they are known.
     origin: Option<Origin>,
-    /// Whether the link may receive its records out of order.
+    /// True if the link may receive its records out of order.
     wanted: bool,
-    /// Whether the packet tap delivers the connection's TCP segments.
+    /// True if the packet tap delivers the connection's TCP segments.
     shown: bool,
 }
 
@@ -210,16 +210,16 @@ impl Conn {
         self.link.state() == State::Open
     }
 
-    /// Returns the number of plaintext bytes to fetch from the core at once: whole cells, which
-    /// almost fill whole records.
+    /// Returns the number of plaintext bytes to fetch from the core at once. They are whole cells,
+    /// which almost fill whole records.
     pub(super) fn batch(&self) -> usize {
         let record = self.link.promises().record;
         (RECORDS * record).max(SMALL / record * record) / CELL * CELL
     }
 
-    /// Returns the number of further bytes that the kernel should get ([`kist::room`]). The kernel
-    /// is asked once per [`kist::INTERVAL`]; bytes encrypted since then are subtracted. The result
-    /// is `usize::MAX` if the kernel does not report the connection's state.
+    /// Returns the number of further bytes that may be passed to the kernel ([`kist::room`]). The
+    /// kernel is asked once per [`kist::INTERVAL`]; bytes encrypted since then are subtracted. The
+    /// result is `usize::MAX` if the kernel does not report the connection's state.
     pub(super) fn room(&mut self, now: Time) -> usize {
         if self.looked.is_none_or(|at| now.since(at) >= kist::INTERVAL) {
             self.looked = Some(now);

@@ -69,18 +69,19 @@ pub struct Settings {
     pub authorities: Vec<Authority>,
     /// Folder for the stored documents. It is created if it is missing.
     pub data: PathBuf,
-    /// Whether relays in the same subnet may be in one path.
+    /// True if relays in the same subnet may be in one path.
     pub share_subnets: bool,
-    /// Keys with which a relay signs its descriptors; `None` for a client.
+    /// Keys that a relay uses to sign its descriptors; `None` for a client.
     pub keys: Option<Arc<RelayKeys>>,
-    /// Whether to cache documents in order to serve them to other directory clients.
+    /// True to cache documents in order to serve them to other directory clients.
     pub cache: bool,
-    /// Whether the owner of the directory client makes directory requests over circuits on its
+    /// True if the owner of the directory client makes directory requests over circuits on its
     /// behalf.
     pub dir_requests: bool,
-    /// Bridges, from which all documents are then fetched; empty if no bridges are used.
+    /// Bridges; empty if no bridges are used. If there are bridges, all documents are fetched from
+    /// them.
     pub bridges: Vec<BridgeIdentity>,
-    /// Whether the relay is a bridge, so that its descriptor is not published to authorities.
+    /// True if the relay is a bridge, so that its descriptor is not published to authorities.
     pub unpublished: bool,
 }
 
@@ -746,7 +747,7 @@ mod tests {
         }
     }
 
-    /// Settings of a client with these bridges and without authorities.
+    /// Returns the settings of a client with these bridges and without authorities.
     fn with_bridges(data: &Path, bridges: Vec<BridgeIdentity>) -> Settings {
         Settings {
             authorities: Vec::new(),

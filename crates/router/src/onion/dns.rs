@@ -233,11 +233,12 @@ mod tests {
 
     use super::*;
 
-    /// How long a resolver waits for an answer that comes, and for one that does not.
+    /// Timeout of a resolver for an answer that arrives.
     const LONG: Duration = Duration::from_secs(30);
+    /// Timeout of a resolver for an answer that does not arrive.
     const SHORT: Duration = Duration::from_millis(300);
 
-    /// What the name server of these tests says.
+    /// Returns the answers or the error of the tests' name server.
     fn said(name: &str, kind: RecordType) -> Result<Vec<RData>, ResponseCode> {
         match (name, kind) {
             ("both.example.", RecordType::A) => Ok(vec![RData::A(A::new(192, 0, 2, 1))]),
@@ -268,7 +269,7 @@ mod tests {
         (name != "silent.example.").then(|| message.into_response().to_vec().ok()).flatten()
     }
 
-    /// A resolver whose name server is a thread of this test, with this patience.
+    /// Returns a resolver with the timeout `patience`. Its name server is a thread of this test.
     fn resolver(patience: Duration) -> Resolver {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         let mut connection = ConnectionConfig::udp();

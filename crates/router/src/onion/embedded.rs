@@ -70,7 +70,7 @@ pub struct Settings {
     pub legs: Option<usize>,
     /// Multipath design: the protocol that joins the circuits of a stream.
     pub design: Design,
-    /// Whether the relays support lossy circuits (whose cells may get lost) and the client uses
+    /// True if the relays support lossy circuits (whose cells may get lost) and the client uses
     /// them. The client's streams then travel as UDP-OR, or as mUDP-OR with several circuits.
     pub udp_or: bool,
 }

@@ -39,9 +39,9 @@ pub(crate) struct ExternalSocket {
     connected: bool,
     /// Bytes that were read from the socket, but for which the core had no room yet.
     held: Vec<u8>,
-    /// Whether the peer of the socket has closed its sending side.
+    /// True if the peer of the socket has closed its sending side.
     silent: bool,
-    /// Whether the socket accepts no more bytes for now.
+    /// True if the socket accepts no more bytes for now.
     blocked: bool,
     /// Events for which the poller watches the socket; `None` before the first
     /// [`ExternalSocket::watch`].
@@ -138,7 +138,7 @@ impl ExternalSocket {
     }
 
     /// Moves as many bytes as possible between the socket and the core, after the event `what`.
-    /// Returns the event that results for the core.
+    /// Returns the event that the core must process.
     pub(crate) fn service(&mut self, what: IoEvent, inside: &mut impl Inside) -> ExternalEvent {
         match what {
             IoEvent::Socket(ready) if !self.connected => {
@@ -247,7 +247,8 @@ mod tests {
 
     use super::*;
 
-    /// What the other end of a connection reads behind `word`, once `end` was done to it.
+    /// Sends a word on a connection and passes the connection to `end`. Returns the result of the
+    /// other end's next read after the word.
     fn read_behind_a_word(end: impl FnOnce(ExternalSocket)) -> io::Result<usize> {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut other = TcpStream::connect(listener.local_addr().unwrap()).unwrap();

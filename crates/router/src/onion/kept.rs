@@ -91,14 +91,14 @@ pub fn set_aside(path: &Path, why: &str, instead: &str) -> Result<String, StoreE
     Ok(format!("{path} was damaged ({why}) and is now called {aside}: {instead}"))
 }
 
-/// Creates the error for the damaged file `path`, without which the program does not start. `why`
-/// describes the damage, and `cure` the remedy.
+/// Creates the error for the damaged file `path`. The program does not start without that file.
+/// `why` describes the damage, and `cure` the remedy.
 pub fn damaged(path: &Path, why: &str, cure: &str) -> StoreError {
     StoreError::File(path.to_owned(), io::Error::other(format!("it is damaged ({why}): {cure}")))
 }
 
-/// Returns the file name with `.damaged` appended. If such a file exists already, also appends a
-/// number.
+/// Returns the file name with `.damaged` appended. If a file of that name exists already, also
+/// appends a number.
 fn free_name(path: &Path) -> PathBuf {
     let name = |number: u32| {
         let mut name = path.as_os_str().to_owned();
@@ -134,7 +134,7 @@ mod tests {
         }
         fs::remove_file(&path).unwrap();
         fs::create_dir(&path).unwrap();
-        // Whoever may read everything cannot read a folder as a file.
+        // Not even root can read a folder as a file.
         let error = read_json::<Vec<u8>>(&path).unwrap_err().to_string();
         assert!(error.contains("state.json: the file cannot be read"), "{error}");
         assert!(check_readable(&path).is_err() && check_readable(&folder.path().join("a")).is_ok());

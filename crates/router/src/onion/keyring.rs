@@ -21,7 +21,7 @@ const ROTATION_S: u64 = 28 * DAY_S;
 const GRACE_S: u64 = 7 * DAY_S;
 
 /// A relay's keys, in the folder `keys` of its data folder. As in C tor, a replaced onion key is
-/// stored in a file with the suffix `.old`, and the modification time of an onion key's file is the
+/// stored in a file with the suffix `.old`. The modification time of an onion key's file is the
 /// key's creation time.
 pub struct KeyRing {
     folder: PathBuf,
@@ -137,7 +137,7 @@ mod tests {
     use super::*;
     use crate::onion::dirclient::unix;
 
-    /// Has the present onion key be so old.
+    /// Makes the current onion key `days` days old.
     fn age(ring: &KeyRing, days: u64) {
         let then = SystemTime::now() - Duration::from_secs(days * DAY_S);
         let file = fs::File::options().append(true).open(ring.folder.join(ONION_FILES[0]));

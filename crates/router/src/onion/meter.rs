@@ -60,9 +60,9 @@ impl Meter {
         let _ = self.full_at.fetch_update(Ordering::Relaxed, Ordering::Relaxed, later);
     }
 
-    /// Returns the time at which enough bytes for a wake-up may pass, if no bytes pass before.
-    /// This number of bytes is what the rate allows in ten milliseconds, but at least 4096 bytes,
-    /// and at most the burst.
+    /// Returns the time at which a waiting link should be woken, if no bytes pass before that
+    /// time. At that time, the bucket allows the bytes that the rate permits in ten milliseconds,
+    /// but at least 4096 bytes, and at most the burst.
     pub(super) fn some_at(&self) -> Time {
         let burst = self.burst();
         let some = (self.rate() / 100).max(4096).min(burst);
@@ -111,7 +111,7 @@ mod tests {
     fn another_rate_holds_for_all_who_share_it_from_now_on() {
         let meter = Meter::full(1000, 1_000_000);
         let other = meter.clone();
-        // By the old rate that is made up for in a thousand seconds.
+        // At the old rate, the bucket would be full again after a thousand seconds.
         meter.take(at(0), 1_000_000);
         meter.set(50_000, 100_000);
         assert_eq!(other.left(at(1)), 100_000);
@@ -135,7 +135,8 @@ mod tests {
                 [meter.clone(), meter.clone()].map(|meter| scope.spawn(move || work(meter)));
             threads.into_iter().map(|thread| thread.join().unwrap()).sum()
         });
-        // Each may pass what it found left.
+        // Each thread may exceed the limit by its last piece, because it checks the bucket before
+        // it takes bytes.
         assert!((1_000_000..=1_000_100).contains(&taken), "{taken}");
     }
 }

@@ -32,7 +32,7 @@ impl<'w> Metered<'w> {
     /// version.
     ///
     /// # Errors
-    /// The address cannot be listened on, or the thread cannot be started.
+    /// The process cannot listen on the address, or the thread cannot be started.
     pub fn new(
         inner: &'w mut dyn Watch,
         address: SocketAddr,

@@ -5,11 +5,11 @@
 //!   [`keyring`]: key rotation; [`families`]: keys of families.
 //! * [`authorities`]: the authorities that a user trusts, as in torrc.
 //! * [`relay`] and [`client`]: event loops with one core, one thread and one `epoll` set each. A
-//!   relay may have several loops, which rings in memory connect. A read takes many bytes, a
-//!   record has many cells, and a write has many records. The kernel holds little unsent data, so
-//!   that the core decides which circuit sends next.
-//! * `links`: links over TCP, QUIC and rings in memory, behind one trait (`Carrier`); `station`
-//!   joins a core and its links.
+//!   relay may have several loops, which rings in memory connect. Work is done in batches: a
+//!   system call reads or writes many link records, and each record carries many cells. The kernel
+//!   holds little unsent data, so that the core decides which circuit sends next.
+//! * `links`: links over TCP, QUIC and rings in memory, which all implement the trait `Carrier`;
+//!   `station` connects a core with its links.
 //! * `mptcp`: links over several network paths, if a relay enables them.
 //! * [`bridge_routes`]: a client's routes to its bridges, direct or through transports.
 //! * [`authority`]: a directory authority's threads, which run alongside its relay.

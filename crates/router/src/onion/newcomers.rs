@@ -19,7 +19,7 @@ pub(super) struct ConnectionSlot {
     entrance: Entrance,
     peer: IpAddr,
     is_open: bool,
-    /// Whether the limits apply to the connection.
+    /// True if the limits apply to the connection.
     counts: bool,
 }
 

@@ -90,7 +90,7 @@ pub struct Settings {
     pub listen: Vec<SocketAddr>,
     /// The relay's keys, with their rotation.
     pub keys: KeyRing,
-    /// Whether the relay answers directory requests.
+    /// True if the relay answers directory requests.
     pub directory: bool,
     /// Scheduler that chooses which circuit on a link sends the next cell.
     pub circuitmux: circuitmux::Kind,
@@ -105,9 +105,9 @@ pub struct Settings {
     pub links: &'static StreamFamily,
     /// Settings of QUIC links, which are opened in addition to TLS links; `None` to use no QUIC.
     pub quic: Option<QuicLinking>,
-    /// Whether each circuit gets its own link to the next relay.
+    /// True if each circuit gets its own link to the next relay.
     pub dedicated_links: bool,
-    /// Whether to use MPTCP for incoming and outgoing links, if the kernel supports it. Packet
+    /// True to use MPTCP for incoming and outgoing links, if the kernel supports it. Packet
     /// taps do not work with MPTCP.
     pub mptcp: bool,
     /// Number of event loops, each with its own thread, protocol core and share of links and
@@ -172,11 +172,11 @@ pub struct Numbers {
     pub early: EarlyCounts,
     /// Counters of QUIC links; `None` if QUIC is disabled.
     pub quic: Option<QuicCounts>,
-    /// Whether the relay allows lossy circuits, whose cells may get lost.
+    /// True if the relay allows lossy circuits, whose cells may get lost.
     pub grants_lossy: bool,
     /// Counts of MPTCP links and subflows; `None` if MPTCP is disabled.
     pub mptcp: Option<MptcpCounts>,
-    /// Whether each circuit gets its own link to the next relay.
+    /// True if each circuit gets its own link to the next relay.
     pub dedicates_links: bool,
     /// Sets of circuits that end at this relay, the sets with the fullest reordering buffers
     /// first. At most `SETS` are listed.
@@ -242,7 +242,7 @@ pub trait Watch {
 /// once.
 ///
 /// # Errors
-/// An address cannot be listened on, or file descriptors run out at the start.
+/// The process cannot listen on an address, or file descriptors run out at the start.
 pub fn run(settings: Settings, stop: &UnixStream, watch: &mut dyn Watch) -> io::Result<()> {
     run_rereading(settings, stop, None, watch)
 }
@@ -308,7 +308,7 @@ struct MainShard<'r> {
     certified: Time,
     /// Time at which the relay's description is to be updated next.
     describe_at: Time,
-    /// Whether it was logged that circuits share links although each should have its own.
+    /// True if it was logged that circuits share links although each should have its own.
     told_shared: bool,
     file_watch: FileWatch,
     /// Latest time at which the relay ends; `None` if it was not asked to stop. The relay ends
@@ -656,8 +656,8 @@ fn shared_out(most: usize, settings: &Settings) -> usize {
     (most / settings.threads.max(1)).max(1)
 }
 
-/// Returns the certificates with which the relay proves its identity on links with the TLS
-/// `certificate`. `unix` is the current time in seconds since 1970.
+/// Returns the certificates that prove the relay's identity on links with the TLS `certificate`.
+/// `unix` is the current time in seconds since 1970.
 fn credentials(keys: &RelayKeys, certificate: &[u8], unix: u64) -> io::Result<Credentials> {
     keys.credentials(&mut anabranch_os::entropy::generator()?, certificate, unix)
         .map_err(io::Error::other)

@@ -60,7 +60,7 @@ pub fn in_words(outcome: &Outcome) -> String {
 pub struct Reload<'r, T> {
     pub(super) hangup: Hangup,
     reread: Reread<'r, T>,
-    /// Whether the program ends when SIGHUP was sent because its terminal was closed.
+    /// True if the program ends when SIGHUP was sent because its terminal was closed.
     ends_with_terminal: bool,
 }
 

@@ -50,7 +50,7 @@ pub(super) struct Station<C> {
     /// Table of the relays that have a link with any event loop of this relay; `None` if there is
     /// only one event loop.
     claims: Option<ShardClaims>,
-    /// Whether each link is opened for one circuit, even if another event loop has a link to the
+    /// True if each link is opened for one circuit, even if another event loop has a link to the
     /// relay.
     dedicates_links: bool,
     /// Time of the last check for links whose handshake takes too long.
@@ -91,11 +91,11 @@ impl Token {
 }
 
 impl<C: Core + LinkCore> Station<C> {
-    /// Creates a core's environment without links, and listens on the addresses in `at`. `tcp` is
-    /// the transport protocol (TCP or MPTCP) of listening sockets and outgoing links.
+    /// Wraps a core that has no links yet, and listens on the addresses in `at`. `tcp` is the
+    /// transport protocol (TCP or MPTCP) of listening sockets and outgoing links.
     ///
     /// # Errors
-    /// An address cannot be listened on (the error names it), or file descriptors run
+    /// The process cannot listen on an address, which the error names, or file descriptors run
     /// out.
     pub(super) fn new(
         clock: Clock,

@@ -15,8 +15,8 @@ use super::kept::read_bytes;
 pub use super::store_error::StoreError;
 use anabranch_os::file_lock::FileLock;
 
-/// Name of the lock file in the data folder. A process locks it while it uses the folder, with the
-/// same name and system call as C tor.
+/// Name of the lock file in the data folder. A process holds a lock on this file while it uses the
+/// folder. C tor uses the same file name and the same system call.
 const LOCK: &str = "lock";
 
 /// Creates the folder `path`, if it is missing, with access for its owner only.
@@ -117,8 +117,8 @@ pub fn replace(path: &Path, content: &[u8]) -> Result<(), StoreError> {
     })
 }
 
-/// Reads a relay's keys from the folder `keys` of `data`, which has the same files as C tor's.
-/// Generates all keys if there are none.
+/// Reads a relay's keys from the folder `keys` of `data`. The files have C tor's names and
+/// formats. Generates all keys if there are none.
 ///
 /// # Errors
 /// Files cannot be read or written, some are missing, or they do not match each other.
@@ -309,7 +309,7 @@ mod tests {
         assert!(told.len() == 2 && told[0].contains("mode 755"), "{told:?}");
         assert_eq!((mode(&data), mode(&data.join("keys"))), (0o700, 0o700));
         assert_eq!(own_folder(&data).unwrap(), Vec::<String>::new(), "once is enough");
-        // Only root may give a folder away.
+        // Only root may change a folder's owner.
         if geteuid().is_root() {
             fs::set_permissions(&data, fs::Permissions::from_mode(0o755)).unwrap();
             std::os::unix::fs::chown(&data, Some(65_534), None).unwrap();
@@ -333,7 +333,8 @@ mod tests {
 
     #[test]
     fn a_full_disk_is_told_and_the_old_file_stays() {
-        // A file size limit is what a full disk looks like to a writer, and needs no root.
+        // A limit on the file size has the same effect on a writer as a full disk, and needs no
+        // root privilege.
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("state");
         replace(&path, b"old").unwrap();
@@ -357,7 +358,7 @@ mod tests {
         let Some(path) = std::env::var_os("STATE") else { return };
         let error = replace(Path::new(&path), &vec![7; 1 << 20]).unwrap_err();
         assert!(error.to_string().contains("File too large"), "{error}");
-        // Of a new relay's keys none is left, not even those that would have fitted.
+        // No key file of a new relay remains, not even a file that is below the limit.
         let keys = Path::new(&path).with_file_name("relay");
         let error = load_or_make(&keys, &mut rng(), NOW).unwrap_err();
         assert!(error.to_string().contains("secret_id_key"), "{error}");

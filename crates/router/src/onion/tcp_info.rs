@@ -70,7 +70,7 @@ mod tests {
         assert!(after.delivery_rate > 0 && after.rtt > Duration::ZERO, "{after:?}");
         assert!(after.rtt < Duration::from_secs(1), "{after:?}");
 
-        // Nobody reads: the peer's window fills, and the rest is not sent.
+        // The peer does not read, so its receive window fills, and further data stays unsent.
         near.set_nonblocking(true).unwrap();
         while near.write(&sent).is_ok() {}
         let stuck = look(&near).unwrap();

@@ -46,7 +46,7 @@ impl DirPort {
     /// Also returns the bound addresses.
     ///
     /// # Errors
-    /// An address cannot be listened on, or a system call fails.
+    /// The process cannot listen on an address, or a system call fails.
     pub(super) fn new(
         listen: &[SocketAddr],
         shared_answers: Arc<SharedAnswers>,

@@ -17,7 +17,7 @@ const SIGNING: &str = "authority_signing_key";
 const CERTIFICATE: &str = "authority_certificate";
 /// File of the previous certificate. Its signing key may have signed the latest consensus.
 const BEFORE: &str = "authority_certificate.old";
-/// File of a new certificate, until the signing key that the certificate is for is on disk.
+/// File of a new certificate. It is renamed once the signing key that it certifies is on disk.
 const COMING: &str = "authority_certificate.coming";
 /// Time before a certificate's expiry at which it is renewed, in seconds. For short-lived
 /// certificates, a third of their lifetime is used instead.
@@ -228,7 +228,8 @@ fn before(folder: &Path, troubles: &mut Vec<String>) -> Result<Option<AuthorityC
 }
 
 /// Reads a certificate that the authority can run without. If the file is damaged, renames it and
-/// adds a message to `troubles`. The message states the consequence, `instead`.
+/// adds a message to `troubles`. `instead` describes the consequence of the damage, and becomes
+/// part of the message.
 fn certificate(
     path: &Path,
     instead: &str,
@@ -286,7 +287,7 @@ mod tests {
             key_store.certificates().iter().map(|cert| cert.text().to_owned()).collect()
         };
         assert_eq!(texts(&key_store), [second.certificate(), first.certificate()]);
-        // A renewal that was cut short between its two files.
+        // The renewal was interrupted after one of its two files was written.
         fs::rename(folder.join(CERTIFICATE), folder.join(COMING)).unwrap();
         fs::copy(folder.join(BEFORE), folder.join(CERTIFICATE)).unwrap();
         let (again, keys) = open(data.path()).unwrap();

@@ -21,7 +21,7 @@ pub(super) struct Ledger {
     /// Documents to serve. Threads that answer requests may hold an `Arc` of an earlier version,
     /// which never changes.
     cache: Arc<Cache>,
-    /// Whether `cache` has changed since [`Ledger::changed`] last returned it.
+    /// True if `cache` has changed since [`Ledger::changed`] last returned it.
     changed: bool,
     tell: Tell,
 }

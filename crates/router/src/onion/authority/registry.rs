@@ -52,7 +52,7 @@ pub(super) struct Registry {
     description: Option<Description>,
     /// Time of the last publication of `description`, in seconds since 1970; 0 to publish at once.
     published: u64,
-    /// Whether the authority has its own relay's descriptor. Before that, it makes no consensus,
+    /// True if the authority has its own relay's descriptor. Before that, it makes no consensus,
     /// because a consensus without relays would be malformed.
     listed: bool,
     /// Time of the next attempt after a failure, in seconds since 1970.

@@ -32,7 +32,7 @@ pub(super) struct WallClock {
     settling: u64,
     /// Sum of the clock's steps since the clock was last trusted, in seconds.
     set: i64,
-    /// Value of [`steady`] from which the clock is trusted.
+    /// Value of [`steady`] at which the clock is trusted again.
     trusted: u64,
 }
 
@@ -95,8 +95,8 @@ mod tests {
 
     const UNIX: u64 = 1_800_000_000;
 
-    /// Looks at the wall clock after `after` seconds. The machine slept for `slept` of them, and
-    /// the clock was set forward by `set` seconds.
+    /// Checks the wall clock after `after` seconds. The machine slept for `slept` of these
+    /// seconds, and the clock was set forward by `set` seconds.
     fn look(wall: &mut WallClock, after: u64, slept: u64, set: i64) -> Option<Step> {
         let unix = (UNIX + after).saturating_add_signed(set);
         wall.look(Time::from_secs(after - slept), 50 + after, unix)

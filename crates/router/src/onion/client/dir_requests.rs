@@ -208,8 +208,8 @@ fn stream_of(output: StreamOutput) -> StreamKey {
 mod tests {
     use super::*;
 
-    /// Seconds after which an directory request was given up whose answer comes in pieces of so
-    /// many bytes each 20 s; at most 1,000.
+    /// Returns the number of seconds after which a directory request was abandoned, at most 1,000.
+    /// `bytes` bytes of its answer arrive every 20 s.
     fn lasts(bytes: u64) -> u64 {
         let dir_request = DirRequest { number: 1, to: None, request: Vec::new(), limit: 1 << 20 };
         let (answer, begun) = (ResponseReader::new(dir_request.limit), Time::from_secs(7));

@@ -32,7 +32,7 @@ impl ClientMetrics {
     /// version.
     ///
     /// # Errors
-    /// The address cannot be listened on, or the thread cannot be started.
+    /// The process cannot listen on the address, or the thread cannot be started.
     pub fn new(address: SocketAddr, version: &'static str) -> io::Result<ClientMetrics> {
         let numbers = Arc::new(Mutex::new(ClientNumbers::default()));
         let page = Page::new(Box::new(ClientPage(Arc::clone(&numbers))), version);

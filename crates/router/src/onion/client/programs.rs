@@ -41,8 +41,8 @@ enum Program {
     Streaming(StreamKey, ExternalSocket),
 }
 
-/// Returns the outcome of `request` if it needs no circuit; `None` otherwise. An address look-up
-/// of an address returns that address, as in C tor.
+/// Returns the outcome of `request` if it needs no circuit; `None` otherwise. If the name to
+/// resolve is an address, the outcome is that address, as in C tor.
 fn known(request: &ProxyRequest) -> Option<Outcome> {
     match request {
         ProxyRequest::Resolve(host) => host.parse().ok().map(Outcome::Address),
@@ -84,7 +84,7 @@ pub(super) struct Programs {
     service: Service,
     refused: Vec<Refused>,
     advice: Option<&'static str>,
-    /// Whether [`Programs::advice`] has returned its advice already.
+    /// True if [`Programs::advice`] has returned its advice already.
     is_advised: bool,
 }
 
@@ -129,7 +129,7 @@ impl Programs {
     /// Connections beyond the maximum `MOST` are closed at once.
     ///
     /// # Errors
-    /// A system call fails: a connection was lost.
+    /// A system call fails. The accepted connection is then closed.
     pub(super) fn accept(&mut self, station: &mut Station<Client>, place: usize) -> io::Result<()> {
         while let Some((socket, _)) = station.accept(place) {
             if self.programs.len() >= MOST {

@@ -67,7 +67,7 @@ mod tests {
         );
         book.end(CircuitKey(4));
         assert_eq!(place(&book, 4), None);
-        // The circuit 5 is the head now.
+        // The circuit with the key 5 is the head of the set now.
         book.begin(CircuitKey(8), Some(CircuitKey(5)));
         assert_eq!((place(&book, 5), place(&book, 8)), (Some((4, 1)), Some((4, 0))));
     }

@@ -24,7 +24,7 @@ pub struct Status {
     pub circuits: Vec<CircuitStatus>,
     /// Sets of several circuits over which streams are split, the oldest set first.
     pub sets: Vec<SetStatus>,
-    /// Multipath design: the protocol with which several circuits carry the same streams.
+    /// Multipath design: the protocol that lets several circuits carry the same streams.
     pub design: Design,
     /// Number of connected programs.
     pub programs: usize,

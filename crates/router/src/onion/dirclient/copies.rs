@@ -23,10 +23,10 @@ pub(super) const FILES: [&str; 3] = [CONSENSUS, SERVERS, EXTRAS];
 #[derive(Default)]
 pub(super) struct Copies {
     mirror: Mirror,
-    /// Whether the documents on disk are still unread, because no consensus that names them is
+    /// True if the documents on disk are still unread, because no consensus that names them is
     /// known yet.
     unread: bool,
-    /// Whether documents have arrived since the last write to disk.
+    /// True if documents have arrived since the last write to disk.
     unwritten: bool,
 }
 

@@ -31,9 +31,9 @@ pub struct Fetched {
     pub what: &'static str,
     /// Name of the relay or authority that received the request, if it is known.
     pub from: Option<String>,
-    /// Whether the request was made over a circuit; otherwise it was made to a directory port.
+    /// True if the request was made over a circuit; otherwise it was made to a directory port.
     pub by_circuit: bool,
-    /// Whether the response was usable.
+    /// True if the response was usable.
     pub is_good: bool,
 }
 

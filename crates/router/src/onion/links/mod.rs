@@ -275,7 +275,7 @@ impl Carriers {
 struct PendingEvents {
     link: LinkId,
     opened: Option<Opened>,
-    /// Whether there are received bytes that have not been passed to the core yet.
+    /// True if there are received bytes that have not been passed to the core yet.
     is_unread: bool,
     ended: bool,
 }

@@ -61,13 +61,13 @@ fn unit(bytes: &[u8], first: bool) -> Option<Head> {
 /// control of these QUIC links.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QuicLinking {
-    /// Whether an unordered TLS link gets no parallel QUIC link.
+    /// True if an unordered TLS link gets no parallel QUIC link.
     pub unless_unordered: bool,
     /// Congestion control of the links.
     pub congestion: Congestion,
-    /// Congestion control for streams in lossy cells (cells in datagrams, which may get lost), if
-    /// this process is an end of the circuit. `None` if this process neither sends nor accepts
-    /// lossy cells. Both ends of a link must support them.
+    /// Congestion control for streams in lossy cells (cells in datagrams, which may get lost). It
+    /// applies to circuits that begin or end at this process. `None` if this process neither sends
+    /// nor accepts lossy cells. Both ends of a link must support them.
     pub lossy: Option<LossyCongestion>,
 }
 
@@ -100,7 +100,7 @@ struct Port {
     socket: UdpSocket,
     endpoint: Endpoint,
     at: SocketAddr,
-    /// Whether the socket accepts incoming links.
+    /// True if the socket accepts incoming links.
     takes: bool,
     /// Packets for which the socket's send buffer had no room. They are sent before any other
     /// packets.
@@ -142,13 +142,13 @@ struct QuicConn {
     /// Time at which the link was created.
     begun: Time,
     told: bool,
-    /// Whether the other end violated the rules for streams.
+    /// True if the other end violated the rules for streams.
     broken: bool,
-    /// Whether the link has ended although neither end closed it.
+    /// True if the link has ended although neither end closed it.
     lost: bool,
-    /// Whether the core (the protocol state of the client or relay) has data to send.
+    /// True if the core (the protocol state of the client or relay) has data to send.
     wants: bool,
-    /// Whether the link will be closed once the core's data is sent.
+    /// True if the link will be closed once the core's data is sent.
     closing: bool,
     /// Number of lossy cells that the link had dropped when they were last counted.
     lossy_dropped: u64,
@@ -176,11 +176,11 @@ pub(in crate::onion) struct QuicLinks {
     arrived: Vec<u8>,
     fresh: Option<PendingEvents>,
     limits: Option<[Meter; 2]>,
-    /// Whether the rate limit prevents reading from the sockets at present.
+    /// True if the rate limit prevents reading from the sockets at present.
     paused: bool,
     /// Links that wait for the rate limit before they send.
     held: BTreeSet<LinkId>,
-    /// Whether the poller must be updated, because other events of the sockets are needed.
+    /// True if the poller must be updated, because other events of the sockets are needed.
     unwatched: bool,
     /// Bytes on the network: received, then sent.
     transferred: [u64; 2],

@@ -1,5 +1,5 @@
 //! A shard's links to the other shards (threads) of its relay. Each pair of shards has two
-//! lock-free rings, one for each direction. Each shard has a waker, with which the other shards
+//! lock-free rings, one for each direction. Each shard has a waker that the other shards use to
 //! signal it. Transferring a cell takes no lock; only the tables that all shards share have locks.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -24,7 +24,7 @@ use super::{Carrier, Fetch, LinkEnd, LinkEvent, token};
 /// Number of the carrier that owns the links to other shards (threads). The number of a link
 /// within the carrier is the other shard's index.
 pub(in crate::onion) const CARRIER: u8 = 2;
-/// Poller token of the waker with which other shards (threads) signal this shard.
+/// Poller token of the waker that other shards (threads) use to signal this shard.
 pub(in crate::onion) const BELL: u64 = token(CARRIER, 0);
 /// Capacity in bytes of a ring buffer between two shards (threads).
 const RING: usize = 256 * CELL;
@@ -34,7 +34,7 @@ const BATCH: usize = 64 * CELL;
 /// Waker of the event loop of a shard (thread). Other threads signal it (eventfd).
 pub(in crate::onion) struct Bell {
     file: OwnedFd,
-    /// Whether the waker was signalled and not cleared since then. While this is true, another
+    /// True if the waker was signalled and not cleared since then. While this is true, another
     /// signal needs no system call.
     rung: AtomicBool,
 }
@@ -95,7 +95,7 @@ pub(in crate::onion) struct ShardClaims {
 /// A link to another shard (thread) of the relay.
 pub(in crate::onion) struct SiblingLink {
     pub(in crate::onion) link: LinkId,
-    /// Whether this shard is the first end of the link. The first end is the shard with the lower
+    /// True if this shard is the first end of the link. The first end is the shard with the lower
     /// index.
     pub(in crate::onion) first: bool,
     /// Index of the other shard (thread of the relay).
@@ -155,14 +155,14 @@ struct Other {
     into: RingEnd<Consumer<u8>>,
     /// Bytes that were fetched from the core and are not in the ring buffer yet.
     rest: Vec<u8>,
-    /// Whether the core (the protocol state of the relay) has more data to send.
+    /// True if the core (the protocol state of the relay) has more data to send.
     wants: bool,
 }
 
 /// The writing or the reading end of a ring buffer between two shards (threads).
 struct RingEnd<End> {
     ring: End,
-    /// Whether the writer waits until the ring buffer has room.
+    /// True if the writer waits until the ring buffer has room.
     full: Arc<AtomicBool>,
 }
 

@@ -40,7 +40,7 @@ pub(in crate::onion) struct TcpLinks {
     /// Packet tap: access to TCP segments that the kernel has received but does not deliver yet,
     /// because an earlier segment was lost.
     tap: Tap,
-    /// Whether links may be unordered. Unordered links decrypt records whose segments arrived
+    /// True if links may be unordered. Unordered links decrypt records whose segments arrived
     /// before an earlier, lost segment.
     may_be_unordered: bool,
     /// Links by the socket cookies of their connections. `tap` reports these cookies.
@@ -61,10 +61,10 @@ pub(in crate::onion) struct TcpLinks {
     limits: Option<Limits>,
     /// Protocol (TCP or MPTCP) of the sockets of direct connections.
     pub(in crate::onion) tcp: TcpKind,
-    /// The routes to the bridges, which are then the only relays to dial; `None` if no bridges are
-    /// used.
+    /// The routes to the bridges; `None` if no bridges are used. If there are bridges, no other
+    /// relays are dialled.
     routes: Option<BridgeRoutes>,
-    /// Whether cells wait in the core until the kernel has room for them.
+    /// True if cells wait in the core until the kernel has room for them.
     by_room: bool,
     /// Bytes on the network since the start: received, then sent.
     transferred: [u64; 2],
@@ -122,8 +122,8 @@ impl TcpLinks {
         self.routes = Some(routes);
     }
 
-    /// Returns the type of capture for undelivered TCP segments; `None` if links may not be
-    /// unordered.
+    /// Returns the kind of the packet tap that delivers TCP segments out of order; `None` if links
+    /// may not be unordered.
     pub(in crate::onion) fn tap(&self) -> Option<TapKind> {
         self.may_be_unordered.then(|| self.tap.kind())
     }
@@ -245,7 +245,7 @@ impl TcpLinks {
         Some(conn)
     }
 
-    /// Reads TCP segments from the tap (a capture), and notes their links.
+    /// Reads TCP segments from the packet tap, and notes their links.
     fn look_ahead(&mut self, now: Time) {
         let (conns, tapped, shown) = (&mut self.conns, &self.tapped, &mut self.shown);
         self.tap.drain(|segment| {
@@ -260,8 +260,8 @@ impl TcpLinks {
         });
     }
 
-    /// Takes the next link that has data from the tap (a capture of TCP segments), and passes the
-    /// decrypted bytes to `give`. Returns that link; `None` if there is none.
+    /// Takes the next link for which the packet tap has delivered data, and passes the decrypted
+    /// bytes to `give`. Returns that link; `None` if there is none.
     fn take_early(&mut self, give: &mut dyn FnMut(LinkId, &[u8])) -> Option<LinkId> {
         while let Some(link) = self.shown.pop_first() {
             let Some(conn) = self.conns.get_mut(&link) else { continue };

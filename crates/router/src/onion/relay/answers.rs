@@ -140,7 +140,7 @@ mod tests {
 
     const LONGEST: usize = 32 << 10;
 
-    /// A core of one stream that takes a hundred bytes at a time.
+    /// A core with one stream, which accepts a hundred bytes at a time.
     #[derive(Default)]
     struct Pipe {
         came: Vec<u8>,

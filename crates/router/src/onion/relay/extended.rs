@@ -250,7 +250,8 @@ mod tests {
 
     use super::*;
 
-    /// What a transport with this cookie's file brings, and whether it is through.
+    /// Performs a handshake with the port at `at` like a transport with the cookie file `file`.
+    /// Returns the connection, and whether the handshake succeeded.
     fn bring(at: SocketAddr, file: &[u8], info: ConnectionInfo) -> (TcpStream, bool) {
         let mut socket = TcpStream::connect(at).unwrap();
         socket.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
@@ -314,7 +315,7 @@ mod tests {
         socket.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
         socket.write_all(b"GET / HTTP/1.0\r\n\r\n").unwrap();
         let mut said = Vec::new();
-        // A reset, as we have not read all, is an end as well.
+        // The relay may reset the connection, because it has not read all of our bytes.
         let _ = socket.read_to_end(&mut said);
         assert!(said.len() <= 2, "{said:?}");
         assert!(extended.take().is_empty());

@@ -96,8 +96,9 @@ impl HistoryFile {
         self.unknown_of = unknown.filter(|(_, unknown)| !unknown.is_empty()).collect();
     }
 
-    /// Adds to the history. `carried` has the bytes received and sent since the start. Every
-    /// [`KEEP`], writes the history to disk on another thread.
+    /// Adds the bytes transferred since the last call to the history. `carried` has the bytes
+    /// received and sent since the start. Every [`KEEP`], writes the history to disk on another
+    /// thread.
     pub(super) fn note(&mut self, now: Time, unix_now: u64, carried: [u64; 2]) {
         self.history.note(now, unix_now, carried);
         // A new write does not start before the last write has ended, because both would use the

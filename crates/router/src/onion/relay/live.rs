@@ -27,7 +27,7 @@ pub struct Live {
     pub own: Vec<IpAddr>,
     /// Exit policy for new streams.
     pub policy: ExitPolicy,
-    /// Whether circuits and streams to private addresses are allowed.
+    /// True if circuits and streams to private addresses are allowed.
     pub allow_private: bool,
     /// Maximum memory for queued cells, in bytes.
     pub memory: usize,
@@ -68,7 +68,8 @@ impl Live {
     }
 
     /// Returns a warning if the relay's own address is private but private addresses are not
-    /// allowed. Such a relay would not extend circuits to other relays of its network.
+    /// allowed. With these settings, the relay would not extend circuits to other relays of its
+    /// network.
     pub(super) fn warning(&self) -> Option<String> {
         let private = self.own.iter().find(|&&own| !is_public(own));
         let private = private.filter(|_| !self.allow_private)?;

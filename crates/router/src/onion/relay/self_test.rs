@@ -37,7 +37,7 @@ const CELLS: u64 = 1000;
 /// Duration in seconds over which a self-test's cells must fit the relay's rate limit. The test
 /// sends at most the cells that the limit allows in this time.
 const SPAN_S: u64 = 10;
-/// Observed bandwidth in bytes per second from which no self-test is needed (C tor's value).
+/// Minimum observed bandwidth in bytes per second at which no self-test is needed (C tor's value).
 const ENOUGH: u64 = 51_200;
 /// Timeout for building the self-test's circuit. The same timeout applies to the cells that
 /// follow.

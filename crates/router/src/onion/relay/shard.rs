@@ -47,7 +47,7 @@ pub(super) struct Parts {
     pub(super) tap: Option<Tap>,
     /// Link protocol on TCP connections.
     pub(super) links: &'static StreamFamily,
-    /// Whether cells wait in the core until the kernel's send buffer has room for them.
+    /// True if cells wait in the core until the kernel's send buffer has room for them.
     pub(super) by_room: bool,
     /// Transport protocol of the links' sockets: TCP or MPTCP.
     pub(super) tcp: TcpKind,
@@ -72,7 +72,7 @@ pub(super) struct Newcomer {
     pub(super) socket: TcpStream,
     pub(super) peer: SocketAddr,
     pub(super) place: ConnectionSlot,
-    /// Whether the connection arrived through a pluggable transport.
+    /// True if the connection arrived through a pluggable transport.
     pub(super) by_transport: bool,
 }
 
@@ -80,7 +80,7 @@ pub(super) struct Newcomer {
 pub(super) struct Shard {
     pub(super) station: Station<Relay>,
     exits: Exits,
-    /// Whether no new links are accepted, because the relay is about to end.
+    /// True if no new links are accepted, because the relay is about to end.
     refuses: bool,
 }
 
@@ -88,7 +88,7 @@ impl Shard {
     /// Creates an event loop from `parts`.
     ///
     /// # Errors
-    /// An address cannot be listened on (the error names it), or file descriptors run
+    /// The process cannot listen on an address, which the error names, or file descriptors run
     /// out.
     pub(super) fn new(parts: Parts) -> io::Result<Shard> {
         let Parts { clock, mut core, context, listen, own, meters, .. } = parts;

@@ -179,7 +179,7 @@ fn work(
 ) -> io::Result<()> {
     use std::sync::mpsc::TryRecvError;
     let mut ticked = Time::ZERO;
-    // Whether this event loop has reported that it has no circuits left.
+    // True if this event loop has reported that it has no circuits left.
     let mut drained = false;
     loop {
         let (now, _) = shard.turn(teller)?;

@@ -123,8 +123,8 @@ impl AsFd for Packets {
     }
 }
 
-/// Converts an IPv4-mapped IPv6 address, as sockets have it, to the IPv4 address in packets. Other
-/// addresses are not changed.
+/// Converts an IPv4-mapped IPv6 address, which a dual-stack socket reports, to the IPv4 address
+/// that packets contain. Other addresses are not changed.
 fn plain(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
 }

@@ -21,8 +21,8 @@ struct End {
     links: QuicLinks,
     link: Option<LinkId>,
     came: Vec<u8>,
-    /// Lossy cells that were received. The next field is whether the link carries lossy cells. It
-    /// is `None` until the link is open.
+    /// Lossy cells that were received. The next field states whether the link carries lossy cells,
+    /// and is `None` until the link is open.
     lossy: Vec<u8>,
     carries_lossy: Option<bool>,
 }

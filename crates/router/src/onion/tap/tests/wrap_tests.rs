@@ -61,15 +61,17 @@ fn what_is_ahead_and_what_has_passed_are_told_apart_where_numbers_wrap() {
         let (origin, cookie, mut read) = (tapped.origin.unwrap(), tapped.cookie, Vec::new());
         assert_eq!(origin.number(0), first, "{kind}");
         let nothing = BTreeMap::new();
-        // The position is after the wrap, and the data are before it: they were read already.
+        // The reading position is after the wrap, and the data are before it, so they were read
+        // already.
         assert!(tapped.tap.begin(cookie, origin.number(150)));
         assert_eq!(sent_in_order(&mut tapped, &mut read), nothing, "{kind}: passed");
-        // In order across the wrap, and after it.
+        // These bytes are in order across the wrap, and after it.
         assert!(tapped.tap.begin(cookie, origin.number(60)));
         for end in [120, 180] {
             assert_eq!(sent_in_order(&mut tapped, &mut read), nothing, "{kind}: up to {end}");
         }
-        // The position is before the wrap, and the data are after it: bytes are missing.
+        // The reading position is before the wrap, and the data are after it, so bytes are
+        // missing.
         assert!(tapped.tap.begin(cookie, origin.number(50)));
         let ahead = sent_in_order(&mut tapped, &mut read);
         assert_eq!(ahead, BTreeMap::from([(180, vec![7; 60])]), "{kind}: ahead");
