@@ -333,7 +333,7 @@ mod tests {
         network
     }
 
-    /// Returns the arrived packets: (time in microseconds, host, packet).
+    /// Returns the packets that arrive, each as time in microseconds, host and packet.
     fn arrivals(network: &mut Network<u32>) -> Vec<(u64, u32, u32)> {
         let mut seen = Vec::new();
         while let Some((host, happening)) = network.next(Time::MAX) {
@@ -361,7 +361,8 @@ mod tests {
         for (from, packet) in [(1, 4), (0, 1), (0, 2), (1, 5)] {
             network.send(HostId(from), HostId(2), 1000, packet);
         }
-        // Two packets reach the line at a time. The one that was sent first is queued first.
+        // Two packets reach the line at the same time. The packet that was sent first is queued
+        // first.
         let order = [(11_100, 2, 4), (12_100, 2, 1), (13_100, 2, 2), (14_100, 2, 5)];
         assert_eq!(arrivals(&mut network), order);
     }

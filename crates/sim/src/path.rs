@@ -21,7 +21,8 @@ pub struct CoreImpairment {
     pub deviation: Duration,
 }
 
-/// Distinguishes the random numbers of a path's line from those of hosts' access lines.
+/// Bit that distinguishes the random generator of a path's line from the generators of hosts'
+/// access lines.
 const OF_PATHS: u64 = 1 << 63;
 
 /// One direction between two places of the core network.

@@ -25,7 +25,7 @@ pub enum TcpEvent {
         conn: ConnId,
         /// The peer that opened the connection.
         peer: HostId,
-        /// The port of this host to which the peer connected.
+        /// The port of this host that the peer connected to.
         port: u16,
     },
     /// A connection that [`Stack::connect`] opened is established.
@@ -84,7 +84,7 @@ struct Socket {
     tcp: Connection,
     peer: HostId,
     accepted: bool,
-    /// Whether [`TcpEvent::Opened`] or [`TcpEvent::Accepted`] has been reported.
+    /// True if [`TcpEvent::Opened`] or [`TcpEvent::Accepted`] has been reported.
     reported: bool,
     is_dirty: bool,
     /// Time for which the timer is set. If the timeout moves to a later time, this value does not

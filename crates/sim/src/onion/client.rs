@@ -126,7 +126,7 @@ pub enum RequestTime {
     Alternating,
 }
 
-/// The record of a download. Its times are those of the simulated clock.
+/// The record of a download. All times are of the simulated clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DownloadRecord {
     /// Time at which the program made its request. All durations are measured from this time
@@ -140,7 +140,7 @@ pub struct DownloadRecord {
     pub ended: Time,
     /// Number of bytes that arrived.
     pub received: u64,
-    /// Whether all bytes of the download arrived.
+    /// True if all bytes of the download arrived.
     pub complete: bool,
 }
 
@@ -165,7 +165,8 @@ enum Stage {
 
 #[derive(Debug)]
 struct Running {
-    /// Number of the download, by which the circuit manager identifies the request for a circuit.
+    /// Number of the download. The circuit manager uses it to identify the download's request for
+    /// a circuit.
     number: u64,
     download: DownloadRecord,
     tries: u32,
@@ -184,7 +185,7 @@ struct Program {
     /// Generator of random numbers for pauses and the choice of servers. It is separate, so that
     /// the load does not depend on the network's behaviour.
     draws: Stream,
-    /// Whether the current or next download is a second one ([`ClientLoad::second`]).
+    /// True if the current or next download is a second one ([`ClientLoad::second`]).
     is_second: bool,
     stage: Stage,
     /// Number of downloads that the program has begun.
@@ -253,7 +254,7 @@ pub struct ClientHost {
     rng: Stream,
     servers: Arc<Vec<Ipv4Addr>>,
     programs: Vec<Program>,
-    /// Whether the circuit manager has received input since it was last called.
+    /// True if the circuit manager has received input since it was last called.
     stirred: bool,
     number: u64,
     downloads: Vec<DownloadRecord>,
@@ -392,7 +393,8 @@ impl ClientHost {
         self.programs.iter().map(Program::due).min().unwrap_or(NEVER)
     }
 
-    /// Begins the downloads and aborts the current downloads for which this is due.
+    /// Begins the downloads whose pause has ended, and aborts the current downloads whose timeout
+    /// has passed.
     fn advance(&mut self, now: Time) {
         for place in 0..self.programs.len() {
             if self.programs[place].due() > now {

@@ -39,11 +39,11 @@ pub const MAX_SERVERS: usize = 250 * 250;
 /// Properties of a relay in its descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RelayDescription {
-    /// Whether streams may leave the network at this relay.
+    /// True if streams may leave the network at this relay.
     pub exit: bool,
     /// Weight of the relay in clients' choices of paths, in bytes per second.
     pub bandwidth: u64,
-    /// Whether the relay grants lossy circuits (UDP-OR).
+    /// True if the relay grants lossy circuits (UDP-OR).
     pub lossy: bool,
 }
 

@@ -39,8 +39,8 @@ impl EarlyRecords {
         }
     }
 
-    /// Adds bytes of the stream, and appends the content of records that they complete to `plain`.
-    /// The caller must add each byte at most once.
+    /// Adds bytes of the stream. Appends to `plain` the content of the records that these bytes
+    /// complete. The caller must add each byte at most once.
     pub(super) fn insert(&mut self, offset: u64, mut bytes: &[u8], plain: &mut Vec<u8>) {
         let Some(mut at) = offset.checked_sub(self.start) else { return };
         while !bytes.is_empty() {
@@ -93,7 +93,7 @@ mod tests {
             early.insert(100 + from as u64, &sent[from..to], &mut plain);
             plain.clone()
         };
-        // The end of record 1, record 2, the beginning of record 3.
+        // These bytes are the end of record 1, all of record 2, and the beginning of record 3.
         assert_eq!(insert(2 * SIZE - 3, 3 * SIZE + 4), [2; CONTENT]);
         assert_eq!(insert(3 * SIZE + 4, 4 * SIZE), [3; CONTENT]);
         assert_eq!(insert(SIZE, 2 * SIZE - 3), [1; CONTENT]);

@@ -18,7 +18,7 @@ const BATCH: usize = 16 << 10;
 /// TTL of the address in CONNECTED, in seconds.
 const TTL: u32 = 60;
 
-/// An exit's connections to destinations, by the stream of a circuit that uses each.
+/// An exit's connections to destinations. Each is stored by the stream that uses it.
 #[derive(Debug)]
 pub(super) struct Exits {
     hosts: Arc<Hosts>,

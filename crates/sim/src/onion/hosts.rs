@@ -57,7 +57,7 @@ impl Hosts {
         self.addresses[host.index()]
     }
 
-    /// Returns the facts of an open link to `peer` that are the same for all kinds of links.
+    /// Returns the properties of an open link to `peer` that do not depend on the kind of link.
     /// `dialled` is true if this host opened the link.
     pub(super) fn start(&self, io: &Io<'_>, peer: HostId, dialled: bool) -> Start {
         let is_relay = self.certificates.contains_key(&io.host);

@@ -21,13 +21,15 @@ use crate::queue::HostId;
 use crate::simulation::Io;
 use crate::stack::{ConnId, TcpEvent};
 
-/// Number of unsent bytes in a TCP connection from which on no further cells are sealed, as with
+/// Number of unsent bytes in a TCP connection at which no further cells are sealed, as with
 /// `TCP_NOTSENT_LOWAT`. The constant `UNSENT` of the router is the same.
 const UNSENT: usize = 32 << 10;
-/// Bytes that are fetched at once from a core (the protocol state of a relay or client) if records
-/// are small, and number of records that are fetched otherwise. The constants `SMALL` and `RECORDS`
-/// of the router are the same.
+/// Number of bytes that are fetched at once from a core (the protocol state of a relay or client)
+/// if records are so small that [`RECORDS`] records have fewer bytes. The constant `SMALL` of the
+/// router is the same.
 const SMALL: usize = 32 << 10;
+/// Minimum amount of data that is fetched at once from a core, in records. The constant `RECORDS`
+/// of the router is the same.
 const RECORDS: usize = 2;
 /// Maximum number of lossy cells in a datagram.
 const CELLS: usize = 2;
@@ -56,7 +58,7 @@ struct Link {
     peer: HostId,
     /// Relay that this host dialled; `None` if the peer opened the link.
     target: Option<Target>,
-    /// Whether the TCP connection simulates a QUIC link.
+    /// True if the TCP connection simulates a QUIC link.
     lanes: bool,
     /// TLS link that is parallel to this link for lossy cells, if this host opened it; `None` for
     /// other links.
@@ -68,17 +70,17 @@ struct Link {
     reader: Reader,
     /// Maximum bytes of content in the records that are sent.
     content: usize,
-    /// Whether all records have `content` bytes of content, so that they may be read before earlier
+    /// True if all records have `content` bytes of content. They may then be read before earlier
     /// records have arrived.
     is_fixed: bool,
-    /// Whether the core (the protocol state of the relay or client) has cells to send over this
+    /// True if the core (the protocol state of the relay or client) has cells to send over this
     /// link.
     wants: bool,
     /// Time at which the free room in the TCP connection was last determined (KIST).
     looked: Option<Time>,
     /// Bytes that may still be sent until the free room in the connection is determined again.
     room: usize,
-    /// Whether the connection had [`UNSENT`] unsent bytes, and still has at least half of them.
+    /// True if the connection had [`UNSENT`] unsent bytes, and still has at least half of them.
     is_full: bool,
 }
 
@@ -87,15 +89,15 @@ struct Link {
 #[derive(Debug)]
 pub(super) struct Links {
     hosts: Arc<Hosts>,
-    /// Whether the room for cells is computed from the state of the TCP connection (KIST).
+    /// True if the room for cells is computed from the state of the TCP connection (KIST).
     by_room: bool,
     kind: LinkLayer,
     /// Maximum bytes of content in a record.
     record: usize,
     /// Number of bytes of cells that were read before earlier cells had arrived.
     early: u64,
-    /// Whether this host opens a parallel link for lossy cells to a TLS link when a core requests
-    /// it.
+    /// True if this host opens a link for lossy cells, parallel to a TLS link, when a core
+    /// requests one.
     lossy: bool,
     /// QUIC links; `None` if the network has none.
     quic: Option<Box<QuicLinks>>,
@@ -484,8 +486,8 @@ impl Links {
 }
 
 impl Link {
-    /// Returns the number of bytes that are fetched at once from a core: whole cells, which fill
-    /// whole records but for a few bytes.
+    /// Returns the number of bytes that are fetched at once from a core. They are whole cells,
+    /// which almost fill whole records.
     fn batch(&self) -> usize {
         let record = self.content;
         (RECORDS * record).max(SMALL / record * record) / CELL * CELL

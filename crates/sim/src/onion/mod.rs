@@ -3,8 +3,8 @@
 //! [`NetworkDocuments`] has the relays' keys and the consensus. [`Scenario`] describes a network,
 //! and [`OnionNetwork`] runs it: relays and clients with their circuit managers, and web servers.
 //! The cores are driven in the same way as in the crate `router`, but with the simulator's TCP
-//! instead of sockets, and with unencrypted records instead of TLS. QUIC links are those of the
-//! crate `links`.
+//! instead of sockets, and with unencrypted records instead of TLS. QUIC links use the crate
+//! `links`, as in the router.
 
 mod client;
 mod documents;

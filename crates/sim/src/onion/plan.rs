@@ -1,4 +1,5 @@
-//! Plans of networks: numbers of hosts. From a plan, a whole network is drawn at random.
+//! Plans of networks. A plan has the numbers of hosts, and a whole network is drawn at random from
+//! it.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU64;
@@ -30,7 +31,8 @@ pub struct NetworkPlan {
     pub exits: usize,
     /// Consensus from which the relays are sampled, with the seed [`NetworkPlan::network`]. The
     /// numbers of relays must then be the result of [`ConsensusRelays::counts`]. If `None`, relays
-    /// that are not exits differ only in their rates, and exits differ only in their rates.
+    /// are not sampled. Exits then differ from each other only in their rates, and so do other
+    /// relays.
     pub sample: Option<RelaySample>,
     /// Number of web servers.
     pub servers: usize,
@@ -47,7 +49,7 @@ pub struct NetworkPlan {
     pub queue: Duration,
     /// One-way delays between hosts, in nanoseconds.
     pub delays: QuantileTable,
-    /// Whether circuits have the congestion control of proposal 324 (`cc_alg` is 2, Vegas). If
+    /// True if circuits have the congestion control of proposal 324 (`cc_alg` is 2, Vegas). If
     /// false, circuits have fixed windows of 1,000 cells.
     pub congestion_control: bool,
     /// Simulated duration of one simulation.
@@ -64,7 +66,7 @@ pub const MAX_CLIENTS: usize = 1_000_000;
 pub struct RelaySample {
     /// The relays of the consensus.
     pub consensus: Arc<ConsensusRelays>,
-    /// Whether the rate of each relay's line is the relay's weight in the consensus. If false, the
+    /// True if the rate of each relay's line is the relay's weight in the consensus. If false, the
     /// rate is drawn from [`NetworkPlan::rates`].
     pub lines_by_weight: bool,
 }
@@ -311,9 +313,9 @@ impl PlannedRun {
         })
     }
 
-    /// Returns the utilisation of the lines of relays that are not exits, and that of the lines of
-    /// exits. Utilisation is the number of carried bytes divided by the capacity, over the whole
-    /// simulation. Only the busier direction of each line counts.
+    /// Returns two values of utilisation: for the lines of relays that are not exits, and for the
+    /// lines of exits. Utilisation is the number of carried bytes divided by the capacity, over
+    /// the whole simulation. Only the busier direction of each line counts.
     pub fn loads(&self) -> [f64; 2] {
         self.relays.each_ref().map(|lines| used(&self.network, lines))
     }

@@ -71,11 +71,11 @@ struct QuicConn {
     /// The relay that this host dialled, and this host's TLS link to the relay; `None` if the peer
     /// opened the link.
     target: Option<(Target, LinkId)>,
-    /// Whether the core (the protocol state of the relay or client) was notified of the link.
+    /// True if the core (the protocol state of the relay or client) was notified of the link.
     reported: bool,
-    /// Whether the core has cells to send over this link.
+    /// True if the core has cells to send over this link.
     wants: bool,
-    /// Whether the link will be closed once the core's cells are sent.
+    /// True if the link will be closed once the core's cells are sent.
     closing: bool,
 }
 
@@ -84,7 +84,7 @@ struct QuicConn {
 pub(super) struct QuicLinks {
     hosts: Arc<Hosts>,
     endpoint: Endpoint,
-    /// Whether other hosts may open links.
+    /// True if other hosts may open links.
     accepts: bool,
     links: BTreeMap<ConnId, QuicConn>,
     packets: Vec<u8>,

@@ -73,7 +73,7 @@ pub(super) enum Read {
 }
 
 impl Reader {
-    /// Returns the buffer to which received bytes are appended.
+    /// Returns the buffer that the caller must append received bytes to.
     pub(super) fn buffer(&mut self) -> &mut Vec<u8> {
         &mut self.bytes
     }

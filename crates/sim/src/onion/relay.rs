@@ -39,8 +39,9 @@ pub struct Cpu {
 
 impl Default for Cpu {
     /// Returns values measured on this project's relay. `cell` is computed from the measured 1.05
-    /// ms for a megabyte of cells in a middle relay. `circuit` is one side's time for an ntor-v3
-    /// handshake: three handshakes, with both sides, take 0.55 ms.
+    /// ms for a megabyte of cells in a middle relay. `circuit` is the time of one side of an
+    /// ntor-v3 handshake. It is a sixth of the measured 0.55 ms for both sides of three
+    /// handshakes.
     fn default() -> Cpu {
         Cpu { cell: Duration::from_nanos(520), circuit: Duration::from_micros(92) }
     }
@@ -90,7 +91,7 @@ pub struct RelayHost {
     violations: u64,
     /// Numbers of bytes received: first in datagrams, then over TLS links.
     received: [u64; 2],
-    /// Whether the relay accepts TCP connections that simulate QUIC links.
+    /// True if the relay accepts TCP connections that simulate QUIC links.
     accepts_lanes: bool,
 }
 

@@ -159,7 +159,7 @@ mod tests {
             assert!(table.values().is_sorted());
             assert!(table.values()[0] > 0 && table.values()[99] > 10 * table.values()[0]);
         }
-        // Load leaves less capacity at each quantile.
+        // At each quantile, the capacity that the load left free is at most the whole capacity.
         let [[_, whole], [_, spare]] = PublicRates::ALL.map(PublicRates::tables);
         assert!(spare.values().iter().zip(whole.values()).all(|(spare, whole)| spare <= whole));
         assert_eq!(planetlab_delays().values()[50], 68_155_000);

@@ -12,12 +12,14 @@ use crate::stack::{ConnId, TcpEvent};
 /// Length of a request in bytes. The first eight bytes are the length of the answer.
 const REQUEST: usize = 350;
 
-/// Number of unsent bytes in a connection at which a server pauses writing until some are sent. If
-/// a server wrote a whole answer at once, the send buffer would grow to the answer's length, and
-/// occupy that memory until the end of TIME_WAIT.
+/// Number of unsent bytes in a connection at which a server pauses writing. It continues when some
+/// of them have been sent. If a server wrote a whole answer at once, the send buffer would grow to
+/// the answer's length, and occupy that memory until the end of TIME_WAIT.
 const AHEAD: u32 = 32 << 10;
-/// The same limit in segments, for connections with long segments. With fewer unsent bytes than a
-/// segment, the server would send short segments, whose acknowledgements the receiver delays.
+/// Number of unsent segments in a connection at which a server pauses writing. The larger of this
+/// limit and [`AHEAD`] applies, so this limit matters if segments are long. With fewer unsent
+/// bytes than a segment, the server would send short segments, whose acknowledgements the receiver
+/// delays.
 const AHEAD_SEGMENTS: u32 = 22;
 
 /// The content of all answers.
@@ -30,7 +32,7 @@ pub(super) fn request(bytes: u64) -> Vec<u8> {
     request
 }
 
-/// Times that a web server takes for its work, besides TCP.
+/// Times that a web server takes for its work, in addition to the time that TCP takes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WebTimes {
     /// Interval at which the server looks for new connections. It reads no request before it has
@@ -60,7 +62,8 @@ impl WebTimes {
 pub struct WebServer {
     times: WebTimes,
     conns: BTreeMap<ConnId, Answer>,
-    /// Times at which answers continue that wait for [`WebTimes`].
+    /// Answers that wait for one of the times in [`WebTimes`], each with the time at which it
+    /// continues.
     due: BTreeSet<(Time, ConnId)>,
     answers: u64,
 }
@@ -68,8 +71,8 @@ pub struct WebServer {
 #[derive(Debug, Default)]
 struct Answer {
     request: Vec<u8>,
-    /// Time before which the answer does not continue: the server accepts the connection then, or
-    /// has prepared the answer.
+    /// Earliest time at which the answer may continue. At this time, the server accepts the
+    /// connection or has prepared the answer.
     begins: Time,
     /// Number of bytes still to be sent; `None` before the request has been read.
     left: Option<u64>,

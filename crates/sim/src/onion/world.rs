@@ -25,7 +25,7 @@ use crate::simulation::{HostProgram, Io, Simulation};
 use crate::stack::TcpEvent;
 use crate::trace::TraceHash;
 
-/// Whether the relays of a circuit encrypt its cells.
+/// True if the relays of a circuit encrypt its cells.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Crypto {
     /// Cells are encrypted, as in a real network.
@@ -67,7 +67,7 @@ pub struct Common {
     pub leg_age: Option<Duration>,
     /// CPU time that relays take for their work; `None` if they take no time.
     pub cpu: Option<Cpu>,
-    /// Whether the relays of a circuit encrypt its cells.
+    /// True if the relays of a circuit encrypt its cells.
     pub crypto: Crypto,
     /// Maximum of the random pause before a client's first download. The pause keeps clients from
     /// starting at the same time. If the maximum of the load's [`Pause::UpTo`] is longer, that
@@ -137,8 +137,8 @@ pub struct Scenario {
     pub clients: Vec<ClientHostSettings>,
     /// Latencies of the core network, which connects all access lines.
     pub latencies: Latencies,
-    /// Pairs of places between which the core network has a line, loses packets or has varying
-    /// delays, from the first to the second.
+    /// Pairs of places, each with the line, the losses and the varying delay of the core network
+    /// in the direction from the first place to the second.
     pub paths: Vec<([usize; 2], CoreImpairment)>,
 }
 

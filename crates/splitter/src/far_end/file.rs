@@ -367,7 +367,7 @@ mod tests {
         let gone = folder.path().join("gone");
         assert_eq!(told, format!("there is no directory '{}': make it first", gone.display()));
         assert_eq!(KeyFile::of(pair(1)).replace(&path).unwrap_err().to_string(), told);
-        // A folder cannot be replaced by a file; the temporary file is not named.
+        // A file cannot replace a folder. The error must not name the temporary file.
         let taken = KeyFile::of(pair(1)).replace(folder.path()).unwrap_err().to_string();
         assert!(taken.starts_with(&format!("key file '{}': ", folder.path().display())), "{taken}");
         let read = KeyFile::read(&path).err().unwrap().to_string();
