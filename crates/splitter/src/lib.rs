@@ -1,13 +1,15 @@
-//! The splitter around `anabranch_comps::Core`, and the far end around `anabranch_tunnel::Far`.
+//! The drivers of both ends. The logic of a splitter is `anabranch_comps::Core`, and the logic of
+//! a far end is `anabranch_tunnel::Far`. This crate adds sockets, timers and routes.
 //!
 //! * **The splitter.** [`split`] is its driver. [`paths`] parses a user's `--path` and finds the
-//!   route out of this machine; [`socks`] has the paths through proxies. [`wg_quick`] and [`mosh`]
-//!   prepare a user's own tunnel or login. [`metered`] exports the counters to Prometheus.
+//!   route out of this machine; [`socks`] implements the dialogue with SOCKS5 proxies.
+//!   [`wg_quick`] edits a user's WireGuard configuration, and [`mosh`] logs a user in with Mosh,
+//!   so that their packets go to the splitter. [`metered`] exports the counters to Prometheus.
 //! * **A far end.** [`merge`] is the driver in front of a server. [`far_end`] has the settings of
 //!   both ends and the key files. [`streams`] implements paths that are TCP connections, for both
 //!   ends. The calling program provides TLS through the trait [`streams::TlsEnd`].
-//! * **Any program** (`--tun`). [`steer`] routes traffic into an interface, and removes the routes
-//!   at the end.
+//! * **Any program** (`--tun`). [`steer`] routes traffic into the splitter's interface, and
+//!   removes the routes when the splitter ends.
 //!
 //! The crate depends on no resolver, no asynchronous runtime, no TLS library and no onion network.
 //!

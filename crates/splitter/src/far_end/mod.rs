@@ -31,8 +31,8 @@ pub struct FarEnd {
 }
 
 impl FarEnd {
-    /// Returns these settings for IP packets: the far end's interface replaces the requested
-    /// server.
+    /// Returns these settings with the far end's interface in place of a server. The tunnel then
+    /// carries IP packets.
     #[must_use]
     pub fn for_packets(self) -> FarEnd {
         FarEnd { behind: INTERFACE.to_owned(), ..self }
@@ -52,7 +52,7 @@ impl FarEnd {
     }
 }
 
-/// Converts a count of decoys (dummy packets) to the form of the counters.
+/// Converts a count of decoys (dummy packets) to a [`Flow`], which counts datagrams and bytes.
 pub(crate) fn decoy_flow(count: DecoyCount) -> Flow {
     Flow { datagrams: count.packets, bytes: count.bytes }
 }

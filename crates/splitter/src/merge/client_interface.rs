@@ -73,11 +73,11 @@ impl ClientInterface {
         Ok(tun)
     }
 
-    /// Sets routes to the clients in `named`. Packets to other addresses are dropped from now on.
-    /// The route of a removed client stays until the interface is removed.
+    /// Adds routes to the clients in `named`. From now on, packets to all other addresses are
+    /// dropped. The route of a removed client remains until the interface is removed.
     ///
     /// # Errors
-    /// An error of the kernel.
+    /// The kernel cannot add a route.
     pub(super) fn lead_to<'p>(
         &mut self,
         named: impl Iterator<Item = (ClientId, &'p Peer)>,
@@ -144,7 +144,8 @@ impl AsFd for ClientInterface {
     }
 }
 
-/// Returns an error if two keys of the file lead to the same address.
+/// Returns an error if two clients in `keys` have the same address. Each address is derived from
+/// the client's public key.
 pub(super) fn alike(keys: &KeyFile) -> Result<(), Failure> {
     let mut known: HashMap<IpAddr, &str> = HashMap::new();
     for peer in &keys.peers {

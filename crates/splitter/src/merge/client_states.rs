@@ -45,8 +45,8 @@ pub(super) struct ClientState {
     /// session.
     splitter: Option<Splitter>,
     pub(super) views: Vec<PathView>,
-    /// Queue of answers that are delayed before the split, each with its flow number; `None`
-    /// without delays.
+    /// Queue of answers that are delayed before their paths are chosen, each with its flow number;
+    /// `None` if answers are not delayed.
     delay: Option<DelayQueue<(u16, Box<[u8]>)>>,
     /// Queue of answers that wait for room in a congestion window, each with its flow number;
     /// `None` if the schedule does not use windows.

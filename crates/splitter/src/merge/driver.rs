@@ -406,8 +406,8 @@ impl<'s> Driver<'s> {
         id
     }
 
-    /// Returns the destination that a client requests with `label`, and its name at this end;
-    /// `None` if this end does not have it.
+    /// Returns the destination that a client requests with `label`, together with the
+    /// destination's name; `None` if this far end has no destination with that label.
     fn wanted(&self, label: &str) -> Option<(String, Destination)> {
         if label == INTERFACE {
             return self

@@ -62,8 +62,8 @@ impl Flows {
     /// Opens a socket if the flow has no socket, or if its socket leads to another server.
     ///
     /// # Errors
-    /// An error of the kernel, or the limit on flows is reached and this client has no other flow
-    /// to close.
+    /// The kernel cannot open the socket; or the maximum number of flows is open, and no other
+    /// flow belongs to this client.
     pub(super) fn of(
         &mut self,
         now: Time,

@@ -43,13 +43,13 @@ pub struct Settings {
     pub tun: Option<String>,
     /// Scheduler that chooses the path of the answers to each client.
     pub schedule: Spec,
-    /// Time or number of packets after which the scheduler chooses a path again (the length of a
-    /// run).
+    /// Length of a run, as a time or a number of packets. After each run, the scheduler chooses a
+    /// path again.
     pub every: Every,
-    /// Pause in the traffic of a client's server after which the client's schedule draws new path
-    /// probabilities; `None` for never.
+    /// Minimum pause between a server's answers to a client after which the client's schedule
+    /// chooses new random path probabilities; `None` for never.
     pub redraw: Option<Silence>,
-    /// Delay of each answer of a server before the split; `None` for no delay.
+    /// Delay of each answer of a server, before the answer's path is chosen; `None` for no delay.
     pub jitter: Option<Jitter>,
     /// Budget of the decoys (dummy packets) that each client receives on idle paths; `None` for no
     /// decoys.
@@ -98,12 +98,13 @@ pub struct Listening {
     pub clients: Vec<String>,
     /// Schedule, in the user's notation.
     pub schedule: String,
-    /// Time or number of packets after which the path changes, in the user's notation.
+    /// Time or number of packets after which a path is chosen again, in the user's notation.
     pub every: String,
-    /// Pause after which a client's schedule draws new random path probabilities, in the user's
-    /// notation; `None` for never.
+    /// Minimum pause between answers after which a client's schedule chooses new random path
+    /// probabilities, in the user's notation; `None` for never.
     pub redraw: Option<String>,
-    /// Delay of answers before the split, in the user's notation; `None` for no delay.
+    /// Delay of answers before their paths are chosen, in the user's notation; `None` for no
+    /// delay.
     pub jitter: Option<String>,
     /// Budget of decoys (dummy packets), in the user's notation; `None` for no decoys.
     pub decoys: Option<String>,

@@ -8,7 +8,7 @@
 //! `--behind`, an unknown peer's stream is relayed to a web server instead ([`Relay`]). For this
 //! purpose, the bytes received so far are kept. A stream that was relayed only because of its
 //! silence may still belong to a client, because a slow onion circuit may delay the first packet.
-//! A client's packet binds such a stream until the web server has answered.
+//! Until the web server answers, a client's packet still binds the stream to the client.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, ErrorKind};
@@ -115,7 +115,8 @@ enum Owner {
     /// for a packet of a session.
     Greeted(Time),
     /// An unknown peer that has sent no whole packet in time. Its stream is relayed to the web
-    /// server. A client's packet binds the stream, until the web server has answered.
+    /// server. Until the web server answers, a client's packet still binds the stream to the
+    /// client.
     Late,
     /// An unknown peer whose stream is relayed to the web server for good.
     Handed,
@@ -639,7 +640,8 @@ mod tests {
         let mut outside = Vec::new();
         for _ in 0..=STRANGERS {
             outside.push(connect(&mut streams, &poller));
-            // This process holds both ends, and its files are few.
+            // This process holds both ends of each stream, and may have only a limited number of
+            // files.
             if outside.len() > 100 && streams.unbound < STRANGERS {
                 outside.remove(0);
             }
@@ -688,7 +690,8 @@ mod tests {
 
     #[test]
     fn a_stranger_gets_the_web_servers_answer_with_all_that_it_has_sent() {
-        // The first bytes announce a packet of 16,740 bytes; the rest is more than waits at once.
+        // The first bytes announce a packet of 16,740 bytes. The other bytes are more than the
+        // relay stores at once.
         let said = [b"Ad".to_vec(), vec![7; 200_000]].concat();
         let (server, serving) = web_server(said.len());
         let (mut streams, mut poller) = behind(Some(server));
@@ -736,8 +739,8 @@ mod tests {
         assert_eq!((streams.snapshot().handed, streams.snapshot().bound), (0, 1));
     }
 
-    /// The web server must not take a stream whose circuit only delays the first packet: neither if
-    /// nothing had arrived in time, nor if a part had.
+    /// The web server must not keep a stream whose circuit only delays the first packet. This
+    /// holds if no byte of the packet has arrived in time, and if a part of it has.
     #[test]
     fn a_late_packet_of_a_client_takes_its_stream_back_from_the_web_server() {
         let whole = [&[0, 25][..], &[7; 25]].concat();

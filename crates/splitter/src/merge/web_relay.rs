@@ -10,8 +10,8 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::streams::{Ending, Wire, is_passing};
 
-/// Number of waiting bytes, per direction, at which reading from the sender stops. The last read
-/// may exceed this number.
+/// Number of waiting bytes, per direction, at which the relay stops reading. The last read may
+/// raise the number of waiting bytes above this limit.
 const WAITING: usize = 16 << 10;
 
 /// The connection to the web server, and the bytes that wait between it and the unknown peer.
@@ -36,7 +36,7 @@ impl Relay {
     /// so far, which the relay sends first.
     ///
     /// # Errors
-    /// An error of the kernel.
+    /// The kernel cannot open, connect or watch the socket.
     pub(super) fn new(
         server: SocketAddr,
         begun: Vec<u8>,

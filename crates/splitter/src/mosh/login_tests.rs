@@ -1,6 +1,6 @@
 use super::*;
 
-/// A key in the form of a session's: the first 22 letters.
+/// A key in the form of a session's key: the first 22 letters.
 const KEY: &str = "abcdefghijklmnopqrstuv";
 
 fn login(ssh: &str) -> Login {

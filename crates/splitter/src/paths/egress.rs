@@ -44,15 +44,16 @@ pub struct Egress {
     /// route and the MTU then belong to the connection to this address. `None` for datagrams
     /// without a proxy, and if OpenSSH makes the connection.
     pub proxy: Option<SocketAddr>,
-    /// If the path is a stream, the value that distinguishes its observers ([`Apart`]); else
-    /// `None`.
+    /// Intermediary of the stream ([`Apart`]), if the path is a stream; `None` for a path of
+    /// datagrams.
     pub stream: Option<Apart>,
     /// Warning about a setting that works but is probably a mistake.
     pub note: Option<String>,
 }
 
-/// Distinguishes streams on one interface that different observers see: the proxy with its user,
-/// or the ssh host. `None` for a direct connection, which every observer of the interface sees.
+/// Intermediary of a stream: the proxy with its user, or the ssh host. `None` for a direct
+/// connection. Two streams on one interface count as different paths if their intermediaries
+/// differ, because each intermediary leads past other observers.
 pub type Apart = Option<String>;
 
 impl Egress {
@@ -96,8 +97,8 @@ impl Egress {
     }
 
     /// Returns whether datagrams to `server` certainly use this egress. Datagrams through a proxy
-    /// or a stream always do. If the path is bound to no interface, this is certain only for the
-    /// server for which the route was looked up: the route to another server may use any
+    /// or a stream always do. A path that is bound to no interface certainly leads only to the
+    /// server for which its route was looked up. The route to another server may use any
     /// interface.
     pub fn leads_to(&self, server: SocketAddr) -> bool {
         if self.proxy.is_some() || self.stream.is_some() {

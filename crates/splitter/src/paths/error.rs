@@ -162,7 +162,7 @@ pub enum Fault {
     Outward(IpAddr, String),
     /// The interface has no route to the server: (server, interface).
     NoRouteBy(IpAddr, String),
-    /// The path named here uses the same interface and source address.
+    /// The path uses the same interface and source address as the path named in the field.
     SameEgress(String),
     /// The name of the far end does not resolve.
     Name(Target, io::Error),

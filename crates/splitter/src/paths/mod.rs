@@ -2,10 +2,10 @@
 //!
 //! A [`PathSpec`] is the user's text (`lte=if:wwan0,ports:4`). [`resolve`] asks the kernel for the
 //! path's route and returns an [`Egress`], which has all parameters that a driver needs to open
-//! the path's sockets. [`again`] repeats this after a change of the network. [`anywhere`] resolves
-//! paths for no particular server, [`check`] checks paths before the server is known, and
-//! [`uplinks`] lists a path for each uplink of this machine. None of these functions sends packets
-//! on a path or opens a UDP socket.
+//! the path's sockets. [`again`] resolves the paths again after a change of the network.
+//! [`anywhere`] resolves paths for no particular server, [`check`] checks paths before the server
+//! is known, and [`uplinks`] lists a path for each uplink of this machine. None of these functions
+//! sends packets on a path or opens a UDP socket.
 
 mod egress;
 mod error;

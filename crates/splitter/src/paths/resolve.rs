@@ -20,11 +20,12 @@ pub type Names<'n> = &'n dyn Fn(&Target) -> io::Result<Vec<SocketAddr>>;
 ///   only in a rule for one of the interface's own addresses (usual for a second uplink), that
 ///   address becomes the source.
 /// * `wg:` names a tunnel, whose interface must be up, and otherwise equals `if:`.
-/// * `addr:` the address must be this machine's. The route is looked up *with that source*, and the
-///   path is bound to its interface.
-/// * `ports:` alone uses the present route, and the path is bound to its interface. An unbound
-///   path would follow every change of the default route. If a full tunnel started later, it would
-///   route our own datagrams back into the tunnel that they carry.
+/// * `addr:` the address must be this machine's. The route is looked up *with that source*, and
+///   the path is bound to the route's interface.
+/// * `ports:` alone uses the present route, and the path is bound to the route's interface. An
+///   unbound path would follow every change of the default route. For example, a full tunnel that
+///   is started later becomes the default route. The datagrams that carry the tunnel would then be
+///   routed into the tunnel itself.
 /// * If the path uses a proxy or is a stream, these rules apply to its first hop.
 ///
 /// `fwmark` is the mark of our sockets, which routing rules may use. Without destinations the
@@ -161,7 +162,7 @@ fn uplink(device: &str) -> Option<PathSpec> {
 /// of proxies must be readable, and no two paths may be equal. [`resolve`] finds the other faults.
 ///
 /// # Errors
-/// The first path with such a fault.
+/// The first path with one of these faults.
 pub fn check(specs: &[PathSpec], same_egress: bool) -> Result<(), PathError> {
     let blame = |spec: &PathSpec, fault| PathError { path: spec.name.clone(), fault };
     let Some(first) = specs.first() else { return Ok(()) };

@@ -43,8 +43,8 @@ pub struct PathSpec {
 }
 
 impl PathSpec {
-    /// Creates a path from its parts. If only `ports` is given, even as 1, the path uses the
-    /// kernel's route.
+    /// Creates a path from its parts. A path with only `ports` uses the kernel's route, even if
+    /// `ports` is 1.
     ///
     /// # Errors
     /// A part is malformed, or no part is given.

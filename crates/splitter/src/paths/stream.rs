@@ -111,9 +111,9 @@ impl StreamKind {
         }
     }
 
-    /// Returns the value that distinguishes this stream from other streams on the same interface
-    /// that other observers see. Returns `None` for a direct connection, which every observer of
-    /// the interface sees.
+    /// Returns the stream's intermediary as text: the proxy with its user, or the ssh host.
+    /// Returns `None` for a direct connection. Streams with different intermediaries have
+    /// different observers, even on the same interface.
     pub(super) fn apart(&self) -> Option<String> {
         match self {
             StreamKind::Tcp(_) | StreamKind::Tls(_) => None,

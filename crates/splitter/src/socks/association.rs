@@ -78,9 +78,9 @@ pub fn associate(
     Ok(Association { control, relay: SocketAddr::new(ip, relay.port()) })
 }
 
-/// Returns the address of the relay that a proxy reports as `named`. If `named` is unspecified, or
-/// valid only in the proxy's own network (as a proxy at a NAT may report), returns the address
-/// `proxy`.
+/// Returns the address of a proxy's relay. `named` is the address that the proxy reports. If
+/// `named` is unspecified, or valid in a smaller part of the Internet than `proxy`, returns
+/// `proxy`. For example, a proxy at a NAT may report its private address.
 fn relay_at(proxy: IpAddr, named: IpAddr) -> IpAddr {
     let named = named.to_canonical();
     let is_narrower = Scope::of(named) < Scope::of(proxy.to_canonical());

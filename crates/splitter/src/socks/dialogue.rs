@@ -57,7 +57,7 @@ mod tests {
 
     use super::*;
 
-    /// A proxy that sends a script, whatever it receives.
+    /// A proxy that sends a fixed sequence of bytes, regardless of its input.
     struct Script {
         says: io::Cursor<Vec<u8>>,
         heard: Vec<u8>,
@@ -65,7 +65,7 @@ mod tests {
 
     impl Read for Script {
         fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-            // One byte at a time: messages may come in any pieces.
+            // The text is read byte by byte, because messages may arrive in pieces of any length.
             let length = buffer.len().min(1);
             self.says.read(&mut buffer[..length])
         }

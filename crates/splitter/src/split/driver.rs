@@ -374,7 +374,8 @@ impl Driver<'_> {
     }
 
     /// Finds the server of a new session. With a far end, opens a flow of the tunnel. Otherwise
-    /// uses the address that the user gave, without a wait, or looks up the name.
+    /// uses the server's address at once if the user gave an address, or looks up the server's
+    /// name.
     fn resolve(&mut self, now: Time, session: SessionId) {
         if let Some(tunnel) = &mut self.tunnel {
             let far = self.uplinks.servers.get(&TUNNEL).copied();

@@ -74,7 +74,7 @@ pub struct Settings {
     pub same_egress: bool,
     /// The trace file to write (Parquet); `None` for no trace.
     pub trace: Option<PathBuf>,
-    /// The directory in which a pcapng file for each path is written; `None` for no such files.
+    /// The directory in which a pcapng file for each path is written; `None` for no pcapng files.
     pub pcap: Option<PathBuf>,
     /// Maximum size of the pcapng files, and maximum number of files.
     pub pcap_limits: PcapLimits,
@@ -170,12 +170,13 @@ pub struct Listening {
     pub seed: u64,
     /// Schedule, in the user's notation.
     pub schedule: String,
-    /// Time or number of packets after which the path changes, in the user's notation.
+    /// Time or number of packets after which a path is chosen again, in the user's notation.
     pub every: String,
-    /// Pause after which a session's schedule draws new random path probabilities, in the user's
-    /// notation; `None` for never.
+    /// Minimum pause in a session's traffic after which its schedule chooses new random path
+    /// probabilities, in the user's notation; `None` for never.
     pub redraw: Option<String>,
-    /// Delay of clients' datagrams before the split, in the user's notation; `None` for no delay.
+    /// Delay of clients' datagrams before their paths are chosen, in the user's notation; `None`
+    /// for no delay.
     pub jitter: Option<String>,
     /// Budget of decoys (dummy packets), in the user's notation; `None` for no decoys.
     pub decoys: Option<String>,

@@ -70,7 +70,7 @@ mod tests {
         }
     }
 
-    /// Runs a splitter in a process of its own, to which the tests below send signals.
+    /// Runs a splitter in a separate process. The tests below send signals to it.
     #[test]
     #[ignore = "started by the tests below, alone it does nothing"]
     fn a_run() {

@@ -118,8 +118,9 @@ pub(super) fn options(egress: &Egress, fwmark: Option<u32>) -> UdpOptions {
 }
 
 /// Returns the number of datagrams that a socket has dropped on arrival since the last reading of
-/// its drop counter. `counted` is the value last read, which this function updates. Datagrams that
-/// the kernel has joined are dropped and counted as one.
+/// its drop counter. `counted` is the value last read, which this function updates. The kernel
+/// joins consecutive datagrams (`UDP_GRO`). It drops joined datagrams together, and counts them as
+/// one.
 pub(super) fn fresh_drops(udp: &UdpSocket, counted: &mut u32) -> u64 {
     // If the kernel does not report drops, nothing is added.
     let drops = udp.memory().map_or(*counted, |memory| memory.drops);
@@ -420,7 +421,8 @@ mod tests {
         let mut sockets = Sockets::new(None);
         let local = sockets.open(TUPLE, &egress, egress.server, None, &poller).unwrap();
         let limit = sockets.of(TUPLE.0, TUPLE.1).unwrap().udp.memory().unwrap().receive_limit;
-        // What the kernel accounts for a datagram is more than its bytes, so not all of these fit.
+        // The kernel charges a datagram with more than its bytes, so not all of these datagrams
+        // fit.
         let flood = || (0..limit / 8_000).for_each(|_| _ = server.send_to(&[0; 8_000], local));
         flood();
         flood();

@@ -158,8 +158,8 @@ impl Taps {
         });
     }
 
-    /// Notes in the captures that a protocol's packets carry their numbers in clear text, if
-    /// `event` reports that.
+    /// Records in the captures that a protocol's packets carry their numbers in clear text, if
+    /// `event` is [`Event::NumbersInClear`].
     pub(super) fn note(&mut self, event: &Event) {
         if let Event::NumbersInClear { protocol, .. } = event {
             self.taps.iter_mut().for_each(|capture| capture.tap.numbered(protocol.name()));
@@ -203,7 +203,8 @@ fn names(settings: &Settings) -> Vec<String> {
 mod tests {
     use super::*;
 
-    /// A capture that fails when it is completed, with `why`.
+    /// A capture that fails when it is completed, with the text in the field; `None` if it
+    /// succeeds.
     struct Fails(Option<&'static str>);
 
     impl Tap for Fails {

@@ -131,7 +131,8 @@ mod tests {
         paths::resolve(&specs, &[server], None, false).unwrap()
     }
 
-    /// Rights belong to a thread, so this one gives its own away.
+    /// Runs `work` in a thread without capabilities. Capabilities belong to a thread, so other
+    /// tests keep theirs.
     fn without_rights(work: impl FnOnce() + Send + 'static) {
         let body = || {
             let CapabilitySets { permitted, inheritable, .. } = capabilities(None).unwrap();
@@ -165,7 +166,7 @@ mod tests {
         let taken = holder.local_addr().unwrap();
         assert_ne!(free_loopback(taken.port(), None).unwrap(), taken);
         drop(holder);
-        // A child that another test has just forked may hold it a moment longer.
+        // A child process that another test has just forked may still hold the port for a moment.
         let end = Instant::now() + Duration::from_secs(10);
         while free_loopback(taken.port(), None).unwrap() != taken {
             assert!(Instant::now() < end, "{taken} is free");

@@ -1,5 +1,6 @@
 //! The near end of a tunnel. Datagrams that the core assigns to a path are sealed for the far end.
-//! Packets from the far end are opened, and their datagrams passed to the core as the server's.
+//! Packets from the far end are opened. Their datagrams are passed to the core as if the server
+//! had sent them.
 //!
 //! Each session of the core is a flow of the tunnel. All sessions share one socket per four-tuple,
 //! which belongs to [`TUNNEL`].

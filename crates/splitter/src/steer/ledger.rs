@@ -2,8 +2,8 @@
 //! not undo its changes, the next start of a splitter does.
 //!
 //! `/run/anabranch` has a file for each slot of each network namespace. A splitter holds a lock on
-//! its file as long as it lives. A file with content that is not locked was therefore left by a
-//! killed splitter.
+//! its file as long as it lives. If a file has content and is not locked, a killed splitter has
+//! left it.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, Write};
@@ -241,7 +241,7 @@ mod tests {
     #[test]
     fn who_looks_at_all_is_alone() {
         let Ok(first) = alone() else { return println!("skipped: not root") };
-        // A splitter that ends meanwhile must not take the folder away.
+        // A splitter that ends meanwhile must not remove the directory.
         claim(namespace() - (1 << 40)).unwrap().unwrap().discard().unwrap();
         let second = thread::spawn(|| alone().map(|_| Instant::now()));
         thread::sleep(Duration::from_millis(100));

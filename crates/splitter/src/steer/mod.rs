@@ -10,8 +10,9 @@
 //! are packets that a WireGuard interface takes by its default route; the packets of the tunnel
 //! itself are split afterwards.
 //!
-//! With its own namespace (`--netns`), this applies only to the programs inside. A virtual cable (a
-//! veth pair) connects the namespace to the machine, for traffic that is not split.
+//! With a separate namespace (`--netns`), only the traffic of programs in the namespace is split
+//! or pinned. A virtual cable (a veth pair) connects the namespace to the machine, for traffic
+//! that is not split.
 //!
 //! * [`Plan::look`] decides which changes to make, and makes none;
 //! * [`Steering::raise`] makes the changes, after recording how to undo them;

@@ -55,7 +55,7 @@ pub(crate) fn file(name: &str) -> PathBuf {
 /// Gives `namespace` the name `name`.
 ///
 /// # Errors
-/// `AlreadyExists`, or another error of the kernel.
+/// A file with this name exists (`AlreadyExists`), or a system call failed.
 pub(crate) fn give(name: &str, namespace: &Namespace) -> io::Result<()> {
     fs::create_dir_all(FOLDER)?;
     share()?;

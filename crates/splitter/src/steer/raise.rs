@@ -131,7 +131,8 @@ impl Steering {
     /// updates their routes, and assigns new connections only to paths with an exit.
     ///
     /// # Errors
-    /// An error of the kernel or of `nft`. Routes that could not be set are unreachable.
+    /// A system call or `nft` failed. The packets of a path whose route could not be set go
+    /// nowhere.
     pub fn follow(&mut self, exits: Vec<Exit>) -> io::Result<()> {
         if !self.plan.request.pins() {
             return Ok(());
@@ -315,8 +316,8 @@ impl Steering {
         })
     }
 
-    /// Sets up the routing. Sets the rules that prevent forwarding for other programs before it
-    /// switches on forwarding, and makes the virtual Ethernet pair last.
+    /// Sets up the routing. With a namespace, first sets the rules that prevent forwarding for
+    /// other programs, then switches on forwarding, then makes the virtual Ethernet pair.
     fn lead(&mut self, settings: &[Setting]) -> io::Result<()> {
         let slot = self.plan.slot;
         self.led_here().ensure()?;

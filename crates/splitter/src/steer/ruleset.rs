@@ -9,13 +9,13 @@
 //!   the server;
 //! * `steer` copies the flow's mark to the packets that this machine (or the namespace) sends,
 //!   before they are routed;
-//! * `enter` does the same for packets from the namespace's cable (veth pair);
+//! * `enter` copies the flow's mark to packets that arrive from the namespace's cable (veth pair);
 //! * `ours` marks the splitter's own packets, and drops packets that the kernel itself sends in
 //!   their flows;
 //! * `answers` marks answers, for machines that check source addresses (strict `rp_filter`);
 //! * `addresses` gives a pinned flow the address of its path as its source;
-//! * `number` counts the flows that are pinned to each path, `sent` and `came` their packets in
-//!   each direction;
+//! * `number` counts the flows that are pinned to each path; `sent` and `came` count the packets
+//!   of these flows in each direction;
 //! * `fence` lets packets of the namespace leave only over paths.
 //!
 //! A second table, the *guard*, drops packets that lack a mark of the first table. It takes effect
@@ -286,7 +286,8 @@ fn sessions(slot: Slot) -> String {
     )
 }
 
-/// Returns the rule that keeps TCP connections older than the rules on their present interface.
+/// Returns the rule for TCP connections that began before the rules were set. The rule keeps each
+/// of these connections on its present interface.
 fn kept(slot: Slot, exits: &[Exit]) -> String {
     let mut marks = BTreeMap::new();
     for exit in exits {

@@ -46,7 +46,7 @@ impl Connection {
     /// `longest` bytes. Packets to send wait at most `age` for room.
     ///
     /// # Errors
-    /// An error of the kernel.
+    /// A system call failed.
     pub(crate) fn new(
         socket: Socket,
         tls: Option<Box<dyn TlsStream>>,
@@ -172,7 +172,7 @@ impl AsFd for Connection {
 /// Sets the options of a TCP connection that carries packets.
 ///
 /// # Errors
-/// An error of the kernel.
+/// A system call failed.
 pub(crate) fn prepare(socket: &Socket) -> io::Result<()> {
     socket.set_tcp_nodelay(true)?;
     socket.set_tcp_notsent_lowat(UNSENT)?;
@@ -244,11 +244,12 @@ mod tests {
         }
         let count = one.count();
         assert!(count.aged > 0, "{count:?}");
-        // One a millisecond of at most 200 ms, and the rest of the one that has begun.
+        // One packet is queued per millisecond, for at most 200 ms. The queue also has the rest of
+        // a packet that was sent in part.
         assert!(one.queued() <= 202 * 1_402, "{}", one.queued());
         let ready: Vec<_> = poller.wait(Some(Duration::ZERO)).unwrap().collect();
         assert!(ready.iter().all(|ready| !ready.write), "there is no room: {ready:?}");
-        // What was taken before arrives whole.
+        // The packets that the socket accepted before arrive complete.
         assert!(lengths(&mut other, count.sent as usize).iter().all(|&length| length == 1_400));
         let ready: Vec<_> = poller.wait(Some(Duration::from_secs(5))).unwrap().collect();
         assert!(ready.iter().any(|ready| ready.token == TOKEN && ready.write), "{ready:?}");
@@ -258,7 +259,8 @@ mod tests {
     fn what_is_no_end_of_ours_is_told_by_its_lengths() {
         let (mut one, _other, _poller) = pair();
         let ending = one.take(b"HTTP/1.1 400 Bad Request", |_| {}).map(|()| "taken");
-        // 'HT' is a length of 18,516 bytes, which another rest of the banner completes.
+        // 'HT' is a length of 18,516 bytes. The rest of the banner is the beginning of that
+        // packet.
         assert!(ending.is_ok());
         let (mut one, _other, _poller) = pair();
         let ending = one.take(&[0, 0, 1], |_| {}).unwrap_err().to_string();

@@ -41,7 +41,7 @@ impl Wire {
     /// Creates a stream on `socket`, with TLS if `tls` is given.
     ///
     /// # Errors
-    /// An error of the kernel.
+    /// A system call failed.
     pub(crate) fn new(socket: Socket, tls: Option<Box<dyn TlsStream>>) -> io::Result<Wire> {
         socket.set_nonblocking(true)?;
         let (sealed, passed) = (Vec::new(), None);
@@ -131,7 +131,8 @@ impl Wire {
     /// Writes content to the socket. Returns the number of bytes of content that were accepted.
     ///
     /// # Errors
-    /// `WouldBlock` if there is no room, and the kernel's errors.
+    /// `WouldBlock` if there is no room; another error if the socket or the TLS connection has
+    /// failed.
     pub(crate) fn write(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
         let Some(tls) = &mut self.tls else { return self.write_plain(slices) };
         if !tls.is_open() || self.sent < self.sealed.len() {
@@ -191,7 +192,7 @@ impl Wire {
     /// Writes encrypted bytes to the socket until the socket is full.
     ///
     /// # Errors
-    /// The kernel's errors, except a lack of room.
+    /// The socket has failed. A lack of room is not an error.
     pub(crate) fn push(&mut self) -> io::Result<()> {
         while self.sent < self.sealed.len() {
             match (&self.socket).write(&self.sealed[self.sent..]) {

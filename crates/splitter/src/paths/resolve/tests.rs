@@ -201,7 +201,7 @@ fn a_full_tunnel_that_comes_up_later_moves_no_path() {
         let specs = specs(&["a=ports:2", "b=addr:10.1.0.2"]);
         let before = resolve(&specs, &[FAR.parse().unwrap()], None, true).unwrap();
         assert!(before.iter().all(|way| way.device.as_deref() == Some("t0")));
-        // As wg-quick has it: all that bears no mark goes to a table that leads into the tunnel.
+        // As with wg-quick, all packets without a mark use a table that leads into the tunnel.
         ip("route add default dev t1 table 51820").unwrap();
         ip("rule add not fwmark 51820 lookup 51820").unwrap();
         let afresh = resolve(&specs, &[FAR.parse().unwrap()], None, true).unwrap();
@@ -234,8 +234,8 @@ fn loopback_leads_to_no_other_machine() {
         for path in ["a=if:lo", "a=addr:127.0.0.2", "a=if:lo,addr:127.0.0.2"] {
             assert!(error(&[path], FAR).contains("reaches only this machine itself"), "{path}");
         }
-        // Unbound, the kernel's route for the server's address leads to this machine whatever
-        // happens.
+        // The path is not bound, because the kernel's route to this address always leads to this
+        // machine.
         assert_eq!(resolved(&["a=if:lo"], "10.1.0.2:9").unwrap()[0].device, None);
     });
 }

@@ -68,7 +68,8 @@ mod tests {
 
     const MS: Duration = Duration::from_millis(1);
 
-    /// Seconds until a circuit with this lag is replaced, from `begin` on; at most 2,000.
+    /// Returns the number of seconds from `begin` until a circuit with this lag is replaced;
+    /// `None` if it is not replaced within 2,000 s.
     fn lasts(slow: &mut Slow, begin: u64, lag: Duration) -> Option<u64> {
         let mut seconds = begin..begin + 2_000;
         let end = seconds.find(|&second| slow.note(Time::from_secs(second), Some(lag)).is_some());
