@@ -273,7 +273,7 @@ mod tests {
         for aes in [false, true] {
             let (mut sealer, mut opener) = pair(aes);
             sealer.leap_to(ROUND - 2);
-            // As if all before had come.
+            // The opener behaves as if all earlier blocks had arrived.
             let early = block(&mut sealer, b"a");
             let late = block(&mut sealer, b"b");
             let next = block(&mut sealer, b"c");

@@ -251,7 +251,7 @@ mod tests {
             &[DATA, 0, 4, 1, 2, 3],
             &[PAD, 0, 1],
             &[ACK, 0, 0, 0, 33],
-            // A range without a gap, one without a length, too many receipts.
+            // A range without a gap before it, an empty range, and too many receipts.
             &[ACK, 0, 0, 0, 1, 0, 1, 0],
             &[ACK, 0, 0, 0, 1, 1, 0, 0],
             &[ACK, 0, 0, 0, 0, 33],

@@ -380,7 +380,7 @@ mod tests {
         let mut replay_cache = ReplayCache::default();
         let share = |n: u64| std::array::from_fn(|at| n.to_be_bytes()[at % 8]);
         for n in 0..500 * 7_200 {
-            // The minute of a client whose clock is right.
+            // The minute that a client with a correct clock states.
             let minute = MINUTE + (n / 500 / 60) as u32;
             let remembered = replay_cache.remember(&share(n), minute, minute);
             assert_eq!(remembered, Ok(()), "link {n}");

@@ -423,7 +423,7 @@ mod tests {
         let (whole, limit) = (5 << 20, 64 << 20);
         let (mut budget, some) = (Budget::new(whole), vec![0; LEAST_WINDOW / 2]);
         let mut outboxes = [Outbox::new(16_000), Outbox::new(16_000)];
-        // Both have had much before.
+        // Both senders have already sent much data, so their windows have grown.
         for outbox in &mut outboxes {
             for _ in 0..16 {
                 assert_eq!(outbox.write(&some, &mut budget), some.len());
@@ -439,7 +439,8 @@ mod tests {
         assert_eq!((two.room(&budget), budget.left()), (3 << 20, 2 << 20));
         assert_eq!(two.write(&all, &mut budget), 3 << 20);
         assert_eq!((one.room(&budget), two.room(&budget), budget.left()), (0, 0, 0));
-        // What comes of the first is the second's to have.
+        // The bytes of the first sender that arrive return to the budget, and the second sender
+        // may take them.
         send(one, 1, 10_000);
         let next = one.base + one.flight.len() as u64 / 2;
         assert!(one.acknowledged(&Ack { next, limit, ..Ack::default() }));

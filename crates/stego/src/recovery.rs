@@ -184,10 +184,11 @@ impl Recovery {
         (rto(&self.rtt) * (1 << self.spurious)).min(MAX_RTO)
     }
 
-    /// Returns the time at which the connection will count as silent; `None` if it already does, or
-    /// if neither an acknowledgement nor an answer is expected. `latest_arrival` is the send time
-    /// of the most recently sent block that has arrived over any connection. As in RFC 8985, a
-    /// block sent before it is late.
+    /// Returns the time at which the connection will count as silent. Returns `None` if the
+    /// connection already counts as silent, or if neither an acknowledgement nor an answer is
+    /// expected. `latest_arrival` is the send time of the most recently sent block that has
+    /// arrived over any connection. As in RFC 8985, a block is late if it was sent before
+    /// `latest_arrival`.
     pub(crate) fn deadline(&self, latest_arrival: Time) -> Option<Time> {
         if self.silent_since.is_some() {
             return None;

@@ -206,7 +206,7 @@ mod tests {
     fn a_link_is_found_however_many_connections_came_to_nothing() {
         let (mut awaited, mut allocator) = (TokenTable::default(), TokenAllocator::new(&[1; 32]));
         let mut tokens = awaited.add(9, &[1; 32]);
-        // The server took 40, and its answers were lost.
+        // The server accepted 40 tokens, but its answers were lost.
         for _ in 0..40 {
             let (number, token) = allocator.allocate();
             awaited.take(&token).unwrap();

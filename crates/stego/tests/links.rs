@@ -1,4 +1,4 @@
-//! Links over a modelled network: whole streams, whatever becomes of their connections.
+//! Links over a simulated network. Streams arrive completely, even if their connections fail.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -15,7 +15,7 @@ use world::{Fate, Fates, Task, World, all, dsl, line};
 
 const MINUTES: Duration = Duration::from_secs(600);
 
-/// Carries bytes both ways and returns the world after it, and how long it took.
+/// Transfers `up` and `down` bytes. Returns the simulated world afterwards, and the duration.
 fn carried(
     seed: u64,
     profile: &str,
@@ -47,7 +47,7 @@ fn streams_of_any_length_are_whole_both_ways() {
 #[test]
 fn both_directions_at_once_do_not_hold_each_other_up() {
     for profile in ["nosteg", "nosteg-short", "http-opaque", "http-text-short"] {
-        // A line that is never the reason.
+        // The line is so fast that it is never the cause of a delay.
         let mut world = World::new(1, profile, line(50_000_000, 50_000_000, 2), all(Fate::Fine));
         let mut task = Task::new(1, 2_000_000, 2_000_000);
         world.carry(&mut task, MINUTES);
@@ -84,8 +84,9 @@ fn requests_and_answers_fill_the_line_and_cost_what_their_tier_costs() {
     }
 }
 
-/// Carries bytes down by a line of this round trip, once the link is idle: so many each few
-/// milliseconds. How long all took, and how many messages the client sent for it.
+/// Sends `pieces` pieces of `piece` bytes to the client on an idle link, one every 2 ms. The line
+/// has a round-trip time of `trip` milliseconds. Returns the duration, and the number of messages
+/// that the client sent.
 fn answered(profile: &str, trip: u64, (piece, pieces): (usize, usize)) -> (Duration, usize) {
     let mut world = World::new(1, profile, line(700_000, 5_600_000, trip), all(Fate::Fine));
     let mut task = Task::new(1, 600, 0);
@@ -110,7 +111,7 @@ fn answered(profile: &str, trip: u64, (piece, pieces): (usize, usize)) -> (Durat
         world.step(&mut task, Time::from_secs(60));
     }
     let took = world.now.since(began);
-    // What is acknowledged, and how long an answer is kept back.
+    // The last acknowledgements are still sent, and the server may still hold an answer.
     let rest = world.now + Duration::from_secs(3);
     while world.now < rest {
         world.step(&mut task, rest);
@@ -162,7 +163,8 @@ fn requests_survive_what_connections_suffer() {
             });
             carried(seed, profile, (200_000, 700_000), fates);
         }
-        // An object of a site is read as a whole, and one is longer than 15 kB here.
+        // An object of a site is read as a whole, and one object of this site is longer than 15
+        // kB.
         let frozen = if profile == "http-site" { 100_000 } else { 15_000 };
         carried(9, profile, (10_000, 200_000), all(Fate::Frozen(frozen)));
     }
@@ -215,8 +217,8 @@ fn connections_killed_at_random_cost_no_byte() {
     }
 }
 
-/// The goodput of so many bytes down by a profile whose connections have these fates, as a share of
-/// its own without; it is printed, too.
+/// Transfers `down` bytes to the client over connections with these `fates`. Returns the goodput
+/// as a share of the goodput over connections that do not fail. Also prints both durations.
 fn share(profile: &str, down: usize, fates: fn() -> Fates) -> f64 {
     let took = |fates| carried(1, profile, (1_000, down), fates).1.as_secs_f64();
     let (free, under) = (took(all(Fate::Fine)), took(fates()));
@@ -224,12 +226,12 @@ fn share(profile: &str, down: usize, fates: fn() -> Fates) -> f64 {
     free / under
 }
 
-/// What some networks do to connections: they freeze after a few bytes.
+/// Returns fates of connections as in some networks: each connection freezes after 15 kB.
 fn frozen() -> Fates {
     all(Fate::Frozen(15_000))
 }
 
-/// Or all that there are die every 20 s.
+/// Returns fates of connections: all open connections die every 20 s.
 fn killed() -> Fates {
     const EVERY: u64 = 20_000_000_000;
     Box::new(|_, now, _| Fate::Killed(Duration::from_nanos(EVERY - now.nanos() % EVERY)))
@@ -246,7 +248,7 @@ fn connections_frozen_after_15_kb_cost_no_byte_and_short_ones_little_time() {
 #[test]
 fn connections_killed_every_20_s_cost_short_ones_little_time() {
     for profile in ["nosteg-short", "http-opaque-short", "http-text-short"] {
-        // They die twice and more.
+        // The connections die at least twice during the transfer.
         let share = share(profile, 25_000_000, killed);
         assert!(share > 0.5, "{profile}: {share} of the goodput without");
     }
@@ -264,7 +266,8 @@ fn few_connections_frozen_or_killed_bring_all_and_how_soon_is_told() {
         ("embed", 10_000_000),
     ] {
         share(profile, down, killed);
-        // An object of a site is read as a whole, and one is longer than 15 kB here.
+        // An object of a site is read as a whole, and one object of this site is longer than 15
+        // kB.
         if profile != "http-site" {
             share(profile, 100_000, frozen);
         }
@@ -274,7 +277,7 @@ fn few_connections_frozen_or_killed_bring_all_and_how_soon_is_told() {
 #[test]
 fn connections_that_all_freeze_and_are_few_cost_no_byte_either() {
     let (world, took) = carried(1, "nosteg", (1_000, 300_000), all(Fate::Frozen(15_000)));
-    // Six at a time bring 15 kB each, and each six are given up after some seconds.
+    // Six simultaneous connections carry 15 kB each, and are given up after some seconds.
     assert!(took < Duration::from_secs(60), "{took:?}");
     assert!(world.crossed[1] < 2_000_000, "{} bytes went down", world.crossed[1]);
     let (_, took) = carried(2, "nosteg", (100_000, 300_000), all(Fate::Frozen(15_000)));
@@ -292,7 +295,7 @@ fn half_of_all_connections_are_black_holes_and_no_byte_is_lost() {
 
 #[test]
 fn a_link_survives_minutes_without_any_connection() {
-    // All die at 3 s, and none is to be had for the next 4 minutes.
+    // All connections die at 3 s, and no connection can be opened until 4 minutes have passed.
     let fates: Fates = Box::new(|_, now, _| match now.secs_f64() {
         0.0..3.0 => Fate::Killed(Time::from_secs(3).since(now)),
         3.0..240.0 => Fate::Hole,
@@ -305,7 +308,7 @@ fn a_link_survives_minutes_without_any_connection() {
 
 #[test]
 fn a_link_goes_on_soon_after_an_outage_in_which_nobody_answered() {
-    // All die at 3 s, and what is dialled in the next half minute is never answered.
+    // All connections die at 3 s. Connections dialled in the next 30 s are never answered.
     let fates: Fates = Box::new(|_, now, _| match now.secs_f64() {
         0.0..3.0 => Fate::Killed(Time::from_secs(3).since(now)),
         3.0..33.0 => Fate::Unanswered,
@@ -313,7 +316,7 @@ fn a_link_goes_on_soon_after_an_outage_in_which_nobody_answered() {
     });
     let (_, took) = carried(2, "nosteg", (500_000, 4_000_000), fates);
     assert!(took > Duration::from_secs(33) && took < Duration::from_secs(65), "{took:?}");
-    // Nor is there any to begin with.
+    // At the beginning, no connection is answered either.
     let fates: Fates = Box::new(|_, now, _| match now.secs_f64() {
         0.0..15.0 => Fate::Unanswered,
         _ => Fate::Fine,

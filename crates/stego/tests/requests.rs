@@ -1,5 +1,5 @@
-//! What a client asks for by HTTP, counted: a browser that loads pages sends GETs and no POST, and
-//! nothing beside them.
+//! Counts a client's HTTP requests. A browser that loads pages sends only GETs, so a client should
+//! send few POSTs.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -11,24 +11,24 @@ use anabranch_multipath::Time;
 
 use world::{Fate, Requests, Task, World, all, dsl};
 
-/// Bytes in which a program asks for an object: a cell of tor's.
+/// Number of bytes with which a program requests an object: a cell of Tor.
 const CELL: usize = 514;
 const PAGES: usize = 3;
 const OBJECTS: usize = 32;
-/// Between two objects that a program asks for together, and after a page.
+/// Time between two requests of a page. The next constant is the pause after a page.
 const BETWEEN: Duration = Duration::from_micros(50);
 const THINKS: Duration = Duration::from_secs(2);
 
-/// Bytes of an object: 600 to 20,000, 10,000 in the mean.
+/// Returns the length of an object in bytes: 600 to 20,000, and 10,000 on average.
 fn length(object: usize) -> usize {
     600 + object * 7_919 % 19_400
 }
 
-/// A program behind the client that loads pages, and one behind the server that has them.
+/// A program at the client that loads pages, and a program at the server that has the pages.
 struct Loads {
     world: World,
     task: Task,
-    /// Objects that were answered.
+    /// Number of requested objects that the server's program has answered.
     answered: usize,
 }
 
@@ -58,7 +58,7 @@ impl Loads {
         }
     }
 
-    /// Asks for so many objects together, and waits for all.
+    /// Requests `objects` objects one directly after the other, and waits for all answers.
     fn fetch(&mut self, objects: usize) {
         for _ in 0..objects {
             self.task.add_up(CELL);
@@ -67,13 +67,13 @@ impl Loads {
         let limit = self.world.now + Duration::from_secs(60);
         while self.answered * CELL < self.task.up.len() || !self.task.is_whole() {
             assert!(self.world.now < limit, "{} of {} came", self.answered, self.task.up.len());
-            // No longer than a program takes to see what came.
+            // A program notices received bytes within 1 ms.
             self.step(self.world.now + Duration::from_millis(1));
         }
     }
 }
 
-/// Loads three pages: what was asked for, and how long they took without the pauses between.
+/// Loads three pages. Returns the requests, and the duration without the pauses between pages.
 fn loaded(profile: &str) -> (Requests, Duration) {
     let mut loads = Loads::new(profile);
     let (before, mut took) = (loads.world.asked, Duration::ZERO);
@@ -87,8 +87,8 @@ fn loaded(profile: &str) -> (Requests, Duration) {
     (loads.world.asked.since(before), took)
 }
 
-/// What profiles took before small pieces were gathered, by these same loads: POSTs, GETs, kB that
-/// the client said, and how long the pages took (ms).
+/// Results of each profile for the same pages before requests were coalesced: number of POSTs,
+/// number of GETs, kB sent by the client, and duration in ms.
 const BEFORE: [(&str, usize, usize, usize, u64); 5] = [
     ("http-opaque", 19, 50, 79, 2_606),
     ("http-text", 19, 60, 99, 3_208),
@@ -99,7 +99,8 @@ const BEFORE: [(&str, usize, usize, usize, u64); 5] = [
 
 #[test]
 fn pages_are_asked_for_in_few_requests_and_as_quickly() {
-    // A page's objects after the first are asked for in one POST; of 12,000 bytes there go two.
+    // All objects of a page except the first are requested in one POST. A connection of 12,000
+    // bytes carries two POSTs.
     for (profile, posts, gets, kilobytes, millis) in BEFORE {
         let (asked, took) = loaded(profile);
         println!("{profile}: {asked:?} in {took:?}");
@@ -127,7 +128,7 @@ fn a_cell_goes_by_a_get_and_two_soon_after_each_other_by_one_post() {
 
 #[test]
 fn nothing_is_asked_for_that_is_not_there_while_a_download_ends() {
-    // Answers are what a socket takes at once, 32 kB; in base64url there are 24 kB in it.
+    // An answer has the 32 kB that a socket accepts at once. With base64url, it contains 24 kB.
     for (profile, answer) in [("http-opaque", 32_000), ("http-text", 24_000)] {
         let mut world = World::new(1, profile, dsl(), all(Fate::Fine));
         let mut task = Task::new(1, 100, 3_000_000);
@@ -135,7 +136,7 @@ fn nothing_is_asked_for_that_is_not_there_while_a_download_ends() {
         let most = 3_000_000usize.div_ceil(answer) + 6;
         let asked = world.asked;
         assert!(task.is_whole() && asked.posts == 0 && asked.gets <= most, "{profile}: {asked:?}");
-        // Acknowledgements of TCP's are .041 of a download that is not hidden at all.
+        // For comparison: in a plain download, TCP's acknowledgements are 4.1 % of the bytes.
         assert!(asked.bytes * 1_000 / 3_000_000 < 18, "{profile}: {asked:?}");
     }
 }

@@ -11,7 +11,8 @@ use rand::RngExt as _;
 
 use world::{Fate, Fates, Task, World, all, dsl};
 
-/// Hashes of each profile: over a fine network, and over one that kills and freezes connections.
+/// Hashes of each profile: over a network without failures, and over a network that kills and
+/// freezes connections.
 const RECORDED: [(&str, [u64; 2]); 10] = [
     ("nosteg", [0x796b_6ccf_125e_0b9a, 0xba2f_b0df_3668_84f0]),
     ("nosteg-short", [0x0914_f3ef_0088_6e2a, 0x8470_fa7b_5055_36d2]),
@@ -34,7 +35,7 @@ fn trace(profile: &str, fates: Fates) -> u64 {
     world.trace
 }
 
-/// Kills and freezes two thirds of the connections.
+/// Returns the fates of connections: two thirds are killed or frozen.
 fn hostile() -> Fates {
     Box::new(|conn, _, dice| match conn % 3 {
         0 => Fate::Killed(Duration::from_millis(dice.random_range(50..800))),

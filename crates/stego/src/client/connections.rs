@@ -102,7 +102,8 @@ impl Backoff {
         }
     }
 
-    /// Delays the connection after one that was just begun, if earlier connections have failed.
+    /// Delays the next connection after a connection was begun, if earlier connections have
+    /// failed.
     fn dialled(&mut self, now: Time, rng: &mut impl CryptoRng) {
         if self.failures > 0 {
             self.until = now + self.pause(rng);

@@ -11,7 +11,8 @@ use crate::outbox::Outbox;
 use crate::slot::Family;
 
 /// Number of new bytes after which the server advertises its backlog (the bytes that wait to be
-/// sent) again. It does so while the client knows of less than [`ADVERTISED_BELOW`] bytes.
+/// sent) again. The server does this only while the client knows of fewer than
+/// [`ADVERTISED_BELOW`] waiting bytes.
 const ADVERTISED_STEP: u64 = 16 << 10;
 /// Advertised backlog in bytes above which the server sends no updates.
 const ADVERTISED_BELOW: u64 = 256 << 10;
@@ -58,8 +59,10 @@ impl Acks {
         due || self.must_advertise(outbox, room)
     }
 
-    /// Returns whether the server must advertise its backlog again. This is so if more bytes
-    /// remain after sending `room` bytes than the other end knows of.
+    /// Returns whether the server must advertise its backlog again. It must if two conditions hold
+    /// after `room` bytes are sent. First, the client knows of less than [`ADVERTISED_BELOW`]
+    /// bytes of the backlog. Second, [`ADVERTISED_STEP`] further bytes remain; a single byte
+    /// suffices if the client knows of none.
     fn must_advertise(&self, outbox: &Outbox, room: usize) -> bool {
         let (written, left) = (outbox.written(), outbox.unsent().saturating_sub(room) as u64);
         let known = left.saturating_sub(written - self.advertised.min(written));
@@ -69,7 +72,8 @@ impl Acks {
     }
 
     /// Returns the path for an acknowledgement: the path set by [`Acks::prefer`] if it has room
-    /// and is not silent, otherwise another such path, otherwise any path with room.
+    /// and is not silent. Otherwise returns another path that has room and is not silent, or else
+    /// any path with room.
     pub(super) fn path(&self, connections: &Connections) -> Option<usize> {
         let fits = |path: &usize| connections.room(*path) >= self.least_room;
         let works = |path: &usize| {

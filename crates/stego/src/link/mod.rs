@@ -316,8 +316,8 @@ impl Link {
         self.lost(now, path);
         if matches!(opening, Opening::Asks(_)) {
             // The last acknowledgement may be lost with an earlier connection that failed. It is
-            // repeated before the other end sends anything, because this connection may fail, too,
-            // after the first bytes from the other end.
+            // repeated before the other end sends anything. This connection may fail, too, after
+            // the first bytes from the other end.
             self.inbox.repeat_ack(now);
             self.acks.prefer(path);
         }

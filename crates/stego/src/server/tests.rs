@@ -94,8 +94,8 @@ impl World {
     }
 }
 
-/// A client that permits its server any number of bytes, and acknowledges only when the test asks
-/// it to.
+/// A client that permits its server any number of bytes, and acknowledges only at the test's
+/// request.
 struct Greedy {
     id: ConnId,
     link: LinkId,
@@ -252,7 +252,8 @@ fn clients_that_acknowledge_no_more_have_the_budget_at_most_and_others_go_on() {
     let mut world = World::new(memory);
     let mut all: Vec<Greedy> = (0..5).map(|number| Greedy::join(&mut world, number)).collect();
     for greedy in &mut all {
-        // It takes two windows, and would then be kept five.
+        // Each client acknowledges two minimum windows. The server would then accept five of them
+        // for it, if its memory had no limit.
         for _ in 0..2 {
             world.fill(greedy.link);
             greedy.listen(&mut world);
@@ -264,7 +265,7 @@ fn clients_that_acknowledge_no_more_have_the_budget_at_most_and_others_go_on() {
     assert_eq!(world.kept(), (5 * share + memory / 2, 0));
     assert_eq!(carried(&mut world, 3_000_000), 3_000_000);
     assert_eq!((world.kept().1, &world.over[..]), (0, &[][..]), "and nobody loses a link");
-    // They fall silent, and are over after a while.
+    // The clients fall silent, and their links end after `SURVIVES`.
     world.now += SURVIVES;
     world.act();
     assert_eq!((world.server.links(), world.kept(), world.server.memory), (0, (0, memory / 2), 0));
@@ -279,7 +280,7 @@ fn many_that_are_kept_much_for_are_crowded_out_before_one_who_sends() {
         let greedy = Greedy::join(&mut world, number);
         world.fill(greedy.link);
         assert!(world.server.memory <= memory, "{} of {memory}", world.server.memory);
-        // It is not read meanwhile.
+        // The server's program does not read these bytes meanwhile.
         sender.say(&mut world, &Frame::Data { chunk: number, bytes: &[5; 200] });
     }
     assert!(!world.over.is_empty(), "the shares of those who came first were greater");
@@ -290,7 +291,7 @@ fn many_that_are_kept_much_for_are_crowded_out_before_one_who_sends() {
 
 #[test]
 fn who_makes_the_server_keep_most_loses_its_link_and_no_more_is_kept_than_memory() {
-    // Long chunks, and such whose bytes are the least part of what they cost.
+    // Long chunks, and chunks whose bytes are the smallest part of the memory that they need.
     for length in [4_000, 1] {
         let memory = 2 << 20;
         let mut world = World::new(memory);
@@ -306,7 +307,7 @@ fn who_makes_the_server_keep_most_loses_its_link_and_no_more_is_kept_than_memory
         let crowded: Vec<LinkId> = world.over.iter().map(|(link, _)| *link).collect();
         assert!(world.over.iter().all(|(_, ending)| *ending == Ending::Crowded));
         assert!((1..6).contains(&crowded.len()) && !crowded.contains(&honest.link), "{length}");
-        // Who lost it was told.
+        // A client that lost its link received a RESET.
         let lost = all.iter_mut().find(|greedy| crowded.contains(&greedy.link)).unwrap();
         assert!(lost.listen(&mut world));
         assert_eq!(carried(&mut world, 3_000_000), 3_000_000);

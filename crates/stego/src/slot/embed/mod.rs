@@ -374,7 +374,8 @@ mod tests {
         Ok((hidden, over))
     }
 
-    /// The message of an end that has `hidden` to say, when it is due.
+    /// Returns the message of an end that has the bytes `hidden` to send, at the time when it is
+    /// due.
     fn said(slot: &mut dyn Slot, now: Time, hidden: &[u8]) -> Vec<u8> {
         assert_eq!(slot.wait(now), None);
         assert!(slot.room(STEP) > 0 && slot.room(4) == 0);
@@ -398,7 +399,8 @@ mod tests {
         let (hidden, over) = found(&mut far, now, &out).unwrap();
         assert!(hidden.starts_with(&hello) && hidden.len() == 696 && !over);
         assert!(hidden[80..].iter().all(|&byte| byte == 9), "padding, and nothing else");
-        // 52 bytes of an answer do not go into a step of 20: they go on in the next.
+        // 52 bytes of an answer do not fit into a step of 20 bytes. They continue in the next
+        // step.
         let mut came = Vec::new();
         for (bytes, pause) in [(20, 3), (90, 0)] {
             assert_eq!(far.due(), Some(now + Duration::from_millis(pause)));

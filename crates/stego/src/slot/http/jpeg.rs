@@ -394,7 +394,7 @@ pub(super) mod tests {
             for at in 0..file.len() {
                 let mut changed = file.to_vec();
                 changed[at] ^= 0x55;
-                // It may be another picture; it is no panic.
+                // The result may be another picture or an error, but the parser must not panic.
                 let _ = Picture::read(&changed);
             }
         }

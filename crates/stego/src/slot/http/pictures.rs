@@ -142,7 +142,8 @@ mod tests {
     fn much_goes_by_what_is_cheap_for_what_it_hides_and_little_by_what_is_short() {
         let none = Pictures::default();
         assert_eq!((none.room(3), none.choose(9, 3)), (0, (0, 0)));
-        // The largest is dear, as are the two smallest, though one of these is short for its own.
+        // The largest and the two smallest pictures have a high cost per hidden byte. One of the
+        // small pictures is short for its capacity.
         let pictures = Pictures::of(&[
             (7_000, 22_000),
             (12_000, 45_000),
@@ -158,14 +159,16 @@ mod tests {
         for (turn, room) in rooms.into_iter().enumerate() {
             let (place, capacity) = pictures.choose(room - RESERVE, turn);
             assert_eq!((pictures.cheapest[turn % CHOICE], room), (place, capacity));
-            // Whatever there is finds a picture, and room for padding or no need of it.
+            // For each number of bytes there is a picture that fits exactly or has room for
+            // padding.
             for hidden in RESERVE..=room - RESERVE {
                 let capacity = chosen(hidden, turn);
                 assert!(capacity == hidden || capacity >= hidden + RESERVE, "{hidden} {capacity}");
             }
             assert_eq!(chosen(30, turn), [1_700, 2_000, 5_000, 7_000][turn % CHOICE]);
         }
-        // From three quarters on it is the one whose turn it is; below, one of the shortest.
+        // If the bytes fill three quarters of the picture for this turn, that picture is chosen.
+        // Otherwise one of the shortest pictures that hide enough is chosen.
         assert_eq!((chosen(6_750 - RESERVE, 3), chosen(6_749 - RESERVE, 3)), (9_000, 20_000));
         assert_eq!((chosen(9_000 - RESERVE, 2), chosen(8_999 - RESERVE, 2)), (12_000, 20_000));
     }

@@ -153,7 +153,8 @@ fn small_requests_have_few_sizes_and_large_ones_are_posts() {
 #[test]
 fn a_request_with_little_to_say_is_no_longer_than_a_browsers() {
     for tier in [Tier::Opaque, Tier::Text, Tier::Image] {
-        // A token and a path; then the same with an acknowledgement for 16 connections.
+        // The first number is a token and a path. The second also includes an acknowledgement for
+        // 16 connections.
         for hidden in [39, 100] {
             let ((mut near, _), mut request) = (ends(tier, None), Vec::new());
             let hidden = noise(near.fit(hidden));

@@ -223,8 +223,8 @@ fn head_is_usual(headers: &[(String, String)]) -> bool {
             && value.bytes().all(|byte| (0x20..0x7f).contains(&byte))
             && !foreign.contains(&&*name.to_ascii_lowercase())
     };
-    // Headers that each answer rewrites may occur only once. With two of them, a reader might use
-    // either.
+    // Headers that each answer rewrites may occur only once. If one of them occurred twice, a
+    // reader might use either value.
     let ours = ["content-length", "connection", "date"];
     let times = |name: &str| headers.iter().filter(|(of, _)| of.eq_ignore_ascii_case(name)).count();
     let bytes: usize = headers.iter().map(|(name, value)| name.len() + value.len() + 4).sum();
@@ -283,8 +283,8 @@ impl Site {
     }
 
     /// Returns the index of the object to request after `object`: the next object on a page that
-    /// contains `object`, or, if `object` is the last, the first object of any page. `turn`
-    /// chooses if several objects are possible.
+    /// contains `object`. If `object` is the last object of that page, returns the first object of
+    /// any page. `turn` chooses among several possible pages.
     pub(in crate::slot::http) fn next(&self, object: usize, turn: usize) -> usize {
         let behind = |page: &Vec<usize>| {
             let at = page.iter().position(|one| *one == object)?;
@@ -391,7 +391,7 @@ mod tests {
         assert_eq!((site.objects().len(), site.pages.len()), (3, 2));
         assert_eq!((site.at("/b", 0), site.at("/x", 0), site.at("/x", 1)), (1, 0, 2));
         assert_eq!((site.next(0, 0), site.next(1, 1), site.next(2, 0)), (1, 2, 0));
-        // It is the last of the second page, too.
+        // The object 0 is also the last object of the second page.
         assert_eq!((site.next(0, 1), site.next(0, 3)), (0, 2));
         assert_eq!(site.room(0, 1), 9 * 180 - Notes::LENGTH - 2);
     }
