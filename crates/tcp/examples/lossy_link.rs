@@ -21,7 +21,8 @@ fn main() {
     }
 }
 
-/// Sends from a client to a server; returns when all had arrived, and the client.
+/// Sends data from a client to a server. Returns the time at which all data had arrived, and the
+/// client.
 fn transfer(config: &Config) -> (Time, Connection) {
     let way = LinkSettings {
         delay: Duration::from_millis(20),
@@ -51,7 +52,7 @@ fn transfer(config: &Config) -> (Time, Connection) {
             let Some(tcp) = tcp else { continue };
             while let Some(segment) = tcp.poll(now) {
                 let length = segment.wire_length() + IP_HEADER;
-                // What the link loses or drops, TCP sends again.
+                // TCP sends segments again that the link loses or drops.
                 let _ = link.push(now, segment, length);
             }
         }

@@ -45,9 +45,9 @@ pub struct Config {
     /// al., "Reducing Web Latency: the Virtue of Gentle Aggression", SIGCOMM 2013, section 4.3,
     /// "Proactive"). If there are several legs, the copy is sent on another leg.
     pub doubled: u64,
-    /// Whether acknowledgements are sparse: about [`SPARSE_ACKS`](crate::constants::SPARSE_ACKS) in
-    /// a round-trip time. The first ones of a connection are not. The lower layer must carry
-    /// [`Segment::more_blocks`](crate::Segment::more_blocks).
+    /// Whether acknowledgements are sparse: about [`SPARSE_ACKS`](crate::constants::SPARSE_ACKS)
+    /// in a round-trip time. The first acknowledgements of a connection are not sparse. The lower
+    /// layer must carry [`Segment::more_blocks`](crate::Segment::more_blocks).
     pub sparse_acks: bool,
     /// Initial congestion window, in segments.
     pub initial_window: u32,

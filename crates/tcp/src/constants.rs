@@ -1,6 +1,6 @@
 //! Constants of TCP, each with its source.
 //!
-//! Where Linux differs from an RFC, the value is that of Linux, because relays run Linux. The
+//! Where Linux differs from an RFC, the constant has Linux's value, because relays run Linux. The
 //! measurements that judge this crate (`make bench AREA=tcp`) compare it with Linux.
 
 use std::time::Duration;
@@ -26,8 +26,8 @@ pub const RTO_MAX: Duration = Duration::from_secs(120);
 /// Number of retransmissions of a SYN before the connection fails (RFC 9293, section 3.8.3; Linux,
 /// `tcp_syn_retries`).
 pub const SYN_RETRIES: u32 = 6;
-/// Divisor that gives the time between a segment and its copy from the expected round-trip time
-/// (this crate's choice). It exceeds most bursts of losses.
+/// Divisor of the expected round-trip time; the quotient is the time between a segment and its
+/// copy (this crate's choice). That time exceeds most bursts of losses.
 pub const COPY_DIVISOR: u32 = 8;
 /// Time between a segment with data and its copy if no round-trip time is expected (this crate's
 /// choice).
@@ -43,15 +43,15 @@ pub const MIN_RTT_WINDOW: Duration = Duration::from_secs(300);
 
 /// Inverse of a segment's weight in the mean lateness of reordered segments (this crate's choice).
 pub const LATENESS_WEIGHT: u32 = 32;
-/// Divisor that gives the reordering window from the minimum round-trip time (RFC 8985, section
-/// 6.2).
+/// Divisor of the minimum round-trip time; the quotient is the reordering window (RFC 8985,
+/// section 6.2).
 pub const RACK_REO_WND_DIVISOR: u32 = 4;
 /// Number of recoveries for which a widened reordering window lasts (RFC 8985, section 6.2; Linux,
 /// `TCP_RACK_RECOVERY_THRESH`).
 pub const RACK_REO_WND_PERSIST: u32 = 16;
 /// Maximum factor of the reordering window (Linux: `reo_wnd_steps` has 8 bits).
 pub const RACK_MAX_REO_WND_MULT: u32 = 255;
-/// Factor that gives the timeout of a tail loss probe from `SRTT` (RFC 8985, section 7.2).
+/// Timeout of a tail loss probe, as a multiple of `SRTT` (RFC 8985, section 7.2).
 pub const TLP_SRTT_FACTOR: u32 = 2;
 /// Allowance for a delayed acknowledgement when one segment is in flight (RFC 8985, section 7.2,
 /// `TLP.max_ack_delay`).
@@ -88,8 +88,8 @@ pub const HYSTART_DELAY_MIN: Duration = Duration::from_millis(4);
 /// Upper bound of the delay growth that makes HyStart end slow start (RFC 9406, section 4.3,
 /// `MAX_RTT_THRESH`).
 pub const HYSTART_DELAY_MAX: Duration = Duration::from_millis(16);
-/// Divisor that gives the delay growth at which HyStart ends slow start from the minimum delay
-/// (RFC 9406, section 4.3, `MIN_RTT_DIVISOR`).
+/// Divisor of the minimum delay; the quotient is the growth of the delay at which HyStart ends
+/// slow start (RFC 9406, section 4.3, `MIN_RTT_DIVISOR`).
 pub const HYSTART_DELAY_DIVISOR: u32 = 8;
 /// Maximum gap between two acknowledgements that HyStart counts as one train (Ha and Rhee, 2011).
 pub const HYSTART_ACK_DELTA: Duration = Duration::from_millis(2);

@@ -18,10 +18,10 @@
 //! * `congestion`: CUBIC with HyStart, Reno, and BBR.
 //! * `receiver`: reassembly, SACK blocks, delayed acknowledgements, the window, and early delivery
 //!   of data out of order.
-//! * [`constants`]: the numbers of the protocol, with their sources. Those of BBR are in
+//! * [`constants`]: the numbers of the protocol, with their sources. BBR's numbers are in
 //!   `congestion`.
 //!
-//! Where RFCs leave a choice, the choice is that of Linux, because relays run Linux.
+//! Where RFCs leave a choice, this crate chooses as Linux does, because relays run Linux.
 //!
 //! Deliberately absent: IP, path MTU discovery, urgent data, ECN, the cookies of TCP Fast Open,
 //! keep-alives, Nagle's algorithm, clocks, entropy.

@@ -28,7 +28,8 @@ pub(crate) struct Arrival {
 /// State of sparse acknowledgements (TACK).
 #[derive(Clone, Copy, Debug, Default)]
 struct SparseAcks {
-    /// Expected round-trip time; `None` if it is unknown. Then acknowledgements are as usual.
+    /// Expected round-trip time; `None` if it is unknown. Acknowledgements are sparse only if it
+    /// is known.
     rtt: Option<Duration>,
     /// Time of the last acknowledgement.
     last: Time,
@@ -65,7 +66,7 @@ pub(crate) struct Receiver {
     /// with sparse acknowledgements.
     unacknowledged: usize,
     quick: u32,
-    /// State of sparse acknowledgements; `None` if acknowledgements are as usual.
+    /// State of sparse acknowledgements; `None` if acknowledgements are never sparse.
     sparse: Option<SparseAcks>,
     last_data: Time,
     pub(crate) ack_now: bool,
@@ -219,8 +220,8 @@ impl Receiver {
     }
 
     /// Records the timestamp `value` of a segment that arrived on the path `leg`. If a later
-    /// segment of the path has overtaken it, the next acknowledgements are not sparse: the sender
-    /// measures jitter by the times at which they report segments.
+    /// segment of the path has overtaken this segment, the next acknowledgements are not sparse.
+    /// The sender measures jitter by the times at which acknowledgements report segments.
     pub(crate) fn note_stamp(&mut self, leg: usize, value: u32) {
         let stamps = self.sparse.as_mut().map(|sparse| &mut sparse.stamps);
         let Some(latest) = stamps.and_then(|stamps| stamps.get_mut(leg)) else { return };
@@ -231,8 +232,8 @@ impl Receiver {
         }
     }
 
-    /// Schedules a sparse acknowledgement for data that has arrived. Returns false if the
-    /// acknowledgement must be sent as usual.
+    /// Schedules a sparse acknowledgement for data that has arrived. Returns false if this
+    /// acknowledgement cannot be sparse.
     fn defer_ack(&mut self, now: Time, timers: &mut Timers) -> bool {
         let Some(SparseAcks { rtt: Some(rtt), last, .. }) = self.sparse else { return false };
         if self.quick > 0 {
@@ -295,8 +296,8 @@ impl Receiver {
     }
 
     /// Returns the blocks for a SACK option: first a range that arrived twice, then the latest
-    /// out-of-order ranges (RFC 2018, section 4; RFC 2883, section 4). Sparse acknowledgements then
-    /// have the other ranges, too, the highest first.
+    /// out-of-order ranges (RFC 2018, section 4; RFC 2883, section 4). In a sparse
+    /// acknowledgement, all other ranges follow, the highest first.
     pub(crate) fn take_blocks(&mut self) -> Vec<(u64, u64)> {
         let mut blocks: Vec<(u64, u64)> = self.duplicate.take().into_iter().collect();
         let reported = blocks.len();
@@ -352,7 +353,7 @@ impl Receiver {
     }
 
     /// Requests an immediate acknowledgement if reading has at least doubled the window (RFC 9293,
-    /// section 3.8.6.2.2; the factor is that of Linux).
+    /// section 3.8.6.2.2; the factor is from Linux).
     fn note_room(&mut self) {
         let fresh = self.right_edge().saturating_sub(self.nxt);
         let least = self.segment.min(self.limit / 2) as u64;

@@ -18,8 +18,8 @@ impl Seq {
     }
 
     /// Returns the offset of this sequence number in a stream with the initial sequence number
-    /// `isn`. Of the possible offsets, returns the one closest to `near`; `None` if that is before
-    /// the stream's start.
+    /// `isn`. Of the possible offsets, returns the offset closest to `near`. Returns `None` if
+    /// this offset would be before the stream's start.
     pub(crate) fn offset(self, isn: Seq, near: u64) -> Option<u64> {
         let expected = isn.at(near);
         let ahead = self.0.wrapping_sub(expected.0) as i32;

@@ -1,4 +1,4 @@
-//! Requirements of RFCs, each tested against a peer that the test plays segment by segment.
+//! Requirements of RFCs. Each test plays the peer, segment by segment.
 
 mod world;
 
@@ -17,7 +17,7 @@ use world::MS;
 /// Round-trip time of the peer.
 const RTT: Duration = Duration::from_millis(50);
 const MSS: usize = 1448;
-/// The peer's initial sequence number, and ours: both wrap at once.
+/// The peer's initial sequence number. The next constant is ours. Both soon wrap to 0.
 const PEER: Seq = Seq(u32::MAX - 1);
 const OURS: Seq = Seq(u32::MAX - 2_000);
 
@@ -40,7 +40,7 @@ struct Offer {
 const MODERN: Offer = Offer { sack: true, scale: Some(7), stamps: true };
 
 impl Played {
-    /// An open connection, on which nothing was sent yet.
+    /// Returns an open connection on which no data was sent yet.
     fn open(config: &Config, offer: Offer) -> Played {
         let now = Time::from_secs(1);
         let ports = Ports { local: 1, remote: 2 };
@@ -70,7 +70,7 @@ impl Played {
         Played::open(&Config::default(), MODERN)
     }
 
-    /// A segment of the peer at offset `at`, which acknowledges ours up to `ack`.
+    /// Returns a segment of the peer at offset `at`, which acknowledges our data up to `ack`.
     fn segment(&self, at: u64, ack: u64) -> Segment {
         let value = (self.now.nanos() / 1_000_000) as u32;
         let echo = value.wrapping_sub(RTT.as_millis() as u32);
@@ -99,12 +99,14 @@ impl Played {
         self.poll()
     }
 
-    /// The peer acknowledges `segments` full ones.
+    /// Processes the peer's acknowledgement of the first `segments` full segments. Returns the
+    /// segments that the connection then sends.
     fn ack(&mut self, segments: u64) -> Vec<Segment> {
         self.sack(segments, &[])
     }
 
-    /// The peer acknowledges, and reports blocks of full segments.
+    /// Processes an acknowledgement as [`Played::ack`] does, with SACK blocks that are given in
+    /// full segments.
     fn sack(&mut self, segments: u64, blocks: &[(u64, u64)]) -> Vec<Segment> {
         let mut segment = self.segment(1, place(segments));
         let mut sack = SackBlocks::default();
@@ -120,14 +122,16 @@ impl Played {
         self.poll()
     }
 
-    /// The peer sends `bytes` at offset `at`.
+    /// Processes `bytes` of the peer at offset `at`. Returns the segments that the connection then
+    /// sends.
     fn receive(&mut self, at: u64, bytes: &[u8]) -> Vec<Segment> {
         let mut segment = self.segment(1 + at, 1);
         segment.payload = bytes.to_vec();
         self.take(segment)
     }
 
-    /// Goes to the next timeout and returns what it sends, and how long that took.
+    /// Advances the time to the next timeout. Returns the duration, and the segments that are then
+    /// sent.
     fn wait(&mut self) -> (Duration, Vec<Segment>) {
         let next = self.tcp.next_timeout().expect("a timeout");
         let span = next.since(self.now);
@@ -136,12 +140,12 @@ impl Played {
     }
 }
 
-/// The offset of a full segment.
+/// Returns the stream offset of a full segment.
 fn place(segment: u64) -> u64 {
     1 + segment * MSS as u64
 }
 
-/// Numbers of the full segments that were sent.
+/// Returns the numbers of the full segments that were sent.
 fn numbers(sent: &[Segment]) -> Vec<u64> {
     let data = sent.iter().filter(|segment| !segment.payload.is_empty());
     data.map(|segment| u64::from(segment.seq.0.wrapping_sub(OURS.at(1).0)) / MSS as u64).collect()
@@ -181,7 +185,7 @@ fn fewer_than_three_mark_a_loss_when_the_reordering_window_has_passed() {
     assert_eq!(numbers(&played.sack(0, &[(9, 10)])), []);
     let (span, sent) = played.wait();
     assert_eq!(span, RTT / 4 + TIMEOUT_MIN, "RFC 8985: a quarter of the least round-trip time");
-    // All but the last are lost; the window lets the first ones out.
+    // All segments except the last are lost. The window allows the first retransmissions.
     assert_eq!(numbers(&sent)[0], 0);
 }
 
@@ -191,7 +195,7 @@ fn a_reordered_segment_is_no_loss_once_reordering_was_seen() {
     played.write(60);
     played.now += RTT;
     played.sack(0, &[(1, 3)]);
-    // The first one was only late.
+    // The first segment was only late.
     let sent = played.ack(3);
     assert_eq!((sent.is_empty(), played.tcp.stats().recoveries), (false, 0));
     played.now += RTT;
@@ -208,7 +212,7 @@ fn a_lost_retransmission_is_sent_again_without_a_timeout() {
     let again = played.sack(0, &[(1, 8)]);
     assert_eq!(numbers(&again)[0], 0);
     played.now += RTT;
-    // What was sent after the retransmission arrives, the retransmission does not.
+    // The segments sent after the retransmission arrive, but the retransmission does not.
     let fresh = *numbers(&again).last().unwrap();
     assert!(fresh >= 10, "PRR lets new segments out: {again:?}");
     let sent = played.sack(0, &[(10, fresh + 1), (1, 8)]);
@@ -229,7 +233,8 @@ fn recovery_sends_in_proportion_to_what_arrives() {
     for arrived in 22..=50 {
         sent += numbers(&played.sack(20, &[(21, arrived)])).len();
     }
-    // 29 of 30 arrive, the reduction is 0.7: RFC 9937 sends about 0.7 segments for each.
+    // 29 of 30 segments arrive, and the window is multiplied by 0.7. RFC 9937 then sends about 0.7
+    // segments for each arrived segment.
     assert!((19..=22).contains(&sent), "{sent}");
     played.now += RTT;
     played.ack(50);
@@ -244,7 +249,7 @@ fn a_lost_tail_is_probed_after_two_round_trips() {
     assert_eq!(span, 2 * RTT + TIMEOUT_MIN);
     assert_eq!(numbers(&sent), [2], "the last one again");
     assert_eq!(played.tcp.stats().probes, 1);
-    // It shows that the others are lost.
+    // The acknowledgement of the probe shows that the other segments are lost.
     played.now += RTT;
     assert_eq!(numbers(&played.sack(0, &[(2, 3)])), [0], "PRR: one for the one that arrived");
     assert_eq!(played.tcp.stats().timeouts, 0);
@@ -255,7 +260,8 @@ fn a_single_segment_is_probed_when_its_acknowledgement_cannot_be_delayed_any_mor
     let mut played = Played::modern();
     played.write(1);
     let (span, sent) = played.wait();
-    // RFC 8985, section 7.2: not later than the timeout, in whose place it goes.
+    // RFC 8985, section 7.2: the probe is sent not later than the retransmission timeout, which it
+    // replaces.
     assert_eq!((numbers(&sent), span), (vec![0], RTT + RTO_MIN));
     assert!(span < 2 * RTT + TLP_MAX_ACK_DELAY);
     let stats = played.tcp.stats();
@@ -281,7 +287,7 @@ fn a_probe_that_repaired_a_loss_reduces_the_window() {
     played.now += RTT;
     played.ack(11);
     assert_eq!(played.tcp.view(played.now).snd_cwnd, 14, "no duplicate was reported");
-    // Its twin: the peer reports that the probe was a duplicate.
+    // For comparison: the peer reports that the probe was a duplicate.
     let mut played = Played::modern();
     played.write(10);
     played.wait();
@@ -325,7 +331,7 @@ fn an_early_timeout_is_undone_when_the_originals_arrive() {
     let before = played.tcp.view(played.now).snd_cwnd;
     let (_, sent) = played.wait();
     assert_eq!((numbers(&sent), played.tcp.view(played.now).snd_cwnd), (vec![0], 1));
-    // The acknowledgement of the first one was sent before that.
+    // The peer has acknowledged the first segment before the retransmission.
     let mut late = played.segment(1, place(1));
     late.options.timestamps =
         late.options.timestamps.map(|Timestamps { value, .. }| Timestamps { value, echo: 1_050 });
@@ -348,7 +354,7 @@ fn a_recovery_that_was_not_needed_is_undone_by_the_report_of_duplicates() {
     ack.options.sack = blocks;
     played.take(ack);
     assert_eq!(played.tcp.stats().recoveries, 1);
-    // The first segment was late; then the retransmission arrives as a duplicate.
+    // The first segment was late. Its retransmission then arrives as a duplicate.
     let ack = played.segment(1, 1 + 4 * mss as u64);
     played.take(ack);
     let mut blocks = SackBlocks::default();
@@ -369,7 +375,8 @@ fn a_retransmission_of_the_last_recovery_does_not_undo_the_next_one() {
     played.now += RTT;
     // The retransmission is lost, and so is a segment that was sent in recovery.
     assert_eq!(numbers(&played.sack(0, &[(11, 14), (1, 10)]))[..2], [0, 10]);
-    // Recovery ends while the latter is repaired: that is the next one.
+    // Recovery ends while the lost segment sent in recovery is still being repaired. This repair
+    // is a second recovery.
     played.now += 5 * MS;
     played.ack(10);
     assert_eq!(played.tcp.stats().recoveries, 2);
@@ -386,7 +393,7 @@ fn a_peer_that_drops_what_it_reported_gets_it_again() {
     played.write(10);
     played.now += RTT;
     played.sack(0, &[(1, 10)]);
-    // The first one is repaired, and the peer has dropped the others.
+    // The first segment is repaired, but the peer has dropped the other segments.
     played.now += RTT;
     played.ack(1);
     let mut again = numbers(&played.wait().1);
@@ -473,7 +480,7 @@ fn windows_are_scaled_as_both_sides_agreed() {
 fn acknowledgements_stand_for_two_segments_or_wait() {
     let mut played = Played::modern();
     let mut at = 0;
-    // A connection begins with acknowledgements at once.
+    // At the beginning of a connection, each segment is acknowledged at once.
     while played.receive(at, &[1; MSS]).len() == 1 {
         at += MSS as u64;
     }
@@ -685,7 +692,7 @@ fn an_abort_resets_the_peer() {
 fn a_window_that_is_not_used_does_not_grow() {
     let mut played = Played::modern();
     for round in 0..100 {
-        // Two segments a round trip, and a window of ten.
+        // Two segments per round trip are sent, with a window of ten segments.
         played.write(2);
         played.now += RTT;
         played.ack(2 * round + 2);
@@ -715,7 +722,7 @@ fn paced_segments_are_spread_over_the_round_trip() {
         sent += played.wait().1.len();
     }
     let span = played.now.since(start);
-    // Ten segments at twice the window for each round trip: nine gaps of 2.5 ms.
+    // Ten segments are paced at two windows per round trip, so there are nine gaps of 2.5 ms.
     assert!((22 * MS..24 * MS).contains(&span), "{span:?}");
 }
 

@@ -1,4 +1,4 @@
-//! Data in the SYN and in the answer to it (RFC 7413), and what losses and reordering do to them.
+//! Data in the SYN and in its answer (RFC 7413), also with losses and reordering.
 
 use std::time::Duration;
 
@@ -7,11 +7,11 @@ use anabranch_tcp::constants::{COPY_DIVISOR, INITIAL_RTO};
 use anabranch_tcp::{Config, Connection, Flags, Ports, Segment, Seq, State};
 
 const RTT: Duration = Duration::from_millis(50);
-/// The server's initial sequence number, and the client's: both wrap at once.
+/// The server's initial sequence number. The next constant is the client's. Both soon wrap to 0.
 const PEER: Seq = Seq(u32::MAX - 1);
 const OURS: Seq = Seq(u32::MAX - 2_000);
 
-/// A client that has written `request`, and its SYN.
+/// Returns a client that has written `request`, and the client's SYN.
 fn opened(config: &Config, request: &[u8]) -> (Connection, Segment) {
     let ports = Ports { local: 1, remote: 2 };
     let mut client = Connection::connect(Time::from_secs(1), config, ports, OURS);
@@ -137,7 +137,7 @@ fn data_lost_during_the_handshake_are_sent_again_after_the_measured_time() {
     let next = server.next_timeout().expect("a timer of the lost data");
     let again = conformance::drain(&mut server, next);
     assert_eq!(again[0].payload, b"answer");
-    // RFC 6298, section 2.2, with a least `K * RTTVAR` of 200 ms.
+    // RFC 6298, section 2.2, with a minimum `K * RTTVAR` of 200 ms.
     assert_eq!(next.since(now), RTT + Duration::from_millis(200));
 }
 
@@ -156,10 +156,10 @@ fn a_lost_syn_is_repeated_early_if_a_round_trip_time_is_expected() {
     let seen = |syn: &Segment| (syn.flags, syn.seq, syn.payload.clone());
     assert_eq!((first.len(), copy.len(), seen(&copy[0])), (1, 1, seen(&first[0])));
     let third = client.next_timeout().expect("the retransmission");
-    // RFC 6298, section 2.2, with a least `K * RTTVAR` of 200 ms.
+    // RFC 6298, section 2.2, with a minimum `K * RTTVAR` of 200 ms.
     assert_eq!(third.since(began), RTT + Duration::from_millis(200));
 
-    // Both arrive: the answer is repeated, the connection is not.
+    // Both SYNs arrive. The server repeats its answer, but does not open a second connection.
     let (mut server, sent) = answering(&config, &first[0], b"answer");
     let now = copied + RTT / 2;
     server.handle(now, copy[0].clone());
@@ -189,8 +189,8 @@ fn doubling() -> Config {
     Config { fast_open: true, doubled: 400, mss: 471, ..Config::default() }
 }
 
-/// A server that knows the round-trip time and has answered `syn`, and the segments that it sends
-/// at once and after that as copies.
+/// Returns a server that knows the round-trip time and has answered `syn`. Also returns the
+/// segments that it sends at once, and the copies that it sends later.
 fn doubled_answer(syn: &Segment, answer: &[u8]) -> (Connection, Vec<Segment>, Vec<Segment>) {
     let now = Time::from_secs(1) + RTT / 2;
     let mut server = Connection::accept(now, &doubling(), PEER, syn).expect("a SYN");
@@ -213,7 +213,8 @@ fn the_first_segments_are_sent_twice_and_later_ones_once() {
     let stats = server.stats();
     assert_eq!((stats.copies, stats.retransmitted, stats.sent), (1, 0, first.len() as u64 - 1));
 
-    // Both arrive: the bytes are read once, and the report of the second changes nothing.
+    // The segments and their copies arrive. The bytes are read once, and the report of duplicates
+    // changes nothing.
     let now = Time::from_secs(1) + RTT;
     first.into_iter().chain(copies).for_each(|segment| client.handle(now, segment));
     let mut heard = Vec::new();

@@ -22,7 +22,7 @@ struct Net {
     ends: [Option<Connection>; 2],
     config: Config,
     links: [Vec<Link<Segment>>; 2],
-    /// What each leg carried from the sender: number of segments with data.
+    /// Number of segments with data that each leg has carried from the sender.
     carried: [u64; MAX_LEGS],
     schedule: Splitter,
     /// Legs on which nothing arrives any more.
@@ -121,7 +121,7 @@ impl Net {
         (0..2).for_each(|end| self.send(end));
     }
 
-    /// Runs for `span`, or until everything has arrived. Returns the time that took.
+    /// Runs for `span`, or until everything has arrived. Returns the duration.
     fn run(&mut self, span: Duration) -> Duration {
         let begun = self.now;
         self.turn();
@@ -136,7 +136,7 @@ impl Net {
         self.now.since(begun)
     }
 
-    /// Downloads `total` bytes. Returns the time that took.
+    /// Downloads `total` bytes. Returns the duration.
     fn download(&mut self, total: u64) -> Duration {
         self.total = total;
         let took = self.run(Duration::from_secs(600));
@@ -166,7 +166,7 @@ fn leg(megabits: u64, delay: u32, loss: f64) -> LinkSettings {
     }
 }
 
-/// Goodput in Mbit/s of 4 MiB.
+/// Returns the goodput of a download of 4 MiB, in Mbit/s.
 fn goodput(net: &mut Net) -> f64 {
     let bytes = 4 << 20;
     bytes as f64 * 8.0 / 1e6 / net.download(bytes).as_secs_f64()
@@ -174,7 +174,8 @@ fn goodput(net: &mut Net) -> f64 {
 
 #[test]
 fn random_losses_do_not_slow_bbr_down_as_they_do_cubic() {
-    // Losses, and the least share of the rate that BBR gets. Headers take 12 % of each packet.
+    // Loss rates, and the minimum share of the rate that BBR gets. Headers take 12 % of each
+    // packet.
     for (loss, share) in [(0.0, 0.7), (0.01, 0.65), (0.03, 0.6), (0.14, 0.4)] {
         let of = |congestion| goodput(&mut Net::new(congestion, &[leg(20, 20, loss)], 4)) / 20.0;
         let (bbr, cubic) = (of(Congestion::BBR), of(Congestion::CUBIC));
@@ -189,7 +190,7 @@ fn bbr_leaves_the_queue_short() {
     let mut net = Net::new(Congestion::BBR, &[leg(10, 20, 0.0)], 1);
     net.total = 64 << 20;
     net.run(Duration::from_secs(8));
-    // The queue holds 40 ms more.
+    // A full queue would add 40 ms.
     let rtt = net.rtt();
     assert!(rtt < 62 * MS, "{rtt:?}");
     assert!(net.stats().retransmitted < net.stats().sent / 20, "{:?}", net.stats());

@@ -18,8 +18,9 @@ struct Flow {
     received: u64,
 }
 
-/// Bytes that each of `count` connections carries over one link of 20 Mbit/s and 40 ms with a queue
-/// of one BDP; they begin a quarter of a second after each other.
+/// Returns the number of bytes that each of `count` connections carries over one link of 20 Mbit/s
+/// and 40 ms, with a queue of one bandwidth-delay product. The connections begin at intervals of a
+/// quarter of a second.
 fn share(count: u64, congestion: Congestion) -> Vec<u64> {
     let config = Config { congestion, ..Config::default() };
     let delay = Duration::from_millis(20);
@@ -71,14 +72,14 @@ impl Flow {
             let Some(tcp) = tcp else { continue };
             while let Some(segment) = tcp.poll(now) {
                 let length = segment.wire_length() + IP;
-                // What the queue does not take is lost.
+                // A segment for which the queue has no room is lost.
                 let _ = way.push(now, (number, segment), length);
             }
         }
     }
 }
 
-/// Jain's index: 1 where all have the same.
+/// Returns Jain's fairness index, which is 1 if all shares are equal.
 fn jain(shares: &[u64]) -> f64 {
     let sum = shares.iter().map(|&share| share as f64).sum::<f64>();
     let squares = shares.iter().map(|&share| (share as f64).powi(2)).sum::<f64>();

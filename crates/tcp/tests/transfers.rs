@@ -1,4 +1,4 @@
-//! Whole transfers over links that lose, reorder and duplicate, in virtual time.
+//! Whole transfers over links that lose, reorder and duplicate segments, in virtual time.
 
 mod world;
 
@@ -41,13 +41,13 @@ fn both_sides_close_and_end() {
     }
 }
 
-/// A random network with random settings; each transfer over it must complete.
+/// Returns a random network with random settings, over which each transfer must complete.
 fn rough(seed: u64) -> Pair {
     rough_with(seed, [false, false])
 }
 
-/// The network of [`rough`], with data in SYNs, copies of the first segments and sparse
-/// acknowledgements where a side of `fast_open` is true.
+/// Returns the network of [`rough`]. A side whose entry in `fast_open` is true uses data in SYNs,
+/// copies of the first segments, and sparse acknowledgements.
 fn rough_with(seed: u64, fast_open: [bool; 2]) -> Pair {
     let mut dice = stream(seed, 0, "rough");
     let mut way = || {
@@ -183,7 +183,7 @@ fn jitter_beyond_the_delay_leaves_bbr_the_rate_of_the_link() {
     }
 }
 
-/// Settings as over lossy circuits, with or without sparse acknowledgements.
+/// Returns settings for lossy circuits, with or without sparse acknowledgements.
 fn short_segments(sparse_acks: bool) -> Config {
     Config {
         mss: 471,
@@ -226,11 +226,11 @@ fn sparse_acknowledgements_are_few_and_slow_nothing_down() {
     }
 }
 
-/// A link: Mbit/s, round-trip time in ms, loss in per cent, queue as a multiple of rate times
-/// round-trip time; and Linux's goodput over it in Mbit/s.
+/// A link and Linux's goodput over the link in Mbit/s. The link has a rate in Mbit/s, a round-trip
+/// time in ms, a loss rate in per cent, and a queue in bandwidth-delay products.
 type Measured = (u64, u64, f64, f64, f64);
 
-/// Medians of 5 seeds with CUBIC, from Linux 6.18 to itself in real time (`make bench AREA=tcp`).
+/// Medians of 5 seeds with CUBIC. Both ends are Linux 6.18, in real time (`make bench AREA=tcp`).
 const LINUX: [Measured; 12] = [
     (2, 50, 0.0, 1.0, 1.83),
     (2, 50, 1.0, 1.0, 1.74),
@@ -246,7 +246,8 @@ const LINUX: [Measured; 12] = [
     (50, 50, 5.0, 1.0, 0.97),
 ];
 
-/// The same in virtual time, with the same seeds: segments of the same numbers are lost.
+/// Returns this crate's goodput over the link in virtual time, in Mbit/s. The seeds are the same
+/// as for Linux, so segments with the same numbers are lost.
 fn goodput(&(rate, rtt, loss, queue, _): &Measured) -> f64 {
     let rate = rate * 1_000_000;
     let span = Duration::from_millis(rtt * 100).clamp(6_000 * MS, 20_000 * MS);

@@ -5,15 +5,16 @@
 //! lost segments. It can overflow shallow queues (Cardwell et al., "BBRv2", IETF 104), unless the
 //! links of the path limit the sender by other means.
 //!
-//! Names are those of the draft, without the prefix `BBR`. These details differ:
+//! Names are from the draft, without the prefix `BBR`. These details differ:
 //!
 //! * In Startup, the window is two bandwidth-delay products, and the first pacing rate follows from
 //!   the first round-trip time, as in draft-cardwell-iccrg-bbr-congestion-control-02, sections 2.6
 //!   and 4.6.2.
-//! * The bandwidth-delay product includes the jitter, which is measured by segments that others
-//!   have overtaken. Without it, the rate collapses where `RTprop` is less than half of the mean
-//!   round-trip time of the uncongested path: two products are then less than the data in flight at
-//!   that rate (Kumar et al., "TCP BBR for Ultra-Low Latency Networking", IFIP Networking 2019).
+//! * The bandwidth-delay product includes the jitter, which is measured by segments that later
+//!   segments have overtaken. On some paths without congestion, `RTprop` is less than half of the
+//!   mean round-trip time. Without the jitter, two products would be less than the data in flight
+//!   at the path's rate, and the rate would collapse (Kumar et al., "TCP BBR for Ultra-Low Latency
+//!   Networking", IFIP Networking 2019).
 //! * In Startup, packets are not conserved after a loss. With random losses in every round trip,
 //!   the rate would grow only in every second round trip, and Startup would end far below the
 //!   path's rate.
@@ -453,7 +454,7 @@ mod tests {
     const MSS: usize = 1_000;
     const RTT: Duration = Duration::from_millis(100);
 
-    /// A path of 1,000 segments a second: what an acknowledgement each 10 ms reports.
+    /// A path of 1,000 segments per second, with one acknowledgement per round trip of 100 ms.
     struct Rounds {
         bbr: Bbr,
         cwnd: u32,
@@ -466,7 +467,7 @@ mod tests {
             Rounds { bbr: Bbr::new(10), cwnd: 10, now: Time::from_secs(1), delivered: 0 }
         }
 
-        /// A round trip in which the window was used, at most at the path's rate.
+        /// Simulates a round trip in which the whole window is used, at most at the path's rate.
         fn round(&mut self, lost: u32, recovering: bool) {
             let sent = self.cwnd.min(100 + 10);
             let prior_delivered = self.delivered;
@@ -503,7 +504,7 @@ mod tests {
             path.round(0, false);
             rounds += 1;
         }
-        // 10, 20, 40, 80, 100, and three more.
+        // Windows of 10, 20, 40, 80 and 100 segments, and three further rounds.
         assert!((7..=9).contains(&rounds), "{rounds}");
         assert_eq!(path.bbr.btl_bw(), 1e6);
         assert_eq!(path.bbr.bdp(), Some(100.0 * MSS as f64));

@@ -160,7 +160,8 @@ mod tests {
         assert_eq!(cube_root(-1.0), 0.0);
     }
 
-    /// The window after `seconds` of rounds of `rtt`, each acknowledged in one.
+    /// Returns the window after `seconds` seconds. In each round trip of `rtt` milliseconds, the
+    /// whole window is acknowledged.
     fn after(cubic: &mut Cubic, window: &mut CongestionWindow, seconds: u64, rtt: u64) -> u32 {
         for round in 1..=seconds * 1000 / rtt {
             let acked = window.cwnd;

@@ -176,8 +176,8 @@ impl Connection {
     }
 
     /// Sets the expected round-trip time of the path `leg`, which holds until the first
-    /// measurement. The value may be that of another connection on the same path (RFC 9040). The
-    /// first retransmission timeout depends on it.
+    /// measurement. The value may be the round-trip time of another connection on the same path
+    /// (RFC 9040). The first retransmission timeout depends on `rtt`.
     pub fn expect_rtt(&mut self, leg: usize, rtt: Duration) {
         self.sender.expect_rtt(leg, rtt);
     }
@@ -359,8 +359,8 @@ impl Connection {
     }
 }
 
-/// Inputs are segments of the peer, whose ports must be those of the connection. Outputs are
-/// segments to send. The driver also polls after [`write`](Connection::write) and
+/// Inputs are segments of the peer. Their ports must match the ports of the connection. Outputs
+/// are segments to send. The driver also polls after [`write`](Connection::write) and
 /// [`read`](Connection::read).
 impl Core for Connection {
     type In<'a> = Segment;

@@ -175,7 +175,7 @@ impl Sender {
             sent.start = sent.start.max(ack);
         }
         if !self.sack {
-            // Segments that duplicate acknowledgements stood for were counted when these arrived.
+            // Each duplicate acknowledgement was already counted as an arrived segment.
             let counted = self.board.sacked().min(count.max(1) - 1);
             progress.delivered = progress.delivered.saturating_sub(counted);
             self.board.take_duplicates(counted);
@@ -201,8 +201,8 @@ impl Sender {
     }
 
     /// Adds a round-trip time sample for each path (leg) whose segments this acknowledgement
-    /// reports for the first time. The acknowledgement may return on another path. Its delay is
-    /// included, because it is part of the control loop.
+    /// reports for the first time. The acknowledgement may return on another path. The sample
+    /// includes the delay of that path, because the delay is part of the control loop.
     fn take_rtts_of_legs(&mut self, now: Time, samples: Samples) {
         for leg in &mut self.legs {
             let newest = leg.acked.newest.filter(|_| !samples.ambiguous);
@@ -214,7 +214,7 @@ impl Sender {
 
     /// Processes an acknowledgement of a peer without SACK (RFC 6582, section 3.2). A duplicate
     /// acknowledgement stands for a segment that arrived. The first segment counts as lost after
-    /// the third duplicate, and after an acknowledgement of only some of the data.
+    /// the third duplicate. In recovery, it also counts as lost after a partial acknowledgement.
     fn count_duplicate(&mut self, duplicate: bool, progress: &mut Progress) {
         let recovering = self.recovery.phase == Phase::Recovery;
         if duplicate && !self.board.is_empty() && self.board.add_duplicate() {

@@ -28,8 +28,8 @@ impl Copies {
         Copies { until: 1 + bytes, waiting: VecDeque::new() }
     }
 
-    /// Returns whether a copy explains that a segment with the stream offset `start` has arrived
-    /// twice, so that the report (DSACK) does not show an unnecessary retransmission.
+    /// Returns whether segments with the stream offset `start` are sent twice. If so, the peer's
+    /// report of a duplicate (DSACK) does not show an unnecessary retransmission.
     pub(super) fn explain(&self, start: u64) -> bool {
         start < self.until
     }

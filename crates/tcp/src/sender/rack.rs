@@ -41,9 +41,10 @@ pub(crate) struct Rack {
 /// Number of mean deviations that few segments exceed: `K` of RFC 6298, section 2.3.
 const LATENESS_DEVIATIONS: u32 = 4;
 
-/// Mean and mean deviation of how late segments arrive. The lateness of an overtaken segment is
-/// its round-trip time minus that of the segment with the highest offset so far; that of other
-/// segments is 0. A queue delays segments without reordering them, so this measures only jitter.
+/// Mean and mean deviation of the lateness of segments. The lateness of an overtaken segment is
+/// its round-trip time minus the round-trip time of the segment with the highest offset so far.
+/// The lateness of all other segments is 0. Lateness measures only jitter, because a queue delays
+/// segments without reordering them.
 #[derive(Clone, Copy, Debug, Default)]
 struct Lateness {
     mean: Duration,
@@ -96,8 +97,8 @@ impl Default for Rack {
 
 impl Rack {
     /// Creates the state for a path whose jitter may exceed its delay. RFC 8985 recommends `SRTT`
-    /// as the maximum of the reordering window (section 3.3.2), but on such a path most segments
-    /// can be later than that.
+    /// as the maximum of the reordering window (section 3.3.2). On a path of this kind, most
+    /// segments may be late by more than `SRTT`.
     pub(crate) fn expecting_jitter() -> Rack {
         Rack { expects_jitter: true, ..Rack::default() }
     }
@@ -137,16 +138,18 @@ impl Rack {
         self.rtt = rtt;
     }
 
-    /// Returns an estimate of the time that jitter adds to the minimum round-trip time: the sum of
-    /// the mean lateness of segments and its deviation. With few segments in flight the mean alone
-    /// would be too small: lateness is relative to the overtaking segment, which jitter delays too.
+    /// Returns an estimate of the time that jitter adds to the minimum round-trip time: the mean
+    /// lateness of segments plus the mean deviation. If few segments are in flight, the mean alone
+    /// would be too small. Lateness is relative to the overtaking segment, and jitter delays that
+    /// segment, too.
     pub(crate) fn jitter(&self) -> Duration {
         self.lateness.mean + self.lateness.deviation
     }
 
     /// Widens the reordering window after the peer reported a duplicate (DSACK), which shows an
-    /// unnecessary retransmission (RFC 8985, section 6.2, step 4). `una` and `nxt` are those of
-    /// the sender.
+    /// unnecessary retransmission (RFC 8985, section 6.2, step 4). `una` and `nxt` are the
+    /// sender's first unacknowledged and first unsent stream offset. The window grows at most once
+    /// per round trip.
     pub(crate) fn on_dsack(&mut self, una: u64, nxt: u64) {
         if self.dsack_round.is_some_and(|round| una < round) {
             return;
@@ -156,7 +159,8 @@ impl Rack {
         self.reo_wnd_persist = RACK_REO_WND_PERSIST;
     }
 
-    /// Updates, at the end of a recovery, how long a widened reordering window lasts.
+    /// Counts a recovery that has ended. A widened reordering window returns to its normal size
+    /// after [`RACK_REO_WND_PERSIST`] recoveries.
     pub(crate) fn on_recovered(&mut self) {
         self.reo_wnd_persist = self.reo_wnd_persist.saturating_sub(1);
         if self.reo_wnd_persist == 0 {
@@ -230,7 +234,7 @@ mod tests {
 
     const MS: Duration = Duration::from_millis(1);
 
-    /// A segment of 100 bytes, sent once.
+    /// Returns a segment of 100 bytes that was sent once.
     fn sent(number: u64, at: u64) -> Sent {
         Sent {
             start: number * 100,
@@ -254,7 +258,7 @@ mod tests {
         };
         // A queue grows: each segment takes longer than the one before.
         assert_eq!((0..50).map(|n| arrive(n, 10 * n, 100 + 20 * n)).max(), Some(Duration::ZERO));
-        // The same report has a segment and one after it.
+        // One acknowledgement reports a segment and the segment before it.
         arrive(51, 510, 1_200);
         assert_eq!(arrive(50, 500, 1_200), Duration::ZERO);
         // Segment 53 takes 1,100 ms, segment 52 takes 1,132 ms and arrives after it.

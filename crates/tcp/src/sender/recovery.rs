@@ -278,9 +278,8 @@ impl Sender {
             let bound = owed.max(progress.delivered) + u32::from(safe);
             bound.min(ssthresh - pipe)
         };
-        // The first retransmission is sent at once. So is the retransmission after an
-        // acknowledgement of only some of the data, if the peer has no SACK (RFC 6582, section
-        // 3.2).
+        // The first retransmission is sent at once. If the peer has no SACK, the retransmission
+        // after a partial acknowledgement is also sent at once (RFC 6582, section 3.2).
         let partial = !self.sack && progress.advanced && progress.lost > 0;
         let send = send.max(u32::from(recovery.prr_out == 0 || partial));
         self.legs[0].window.cwnd = (pipe + send).max(1);

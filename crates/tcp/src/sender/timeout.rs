@@ -157,8 +157,8 @@ impl Sender {
         }
     }
 
-    /// Returns whether the peer's receive window must be probed now, with a segment without data.
-    /// Resets this flag.
+    /// Returns whether the peer's receive window must be probed now, by a segment without data.
+    /// Clears the request, so that the next call returns false.
     pub(crate) fn take_window_probe(&mut self) -> bool {
         std::mem::take(&mut self.window_probe_due)
     }

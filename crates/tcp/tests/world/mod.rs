@@ -14,13 +14,13 @@ pub const MS: Duration = Duration::from_millis(1);
 /// Bytes of an IPv4 header.
 pub const IP: usize = 20;
 
-/// Bytes that differ from place to place: the stream of `seed`.
+/// Returns `length` bytes of the pseudorandom stream of `seed`, beginning at the offset `from`.
 pub fn pattern(seed: u64, from: u64, length: usize) -> Vec<u8> {
     let byte = |at: u64| (at.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(seed) >> 29) as u8;
     (from..from + length as u64).map(byte).collect()
 }
 
-/// FNV-1a over bytes.
+/// Continues the FNV-1a hash `state` with `bytes`.
 pub fn hash(mut state: u64, bytes: &[u8]) -> u64 {
     for &byte in bytes {
         state = (state ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
@@ -33,27 +33,29 @@ pub struct Side {
     pub tcp: Option<Connection>,
     config: Config,
     iss: Seq,
-    /// Bytes that it wants to send in all; it closes after them.
+    /// Total number of bytes that this side sends before it closes.
     pub total: u64,
     seed: u64,
     pub written: u64,
     pub received: u64,
     pub hash: u64,
-    /// Reads nothing while this holds.
+    /// Whether this side reads nothing at present.
     pub deaf: bool,
     pub closes: bool,
 }
 
-/// Two sides. Way 0 leads from the client to the server.
+/// The client and the server, and the links between them. Link 0 leads from the client to the
+/// server.
 pub struct Pair {
     pub now: Time,
     pub sides: [Side; 2],
     pub ways: [Link<Segment>; 2],
-    /// A hash over everything that was sent.
+    /// Hash of all segments that were sent.
     pub trace: u64,
     pub seen: Vec<(Time, usize, Segment)>,
     pub keeps: bool,
-    /// Draws which segments are sent twice.
+    /// Random generator that selects the segments to send twice; `None` if no segment is sent
+    /// twice.
     pub doubles: Option<Stream>,
 }
 
@@ -89,7 +91,7 @@ impl Pair {
         pair
     }
 
-    /// Both with the default settings over equal links.
+    /// Returns two sides with the default settings, connected by equal links.
     pub fn over(link: &LinkSettings, seed: u64) -> Pair {
         let config = Config::default();
         Pair::new([config.clone(), config], [link.clone(), link.clone()], seed)
@@ -103,7 +105,7 @@ impl Pair {
         self.sides[1].tcp.as_mut().expect("it has accepted")
     }
 
-    /// Runs until `until`, or until nothing happens any more; false then.
+    /// Runs until `until`, or until no event remains. Returns false in the latter case.
     pub fn run(&mut self, until: Time) -> bool {
         loop {
             self.turn();
