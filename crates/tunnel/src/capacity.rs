@@ -24,8 +24,8 @@ const WEIGHT: f64 = 1.0 / 8.0;
 const STRETCHED: f64 = 2.0;
 /// Pacing rate as a multiple of the capacity. It is above 1 so that pacing does not hide a
 /// capacity that has grown, and a sender that waited for a CPU core can catch up. With 2, as Linux
-/// paces slow start, bursts overflowed queues of 100 kB. With 1.25, ends that share a core lost a
-/// tenth (`tests/goodput.rs`, `window.rs`).
+/// paces slow start, bursts overflowed queues of 100 kB. With 1.25, ends that share a CPU core
+/// lost a tenth of the rate (`tests/goodput.rs`, `window.rs`).
 const PACING_GAIN: f64 = 1.4;
 /// Maximum length of a burst, as time at the pacing rate.
 const BURST: Duration = Duration::from_millis(4);
@@ -35,8 +35,8 @@ const BURST_PACKETS: f64 = 4.0;
 /// that always reads whole trains at once shows no capacity. Without this bound the average would
 /// shrink until its inverse is infinite, and pacing would stop the path.
 const FASTEST: f64 = 1e-11;
-/// Maximum delay of a caller that the caller may make up for by sending faster than the pacing
-/// rate. A caller is late, for example, if it waits for a CPU core.
+/// Maximum delay of a caller that pacing makes up for: after its delay, the caller may send faster
+/// than the pacing rate. A caller is late, for example, if it waits for a CPU core.
 const LATE: Duration = Duration::from_millis(20);
 
 /// A train of packets, as one acknowledgement ([`Receipt`](crate::window::Receipt)) reports it.
@@ -111,8 +111,9 @@ impl Capacity {
         }
     }
 
-    /// Returns the time from which pacing counts packets sent at `now`. It is before `now` by the
-    /// caller's delay, but at most by [`LATE`].
+    /// Returns the time at which the path begins to forward packets sent at `now`, if it forwards
+    /// at the pacing rate. By this time it has forwarded all earlier packets. The time is not
+    /// before `now` minus the caller's delay, which counts up to [`LATE`].
     fn begins(&self, now: Time) -> Time {
         let late = self.opens.filter(|due| *due <= now).map_or(self.late, |due| now.since(due));
         self.free.max(earlier(now, late.min(LATE)))
@@ -208,7 +209,8 @@ mod tests {
             mbits(&capacity)
         };
         assert!((settle(Duration::ZERO, MS * 4) - 10.0).abs() < 0.1);
-        // At the pacing gain packets leave 0.8 ms apart; the path has 50 Mbit/s by now.
+        // With the pacing gain, packets leave 0.8 ms apart. The path has a capacity of 50 Mbit/s
+        // by now.
         let grown = settle(MS * 16 / 5, MS * 16 / 5);
         assert!(grown > 12.0, "{grown}");
         assert!((settle(MS, MS * 8) - 5.0).abs() < 0.1);
@@ -248,7 +250,7 @@ mod tests {
             capacity.sent(start, BYTES);
         }
         assert!(capacity.room(start, BYTES) < BYTES);
-        // Five packets take 3.57 ms at 14 Mbit/s; half a burst is 2 ms of them.
+        // Five packets take 3.57 ms at 14 Mbit/s. Half a burst takes 2 ms of this time.
         let opens = capacity.opens().unwrap();
         assert_eq!(opens.since(start).as_micros(), 1_571);
         capacity.on_time(opens);
@@ -263,7 +265,7 @@ mod tests {
         let start = Time::from_secs(1);
         (0..5).for_each(|_| capacity.sent(start, BYTES));
         let late = capacity.opens().unwrap() + MS * 10;
-        // Half a burst is due, and 10 ms at 14 Mbit/s.
+        // The room is half a burst, and the packets of 10 ms at 14 Mbit/s.
         assert!((16.8 * BYTES - capacity.room(late, BYTES)).abs() < 20.0);
         let very_late = late + MS * 100;
         let most = capacity.room(very_late, BYTES);

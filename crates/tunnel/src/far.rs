@@ -389,8 +389,8 @@ impl<R: CryptoRng> Far<R> {
         if leads { running.session.view(now, path) } else { anabranch_multipath::PathView::dead() }
     }
 
-    /// Returns the counters of decoys (false packets) in a client's present session: first of
-    /// those sent to the client, then of those received from it.
+    /// Returns the counters of decoys (dummy packets) in a client's present session: decoys sent
+    /// to the client, then decoys received from the client.
     #[must_use]
     pub fn decoys(&self, client: ClientId) -> [DecoyCount; 2] {
         let running = self.clients.get(client.0 as usize).and_then(|one| one.session.as_ref());

@@ -24,8 +24,9 @@ use crate::session::{Session, UNCONFIRMED};
 const RENEW: Duration = Duration::from_secs(120);
 /// Time without an answer after which another handshake begins (WireGuard: `REKEY_TIMEOUT`).
 const RETRY: Duration = Duration::from_secs(5);
-/// Timeouts of the first three handshakes: after such a time without an answer, the next handshake
-/// begins. They are shorter than [`RETRY`], because the path of a handshake may be down.
+/// Timeouts of the first three handshakes. If a handshake is not answered within its timeout, the
+/// next handshake begins. The timeouts are shorter than [`RETRY`], because the path of a handshake
+/// may be down.
 const HASTE: [Duration; 3] =
     [Duration::from_millis(500), Duration::from_secs(1), Duration::from_secs(2)];
 /// Age from which keys are no longer used if no renewal was completed (WireGuard:

@@ -88,7 +88,7 @@ mod tests {
     #[test]
     fn what_is_late_makes_up_for_a_sixteenth_of_the_time() {
         let mut pacer = Pacer::default();
-        // It came 32 ms late; those behind it came every 16 ms.
+        // The first datagram arrived 32 ms late. The later datagrams arrived every 16 ms.
         pacer.push(START + MS * 32, (START, 0), 0);
         for one in 1..5 {
             pacer.push(START + MS * 32, (START + MS * 16 * one, 16_000 * one), one);

@@ -1,10 +1,10 @@
 //! Splitting of datagrams that are longer than a packet may be.
 //!
-//! The tunnel's header makes long datagrams too long for the paths. Some programs keep sending
-//! such datagrams: a WireGuard interface with its former MTU, or a DNS server with a long answer.
-//! Each such datagram would be lost, and the program would not learn why. The tunnel therefore
-//! sends such a datagram in parts, on one path and with consecutive packet numbers, and the other
-//! end joins the parts. Each such datagram costs at least one additional packet.
+//! The tunnel's header makes some datagrams too long for the paths. Some programs keep sending
+//! long datagrams: a WireGuard interface with its former MTU, or a DNS server with a long answer.
+//! These datagrams would be lost, and the program would not learn why. The tunnel therefore sends
+//! a long datagram in parts, on one path and with consecutive packet numbers. The other end joins
+//! the parts. Each long datagram costs at least one additional packet.
 
 use crate::datagram::Datagram;
 use crate::piece::{LAST, PLACE, Piece};
@@ -121,11 +121,12 @@ mod tests {
         assert_eq!(come(1, 1, Some(0)), None);
         assert_eq!(come(2, 1, Some(1)), None);
         assert_eq!(come(3, 1, Some(2 | LAST)), Some(vec![1, 2, 3]));
-        // One that is missing, one of another flow, one without a beginning, one that is whole.
+        // A missing part, a part of another flow, a part without its predecessors, and a whole
+        // datagram as one part.
         assert_eq!((come(4, 1, Some(0)), come(6, 1, Some(1 | LAST))), (None, None));
         assert_eq!((come(7, 1, Some(0)), come(8, 2, Some(1 | LAST))), (None, None));
         assert_eq!((come(9, 1, Some(1 | LAST)), come(10, 1, Some(LAST))), (None, Some(vec![10])));
-        // A beginning after a beginning counts.
+        // A first part replaces an earlier first part.
         assert_eq!((come(11, 1, Some(0)), come(12, 1, Some(0))), (None, None));
         assert_eq!(come(13, 1, Some(1 | LAST)), Some(vec![12, 13]));
     }

@@ -247,7 +247,7 @@ mod tests {
     fn the_end_of_a_run_is_waited_for_as_long_as_paths_differ() {
         let mut ends = Ends::new();
         let start = Time::from_secs(2);
-        // 200, by the slow path, is lost.
+        // Packet 200, which was sent on the slow path, is lost.
         let now = ends.send(start, 0, 201, 0);
         assert_eq!(ends.poll(now + MS * 29), []);
         let due = ends.resequencer.next_timeout().unwrap();
@@ -259,7 +259,7 @@ mod tests {
     fn what_waited_for_a_queue_leaves_as_it_came() {
         let mut ends = Ends::new();
         let start = Time::from_secs(2);
-        // The last packet of the slow path came through a queue of 20 ms.
+        // The last packet of the slow path waited 20 ms in a queue.
         for number in 201..221 {
             ends.send(start + MS * (number - 200) as u32, 0, number, (number - 201) as u16);
         }

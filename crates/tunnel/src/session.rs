@@ -51,7 +51,7 @@ pub struct Session {
     current: Option<u32>,
     /// The number of the next packet.
     number: u64,
-    /// The packets sent last: those with consecutive numbers on one path.
+    /// The last packets that this end has sent with consecutive numbers on one path.
     run: Run,
     replay: Replay,
     order: Resequencer<Datagram>,
@@ -61,7 +61,7 @@ pub struct Session {
     /// Whether each path has a window, which limits the data in flight. If so, the other end
     /// acknowledges our data.
     has_windows: bool,
-    /// The plan of decoys (false packets) on idle paths, if decoys are sent.
+    /// The plan of decoys (dummy packets) on idle paths; `None` if no decoys are sent.
     decoys: Option<Decoys>,
     decoys_sent: DecoyCount,
     decoys_came: DecoyCount,
@@ -76,7 +76,7 @@ pub struct Session {
     spare: Spare,
 }
 
-/// A number of decoys (false packets), and the bytes of the datagrams that they imitate.
+/// A number of decoys (dummy packets), and the bytes of the datagrams that they imitate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DecoyCount {
     /// Number of decoys.
@@ -220,7 +220,7 @@ impl Session {
         self.has_windows
     }
 
-    /// Sets the plan of decoys (false packets) on idle paths; `None` sends none.
+    /// Sets the plan of decoys (dummy packets) on idle paths; with `None`, no decoys are sent.
     pub fn send_decoys(&mut self, decoys: Option<Decoys>) {
         self.decoys = decoys;
     }
@@ -531,7 +531,7 @@ impl Session {
         self.put(disguise, path, &frame, &[], out).then_some(path)
     }
 
-    /// Appends the next decoy (false packet) that is due. Returns its path.
+    /// Appends the next decoy (dummy packet) that is due. Returns its path.
     fn send_decoy(&mut self, now: Time, disguise: &Disguise, out: &mut Vec<u8>) -> Option<PathId> {
         let (path, bytes) = self.decoys.as_mut()?.poll(now)?;
         let bytes = bytes.min(ZEROS.len());

@@ -3,7 +3,8 @@
 //!
 //! The window depends on rate and delay, as in BBR, and not on losses. The ends do not retransmit
 //! packets. If a controller provoked losses to find its limit, each loss would slow the TCP
-//! connections in the tunnel, and this would happen on each path.
+//! connections in the tunnel. Each path would have its own controller, and would add its own
+//! losses.
 //!
 //! Names and sections without another source are from
 //! draft-cardwell-iccrg-bbr-congestion-control-02, which draft-ietf-ccwg-bbr continues. Variables
@@ -31,9 +32,9 @@ const SEEK: f64 = 3.0;
 /// place of 0.75. One round probes for a higher rate, and the next round drains the queue of the
 /// probe.
 const CRUISE: [f64; 8] = [1.25, 0.85, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0];
-/// Maximum queue that this end builds in the path, as time at the path's rate. Shallow queues hold
-/// little more. The limit applies to a probe in ProbeBW, and to Startup once the capacity is
-/// known.
+/// Maximum queue that this end builds in the path, as time at the path's rate. The queues of some
+/// paths hold little more. The limit applies to a probe in ProbeBW, and to Startup once the
+/// capacity is known.
 const PROBE: Duration = Duration::from_millis(10);
 /// Number of rounds over which the maximum rate is taken: `BtlBwFilterLen` of the first BBR
 /// (draft-cardwell-iccrg-bbr-congestion-control-00), 10 round trips.

@@ -1,5 +1,6 @@
-//! What a bulk transfer gets through both ends over emulated paths, beside one path without them.
-//! Everything is emulated: a seed gives the same figure on any machine (`--nocapture` prints them).
+//! Rate of a bulk transfer through both ends over emulated paths, compared with one path without a
+//! tunnel. Everything is emulated, so a seed gives the same figures on any machine (`--nocapture`
+//! prints them).
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 

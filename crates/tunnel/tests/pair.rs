@@ -1,4 +1,5 @@
-//! Both ends over emulated paths: what comes out, in which order, how late, and what a path shows.
+//! Both ends over emulated paths. The tests check the order and the delay of received datagrams,
+//! and the information that a path reveals.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
@@ -96,7 +97,7 @@ fn decoys_are_dropped_by_the_other_end_and_cost_no_more_than_their_budget() {
         assert!((300_000..=600_000).contains(&sent.bytes), "{sent:?}");
         assert_eq!(sent.bytes, 1_000 * sent.packets);
     }
-    // The twin: without a budget there is none.
+    // For comparison: without a budget, no decoys are sent.
     let mut without = ready(31, &[path(20), path(35), path(60)], "20ms");
     exchange(&mut without, 6000);
     assert_eq!(decoys(&mut without), [[DecoyCount::default(); 2]; 2]);
@@ -174,7 +175,7 @@ fn a_part_that_is_lost_costs_its_datagram_and_no_other() {
         assert!(
             out.iter().all(|(_, bytes)| *bytes == long(numbers(&[(Time::ZERO, bytes.clone())])[0]))
         );
-        // Two packets each: 96 of 100 arrive.
+        // Each datagram needs two packets, so about 96 of 100 datagrams arrive.
         assert!((1_860..1_970).contains(&out.len()), "{} came", out.len());
         assert!(numbers(out).is_sorted());
     }
@@ -303,7 +304,8 @@ fn strangers_are_not_answered_and_replays_do_nothing() {
     let client = world.client.unwrap();
     let came = world.out[0].len();
     for packet in &seen {
-        // From elsewhere, to draw the session there.
+        // The packet is replayed from another address, as an attacker would do to move the session
+        // there.
         let received = world.far.receive(world.now, address(99).into(), packet);
         assert_eq!(received, PacketKind::Nothing);
         assert!(!world.near.open(world.now, PathId(0), packet));
@@ -343,7 +345,7 @@ fn a_flood_of_handshakes_wants_proof_of_address_and_the_honest_get_in() {
     let mut flooder = near(15, far_keys.public, near_keys, [1; 32], 1);
     for n in 0..500u64 {
         let mut packet = Vec::new();
-        // Each is due at once: time stands still for the far end.
+        // Each handshake is due at once. For the far end, no time passes.
         flooder.say(Time::from_secs(100 * n), n, &mut packet).unwrap();
         let received = world.far.receive(world.now, address(50).into(), &packet);
         answers += usize::from(
@@ -396,7 +398,7 @@ fn a_path_with_a_long_round_trip_is_not_taken_for_dead_by_either_end() {
     let lag = |path| world.near.session().lag(PathId(path)).unwrap().as_millis();
     let lags: Vec<_> = (0..4).map(lag).collect();
     assert!(lags[0] == 0 && (628..634).contains(&lags[1]) && lags[3] > 1_470, "{lags:?}");
-    // The twin: its death is found out nevertheless.
+    // For comparison: the failure of a slow path is still detected.
     world.cut[3] = true;
     let cut = world.now;
     while world.near.session().view(world.now, PathId(3)).usable {
@@ -462,7 +464,7 @@ fn a_far_end_that_vanished_is_known_to_have() {
         world.send_up(&datagram(0));
         world.run_for(Duration::from_millis(1));
     }
-    // Keys are five seconds old before others are asked for.
+    // The near end asks for new keys at the earliest 5 s after a handshake.
     world.run_for(Duration::from_secs(5));
     assert!(matches!(world.near.state(), State::Trying { .. }));
     world.cut = vec![false, false];
@@ -500,7 +502,7 @@ fn ten_thousand_cuts_of_paths_lose_no_session() {
         world.run_for(Duration::from_millis(100));
         world.seen.iter_mut().for_each(Vec::clear);
         if cut % 100 == 99 {
-            // Both ends use all paths again within a few rounds of questions.
+            // Both ends use all paths again within a few rounds of probes.
             world.run_for(Duration::from_secs(6));
             world.out = [Vec::new(), Vec::new()];
             exchange(&mut world, 30);
@@ -568,7 +570,7 @@ fn ends_agree_on_a_cipher_and_one_that_changes_its_mind_is_followed() {
     for (near, far) in [(true, true), (false, true), (true, false), (true, true)] {
         world.near.prefer_aes(near);
         world.far.prefer_aes(far);
-        // Another handshake, with packets of the keys before under way.
+        // Another handshake takes place while packets with the earlier keys are in flight.
         for number in 0..1300 {
             world.send_up(&datagram(number));
             world.send_down(&datagram(number));
@@ -823,13 +825,13 @@ fn each_path_proves_its_own_address() {
     world.cut[0] = true;
     let (stranger, far) = (pair(48).0, pair(47).1.public);
     let mut flooder = near(15, far, stranger, [1; 32], 1);
-    // More than the far end answers in this second.
+    // The flood exceeds the number of handshakes that the far end answers in one second.
     for stamp in 1..=60 {
         let mut packet = Vec::new();
         flooder.say(Time::from_secs(100 * stamp), stamp, &mut packet).unwrap();
         world.far.receive(world.now, address(50).into(), &packet);
     }
     let took = up_after(&mut world);
-    // A retry, and a round trip more than without the load.
+    // The session needs one retry, and one round trip more than without the load.
     assert!(took <= Duration::from_millis(500 + 2 * 42), "{took:?}");
 }

@@ -1,7 +1,8 @@
-//! One TCP connection in a tunnel over unlike lines, compared with the sum of what each line gives
-//! the same connection alone. TCP behaves like Linux's. The lines, the order of the transfers and
-//! the targets are those of `bench/far_end.py lines`. Time is virtual, so a seed gives the same
-//! figures on any machine (`--nocapture` prints them; the example `unlike_lines` shows one run).
+//! One TCP connection in a tunnel over unlike lines. Its rate is compared with the sum of the
+//! rates that the connection gets over each line alone. TCP behaves like Linux's. The lines, the
+//! order of the transfers and the targets are those of `bench/far_end.py lines`. Time is virtual,
+//! so a seed gives the same figures on any machine (`--nocapture` prints them; the example
+//! `unlike_lines` shows one run).
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
