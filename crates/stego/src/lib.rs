@@ -21,9 +21,9 @@
 //!
 //! # Limits
 //!
-//! The `nosteg` modules are no covers: all of their bytes look random, from the first byte on. The
-//! `http` modules speak HTTP, but they do not look like a real site. One connection is enough to
-//! distinguish any of them from a browser (`docs/results/covertness.md`).
+//! The `nosteg` modules provide no cover: all of their bytes look random, from the first byte on.
+//! The `http` modules speak HTTP, but they do not look like a real site. One connection is enough
+//! to distinguish any of them from a browser (`docs/results/covertness.md`).
 //!
 //! Deliberately absent: sockets, clocks, entropy, proxies, and any interpretation of the stream.
 //!

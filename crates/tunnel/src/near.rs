@@ -302,9 +302,10 @@ impl<R: CryptoRng> Near<R> {
         }
     }
 
-    /// Reports that `path` leads to the far end again, or over another route. The round-trip time
-    /// of `path` is measured again. In an established session, all paths are probed at once.
-    /// Otherwise a handshake is sent on `path` at once.
+    /// Reports that `path` leads to the far end again, or that its route has changed. The
+    /// round-trip time of `path` is measured again. In an established session, all paths are
+    /// probed at once. Otherwise a handshake is sent on `path` at once, if this machine can send
+    /// on `path`.
     pub fn on_path(&mut self, now: Time, path: PathId) {
         self.session.forget_round_trip(path);
         if self.state() == State::Up {

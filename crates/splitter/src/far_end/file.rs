@@ -79,8 +79,8 @@ pub enum KeyFileError {
     Io(PathBuf, io::Error),
     /// The file cannot be written.
     Write(PathBuf, io::Error),
-    /// The file's mode gives access to users other than its owner: (file, mode). A file of root
-    /// may be readable by its group.
+    /// The file's mode gives access to users other than its owner. The fields are the file and its
+    /// mode. A file of root may be readable by its group.
     Open(PathBuf, u32),
     /// The file's content is invalid.
     Content(TomlError),
@@ -88,8 +88,8 @@ pub enum KeyFileError {
     Empty(PathBuf),
     /// The file is a wg-quick file of a tunnel.
     WgQuick(PathBuf),
-    /// The file was made for the other end of a session: (file, the end for which it was made, the
-    /// name that it gives to its peer).
+    /// The file was made for the other end of a session. The fields are the file, the end for
+    /// which it was made, and the name that it gives to its peer.
     OtherHalf(PathBuf, KeyEnd, Option<String>),
     /// The public key of this peer occurs twice, or is our own.
     Twice(PathBuf, String),
@@ -229,7 +229,7 @@ impl KeyFile {
         let io = |error| KeyFileError::Io(path.to_owned(), error);
         let about = fs::metadata(path).map_err(io)?;
         let text = fs::read_to_string(path).map_err(io)?;
-        // This is checked before the file's mode, because a wg-quick file is no key file,
+        // This is checked before the file's mode, because a wg-quick file is never a key file,
         // regardless of its mode.
         if toml_keys::is_wg_quick(&text) {
             return Err(KeyFileError::WgQuick(path.to_owned()));

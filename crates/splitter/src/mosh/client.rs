@@ -110,8 +110,8 @@ impl From<ExitStatus> for Ended {
 pub struct Terminal(Option<Termios>);
 
 impl Terminal {
-    /// Saves the state of the terminal at standard input. If standard input is no terminal, saves
-    /// nothing.
+    /// Saves the state of the terminal at standard input. If standard input is not a terminal,
+    /// saves nothing.
     pub fn remember() -> Terminal {
         Terminal(tcgetattr(io::stdin()).ok())
     }

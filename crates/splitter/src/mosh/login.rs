@@ -132,13 +132,15 @@ pub struct MoshServer {
 /// Reason why a login failed to start a session. Each message has one line, and contains no key.
 #[derive(Debug)]
 pub enum LoginError {
-    /// ssh could not be run: (ssh's name, error).
+    /// ssh could not be run. The fields are ssh's name and the error.
     Ssh(String, io::Error),
-    /// The name does not resolve to an address of an accepted IP version: (name, error).
+    /// The name does not resolve to an address of an accepted IP version. The fields are the name
+    /// and the error.
     Resolve(String, io::Error),
     /// Reading ssh's output failed.
     Read(io::Error),
-    /// ssh ended before mosh-server answered: (destination, status).
+    /// ssh ended before mosh-server answered. The fields are the destination and ssh's exit
+    /// status.
     Ended(String, ExitStatus),
     /// A line begins like mosh-server's answer but is malformed.
     Malformed,

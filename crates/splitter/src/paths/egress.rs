@@ -9,7 +9,8 @@ use crate::socks::Header;
 const UDP_HEADER: u32 = 8;
 /// Number of bytes that WireGuard adds to a packet: a header of 16 and a tag of 16.
 const WIREGUARD: u32 = 32;
-/// Maximum bytes of an IP packet that is no jumbogram. Loopback interfaces report one byte more.
+/// Maximum bytes of an IP packet that is not a jumbogram. Loopback interfaces report one byte
+/// more.
 const LARGEST_PACKET: u32 = 65_535;
 
 /// The egress of a path towards one server.

@@ -140,27 +140,30 @@ pub enum Fault {
     NoDevice(String, Vec<String>),
     /// The interface is down.
     DeviceDown(String),
-    /// The tunnel of a wg-quick file is not up: (its interface, the file).
+    /// The tunnel of a wg-quick file is not up. The fields are the tunnel's interface and the
+    /// file.
     NoTunnel(String, String),
-    /// Neither the wg-quick file nor its tunnel exists: (its interface, the file).
+    /// Neither the wg-quick file nor its tunnel exists. The fields are the tunnel's interface and
+    /// the file.
     NoTunnelFile(String, String),
     /// None of this machine's interfaces has the address.
     ForeignAddress(IpAddr),
-    /// Source and server have different IP versions: (source, server).
+    /// The source address and the server have different IP versions. The fields are the two
+    /// addresses.
     Family(IpAddr, IpAddr),
     /// The server's address is link-local, and neither the address nor the path names an
     /// interface.
     NoZone(IpAddr),
-    /// The server's link-local address is on an interface other than the path's: (server, path's
-    /// interface).
+    /// The server's link-local address is on an interface other than the path's. The fields are
+    /// the server and the path's interface.
     WrongZone(IpAddr, String),
-    /// The server is this machine itself, and the interface has no route to this machine: (server,
-    /// interface).
+    /// The server is this machine itself, and the interface has no route to this machine. The
+    /// fields are the server and the interface.
     Inward(IpAddr, String),
     /// The server is another machine, but the interface, or the source address on it, reaches only
-    /// this machine: (server, interface).
+    /// this machine. The fields are the server and the interface.
     Outward(IpAddr, String),
-    /// The interface has no route to the server: (server, interface).
+    /// The interface has no route to the server. The fields are the server and the interface.
     NoRouteBy(IpAddr, String),
     /// The path uses the same interface and source address as the path named in the field.
     SameEgress(String),

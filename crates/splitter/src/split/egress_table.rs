@@ -242,8 +242,8 @@ impl EgressTable {
     }
 
     /// Stores the kernel's answers to lookups. A path without an answer keeps its last state and
-    /// is looked up again later, because a lack of file descriptors or memory is no fault of the
-    /// path.
+    /// is looked up again later, because a lack of file descriptors or memory is not a fault of
+    /// the path.
     fn learn(
         &mut self,
         now: Time,

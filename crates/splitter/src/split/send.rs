@@ -180,7 +180,8 @@ impl Driver<'_> {
     }
 }
 
-/// Returns the failures in a send report: (failure, datagrams, bytes). Usually there are none.
+/// Returns the failures in a send report, each with the number of datagrams and bytes that were
+/// not sent. The numbers are 0 for an error of an earlier send. Usually there are no failures.
 fn failures(report: &SendReport<'_>) -> Vec<(Failure, usize, usize)> {
     let of = |errno| meaning(Fault::of(errno));
     let earlier = report.earlier.map(|errno| (of(errno), 0, 0));

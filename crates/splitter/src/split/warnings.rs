@@ -78,8 +78,8 @@ impl Warnings {
         })
     }
 
-    /// Returns the MTU in bytes that a router reports in `error`; `None` if `error` is no such
-    /// report.
+    /// Returns the MTU in bytes that a router reports in `error`; `None` if `error` is not a
+    /// report of an MTU.
     pub(super) fn narrowed(error: &QueuedError) -> Option<u32> {
         let by_router = matches!(error.origin, Origin::Icmp { .. });
         error.mtu.filter(|_| by_router && error.fault == Fault::TooBig)

@@ -14,7 +14,8 @@ pub enum SteerError {
     Forbidden,
     /// The program `nft` does not exist.
     NoNft,
-    /// A running splitter uses the interface: (interface, process).
+    /// A running splitter uses the interface. The fields are the interface and the splitter's
+    /// process ID.
     Running(String, u32),
     /// Another program's interface has this name.
     Interface(String),
@@ -33,7 +34,7 @@ pub enum SteerError {
     /// Another program has removed the setup, and it could not be restored because of this error.
     /// Traffic stays blocked.
     Lost(io::Error),
-    /// The system refused an operation: (operation, error).
+    /// The system refused an operation. The fields are the operation and the error.
     System(String, io::Error),
 }
 

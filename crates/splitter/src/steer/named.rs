@@ -85,7 +85,7 @@ pub(crate) fn is_still(name: &str, known: Option<u64>) -> bool {
 }
 
 /// Removes the name of a namespace. The namespace itself ends with the last process inside. A
-/// missing name is no error.
+/// missing name is not an error.
 pub(crate) fn remove(name: &str) -> io::Result<()> {
     let file = file(name);
     if !file.exists() {

@@ -249,7 +249,7 @@ impl Plan {
     }
 
     /// Checks for obstacles to the plan, and changes nothing. A running splitter with the same
-    /// interface is no obstacle, because this plan may be for its successor.
+    /// interface is not an obstacle, because this plan may be for its successor.
     ///
     /// # Errors
     /// Those errors of [`Steering::raise`](super::Steering::raise) that can be found without
@@ -334,7 +334,7 @@ impl Plan {
             )));
         }
         let network = self.slot.ends4().0.into();
-        // A cable (veth pair) left by a killed splitter is no obstacle.
+        // A cable (veth pair) left by a killed splitter is not an obstacle.
         let needed = self.request.netns.is_some()
             && netlink::link_named(&self.slot.cable()).map_err(&ask)?.is_none();
         let taken = needed && policy::leads_directly(network).map_err(&ask)?;

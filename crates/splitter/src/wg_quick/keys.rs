@@ -83,7 +83,7 @@ const KEYS: &[Key] = &[
 
 impl Kind {
     /// Returns the kind of section with the header `line`, which has no surrounding blanks; `None`
-    /// if it is no header.
+    /// if `line` is not a header.
     pub(super) fn of_header(line: &str) -> Option<Kind> {
         [Kind::Interface, Kind::Peer]
             .into_iter()

@@ -1,7 +1,7 @@
 //! Segments at the beginning of the stream that are sent twice ("Proactive" of Flach et al.,
 //! "Reducing Web Latency: the Virtue of Gentle Aggression", SIGCOMM 2013).
 //!
-//! A copy is no retransmission: it counts neither as in flight nor for pacing, and changes no
+//! A copy is not a retransmission. It does not count as in flight or for pacing, and it changes no
 //! congestion window.
 
 use std::collections::VecDeque;

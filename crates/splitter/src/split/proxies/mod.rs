@@ -61,7 +61,7 @@ impl WaitingTuple {
         self.kept.iter_mut().for_each(|outgoing| (outgoing.path, outgoing.tuple) = (path, tuple));
     }
 
-    /// Returns the size of the four-tuple's queue: (datagrams, bytes).
+    /// Returns the size of the four-tuple's queue, in datagrams and in bytes.
     pub(super) fn load(&self) -> (usize, usize) {
         let count = self.kept.iter().map(Outgoing::count).sum();
         (count, self.kept.iter().map(|outgoing| outgoing.bytes.len()).sum())
