@@ -24,7 +24,7 @@ HOSTILE = 0.2
 UDP = (("udp-or", 1), ("mudp-or", 2), ("mudp-or", 3), ("mudp-or-turns", 2), ("mudp-or-turns", 3))
 """Designs over datagrams (UDP), each with a number of circuits."""
 RULES = ("conflux-2013", "mtor", "anabranch")
-"""Designs measured both with their own schedule and with round robin (`NAME-turns`)."""
+"""Designs measured both with their own scheduler and with round robin (`NAME-turns`)."""
 LEGS = (2, 3)
 NAMES = {
     "tor": "Tor",
@@ -64,7 +64,7 @@ def download(data: Data, load: str) -> Found:
 
 
 def own_rule(data: Data, column: str) -> Found:
-    """Judges whether designs' own schedules are faster than round robin on emulated lines.
+    """Judges whether designs' own schedulers are faster than round robin on emulated lines.
 
     Args:
         data: has `circuits.parquet`.
@@ -81,7 +81,7 @@ def own_rule(data: Data, column: str) -> Found:
 
 
 def relieved(data: Data) -> Found:
-    """Judges whether round robin needs less relay CPU per byte than the designs' own schedules.
+    """Judges whether round robin needs less relay CPU per byte than the designs' own schedulers.
 
     Args:
         data: has `circuits.parquet`.
@@ -91,7 +91,7 @@ def relieved(data: Data) -> Found:
         for design in RULES
         for legs in LEGS
     }
-    return _found("of the CPU with the own schedule: ", ratios, lambda ratio: below(ratio, 1))
+    return _found("of the CPU with the own scheduler: ", ratios, lambda ratio: below(ratio, 1))
 
 
 def more(data: Data, circuits: int) -> Found:

@@ -117,7 +117,7 @@ ALL, FLOOR = 228, 140
 
 
 def wide_schedules(data: Data, claim: str) -> Found:
-    """Judges whether round robin is faster than designs' own schedules in the larger network.
+    """Judges whether round robin is faster than designs' own schedulers in the larger network.
 
     Args:
         data: has `wide.parquet`.
