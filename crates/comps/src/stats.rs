@@ -137,7 +137,7 @@ pub struct FarEndCounters {
     pub lost: u64,
     /// Longest time that a datagram waits for older datagrams.
     pub patience: Duration,
-    /// Decoys (false packets) sent to the far end, and decoys received from it and dropped. No
+    /// Decoys (dummy packets) sent to the far end, and decoys received from it and dropped. No
     /// path's counters include them.
     pub decoys: [Flow; 2],
 }
