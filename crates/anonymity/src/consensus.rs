@@ -72,11 +72,11 @@ pub struct Listed {
     pub has_families: bool,
 }
 
-/// Minimum number of relays from which [`is_cut`] can check whether a table is complete. A large
-/// sample of the public network's identities is uniformly distributed.
+/// Minimum number of relays in a table that [`is_cut`] checks. The check assumes uniformly
+/// distributed identities, which only a large sample of the public network has.
 const LARGE: usize = 1000;
-/// Number of relays expected after the last relay of a table, above which [`is_cut`] treats the
-/// table as incomplete.
+/// Maximum number of relays that may be expected after the last relay of a complete table. If more
+/// are expected, [`is_cut`] treats the table as incomplete.
 const MISSING: f64 = 40.0;
 
 /// Entry of one relay in a consensus file.
@@ -201,7 +201,8 @@ fn bad(line: usize, what: &str) -> NoConsensus {
 }
 
 impl Row {
-    /// Stores a line of the relay's entry after the first. Returns false if the line is malformed.
+    /// Stores a further line of the relay's entry, which begins with the line `r`. Returns false if
+    /// the further line is malformed.
     fn take(&mut self, keyword: &str, rest: &str) -> bool {
         match keyword {
             "s" => self.flags = flags(rest),
@@ -299,9 +300,11 @@ fn table(text: &str, before: usize) -> Result<(Header, Vec<Row>), NoConsensus> {
 }
 
 /// Returns whether the end of a table is missing. A table is sorted by identity and has no end
-/// mark. Identities are digests and therefore uniformly distributed, so the last identity gives
-/// the number of relays expected after it. In a complete table, `MISSING` expected relays are
-/// absent with probability `exp(-MISSING)`.
+/// mark. Identities are digests and therefore uniformly distributed. So the last identity and the
+/// number of rows determine how many relays are expected after the last row. For a complete table,
+/// this number exceeds `MISSING` only with probability `exp(-MISSING)`.
+///
+/// Returns false for a table with fewer than `LARGE` rows, or in another order.
 fn is_cut(rows: &[Row]) -> bool {
     let is_large = rows.len() >= LARGE && rows.is_sorted_by_key(|row| row.id);
     rows.last().filter(|_| is_large).is_some_and(|last| {

@@ -1,11 +1,11 @@
-//! Guard fingerprints (section 6.2): a client's set of `m` guards identifies the client if few
-//! others have the same set.
+//! Guard fingerprints ("Analysis of Multi-path Onion Routing", section 6.2). A client's set of `m`
+//! guards identifies the client if few other clients have the same set.
 //!
-//! The paper's formula, clients over `C(guards, m)`, is the mean number of clients per set if all
-//! sets are equally likely. In practice, guards are drawn by weight, and the mean over clients
-//! describes what a client experiences. This module reports both means. A third measure is the
-//! effective size: the size of equal sets that have the same entropy as the observed sets
-//! ([`Sharing::effective`]).
+//! The paper's formula is the number of clients divided by `C(guards, m)`. It is the mean number of
+//! clients per set if all sets are equally likely. In practice, guards are drawn by weight, and the
+//! mean over clients describes what a client experiences. This module reports both means. A third
+//! measure is the effective size ([`Sharing::effective`]): equal sets of this size would have the
+//! same entropy as the observed sets.
 
 use anabranch_multipath::seed::stream;
 use anabranch_onion::draw::below;
@@ -39,7 +39,7 @@ pub struct FingerprintSettings {
 }
 
 impl Default for FingerprintSettings {
-    /// Returns settings with the paper's number of clients.
+    /// Returns settings with 83,000 clients, the number in the paper.
     fn default() -> FingerprintSettings {
         FingerprintSettings {
             clients: 83_000,
@@ -76,10 +76,11 @@ pub struct Sharing {
 pub struct FingerprintRow {
     /// Number of circuits per stream; each has its own guard.
     pub legs: usize,
-    /// Number of guards that a client uses: the larger of `legs` and the consensus parameter.
+    /// Number of guards that a client uses: the larger of `legs` and the consensus parameter
+    /// `guard-n-primary-guards-to-use`.
     pub in_use: usize,
-    /// Clients per set of guards according to the paper's formula: clients over `C(guards,
-    /// in_use)`.
+    /// Mean number of clients per set of guards if all sets are equally likely. It is the number
+    /// of clients divided by `C(guards, in_use)`, the paper's formula.
     pub formula: f64,
     /// Result if each client draws its own guards and uses the first primary guards.
     pub own: Sharing,
@@ -88,8 +89,8 @@ pub struct FingerprintRow {
     pub fixed: Sharing,
 }
 
-/// Draws the guards of simulated clients, and measures how many clients share a set. `weights` are
-/// those of the entry relays.
+/// Draws the guards of simulated clients, and measures how many clients share a set. `weights` has
+/// the weight of each entry relay.
 ///
 /// # Errors
 /// A setting is out of its range.
@@ -122,7 +123,8 @@ pub fn combinations(all: usize, some: usize) -> f64 {
     (0..some).map(|n| all.saturating_sub(n) as f64 / (n + 1) as f64).product()
 }
 
-/// A client's guards, sorted by number.
+/// A client's guards, sorted by number. With fixed sets of guards, the first element is the number
+/// of the client's set. Unused elements are `u32::MAX`.
 type Set = [u32; MOST_LEGS];
 
 fn own(
@@ -154,8 +156,9 @@ fn set(guards: &[u32], in_use: usize) -> Set {
     set
 }
 
-/// Divides the guards at random into sets of `of` guards, and draws a set for each client. If
-/// guards remain, they form no set of their own, and their weight is added to the last set.
+/// Divides the guards at random into fixed sets, each with `of` guards. Draws one of these sets for
+/// each client, and returns the number of each client's set. If guards remain, they form no set of
+/// their own, and their weight is added to the last set.
 fn fixed(weights: &[u64], settings: &FingerprintSettings, of: usize, draw: u64) -> Vec<Set> {
     let mut rng = stream(settings.seed.wrapping_add(draw), 0, "fixed guard sets");
     let mut guards: Vec<usize> = (0..weights.len()).collect();

@@ -1,11 +1,15 @@
-//! The probability that a stream over several circuits is compromised (section 6.1). The adversary
-//! holds a share of the entry weight and a share of the exit weight. The adversary links a client
-//! to a stream if it runs the stream's exit and one of its entries.
+//! The probability that a stream over several circuits is compromised ("Analysis of Multi-path
+//! Onion Routing", section 6.1). The adversary holds a share of the entry weight and a share of the
+//! exit weight. The adversary links a client to a stream if it runs the stream's exit and one of
+//! its entries.
 //!
-//! The formulas treat relays as independent: `f_x (1 - (1 - f_g)^m)` for one entry of `m` and the
-//! exit, `f_x f_g^m` for all entries and the exit. Simulated circuits follow the client's rules:
-//! guards from the guard sample, weights, families, /16 networks, exit policies, and no relay in
-//! two circuits of a stream.
+//! The formulas treat relays as independent. A stream has `m` circuits, and the adversary holds the
+//! share `f_g` of the entry weight and the share `f_x` of the exit weight. The exit and at least
+//! one entry are hostile with probability `f_x (1 - (1 - f_g)^m)`. The exit and all entries are
+//! hostile with probability `f_x f_g^m`.
+//!
+//! Simulated circuits follow the client's rules: guards from the guard sample, weights, families,
+//! /16 networks, exit policies, and no relay in two circuits of a stream.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -67,10 +71,11 @@ impl Default for PathSettings {
     }
 }
 
-/// Returns two probabilities for a stream over `legs` circuits. The first is that the exit and at
-/// least one entry are hostile, the second that the exit and all entries are hostile. `entry` and
-/// `exit` are the adversary's shares of weight, and relays are assumed to be independent. The
-/// formulas are `f_x (1 - (1 - f_g)^m)` and `f_x f_g^m` (section 6.1).
+/// Returns two probabilities for a stream over `legs` circuits. With the first probability, the
+/// exit and at least one entry are hostile. With the second, the exit and all entries are hostile.
+/// `entry` and `exit` are the adversary's shares of weight, and relays are assumed to be
+/// independent. The formulas are `f_x (1 - (1 - f_g)^m)` and `f_x f_g^m`, with `f_g = entry`,
+/// `f_x = exit` and `m = legs` ("Analysis of Multi-path Onion Routing", section 6.1).
 #[must_use]
 pub fn closed_form(entry: f64, exit: f64, legs: usize) -> (f64, f64) {
     let power = i32::try_from(legs).unwrap_or(i32::MAX);
@@ -98,14 +103,15 @@ pub struct PathRow {
     pub any: Chance,
     /// Probability that all entries and the exit are hostile.
     pub all: Chance,
-    /// Probability that at least one entry is hostile, and that the relay where the circuits meet
-    /// is hostile, too, if they meet at a middle.
+    /// Probability that at least one entry and the relay where the circuits meet are hostile. For
+    /// this value, the circuits meet at a middle relay instead of the exit.
     pub merge: Chance,
     /// Probability that all entries are hostile. All entries together see everything that the
     /// client sends.
     pub entries: Chance,
-    /// For 0, 1, … hostile entries, the share of the sets of circuits with this number. If bytes
-    /// are distributed evenly, each entry sees `1 / legs` of the bytes.
+    /// Distribution of the number of hostile entries: element `n` is the share of the sets of
+    /// circuits with exactly `n` hostile entries. If bytes are distributed evenly, each entry sees
+    /// `1 / legs` of the bytes.
     pub seen: Vec<f64>,
     /// Share of a stream's bytes that hostile entries see: the mean over the simulated sets of
     /// circuits.
@@ -143,7 +149,7 @@ pub struct PathDraw {
     pub circuits: Vec<PathCounts>,
 }
 
-/// Counts of simulated sets of circuits with the same number of circuits.
+/// Counts of simulated sets of circuits, for one number of circuits per stream.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PathCounts {
     /// Counts of sets of circuits, by the number of hostile entries, from none to all. Each
@@ -169,7 +175,7 @@ pub fn paths(
 /// Simulates sets of circuits against the random adversaries whose numbers are in `draws`.
 ///
 /// # Errors
-/// The same as those of [`paths`].
+/// The errors of [`paths`].
 pub fn draw(
     network: &Network,
     settings: &PathSettings,

@@ -64,8 +64,8 @@ impl Town {
 
     /// Creates a population with a place for each entry of `weights`, for `days` days. Each place
     /// holds one relay at a time. A relay leaves after a random time with an exponential
-    /// distribution and a mean of `mean` days. The relay of place `i` stays if `periods[i]` is
-    /// true.
+    /// distribution and a mean of `mean` days. If `periods[i]` is true, the relay of place `i`
+    /// never leaves.
     #[must_use]
     pub fn churning(
         weights: &[u64],

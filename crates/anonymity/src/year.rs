@@ -1,6 +1,7 @@
-//! Entries of clients over a year (section 6.2 and Figure 5): the share of clients compromised by
-//! an adversary that holds a share of the entry weight. Circuits have `m` legs, each with its own
-//! guard. A client uses its first `m` primary guards, or more if the consensus requires it
+//! Entries of clients over a year ("Analysis of Multi-path Onion Routing", section 6.2 and Figure
+//! 5). The adversary holds a share of the entry weight, and the module computes the share of
+//! clients that it compromises. A stream has `m` circuits (legs), each with its own guard. A client
+//! uses its first `m` primary guards, or more if the consensus requires it
 //! (`guard-n-primary-guards-to-use`, [`Guards::choose_legs`]).
 //!
 //! There are two models. In *any*, one hostile entry is enough, as for traffic confirmation. In
@@ -9,9 +10,9 @@
 //! Each model counts clients that were compromised at any time up to a day (*ever*), and those
 //! compromised on that day (*now*).
 //!
-//! The simulation of a client proceeds from event to event. An event is that a guard expires, or
-//! that it is no longer listed. If the adversary only makes existing relays hostile, all random
-//! adversaries share the same clients.
+//! The simulation of a client proceeds from event to event. At an event, a guard expires or is no
+//! longer listed. If the adversary only makes existing relays hostile, all random adversaries share
+//! the same clients.
 //!
 //! Clients and draws have numbers, and the result of each is independent of the others. [`tally`]
 //! counts a part of the clients and draws, [`add`] merges counts, and [`rows`] summarises them.
@@ -110,7 +111,7 @@ pub struct YearRow {
     /// Number of circuits per stream, each with its own entry; `None` for the mixture [`COMB`].
     pub legs: Option<usize>,
     /// Number of guards that a client uses at a time: the larger of `legs` and the consensus
-    /// parameter. `None` for the mixture [`COMB`].
+    /// parameter `guard-n-primary-guards-to-use`. `None` for the mixture [`COMB`].
     pub in_use: Option<usize>,
     /// Number of different guards that a client used in the year: the mean over clients.
     pub guards: f64,
@@ -144,7 +145,7 @@ pub struct DrawTally {
 }
 
 /// Simulates clients with one, two and three entries, and their mixture [`COMB`], over a year.
-/// `weights` are those of the entry relays.
+/// `weights` has the weight of each entry relay.
 ///
 /// # Errors
 /// A setting is out of its range.
