@@ -98,8 +98,8 @@ pub struct Courses {
 
 impl Courses {
     /// Reads `trace` a second time, and returns its courses. `chosen` are the indices of the
-    /// selected sessions in `summary.sessions`. The number of paths with their own traffic in a
-    /// course is limited to the `lanes` paths with the most bytes.
+    /// selected sessions in `summary.sessions`. A course has separate traffic for at most `lanes`
+    /// paths: the paths with the most bytes.
     ///
     /// The page loads of a data set have no common clock ([`Summary::is_data_set`]). In the course
     /// of all sessions, each load therefore begins at 0.

@@ -14,8 +14,8 @@
 //! separate thread. A tap that fails reports this once; the driver then drops the tap and
 //! continues forwarding. A file receives its name when [`Tap::flush`] first writes content. If a
 //! tap fails or the program is killed, its files remain and are readable up to the last flush.
-//! Without traffic, [`Tap::finish`] leaves files without rows or packets, and a tap that is
-//! dropped without it leaves no file.
+//! Without traffic, [`Tap::finish`] leaves files without rows or packets. If such a tap is dropped
+//! without a call of [`Tap::finish`], it leaves no file.
 
 mod course;
 mod draft;

@@ -387,7 +387,8 @@ impl<T: DataType> Column<T> {
     }
 }
 
-/// The seven columns of a row group, decoded in step.
+/// The seven columns of a row group. Each call of [`Columns::next`] decodes one chunk of each
+/// column.
 struct Columns {
     load: Column<Int64Type>,
     label: Column<ByteArrayType>,
