@@ -179,7 +179,7 @@ impl AnonymityArgs {
     /// Runs the analysis, and prints the results.
     ///
     /// # Errors
-    /// Misuse if the file is no complete consensus or a setting is invalid.
+    /// Misuse (exit code 2): the file is not a complete consensus, or a setting is invalid.
     pub(crate) fn run(&self) -> Result<(), Failure> {
         match &self.what {
             AnonymityCommand::Paths(args) => args.run(),

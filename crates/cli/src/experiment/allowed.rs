@@ -16,7 +16,7 @@ pub(super) type Folder = (&'static str, PathBuf);
 /// folder.
 ///
 /// # Errors
-/// Misuse: the user is not root.
+/// Misuse (exit code 2): the user is not root.
 pub(super) fn need_root(folders: &[Folder]) -> Result<(), Failure> {
     if geteuid().is_root() {
         return Ok(());
@@ -32,7 +32,7 @@ fn words((name, folder): &Folder) -> [String; 2] {
 /// Checks that network namespaces are available. If not, the error has the remedy.
 ///
 /// # Errors
-/// Misuse: something is missing.
+/// Misuse (exit code 2): a requirement of emulated networks is not met.
 pub(super) fn need_networks() -> Result<(), Failure> {
     let essential = |need: &emulate::Need| {
         need.missing.is_some() && need.only_for.is_none_or(|only| only == "[[program]]")

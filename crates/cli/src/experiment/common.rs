@@ -54,7 +54,7 @@ pub(super) struct Common {
     programs: Option<PathBuf>,
 }
 
-/// Option of every experiment that splits.
+/// Option of every experiment that runs `anabranch split`.
 #[derive(Args)]
 pub(super) struct SplitWords {
     /// Pass one more argument to `anabranch split`, such as --split=--quic-tuples=3 (repeatable).
@@ -64,13 +64,15 @@ pub(super) struct SplitWords {
 }
 
 impl Common {
-    /// Returns the program under test, which is this executable, and the folder of the peers'
-    /// programs if one is given. Refuses a user who is not root, with an error that proposes a
-    /// `sudo` command. That command gives the folder of the peers' programs and the folders
-    /// `others`, because root has another home and would use other defaults.
+    /// Returns the program under test, which is this executable. Also returns the folder of the
+    /// third-party programs (servers, clients, browsers), if the user gives one. Refuses a user who
+    /// is not root, with an error that proposes a `sudo` command. That command names the folder of
+    /// the third-party programs and the folders `others`, because root has another home and would
+    /// use other defaults.
     ///
     /// # Errors
-    /// Misuse: the user is not root. Trouble: the system does not reveal the executable's path.
+    /// Misuse (exit code 2): the user is not root. Trouble (exit code 1): the system does not
+    /// reveal the executable's path.
     pub(super) fn programs(
         &self,
         others: impl IntoIterator<Item = Folder>,
@@ -87,10 +89,11 @@ impl Common {
 
 impl Results {
     /// Opens the journal in the folder of results to continue it, or creates both. The journal's
-    /// header has `settings`, this build and `peers`.
+    /// header has `settings`, the build of this program, and the third-party programs `peers`.
     ///
     /// # Errors
-    /// Misuse: the journal has another header, or the folder cannot be created or has other files.
+    /// Misuse (exit code 2): the journal has another header, or the folder cannot be created or has
+    /// other files.
     pub(super) fn journal<R: Record>(
         &self,
         settings: Value,
@@ -104,19 +107,19 @@ impl Results {
     }
 
     /// Reads the header and the records of the journal. Unlike [`Results::journal`], accepts a
-    /// journal of another build.
+    /// journal that another build of this program has written.
     ///
     /// # Errors
-    /// Misuse: the journal does not exist or is invalid.
+    /// Misuse (exit code 2): the journal does not exist or is invalid.
     pub(super) fn read<R: Record>(&self) -> Result<(Value, Vec<R>), Failure> {
         Journal::read(&self.folder.join(JOURNAL)).map_err(Failure::misuse)
     }
 
-    /// Writes `columns` as a Parquet table to `file` in the folder of results. Its metadata is
-    /// taken from `header`.
+    /// Writes `columns` as a Parquet table to `file` in the folder of results. The table's metadata
+    /// is taken from `header`, the first line of the journal.
     ///
     /// # Errors
-    /// Misuse: it cannot be written.
+    /// Misuse (exit code 2): the file cannot be written.
     pub(super) fn table(
         &self,
         file: &str,
@@ -136,10 +139,10 @@ impl Results {
         table::write(&target, columns, &facts).map_err(|e| cannot_write(&target, &e))
     }
 
-    /// Writes a text into the folder, atomically.
+    /// Writes `text` to `file` in the folder of results, atomically.
     ///
     /// # Errors
-    /// Misuse: it cannot be written.
+    /// Misuse (exit code 2): the file cannot be written.
     pub(super) fn write(&self, file: &str, text: &str) -> Result<(), Failure> {
         let target = self.folder.join(file);
         anabranch_pages::write(&target, text).map_err(|e| cannot_write(&target, &e))
@@ -148,7 +151,8 @@ impl Results {
     /// Writes the results of the experiment `name` into the Markdown file, if one is given.
     ///
     /// # Errors
-    /// Misuse: the file cannot be written, or lacks the two marks between which the results belong.
+    /// Misuse (exit code 2): the file cannot be written, or lacks the two marks between which the
+    /// results belong.
     pub(super) fn write_markdown(
         &self,
         name: &str,
@@ -177,7 +181,7 @@ fn cannot_write(what: &Path, error: &dyn Display) -> Failure {
 /// Creates a folder that only its owner may read, if it is missing.
 ///
 /// # Errors
-/// Misuse: it cannot be made.
+/// Misuse (exit code 2): the folder cannot be created.
 pub(crate) fn make(folder: &Path) -> Result<(), Failure> {
     let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(folder);
     made.map_err(|e| no_folder(folder, &e))
@@ -188,7 +192,7 @@ pub(crate) fn make(folder: &Path) -> Result<(), Failure> {
 /// have without a journal.
 ///
 /// # Errors
-/// Misuse: the folder cannot be created, or has other files.
+/// Misuse (exit code 2): the folder cannot be created, or has other files.
 pub(crate) fn make_results(folder: &Path, own: &[&str]) -> Result<(), Failure> {
     make(folder)?;
     if folder.join(JOURNAL).exists() {

@@ -33,22 +33,22 @@ pub(super) trait Experiment {
     /// out.
     ///
     /// # Errors
-    /// Misuse: something is missing (nothing was created in this case), or the journal belongs to
-    /// a run with other settings. Trouble: some measurements could not be made.
+    /// Misuse (exit code 2): something is missing, and nothing was created; or the journal belongs
+    /// to a run with other settings. Trouble (exit code 1): some measurements could not be made.
     fn measure(&self) -> Result<(), Failure>;
 
     /// Writes tables, page and Markdown about the measurements in `records`, and prints a short
     /// result.
     ///
     /// # Errors
-    /// Misuse: a file cannot be written.
+    /// Misuse (exit code 2): a file cannot be written.
     fn write_results(&self, header: &Value, records: &[Self::Record]) -> Result<(), Failure>;
 
     /// Returns the result of the command after a run of the experiment. `whole` is false if the
     /// run was stopped.
     ///
     /// # Errors
-    /// Trouble: the run was stopped before all units (measurements) were done.
+    /// Trouble (exit code 1): the run was stopped before all units (measurements) were done.
     fn verdict(whole: bool, units: &[Self::Unit], records: &[Self::Record]) -> Result<(), Failure> {
         if whole {
             return Ok(());
@@ -65,7 +65,7 @@ pub(super) trait Experiment {
 /// Runs an experiment. With `--report`, only writes the results of the experiment's journal.
 ///
 /// # Errors
-/// Those of [`Experiment::measure`]. Misuse: there is nothing to report.
+/// The errors of [`Experiment::measure`]. Misuse (exit code 2): there is nothing to report.
 pub(super) fn run<E: Experiment>(experiment: &E) -> Result<(), Failure> {
     let results = experiment.results();
     if !results.report {
@@ -91,7 +91,7 @@ impl<'a, E: Experiment> Run<'a, E> {
     /// third-party programs that were found.
     ///
     /// # Errors
-    /// Misuse: the journal belongs to a run with other settings.
+    /// Misuse (exit code 2): the journal belongs to a run with other settings.
     pub(super) fn begin(
         experiment: &'a E,
         (settings, units): (Value, Vec<E::Unit>),
@@ -104,8 +104,8 @@ impl<'a, E: Experiment> Run<'a, E> {
     /// Begins a run as [`Run::begin`] does, for measurements that need network namespaces.
     ///
     /// # Errors
-    /// Misuse: namespaces are not available, and nothing was created. Otherwise the errors of
-    /// [`Run::begin`].
+    /// Misuse (exit code 2): namespaces are not available, and nothing was created. Otherwise the
+    /// errors of [`Run::begin`].
     pub(super) fn on_networks(
         experiment: &'a E,
         plan: (Value, Vec<E::Unit>),
@@ -120,7 +120,7 @@ impl<'a, E: Experiment> Run<'a, E> {
     /// receives a stop flag, and must return soon after the flag is set.
     ///
     /// # Errors
-    /// Trouble: a unit fails, its record cannot be stored, or the run was stopped.
+    /// Trouble (exit code 1): a unit fails, its record cannot be stored, or the run was stopped.
     pub(super) fn carry_out(
         self,
         work: impl Fn(&E::Unit, &AtomicBool) -> Result<E::Record, String>,
@@ -134,7 +134,7 @@ impl<'a, E: Experiment> Run<'a, E> {
     /// chooses.
     ///
     /// # Errors
-    /// Those of [`Run::carry_out`].
+    /// The errors of [`Run::carry_out`].
     pub(super) fn carry_out_by(
         mut self,
         carry: impl FnOnce(

@@ -50,8 +50,8 @@ impl ExperimentArgs {
     /// Runs the experiment to its end, or until a signal stops it.
     ///
     /// # Errors
-    /// Misuse if the machine lacks something (then nothing was created), trouble if not all could
-    /// be measured.
+    /// Misuse (exit code 2): the machine lacks something, and nothing was created. Trouble (exit
+    /// code 1): some measurements could not be made.
     pub(crate) fn run(self) -> Result<(), Failure> {
         match self.which {
             ExperimentCommand::Overhead(args) => frame::run(&*args),

@@ -97,7 +97,7 @@ impl Face {
 /// Returns a flag that SIGINT, SIGTERM and SIGHUP set.
 ///
 /// # Errors
-/// Trouble: the handlers cannot be installed.
+/// Trouble (exit code 1): the handlers cannot be installed.
 pub(crate) fn stop_flag() -> Result<Arc<AtomicBool>, Failure> {
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM, SIGHUP] {

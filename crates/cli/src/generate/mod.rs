@@ -45,7 +45,8 @@ impl GenerateArgs {
     /// Writes the requested files from the definition of `program`.
     ///
     /// # Errors
-    /// Misuse if the directory cannot be written to, trouble if standard output cannot.
+    /// Misuse (exit code 2): the directory is not writable. Trouble (exit code 1): writing to
+    /// standard output fails.
     pub(crate) fn run(self, program: Command) -> Result<(), Failure> {
         match self.what {
             GenerateCommand::Completions { shell } => print(&completions(shell, program)),

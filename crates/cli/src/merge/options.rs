@@ -107,8 +107,9 @@ pub(super) struct Options {
     /// Forward TCP and TLS connections that do not come from a splitter ('anabranch split') to the
     /// web server at this address.
     ///
-    /// The web server also receives what arrived before this was known. It receives the content of
-    /// TLS connections decrypted. So anyone who tests the port finds a web site.
+    /// The web server also receives the data that arrived before the far end recognised such a
+    /// connection. It receives the content of TLS connections decrypted. So anyone who tests the
+    /// port finds a web site.
     #[arg(long, value_name = "HOST:PORT", help_heading = "Clients and servers")]
     #[serde(deserialize_with = "forms::text")]
     behind: Option<Target>,

@@ -267,7 +267,7 @@ impl AuthorityArgs {
         })
     }
 
-    /// Returns the flags. A setting in the file replaces a flag that is not given.
+    /// Returns the flags, with the settings of the file for flags that were not given.
     fn merged(mut self) -> Result<AuthorityArgs, Failure> {
         let Some(path) = self.common.file.take() else { return Ok(self) };
         let file: AuthorityArgs = read(&path, KEYS)?;
@@ -358,8 +358,8 @@ impl AuthorityArgs {
     }
 }
 
-/// Converts an error. The error is trouble if the system refuses something, such as a port in use.
-/// It is misuse if the folder cannot be used.
+/// Converts `error` to a failure with an exit code. The code is 1 (trouble) if the system refuses
+/// something, such as a port in use. It is 2 (misuse) if the authority's folder cannot be used.
 fn failure(error: AuthorityError) -> Failure {
     match error {
         AuthorityError::System(_) => Failure::trouble(error),

@@ -548,7 +548,7 @@ impl ClientArgs {
     /// Serves the client's counters, if `--metrics` is given.
     ///
     /// # Errors
-    /// The address cannot be listened on.
+    /// No socket can listen on the address.
     fn metrics(&self) -> Result<Option<ClientMetrics>, Failure> {
         let Some(address) = self.metrics else { return Ok(None) };
         let cannot = |error: std::io::Error| no_metrics(address, &error);
@@ -664,7 +664,7 @@ impl ClientArgs {
         }
     }
 
-    /// Returns the flags. A setting in the file replaces a flag that is not given.
+    /// Returns the flags, with the settings of the file for flags that were not given.
     fn merged(mut self) -> Result<ClientArgs, Failure> {
         let Some(path) = self.common.file.take() else { return Ok(self) };
         let file: ClientArgs = read(&path, KEYS)?;

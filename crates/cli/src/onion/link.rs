@@ -11,8 +11,8 @@ use serde::{Deserialize, Deserializer};
 use crate::failure::Failure;
 use crate::split::forms::OneOrMany;
 
-/// Kinds of links to other relays, used if the neighbour supports them. A kind with the name of a
-/// [`StreamFamily`] determines the protocol of links over TCP.
+/// Kinds of links to other relays. A kind is used only if the neighbour supports it. If a
+/// [`StreamFamily`] has the name of the kind, links over TCP use the protocol of that family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum LinkKind {
     /// A TLS connection that delivers all bytes in order, as in any Tor.
@@ -143,9 +143,10 @@ impl LinkOptions {
         Ok(options)
     }
 
-    /// Returns these settings with lossy cells on QUIC links, which `option` requests. `kinds` is
-    /// the list in `--link`; without a list, QUIC links are enabled. `congestion` is for
-    /// streams over lossy cells.
+    /// Returns these settings, with lossy cells on QUIC links. Lossy cells travel in datagrams, and
+    /// may be lost. `option` is the option that requests them, for the error message. `kinds` is
+    /// the list in `--link`; if the list is empty, QUIC links are enabled. `congestion` is the
+    /// congestion control of streams over lossy cells.
     ///
     /// # Errors
     /// QUIC links are not in the list.

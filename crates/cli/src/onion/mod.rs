@@ -103,7 +103,7 @@ impl Common {
     /// Names of the settings that all commands have in a file.
     const KEYS: [&str; 6] = ["data", "authority", "authorities", "name", "json", "quiet"];
 
-    /// Returns the flags. A setting in the file replaces a flag that is not given.
+    /// Returns the flags, with the settings of `file` for flags that were not given.
     fn or(self, file: Common) -> Common {
         Common {
             file: None,

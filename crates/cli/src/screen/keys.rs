@@ -7,7 +7,7 @@ use ratatui::crossterm::event::{Event, KeyCode, KeyModifiers, poll, read};
 use rustix::process::{Signal, getpgrp, getpid, kill_process};
 use rustix::termios::tcgetpgrp;
 
-/// Interval between checks whether the view has ended.
+/// Interval between two checks for the end of the view, while the user presses no key.
 const TURN: Duration = Duration::from_millis(250);
 
 /// Request that the user makes with a key.

@@ -88,9 +88,9 @@ pub(super) fn selection(written: Written<'_>, at: At<'_>) -> Result<Selection, T
     read.map_err(|error| at(written.span(), format!("{error}")))
 }
 
-/// Returns the design whose circuits join at the relay that `written` names. This is `design` in
-/// general. It is [`Design::Merged`] if the circuits join at a middle relay and the file names no
-/// design (`is_named` is false).
+/// Returns `design`, if its circuits join at the relay that `written` names, or if the file names
+/// no relay. If `written` is `middle` and the file names no design, returns [`Design::Merged`].
+/// `is_named` is true if the file names a design.
 pub(super) fn joining(
     written: Written<'_>,
     (design, is_named): (Design, bool),
@@ -116,8 +116,8 @@ pub(super) fn joining(
     Err(at(written.span(), problem))
 }
 
-/// Parses the attachment of streams to circuits: `fixed`, or the age at which a circuit of a stream
-/// is replaced.
+/// Parses the age at which a circuit of a stream is replaced. Returns `None` if no circuit is
+/// replaced: the value is `fixed`, or the file has no value.
 pub(super) fn leg_age(
     written: Written<'_>,
     (design, legs): (Design, usize),

@@ -102,7 +102,8 @@ impl Picture for Model {
     }
 }
 
-/// Splits the first `lines` lines off `rest`, or all if there are fewer.
+/// Removes the first `lines` lines from `rest`, or all lines if there are fewer. Returns the area
+/// of the removed lines.
 fn top(rest: &mut Rect, lines: u16) -> Rect {
     let height = lines.min(rest.height);
     let part = Rect { height, ..*rest };

@@ -9,8 +9,9 @@ use anabranch_splitter::split::{FarEndNews, Listening, Screen};
 
 use super::advice;
 
-/// Minimum interval between path changes at which a server that restarts congestion control on each
-/// path reaches 90 % of its speed (docs/results/overhead.md).
+/// Minimum interval between path changes that does not slow QUIC down much. At this interval, a
+/// server reaches 90 % of its speed even if it restarts congestion control on each path
+/// (docs/results/overhead.md).
 const LONG: Duration = Duration::from_millis(500);
 
 /// A screen that warns once if `--every` slows QUIC down much, and passes all output on to another

@@ -19,7 +19,7 @@ pub(super) use show::{Announcing, Tunnel};
 /// from the file.
 ///
 /// # Errors
-/// Misuse: the file or the target of `--write` is invalid. In that case nothing was written.
+/// Misuse (exit code 2): the file or the target of `--write` is invalid, and nothing was written.
 pub(super) fn begin(options: &mut Options) -> Result<Option<Tunnel>, Failure> {
     check(options)?;
     let Some(source) = options.wg.clone() else { return Ok(None) };

@@ -114,8 +114,8 @@ impl Tunnel {
     }
 }
 
-/// Changes of the WireGuard file, for a person or a program. Of all keys in the file, they contain
-/// only the peer's public key.
+/// Changes of the WireGuard file, as text for a person or as JSON for a program. They contain no
+/// key of the file except the peer's public key.
 struct Summary<'t> {
     source: &'t Path,
     /// Program that starts the tunnel.
