@@ -6,18 +6,19 @@ use anabranch_multipath::schedule::Spec;
 use anabranch_multipath::{Every, Jitter, Silence};
 
 /// Default schedule: weighted random, with more even probabilities than in the CoMPS paper (PETS
-/// 2022). In our measurements website fingerprinting recognises fewer page loads on the fullest
-/// path, and not more on the others (docs/results/fingerprinting.md, "Findings").
+/// 2022). In our measurements, website fingerprinting on the path with the most traffic recognises
+/// fewer page loads than with the paper's probabilities. On the other paths it recognises no more
+/// (docs/results/fingerprinting.md, "Findings").
 pub const SCHEDULE: &str = "weighted:4";
 
 /// Default length of a run (the consecutive datagrams that a session sends on one path). The
 /// default applies if neither the user nor the schedule's publication specifies a length.
 pub const EVERY: &str = "100ms";
 
-/// Default schedule with a far end, where both ends split. On simulated Tor, attacks on the
-/// fullest path recognise fewer page loads than with [`SCHEDULE`] (docs/results/schedules.md).
-/// Each path has the same probability in every session, so the probabilities do not identify a
-/// session.
+/// Default schedule with a far end, where both ends split. On simulated Tor, attacks on the path
+/// with the most traffic recognise fewer page loads than with [`SCHEDULE`]
+/// (docs/results/schedules.md). All paths have the same probability in every session, so the
+/// probabilities do not identify a session.
 pub const FAR_END_SCHEDULE: &str = "uniform";
 
 /// Default length of a run (consecutive datagrams on one path) with a far end: a geometric random

@@ -469,8 +469,8 @@ fn check(config: &Config) -> Result<(), SpecError> {
     config.schedule.build(config.scheduled(), seed::stream(config.seed, 0, "trial")).map(drop)
 }
 
-/// Returns whether sessions may keep the random choices that they have already drawn for the
-/// schedule under the new settings.
+/// Returns whether `old` and `new` agree in all settings that affect the schedule's random choices.
+/// If so, sessions keep the choices that they have already drawn.
 fn draws_alike(old: &Config, new: &Config, numbers: &Renumbering) -> bool {
     let drawn = |config: &Config| {
         (config.schedule.to_string(), config.every, config.redraw, config.seed, config.scheduled())

@@ -87,7 +87,7 @@ pub enum Event {
     Released {
         /// The session.
         session: SessionId,
-        /// Measured round-trip time of the handshake.
+        /// Measured round-trip time of the handshake; zero if it was not measured.
         rtt: Duration,
     },
     /// A session has stayed on one path for a reason other than the schedule's random choices.

@@ -11,11 +11,12 @@ use crate::rtt::RttFilter;
 
 /// Time in use without an answer after which a path counts as silent.
 const SILENCE: Duration = Duration::from_secs(1);
-/// Time in use after which a path without any answer so far is doubted. The datagrams of a doubted
-/// path are also sent on another path, on which answers arrive.
+/// Time in use after which a path is doubted if no answer has ever arrived on it. The datagrams of
+/// a doubted path are also sent on another path, on which answers arrive.
 const DOUBT: Duration = Duration::from_millis(300);
-/// Minimum number of answers on other paths for a path's silence to be significant. A server that
-/// sends little may have had nothing to send while its client used this path.
+/// Minimum number of answers on other paths that makes a path's silence significant. A server that
+/// sends less may have had nothing to send while its client used this path. The minimum does not
+/// apply if no answer arrived on any path.
 const ANSWERS: u64 = 8;
 /// Longest pause between two datagrams during which the path counts as used.
 const LONGEST_PAUSE: Duration = Duration::from_millis(300);
@@ -31,8 +32,8 @@ struct Silence {
     server_was_active: bool,
     /// Number of answers of the server on any path before the period began.
     answers: u64,
-    /// Whether the last datagram was sent while the server was active, so that the time after it
-    /// counts.
+    /// Whether the time after the last datagram is added to `used`. It is added if the server
+    /// answers datagrams of this kind, and was active when the datagram was sent.
     counts: bool,
 }
 
@@ -167,9 +168,12 @@ impl Health {
         recalled.is_some()
     }
 
-    /// Returns when the present period of use without an answer began. Returns `None` if the path
-    /// was used too little in that period, or the server sent too little on other paths. `answers`
-    /// counts the arrivals of the server's datagrams on any path.
+    /// Returns when the present period of use without an answer began. `answers` counts the
+    /// arrivals of the server's datagrams on any path.
+    ///
+    /// Returns `None` if the path was used for less than [`SILENCE`] in that period, or if the
+    /// server was not active when the period began. Also returns `None` if some answers arrived on
+    /// other paths in that period, but fewer than [`ANSWERS`].
     pub(crate) fn silent_since(&self, answers: u64) -> Option<Time> {
         let silence = self.silence.filter(|silence| {
             let spoke = answers - silence.answers >= ANSWERS || answers == silence.answers;
@@ -178,9 +182,9 @@ impl Health {
         Some(silence.since)
     }
 
-    /// Returns when the suspicion began that the path discards everything, or `None` without one. A
-    /// path is suspected once it has been in use for the time [`DOUBT`] and no answer has ever
-    /// arrived on it. If this is newly so, the suspicion begins at `now`.
+    /// Returns the time since which the path is suspected to discard everything; `None` if it is
+    /// not suspected. A path is suspected once it was in use for the time [`DOUBT`] while the
+    /// server was active, and no answer has ever arrived on it. A new suspicion begins at `now`.
     pub(crate) fn doubt(&mut self, now: Time) -> Option<Time> {
         let used = self.silence.filter(|silence| silence.server_was_active)?.used;
         (used >= DOUBT && self.heard.is_none()).then(|| *self.doubted.get_or_insert(now))

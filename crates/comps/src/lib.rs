@@ -5,9 +5,9 @@
 //! The core of the splitter (CoMPS, PETS 2022). It receives the datagrams of a user's existing
 //! sessions and chooses a path for each datagram. It does no I/O.
 //!
-//! * [`Core`] is the entry point, a [`Core`](anabranch_multipath::Core) of the common shape. An
-//!   [`Input`] is a batch from a client, a batch from the server, or an event of a path or socket.
-//!   An [`Output`] is an action of the driver.
+//! * [`Core`] is the entry point. It implements the trait [`Core`](anabranch_multipath::Core),
+//!   which several crates of this project share. An [`Input`] is a batch from a client, a batch
+//!   from the server, or an event of a path or socket. An [`Output`] is an action of the driver.
 //! * A *session* is one client address and its server. Each session has its own random draw of the
 //!   schedule and its own view of each path's health.
 //! * [`Core::reconfigure`] changes the settings of a running core. Its sessions continue.

@@ -6,8 +6,8 @@
 //! equals a datagram sent a moment ago for another session.
 //!
 //! Encrypted protocols never send the same datagram twice, but a test program may. So only a
-//! *chain* of sessions counts as a loop, in which a copy of a datagram of each session opens the
-//! next one.
+//! *chain* of sessions counts as a loop. In a chain, each session after the first was opened by a
+//! copy of a datagram of the previous session.
 
 use std::time::Duration;
 

@@ -7,7 +7,7 @@ use anabranch_multipath::Jitter;
 
 use crate::{Guess, Protocol};
 
-/// A timer of a protocol at whose expiry the protocol retransmits.
+/// A timer of a protocol. When it expires, the protocol retransmits the unanswered packet.
 struct Timer {
     whose: &'static str,
     lasts: Duration,
@@ -21,16 +21,15 @@ const REKEY_TIMEOUT: Timer = Timer {
     source: "Rekey-Timeout, WireGuard paper, section 6.1",
 };
 
-/// QUIC's first probe timeout: with an initial round trip of 333 ms and half of that as its
-/// variation, 333 + 4 x 166.5 ms.
+/// QUIC's first probe timeout, 333 + 4 x 166.5 ms. The initial round trip is 333 ms, and its
+/// variation is half of that.
 const FIRST_PTO: Timer = Timer {
     whose: "QUIC",
     lasts: Duration::from_millis(999),
     source: "the first probe timeout, RFC 9002, section 6.2.2",
 };
 
-/// The error that a [`Jitter`] is longer than a protocol's timer, so that each datagram would be
-/// retransmitted.
+/// Error: a [`Jitter`] is longer than a protocol's timer, so each datagram would be retransmitted.
 #[derive(Debug)]
 pub struct JitterTooLong {
     jitter: Jitter,

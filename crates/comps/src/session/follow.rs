@@ -41,8 +41,8 @@ const ROUND_TRIPS: u32 = 10;
 /// Maximum time that one visit (a stay of the uplink on one path) adds to the total time of
 /// unanswered visits.
 const LONGEST: Duration = Duration::from_secs(1);
-/// Maximum bytes on other paths per byte on the visited path for a visit (a stay of the uplink on
-/// one path) to count as answered.
+/// Maximum ratio of the bytes on other paths to the bytes on the visited path. If a visit (a stay
+/// of the uplink on one path) exceeds this ratio, it counts as unanswered.
 const PART: u64 = 10;
 /// Margin for jitter in the time for which answers to the previous path's datagrams may still
 /// arrive after a change of path. The margin is added to one and a half round trips.
@@ -52,11 +52,11 @@ const PAUSE: Duration = Duration::from_secs(600);
 /// Time during which a server does not count as following its client, after it was seen to stay on
 /// one path.
 const MEMORY: Duration = Duration::from_secs(5);
-/// Total time of answered visits (stays of the uplink on one path) above which the weight of a
-/// rate's older data is halved.
+/// Limit of the time of answered visits (stays of the uplink on one path) that a [`Rate`] covers.
+/// Above this limit, the time and the bytes so far are halved before a visit is added.
 const RECENT: Duration = Duration::from_millis(500);
-/// Total time of unanswered visits (stays of the uplink) to a path above which the weight of their
-/// older data is halved.
+/// Limit of the time of unanswered visits (stays of the uplink) that an [`UnansweredTraffic`]
+/// covers. Above this limit, the time and the bytes so far are halved before a visit is added.
 const FORGOTTEN: Duration = Duration::from_secs(2);
 /// Longest silence of the client that still counts as a part of a visit (a stay of the uplink on
 /// one path), when rates are measured.
@@ -350,8 +350,8 @@ impl Follow {
 
     /// Returns whether the server seems to receive the datagrams of `path`, although no answer
     /// arrives on it. The criterion is that its rate during visits (stays of the uplink) to `path`
-    /// is at least a quarter of its rate during answered visits. Returns `None` if these visits
-    /// are too short or too few.
+    /// is at least a quarter of its rate during answered visits. Returns `None` if one of these two
+    /// rates was not measured, because the visits were too short or too few.
     pub(super) fn is_heard(&self, path: PathId) -> Option<bool> {
         let alone = self.alone[path.index()];
         (alone.usual > 0.0).then_some(alone.bytes * 4.0 >= alone.usual)
@@ -402,8 +402,8 @@ impl Follow {
         }
     }
 
-    /// Decides whether the last visit (stay of the uplink) to `path` was answered. Called when the
-    /// next visit to `path` begins.
+    /// Decides whether the last visit (stay of the uplink) to `path` was answered. The caller does
+    /// this when the next visit to `path` begins.
     fn judge(&mut self, now: Time, path: PathId) {
         let last = std::mem::take(&mut self.last[path.index()]);
         let is_answered = last.own > 0 && last.own.saturating_mul(PART) >= last.others;

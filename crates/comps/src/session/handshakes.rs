@@ -32,8 +32,8 @@ impl Handshakes {
         Handshakes { pins: Pins::default(), cookie: None, pinned_to: None, pinned_at: now }
     }
 
-    /// Forgets the QUIC connections whose handshakes are under way. Called when the session turns
-    /// out not to carry QUIC.
+    /// Forgets the QUIC connections whose handshakes are under way. The caller does this when the
+    /// session turns out not to carry QUIC.
     pub(super) fn forget_pins(&mut self) {
         (self.pins, self.pinned_to) = (Pins::default(), None);
     }
@@ -89,7 +89,8 @@ impl Handshakes {
     }
 
     /// Unpins the path of handshakes once no connection is pinned (kept on one path) any more.
-    /// Then also returns the round-trip time of the handshake.
+    /// Then returns the round-trip time of the handshake, which is zero if it was not measured.
+    /// Returns `None` if nothing was unpinned.
     pub(super) fn release(&mut self) -> Option<Duration> {
         let released = self.pins.take_release();
         released.then(|| {

@@ -26,17 +26,17 @@ const LONG_SILENCE: Duration = Duration::from_millis(6);
 /// the rest of a queue. It is a probe, such as a PATH_CHALLENGE (s2n-quic sends them on both
 /// paths). The server sent the probe after the datagrams that now arrive on the newer path.
 ///
-/// The last datagram on the path in front may also be this short while our uplink already uses
-/// another path. But then the path in front has no queue, so that datagram arrives before the
-/// first datagram on the new path.
+/// The path whose datagrams are delivered on arrival is the path in front. While our uplink already
+/// uses another path, the last datagram on the path in front may also be this short. But then the
+/// path in front has no queue, so that datagram arrives before the first datagram on the new path.
 const PROBE: usize = 100;
 /// Time for which a probe is held, so that it does not overtake earlier datagrams.
 const PROBE_WAITS: Duration = Duration::from_micros(1_000);
 /// Maximum number of datagrams of an unvalidated path that may overtake the first waiting probe.
-/// One more datagram may overtake each further probe. Until validation the server sends a few
-/// datagrams on that path, and probes between them. A datagram that three others overtake counts
-/// as lost (RFC 9002, section 6.1.1). With a maximum of two, no probe counts as lost if the server
-/// sent up to four datagrams before the probe.
+/// For each further waiting probe, the maximum is greater by one. Until validation the server sends
+/// a few datagrams on the unvalidated path, and probes between them. A datagram that three others
+/// overtake counts as lost (RFC 9002, section 6.1.1). With a maximum of two, no probe counts as
+/// lost if the server sent up to four datagrams before the probe.
 const PROBE_LETS: usize = 2;
 /// Maximum number of probes that wait in one session.
 const MOST_PROBES: usize = 16;
@@ -162,9 +162,12 @@ impl InOrder {
     }
 
     /// Returns the datagrams that need not be held any longer, in order. `longest` is the maximum
-    /// time for which datagrams are held. The path in front is the path whose datagrams are
-    /// delivered on arrival. If fewer bytes were held for another path than arrived meanwhile on
-    /// the path in front, the held bytes were probes: the server has not moved.
+    /// time for which datagrams are held.
+    ///
+    /// The path in front is the path whose datagrams are delivered on arrival. Released datagrams
+    /// show that the server has moved to their path, with one exception: the path in front is not
+    /// silent, and at least as many bytes arrived on it meanwhile. Then the released datagrams were
+    /// probes, and the path in front does not change.
     pub(super) fn release(&mut self, now: Time, longest: Duration) -> Vec<Held> {
         let mut free = Vec::new();
         while let Some(probe) = self.probes.pop_front_if(|probe| probe.is_due(now)) {

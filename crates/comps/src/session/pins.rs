@@ -49,7 +49,7 @@ const SHORTEST_PIN: Duration = Duration::from_millis(100);
 /// unknown.
 const UNMEASURED_PIN: Duration = Duration::from_secs(1);
 
-/// How the path of a client's datagram is chosen.
+/// The rule that chooses the path of a client's datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lane {
     /// The datagram uses the path of handshakes.

@@ -1,5 +1,5 @@
-//! Decides about a path without answers: does the path discard everything, or does the server
-//! answer on another path?
+//! Decision about a path on which no answers arrive: either the path discards everything, or the
+//! server answers on another path.
 //!
 //! The packets alone do not distinguish the two cases. Servers of WireGuard and Mosh always answer
 //! on the path on which they last received a packet, so for them a silent path discards
