@@ -21,7 +21,8 @@ use super::setup::{self, SetupError};
 use super::stats::LinkStats;
 use super::topology::Topology;
 
-/// Maximum time that the thread waits, so that it notices a stop within this time.
+/// Maximum time for which the thread waits for a packet or a due event. If a stop does not wake the
+/// thread, the thread notices it within this time.
 const LONGEST_WAIT: Duration = Duration::from_millis(500);
 
 /// Niceness of the thread that runs the links.
