@@ -115,7 +115,8 @@ mod tests {
         assert_eq!(Share::over(&[(100, 1000)]), Share::of(100, 1000));
         let alike = Share::over(&[(100, 1000), (100, 1000), (100, 1000)]);
         assert_eq!((alike.value, alike.low, alike.high), (0.1, 0.1, 0.1));
-        // Mean .1, standard deviation .02, of four: 3.182 × .01 on either side.
+        // Four draws have the mean .1 and the standard deviation .02. The interval is 3.182 × .01
+        // on either side.
         let spread = [(80, 1000), (120, 1000), (100, 1000), (100, 1000)];
         let share = Share::over(&spread);
         let half = 3.182 * (2.0 * 0.02f64 * 0.02 / 3.0 / 4.0).sqrt();

@@ -245,8 +245,9 @@ mod tests {
         assert_ne!(set(&[7, 3, 9], 3), set(&[3, 7, 8], 3));
     }
 
-    /// For 1,889 guards of equal weight: 43.9 clients per set, 45 as the mean over clients. With
-    /// pairs, 95.3 % of clients are alone, and four clients share the largest set.
+    /// For 1,889 guards of equal weight, there are 43.9 clients per set, and 45 in the mean over
+    /// clients. With pairs of guards, 95.3 % of clients are alone, and four clients share the
+    /// largest set.
     #[test]
     fn even_draws_come_to_the_formula() {
         let settings = FingerprintSettings { draws: 1, legs: 2, ..FingerprintSettings::default() };

@@ -419,7 +419,8 @@ fn row(draws: &[PathDraw], legs: usize) -> PathRow {
 mod tests {
     use super::*;
 
-    /// The expected values are those of footnote 14 and of section 6.1.
+    /// The expected values are from footnote 14 and section 6.1 of "Analysis of Multi-path Onion
+    /// Routing".
     #[test]
     fn the_closed_form_has_the_values_of_the_paper() {
         let any = |share, legs| closed_form(share, share, legs).0;

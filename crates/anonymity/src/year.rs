@@ -488,10 +488,10 @@ mod tests {
         year(&[100; 900], &GuardParams::default(), settings).unwrap()
     }
 
-    /// The expected values are those of the same core with steps of a day: 5.9, 11.7 and 17.4
-    /// guards a year; .468, .713 and .850 of clients met a hostile guard; .093 and .013 had two and
-    /// three hostile guards at the same time. 1 - .9^(guards used) fits the shares with any hostile
-    /// guard.
+    /// The expected values are from an implementation of the same model with steps of a day. A
+    /// client used 5.9, 11.7 and 17.4 guards in the year. The shares .468, .713 and .850 of clients
+    /// met a hostile guard. The shares .093 and .013 had two and three hostile guards at the same
+    /// time. The formula 1 - .9^(guards used) fits the shares with any hostile guard.
     #[test]
     fn a_year_comes_to_the_figures_of_daily_steps() {
         let rows = run(&small(Adversary::Adds(100)));
@@ -499,7 +499,8 @@ mod tests {
         for (row, (legs, guards, any, all)) in rows.iter().zip(expected) {
             let last = row.at.last().unwrap();
             assert_eq!(row.legs, Some(legs));
-            // Steps of a day see each change half a day late, of stays of 61 days.
+            // The reference has steps of a day, so it sees each change half a day late. A guard is
+            // used for 61 days on average.
             let near = 0.15 * legs as f64;
             assert!((row.guards - guards).abs() < near, "{legs}: {} guards", row.guards);
             assert!((last.any_ever.mean - any).abs() < 0.03, "{legs}: {last:?}");
@@ -558,8 +559,8 @@ mod tests {
         }
     }
 
-    /// Tor's consensuses since 2022 let clients use two guards: with one leg either may be in a
-    /// circuit, and with two legs both are.
+    /// Since 2022, Tor's consensuses let clients use two guards. With one leg, a circuit uses
+    /// either guard. With two legs, both guards are in use.
     #[test]
     fn a_consensus_that_lets_two_guards_be_used_exposes_clients_of_one_leg_to_both() {
         let two = GuardParams { primary_to_use: 2, ..GuardParams::default() };

@@ -1,4 +1,5 @@
-//! From a consensus as a file to the answers: made here, since real ones are not for shipping.
+//! Tests of the analysis from a consensus file to its results. The consensuses are made here,
+//! because real ones cannot be distributed with the program.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -64,7 +65,7 @@ fn closed_form_and_drawn_circuits_agree_where_relays_are_many_and_unrelated() {
     };
     let (holding, rows) = paths(&listed.network, &settings).unwrap();
     assert!((holding.entry - 0.2).abs() < 0.005 && (holding.exit - 0.2).abs() < 0.005);
-    // The paper's footnote 14.
+    // The expected values are in footnote 14 of "Analysis of Multi-path Onion Routing".
     for (row, paper) in rows.iter().zip([0.04, 0.072, 0.0976]) {
         assert!((row.any.closed - paper).abs() < 0.004, "{row:?}");
         for chance in [row.any, row.all, row.merge, row.entries] {

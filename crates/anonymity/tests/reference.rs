@@ -1,8 +1,10 @@
-//! What an independent implementation of the same rules came to, with the weights of the
-//! consensuses that it had: a year in steps of a day, 4,000 clients and ten draws of the adversary.
+//! Comparison with the results of an independent implementation of the same rules, with the weights
+//! of the same consensuses. That implementation simulated a year in steps of a day, with 4,000
+//! clients and ten draws of the adversary.
 //!
-//! The weights are those of the public network of two days, without names: a year and fingerprints
-//! depend on nothing else. Where settings are the same, results agree within .015.
+//! The weights, without names, are from two days of the public network. The simulation of a year
+//! and of fingerprints depends on nothing else. Where the settings are the same, the results agree
+//! within .015.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -38,7 +40,8 @@ fn run(adversary: Adversary, churn: Option<f64>, (clients, draws): (usize, usize
     year(&early(), &GuardParams::default(), &settings).unwrap()
 }
 
-/// Returns the shares of clients compromised within a year: by any of m entries, and by all of m.
+/// Returns the shares of clients compromised within a year: with any of `m` entries hostile, and
+/// with all of `m` entries hostile.
 fn last(rows: &[YearRow]) -> ([f64; 3], [f64; 3]) {
     let of = |row: usize| rows[row].at.last().unwrap();
     ([0, 1, 2].map(|row| of(row).any_ever.mean), [0, 1, 2].map(|row| of(row).all_ever.mean))
@@ -68,7 +71,8 @@ fn a_year_of_entries_taken_over_by_lot_comes_to_the_reference() {
         near(&of(|at| at.all_ever.mean), &all, &format!("all of {:?}", row.legs));
     }
     for (row, guards) in rows.iter().zip([5.9, 11.7, 17.4]) {
-        // Steps of a day see each change half a day late, of stays of 61 days.
+        // The reference has steps of a day, so it sees each change half a day late. A guard is used
+        // for 61 days on average.
         assert!((row.guards / guards - 1.0).abs() < 0.02, "{} guards", row.guards);
     }
 }

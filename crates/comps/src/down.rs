@@ -152,9 +152,9 @@ mod tests {
         Time::from_millis(millis)
     }
 
-    /// The times of the rounds in the first minutes on a path whose data was unanswered, if the
-    /// server answers the first copy of each round for which `answers` returns true, and the time
-    /// at which the path is up again.
+    /// Simulates 150 s on a path whose data was unanswered. The server answers the first copy of
+    /// each round for which `answers` returns true. Returns the start of each round in whole
+    /// seconds, and the time at which the path is up again.
     fn rounds(answers: impl Fn(Time, Option<Time>) -> bool) -> (Vec<u64>, Option<Time>) {
         let (mut down, mut last) = (Down::new(ms(0), DownReason::DataUnanswered), None);
         let mut begun = Vec::new();

@@ -255,7 +255,7 @@ mod tests {
         Activity { active, answers }
     }
 
-    /// A path that is used every 100 ms from 0 ms on.
+    /// Returns the health of a path that is used every 100 ms, for `millis` ms.
     fn used_for(millis: u64, active: bool) -> Health {
         let mut health = Health::default();
         health.on_sent(ms(0), server(active, 0));

@@ -78,7 +78,8 @@ impl Renumbering {
 mod tests {
     use super::*;
 
-    /// Paths a (2 ports), b (1), c (3) become c (2), new (1), a (4).
+    /// Returns the map from the paths a (2 ports), b (1 port) and c (3 ports) to the paths c (2
+    /// ports), new (1 port) and a (4 ports).
     fn sample() -> Renumbering {
         let ports = |ports: &[u16]| Config { ports: ports.to_vec(), ..Config::of(3) };
         let before = [Some(PathId(2)), None, Some(PathId(0))];

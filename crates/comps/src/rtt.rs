@@ -172,7 +172,7 @@ mod tests {
         filter.on_sent(ms(200));
         filter.on_heard(ms(230));
         filter.on_sent(ms(400));
-        // Its answer comes late, after the next visit has begun.
+        // The answer to this datagram arrives late, after the next visit has begun.
         filter.on_sent(ms(700));
         filter.on_heard(ms(701));
         assert_eq!(filter.rtt(), Some(Duration::from_millis(20)));

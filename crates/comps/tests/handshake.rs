@@ -1,5 +1,5 @@
-//! QUIC connections keep to one path until the server has confirmed their handshake, also where
-//! packets are lost.
+//! Tests that a QUIC connection stays on one path until the server has confirmed its handshake,
+//! even if packets are lost.
 
 use anabranch_testkit::comps_world as world;
 
@@ -15,7 +15,7 @@ const SERVER: &[u8] = b"server__";
 const INITIAL: u8 = 0;
 const HANDSHAKE: u8 = 2;
 
-/// A packet of QUIC version 1 with a long header, padded to 1,200 bytes.
+/// Returns a packet of QUIC version 1 with a long header, padded to 1,200 bytes.
 fn long(bits: u8, destination: &[u8], source: &[u8]) -> Vec<u8> {
     let mut packet = vec![0xc0 | bits << 4, 0, 0, 0, 1, destination.len() as u8];
     packet.extend(destination);
@@ -35,11 +35,12 @@ fn is_long(datagram: &[u8]) -> bool {
     datagram[0] & 0x80 != 0
 }
 
-/// A server of one connection: sends early short headers as soon as it may (the hard case), says so
-/// once it is confirmed, and then answers to the newest address.
+/// A server of one connection. It sends short headers as early as a server may, which is the most
+/// difficult case. It reports the confirmation of the handshake, and then answers to the newest
+/// address.
 struct QuicServer {
     confirmed: Option<Time>,
-    /// The ID by which it calls its client in packets with a short header.
+    /// Connection ID of the client in the server's packets with a short header.
     calls: &'static [u8],
 }
 
@@ -70,13 +71,14 @@ impl Server for QuicServer {
     }
 }
 
-/// A client: sends its first flight and its last until each is answered, every 60 ms, and data
-/// every 4 ms in between.
+/// Runs a client until `end`. It sends its first flight and its last flight every 60 ms until each
+/// is answered, and data every 4 ms in between.
 fn connect(world: &mut World<QuicServer>, end: Time) {
     connect_by(world, SERVER, end);
 }
 
-/// The same with a client that calls its server by `id` once it has its keys.
+/// Runs a client as `connect` does. Once the client has its keys, it sends packets to the server's
+/// connection ID `id`.
 fn connect_by(world: &mut World<QuicServer>, id: &[u8], end: Time) {
     let mut tick = 0u64;
     while world.now < end {
@@ -99,7 +101,7 @@ fn connect_by(world: &mut World<QuicServer>, id: &[u8], end: Time) {
     }
 }
 
-/// Three direct paths, then one for handshakes alone.
+/// Returns settings with three direct paths, followed by a path that only handshakes use.
 fn with_handshake_path() -> Config {
     Config { handshake: Some(3), handshake_scheduled: false, ..config(4, "round-robin", "50ms") }
 }
@@ -136,8 +138,8 @@ fn nothing_leaves_by_a_direct_path_before_the_server_is_confirmed() {
     }
 }
 
-/// quinn, quic-go and Caddy leave the IDs of the handshake within its first round trip, quic-go's
-/// client likewise.
+/// Servers of quinn, quic-go and Caddy stop using the IDs of the handshake within its first round
+/// trip. quic-go's client does so too.
 #[test]
 fn a_connection_is_split_though_both_ends_leave_the_handshakes_ids() {
     for (calls, id) in

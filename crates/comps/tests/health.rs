@@ -1,4 +1,4 @@
-//! Paths that die, come back, or only seem dead.
+//! Tests of paths that fail, that work again, or that only seem to fail.
 
 use anabranch_testkit::comps_world as world;
 
@@ -31,8 +31,8 @@ fn ups<S: Server>(world: &World<S>) -> Vec<(Time, u16)> {
     world.events.iter().filter_map(up).collect()
 }
 
-/// Cuts path 1 from 2 s to 8 s while a client sends every 5 ms; returns when it was left and taken
-/// back.
+/// Cuts path 1 from 2 s to 8 s, while a client sends every 5 ms. Returns the times at which the
+/// session left the path and used it again.
 fn cut_and_restore(every: &str, links: &[LinkSettings]) -> (Time, Time) {
     let mut world = World::with_links(config(3, "round-robin", every), Follower::default(), links);
     world.stream(client(0), 5 * MS, ms(2000));
@@ -52,7 +52,8 @@ fn cut_and_restore(every: &str, links: &[LinkSettings]) -> (Time, Time) {
 fn a_silent_path_is_left_after_a_second_of_use_and_comes_back() {
     for every in ["10ms", "100ms", "1s", "50p"] {
         let (down, up) = cut_and_restore(every, &vec![link(); 3]);
-        // A third of the time is use: a second of it takes three, and a run's rest.
+        // The path is in use for a third of the time. So one second of use takes three seconds,
+        // plus the rest of a run.
         assert!((ms(3000)..=ms(6100)).contains(&down), "{every}: left at {down:?}");
         assert!((ms(8000)..=ms(9600)).contains(&up), "{every}: back at {up:?}");
     }
@@ -66,8 +67,8 @@ fn a_path_slower_than_the_others_comes_back_too() {
     assert!(up <= ms(12_000), "a copy must outrun its original by 25 ms: back at {up:?}");
 }
 
-/// Follows its client like [`Follower`], but answers only what begins with 0xaa: Mosh does not
-/// answer acknowledgements.
+/// A server that follows its client like [`Follower`], but answers only datagrams that begin with
+/// 0xaa. Mosh likewise does not answer acknowledgements.
 #[derive(Default)]
 struct Choosy {
     newest: Option<Seen>,
@@ -209,8 +210,8 @@ fn what_waits_too_long_is_dropped() {
 fn idle_paths_are_kept_open_only_by_copies_of_the_sessions_own_keep_alives() {
     let mut world = World::new(config(3, "round-robin", "never"), Follower::default());
     world.stream(client(0), 10 * MS, ms(500));
-    // Path 0 breaks for a moment, so that path 1 gets a mapping that is worth keeping; path 2 has
-    // none.
+    // Path 0 breaks for a moment, so that path 1 gets a NAT mapping to preserve. Path 2 has no
+    // mapping.
     world.tell(Input::Path { path: PathId(0), broken: Some(DownReason::Interface) });
     world.stream(client(0), 10 * MS, ms(1000));
     world.tell(Input::Path { path: PathId(0), broken: None });
@@ -301,7 +302,8 @@ fn before_a_far_end_a_path_is_down_when_the_driver_says_so_and_nothing_is_copied
     world.tell(Input::Path { path: PathId(1), broken: None });
     world.stream(client(0), 5 * MS, ms(16_000));
     assert!(world.counts(ms(12_010), ms(16_000))[1] >= 200);
-    // A keep-alive after a long silence is copied for a splitter's paths, not for a tunnel's.
+    // With a splitter, a keep-alive after a long silence is copied to idle paths. With a far end,
+    // it is not.
     world.run_until(ms(50_000));
     world.client(client(0), &numbered(1));
     world.run_until(ms(51_000));

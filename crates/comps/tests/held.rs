@@ -1,4 +1,5 @@
-//! Servers that accept data from one address only. What the other paths carry is lost.
+//! Tests with servers that accept data from one address only. Datagrams on the other paths are
+//! lost.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
@@ -22,7 +23,7 @@ fn line(delay: u32, queue: usize) -> LinkSettings {
     LinkSettings { delay: delay * MS, queue, ..LinkSettings::with_rate(20_000_000) }
 }
 
-/// The changes of the paths' states: `None` is up.
+/// Returns the changes of the paths' states, each with its time; `None` means that the path is up.
 fn changes(world: &World<OneAddressServer>) -> Vec<(Time, u16, Option<DownReason>)> {
     let change = |(time, event): &(Time, Event)| match event {
         Event::Down { path, reason, .. } => Some((*time, path.0, Some(*reason))),
@@ -32,7 +33,8 @@ fn changes(world: &World<OneAddressServer>) -> Vec<(Time, u16, Option<DownReason
     world.events.iter().filter_map(change).collect()
 }
 
-/// The server with the loads and paths of a tunnel's user.
+/// Runs the server with typical loads and paths of a tunnel for `seconds` seconds. Returns each run
+/// with its description.
 fn worlds(accepts: Accepts, seconds: u64) -> impl Iterator<Item = (String, TunnelRun)> {
     let loads = [TunnelLoad::Pings, TunnelLoad::Download, TunnelLoad::Upload];
     let shapes =
@@ -50,8 +52,8 @@ fn worlds(accepts: Accepts, seconds: u64) -> impl Iterator<Item = (String, Tunne
 
 #[test]
 fn paths_whose_data_earns_no_answer_are_left_though_handshakes_arrive_on_them() {
-    // A path must be used for a second from one handshake to the next: with five paths, every 5 s
-    // is too often.
+    // Between two handshakes, each path must be used for a second. With five paths, an interval of
+    // 5 s is too short.
     for (pause, most) in [(FASTD, 5), (FASTD / 3, 3)] {
         for (about, outcome) in worlds(Accepts::LastHandshake(pause), 40) {
             let changes = changes(&outcome.world);

@@ -1,5 +1,5 @@
-//! `Config::in_order`: what a server sends by one path after another reaches the client in that
-//! order.
+//! Tests of `Config::in_order`: datagrams that a server sends on one path after another reach the
+//! client in the same order.
 
 use anabranch_testkit::comps_world as world;
 
@@ -12,7 +12,7 @@ use world::{Seen, Server, World, client, config, link, numbered};
 
 const MS: Duration = Duration::from_millis(1);
 
-/// A server that sends when the test says so, to where it last heard its client.
+/// A server that sends on request of the test, to the address of the client's latest datagram.
 #[derive(Default)]
 struct Sender {
     latest: Option<Seen>,
@@ -25,7 +25,7 @@ impl Server for Sender {
     }
 }
 
-/// A datagram of a server, with its number at the end.
+/// Returns a server's datagram of `length` bytes, with `number` at the end.
 fn sized(length: usize, number: u64) -> Vec<u8> {
     [&vec![0x55; length - 8], &number.to_be_bytes()[..]].concat()
 }
@@ -38,15 +38,16 @@ fn number(datagram: &[u8]) -> u64 {
     u64::from_be_bytes(*datagram.last_chunk().expect("a number of eight bytes"))
 }
 
-/// Three paths, of which the first has 20 ms more of queue than the others, changed every 100 ms.
+/// Returns a world with three paths and a change of path every 100 ms. The delay of the first path
+/// is 20 ms longer, like that of a path with a queue.
 fn world(in_order: Option<Duration>) -> World<Sender> {
     let slow = LinkSettings { delay: 30 * MS, ..link() };
     let config = Config { in_order, ..config(3, "round-robin", "100ms") };
     World::with_links(config, Sender::default(), &[slow, link(), link()])
 }
 
-/// A second of a download, a datagram each millisecond. Gives the numbers as the client got them,
-/// and the latest delay.
+/// Runs a download for a second, with one datagram per millisecond. Returns the numbers in the
+/// order in which the client received them, and the longest delay.
 fn download(world: &mut World<Sender>) -> (Vec<u64>, Duration) {
     let mut sent = Vec::new();
     for each in 0..1_000 {
@@ -65,7 +66,7 @@ fn download(world: &mut World<Sender>) -> (Vec<u64>, Duration) {
     (returned.iter().map(|(_, datagram)| number(datagram)).collect(), slowest)
 }
 
-/// How many came after one that was sent later.
+/// Returns the number of datagrams that arrived after a datagram that was sent later.
 fn overtaken(numbers: &[u64]) -> usize {
     let mut highest = 0;
     let late = |number: &&u64| {
@@ -98,8 +99,9 @@ fn what_is_allowed_is_kept() {
     assert!(slowest <= 31 * MS, "the slow path itself needs 30: {slowest:?}");
 }
 
-/// Two paths alike; the client has moved to the second, and the server has heard it but not
-/// answered there. The ends that it has heard.
+/// Returns a world with two equal paths. The client has moved to the second path, and the server
+/// has received its datagram but has not answered there. Also returns the client's old and new
+/// address, as the server sees them.
 fn about_to_move() -> (World<Sender>, Seen, Seen) {
     let mut world = World::with_links(
         Config { in_order: Some(30 * MS), ..config(2, "round-robin", "100ms") },
@@ -118,7 +120,7 @@ fn about_to_move() -> (World<Sender>, Seen, Seen) {
     (world, old, new)
 }
 
-/// The numbers as the client got them, when all have come.
+/// Waits until all datagrams have arrived. Returns their numbers in the order of arrival.
 fn arrived(world: &mut World<Sender>) -> Vec<u64> {
     world.run_until(world.now + 50 * MS);
     assert!(!world.has_event(|event| matches!(event, Event::Down { .. })));
@@ -130,15 +132,15 @@ fn a_probe_on_the_path_that_was_left_does_not_overtake_what_was_sent_before() {
     let (mut world, old, new) = about_to_move();
     world.answer(new, full(1));
     world.run_until(Time::from_millis(150));
-    // Seven full packets take 0.7 ms at 100 Mbit/s; a short one by the other path would be there
-    // first.
+    // Seven full packets take 0.7 ms at 100 Mbit/s. A short packet on the other path would arrive
+    // before them.
     (2..=8).for_each(|each| world.answer(new, full(each)));
     world.answer(old, sized(43, 9));
     assert_eq!(arrived(&mut world), [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]);
 }
 
-/// Whether three that were sent later came before another: what QUIC takes for a loss (RFC 9002,
-/// section 6.1.1).
+/// Returns whether three datagrams that were sent later arrived before another one. QUIC treats
+/// this as a loss (RFC 9002, section 6.1.1).
 fn looks_lost(numbers: &[u64]) -> bool {
     let mut highest = 0;
     numbers.iter().any(|&number| {
@@ -149,7 +151,8 @@ fn looks_lost(numbers: &[u64]) -> bool {
 
 #[test]
 fn neither_the_first_datagrams_of_a_new_path_nor_the_probes_among_them_look_lost() {
-    // As s2n-quic sends them: `n` by the new path, `p` the challenge by the one that is left.
+    // The orders in which s2n-quic sends datagrams: `n` on the new path, and `p`, the
+    // PATH_CHALLENGE, on the old path.
     for sent in ["np", "nnnp", "nnnnp", "npnpn", "npnpnnnn", "nnnpnpnn", "pnnnn"] {
         let (mut world, old, new) = about_to_move();
         for (each, kind) in (1..).zip(sent.chars()) {
@@ -184,7 +187,7 @@ fn a_change_of_settings_sets_free_what_is_held() {
         let seen = world.server.latest;
         seen.into_iter().for_each(|seen| world.answer(seen, full(each)));
         world.run_until(world.now + MS);
-        // In the middle of a switch from the slow path to the next.
+        // At this time, the server is moving from the slow path to the next one.
         if each == 425 {
             world.reconfigure(plain.clone(), &[Some(0), Some(1), Some(2)]);
         }

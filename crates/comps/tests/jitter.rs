@@ -1,4 +1,4 @@
-//! A random delay before the split: in order, within its range, bounded, and as the lab has it.
+//! Tests of the random delay before the split: order, range, limits, and agreement with the lab.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
@@ -16,12 +16,13 @@ fn jittery(paths: usize, every: &str, jitter: &str) -> Config {
     Config { jitter: Some(jitter.parse().unwrap()), ..config(paths, "weighted:4", every) }
 }
 
-/// Bursts of five datagrams, a pause of 30 ms between them.
+/// Returns the times of 80 bursts, 30 ms apart, with five datagrams each.
 fn times() -> Vec<Time> {
     (0..400).map(|n| Time::from_micros(n / 5 * 30_000 + n % 5 * 70)).collect()
 }
 
-/// Sends datagrams at these times, lets all leave, and gives what left.
+/// Sends a datagram at each of `times`, and waits until all have left. Returns the time, path and
+/// content of each datagram that left.
 fn carried(world: &mut World<Mute>, times: &[Time]) -> Vec<(Time, u16, Vec<u8>)> {
     for (number, &at) in (0..).zip(times) {
         world.run_until(at);
@@ -74,7 +75,7 @@ fn what_is_more_than_may_wait_leaves_early_in_order_and_nothing_is_lost() {
         world.client_batch(client(0), Batch { bytes: &bytes, stride: 1_000, ecn: 0 });
     }
     let snapshot = world.core.snapshot();
-    // 4,096 datagrams wait: fewer bytes than may.
+    // The limit of 4,096 datagrams is reached before the limit of bytes.
     assert_eq!((snapshot.hurried, snapshot.waiting), (5_000 - 4_096, 4_096));
     assert_eq!(world.sent.len(), 5_000 - 4_096);
     let large = vec![7; 60_000];
@@ -95,7 +96,7 @@ fn many_sessions_share_what_may_wait() {
     for _ in 0..5 {
         world.client_batch(client(0), Batch { bytes: &bytes, stride: 60_000, ecn: 0 });
     }
-    // 64 MiB for 64 sessions: 1 MiB each, of which 60,000 bytes have room 17 times.
+    // 64 sessions share 64 MiB, so each session may hold 1 MiB: 17 datagrams of 60,000 bytes.
     let waiting = world.core.snapshot().waiting;
     assert_eq!(waiting, 63 + 17);
 }

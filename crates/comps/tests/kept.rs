@@ -1,4 +1,5 @@
-//! Sessions that keep to one path, though they could be split, are reported with the reason.
+//! Tests that a session which stays on one path, although it could be split, is reported with the
+//! reason.
 
 use anabranch_testkit::comps_world as world;
 
@@ -10,19 +11,19 @@ use world::{Follower, Mute, Server, Stubborn, World, client, config, numbered};
 
 const MS: Duration = Duration::from_millis(1);
 
-/// A packet of a QUIC version 1 handshake.
+/// Returns a Handshake packet of QUIC version 1.
 fn handshake() -> Vec<u8> {
     let mut packet = vec![0xe0, 0, 0, 0, 1, 1, b's', 1, b'c', 0x44, 0xb0];
     packet.resize(packet.len() + 1200, 0);
     packet
 }
 
-/// A DTLS ClientHello.
+/// Returns a DTLS ClientHello.
 fn hello() -> Vec<u8> {
     [&[22, 0xfe, 0xfd][..], &[0; 8], &[0, 50], &[1], &[0; 49]].concat()
 }
 
-/// The reports of a session that sends such a datagram every 50 ms for 10 s.
+/// Sends `datagram` every 50 ms for 10 s. Returns the reports of the session.
 fn reports<S: Server>(world: &mut World<S>, datagram: &[u8]) -> Vec<(Time, u16, Kept)> {
     while world.now < Time::from_secs(10) {
         world.client(client(0), datagram);
@@ -38,7 +39,7 @@ fn reports<S: Server>(world: &mut World<S>, datagram: &[u8]) -> Vec<(Time, u16, 
 
 #[test]
 fn a_handshake_without_end_is_reported_after_three_seconds() {
-    // It answers with what it gets, which is no packet with a short header.
+    // This server returns each datagram unchanged, so no packet with a short header arrives.
     let mut world = World::new(config(3, "round-robin", "100ms"), Stubborn::default());
     let reports = reports(&mut world, &handshake());
     assert_eq!(reports, [(Time::from_secs(3), world.sent[0].path.0, Kept::Handshake)]);
@@ -104,7 +105,7 @@ fn a_session_shorter_than_a_run_is_no_more_than_that() {
 fn a_session_of_handshakes_alone_is_kept_on_their_path() {
     let chosen = Config { handshake: Some(1), ..config(3, "round-robin", "100ms") };
     let mut world = World::new(chosen, Mute);
-    // A handshake initiation of WireGuard.
+    // The datagram is a handshake initiation of WireGuard.
     let mut initiation = vec![0; 148];
     initiation[0] = 1;
     assert_eq!(reports(&mut world, &initiation), []);

@@ -1,4 +1,5 @@
-//! Machines and networks that are late: a server that follows is not taken for one that stays.
+//! Tests with delays of machines and networks. A server that follows its client must not be
+//! reported as staying on one path.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
@@ -15,11 +16,11 @@ use world::{DELAY, World, config, link};
 
 const MS: Duration = Duration::from_millis(1);
 const EACH_LATE: [Late; 3] = [Late::Host, Late::Server, Late::Program];
-/// Pauses between two times at which someone is late, in milliseconds.
+/// Range of the time between two delays, in milliseconds.
 const OFTEN: RangeInclusive<u32> = 300..=2_500;
 const ONCE: RangeInclusive<u32> = 20_000..=20_000;
 
-/// A fast line, and one whose queue is full after 25 ms.
+/// Returns a fast line, and a line whose queue is full after 25 ms.
 fn lines(jitter: Duration) -> [LinkSettings; 2] {
     let slow = LinkSettings { queue: 30_000, ..LinkSettings::with_rate(10_000_000) };
     let fast = LinkSettings { queue: 1 << 20, ..link() };
@@ -31,8 +32,9 @@ fn skewed(world: &World<Moving>) -> Option<Time> {
     world.events.iter().find(is_skewed).map(|(time, _)| *time)
 }
 
-/// Runs sessions with servers that follow, over three paths with answers that are late. `cut` is a
-/// path that discards everything. Returns the accused, and the number of runs.
+/// Runs sessions over three paths, with servers that follow their client and whose answers are
+/// late. `cut` is a path that discards everything. Returns descriptions of the sessions whose
+/// server was wrongly reported, and the number of sessions.
 fn accused(cut: Option<usize>) -> (Vec<String>, usize) {
     let (mut accused, mut runs) = (Vec::new(), 0);
     for late in EACH_LATE {

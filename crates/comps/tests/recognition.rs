@@ -1,5 +1,5 @@
-//! What a session carries, and what follows: one path or several, a warning of numbers in clear,
-//! the way of WireGuard's handshakes.
+//! Tests of the recognition of protocols and its consequences: the number of paths that a session
+//! uses, warnings of packet numbers in clear, and the path of WireGuard's handshakes.
 
 use anabranch_testkit::comps_world as world;
 
@@ -10,10 +10,10 @@ use anabranch_comps::{Config, Event, Guess, Protocol};
 use anabranch_multipath::Time;
 use world::{Follower, Mute, Seen, Server, World, client, config, link};
 
-/// The datagram with a number.
+/// Function that returns the datagram with a given number.
 type One = fn(u8) -> Vec<u8>;
 
-/// Bytes without a pattern, other ones for each `seed`.
+/// Returns bytes without a pattern, which differ for each `seed`.
 fn noise(seed: u64) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let next = || {
@@ -23,7 +23,7 @@ fn noise(seed: u64) -> Vec<u8> {
     std::iter::repeat_with(next).take(100).collect()
 }
 
-/// A datagram that begins with `head`, filled up with noise to `length` bytes.
+/// Returns a datagram of `length` bytes that begins with `head` and continues with noise.
 fn filled(head: &[u8], length: usize) -> Vec<u8> {
     let mut bytes = head.to_vec();
     let seed = head.iter().fold(7, |seed: u64, byte| seed.wrapping_mul(31) + u64::from(*byte));
@@ -35,7 +35,7 @@ fn initiation() -> Vec<u8> {
     filled(&[1, 0, 0, 0, 9, 9, 9, 9], 148)
 }
 
-/// WireGuard's data, not padded.
+/// Returns a data message of WireGuard without padding.
 fn tunnel(counter: u8) -> Vec<u8> {
     filled(&[4, 0, 0, 0, 7, 7, 7, 7, counter, 0, 0, 0, 0, 0, 0, 0], 111)
 }
@@ -64,7 +64,7 @@ fn kcp(_: u8) -> Vec<u8> {
     [&[0x59, 0x2b, 0x0a, 0xb9, 81, 0, 32, 0][..], &[0; 12], &[7, 0, 0, 0], b"hello 0"].concat()
 }
 
-/// A handshake of SRT's caller, with the type `kind`.
+/// Returns a handshake of an SRT caller, with the type `kind`.
 fn srt(kind: [u8; 4]) -> Vec<u8> {
     let mut bytes = vec![0; 64];
     (bytes[0], bytes[19], bytes[43]) = (0x80, 4, 7);
@@ -81,12 +81,12 @@ fn stun() -> Vec<u8> {
     [&[0, 1, 0, 0, 0x21, 0x12, 0xa4, 0x42][..], &[7; 12]].concat()
 }
 
-/// Datagrams that left by each path.
+/// Returns the number of datagrams that left on each path.
 fn by_path<S: Server>(world: &World<S>) -> Vec<u64> {
     world.core.snapshot().paths.iter().map(|path| path.up.datagrams).collect()
 }
 
-/// What was recognised, in order.
+/// Returns the recognised protocols, in the order of the reports.
 fn recognised<S: Server>(world: &World<S>) -> Vec<(Protocol, Confidence)> {
     let found = |(_, event): &(Time, Event)| match event {
         Event::Recognised { protocol, confidence, .. } => Some((*protocol, *confidence)),
@@ -95,7 +95,7 @@ fn recognised<S: Server>(world: &World<S>) -> Vec<(Protocol, Confidence)> {
     world.events.iter().filter_map(found).collect()
 }
 
-/// The protocols of which it was reported that they number their packets in clear.
+/// Returns the protocols that were reported because they number their packets in clear.
 fn numbers_of<S: Server>(world: &World<S>) -> Vec<Protocol> {
     let told = |(_, event): &(Time, Event)| match event {
         Event::NumbersInClear { protocol, .. } => Some(*protocol),
@@ -104,12 +104,12 @@ fn numbers_of<S: Server>(world: &World<S>) -> Vec<Protocol> {
     world.events.iter().filter_map(told).collect()
 }
 
-/// A world of `paths` paths where each datagram is a run.
+/// Returns a world with `paths` paths, in which each datagram is a run.
 fn world_of(paths: usize, protocol: Guess) -> World<Mute> {
     World::new(Config { protocol, ..config(paths, "round-robin", "1p") }, Mute)
 }
 
-/// Sends these from one client over three paths.
+/// Sends `datagrams` from one client over three paths.
 fn sent(protocol: Guess, datagrams: &[Vec<u8>]) -> World<Mute> {
     let mut world = world_of(3, protocol);
     datagrams.iter().for_each(|datagram| world.client(client(0), datagram));
@@ -227,8 +227,8 @@ fn srt_is_not_pinned_as_quic() {
     assert!(!world.has_event(|event| matches!(event, Event::Pinned { .. })));
 }
 
-/// An Initial packet of QUIC, as a client sends it first; AmneziaWG can be told to send one before
-/// its own handshake.
+/// Returns the first Initial packet of a QUIC client. AmneziaWG can be configured to send such a
+/// packet before its own handshake.
 fn initial() -> Vec<u8> {
     let mut bytes = vec![0xc0, 0, 0, 0, 1, 8];
     bytes.extend(b"invented");
@@ -261,8 +261,9 @@ fn an_answer_that_is_none_of_quic_lets_the_session_go() {
     assert_eq!(recognised(&world).last(), Some(&(Protocol::Other, Confidence::Likely)));
 }
 
-/// A WireGuard server under load: takes a handshake from where it last sent a cookie, and answers
-/// all others with one. `by_address` is boringtun's way, which looks at no port.
+/// A WireGuard server under load. It accepts a handshake from the address and port to which it last
+/// sent a cookie, and answers all other handshakes with a cookie. If `by_address`, it ignores the
+/// port, as boringtun does.
 #[derive(Default)]
 struct Loaded {
     cookie: Option<Seen>,

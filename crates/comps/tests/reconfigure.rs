@@ -1,4 +1,4 @@
-//! Settings that change under live sessions.
+//! Tests of changes of the settings while sessions are live.
 
 use anabranch_testkit::comps_world as world;
 
@@ -11,7 +11,8 @@ use world::{Follower, Mute, Server, Stubborn, World, client, config, numbered};
 
 const EVERY: Duration = Duration::from_millis(5);
 
-/// The four-tuples by which something left on a link between two moments.
+/// Returns the four-tuples of the datagrams that left on `link` from the time `from` to the time
+/// `to`.
 fn used<S: Server>(world: &World<S>, link: usize, from: Time, to: Time) -> BTreeSet<TupleId> {
     let sent = world.sent.iter().filter(|sent| sent.path.index() == link);
     sent.filter(|sent| (from..to).contains(&sent.time)).map(|sent| sent.tuple).collect()
@@ -24,7 +25,7 @@ fn a_session_goes_on_where_a_path_is_added_and_another_removed() {
     let mut world = World::new(ports(&[1, 2, 3]), Follower::default());
     world.stream(client(0), EVERY, change);
     let before = world.core.snapshot();
-    // The second path goes, a new one comes first, the others change places.
+    // The second path is removed, a new path is first, and the other two change their order.
     world.reconfigure(ports(&[1, 3, 1]), &[None, Some(2), Some(0)]);
     world.stream(client(0), EVERY, end);
     world.run_until(end + Duration::from_secs(1));
@@ -49,7 +50,7 @@ fn a_session_goes_on_where_a_path_is_added_and_another_removed() {
 fn what_comes_late_by_a_removed_path_reaches_the_client_and_is_counted() {
     let mut world = World::new(config(2, "round-robin", "1p"), Stubborn::default());
     world.client(client(0), &numbered(0));
-    // On its way back by the first path when that goes.
+    // The answer is in flight on the first path when that path is removed.
     world.run_until(Time::from_millis(15));
     assert!(!world.returned.contains_key(&client(0)));
     world.reconfigure(config(1, "round-robin", "1p"), &[Some(1)]);

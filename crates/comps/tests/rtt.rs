@@ -1,4 +1,5 @@
-//! Round-trip times that are read off the answers, under a download that fills the paths' queues.
+//! Tests of round-trip times that are measured from answers, during a download that fills the
+//! paths' queues.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -11,15 +12,16 @@ use anabranch_multipath::Time;
 use anabranch_netem::LinkSettings;
 use world::{Seen, Server, World, client, config};
 
-/// Bytes of a datagram of the download.
+/// Length of a datagram of the download, in bytes.
 const SIZE: usize = 1250;
-/// Datagrams under way: more than both paths hold without their queues, less than one holds with
-/// its.
+/// Number of datagrams in flight. It exceeds the capacity of both paths without their queues, and
+/// is below the capacity of one path with its queue.
 const WINDOW: usize = 1700;
 const ONE_WAY: Duration = Duration::from_millis(60);
 
-/// Sends a window to the address of the newest datagram, then a datagram for each that comes: a
-/// bulk transfer whose congestion window has grown until the queues are full.
+/// A server that first sends a whole window to the address of the newest datagram, and then a
+/// datagram for each that arrives. This is a bulk transfer whose congestion window has grown until
+/// the queues are full.
 #[derive(Default)]
 struct Bulk {
     newest: Option<(u64, Seen)>,
@@ -36,21 +38,23 @@ impl Server for Bulk {
     }
 }
 
-/// A datagram of the client: an unknown protocol's, with its number.
+/// Returns a client's datagram of an unknown protocol, with its number.
 fn acknowledgement(number: u64) -> Vec<u8> {
     let mut datagram = vec![0x55; 40];
     datagram[1..9].copy_from_slice(&number.to_be_bytes());
     datagram
 }
 
-/// Two paths of 60 ms, 50 Mbit/s and a queue of 2 MB (320 ms).
+/// Returns a world with two paths, each with a delay of 60 ms, a rate of 50 Mbit/s and a queue of 2
+/// MB (320 ms).
 fn world(schedule: &str) -> World<Bulk> {
     let link =
         LinkSettings { delay: ONE_WAY, queue: 2_000_000, ..LinkSettings::with_rate(50_000_000) };
     World::with_links(config(2, schedule, "100ms"), Bulk::default(), &[link.clone(), link])
 }
 
-/// Lets the download run for a second: an acknowledgement for each datagram, once a millisecond.
+/// Runs the download for a second. Once per millisecond, the client acknowledges each datagram that
+/// has arrived.
 fn download(world: &mut World<Bulk>, number: &mut u64) {
     for _ in 0..1000 {
         let came = world.returned.remove(&client(0)).map_or(0, |datagrams| datagrams.len());

@@ -1,4 +1,4 @@
-//! Many clients: limits, idleness, loops.
+//! Tests with many clients: limits, idle times and loops.
 
 use anabranch_testkit::comps_world as world;
 
@@ -197,7 +197,8 @@ fn server(number: u8) -> SocketAddr {
     SocketAddr::from(([192, 0, 2, number], 443))
 }
 
-/// The first packet of a QUIC connection, as far as it is in the clear (RFC 9000, section 17.2.2).
+/// Returns the first packet of a QUIC connection, with its unencrypted part (RFC 9000, section
+/// 17.2.2).
 fn quic_initial() -> Vec<u8> {
     let mut packet = vec![0xc3, 0, 0, 0, 1, 8];
     packet.extend([7; 8]);
@@ -260,8 +261,8 @@ fn a_server_that_answered_once_and_is_silent_is_reported_and_so_is_its_return() 
     assert_eq!(world.core.snapshot().silent, None);
 }
 
-/// Sends a client's datagrams at these times, in milliseconds after both paths were cut. Returns
-/// the reported silences, in seconds.
+/// Sends a client's datagrams at the times `asks`, in milliseconds after both paths were cut.
+/// Returns the reported silences, in seconds.
 fn silences_after_a_cut(asks: &[u64]) -> Vec<u64> {
     let mut world = World::new(config(2, "uniform", "100ms"), Follower::default());
     world.stream(client(0), Duration::from_millis(20), Time::from_secs(1));
@@ -282,11 +283,12 @@ fn silences_after_a_cut(asks: &[u64]) -> Vec<u64> {
 
 #[test]
 fn the_last_datagrams_of_a_program_that_has_ended_wait_for_no_answer() {
-    // An acknowledgement, and QUIC's CONNECTION_CLOSE at once or a while later.
+    // The client sends an acknowledgement. QUIC's CONNECTION_CLOSE follows at once or after a
+    // while.
     for asks in [&[0, 5][..], &[0, 25, 30], &[0, 25, 900], &[0, 4_500], &[0, 9_900]] {
         assert_eq!(silences_after_a_cut(asks), [0; 0], "{asks:?} ms");
     }
-    // Probes and handshakes go on while the program lives.
+    // Probes and handshakes continue while the program runs.
     let probes = [0, 70, 210, 490, 1_050, 2_170, 4_410, 8_890, 17_850];
     assert_eq!(silences_after_a_cut(&probes), [10]);
     assert_eq!(silences_after_a_cut(&[0, 5_200, 10_400, 15_600]), [10], "WireGuard's handshakes");
@@ -299,7 +301,7 @@ fn a_client_that_changes_its_port_meanwhile_still_waits_for_a_server_that_was_he
     world.run_until(Time::from_millis(100));
     (0..2).for_each(|path| world.cut(path, true));
     let cut = world.now;
-    // As Mosh's client does after 10 s without an answer.
+    // Mosh's client changes its port after 10 s without an answer.
     world.stream(client(1), Duration::from_secs(1), Time::from_secs(12));
     let last = world.events.iter().find_map(|(_, event)| match event {
         Event::Unanswered { session, last, .. } => Some((session.0, *last)),
@@ -315,7 +317,8 @@ fn keep_alives_of_wireguard_are_answered_by_nobody() {
     let settings = Config { idle: Duration::from_secs(900), ..config(2, "uniform", "100ms") };
     let mut world = World::new(settings, Mute);
     for second in 0..300u64 {
-        // Type, receiver, counter, tag of an empty packet (WireGuard's paper, 5.4.6).
+        // The packet consists of type, receiver, counter, and the tag of an empty payload
+        // (WireGuard's paper, section 5.4.6).
         let keepalive = [&[4, 0, 0, 0, 7, 7, 7, 7][..], &second.to_le_bytes(), &[9; 16]].concat();
         world.client(client(0), &keepalive);
         world.run_until(Time::from_secs(second));

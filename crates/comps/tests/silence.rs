@@ -1,4 +1,5 @@
-//! Paths that swallow everything, and servers that stay on one path: they look alike from below.
+//! Tests with paths that discard everything, and with servers that stay on one path. The splitter
+//! cannot easily distinguish the two.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
@@ -32,7 +33,8 @@ fn downs<S: Server>(world: &World<S>) -> Vec<(Time, u16, DownReason)> {
     world.events.iter().filter_map(down).collect()
 }
 
-/// When a server was first said to stay, where, and whether it had followed before.
+/// Returns the time of the first report that the server stays on one path, that path, and whether
+/// the server had followed its client before.
 fn skewed<S: Server>(world: &World<S>) -> Option<(Time, u16, bool)> {
     world.events.iter().find_map(|(time, event)| match event {
         Event::Skewed { path, followed, .. } => Some((*time, path.0, *followed)),
@@ -40,7 +42,7 @@ fn skewed<S: Server>(world: &World<S>) -> Option<(Time, u16, bool)> {
     })
 }
 
-/// A session whose path 1 swallows everything from the start, for 10 s.
+/// Runs a session for 10 s. Path 1 discards everything from the start.
 fn swallowed(settings: Config, every: Duration) -> World<Follower> {
     let mut world = World::new(settings, Follower::default());
     world.cut(1, true);
@@ -216,7 +218,7 @@ fn a_path_that_dies_under_a_download_is_left_though_the_server_goes_on_for_a_whi
                 world.cut(1, true);
             }
             let returned = world.returned.get(&client(0)).map_or(0, Vec::len);
-            // A probe each 20 ms, as of a sender that hears nothing any more.
+            // The client sends a probe every 20 ms, like a sender that receives nothing any more.
             let due =
                 (returned - before).max(usize::from(world.now.nanos().is_multiple_of(20_000_000)));
             before = returned;

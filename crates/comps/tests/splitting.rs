@@ -1,4 +1,5 @@
-//! What goes where while all is well, and that a run is a function of its scenario and its seed.
+//! Tests of the choice of paths while all paths work. A run of the simulation depends only on its
+//! scenario and its seed.
 
 use anabranch_testkit::comps_world as world;
 
@@ -65,12 +66,13 @@ fn each_session_has_its_own_draw() {
     assert!(difference > 150, "{:?} {:?}", shares(0), shares(1));
 }
 
-/// Twenty loads of 100 datagrams, a datagram each millisecond, with pauses of 1.4 s between.
+/// Returns the times of twenty loads, with pauses of 1.4 s between them. Each load has 100
+/// datagrams, one per millisecond.
 fn loads() -> impl Iterator<Item = Time> {
     (0..20).flat_map(|load| (0..100).map(move |ms| Time::from_millis(load * 1_500 + ms)))
 }
 
-/// The paths that a session takes for these loads.
+/// Returns the path of each datagram of a session with the times of [`loads`].
 fn paths_of_loads(config: Config) -> Vec<u16> {
     let mut world = World::new(config, Mute);
     for (number, at) in (0..).zip(loads()) {
@@ -86,7 +88,7 @@ fn behind_a_silence_a_session_draws_anew_and_as_the_lab_does() {
     let seed = redrawn.seed;
     let dice = move |purpose: &str| seed::stream(seed, 0, purpose);
     let plan = (&redrawn.schedule, 3, redrawn.every, redrawn.redraw);
-    // The lab splits traces by a splitter like this one.
+    // The lab splits traces with a splitter like this one.
     let mut alone = Splitter::drawn(plan.0, plan.1, plan.2, plan.3, dice).unwrap();
     let path = |at| match alone.assign(at, &[PathView::open(); 3], 1) {
         Assignment::Send { path, .. } => path.0,
@@ -112,7 +114,8 @@ fn behind_a_silence_a_session_draws_anew_and_as_the_lab_does() {
 fn what_keeps_to_one_path_keeps_to_it_through_silences() {
     let redrawn = Config { redraw: "1s".parse().ok(), ..config(3, "weighted", "1p") };
     let mut world = World::new(redrawn, Mute);
-    // A DTLS ClientHello: its server knows a client by its address.
+    // The datagram is a DTLS ClientHello. A DTLS server identifies its client by the client's
+    // address.
     let hello = [&[22, 0xfe, 0xfd][..], &[0; 8], &[0, 50], &[1], &[0; 49]].concat();
     for second in 0..30 {
         world.run_until(Time::from_secs(3 * second));

@@ -1,4 +1,5 @@
-//! A schedule that looks at windows: what finds no room waits, in order and in turn.
+//! Tests of a schedule that uses congestion windows. Datagrams without room wait, keep their order,
+//! and sessions are served in turn.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
@@ -13,7 +14,7 @@ fn client(number: u16) -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], 9_000 + number))
 }
 
-/// A core with two paths to a far end, neither of which takes anything yet.
+/// A core with two paths to a far end. Neither path accepts datagrams yet.
 struct World {
     core: Core,
     now: Time,
@@ -35,7 +36,8 @@ impl World {
         World { core: core.unwrap(), now: Time::from_secs(1) }
     }
 
-    /// Datagrams of one byte each; what left: its session, its path and the bytes.
+    /// Sends datagrams of one byte each. Returns the session, the path and the content of each
+    /// datagram that left.
     fn send(&mut self, from: u16, bytes: &[u8]) -> Vec<(u64, u16, u8)> {
         let batch = Batch { bytes, stride: 1, ecn: 0 };
         let input = Input::Client { client: client(from), server: None, local: None, batch };
@@ -43,7 +45,8 @@ impl World {
         self.poll(bytes)
     }
 
-    /// There is room for so many on each path, of which the first is the quicker one.
+    /// Reports that each path has room for the given number of datagrams. The first path has the
+    /// shorter round-trip time. Returns the datagrams that left.
     fn room(&mut self, room: [u64; 2]) -> Vec<(u64, u16, u8)> {
         let leg = |ms, room| PathView::leg(Some(Duration::from_millis(ms)), room, LegView::NOTHING);
         self.core.handle(self.now, Input::Windows(&[leg(20, room[0]), leg(40, room[1])]));

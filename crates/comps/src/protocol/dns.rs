@@ -64,7 +64,7 @@ fn question(body: &[u8]) -> Option<&[u8]> {
 mod tests {
     use super::*;
 
-    /// A query for `example.org`, type A, class IN.
+    /// Returns a query for `example.org`, type A, class IN.
     fn query() -> Vec<u8> {
         let mut bytes = vec![0x12, 0x34, 0x01, 0x00, 0, 1, 0, 0, 0, 0, 0, 0];
         bytes.extend(b"\x07example\x03org\x00\x00\x01\x00\x01");

@@ -131,7 +131,7 @@ mod tests {
         assert!(!is_record(&record(22, [0xfe, 0xfd], 0, 50)));
     }
 
-    /// The hello, or data under `number`, of DTLS 1.2.
+    /// Returns a DTLS 1.2 record of the type `kind` with the sequence number `number`.
     fn data(kind: u8, number: u8) -> Vec<u8> {
         let mut bytes = record(kind, [0xfe, 0xfd], 30, 30);
         (bytes[4], bytes[10]) = (1, number);

@@ -74,7 +74,7 @@ fn follow(first: &[u8], next: &[u8], _: Side) -> Verdict {
 mod tests {
     use super::*;
 
-    /// A segment with `data` bytes.
+    /// Returns a segment with `data` bytes of data.
     fn segment(command: u8, data: u8) -> Vec<u8> {
         let head = [0x59, 0x2b, 0x0a, 0xb9, command, 0, 32, 0];
         let mut bytes = [&head[..], &[0; 12], &[data, 0, 0, 0]].concat();

@@ -269,7 +269,7 @@ mod tests {
         let (_, section) = formats.split_once("### Protocol of a session").unwrap();
         let (_, listed) = section.split_once("* `protocol`: ").unwrap();
         let (listed, _) = listed.split_once("\n* `confidence`").unwrap();
-        // Names are at the odd places between backticks.
+        // Every second part between backticks is a name.
         let mut listed: Vec<&str> = listed.split('`').skip(1).step_by(2).collect();
         let mut known: Vec<&str> = FAMILIES.iter().map(|family| family.name).collect();
         listed.sort_unstable();

@@ -90,13 +90,13 @@ impl Numbers {
 mod tests {
     use super::*;
 
-    /// The number of the datagram at which a counter is found.
+    /// Returns the index of the datagram at which a counter is found.
     fn found(datagrams: impl IntoIterator<Item = Vec<u8>>) -> Option<usize> {
         let mut numbers = Numbers::default();
         datagrams.into_iter().position(|datagram| numbers.look(&datagram))
     }
 
-    /// Bytes without a pattern, other ones for each `seed`.
+    /// Returns bytes without a pattern, which differ for each `seed`.
     fn noise(seed: u64, length: usize) -> Vec<u8> {
         let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
         let next = || {

@@ -94,7 +94,7 @@ fn follow(first: &[u8], next: &[u8], side: Side) -> Verdict {
 mod tests {
     use super::*;
 
-    /// A packet under a session ID, continued by `rest`.
+    /// Returns a packet with the opcode `opcode`, a session ID, and then the bytes `rest`.
     fn packet(opcode: u8, rest: &[u8]) -> Vec<u8> {
         [&[opcode << 3], &[0xb5; 8][..], rest].concat()
     }

@@ -55,7 +55,8 @@ fn follow(first: &[u8], next: &[u8], side: Side) -> Verdict {
 mod tests {
     use super::*;
 
-    /// A handshake from `socket`, to the one `to`, with `more` bytes of extensions.
+    /// Returns a handshake from the socket ID `socket` to the socket ID `to`, with `more` bytes of
+    /// extensions.
     fn handshake(to: u8, socket: u8, more: usize) -> Vec<u8> {
         let mut bytes = vec![0; HANDSHAKE + more];
         (bytes[0], bytes[15], bytes[HEADER + 3]) = (0x80, to, 4);

@@ -46,7 +46,7 @@ fn follow(first: &[u8], next: &[u8], side: Side) -> Verdict {
 mod tests {
     use super::*;
 
-    /// A binding request with `attributes` bytes of attributes.
+    /// Returns a binding request with `attributes` bytes of attributes.
     fn request(attributes: u8) -> Vec<u8> {
         let head = [&[0, 1, 0, attributes][..], &COOKIE, &[7; 12]].concat();
         [head, vec![0xa5; usize::from(attributes)]].concat()

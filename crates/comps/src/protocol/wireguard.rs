@@ -113,7 +113,7 @@ mod tests {
         Message::of(&datagram)
     }
 
-    /// Data to `receiver`, of `length` bytes.
+    /// Returns a data message of `length` bytes to the receiver index `receiver`.
     fn data(receiver: u8, counter: u64, length: usize) -> Vec<u8> {
         let mut bytes = vec![4, 0, 0, 0, receiver, 7, 7, 7];
         bytes.extend(counter.to_le_bytes());
@@ -121,7 +121,8 @@ mod tests {
         bytes
     }
 
-    /// The message of a handshake, with reserved bytes.
+    /// Returns a handshake message of the type `kind`, with the value `reserved` in its three
+    /// reserved bytes.
     fn handshake(kind: u8, reserved: u8, length: usize) -> Vec<u8> {
         let mut bytes = vec![kind, reserved, reserved, reserved];
         bytes.resize(length, 0x33);
@@ -139,7 +140,8 @@ mod tests {
 
     #[test]
     fn data_may_have_any_length() {
-        // A full packet at MTU 1420; 51 bytes of ping, which boringtun 0.7.1 does not pad.
+        // The first two lengths are of a full packet at MTU 1420. The other two are of 51 bytes of
+        // ping, which boringtun 0.7.1 does not pad, and of one byte.
         for length in [1452, 1456, 111, 33] {
             assert_eq!(message(4, length), Some(Message::Data));
             assert_eq!(mark(&data(1, 3, length)), Mark::Weak);

@@ -394,7 +394,7 @@ mod tests {
         Time::from_millis(millis)
     }
 
-    /// Whether a server's datagram ends the last pin.
+    /// Returns whether a datagram of the server ends the last pin.
     fn hears(pins: &mut Pins, now: Time, datagram: &[u8]) -> bool {
         pins.on_server(now, datagram);
         pins.take_release()
@@ -408,7 +408,8 @@ mod tests {
         [&[0x40], destination, &[9; 40]].concat()
     }
 
-    /// A connection after 20 ms: the client has the server's first flight and sends its last.
+    /// Returns a connection 21 ms after its start: the client has received the server's first
+    /// flight, and sends its last flight.
     fn after_first_flight(client: &[u8]) -> Pins {
         let mut pins = Pins::default();
         assert_eq!(pins.on_client(ms(0), &long(INITIAL, b"invented", client)), Lane::Pinned);

@@ -113,8 +113,8 @@ impl Wait {
 mod tests {
     use super::*;
 
-    /// When it is reported in half an hour for a client that asks every `pause` seconds until
-    /// `end`.
+    /// Returns the lengths of the waits that are reported within half an hour, in seconds. The
+    /// client asks every `pause` seconds until the second `end`.
     fn reports(pause: usize, end: u64) -> Vec<u64> {
         let mut wait = Wait::new(Time::ZERO);
         let mut reports = Vec::new();
@@ -141,7 +141,8 @@ mod tests {
         assert_eq!(reports(1, 40), [10, 30, 70]);
     }
 
-    /// The time in milliseconds of the first report for a client that asks at these times.
+    /// Returns the time of the first report in milliseconds, for a client that asks at the times
+    /// `asks`.
     fn reported(asks: &[u64]) -> Option<u64> {
         let mut wait = Wait::new(Time::ZERO);
         (0..60_000).find(|&millis| {
@@ -151,7 +152,8 @@ mod tests {
         })
     }
 
-    /// The times of probes whose timeouts double from `first` on, for a minute.
+    /// Returns the times of probes within a minute, in milliseconds. The first timeout is `first`,
+    /// and each timeout is twice as long as the one before.
     fn probes(first: u64) -> Vec<u64> {
         let times = (0..).map(|number| first * ((1 << number) - 1));
         times.take_while(|time| *time < 60_000).collect()
