@@ -1,4 +1,5 @@
-//! `anabranch anonymity` on a small consensus made here: what it prints, and what it refuses.
+//! Tests of `anabranch anonymity` on a small consensus that is made here: its output, and its
+//! refusals.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -10,7 +11,7 @@ use std::process::{Command, Output, Stdio};
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// 300 relays of alike weights, a third of them guards and a third exits.
+/// Returns a table of 300 relays of similar weights. A third are guards, and a third are exits.
 fn table() -> String {
     let mut text = "# valid-after 2019-12-14 21:00:00\n# params a=1\n\
         # bandwidth-weights Wgg=10000 Wee=10000 Wmm=10000\n#fp\t\n"
@@ -144,7 +145,7 @@ fn what_makes_no_sense_is_refused_in_one_line() {
     }
 }
 
-/// The experiment on a consensus, small enough for a test.
+/// Runs `anabranch experiment anonymity` with `consensuses`, with settings small enough for a test.
 fn experiment(folder: &Path, consensuses: &[&Path], words: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_anabranch"));
     command.args(["experiment", "anonymity"]).arg(folder);
@@ -225,7 +226,7 @@ fn an_experiment_that_cannot_be_is_refused_in_one_line_and_makes_nothing() {
     }
 }
 
-/// A month's archive as CollecTor's: one document an hour.
+/// Creates an archive like those of CollecTor, with one consensus for each of `days`.
 fn archive(folder: &TempDir, days: &[&str]) -> PathBuf {
     let file = folder.path().join("2019-12.tar");
     let mut builder = tar::Builder::new(fs::File::create(&file).unwrap());

@@ -1,5 +1,5 @@
-//! `anabranch authority` as an operator meets it: what it prints, and what it says of bad settings,
-//! files and ports.
+//! Tests of `anabranch authority` from its operator's view: its output, and its messages about bad
+//! settings, files and ports.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -22,7 +22,7 @@ fn output(arguments: &[&str]) -> Output {
     command(arguments).output().unwrap()
 }
 
-/// All that it needs, but for its data.
+/// Returns all arguments that the authority needs, except `--data`.
 fn usual(ports: [u16; 2]) -> Vec<String> {
     let [or, dir] = ports.map(|port| format!("127.0.0.1:{port}"));
     let words = ["--nickname", "dam", "--address", "127.0.0.1", "--allow-private", "--json"];
@@ -38,7 +38,7 @@ fn start(data: &Path, ports: [u16; 2]) -> Command {
     command
 }
 
-/// Reads lines until one has this event; the line.
+/// Reads lines until one contains the event `event`. Returns that line.
 fn wait(child: &mut Child, event: &str) -> String {
     let lines = BufReader::new(child.stdout.as_mut().unwrap()).lines();
     let wanted = format!("\"event\":\"{event}\"");
@@ -117,7 +117,7 @@ fn its_line_is_printed_and_kept_and_what_is_in_its_way_is_named() {
 fn on_a_full_disk_it_makes_no_half_keys_and_goes_on_with_those_it_has() {
     let folder = tempfile::tempdir().unwrap();
     let (data, ports) = (folder.path().join("state"), free_ports());
-    // A limit on the size of files is what a full disk looks like to a writer, and needs no root.
+    // For a writer, a limit on the size of files has the effect of a full disk. It needs no root.
     let full = || {
         let usual = usual(ports);
         let mut command = Command::new("sh");

@@ -1,4 +1,5 @@
-//! What cannot be is refused: one clear line on stderr, exit code 2, nothing left behind.
+//! Tests that invalid and impossible input is refused: with one clear line on standard error, with
+//! exit code 2, and without files that remain.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -12,9 +13,10 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
-/// A resolver without a network may take its time to give up.
+/// Maximum time for a run of the program. A resolver without a network may need long before it
+/// gives up.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Settings that are sound where loopback is.
+/// A listener that is valid on every machine with a loopback interface.
 const LISTEN: &[&str] = &["--listen", "127.0.0.1:0"];
 const TO: &[&str] = &["--to", "127.0.0.1:9"];
 const PATH: &[&str] = &["--path", "a=addr:127.0.0.2"];
@@ -46,7 +48,7 @@ fn give_up(mut child: Child, arguments: &[&str]) -> ! {
     panic!("{arguments:?} was not refused: {output:?}");
 }
 
-/// The message of a refusal, after all that holds for every refusal was checked.
+/// Checks the properties that all refusals share. Returns the message.
 fn refusal(output: Output) -> String {
     let message = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(2), "exit code; {message}");
@@ -56,8 +58,8 @@ fn refusal(output: Output) -> String {
     message.trim_end().strip_prefix("anabranch: ").unwrap().to_owned()
 }
 
-/// The message with which `arguments` are refused although captures are asked for, of which nothing
-/// may stay.
+/// Returns the message with which `arguments` are refused. The command also requests captures, and
+/// checks that none of them remains.
 fn refused_in(folder: &Path, arguments: &[&[&str]]) -> String {
     let before = listing(folder);
     let captures: &[&str] = &["--trace", "out.parquet", "--pcap", "."];
@@ -78,13 +80,13 @@ fn listing(folder: &Path) -> Vec<String> {
     names
 }
 
-/// The message with which the whole program refuses `arguments`.
+/// Returns the message with which the whole program refuses `arguments`.
 fn refused_by_program(folder: &Path, arguments: &[&str]) -> String {
     let mut command = Command::new(env!("CARGO_BIN_EXE_anabranch"));
     refusal(command.args(arguments).current_dir(folder).stdin(Stdio::null()).output().unwrap())
 }
 
-/// The message about a file with this content.
+/// Returns the message about a settings file with this content.
 fn refused_file(content: &str) -> String {
     let folder = TempDir::new().unwrap();
     fs::write(folder.path().join("split.toml"), content).unwrap();
@@ -131,7 +133,7 @@ fn a_tunnel_whose_file_is_not_there() {
 
 #[test]
 fn an_address_that_is_not_on_this_machine() {
-    // From the block for benchmarks (RFC 2544), which no interface has.
+    // The address is from the block for benchmarks (RFC 2544), which no interface has.
     let message = refused(&[LISTEN, TO, &["--path", "home=addr:198.18.255.7"]]);
     assert_eq!(
         message,
@@ -300,7 +302,7 @@ fn a_delay_that_is_none_or_alike_for_all_or_longer_than_a_protocols_timer() {
         ("0-20p", "not a range of delays"),
         ("0-1s", "again after 999 ms (the first probe timeout, RFC 9002, section 6.2.2), so that"),
     ] {
-        // As a word of its own, too: a minus sign does not make it an option.
+        // The value may also be a separate argument. Its minus sign does not make it an option.
         for option in [&["--jitter", jitter][..], &[&format!("--jitter={jitter}")]] {
             let message = refused(&[LISTEN, TO, PATH, option]);
             assert!(message.contains(&format!("'{jitter}'")), "{message}");
@@ -656,14 +658,14 @@ fn a_bridge_without_an_address_is_told_what_it_lacks() {
     assert!(told.contains("'foo' has no address after it"), "{told}");
 }
 
-/// Words of Rust and of its readers of files, which mean nothing to a user.
+/// Words of Rust and of its parsers that mean nothing to a user.
 const RUST: [&str; 27] = [
     "u8", "u16", "u32", "u64", "usize", "i16", "i32", "i64", "f32", "f64", "str", "struct", "enum",
     "variant", "field", "sequence", "tuple", "map", "unit", "nonzero", "Option", "Vec", "String",
     "serde", "EOF", "ident", "errno",
 ];
 
-/// Asserts that no word of `message` is one of Rust's.
+/// Asserts that no word of `message` is in [`RUST`].
 fn in_plain_words(message: &str, what: &str) {
     assert!(!message.contains("(os error"), "{what}: {message}");
     let words = message.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
@@ -671,7 +673,7 @@ fn in_plain_words(message: &str, what: &str) {
     assert!(found.is_empty(), "{what}: {found:?}: {message}");
 }
 
-/// Contents that are no settings, keys, traces, pages or results, in several forms.
+/// Contents that are not valid settings, keys, traces, pages or results, in several forms.
 const CONTENTS: [&str; 16] = [
     "",
     "7",
@@ -759,7 +761,8 @@ fn no_reader_of_a_users_file_answers_in_rusts_words() {
     assert!(refused > 200, "{refused} were refused");
 }
 
-/// The output of `anabranch` with `arguments`; one that does not exit is interrupted.
+/// Returns the output of `anabranch` with `arguments`. A program that does not end within 10 s is
+/// interrupted.
 fn finished(folder: &Path, arguments: &[&str]) -> Output {
     let mut command = Command::new("timeout");
     command.args(["--signal", "INT", "--kill-after", "10", "10"]);

@@ -1,5 +1,5 @@
-//! A relay without free file descriptors, and warnings at the start: of a client with an open
-//! proxy, and of a relay on a private address.
+//! Tests of a relay without free file descriptors, and of warnings at the start: about a client
+//! with an open proxy, and about a relay on a private address.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -16,17 +16,17 @@ use std::time::{Duration, Instant};
 use ports::free_ports;
 use program::{NOBODY, PATIENCE, Program};
 
-/// Files that the relay may have open: fewer than the 100 connections from one address whose
-/// handshake may be open, so that this limit is met first.
+/// Maximum number of files that the relay may have open. It is below 100, the number of connections
+/// from one address that may have an open handshake, so that this limit is reached first.
 const FILES: u32 = 96;
-/// Connections that are opened to it at once.
+/// Number of connections that are opened to the relay at the same time.
 const NEWCOMERS: u8 = 150;
 
 fn connection(to: u16) -> TcpStream {
     TcpStream::connect(("127.0.0.1", to)).unwrap()
 }
 
-/// Whether the relay closed a connection.
+/// Returns whether the relay has closed a connection.
 fn is_closed(mut connection: &TcpStream) -> bool {
     connection.set_nonblocking(true).unwrap();
     match connection.read(&mut [0]) {
@@ -35,7 +35,7 @@ fn is_closed(mut connection: &TcpStream) -> bool {
     }
 }
 
-/// The value of a counter on the page of metrics.
+/// Returns the value of the counter `name` on the page of metrics.
 fn counter(port: u16, name: &str) -> f64 {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -46,7 +46,7 @@ fn counter(port: u16, name: &str) -> f64 {
     value.unwrap_or_else(|| panic!("no {name}: {page}")).parse().unwrap()
 }
 
-/// A relay that may have [`FILES`] files.
+/// Starts a relay that may have [`FILES`] open files.
 fn relay(data: &Path, port: u16, metrics: u16) -> Program {
     let script = format!("ulimit -n {FILES}; exec \"$0\" \"$@\"");
     let mut shell = Command::new("sh");
@@ -73,7 +73,7 @@ fn a_relay_without_file_descriptors_says_so_counts_whom_it_turns_away_and_goes_o
     let turned_away = || newcomers.iter().filter(|one| is_closed(one)).count();
     let before = turned_away();
     assert!(before > 0 && before < usize::from(NEWCOMERS), "{before} were closed");
-    // Every newcomer has been seen: none waits in the listener's queue.
+    // The relay has accepted all connections, so none waits in the listener's queue.
     let name = "anabranch_relay_connections_without_file_total";
     let closed = {
         let end = Instant::now() + PATIENCE;
@@ -89,7 +89,7 @@ fn a_relay_without_file_descriptors_says_so_counts_whom_it_turns_away_and_goes_o
         }
     };
     drop(newcomers);
-    // A page of metrics needs a file as well.
+    // A page of metrics needs a file, too.
     let (end, mut later) = (Instant::now() + PATIENCE, 0);
     let counted = loop {
         let stream = connection(port);
@@ -148,7 +148,8 @@ fn a_relay_on_a_private_address_warns_that_it_extends_to_nobody() {
             let what = told["what"].as_str().unwrap_or_default();
             warned |= what.starts_with(&start) && what.ends_with("add --allow-private");
         };
-        // The warning follows `listening`; what SIGTERM causes follows the warning.
+        // The warning follows the event `listening`. The events that SIGTERM causes follow the
+        // warning.
         relay.until("listening", &mut look);
         relay.signal("-TERM");
         let is_stopping = |told: &serde_json::Value| {

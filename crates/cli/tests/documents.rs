@@ -1,10 +1,10 @@
-//! What README and the guides tell people to type is run: splits up to where they would begin
-//! (`--check`), far ends, relays, clients, authorities and `up` until they listen; reports, man
-//! pages, completions and `status` to their end.
+//! Tests that run the commands in the README and the guides. A splitter runs with `--check`. Far
+//! ends, relays, clients, authorities and `up` run until they listen. Reports, man pages,
+//! completions and `status` run to their end.
 //!
-//! Their interfaces and servers are not on this machine: paths become loopback addresses, names the
-//! loopback. That every command parses as it stands is tested beside the parser
-//! (`src/documents.rs`).
+//! The interfaces and servers in the commands are not on this machine. So paths are replaced by
+//! loopback addresses, and names by the loopback address. A unit test of the parser
+//! (`src/documents.rs`) checks that the unchanged commands parse.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -24,7 +24,7 @@ const TUNNEL: &str = "[Interface]\nPrivateKey = UEFTU1dPUkQtT0YtVEhFLVRFU1QtTk9U
     Address = 10.8.0.2/32\n[Peer]\nPublicKey = Tk9CT0RZUy1QVUJMSUMtS0VZLUZPUi1URVNUUy1PTkU=\n\
     AllowedIPs = 10.8.0.0/24\nEndpoint = 127.0.0.9:51820\n";
 
-/// The files that the commands name.
+/// Returns a folder with the files that the commands name.
 fn folder() -> TempDir {
     let folder = TempDir::new().unwrap();
     let at = |name: &str| folder.path().join(name);
@@ -34,7 +34,7 @@ fn folder() -> TempDir {
     let keys = ["key".to_owned(), "far.key".to_owned(), "home.key".to_owned()];
     run(folder.path(), &keys).unwrap();
     let corpus = guide::root().join("fuzz/corpus/covers");
-    // A byte says what the fuzzer's input is.
+    // The first byte selects the type of the fuzzer's input, so it is removed.
     for (name, seed) in [("ssh.pcap", "shape"), ("www/list.json", "json")] {
         fs::create_dir_all(at("www")).unwrap();
         fs::write(at(name), &fs::read(corpus.join(seed)).unwrap()[1..]).unwrap();
@@ -49,7 +49,7 @@ fn folder() -> TempDir {
     folder
 }
 
-/// The word as it can be said on this machine; `at` tells paths apart.
+/// Returns `word` adapted to this machine. `at` distinguishes paths.
 fn here(word: &str, at: usize) -> String {
     let loopback = format!("addr:127.0.0.{}", 2 + at);
     match word {
@@ -125,7 +125,7 @@ fn reports_man_pages_and_completions_of_the_documents_are_made() {
     assert!(count > 2, "only {count} were found");
 }
 
-/// The word of a program that listens; the addresses are this machine's.
+/// Returns `word`, an argument of a program that listens, with addresses of this machine.
 fn served(word: &str) -> String {
     let [port] = free_ports();
     match word {
@@ -138,7 +138,8 @@ fn served(word: &str) -> String {
     }
 }
 
-/// The stranger's program that a transport starts (`NAME exec PROGRAM ...`), if it is not here.
+/// Returns the third-party program that a transport starts (`NAME exec PROGRAM ...`), if it is not
+/// installed.
 fn absent(word: &str) -> Option<&str> {
     let (_, program) = word.split_once(" exec ")?;
     let program = program.split_whitespace().next()?;
@@ -153,14 +154,14 @@ fn programs_of_the_documents_that_serve_begin_and_end() {
     for typed in guide::commands() {
         let kind = typed.words.get(1).map_or("", String::as_str);
         let serves = ["merge", "up", "authority", "relay", "client", "pt"].contains(&kind);
-        // Interfaces take root: interop tests make them.
+        // Interfaces need root, so the interop tests create them.
         let elsewhere = |word: &String| word.ends_with(".toml") || word == "--tun";
         if typed.words[0] != "anabranch" || !serves || typed.words.iter().any(elsewhere) {
             continue;
         }
         let mut words: Vec<String> = typed.words[1..].iter().map(|word| served(word)).collect();
         if words.get(1).is_some_and(|word| word == "crawl") {
-            // No browser may be here.
+            // This machine may have no browser.
             if let Some(at) = words.iter().position(|word| word == "--browser") {
                 words.drain(at..at + 2);
             }

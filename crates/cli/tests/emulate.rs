@@ -1,4 +1,5 @@
-//! `anabranch emulate` as its users meet it: messages, the JSON protocol, and nothing left behind.
+//! Tests of `anabranch emulate` from its users' view: messages, the JSON protocol, and that no
+//! interfaces or processes remain.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests; clippy only knows the tests themselves")]
 
@@ -28,7 +29,7 @@ fn anabranch() -> Command {
     Command::new(env!("CARGO_BIN_EXE_anabranch"))
 }
 
-/// Writes `text` to a file and runs the program on it.
+/// Writes `text` to a topology file, and runs `anabranch emulate` with it.
 fn run_on(text: &str) -> Output {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("t.toml");
@@ -36,7 +37,7 @@ fn run_on(text: &str) -> Output {
     anabranch().arg("emulate").arg(file).output().unwrap()
 }
 
-/// Two routers, each with a default route to the other.
+/// Returns a topology of two routers, each with a default route to the other.
 fn ring_of_routers() -> String {
     let all = "routes = ['0.0.0.0/0'],";
     TOPOLOGY
@@ -45,7 +46,7 @@ fn ring_of_routers() -> String {
         .replace("address", &format!("{all} address"))
 }
 
-/// The program at work on [`TOPOLOGY`], spoken to by JSON.
+/// A running emulation of [`TOPOLOGY`] that is controlled by JSON.
 struct Emulation {
     process: Child,
     input: Option<ChildStdin>,
@@ -54,7 +55,7 @@ struct Emulation {
 }
 
 impl Emulation {
-    /// Starts it, unless this machine lacks what it needs.
+    /// Starts the emulation. Returns `None` if this machine lacks a requirement.
     fn start() -> Option<Emulation> {
         let check = anabranch().args(["emulate", "check"]).output().unwrap();
         if !check.status.success() {
@@ -94,7 +95,7 @@ impl Emulation {
         self.ready["hosts"][host]["netns"].as_str().unwrap().to_owned()
     }
 
-    /// Runs a command inside a host.
+    /// Returns a command that runs inside the host `host`.
     fn inside(&self, host: &str, command: &[&str]) -> Command {
         let mut inside = Command::new("nsenter");
         inside.arg(format!("--net={}", self.netns(host))).args(command);
@@ -114,7 +115,7 @@ impl Drop for Emulation {
     }
 }
 
-/// Whether a process of this machine lives in the namespace with this inode number.
+/// Returns whether a process of this machine is in the network namespace with this inode number.
 fn is_inhabited(inode: u64) -> bool {
     let processes = fs::read_dir("/proc").unwrap().flatten().map(|entry| entry.path());
     processes.map(|path| path.join("ns/net")).any(|ns| inode_of(&ns) == Some(inode))
@@ -174,7 +175,7 @@ fn without_privilege_it_names_the_command_that_has_it() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("a topology.toml");
     fs::write(&file, TOPOLOGY).unwrap();
-    // Neither a capability nor a user namespace to be had.
+    // The program has no capability, and can create no user namespace.
     let script = "echo 0 >/proc/sys/user/max_user_namespaces || exit 77; \
                   exec setpriv --bounding-set=-all --inh-caps=-all \"$@\"";
     let program = env!("CARGO_BIN_EXE_anabranch");
@@ -263,7 +264,7 @@ fn a_killed_emulator_leaves_neither_namespaces_nor_interfaces() {
     eventually("a process lives in the host", || is_inhabited(inode));
     emulation.process.kill().unwrap();
     emulation.process.wait().unwrap();
-    // What still runs in a host keeps its namespace, but the links are gone.
+    // A process that still runs in a host keeps its namespace, but the links are gone.
     let mut links = Command::new("nsenter");
     links.arg(format!("--net=/proc/{}/ns/net", dweller.id())).args(["ip", "-o", "link"]);
     let links = links.output().unwrap();

@@ -1,7 +1,8 @@
-//! Programs in the hosts of `anabranch emulate`: they run where they should, their ends are
-//! reported, and nothing is left of them, even when the emulator is killed.
+//! Tests of programs in the hosts of `anabranch emulate`. They run in their hosts, their ends are
+//! reported, and none of them remains, even if the emulator is killed.
 //!
-//! Needs root or user namespaces, and `/dev/net/tun`; says so and passes without.
+//! The tests need root or user namespaces, and `/dev/net/tun`. Without them, they print that they
+//! are skipped, and pass.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests; clippy only knows the tests themselves")]
 
@@ -28,13 +29,14 @@ ends = [{ host = 'a', address = ['10.7.0.1/24'] }, { host = 'b', address = ['10.
 delay = '5ms'
 ";
 
-/// A folder with a topology, and with what programs leave.
+/// A folder with a topology file, and with the files that the programs write.
 struct Stage {
     folder: tempfile::TempDir,
 }
 
 impl Stage {
-    /// [`NETWORK`] with programs, unless this machine lacks what they need.
+    /// Creates a folder with [`NETWORK`] and `programs`. Returns `None` if this machine lacks a
+    /// requirement.
     fn new(programs: &str) -> Option<Stage> {
         let check = anabranch().args(["emulate", "check"]).output().unwrap();
         let told = String::from_utf8(check.stdout).unwrap();
@@ -51,7 +53,8 @@ impl Stage {
         self.folder.path().join(name)
     }
 
-    /// The emulator with this topology and further arguments; it runs in the folder.
+    /// Returns a command that runs the emulator in the folder, with this topology and the arguments
+    /// `args`.
     fn emulator(&self, args: &[&str]) -> Command {
         let mut command = anabranch();
         command.args(["emulate", "t.toml"]).args(args).current_dir(self.folder.path());
@@ -59,7 +62,7 @@ impl Stage {
         command
     }
 
-    /// Runs it to its end: exit code, standard output and standard error.
+    /// Runs the emulator to its end. Returns exit code, standard output and standard error.
     fn run(&self, args: &[&str]) -> (Option<i32>, String, String) {
         let Output { status, stdout, stderr } = self.emulator(args).output().unwrap();
         let text = |bytes| String::from_utf8(bytes).unwrap();
@@ -71,7 +74,7 @@ fn anabranch() -> Command {
     Command::new(env!("CARGO_BIN_EXE_anabranch"))
 }
 
-/// A `[[program]]` that is a shell script.
+/// Returns a `[[program]]` table for a shell script.
 fn shell(name: &str, host: &str, script: &str, more: &str) -> String {
     format!(
         "[[program]]\nname = '{name}'\nhost = '{host}'\ncommand = ['sh', '-c', '''{script}''']\n{more}\n"
@@ -86,7 +89,7 @@ fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
     }
 }
 
-/// The processes that have `marker` in their environment.
+/// Returns the processes that have `marker` in their environment.
 fn marked(marker: &str) -> Vec<PathBuf> {
     let processes = fs::read_dir("/proc").unwrap().flatten().map(|entry| entry.path());
     let has = |path: &PathBuf| {
@@ -137,7 +140,7 @@ fn the_example_runs() {
     let (code, output, errors) = stage.run(&[]);
     assert_eq!(code, Some(0), "{output}{errors}");
     assert!(output.contains("[ping] 5 packets transmitted"), "{output}");
-    // The server sees the router, not the client behind it.
+    // The server sees the router's address instead of the client's.
     assert!(errors.contains("[web] 203.0.113.1 - - "), "{errors}");
 }
 
@@ -219,7 +222,8 @@ fn an_interrupt_stops_what_runs_and_says_that_it_had_not_ended() {
     let (name, value) = marker.split_once('=').unwrap();
     let child =
         emulator.env(name, value).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
-    // The emulator, `cat`, a sleep (perhaps in a shell), a shell and its two sleeps.
+    // The processes are the emulator, `cat`, a `sleep` (perhaps in a shell), and a shell with two
+    // `sleep` processes.
     eventually("all run", || marked(&marker).len() >= 6);
     signal(child.id(), "INT");
     let output = child.wait_with_output().unwrap();
@@ -263,7 +267,7 @@ fn a_flood_of_lines_waits_and_a_reader_who_leaves_ends_it() {
     for _ in 0..100 {
         reader.read_line(&mut String::new()).unwrap();
     }
-    // Nobody reads: what waits must not grow without end.
+    // Nobody reads the output, so the queued output must not grow without limit.
     thread::sleep(Duration::from_secs(1));
     let status = fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
     let memory = status.lines().find(|line| line.starts_with("VmRSS")).unwrap();
@@ -279,25 +283,26 @@ fn signal(pid: u32, name: &str) {
     assert!(Command::new("kill").args(["-s", name, &pid]).status().unwrap().success());
 }
 
-/// A variable that no other process has.
+/// Returns an environment variable that no other process has.
 fn marker(what: &str) -> String {
     format!("ANABRANCH_TEST={what}-{}", std::process::id())
 }
 
-/// A user namespace in which the kernel counts the namespaces that are there, whatever else this
-/// machine does.
+/// A user namespace in which the kernel counts the namespaces. The count does not depend on the
+/// rest of the machine.
 struct Ration {
     holder: Child,
 }
 
 impl Ration {
-    /// One with no namespaces in it, unless this machine allows no user namespaces.
+    /// Creates a user namespace without namespaces in it. Returns `None` if this machine allows no
+    /// user namespaces.
     fn new() -> Option<Ration> {
         let mut unshare = Command::new("unshare");
         unshare.args(["--user", "--map-root-user", "sleep", "600"]).stderr(Stdio::null());
         let mut ration = Ration { holder: unshare.spawn().ok()? };
         let start = Instant::now();
-        // The user namespace is there a moment after its process.
+        // The user namespace exists a moment after its process.
         while !ration.is_whole() {
             if ration.holder.try_wait().unwrap().is_some() || start.elapsed().as_secs() > 5 {
                 return None;
@@ -314,8 +319,8 @@ impl Ration {
         enter
     }
 
-    /// Whether no network, PID and mount namespace is left: while one of each is allowed, one can
-    /// be made.
+    /// Returns whether no network, PID and mount namespace is left. The test limits each kind to
+    /// one namespace, and then creates one of each.
     fn is_whole(&self) -> bool {
         let script = "limit() { for kind in net pid mnt; do echo $1 >/proc/sys/user/max_${kind}_namespaces \
                       || exit 1; done; }; limit 1; unshare --net --mount --pid --fork true; \
@@ -332,7 +337,8 @@ impl Drop for Ration {
     }
 }
 
-/// When an emulation that nobody kills is up, when its program ends, and when all is gone.
+/// Runs an emulation that is not killed. Returns the times at which the network is up, at which its
+/// program ends, and at which everything has ended.
 fn milestones(mut emulator: Child) -> [Duration; 3] {
     let start = Instant::now();
     let mut lines = BufReader::new(emulator.stdout.take().unwrap()).lines().map(Result::unwrap);
@@ -350,8 +356,8 @@ fn killed_at_any_moment_it_leaves_no_namespace_no_process_and_no_interface() {
     if !tools::are_here(&["ping"]) {
         return;
     }
-    // A daemon that leaves its parent and one that does not end when told, so that the end takes
-    // its time.
+    // One process leaves its parent, and one ignores SIGTERM. So the end of the emulation takes
+    // some time.
     let daemon = "setsid sleep 600 & trap '' TERM; while :; do sleep 0.1; done";
     let programs = shell("daemon", "b", daemon, "background = true")
         + &shell("traffic", "a", "ping -c 40 -i 0.01 10.7.0.2", "");
@@ -387,7 +393,8 @@ fn killed_at_any_moment_it_leaves_no_namespace_no_process_and_no_interface() {
         eventually("no process", || marked(&marker).is_empty());
         assert!(!Path::new("/sys/class/net").join(&link).exists());
     }
-    // One that is left at any moment stays left; the kernel takes seconds to clear one away.
+    // A namespace that is left at any moment remains. The kernel needs seconds to remove a
+    // namespace.
     eventually("no namespace", || ration.is_whole());
 }
 

@@ -1,8 +1,9 @@
-//! `anabranch exec`: what a program inside a namespace still reaches of the machine's resolvers,
-//! beside what `ip netns exec` leaves open.
+//! Tests of `anabranch exec`: which of the machine's name resolvers a program inside a namespace
+//! can reach, compared with `ip netns exec`.
 //!
-//! Everything happens in a mount namespace of its own. libnss_resolve, where it is not installed,
-//! is looked for in the folder `ANABRANCH_NSS_RESOLVE`, and nscd is the program `ANABRANCH_NSCD`.
+//! Each test runs in its own mount namespace. If libnss_resolve is not installed, it is searched in
+//! the folder `ANABRANCH_NSS_RESOLVE`. The environment variable `ANABRANCH_NSCD` names the program
+//! nscd.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -16,7 +17,8 @@ use std::thread;
 
 use tempfile::TempDir;
 
-/// A machine as systemd-resolved leaves it, and a namespace `t` with a name server of its own.
+/// Shell commands that configure a machine as systemd-resolved does, and a namespace `t` with its
+/// own name server.
 const MACHINE: &str = r#"
 set -e
 mount -t tmpfs tmpfs /run
@@ -36,7 +38,8 @@ echo 'nameserver 192.0.2.53' > /etc/netns/t/resolv.conf
 ip netns add t
 "#;
 
-/// Runs `inside` in the namespace by `launcher`; `None`, said why, where this machine allows none.
+/// Runs `script` in the namespace by `launcher`. Returns `None`, and prints the reason, if this
+/// machine allows no namespace.
 fn inside(launcher: &str, script: &str, sockets: &Path) -> Option<Output> {
     let text = format!("{MACHINE}\n{launcher} sh -c {}", shlex::try_quote(script).unwrap());
     let mut command = Command::new("unshare");
@@ -85,7 +88,7 @@ fn the_machines_resolvers_are_out_of_reach_and_the_namespaces_own_files_are_ther
     let wanted = "nameserver 192.0.2.53\n/run/dbus:\n\n/run/nscd:\n1\n";
     assert_eq!(text, wanted, "{told}");
     assert!(told.contains("Read-only file system"), "{told}");
-    // As the test would fail: without the covers all of it is there.
+    // Without the covers, the program reaches all resolvers. This shows that the test can fail.
     let output = inside(IP, script, folder.path()).unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(text.contains("system_bus_socket") && text.contains("socket"), "{text}");
@@ -107,7 +110,8 @@ fn a_user_keeps_home_and_groups_and_loses_roots_rights() {
     assert_eq!(lines[3], String::from_utf8(groups.stdout).unwrap().trim());
 }
 
-/// The real library asks systemd-resolved by a Unix socket, which counts who comes.
+/// The real library asks systemd-resolved through a Unix socket. The test counts the connections to
+/// that socket.
 #[test]
 fn nss_resolve_reaches_the_machines_resolved_from_ip_netns_exec_alone() {
     let Some(library) = library() else {
@@ -136,7 +140,8 @@ fn nss_resolve_reaches_the_machines_resolved_from_ip_netns_exec_alone() {
     }
 }
 
-/// A name that the machine's own files know, and the real nscd, which is asked before them.
+/// Shell commands that add a name to the machine's own files. They also start the real nscd, which
+/// is asked before these files.
 const NSCD: &str = r#"
 sed -i 's/^hosts:.*/hosts: files/' /etc/nsswitch.conf
 echo '198.51.100.7 of-the-machine.example' >> /etc/hosts
@@ -169,7 +174,8 @@ fn the_machines_nscd_answers_from_ip_netns_exec_alone() {
     }
 }
 
-/// A namespace `inner` that exists only in the mount namespace of an `ip netns exec`.
+/// Shell commands that create a namespace `inner`, which exists only in the mount namespace of an
+/// `ip netns exec`.
 const WITHIN: &str = r#"
 ip netns add outer
 ip netns exec outer sh -c 'ip netns add inner; exec sleep 60' &

@@ -1,5 +1,5 @@
-//! `anabranch experiment`: what cannot be is refused and leaves nothing; tables and pages are made
-//! of what is there.
+//! Tests of `anabranch experiment`. Impossible requests are refused without files that remain.
+//! Tables and pages are made from the existing measurements.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -15,7 +15,7 @@ fn experiment(name: &str, folder: &Path, words: &[&str]) -> Command {
     command
 }
 
-/// Prose as one line, wherever it was wrapped.
+/// Returns wrapped prose as one line.
 fn unwrapped(prose: &str) -> String {
     prose.split_whitespace().collect::<Vec<_>>().join(" ")
 }
@@ -24,7 +24,7 @@ fn overhead(folder: &Path, words: &[&str]) -> Command {
     experiment("overhead", folder, words)
 }
 
-/// The one line of a refusal.
+/// Returns the line with which the program refuses a request.
 fn refusal(output: Output) -> String {
     let message = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(2), "{message}");
@@ -32,7 +32,7 @@ fn refusal(output: Output) -> String {
     message
 }
 
-/// A download, as a run writes it.
+/// Returns the record of a download, as the experiment writes it.
 fn download(every: u32, mbits: u64, down: [u64; 3]) -> Value {
     json!({
         "unit": format!("quinn/equal/3/{every}/{mbits}"), "system": "quinn", "net": "equal", "paths": 3,
@@ -43,7 +43,7 @@ fn download(every: u32, mbits: u64, down: [u64; 3]) -> Value {
     })
 }
 
-/// A journal of three downloads.
+/// Writes a journal with three downloads.
 fn journal(folder: &Path) {
     let header = json!({
         "experiment": "overhead", "version": 1, "seed": 1, "seconds": 10.0, "bytes": null, "splitter": [],
@@ -52,7 +52,7 @@ fn journal(folder: &Path) {
     write(folder, &header, &runs.map(|(every, mbits, down)| download(every, mbits, down)));
 }
 
-/// The page and the Markdown that an experiment makes of its journal.
+/// Returns the page and the Markdown that an experiment makes from its journal.
 fn reported(name: &str, folder: &Path, words: &[&str]) -> (String, String) {
     let notes = notes(folder, name);
     let words = [&["--report", "--into", notes.to_str().unwrap()], words].concat();
@@ -62,8 +62,8 @@ fn reported(name: &str, folder: &Path, words: &[&str]) -> (String, String) {
     (page, fs::read_to_string(notes).unwrap())
 }
 
-/// That a table says of itself which words the splitter was given: what Parquet tells of a whole
-/// file is not packed.
+/// Asserts that the metadata of a table contain the splitter's arguments `words`. Parquet does not
+/// compress the metadata of a file.
 fn tells_the_splitters_words(table: &Path, words: &str) {
     let table = fs::read(table).unwrap();
     let has = |text: &str| table.windows(text.len()).any(|part| part == text.as_bytes());
@@ -75,7 +75,7 @@ fn write(folder: &Path, header: &Value, records: &[Value]) {
     fs::write(folder.join("units.jsonl"), lines.collect::<String>()).unwrap();
 }
 
-/// A Markdown file into which the results of an experiment go.
+/// Creates a Markdown file that can receive the results of an experiment.
 fn notes(folder: &Path, name: &str) -> PathBuf {
     let file = folder.join("notes.md");
     let name = format!("anabranch experiment {name}");
@@ -159,8 +159,8 @@ fn quic_that_was_not_split_has_no_share_and_no_line_and_the_reason_stands_there(
     assert!(!page.contains("class=\"line") && !page.contains("83.3 %"), "{page}");
 }
 
-/// Two repetitions of all ways, as a run writes them: quic-go's first byte comes 140 ms later with
-/// its handshake by the VPN.
+/// Returns the records of two repetitions with each route, as the experiment writes them. With the
+/// handshake through the VPN, quic-go's first byte arrives 140 ms later.
 fn fetches() -> Vec<Value> {
     let fetch = |server: &str, access: &str, n: u32, first_byte: f64, direct: u64| {
         let through = first_byte > 0.0;
@@ -282,7 +282,8 @@ fn without_the_peers_it_says_which_and_where_to_get_them_and_makes_nothing() {
     assert!(!target.exists(), "nothing was created");
 }
 
-/// A run by somebody who is not root, as the program sees it; `None` where nobody may be that.
+/// Runs an experiment as a user who is not root. Returns `None` if this machine allows no such
+/// user.
 fn by_another(name: &str, folder: &Path, words: &[&str]) -> Option<Output> {
     let own = experiment(name, folder, words);
     let mut command = Command::new("unshare");
@@ -309,7 +310,8 @@ fn who_is_not_root_is_told_the_whole_line_that_root_has_to_say() {
     );
     let message = refusal(output);
     assert!(message.ends_with(&expected), "{message}");
-    // What the user named is not named a second time, and only page loads take a web.
+    // The proposed command does not repeat folders that the user has given. Only the experiment
+    // with page loads has a folder of web sites.
     let named = ["--programs", "/opt/peers", "--web", "/srv/web"];
     let message = refusal(by_another("pages", &target, &named).unwrap());
     assert!(message.ends_with("--programs /opt/peers --web /srv/web\n"), "{message}");

@@ -1,5 +1,6 @@
-//! `anabranch split --key` and `anabranch merge` over paths with delays and losses: what arrives,
-//! in which order, by which path, and what strangers and observers learn.
+//! Tests of `anabranch split --key` and `anabranch merge` over paths with delays and losses. They
+//! check which datagrams arrive, in which order and on which path, and what strangers and observers
+//! learn.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -31,11 +32,11 @@ fn anabranch(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_anabranch")).args(arguments).output().unwrap()
 }
 
-/// One test at a time: they are about time, and each is a network of its own.
+/// Lock that lets one test run at a time, because the tests measure time and each has its own
+/// network.
 static TURN: Mutex<()> = Mutex::new(());
 
-/// A far end, the network before it, a splitter before that, and a server that gives everything
-/// back.
+/// A far end, the network in front of it, a splitter in front of that network, and an echo server.
 struct World {
     folder: TempDir,
     far_at: String,
@@ -43,7 +44,7 @@ struct World {
     far: Program,
     between: Between,
     near: Program,
-    /// Where programs send to.
+    /// Address to which client programs send.
     listen: SocketAddr,
     _turn: MutexGuard<'static, ()>,
 }
@@ -120,9 +121,9 @@ impl World {
         self.folder.path().join(name).display().to_string()
     }
 
-    /// `count` datagrams to the server and back, one each millisecond; what came to each, in the
-    /// order in which it came. Ends when all are back, or when nothing came for two seconds after
-    /// the last was sent.
+    /// Sends `count` datagrams to the server and back, one per millisecond. Returns the numbers
+    /// that arrived at the server and at the client, in the order of arrival. Ends when all are
+    /// back, or two seconds after the last one was sent.
     fn exchange(&self, client: &UdpSocket, count: u32) -> [Vec<u32>; 2] {
         let sent = Arc::new(AtomicBool::new(false));
         let (server, over) = (self.server.try_clone().unwrap(), Arc::clone(&sent));
@@ -150,7 +151,7 @@ impl World {
         [echo.join().unwrap(), back]
     }
 
-    /// As many as there should be come both ways, and in order.
+    /// Checks that all datagrams arrive in both directions, in order.
     fn passes(&self, client: &UdpSocket, count: u32) {
         self.exchange_awake(client, count, |numbers, _| match numbers.len() == count as usize {
             true => late(numbers, count as usize / 100),
@@ -158,10 +159,13 @@ impl World {
         });
     }
 
-    /// Exchanges so many datagrams, in which `fault` finds none: it looks at what came to the
-    /// server, and what came back, once each. A machine that stops for longer than the paths differ
-    /// makes some late, and one that stops for longer than buffers last loses some: such an
-    /// exchange tells nothing, and another one is made.
+    /// Repeats an exchange of `count` datagrams, up to ten times, until `fault` finds no fault.
+    /// `fault` is called with the numbers that arrived at the server, and with those that came
+    /// back.
+    ///
+    /// If the machine stops for longer than the difference between the paths, some datagrams are
+    /// late. If it stops for longer than the buffers last, some are lost. So a failed exchange
+    /// proves nothing, and is repeated.
     fn exchange_awake(
         &self,
         client: &UdpSocket,
@@ -191,7 +195,7 @@ impl World {
         panic!("the machine stopped in every exchange: {told:?}");
     }
 
-    /// Ends both; their summaries.
+    /// Ends the splitter and the far end. Returns their summaries.
     fn end(mut self) -> [Value; 2] {
         self.near.signal("-INT");
         let near = self.near.next("summary");
@@ -201,7 +205,8 @@ impl World {
     }
 }
 
-/// Up to `count` datagrams, for as long as `over` is false and two seconds after the last.
+/// Receives up to `count` datagrams, while `over` is false and for two seconds after the last
+/// datagram.
 fn receive(
     socket: &UdpSocket,
     count: u32,
@@ -223,31 +228,31 @@ fn number(datagram: &[u8]) -> u32 {
     u32::from_be_bytes(datagram[..4].try_into().unwrap())
 }
 
-/// A datagram whose first bytes count up, as WireGuard's do.
+/// Returns a datagram that begins with a rising number, like WireGuard's.
 fn datagram(number: u32) -> Vec<u8> {
     let mut bytes = vec![7; 600];
     bytes[..4].copy_from_slice(&number.to_be_bytes());
     bytes
 }
 
-/// Each path's share of what `field` counts.
+/// Returns each path's share of the counter `field`.
 fn shares(paths: &Value, field: &str) -> Vec<f64> {
     let counts = paths.as_array().unwrap().iter().map(|path| path[field].as_f64().unwrap());
     let counts: Vec<f64> = counts.collect();
     counts.iter().map(|count| count / counts.iter().sum::<f64>()).collect()
 }
 
-/// What is wrong with these if more than so many of them came behind a later one.
+/// Returns a description of the fault if more than `most` datagrams arrived after a later one.
 fn late(numbers: &[u32], most: usize) -> Option<String> {
     let late = numbers.windows(2).filter(|two| two[0] > two[1]).count();
     (late > most).then(|| format!("{late} of {} late", numbers.len()))
 }
 
-/// A machine that keeps a thread from its turn for so long counts as one that stopped: the paths of
+/// Delay of a thread from which the machine counts as having stopped. The delays of the paths of
 /// [`unequal`] differ by as much.
 const STOPPED: Duration = Duration::from_millis(10);
 
-/// A thread that wants to be woken each millisecond, and sees how late it is.
+/// A thread that sleeps for a millisecond at a time, and measures how late it wakes.
 struct Awake {
     over: Arc<AtomicBool>,
     thread: thread::JoinHandle<Duration>,
@@ -278,7 +283,7 @@ impl Awake {
 
 #[test]
 fn all_arrives_in_order_both_ways_and_each_path_carries_its_share_each_way() {
-    // By packets a share does not depend on how busy this machine is.
+    // If runs are counted in packets, a path's share does not depend on the load of this machine.
     for (every, least) in [("20ms", 0.1), ("7p", 0.27)] {
         let world = World::start(unequal(), every);
         world.passes(&bound(), 3000);
@@ -300,7 +305,8 @@ fn all_arrives_in_order_both_ways_and_each_path_carries_its_share_each_way() {
 fn what_is_lost_on_a_path_is_lost_and_the_rest_is_in_order() {
     for loss in [0.01, 0.05] {
         let world = World::start(Conditions { loss, ..unequal() }, "20ms");
-        // Five standard deviations below what comes of 3,000 by one way, and by both.
+        // Five standard deviations below the expected number of 3,000 datagrams, after one
+        // direction and after both.
         let least = [1.0 - loss, (1.0 - loss) * (1.0 - loss)]
             .map(|share: f64| 3000.0 * share - 5.0 * (3000.0 * share * (1.0 - share)).sqrt());
         world.exchange_awake(&bound(), 3000, |numbers, is_back| {
@@ -313,7 +319,7 @@ fn what_is_lost_on_a_path_is_lost_and_the_rest_is_in_order() {
 #[test]
 fn both_ends_delay_before_the_split_and_keep_the_order() {
     let options = ["--every", "grow:10-50ms", "--redraw", "1s", "--jitter", "30-90ms"];
-    // Paths of one delay: only the delay before the split could change the order.
+    // The paths have equal delays, so only the delay before the split could change the order.
     let delays = vec![Duration::from_millis(5); 3];
     let world = World::with(Conditions { delays, ..Conditions::default() }, &options);
     let client = bound();
@@ -324,7 +330,7 @@ fn both_ends_delay_before_the_split_and_keep_the_order() {
     let up = start.elapsed();
     world.server.send_to(&room[..length], from).unwrap();
     client.recv_from(&mut room).unwrap();
-    // The least delay, and the path's.
+    // The minimum is the least delay before the split, plus the delay of the path.
     let least = Duration::from_millis(30 + 5);
     assert!(up >= least && start.elapsed() - up >= least, "{up:?} {:?}", start.elapsed());
     for summary in world.end() {
@@ -346,7 +352,7 @@ fn a_path_that_is_cut_is_noticed_by_both_ends_and_comes_back() {
     let down = world.near.find("path", of_b("down"));
     assert_eq!(down["reason"], "unheard");
     world.far.find("path", |event| event["path"] == 1 && event["state"] == "down");
-    // Nothing goes by it.
+    // The path carries nothing while it is cut.
     world.passes(&client, 1000);
     world.between.change(|conditions| conditions.cut.clear());
     world.exchange(&client, 2500);
@@ -368,7 +374,7 @@ fn a_far_end_that_is_killed_and_started_again_is_found_again() {
     world.exchange(&client, 5000);
     world.far.next("began");
     world.passes(&client, 500);
-    // One that says farewell is found again sooner.
+    // A far end that announces its end is found again sooner.
     world.far.signal("-INT");
     world.near.find("far_end", |event| event["state"] == "left");
     world.far = start_far(&world.far_at, server, &world.key("far.key"), &["--every", "20ms"]);
@@ -389,7 +395,8 @@ fn a_client_that_moves_is_followed() {
 #[test]
 fn two_programs_and_two_splitters_are_told_apart() {
     let mut world = World::start(unequal(), "20ms");
-    // Another splitter, whose key the far end is told; a running far end has not read it.
+    // The key of another splitter is added to the far end's file. The running far end has not read
+    // it.
     let other = world.key("other.key");
     let public = anabranch(&["key", &other]).stdout;
     let public = String::from_utf8(public).unwrap().trim().to_owned();
@@ -407,7 +414,7 @@ fn two_programs_and_two_splitters_are_told_apart() {
     let mut second = start_near(second_between.at, &other, &[]);
     let second_listen = listening(&mut second);
     second.find("far_end", |event| event["state"] == "up");
-    // Two programs at the first splitter, one at the second.
+    // Two programs use the first splitter, and one uses the second.
     let programs = [(bound(), world.listen), (bound(), world.listen), (bound(), second_listen)];
     let mut seen = Vec::new();
     for (place, (program, listen)) in programs.iter().enumerate() {
@@ -443,7 +450,7 @@ fn a_proxy_is_a_path_to_a_far_end_like_any_other() {
     world.near = start_near_by(&paths, far_at, &key, &["--every", "7p", "--same-egress"]);
     world.listen = listening(&mut world.near);
     world.near.find("far_end", |event| event["state"] == "up");
-    // The tests' proxy takes milliseconds for a datagram, so that some are late.
+    // The proxy of the tests needs milliseconds for a datagram, so some datagrams are late.
     let come = world.exchange(&bound(), 150).map(|numbers| numbers.len());
     assert_eq!(come, [150, 150]);
     let [near, _] = world.end();
@@ -493,17 +500,19 @@ fn an_observer_of_a_path_finds_no_field_of_the_session_and_none_that_counts() {
     }
 }
 
-/// The bytes at a place are uniform, and neither rise nor repeat.
+/// Asserts that the bytes at the offset `place` are uniformly distributed, and neither rise nor
+/// repeat.
 fn is_noise(packets: &[&Vec<u8>], place: usize) {
     let mut counts = [0u32; 256];
     packets.iter().for_each(|packet| counts[usize::from(packet[place])] += 1);
     let mean = packets.len() as f64 / 256.0;
     let chi: f64 = counts.iter().map(|&n| (f64::from(n) - mean).powi(2) / mean).sum();
-    // 255 degrees of freedom: one of 10^5 uniform places exceeds 356, and there are 4,000.
+    // With 255 degrees of freedom, one of 10^5 uniform offsets exceeds 356. There are 4,000
+    // offsets.
     assert!(chi < 400.0, "byte {place}: {chi}");
     let rises = packets.windows(2).filter(|two| two[0][place] < two[1][place]).count();
     let share = rises as f64 / packets.len() as f64;
-    // The deviation is below 0.01 with 1,200 packets.
+    // The standard deviation is below 0.01 with 1,200 packets.
     assert!((0.43..0.57).contains(&share), "byte {place} rises in {share} of all packets");
 }
 
@@ -529,7 +538,7 @@ fn strangers_and_replays_are_not_answered() {
         stranger.send_to(&noise, &world.far_at).unwrap();
     }
     assert!(stranger.recv(&mut [0; 2048]).is_err(), "nobody answers");
-    // And nothing was drawn away.
+    // The strangers have not redirected any traffic.
     world.passes(&client, 300);
     let [_, far] = world.end();
     assert!(far["strangers"].as_u64().unwrap() >= 400, "{far}");
@@ -584,7 +593,7 @@ fn decoys_go_both_ways_within_their_budget_and_no_program_sees_one() {
         let [packets, bytes] = ["packets", "bytes"].map(|what| count(sent, what));
         assert!(packets > 50, "{sent:?}");
         assert!(5 * bytes <= carried && 20 * bytes >= carried, "{bytes} of {carried}");
-        // The last ones may be under way when both are stopped.
+        // The last packets may be in flight when both programs are stopped.
         assert!(count(came, "packets") + 100 >= packets, "{sent:?} {came:?}");
         assert!(count(came, "bytes") <= bytes);
     }
@@ -701,7 +710,8 @@ fn neither_a_server_that_is_gone_nor_a_datagram_too_long_for_a_packet_ends_a_ses
     assert_eq!(far.next("server_refused")["server"], address.to_string());
     let server = UdpSocket::bind(address).unwrap();
     server.set_read_timeout(Some(PATIENCE)).unwrap();
-    // The longest that UDP has: 33 bytes more are no datagram, so it goes in two packets.
+    // The longest UDP payload. With 33 more bytes it exceeds a datagram, so it is sent in two
+    // packets.
     let long: Vec<u8> = (0..65_507_u32).map(|byte| byte as u8).collect();
     ask(&long);
     ask(b"and now");
@@ -758,7 +768,7 @@ fn clients_and_servers_come_and_go_while_it_runs() {
     assert_eq!(reloaded["clients"], serde_json::json!(["home", "second"]));
     assert_eq!(reloaded["listen"], at.to_string(), "it listens where it did");
     passes();
-    // The second one finds the server that is new.
+    // The second splitter reaches the new server.
     let far_public = near_peer(&home_key);
     assert!(anabranch(&["key", &second, "--peer", &format!("far={far_public}")]).status.success());
     let mut other = start_near(at, &second, &["--behind", "two"]);
@@ -766,13 +776,13 @@ fn clients_and_servers_come_and_go_while_it_runs() {
     other.find("far_end", |event| event["state"] == "up");
     bound().send_to(b"to the second", other_at).unwrap();
     assert_eq!(servers[1].recv(&mut [0; 64]).unwrap(), 13);
-    // What makes no sense changes nothing.
+    // Invalid settings change nothing.
     fs::write(&file, "listen = 7").unwrap();
     far.signal("-HUP");
     let told = far.next("warning")["text"].as_str().unwrap().to_owned();
     assert!(told.contains("far.toml:1") && told.ends_with("the current settings stay"), "{told}");
     passes();
-    // A key that is taken away ends its session.
+    // Removing a key ends the session of that key.
     write(format!("['one={one}', 'two={two}']"));
     fs::write(&far_key, known).unwrap();
     far.signal("-HUP");
@@ -782,14 +792,14 @@ fn clients_and_servers_come_and_go_while_it_runs() {
     drop(turn);
 }
 
-/// The public key of the other end in a key file.
+/// Returns the public key of the other end in a key file.
 fn near_peer(file: &str) -> String {
     let text = fs::read_to_string(file).unwrap();
     let line = text.lines().find(|line| line.starts_with("public = ")).unwrap();
     line.split('"').nth(1).unwrap().to_owned()
 }
 
-/// A program whose output goes to a file, in words or as JSON.
+/// A program whose output is written to a file, as lines or as JSON.
 struct Logged {
     child: Child,
     file: PathBuf,
@@ -804,7 +814,7 @@ impl Logged {
         Logged { child: command.spawn().unwrap(), file }
     }
 
-    /// Waits until it has said this.
+    /// Waits until the output contains `words`.
     fn says(&self, words: &str) {
         let end = Instant::now() + PATIENCE;
         while !fs::read_to_string(&self.file).unwrap().contains(words) {
@@ -813,7 +823,7 @@ impl Logged {
         }
     }
 
-    /// Ends it: all that it said.
+    /// Ends the program. Returns its whole output.
     fn end(mut self) -> String {
         let pid = self.child.id().to_string();
         assert!(Command::new("kill").args(["-INT", &pid]).status().unwrap().success());
@@ -829,7 +839,7 @@ impl Drop for Logged {
     }
 }
 
-/// The secrets of a key file, as it has them.
+/// Returns the secrets in a key file, as they are written there.
 fn secrets(file: &str) -> Vec<String> {
     let text = fs::read_to_string(file).unwrap();
     let secret = |line: &str| line.starts_with("private") || line.starts_with("psk");

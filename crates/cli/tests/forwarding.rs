@@ -1,4 +1,5 @@
-//! Datagrams through a running splitter: families, sizes, ECN, and clients that misbehave.
+//! Tests of datagrams through a running splitter: address families, sizes, ECN, and clients that
+//! misbehave.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -12,7 +13,7 @@ use std::time::{Duration, Instant};
 use anabranch_os::udp::{Datagrams, RecvBatch, SendQueue, UdpOptions, UdpSocket};
 use running::{PATIENCE, Running};
 
-/// Receives one datagram: (bytes, ECN bits, sender).
+/// Receives one datagram. Returns its bytes, its ECN bits and its sender.
 fn receive(socket: &UdpSocket, buffers: &mut RecvBatch) -> (Vec<u8>, u8, SocketAddr) {
     let deadline = Instant::now() + PATIENCE;
     loop {
@@ -33,12 +34,13 @@ fn send(socket: &UdpSocket, bytes: &[u8], ecn: u8, to: Option<SocketAddr>) {
     assert_eq!(batch.send().sent, 1);
 }
 
-/// There and back by both paths: every ECN value, and sizes from nothing to a full datagram.
+/// Checks that datagrams pass unchanged in both directions, over both paths. They have every ECN
+/// value, and sizes from 0 to a full datagram.
 fn passes_unchanged(host: &str, paths: &[&str]) {
     let mut running = Running::with(host, paths, &["--json"]);
     let listen: SocketAddr = running.next("listening")["listen"].as_str().unwrap().parse().unwrap();
     let server = running.server.local_addr().unwrap();
-    // The server's place is taken by a socket that sees ECN bits.
+    // A socket that reports ECN bits replaces the server.
     running.server = PlainSocket::bind(SocketAddr::new(host.parse().unwrap(), 0)).unwrap();
     let server = UdpSocket::bind(server, &UdpOptions::default()).unwrap();
     let client = UdpSocket::connect(None, listen, &UdpOptions::default()).unwrap();
@@ -83,8 +85,8 @@ fn a_client_that_floods_with_garbage_stops_nobody_else() {
     let server = running.server.try_clone().unwrap();
     let echo = thread::spawn(move || answer_known(&server));
     let end = running.server.local_addr().unwrap();
-    // As much garbage at a time as finds room in the buffers of a server that sleeps meanwhile:
-    // what is lost then is nobody's fault but the splitter's.
+    // A burst is small enough for the buffers of a server that is not scheduled. So only the
+    // splitter can be the cause of a loss.
     let (stranger, garbage) = (PlainSocket::bind("127.0.0.1:0").unwrap(), garbage());
     for round in 0..FLOOD / BURST {
         for number in round * BURST..(round + 1) * BURST {
@@ -104,7 +106,7 @@ fn a_client_that_floods_with_garbage_stops_nobody_else() {
     assert_eq!(running.next("summary")["sessions"], 2);
 }
 
-/// Answers what begins with K until an E comes.
+/// Answers datagrams that begin with K, until a datagram that begins with E arrives.
 fn answer_known(server: &PlainSocket) {
     let mut buffer = [0; 2048];
     loop {
@@ -117,11 +119,11 @@ fn answer_known(server: &PlainSocket) {
     }
 }
 
-/// Datagrams of a flood, and how many come at once.
+/// Number of datagrams in a flood. `BURST` is the number of datagrams sent at a time.
 const FLOOD: usize = 100_000;
 const BURST: usize = 40;
 
-/// What no protocol begins with.
+/// Returns bytes with which no protocol begins.
 fn garbage() -> Vec<u8> {
     (0..1400u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 13) as u8 | 1).collect()
 }

@@ -1,4 +1,4 @@
-//! Completions and man pages, as shells and man take them.
+//! Tests of completions and man pages with the shells and with man.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -21,7 +21,8 @@ fn completions(shell: &str, folder: &Path) -> PathBuf {
     file
 }
 
-/// What `command` prints, `None` (and a word about it) where this machine lacks it.
+/// Returns the output of `command`. Returns `None`, and prints a message, if the command is not
+/// installed.
 fn run(command: &mut Command) -> Option<Output> {
     match command.output() {
         Ok(output) => Some(output),
@@ -32,10 +33,10 @@ fn run(command: &mut Command) -> Option<Output> {
     }
 }
 
-/// What bash offers after the words of `line`; `None` without bash.
+/// Returns the completions that bash offers after the words of `line`; `None` without bash.
 fn offered(script: &Path, line: &str) -> Option<Vec<String>> {
-    // As bash itself does when somebody presses Tab: the function that `complete` knows gets the
-    // command, the word begun, and the word before.
+    // The script does what bash does when the user presses Tab. It calls the function that
+    // `complete` names with the command, the current word and the word before it.
     let query =
         "source \"$1\"; read -ra COMP_WORDS <<< \"$2\"; [[ $2 == *' ' ]] && COMP_WORDS+=('')
         COMP_CWORD=$((${#COMP_WORDS[@]} - 1)) COMP_LINE=$2 COMP_POINT=${#2}

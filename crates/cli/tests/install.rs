@@ -1,4 +1,4 @@
-//! `packaging/install`: what a packager or `make install` puts below a prefix.
+//! Tests of the files that `packaging/install` or `make install` puts below a prefix.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -26,7 +26,8 @@ fn installed(folder: &Path) -> PathBuf {
     folder.join("usr")
 }
 
-/// Every document that a text names by its place in the repository or on an installed system.
+/// Returns the documents that `text` names by their path in the repository or on an installed
+/// system.
 fn named(text: &str) -> BTreeSet<String> {
     let words = text.split(|c: char| c.is_whitespace() || "()[]\"'`,;".contains(c));
     let plain = words.map(|word| word.replace("\\-", "-").trim_end_matches('.').to_owned());

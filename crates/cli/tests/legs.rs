@@ -1,5 +1,5 @@
-//! A download over two circuits of a set, of Tor's design and of ours: what `--json`, `--metrics`
-//! and `--trace` of a client tell of each leg is one and the same.
+//! Tests of a download over two circuits of a set, with Tor's design and with ours. The outputs of
+//! `--json`, `--metrics` and `--trace` of a client must agree for each leg (circuit of the set).
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -19,13 +19,13 @@ use program::{PATIENCE, Program};
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// Bytes of the download; each leg is to carry a fair part of it.
+/// Size of the download in bytes. Each leg must carry at least `LEAST` bytes of it.
 const DOWNLOAD: usize = 8_000_000;
 const LEAST: u64 = 400_000;
 
-/// A client in a network of its own, and where it keeps things.
+/// A client in its own network, with its folder and files.
 struct Client {
-    /// Its relays and their authority.
+    /// The network's relays and authority.
     _network: Program,
     program: Program,
     socks: SocketAddr,
@@ -35,7 +35,7 @@ struct Client {
 }
 
 impl Client {
-    /// With sets of this design.
+    /// Starts a client that uses sets of circuits of this design.
     fn start(design: &str) -> Client {
         let folder = TempDir::new().unwrap();
         let place = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
@@ -69,7 +69,7 @@ impl Client {
         Client { _network: network, program, socks, metrics, trace, folder }
     }
 
-    /// Has a server of this machine send so many bytes, and reads them.
+    /// Downloads `bytes` bytes from a server on this machine.
     fn download(&self, bytes: usize) {
         let server = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = server.local_addr().unwrap().port();
@@ -87,7 +87,8 @@ impl Client {
         serving.join().unwrap().unwrap();
     }
 
-    /// The set that carried most, once nothing moves on it and both of its legs are linked.
+    /// Waits until both legs of the busiest set are linked and the set carries nothing. Returns
+    /// that set.
     fn still(&mut self) -> Value {
         let mut before = Value::Null;
         loop {
@@ -115,14 +116,14 @@ impl Client {
     }
 }
 
-/// Bytes received and sent by each leg, as JSON tells.
+/// Returns the bytes received and sent by each leg, from the JSON object `set`.
 fn by_leg(set: &Value) -> BTreeMap<u64, [u64; 2]> {
     let legs = set["legs"].as_array().into_iter().flatten();
     let bytes = |leg: &Value| ["received", "sent"].map(|way| leg[way].as_u64().unwrap());
     legs.map(|leg| (leg["leg"].as_u64().unwrap(), bytes(leg))).collect()
 }
 
-/// The same of a set, as the trace tells.
+/// Returns the bytes received and sent by each leg of the set number `set`, from a trace.
 fn by_path(trace: &Path, set: u64) -> BTreeMap<u64, [u64; 2]> {
     let trace = Trace::open(trace).unwrap();
     assert_eq!(trace.facts().unit, SizeUnit::Cell);
@@ -139,16 +140,17 @@ fn by_path(trace: &Path, set: u64) -> BTreeMap<u64, [u64; 2]> {
 
 #[test]
 fn json_metrics_and_trace_agree_on_the_bytes_of_each_leg() {
-    // One network after the other: two at once would want the same ports.
+    // The networks run one after the other, because both need the same ports.
     agree("conflux");
-    // Its legs join at one middle.
+    // The legs of this set join at one middle relay.
     let set = agree("merged");
     let of = |hop: usize| [0, 1].map(|leg| set["legs"][leg]["relays"][hop]["fingerprint"].clone());
     let [middles, exits] = [of(1), of(2)];
     assert!(middles[0] == middles[1] && exits[0] == exits[1], "{set}");
 }
 
-/// Downloads over a set of this design, and compares what is told of its legs; what JSON tells.
+/// Downloads over a set of this design, and checks that all outputs agree on its legs. Returns the
+/// JSON object of the set.
 fn agree(design: &str) -> Value {
     let mut client = Client::start(design);
     client.download(1000);

@@ -16,7 +16,7 @@ use anabranch_multipath::seed::{Stream, stream};
 use rand::RngExt;
 use rustix::net::sockopt;
 
-/// Properties of the paths. The first path is that of 127.0.0.2.
+/// Properties of the paths. The first path is the path of 127.0.0.2.
 #[derive(Clone, Default)]
 pub struct Conditions {
     /// One-way delays of the paths.
@@ -38,7 +38,7 @@ pub struct Seen {
 
 /// A running network between splitter and far end.
 pub struct Between {
-    /// Address that the splitter uses as that of the far end.
+    /// Address to which the splitter sends, as the far end's address.
     pub at: SocketAddr,
     conditions: Arc<Mutex<Conditions>>,
     seen: Arc<Mutex<BTreeMap<usize, Seen>>>,
