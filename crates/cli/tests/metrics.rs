@@ -1,4 +1,4 @@
-//! What Prometheus reads of a running splitter, against what the splitter itself tells.
+//! Tests that the counters for Prometheus agree with the splitter's own output.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -18,13 +18,13 @@ use running::{PATIENCE, Running};
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// What Prometheus asks for that knows no OpenMetrics.
+/// Value of the header Accept of a Prometheus without support for OpenMetrics.
 const TEXT: &str = "text/plain;version=0.0.4";
-/// What one asks for that does.
+/// Value of the header Accept of a Prometheus with support for OpenMetrics.
 const OPEN: &str = "application/openmetrics-text;version=1.0.0;q=0.75,\
                     text/plain;version=0.0.4;q=0.25,*/*;q=0.1";
 
-/// Head and page of an answer to who accepts this.
+/// Returns the head and the body of the answer to a request with the header Accept `accept`.
 fn page(address: &str, accept: &str) -> (String, String) {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -38,7 +38,7 @@ fn page(address: &str, accept: &str) -> (String, String) {
     (head.to_owned(), page.to_owned())
 }
 
-/// The value of each series.
+/// Returns the value of each series.
 fn scrape(address: &str) -> BTreeMap<String, f64> {
     let (head, page) = page(address, OPEN);
     assert!(head.contains("openmetrics-text"), "{head}");
@@ -63,7 +63,7 @@ fn a_scrape_says_what_the_events_say() {
             running.exchange(&client, &listen);
         }
     }
-    // All is quiet now, so what is told next still holds when it is read.
+    // No traffic passes now, so the next counters still apply when they are read.
     running.next("stats");
     let stats = running.next("stats");
     let page = scrape(&address);
@@ -103,7 +103,8 @@ fn an_address_that_is_taken_is_refused() {
     assert_eq!(message.lines().count(), 1, "{message}");
 }
 
-/// What `curl` gets from this address, and as what; `None`, with a word, where it is missing.
+/// Returns the page that `curl` receives from `address`, and its content type. Returns `None`, and
+/// prints a message, if curl is not installed.
 fn curl(address: &str, accept: Option<&str>) -> Option<(String, String)> {
     let header = accept.map(|accept| format!("Accept: {accept}"));
     let header = header.iter().flat_map(|header| ["--header", header.as_str()]);
@@ -122,7 +123,7 @@ fn curl(address: &str, accept: Option<&str>) -> Option<(String, String)> {
     Some((kind.to_owned(), page.to_owned()))
 }
 
-/// Has curl ask for both formats, and checks each by its own rules.
+/// Requests both formats with curl, and checks each page by the rules of its format.
 fn judge(address: &str, whose: &str) {
     let (head, text) = page(address, TEXT);
     assert!(head.contains(TEXT.split(';').next().unwrap()), "{head}");
@@ -145,8 +146,8 @@ fn judge(address: &str, whose: &str) {
     }
 }
 
-/// Has Prometheus' own checker judge a page in the older format, which is the one that it reads;
-/// without it (`scripts/promtool`) says so.
+/// Checks a page in the older format with Prometheus' own checker, which reads only that format.
+/// Without the checker (`scripts/promtool`), prints a message.
 fn prometheus_own_checker_agrees(page: &str, whose: &str) {
     let program = std::env::var_os("PROMTOOL").unwrap_or_else(|| "promtool".into());
     let mut promtool = Command::new(program);
@@ -165,9 +166,9 @@ fn prometheus_own_checker_agrees(page: &str, whose: &str) {
     assert!(output.status.success() && said.is_empty(), "{whose}: {said}\n{page}");
 }
 
-/// What OpenMetrics 1.0 demands of a page: an end and nothing behind it; each family described
-/// once, its samples together behind that and named by its type; a unit that its name ends in, and
-/// for each name that ends in one.
+/// Asserts that a page follows OpenMetrics 1.0. The page ends with an end mark. Each family is
+/// described once, and its samples follow without interruption and have names of its type. A family
+/// has a unit exactly if its name ends in a unit.
 fn is_open(page: &str, whose: &str) {
     let body = page.strip_suffix("# EOF\n").unwrap_or_else(|| panic!("{whose}: no end: {page}"));
     let (mut known, mut family, mut kind, mut unit) = (BTreeSet::new(), "", "", "");

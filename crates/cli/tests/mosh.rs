@@ -1,5 +1,5 @@
-//! `anabranch mosh` with stand-ins for ssh and mosh-client: what is refused, and what is passed on.
-//! Against the real ones: `make interop AREA=mosh`.
+//! Tests of `anabranch mosh` with stand-ins for ssh and mosh-client: its refusals, and the
+//! arguments that it passes on. `make interop AREA=mosh` tests it with the real programs.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -10,11 +10,11 @@ use std::process::{Command, Output, Stdio};
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// Of nobody: letters in order.
+/// A key that nobody uses: letters in alphabetical order.
 const KEY: &str = "abcdefghijklmnopqrstuv";
 const PATH: &[&str] = &["--path", "a=addr:127.0.0.2"];
-/// Sends a datagram to the address and port that it is given, as mosh-client would, and ends with
-/// 7.
+/// A stand-in for mosh-client. It sends a datagram to the given address and port, and ends with
+/// status 7.
 const CLIENT: &str =
     "bash -c 'test \"$1\" = -c || { echo hello >/dev/udp/$1/$2; sleep 0.3; exit 7; }' bash";
 
@@ -24,7 +24,8 @@ fn run(arguments: &[&[&str]], key: Option<&str>) -> Output {
     command.envs(key.map(|key| ("MOSH_KEY", key))).output().unwrap()
 }
 
-/// The last line on stderr of a run that ends with this code.
+/// Runs the command, which must end with the exit code `code`. Returns the last line on standard
+/// error.
 fn message(code: i32, arguments: &[&[&str]], key: Option<&str>) -> String {
     let output = run(arguments, key);
     let text = String::from_utf8(output.stderr).unwrap();
@@ -170,7 +171,7 @@ fn a_path_that_leads_nowhere_logs_nobody_in() {
     }
 }
 
-/// What ssh's own configuration would do with a name that only another machine knows.
+/// The test runs the proxy that ssh starts, with a host name that only another machine can resolve.
 #[test]
 fn a_machine_behind_another_is_told_with_the_option_that_reaches_it() {
     let mut proxy = Command::new(env!("CARGO_BIN_EXE_anabranch"));

@@ -1,5 +1,5 @@
-//! SIGHUP at the programs of the onion network: settings are read again, and what is under way goes
-//! on.
+//! Tests of SIGHUP to the programs of the onion network. The settings are read again, and open
+//! circuits and connections continue.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -17,7 +17,7 @@ use ports::free_ports;
 use program::{NOBODY, PATIENCE, Program};
 use serde_json::{Value, json};
 
-/// A program with a file of settings.
+/// A running program with a settings file.
 struct Filed {
     program: Program,
     file: PathBuf,
@@ -34,14 +34,14 @@ impl Filed {
         Filed { program, file, settings }
     }
 
-    /// Has it read the file with these lines behind the others.
+    /// Appends the lines `more` to the file, and makes the program read the file again.
     fn reload(&mut self, more: &str) {
         self.write(&format!("{}{more}\n", self.settings));
         self.program.signal("-HUP");
     }
 
     fn write(&self, text: &str) {
-        // In one step: a file that is half there is a mistake.
+        // The file is replaced in one step, because a partly written file would be an error.
         let beside = self.file.with_extension("new");
         fs::write(&beside, text).unwrap();
         fs::rename(beside, &self.file).unwrap();
@@ -52,7 +52,7 @@ impl Filed {
         json!([told["changed"], told["restart"]])
     }
 
-    /// What it says of settings that it does not take.
+    /// Returns the message about settings that the program refuses.
     fn kept(&mut self) -> String {
         let told = self.program.find("trouble", |told| {
             told["what"].as_str().unwrap().ends_with("; the current settings stay")
@@ -114,7 +114,7 @@ fn a_relay_without_circuits_ends_at_once_though_it_has_time_for_them() {
         let settings = format!("{settings}\ngrace = 600");
         let mut relay = Filed::start(folder.path(), "relay", "river", &settings);
         relay.program.next("listening");
-        // A connection without a circuit has nothing to finish.
+        // A connection without circuits does not delay the end.
         let _neighbour = TcpStream::connect(("127.0.0.1", port)).unwrap();
         relay.program.signal("-TERM");
         let begun = Instant::now();
@@ -123,7 +123,7 @@ fn a_relay_without_circuits_ends_at_once_though_it_has_time_for_them() {
     }
 }
 
-/// An authority that soon makes a consensus, and its line.
+/// Starts an authority that soon publishes a consensus. Also returns its DirAuthority line.
 fn authority(folder: &Path) -> (Filed, String) {
     let [or, dir] = free_ports();
     let settings = format!(
@@ -135,7 +135,8 @@ fn authority(folder: &Path) -> (Filed, String) {
     (authority, line)
 }
 
-/// Seconds that a relay takes to end that is asked to while its self-test is in progress.
+/// Returns the time in seconds that a relay needs to end, if it is asked to end during its
+/// self-test.
 fn end_in_self_test(folder: &Path, name: &str, line: &str) -> f64 {
     let [port, metrics] = free_ports();
     let settings = relay_settings(name, port, &format!("'{line}'"));
@@ -144,7 +145,7 @@ fn end_in_self_test(folder: &Path, name: &str, line: &str) -> f64 {
     relay.program.next("listening");
     let at = SocketAddr::from(([127, 0, 0, 1], metrics));
     let end = Instant::now() + PATIENCE;
-    // The circuit of a self-test ends at the relay, so it has it itself.
+    // The circuit of a self-test ends at the relay itself, so the relay counts it.
     while !get(at, "/metrics").contains("anabranch_relay_circuits 1\n") {
         assert!(Instant::now() < end, "no self-test: {}", get(at, "/metrics"));
         thread::sleep(Duration::from_millis(20));
@@ -159,8 +160,8 @@ fn end_in_self_test(folder: &Path, name: &str, line: &str) -> f64 {
 fn a_relay_does_not_wait_for_its_own_self_test() {
     let folder = tempfile::tempdir().unwrap();
     let (_authority, line) = authority(folder.path());
-    // A self-test lasts five seconds, the end of one less than a second. Other programs use the
-    // machine, too: the quickest of a few counts.
+    // A self-test lasts five seconds, and its end takes less than a second. Other programs use the
+    // machine too, so the fastest of four runs counts.
     let mut ends = (0..4).map(|n| end_in_self_test(folder.path(), &format!("river{n}"), &line));
     assert!(ends.any(|seconds| seconds < 2.5));
 }
@@ -217,7 +218,7 @@ fn without_a_file_a_client_reads_its_authorities_again_and_goes_on() {
     assert!(client.ended().0.success());
 }
 
-/// An authority, three relays of which the last is an exit, and a client, on one address.
+/// An authority, three relays (the last one is an exit) and a client, all on one address.
 struct Network {
     authority: Filed,
     relays: Vec<Filed>,
@@ -256,7 +257,7 @@ impl Network {
         Network { authority, relays, client, directory, socks }
     }
 
-    /// A connection to this address by the network.
+    /// Opens a connection to the address `to` through the network.
     fn connect(&self, to: SocketAddr) -> TcpStream {
         let mut stream = TcpStream::connect(self.socks).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -271,7 +272,7 @@ impl Network {
         stream
     }
 
-    /// Waits until a document of the directory holds a text.
+    /// Waits until the directory document `path` contains `text`.
     fn wait_for(&self, path: &str, text: &str) {
         let end = Instant::now() + PATIENCE;
         while !self.document(path).contains(text) {
@@ -289,7 +290,7 @@ impl Network {
     }
 }
 
-/// A document by HTTP, with the answer's head.
+/// Requests the document `path` by HTTP. Returns the answer, with its head.
 fn get(at: SocketAddr, path: &str) -> String {
     let mut stream = TcpStream::connect(at).unwrap();
     write!(stream, "GET {path} HTTP/1.0\r\n\r\n").unwrap();
@@ -301,7 +302,7 @@ fn get(at: SocketAddr, path: &str) -> String {
 const PIECE: usize = 32 << 10;
 const PIECES: usize = 60;
 
-/// Sends pieces with pauses between them, some three seconds in all.
+/// Starts a server that sends pieces with pauses between them, for about three seconds.
 fn slow_server() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let at = listener.local_addr().unwrap();
@@ -309,7 +310,7 @@ fn slow_server() -> SocketAddr {
         for stream in listener.incoming() {
             let mut stream = stream.unwrap();
             for piece in 0..PIECES {
-                // Whoever went away wants no more.
+                // A client that has closed the connection needs no more data.
                 let _ = stream.write_all(&[piece as u8; PIECE]);
                 thread::sleep(Duration::from_millis(50));
             }
@@ -345,7 +346,8 @@ fn a_download_goes_on_while_all_programs_of_its_network_read_their_settings_agai
     assert!(
         whole.chunks(PIECE).enumerate().all(|(at, piece)| piece.iter().all(|&b| b == at as u8))
     );
-    // What is in force now: the descriptor that was published anew, and the next consensus.
+    // These settings apply now: the descriptor was published again, and the next consensus has the
+    // new parameter.
     let refused = format!("reject *:{}", server.port());
     network.wait_for("/tor/server/all", &refused);
     network.wait_for("/tor/server/all", "contact river people");

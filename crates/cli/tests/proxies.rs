@@ -1,4 +1,5 @@
-//! Paths through SOCKS5 proxies: what refuses, what relays, what dies and comes back.
+//! Tests of paths through SOCKS5 proxies: proxies that refuse, that relay, and that fail and
+//! return.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -14,7 +15,7 @@ use running::socks::{Manner, Socks};
 use running::{PATIENCE, Running};
 use serde_json::Value;
 
-/// The message with which a path through a proxy at `proxy` is refused.
+/// Returns the message with which a path through the proxy at `proxy` is refused.
 fn refusal(proxy: &str, environment: &[(&str, &str)]) -> String {
     let path = format!("prx=socks5:{proxy}");
     let output = Command::new(env!("CARGO_BIN_EXE_anabranch"))
@@ -30,7 +31,8 @@ fn refusal(proxy: &str, environment: &[(&str, &str)]) -> String {
     message
 }
 
-/// The message with which a proxy of this manner is refused, by a client with this login.
+/// Returns the message about a proxy with the behaviour `manner`, for a client with the login
+/// `login`.
 fn refused(manner: Manner, login: &str) -> String {
     let proxy = Socks::start(manner);
     let message = refusal(&format!("{login}{}", proxy.at), &[]);
@@ -146,18 +148,19 @@ fn check_counts_the_header_and_opens_nothing() {
     assert!(listener.accept().is_err(), "the proxy was spoken to");
 }
 
-/// A splitter over one straight path and one through `proxy`.
+/// Starts a splitter with one direct path and one path through `proxy`.
 fn beside(proxy: &Socks, login: &str) -> Running {
     let path = format!("prx=socks5:{login}{}", proxy.at);
     Running::with("127.0.0.1", &["a=addr:127.0.0.2", &path], &["--json"])
 }
 
-/// Where a splitter listens.
+/// Returns the address at which a splitter listens.
 fn listen(running: &mut Running) -> String {
     running.next("listening")["listen"].as_str().unwrap().to_owned()
 }
 
-/// Sends datagrams of these sizes there and back; the addresses that the server saw.
+/// Sends datagrams of these sizes to the server and back. Returns the addresses that the server
+/// saw.
 fn exchange(running: &Running, client: &UdpSocket, to: &str, sizes: &[usize]) -> Vec<SocketAddr> {
     let mut buffer = vec![0; 65_536];
     client.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -207,7 +210,8 @@ fn each_session_has_an_association_of_its_own() {
     let mut running = Running::with("127.0.0.1", &[&path], &["--json"]);
     let to = listen(&mut running);
     let clients: Vec<UdpSocket> = (0..12).map(|_| client()).collect();
-    // All at once: one finds a spare, the others wait for theirs.
+    // All clients send at the same time. One finds a spare association, and the others wait for
+    // theirs.
     for (number, client) in clients.iter().enumerate() {
         client.send_to(&[0xf0, number as u8], &to).unwrap();
     }
@@ -239,7 +243,7 @@ fn fragments_and_strangers_behind_the_proxy_are_dropped_and_counted() {
     assert_eq!(summary["paths"][1]["down_packets"], 10);
 }
 
-/// Waits for the path to come to this state.
+/// Waits until the path has the state `state`. Returns the event.
 fn wait_for(running: &mut Running, state: &str) -> Value {
     let deadline = Instant::now() + PATIENCE;
     while Instant::now() < deadline {
@@ -301,7 +305,7 @@ fn a_proxy_that_grants_few_associations_serves_those_and_no_other_session() {
         seen.iter().filter(|from| from.ip().to_string() == "127.0.0.9").count()
     };
     assert_eq!(by_proxy(&exchange(&running, &first, &to, &[100; 4])), 2);
-    // Of the second session's datagrams, those that waited for an association are lost.
+    // The datagrams of the second session that waited for an association are lost.
     second.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
     let mut buffer = [0; 64];
     for _ in 0..4 {

@@ -1,5 +1,5 @@
-//! `anabranch pt` by itself: programs reach a server through both ends, and mistakes are told in a
-//! line.
+//! Tests of `anabranch pt` without tor. Programs reach a server through both ends, and each mistake
+//! is reported in one line.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -14,7 +14,7 @@ use std::thread;
 use program::{PATIENCE, Program};
 use tempfile::TempDir;
 
-/// A server that gives back what it is sent, and then ends; its port.
+/// Starts an echo server, which closes each connection after its client has. Returns its port.
 fn echo() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -92,7 +92,7 @@ fn a_site_is_made_covers_by_which_a_program_reaches_a_server() {
     let listen = near.next("listening")["listen"][0].as_str().unwrap().to_owned();
     let port = listen.rsplit(':').next().unwrap().parse().unwrap();
     assert_eq!(said_and_heard(port, list.as_bytes()), list.as_bytes());
-    // Nothing is read or asked where there is no place for what comes of it.
+    // Nothing is read or requested if the result cannot be written.
     let again = Command::new(env!("CARGO_BIN_EXE_anabranch"))
         .args(["pt", "crawl", "/nowhere", "--out", &covers, "--browser", "/nowhere"])
         .output()

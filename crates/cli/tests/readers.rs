@@ -1,5 +1,5 @@
-//! Readers of what a running splitter tells: slow ones, stalled ones, and none at all. What passes
-//! through it must not depend on them.
+//! Tests with readers of a splitter's output that are slow, that stall, or that do not exist. The
+//! forwarded traffic must not depend on them.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -17,15 +17,15 @@ use running::{PATIENCE, Running};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Winsize, tcsetwinsize};
 
-/// Gives every datagram back, as long as this process lives: how long a program takes to begin is
-/// the machine's affair.
+/// Starts an echo server that runs as long as this process, because the start of a program may take
+/// any time.
 fn echo(server: &UdpSocket) {
     let server = server.try_clone().unwrap();
     server.set_read_timeout(None).unwrap();
     thread::spawn(move || {
         let mut buffer = [0; 64];
         loop {
-            // What comes back of one that is gone is no end.
+            // An error that a closed client causes does not end the server.
             if let Ok((length, from)) = server.recv_from(&mut buffer) {
                 let _ = server.send_to(&buffer[..length], from);
             }
@@ -39,7 +39,7 @@ fn client() -> UdpSocket {
     client
 }
 
-/// Whether `client` has an answer to this number.
+/// Sends a datagram with this number. Returns whether `client` receives the answer.
 fn answered(client: &UdpSocket, splitter: SocketAddr, number: u8) -> bool {
     client.send_to(&[0xf0, number], splitter).unwrap();
     let mut buffer = [0; 64];
@@ -51,7 +51,8 @@ fn answered(client: &UdpSocket, splitter: SocketAddr, number: u8) -> bool {
     false
 }
 
-/// For three seconds an old session exchanges datagrams while so many clients open new ones.
+/// Exchanges datagrams in an old session for three seconds, while `newcomers` clients open new
+/// sessions.
 fn goes_on(splitter: SocketAddr, newcomers: usize) {
     let old = client();
     assert!(answered(&old, splitter, 0), "nothing works at all");
@@ -60,7 +61,7 @@ fn goes_on(splitter: SocketAddr, newcomers: usize) {
         for _ in 0..newcomers / 30 {
             client().send_to(b"\xf0new", splitter).unwrap();
         }
-        // One loss is the network's: on a busy machine its buffers are full now and then.
+        // One loss is accepted, because the buffers of a busy machine are sometimes full.
         let fine = answered(&old, splitter, round) || answered(&old, splitter, round);
         assert!(fine, "the old session stopped after {:?}", start.elapsed());
         thread::sleep((Duration::from_millis(100) * round.into()).saturating_sub(start.elapsed()));
@@ -73,7 +74,8 @@ fn a_reader_who_stops_for_a_while_stops_nobody() {
     let splitter = running.next("listening")["listen"].as_str().unwrap().parse().unwrap();
     echo(&running.server);
     goes_on(splitter, 2000);
-    // Only now we read on: nothing was lost, though far more was told than a pipe holds.
+    // The reader continues only now. No line is lost, although the output was far larger than a
+    // pipe.
     running.interrupt();
     let (mut opened, mut bytes, mut line) = (0, 0, String::new());
     while !line.contains("\"summary\"") {
@@ -87,7 +89,7 @@ fn a_reader_who_stops_for_a_while_stops_nobody() {
     assert_eq!((status.code(), errors.as_str()), (Some(0), ""));
 }
 
-/// A terminal: our end, and the program's.
+/// Opens a pseudo terminal. Returns our end, and the program's end.
 fn terminal() -> (File, File) {
     let terminal = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
     grantpt(&terminal).unwrap();
@@ -99,7 +101,7 @@ fn terminal() -> (File, File) {
     (File::from(terminal), inner)
 }
 
-/// A splitter on a terminal, which does not outlive its test.
+/// A splitter on a terminal. It is killed at the end of its test.
 struct Shown(Child);
 
 impl Shown {
@@ -120,7 +122,7 @@ impl Drop for Shown {
     }
 }
 
-/// Somebody presses Ctrl-S on the live view: the program cannot write to the terminal any more.
+/// The user presses Ctrl-S in the live view, so the program cannot write to the terminal any more.
 #[test]
 fn a_stalled_terminal_stops_nobody() {
     let server = UdpSocket::bind("127.0.0.1:0").unwrap();
@@ -131,15 +133,14 @@ fn a_stalled_terminal_stops_nobody() {
     drop(inner);
     answer_until_the_view_is_drawn(&mut terminal);
     goes_on(splitter, 2000);
-    // It ends in reasonable time too, without us reading a byte.
+    // The program also ends within the time limit, although nobody reads a byte.
     let pid = child.0.id().to_string();
     assert!(Command::new("kill").args(["-INT", &pid]).status().unwrap().success());
     child.ends_well();
 }
 
-/// An address that nobody uses, and that stays so until a program listens there: the thousands of
-/// clients of the tests beside this one take their ports of 127.0.0.1, these are of hosts of their
-/// own.
+/// Returns an address that stays free until a program listens there. The thousands of clients of
+/// concurrent tests use ports of 127.0.0.1, so each returned address has its own loopback host.
 fn free_address() -> SocketAddr {
     static HOSTS: AtomicU8 = AtomicU8::new(1);
     let host = [127, 0, 1, HOSTS.fetch_add(1, Ordering::Relaxed)];
@@ -152,7 +153,8 @@ fn on_terminal(terminal: &File, listen: SocketAddr, server: SocketAddr) -> Shown
     command
         .args(["split", "--listen", &listen.to_string(), "--to", &server.to_string()])
         .args(["--path", "a=addr:127.0.0.2", "--path", "b=addr:127.0.0.3", "--same-egress"])
-        // Far more is written than a terminal holds: there is a warning for each session too many.
+        // The output is far larger than the terminal's buffer, because each session beyond the
+        // limit causes a warning.
         .args(["--max-sessions", "50"])
         .env("TERM", "xterm")
         .stdin(stdio())
@@ -161,7 +163,8 @@ fn on_terminal(terminal: &File, listen: SocketAddr, server: SocketAddr) -> Shown
     Shown(command.spawn().unwrap())
 }
 
-/// Tells where the cursor is, as a terminal does, and reads until the heads of the columns came.
+/// Reports the position of the cursor, as a terminal does. Then reads until the view's column
+/// headings have arrived.
 fn answer_until_the_view_is_drawn(terminal: &mut File) {
     let (mut seen, mut buffer, mut answered) = (String::new(), [0; 4096], false);
     let deadline = Instant::now() + PATIENCE;
@@ -191,7 +194,8 @@ fn warnings_that_nobody_reads_are_no_reason_to_stop() {
     works_unread("", &["--max-sessions", "1"]);
 }
 
-/// One client is served while others come; with room for one session only, that brings warnings.
+/// Checks that one client is served while others arrive. There is room for one session only, so the
+/// others cause warnings.
 fn works_unread(redirections: &str, options: &[&str]) {
     let splitter = free_address();
     let mut running = Running::redirected(redirections, splitter, options);
@@ -208,7 +212,7 @@ fn works_unread(redirections: &str, options: &[&str]) {
     }
     for number in 1..20 {
         client().send_to(b"\xf0new", splitter).unwrap();
-        // As in `goes_on`, one loss is the network's.
+        // One loss is accepted, as in `goes_on`.
         let fine = answered(&served, splitter, number) || answered(&served, splitter, number);
         assert!(fine, "{redirections}: {number}");
     }

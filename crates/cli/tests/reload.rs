@@ -1,4 +1,4 @@
-//! SIGHUP: the configuration file is read again, and sessions go on.
+//! Tests of SIGHUP to a splitter. The configuration file is read again, and sessions continue.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -33,7 +33,7 @@ fn settings(server: &UdpSocket, more: &str, paths: &str) -> String {
 }
 
 impl Scene {
-    /// With the paths a and b.
+    /// Starts a splitter with the paths a and b.
     fn new() -> Scene {
         Scene::with("")
     }
@@ -55,18 +55,19 @@ impl Scene {
         self.folder.path().join("split.toml")
     }
 
-    /// Puts `paths` into the file, a hyphen for one that is left out, and tells the splitter.
+    /// Writes `paths` to the file, with a hyphen for a path that is left out. Then sends SIGHUP to
+    /// the splitter.
     fn reload(&mut self, more: &str, paths: &str) {
         fs::write(self.file(), settings(&self.running.server, more, paths)).unwrap();
         self.running.signal("-HUP");
     }
 
-    /// The addresses that the server sees during so many exchanges.
+    /// Returns the addresses that the server sees during this number of exchanges.
     fn seen(&self, exchanges: usize) -> BTreeSet<SocketAddr> {
         (0..exchanges).map(|_| self.running.exchange(&self.client, &self.listen)).collect()
     }
 
-    /// What was told instead of new settings.
+    /// Returns the warning that the splitter prints instead of new settings.
     fn refused(&mut self) -> String {
         self.running.next("warning")["text"].as_str().unwrap().to_owned()
     }
@@ -113,7 +114,7 @@ fn proxies_come_stay_and_go() {
     let first = scene.seen(8);
     assert_eq!(first.len(), 2, "{first:?}");
     adopt(&mut scene, "a-c", &(through("y", &two) + &through("x", &one)));
-    // The new proxy is asked when the first datagram wants it.
+    // The splitter connects to the new proxy when the first datagram needs it.
     let second = scene.seen(16);
     assert_eq!((second.len(), second.intersection(&first).count()), (4, 2), "{first:?} {second:?}");
     adopt(&mut scene, "a", &through("y", &two));
@@ -191,7 +192,7 @@ fn the_end_of_its_terminal_still_ends_a_run_that_reads_a_file() {
     let name = ptsname(&master, Vec::new()).unwrap();
     let mut both = fs::File::options();
     let terminal = both.read(true).write(true).open(name.to_str().unwrap()).unwrap();
-    // Tests that run under nohup would hand on that SIGHUP is ignored.
+    // Tests that run under nohup would pass the ignored SIGHUP on to the program.
     let mut command = Command::new("env");
     command.args(["--default-signal=HUP", "setsid", "--ctty", env!("CARGO_BIN_EXE_anabranch")]);
     command.arg("split").arg(&file);

@@ -1,4 +1,4 @@
-//! What a running splitter tells machines and people, and how it ends.
+//! Tests of a splitter's output for programs and people, and of its end.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -40,14 +40,13 @@ fn a_session_is_told_from_its_opening_to_the_summary() {
 fn a_reader_who_leaves_ends_the_run_quietly() {
     let mut running = Running::start();
     running.next("listening");
-    // Our end closes, so its next line fails with EPIPE.
+    // We close our end, so the next line fails with EPIPE.
     running.lines = None;
     let (status, errors) = running.ended();
     assert_eq!((status.code(), errors.as_str()), (Some(0), ""));
 }
 
-/// What passes through is nobody's business: not even a run that tells everything to a person shows
-/// a byte of it.
+/// The output must never contain payload. This run prints all events for people.
 #[test]
 fn nothing_of_the_payload_is_ever_told() {
     let mut running = Running::with("127.0.0.1", &["a=addr:127.0.0.2"], &[]);

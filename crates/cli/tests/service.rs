@@ -1,4 +1,4 @@
-//! The systemd unit, and what the program tells the manager that starts it.
+//! Tests of the systemd units, and of the messages to the service manager that starts the program.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -17,13 +17,13 @@ use program::{NOBODY, Program};
 use running::{PATIENCE, Running};
 use tempfile::TempDir;
 
-/// How exposed `systemd-analyze security` may find the service, from 0 to 100: what is left is its
-/// use of the network.
+/// Maximum exposure level that `systemd-analyze security` may report, in tenths, from 0 to 100. The
+/// rest is the service's use of the network.
 const THRESHOLD: &str = "15";
 
 const UNITS: [&str; 2] = ["anabranch-split", "anabranch-relay"];
 
-/// A unit as an installed system has it, but for the program, which lies elsewhere here.
+/// Writes a unit as it is installed, but with the path of the tested program. Returns its file.
 fn unit(folder: &Path, name: &str) -> PathBuf {
     let packaging =
         Path::new(&std::env::var_os("CARGO_MANIFEST_DIR").unwrap()).join("../../packaging");
@@ -35,7 +35,7 @@ fn unit(folder: &Path, name: &str) -> PathBuf {
     file
 }
 
-/// The man pages that the unit names, where man finds them.
+/// Generates the man pages that the unit names. Returns the folder for MANPATH.
 fn manual(folder: &Path) -> PathBuf {
     let pages = folder.join("man/man1");
     fs::create_dir_all(&pages).unwrap();
@@ -44,7 +44,7 @@ fn manual(folder: &Path) -> PathBuf {
     folder.join("man")
 }
 
-/// What systemd-analyze says, `None` where this machine lacks it.
+/// Returns the output of systemd-analyze; `None` if it is not installed.
 fn analyze(folder: &Path, arguments: &[&str], unit: &Path) -> Option<Output> {
     let mut analyze = Command::new("systemd-analyze");
     analyze.args(arguments).arg(unit).env("MANPATH", manual(folder));
@@ -78,7 +78,7 @@ fn a_tunnel_of_wg_quick_can_be_bound_to_the_splitter() {
     let packaging =
         Path::new(&std::env::var_os("CARGO_MANIFEST_DIR").unwrap()).join("../../packaging");
     unit(folder.path(), "anabranch-split");
-    // Stands for the unit of the package wireguard-tools, which may not be here.
+    // This unit replaces the unit of the package wireguard-tools, which may not be installed.
     let tunnel = folder.path().join("wg-quick@.service");
     let text = "[Unit]\nDescription=a tunnel\n[Service]\nType=oneshot\nExecStart=/bin/true\n";
     fs::write(&tunnel, text).unwrap();
@@ -88,7 +88,7 @@ fn a_tunnel_of_wg_quick_can_be_bound_to_the_splitter() {
     let tunnel = tunnel.with_file_name("wg-quick@split.service");
     let Some(said) = analyze(folder.path(), &["verify"], &tunnel) else { return };
     assert!(said.status.success() && said.stderr.is_empty(), "{said:?}");
-    // The twin: what systemd does not know is told, so the drop-in was read.
+    // Counterexample: systemd reports an unknown key, so it has read the drop-in.
     let text = fs::read_to_string(drop_ins.join("anabranch.conf")).unwrap();
     fs::write(drop_ins.join("anabranch.conf"), text.replace("BindsTo", "BoundTo")).unwrap();
     let said = analyze(folder.path(), &["verify"], &tunnel).unwrap();
@@ -104,14 +104,14 @@ fn the_units_are_confined() {
         let arguments = ["security", "--offline=true", "--no-pager", &strict];
         let Some(said) = analyze(folder.path(), &arguments, &unit) else { return };
         assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stdout));
-        // The twin: without its sandbox the same service is not.
+        // Counterexample: without its sandbox, the same service exceeds the limit.
         let text = fs::read_to_string(&unit).unwrap();
         fs::write(&unit, text.replace("SystemCallFilter", "#").replace("Protect", "#")).unwrap();
         assert!(!analyze(folder.path(), &arguments, &unit).unwrap().status.success());
     }
 }
 
-/// Where a service manager listens, and what it is told next.
+/// Socket of a service manager, which receives messages from the program.
 struct Manager(UnixDatagram);
 
 impl Manager {
@@ -123,7 +123,8 @@ impl Manager {
 
     fn next(&self) -> String {
         let mut buffer = [0; 512];
-        // A call with a time-out is interrupted by more than handlers (signal(7)).
+        // Signals other than those with handlers can also interrupt a call with a timeout
+        // (signal(7)).
         loop {
             match self.0.recv(&mut buffer) {
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}

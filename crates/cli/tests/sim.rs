@@ -1,4 +1,4 @@
-//! `anabranch sim` on small networks: what it prints and writes, and what it refuses.
+//! Tests of `anabranch sim` on small networks: its output and files, and its refusals.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -35,7 +35,7 @@ fn results_depend_on_scenario_and_seed_alone() {
     assert!(runs.iter().all(|run| run["bulk"]["downloads"].as_u64().unwrap() > 0), "{both}");
     assert!(runs.iter().all(|run| run["bulk"]["failed"] == 0), "{both}");
     assert!(fs::metadata(folder.path().join("d.parquet")).unwrap().len() > 500);
-    // The second seed by itself, and with the cryptography of circuits.
+    // The second seed is simulated alone, and then with the cryptography of circuits.
     let alone = json(folder.path(), SCENARIO, &["--seed", "2"]);
     assert_eq!(alone["runs"][0], runs[1]);
     let full = json(folder.path(), &format!("crypto = 'full'\n{SCENARIO}"), &["--seed", "2"]);
@@ -60,7 +60,7 @@ fn bad_input_is_refused_before_anything_runs() {
     assert_eq!(fs::read_to_string(folder.path().join("mine")).unwrap(), "mine");
 }
 
-/// A table of relays: guards, exits and others. One exit permits port 80 only.
+/// Returns a table of relays: guards, exits and others. One exit permits only port 80.
 fn consensus() -> String {
     let mut text = "# valid-after 2026-04-18 23:00:00\n# params cc_alg=2\n\
         # bandwidth-weights Wgg=5888 Wgd=1040 Wgm=5888 Wmg=4112 Wmd=1040 Wme=0 Wmm=10000 Wee=10000 \
@@ -101,7 +101,7 @@ fn a_network_is_sampled_from_a_consensus_beside_the_scenario() {
         assert!(!folder.path().join("d.parquet").exists(), "nothing half written");
     };
     refused(&SAMPLED.replace("12", "25"), "s.toml:5: `count` is 25, but only 24 relays");
-    // Half a consensus: the last line ends in the middle.
+    // The consensus is incomplete: its last line ends in the middle.
     let text = consensus();
     fs::write(folder.path().join("c.tsv"), &text[..text.len() - 9]).unwrap();
     refused(SAMPLED, "s.toml:4: c.tsv: the file ends within a line");
@@ -110,7 +110,7 @@ fn a_network_is_sampled_from_a_consensus_beside_the_scenario() {
     refused(SAMPLED, "choose a complete consensus");
 }
 
-/// Lines and delays from lists, so that networks differ.
+/// A scenario with rates and delays from lists, so that its networks differ.
 const DRAWN: &str = "duration = '8s'\ndelay = ['5ms', '20ms']\n\
     [relays]\ncount = 4\nexits = 1\nrate = ['5mbit', '20mbit']\n[clients]\nbulk = 1\n";
 
@@ -120,7 +120,7 @@ fn sweep(folder: &Path, arguments: &[&str]) -> Output {
     command.stdin(Stdio::null()).output().unwrap()
 }
 
-/// The last line of a sweep: the number of its runs, and their hash.
+/// Returns the last line of a sweep, which has the number of its simulations and their hash.
 fn swept(folder: &Path, arguments: &[&str]) -> Value {
     let output = sweep(folder, &[arguments, &["--json"]].concat());
     assert!(output.status.success(), "{output:?}");
@@ -139,7 +139,7 @@ fn a_sweep_has_one_hash_for_any_number_of_workers_and_grows() {
     let first = of("a", &["--networks", "2", "--workers", "1"]);
     assert_eq!(first["runs"], 4);
     assert_eq!(of("b", &["--networks", "2", "--workers", "3"]), first);
-    // Networks are added to what is there; the same command again does nothing.
+    // Networks are added to the existing ones. The same command again changes nothing.
     assert_eq!(of("c", &[])["runs"], 2);
     assert_eq!(of("c", &["--networks", "2"]), first);
     let before = fs::read(at.join("c/units.jsonl")).unwrap();
@@ -148,7 +148,7 @@ fn a_sweep_has_one_hash_for_any_number_of_workers_and_grows() {
     let mut files: Vec<_> = fs::read_dir(at.join("c/runs")).unwrap().collect();
     assert_eq!(files.len(), 4, "{files:?}");
     assert!(files.remove(0).unwrap().file_name().to_str().unwrap().ends_with(".parquet"));
-    // A folder of another program, and one of other arms.
+    // The first folder is of another build, and the second one is of other scenarios.
     let journal = String::from_utf8(before).unwrap();
     fs::write(at.join("c/units.jsonl"), journal.replacen("SHA-256 ", "SHA-256 0", 1)).unwrap();
     let refused = |words: &[&str], told: &str| {
@@ -193,7 +193,7 @@ fn a_folder_with_other_files_is_refused_and_stays_as_it_is() {
     refused(&[&sweep[..], &["--run", "one-n1-s1"]].concat(), "summer.jpg");
     // An experiment never has this folder without its journal.
     refused(&["experiment", "wide", "photos"], "runs");
-    // Downloads that `--run` has written to a folder are no obstacle.
+    // Downloads that `--run` has written to a folder are accepted.
     fs::remove_file(at.join("photos/summer.jpg")).unwrap();
     assert_eq!(swept(at, &["photos", "one.toml"])["runs"], 1);
 }
@@ -217,7 +217,7 @@ fn a_run_of_a_sweep_can_be_carried_out_in_another_folder() {
     let header: Value = serde_json::from_str(&journal).unwrap();
     assert_eq!(told["header"], header);
     assert!(at.join("b/runs/one-n2-s1.parquet").exists() && !at.join("b/units.jsonl").exists());
-    // Its record continues the first folder.
+    // The record of the other folder continues the first folder.
     fs::write(at.join("a/units.jsonl"), format!("{journal}{}\n", told["record"])).unwrap();
     assert_eq!(words("a", &["--list"]).1, "one-n1-s1\n");
     let (code, told) = words("b", &["--run", "two"]);
@@ -227,7 +227,7 @@ fn a_run_of_a_sweep_can_be_carried_out_in_another_folder() {
     );
 }
 
-/// The larger experiment, with ten clients for ten seconds on one network.
+/// The experiment is reduced to ten clients for ten seconds on one network.
 #[test]
 fn the_wide_experiment_makes_everything_and_goes_on() {
     let folder = TempDir::new().unwrap();
@@ -248,7 +248,8 @@ fn the_wide_experiment_makes_everything_and_goes_on() {
     let output = run(&small);
     assert!(output.status.success(), "{output:?}");
     let journal = fs::read_to_string(at.join("units.jsonl")).unwrap();
-    // A header, two arms of one path, five designs with three schedules, four UDP designs.
+    // The journal has a header, two designs with one path, five designs with three schedules each,
+    // and four UDP designs.
     assert_eq!(journal.lines().count(), 1 + 2 + 15 + 4);
     for file in ["wide.parquet", "figure-2.svg", "figure-3.svg", "figure-4.svg", "wide.html"] {
         assert!(fs::metadata(at.join(file)).unwrap().len() > 500, "{file}");
@@ -263,7 +264,7 @@ fn the_wide_experiment_makes_everything_and_goes_on() {
         let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
         assert!(text.contains(told), "{told}: {text}");
     }
-    // Nothing is left to do; other settings are refused.
+    // There is nothing left to do, and other settings are refused.
     assert!(run(&small).status.success());
     assert_eq!(fs::read_to_string(at.join("units.jsonl")).unwrap(), journal);
     let output = run(&["--clients", "20"]);

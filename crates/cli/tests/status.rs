@@ -1,4 +1,4 @@
-//! `anabranch status`: what runs, read only.
+//! Tests of `anabranch status`, which lists the running programs and changes nothing.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -20,7 +20,8 @@ use running::{PATIENCE, Running};
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// The program as a service whose runtime folder this is: so the test sees its own runs alone.
+/// Returns a command of the program with `folder` as its runtime folder. So a test sees only its
+/// own programs.
 fn anabranch(folder: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_anabranch"));
     command.env("RUNTIME_DIRECTORY", folder);
@@ -33,7 +34,7 @@ fn status(folder: &Path, options: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// What the run of this process says, once it is as `wanted`.
+/// Returns the status of the program with the process ID `pid`, once `wanted` accepts it.
 fn run_status(folder: &Path, pid: u32, wanted: impl Fn(&Value) -> bool) -> Value {
     let deadline = Instant::now() + PATIENCE;
     loop {
@@ -147,7 +148,7 @@ fn a_client_and_a_relay_tell_where_they_listen() {
     );
 }
 
-/// What a program writes to a file that systemd calls its journal.
+/// Returns the output of a program to a file that counts as systemd's journal.
 fn journalled(folder: &Path, words: &[&str], until: &str) -> String {
     use std::os::unix::fs::MetadataExt;
     let file = folder.join("journal");

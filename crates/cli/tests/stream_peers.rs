@@ -1,5 +1,5 @@
-//! `anabranch split --key` and `anabranch merge --listen-tcp` with strangers, servers and clients
-//! that do not follow the protocol of streams.
+//! Tests of `anabranch split --key` and `anabranch merge --listen-tcp`. The strangers, servers and
+//! clients do not follow the protocol of streams.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -18,7 +18,8 @@ use program::Program;
 use serde_json::Value;
 use stream_world::*;
 
-/// A stranger gets no answer, and no close that shows at which byte it went wrong.
+/// A stranger gets no answer. The connection is not closed at once, because that would reveal the
+/// first wrong byte.
 #[test]
 fn a_stranger_gets_silence_and_hurts_no_session() {
     let mut far = Far::start();
@@ -51,7 +52,7 @@ fn a_stranger_gets_silence_and_hurts_no_session() {
     far.program.find("stats", |stats| {
         (&stats["streams"]["bound"], &stats["streams"]["strangers"]) == (&3.into(), &6.into())
     });
-    // After their time they are closed.
+    // The connections are closed after their time limit.
     let closed = |stranger: &mut TcpStream| {
         stranger.set_nonblocking(false).unwrap();
         stranger.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -61,8 +62,8 @@ fn a_stranger_gets_silence_and_hurts_no_session() {
     near.passes(300);
 }
 
-/// Ten thousand connections without a handshake: the far end keeps 1,024 of them, and serves its
-/// client, and one that comes meanwhile.
+/// There are ten thousand connections without a handshake. The far end keeps 1,024 of them, and
+/// serves its client and a client that connects meanwhile.
 #[test]
 fn ten_thousand_connections_without_a_handshake_hurt_nobody() {
     let mut far = Far::start();
@@ -70,7 +71,8 @@ fn ten_thousand_connections_without_a_handshake_hurt_nobody() {
     flood(&mut far, at, b"");
 }
 
-/// The same with the first half of a ClientHello on each: TLS keeps its state for them too.
+/// Each of ten thousand connections sends the first half of a ClientHello. TLS keeps state for
+/// them, too.
 #[test]
 fn ten_thousand_halves_of_a_tls_hello_hurt_nobody() {
     let mut far = Far::start();
@@ -84,11 +86,12 @@ fn flood(far: &mut Far, at: SocketAddr, says: &[u8]) {
     let mut held = Vec::new();
     for n in 0..10_000 {
         let mut stranger = TcpStream::connect(at).unwrap();
-        // It may be closed already: there are younger ones.
+        // The connection may already be closed in favour of newer ones.
         let _ = stranger.write_all(says);
         held.push(stranger);
         if n % 1_000 == 999 {
-            // The limit of open files on this side; the far end has closed all but the last.
+            // This side has a limit of open files. The far end has already closed all connections
+            // except the last ones.
             held.drain(..500);
             near.passes(50);
         }
@@ -137,8 +140,8 @@ fn what_is_no_far_end_is_told_in_one_line_and_other_paths_go_on() {
     near.passes(300);
 }
 
-/// A server that says this to each client that has spoken, and then `again`, without end; or hangs
-/// up if that is nothing.
+/// Starts a server that waits for the client's first bytes and answers with `says`. Then it sends
+/// `again` repeatedly. If `again` is empty, it closes the connection.
 fn hostile(says: &'static [u8], again: &'static [u8]) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let at = listener.local_addr().unwrap();
@@ -146,7 +149,7 @@ fn hostile(says: &'static [u8], again: &'static [u8]) -> SocketAddr {
         for mut client in listener.incoming().map_while(Result::ok) {
             thread::spawn(move || {
                 let mut heard = [0; 1_024];
-                // A far end that is none does not wait for a word.
+                // A server that is no far end may not wait for the client.
                 let _ = client.set_read_timeout(Some(Duration::from_millis(500)));
                 let _ = client.read(&mut heard);
                 let _ = client.write_all(says);
@@ -161,15 +164,16 @@ fn hostile(says: &'static [u8], again: &'static [u8]) -> SocketAddr {
     at
 }
 
-/// Maximum memory of a program, resident, in KiB.
+/// Returns the peak resident memory of a program, in KiB.
 fn peak_kib(program: &Program) -> u64 {
     let memory = fs::read_to_string(format!("/proc/{}/status", program.child.id())).unwrap();
     let line = memory.lines().find(|line| line.starts_with("VmHWM:")).unwrap();
     line.split_whitespace().nth(1).unwrap().parse().unwrap()
 }
 
-/// Wrong credentials, garbage, half an answer, a banner without end, a close after one byte, and a
-/// far end that is none or that lies: each is one line with the path's name.
+/// The servers answer with wrong credentials, garbage, half an answer, an endless banner, a close
+/// after one byte, or false data of a far end. Each is reported in one line with the name of its
+/// path.
 #[test]
 fn each_hostile_server_is_one_line_with_its_paths_name_and_another_path_goes_on() {
     const ZERO: &[u8] = b"\x05\0\x05\0\0\x01\0\0\0\0\0\0\0\0";
@@ -187,7 +191,8 @@ fn each_hostile_server_is_one_line_with_its_paths_name_and_another_path_goes_on(
         ("http:", b"H", b"", HALF),
         (SOCKS, b"", b"\x05", "not offered"),
         ("http:", b"HTTP/1.1 200 OK\r\nVia: a", b"aaaa", "sent more than 8192 bytes"),
-        // After the proxy's answer: lengths of 0 and of 65,535, a lie, and packets of nobody.
+        // After the proxy's answer, the server sends lengths of 0 and of 65,535, a false length,
+        // and packets without a valid key.
         (SOCKS, ZERO, b"", "announces a packet of 0 bytes"),
         ("http:", MOST, b"", "announces a packet of 65535 bytes"),
         ("tcp:", b"\0\x64 less than a hundred bytes", b"", "the other end closed the connection"),
@@ -214,7 +219,7 @@ fn each_hostile_server_is_one_line_with_its_paths_name_and_another_path_goes_on(
         };
         state = near.program.until("far_end", &mut keep)["state"].clone();
     }
-    // A round trip and a retry, if the machine does not make this program wait.
+    // This time suffices for a round trip and a retry, if the machine does not delay this program.
     assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
     while told.len() < cases.len() {
         told.push(near.program.next("warning")["text"].as_str().unwrap().to_owned());
@@ -232,7 +237,7 @@ fn each_hostile_server_is_one_line_with_its_paths_name_and_another_path_goes_on(
     assert_eq!(summary["sessions"], 1, "{summary}");
 }
 
-/// A relay to the far end that stops to carry its answers as long as it is shut.
+/// A relay to the far end. While it is shut, it does not forward the far end's answers.
 struct Valve {
     at: SocketAddr,
     is_shut: Arc<AtomicBool>,
@@ -267,8 +272,8 @@ impl Valve {
     }
 }
 
-/// The far end drops what is too old for a client that does not read; its memory stays, and the
-/// session goes on when the client reads again.
+/// The far end drops packets that are too old for a client that does not read. Its memory does not
+/// grow, and the session continues when the client reads again.
 #[test]
 fn a_client_that_does_not_read_costs_no_memory_and_no_session() {
     let mut far = Far::start();
@@ -283,16 +288,16 @@ fn a_client_that_does_not_read_costs_no_memory_and_no_session() {
     let mut stats = far.program.next("stats");
     let begun = Instant::now();
     while aged(&stats) == 0 {
-        // More than the sockets between them hold, before the path is down.
+        // The datagrams exceed the buffers of all sockets, before the path is down.
         for _ in 0..4_000 {
-            // The number 0, which no later exchange waits for.
+            // The datagram has the number 0, which no later exchange waits for.
             near.client.send_to(&[0; 1_300], near.listen).unwrap();
         }
         thread::sleep(Duration::from_millis(500));
         stats = far.program.next("stats");
         assert!(begun.elapsed() < PATIENCE, "nothing grew too old: {stats}");
     }
-    // What comes back late is not taken for a later answer.
+    // Late answers are read now, so that they are not mistaken for later ones.
     near.client.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
     while near.client.recv(&mut [0; 2_048]).is_ok() {}
     let grown = peak_kib(&far.program).saturating_sub(before);
@@ -304,8 +309,8 @@ fn a_client_that_does_not_read_costs_no_memory_and_no_session() {
     assert_eq!(near.end()["sessions"], 1);
 }
 
-/// Datagrams that come by another path wait for those in a stalled stream no longer than the order
-/// allows: 250 ms.
+/// Datagrams of another path wait for datagrams in a stalled stream, but only for the maximum of
+/// 250 ms.
 #[test]
 fn a_stream_that_stalls_does_not_hold_up_what_comes_by_another_path() {
     let far = Far::start();
@@ -318,7 +323,7 @@ fn a_stream_that_stalls_does_not_hold_up_what_comes_by_another_path() {
     valve.is_shut.store(true, Ordering::Relaxed);
     let (first, mut sent, mut delays) = (near.sent, Vec::new(), Vec::new());
     let mut room = [0; 2_048];
-    // Until the path is known to be silent, half of all answers get stuck.
+    // Until the path counts as silent, half of all answers are delayed.
     for number in first..first + 600 {
         let mut datagram = vec![7; 600];
         datagram[..4].copy_from_slice(&number.to_be_bytes());
@@ -330,15 +335,15 @@ fn a_stream_that_stalls_does_not_hold_up_what_comes_by_another_path() {
     near.sent += 600;
     let longest = delays.iter().max().unwrap();
     assert!(delays.len() > 200, "{} of 600 came", delays.len());
-    // The machine may let the programs wait, too.
+    // A busy machine may delay the programs, too.
     assert!(*longest < Duration::from_millis(250 + 150), "{longest:?}");
     valve.is_shut.store(false, Ordering::Relaxed);
     near.passes_at_last();
     assert_eq!(near.end()["sessions"], 1);
 }
 
-/// Two relays to the far end. While they are crossed, the packets of each one's client go on by the
-/// stream of the other's.
+/// Two relays to the far end. While they are crossed, each one forwards its client's packets on the
+/// other one's stream.
 struct Crossing {
     at: [SocketAddr; 2],
     is_crossed: Arc<AtomicBool>,
@@ -370,7 +375,7 @@ impl Crossing {
     }
 }
 
-/// Passes whole packets of a client on, by the stream of its place or of the other.
+/// Forwards whole packets of a client, on its own stream or on the other one.
 fn cross(
     mut client: TcpStream,
     place: usize,
@@ -387,7 +392,8 @@ fn cross(
     }
 }
 
-/// The far end closes a stream by which another client's packet comes. Both clients dial again.
+/// If a packet of another client arrives on a stream, the far end closes the stream. Both clients
+/// connect again.
 #[test]
 fn streams_that_are_spliced_to_each_others_sessions_end_and_no_session_does() {
     let far = Far::start();

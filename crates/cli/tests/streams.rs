@@ -1,5 +1,6 @@
-//! `anabranch split --key` with paths that are TCP connections to `anabranch merge --listen-tcp`:
-//! straight, through proxies, mixed with UDP; what ends and comes back, and what is recorded.
+//! Tests of `anabranch split --key` with paths that are TCP connections to `anabranch merge
+//! --listen-tcp`. The paths are direct, go through proxies, or are mixed with UDP. The tests also
+//! cover streams that end and return, and recordings.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -60,8 +61,8 @@ fn streams_and_datagrams_mix() {
     assert!(shares.iter().all(|share| *share > 0.1), "{shares:?}");
 }
 
-/// Neither Nagle's algorithm, a delayed acknowledgement nor a timer holds a lone datagram back. The
-/// fastest of many counts: the machine may be busy, but not each time.
+/// Nagle's algorithm, delayed acknowledgements and timers must not delay a single datagram. The
+/// fastest of many datagrams counts, because the machine may be busy at times.
 #[test]
 fn at_idle_a_stream_takes_hardly_longer_than_datagrams() {
     let far = Far::start();
@@ -128,7 +129,8 @@ fn each_onion_circuit_is_a_path_and_a_user_of_its_own() {
     assert_eq!(near.end()["paths"][0]["stream"]["kind"], "onion");
 }
 
-/// Its round trip of 800 ms is half above what the far end waits for; others carry meanwhile.
+/// The round trip of the slow circuit is 800 ms. Half of that exceeds the maximum wait of the far
+/// end. The other paths carry the traffic meanwhile.
 #[test]
 fn a_slow_circuit_gives_way_to_that_of_a_new_user() {
     let far = Far::start();
@@ -178,7 +180,7 @@ fn streams_in_tls_mix_with_others_and_nothing_of_them_shows() {
     }
 }
 
-/// A path whose far end is another, or none, says so in one line; the others go on.
+/// A path to another far end, or to none, is reported in one line. The other paths continue.
 #[test]
 fn a_wrong_certificate_and_a_port_without_tls_are_told_and_other_paths_go_on() {
     let far = Far::start();
@@ -212,7 +214,7 @@ fn a_path_in_tls_needs_a_certificate_to_compare_with() {
     assert!(told.contains("--tls-fingerprint") && told.contains("--tls-ca"), "{told}");
 }
 
-/// A web server for one client: it says what it was asked for.
+/// Starts a web server that answers with the request line.
 fn web() -> (SocketAddr, JoinHandle<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let at = listener.local_addr().unwrap();
@@ -230,8 +232,8 @@ fn web() -> (SocketAddr, JoinHandle<()>) {
     (at, serving)
 }
 
-/// Strangers at both ports see the web site: those who speak HTTP, and those who speak nothing that
-/// is known. Who comes in TLS gets it in TLS. A client's recorded bytes are a stranger's.
+/// Strangers at both ports see the web site, both with HTTP and with unknown protocols. A stranger
+/// that uses TLS gets the web site over TLS. A replay of a client's bytes counts as a stranger.
 #[test]
 fn strangers_see_the_web_server_behind_and_clients_do_not() {
     let (server, serving) = web();
@@ -255,12 +257,12 @@ fn strangers_see_the_web_server_behind_and_clients_do_not() {
         let heard = ask(at, b"GET /page HTTP/1.1\r\nHost: a\r\n\r\n");
         assert!(heard.ends_with("GET /page HTTP/1.1"), "{heard}");
     }
-    // What a client has sent, once more: the far end knows each packet once.
+    // The bytes of a client are sent again. The far end accepts each packet only once.
     let replayed = recorder.recorded();
     assert!(replayed.len() > 100, "{}", replayed.len());
     let heard = ask(far.tcp, &replayed);
     assert!(heard.starts_with("HTTP/1.1 200 OK"), "{heard}");
-    // A lone beginning of a packet waits five seconds for the rest.
+    // The far end waits five seconds for the rest of an incomplete packet.
     let heard = ask(far.tcp, b"\0\x40hello");
     assert!(heard.starts_with("HTTP/1.1 200 OK"), "{heard}");
     far.program.find("stats", |stats| stats["streams"]["handed"] == 4);
@@ -289,8 +291,9 @@ fn holding(to: SocketAddr, delay: Duration) -> SocketAddr {
     at
 }
 
-/// A slow circuit may delay a client's first packet for longer than the far end waits before it
-/// asks the web server. The packet still binds the stream, with TLS and without.
+/// A slow circuit may delay a client's first packet. The delay may exceed the time after which the
+/// far end connects to the web server. The packet must still bind the stream to its session, with
+/// and without TLS.
 #[test]
 fn a_late_first_packet_binds_its_stream_in_front_of_a_web_server() {
     let (server, serving) = web();
@@ -314,7 +317,7 @@ fn a_late_first_packet_binds_its_stream_in_front_of_a_web_server() {
     serving.join().unwrap();
 }
 
-/// A relay to the far end that keeps what the near end sends first.
+/// A relay to the far end that records the first bytes of the near end.
 struct Recorder {
     at: SocketAddr,
     kept: Arc<Mutex<Vec<u8>>>,
@@ -343,7 +346,7 @@ impl Recorder {
     }
 }
 
-/// Copies a stream, and keeps its first bytes.
+/// Copies a stream, and records its first bytes.
 fn copy_recorded(mut from: TcpStream, mut to: TcpStream, kept: &Mutex<Vec<u8>>) {
     let mut room = [0; 16 << 10];
     while let Ok(length @ 1..) = from.read(&mut room) {
@@ -359,14 +362,14 @@ fn copy_recorded(mut from: TcpStream, mut to: TcpStream, kept: &Mutex<Vec<u8>>) 
     let _ = to.shutdown(Shutdown::Both);
 }
 
-/// The packets in a pcapng file of this machine's byte order.
+/// Returns the packets in a pcapng file with this machine's byte order.
 fn captured(file: &Path) -> Vec<Vec<u8>> {
     let bytes = fs::read(file).unwrap();
     let number = |at: usize| u32::from_ne_bytes(bytes[at..at + 4].try_into().unwrap()) as usize;
     let (mut at, mut packets) = (0, Vec::new());
     while at < bytes.len() {
-        // An enhanced packet block: type, length, interface, time (two words), captured length,
-        // original length, packet.
+        // An enhanced packet block consists of type, length, interface, time (two words), captured
+        // length, original length, and packet.
         if number(at) == 6 {
             packets.push(bytes[at + 28..][..number(at + 20)].to_vec());
         }
@@ -375,7 +378,8 @@ fn captured(file: &Path) -> Vec<Vec<u8>> {
     packets
 }
 
-/// A trace has the lengths of a stream's segments, and a capture their bytes, as a relay saw them.
+/// A trace must have the lengths of a stream's segments, and a capture their bytes, as a relay saw
+/// them.
 #[test]
 fn captures_hold_the_bytes_that_passed_a_stream() {
     const HEADERS: usize = 20 + 32;
@@ -454,7 +458,7 @@ fn streams_through_one_interface_are_one_path_unless_proxies_set_them_apart() {
     assert!(!told.contains(":stream@"), "no password shows: {told}");
 }
 
-/// A path becomes a stream, another one, and datagrams again, and the session goes on.
+/// A path becomes a stream, another stream, and datagrams again. The session continues.
 #[test]
 fn a_path_changes_its_kind_when_the_file_is_read_again() {
     let far = Far::start();
@@ -496,7 +500,7 @@ fn a_path_changes_its_kind_when_the_file_is_read_again() {
         });
         assert_eq!(after["paths"][0]["state"], "up", "{kind}");
     }
-    // The far end knows paths by their places.
+    // The far end identifies paths by their positions.
     let text = fs::read_to_string(&file).unwrap();
     fs::write(&file, text.replace("'b'", "'c'")).unwrap();
     near.program.signal("-HUP");

@@ -1,5 +1,6 @@
-//! `--design udp-or` as its user meets it: downloads over lossy circuits of real programs on
-//! loopback, what relays count, and what is said where the network does not support it.
+//! Tests of `--design udp-or` from its user's view. Real programs on loopback download over lossy
+//! circuits, and relays count them. The tests also check the messages if the network does not
+//! support the design.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -16,20 +17,21 @@ use program::{PATIENCE, Program};
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// One network at a time: `anabranch up` has fixed addresses.
+/// Lock that lets one network run at a time, because `anabranch up` has fixed addresses.
 static TURN: Mutex<()> = Mutex::new(());
 
 fn turn() -> MutexGuard<'static, ()> {
     TURN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Bytes that differ from place to place and from file to file.
+/// Returns a file of `bytes` bytes. Its bytes differ by position, and from file to file.
 fn file(bytes: usize) -> Vec<u8> {
     let byte = |at: usize| ((at ^ bytes).wrapping_mul(2_654_435_761) >> 13) as u8;
     (0..bytes).map(byte).collect()
 }
 
-/// A network of one process whose design is this, and the address of its proxy.
+/// Starts a network in one process with the options `design`. Returns the program, the address of
+/// its proxy, and the DirAuthority line.
 fn network(folder: &TempDir, design: &[&str]) -> (Program, SocketAddr, String) {
     let data = folder.path().join("up").to_str().unwrap().to_owned();
     let words = ["up", "--json", "--listen", "127.0.0.1:0", "--data", &data];
@@ -41,7 +43,8 @@ fn network(folder: &TempDir, design: &[&str]) -> (Program, SocketAddr, String) {
     (up, socks, line.trim_start_matches("DirAuthority ").to_owned())
 }
 
-/// Asks a proxy for a connection to a port of this machine; its answer's code.
+/// Requests a connection to a port of this machine from a proxy. Returns the connection and the
+/// code of the proxy's answer.
 fn connect(socks: SocketAddr, port: u16) -> (TcpStream, u8) {
     let mut stream = TcpStream::connect(socks).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -53,7 +56,7 @@ fn connect(socks: SocketAddr, port: u16) -> (TcpStream, u8) {
     (stream, answer[3])
 }
 
-/// Sends a file to a server that sends another one back.
+/// Sends a file to a server, which sends another file back.
 fn exchange(socks: SocketAddr, up: usize, down: usize) {
     let server = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = server.local_addr().unwrap().port();
@@ -82,15 +85,15 @@ fn files_from_a_byte_to_five_mebibytes_arrive_whole_both_ways() {
         exchange(socks, 10, bytes);
         exchange(socks, bytes, 1);
     }
-    // Several at a time share a circuit.
+    // Concurrent streams share a circuit.
     let spawn = |n: usize| thread::spawn(move || exchange(socks, n, n * 50_000));
     let at_once: Vec<_> = (1..9).map(spawn).collect();
     at_once.into_iter().for_each(|one| one.join().unwrap());
-    // A port that nobody listens on: the exit's reason reaches the program.
+    // Nobody listens on this port. The program receives the exit's reason.
     let [nobody] = free_ports();
     assert_eq!(connect(socks, nobody).1, 5, "refused");
     up.find("numbers", |numbers| numbers["quic_circuits"].as_u64().is_some_and(|count| count > 0));
-    // A client of its own in the same network.
+    // A separate client uses the same network.
     let data = folder.path().join("client").to_str().unwrap().to_owned();
     let words = ["client", "--json", "--listen", "127.0.0.1:0", "--design", "udp-or"];
     let more = ["--authority", &line, "--data", &data];
@@ -99,7 +102,7 @@ fn files_from_a_byte_to_five_mebibytes_arrive_whole_both_ways() {
     let socks = listening["addresses"][0].as_str().unwrap().parse().unwrap();
     client.next("ready");
     exchange(socks, 1_000, 300_000);
-    // And one that does not ask for it uses the same relays.
+    // A client without this design uses the same relays.
     let data = folder.path().join("usual").to_str().unwrap().to_owned();
     let words = ["client", "--json", "--listen", "127.0.0.1:0"];
     let mut usual =
@@ -110,7 +113,8 @@ fn files_from_a_byte_to_five_mebibytes_arrive_whole_both_ways() {
     exchange(socks, 1_000, 300_000);
 }
 
-/// A client of its own in the network of this line; its program and proxy.
+/// Starts a client in the network with the DirAuthority line `line`. Returns the client and the
+/// address of its proxy.
 fn client(folder: &TempDir, line: &str, design: &[&str]) -> (Program, SocketAddr) {
     let name = design.concat().replace('-', "");
     let data = folder.path().join(name).to_str().unwrap().to_owned();

@@ -1,4 +1,4 @@
-//! `anabranch up` as its user meets it: what its exits refuse.
+//! Tests of `anabranch up` from its user's view: the destinations that its exits refuse.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -15,7 +15,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// SOCKS5's "connection not allowed by ruleset" (RFC 1928, section 6).
 const NOT_ALLOWED: u8 = 2;
 
-/// Ends with the test.
+/// A running `anabranch up`, which is killed at the end of the test.
 struct Up(Child);
 
 impl Drop for Up {
@@ -25,7 +25,7 @@ impl Drop for Up {
     }
 }
 
-/// What is read, line by line.
+/// Returns the lines that are read from `from`.
 fn lines(from: impl Read + Send + 'static) -> Receiver<String> {
     let (reporter, told) = channel();
     thread::spawn(move || {
@@ -35,7 +35,7 @@ fn lines(from: impl Read + Send + 'static) -> Receiver<String> {
     told
 }
 
-/// The next line that holds `text`.
+/// Returns the next line that contains `text`.
 fn line(told: &Receiver<String>, text: &str) -> String {
     loop {
         let line = told.recv_timeout(PATIENCE).unwrap_or_else(|_| panic!("no line with {text:?}"));
@@ -45,7 +45,8 @@ fn line(told: &Receiver<String>, text: &str) -> String {
     }
 }
 
-/// The code with which the proxy answers a wish for this address (of RFC 5737, nobody's).
+/// Requests a connection to this address (from RFC 5737, used by nobody). Returns the code of the
+/// proxy's answer.
 fn connect(socks: &str, to: [u8; 4], port: u16) -> u8 {
     let mut stream = TcpStream::connect(socks).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();

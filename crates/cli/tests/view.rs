@@ -1,4 +1,5 @@
-//! The live views on a terminal: their keys, what they cost, and that they give it back.
+//! Tests of the live views on a terminal: their keys, their cost, and the restored terminal at the
+//! end.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -20,7 +21,7 @@ use program::NOBODY;
 use tempfile::TempDir;
 use terminal::Terminal;
 
-/// A splitter over two paths, in front of a server that nobody is.
+/// Starts a splitter with two paths, in front of a server that does not exist.
 fn splitter(columns: u16, variables: &[(&str, &str)]) -> (Terminal, String) {
     let [port] = free_ports();
     let listen = format!("127.0.0.1:{port}");
@@ -29,7 +30,7 @@ fn splitter(columns: u16, variables: &[(&str, &str)]) -> (Terminal, String) {
     (Terminal::start(columns, &[&words[..], &paths].concat(), variables), listen)
 }
 
-/// Sends so many datagrams a second until it is dropped.
+/// A thread that sends a datagram after each pause, until this value is dropped.
 struct Traffic(Arc<AtomicBool>);
 
 impl Traffic {
@@ -68,7 +69,8 @@ fn keys_explain_themselves_hold_the_view_sort_its_rows_and_end_the_run() {
     terminal.types("p");
     terminal.shows("PAUSED");
     terminal.shows("p go on");
-    // A frame comes in pieces: the one that says so is whole once none came for a while.
+    // A frame arrives in pieces. The frame with this text is complete once nothing has arrived for
+    // a while.
     let held = terminal.stands_still(Duration::from_millis(500));
     thread::sleep(Duration::from_millis(1500));
     assert_eq!(terminal.look(|screen| screen.lines()), held, "it stands still");
@@ -77,7 +79,7 @@ fn keys_explain_themselves_hold_the_view_sort_its_rows_and_end_the_run() {
     terminal.types("p");
     let lines = terminal.hides("PAUSED");
     assert_ne!(lines, held, "it goes on");
-    // Twice at once is not two Ctrl-C: that would throw captures away.
+    // Two such keys at once do not count as two Ctrl-C, which would discard captures.
     terminal.types("qq");
     terminal.shows("bytes up");
     assert_eq!(terminal.ended(), Some(0));
@@ -119,7 +121,7 @@ fn a_terminal_that_is_none_gets_lines() {
     assert_eq!(terminal.look(|screen| screen.drawn), 0);
 }
 
-/// Time that a thread of this name of a process has spent on processors.
+/// Returns the CPU time of the thread called `name` in a process.
 fn spent(process: u32, name: &str) -> Duration {
     let tasks = fs::read_dir(format!("/proc/{process}/task")).unwrap();
     let paths = tasks.map(|task| task.unwrap().path());
@@ -129,7 +131,8 @@ fn spent(process: u32, name: &str) -> Duration {
     Duration::from_nanos(text.split_whitespace().next().unwrap().parse().unwrap())
 }
 
-/// Updates a second of a view in five seconds, and the part of a core that ten would take.
+/// Returns the updates per second of a view, measured over five seconds. Also returns the share of
+/// a core that ten updates per second would use.
 fn updates(terminal: &Terminal) -> (f64, f64) {
     let look = || (spent(terminal.child.id(), "view"), terminal.look(|screen| screen.drawn));
     let (began, (before, drawn)) = (Instant::now(), look());
@@ -139,15 +142,15 @@ fn updates(terminal: &Terminal) -> (f64, f64) {
     (seen / seconds, (after - before).as_secs_f64() / seen.max(1.0) * 10.0)
 }
 
-/// Measured by the kernel, of an unoptimised program, with every number on the screen moving.
+/// The kernel measures an unoptimised program in which every number on the screen changes.
 #[test]
 fn ten_updates_a_second_take_less_than_a_hundredth_of_a_core() {
     for columns in [80, 160] {
         let (terminal, listen) = splitter(columns, &[]);
         terminal.shows("q quit");
         let _traffic = Traffic::to(&listen, Duration::from_millis(5));
-        // A busy machine comes to fewer at times, never to more; and what a hypervisor takes away
-        // while the view draws, the kernel counts as the view's.
+        // A busy machine sometimes makes fewer updates, but never more. If a hypervisor takes time
+        // while the view draws, the kernel counts that time for the view.
         let is_so = |&(updates, part): &(f64, f64)| updates > 8.0 && part < 0.01;
         let mut told = Vec::new();
         while told.len() < 10 && !told.last().is_some_and(is_so) {
@@ -159,8 +162,8 @@ fn ten_updates_a_second_take_less_than_a_hundredth_of_a_core() {
     }
 }
 
-/// The lines of `anabranch` with these arguments when it shows `text`, at three widths; then it is
-/// told to end by a key.
+/// Runs `anabranch` with these arguments at three widths until it shows `text`, and checks the
+/// lines. Then ends it by a key.
 fn at_three_widths(arguments: &[&str], text: &str) {
     for columns in [80, 100, 160] {
         let mut terminal = Terminal::start(columns, arguments, &[]);

@@ -1,5 +1,4 @@
-//! `anabranch split --wg`: what is read from a wg-quick file, shown and written, and what is
-//! refused.
+//! Tests of `anabranch split --wg`: reading, showing and writing of wg-quick files, and refusals.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -14,14 +13,14 @@ use ports::free_address;
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// Written for these tests: base64 of texts, no keys of anybody.
+/// The keys were made for these tests from base64 of texts. Nobody uses them.
 const PRIVATE: &str = "UEFTU1dPUkQtT0YtVEhFLVRFU1QtTk9ULUEtS0VZISE=";
 const PUBLIC: &str = "Tk9CT0RZUy1QVUJMSUMtS0VZLUZPUi1URVNUUy1PTkU=";
 const OTHER: &str = "Tk9CT0RZUy1QVUJMSUMtS0VZLUZPUi1URVNUUy1UV08=";
 const PRESHARED: &str = "UFJFU0hBUkVELUtFWS1PRi1OT0JPRFktNC1URVNUUyE=";
 
-/// A full tunnel with all that wg-quick knows, comments in odd places, and two kinds of line ends.
-/// The server's port is nobody's on this machine, and so small that only root may have it.
+/// Returns the file of a full tunnel. It has all keys of wg-quick, comments in odd places, and two
+/// kinds of line ends. Nobody uses the server's port on this machine, and only root may open it.
 fn tunnel() -> String {
     format!(
         "# Home, made by hand\n[Interface]\nPrivateKey = {PRIVATE}\nAddress = 10.8.0.2/32, \
@@ -33,14 +32,14 @@ fn tunnel() -> String {
     )
 }
 
-/// The same, changed by hand as the splitter is to change it.
+/// Returns the file of [`tunnel`] with the changes that the splitter must make, made by hand.
 fn split_tunnel(listen: &str) -> String {
     tunnel()
         .replace("-j ACCEPT # why\n", "-j ACCEPT # why\nMTU = 65475\nFwMark = 51820\n")
         .replace("endpoint = 127.0.0.1:4    # office", &format!("endpoint = {listen}    # office"))
 }
 
-/// Runs `anabranch split --wg tunnel.conf` in a folder with these files to its end.
+/// A folder with a file `tunnel.conf`, in which `anabranch split --wg tunnel.conf` runs.
 struct Folder(TempDir);
 
 impl Folder {
@@ -60,14 +59,14 @@ impl Folder {
             .unwrap()
     }
 
-    /// What a run that ends well prints.
+    /// Returns the output of a run that ends with success.
     fn prints(&self, arguments: &[&str]) -> String {
         let output = self.run(arguments);
         assert_eq!(output.status.code(), Some(0), "{output:?}");
         String::from_utf8(output.stdout).unwrap()
     }
 
-    /// The message of a run that is refused, and leaves nothing behind.
+    /// Returns the message of a run that is refused, and checks that no files remain.
     fn refuses(&self, arguments: &[&str]) -> String {
         let before = self.names();
         let output = self.run(arguments);
