@@ -152,7 +152,7 @@ mod tests {
 
     #[test]
     fn a_full_disk_is_reported_and_leaves_nothing() {
-        // Writes to /dev/full fail as those to a full disk do.
+        // Writes to /dev/full fail like writes to a full disk.
         let full = fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
         let folder = tempfile::tempdir().unwrap();
         let path = tempfile::TempPath::try_from_path(folder.path().join(".a.part")).unwrap();

@@ -109,7 +109,8 @@ mod tests {
         sorted.sort_by(f64::total_cmp);
         let exact = sorted[250_000];
         assert!((all.median() / exact - 1.0).abs() < 0.002, "{} for {exact}", all.median());
-        // Ten octaves hold all but a thousandth; the rest has few members.
+        // Ten octaves contain all lengths except a thousandth, and the other octaves have few
+        // lengths.
         assert!(all.buckets.len() < 512 * 11 + 500, "{}", all.buckets.len());
     }
 

@@ -464,7 +464,7 @@ mod tests {
         tap.finish().unwrap();
     }
 
-    /// Returns (nanoseconds, flags, packet) of every packet, and checks the file's header.
+    /// Checks the file's header. Returns time, flags and content of every packet.
     fn packets(file: &Path, name: &str) -> Vec<(Duration, u32, Vec<u8>)> {
         let mut reader = PcapNgReader::new(File::open(file).unwrap()).unwrap();
         let mut packets = Vec::new();
@@ -489,7 +489,7 @@ mod tests {
         packets
     }
 
-    /// Checks all checksums. Returns (source port, destination port, ECN bits, payload).
+    /// Checks all checksums. Returns source port, destination port, ECN bits and payload.
     fn dissect(packet: &[u8]) -> (u16, u16, u8, Vec<u8>) {
         let headers = PacketHeaders::from_ip_slice(packet).unwrap();
         let Some(TransportHeader::Udp(udp)) = headers.transport else { panic!("no UDP") };
@@ -528,7 +528,7 @@ mod tests {
         assert!(first.iter().chain(&second).all(|&(time, ..)| time == at));
     }
 
-    /// Returns (source port, sequence number, acknowledgement, payload).
+    /// Returns source port, sequence number, acknowledgement number and payload.
     fn segment(packet: &[u8]) -> (u16, u32, u32, Vec<u8>) {
         let headers = PacketHeaders::from_ip_slice(packet).unwrap();
         let Some(TransportHeader::Tcp(tcp)) = headers.transport else { panic!("no TCP") };
@@ -593,9 +593,10 @@ mod tests {
         }
         drop(tap);
         assert_eq!(count(), 2);
-        // Batches of 1 MiB: what was not full yet is lost with the tap.
+        // Batches have 1 MiB. Packets in an incomplete batch are lost when the tap is dropped.
         assert!(packets(&folder.path().join("lte.pcapng"), "lte").len() >= 1700);
-        // Under a hidden name it would stay after SIGKILL.
+        // The file has its final name although it has no packet. With a temporary name, it would
+        // remain after SIGKILL.
         assert_eq!(packets(&folder.path().join("wlan.pcapng"), "wlan"), []);
     }
 
@@ -623,7 +624,7 @@ mod tests {
     fn a_ring_keeps_the_newest_files_and_each_is_a_whole_capture() {
         let folder = tempfile::tempdir().unwrap();
         let limits = PcapLimits { size: Some(10_000), files: Some(3) };
-        // Of an earlier run, which is replaced.
+        // This file is from an earlier run, and is replaced.
         fs::write(folder.path().join("wlan_00077.pcapng"), "old").unwrap();
         let mut tap = limited(folder.path(), limits);
         for number in 0..105u32 {
@@ -698,7 +699,8 @@ mod tests {
             return;
         };
         let second = tshark(&folder.path().join("lte.pcapng")).unwrap();
-        // A status of 1 is a good checksum; IPv6 has one, IPv4 two.
+        // A status of 1 means a correct checksum. IPv6 packets have one checksum, and IPv4 packets
+        // have two.
         let line = |rest: &str| format!("1700000001.987654328 {rest}");
         let up = ["wlan 4000 12 1 1", "wlan 4000 12 1 1", "wlan 4000 10 1 1"].map(line);
         assert_eq!(first, [&up[..], &[line("wlan 443 14 1 1")]].concat());

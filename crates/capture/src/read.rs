@@ -562,7 +562,8 @@ mod tests {
         let trace = Trace::open(&folder.join("client.parquet")).unwrap();
         assert_eq!((trace.facts().unit, trace.facts().paths.len()), (SizeUnit::Cell, 8));
         assert_eq!(trace.facts().started().as_deref(), Some("2026-11-25 11:05:38 UTC"));
-        // As the client's own counters reported them: bytes received and sent by leg 0.
+        // The expected values are from the client's own counters: the bytes that leg 0 received and
+        // sent.
         let mut leg = [0, 0];
         trace
             .for_each(|row| {

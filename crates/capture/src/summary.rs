@@ -345,8 +345,8 @@ mod tests {
         Row { load, label: "", monitored: false, run: 0, path, time: ms / 1e3, size }
     }
 
-    /// Returns a session. Up: two packets on path 0, one on path 1, one on path 0. Down: all on
-    /// path 1, between the others.
+    /// Returns a session. Its uplink has two packets on path 0, one on path 1, and one on path 0.
+    /// Its downlink has packets on path 1 only, between those of the uplink.
     fn switching() -> Vec<Row<'static>> {
         vec![
             row(7, 0, 0.0, 100),
@@ -378,7 +378,7 @@ mod tests {
         assert_eq!(up.burst_packets, Spread { median: 1.5, longest: 2.0 });
         assert_eq!(up.burst_ms, Spread { median: 5.0, longest: 10.0 });
         assert!((up.longest_gap_ms - 90.0).abs() < 1e-9, "{}", up.longest_gap_ms);
-        // The uplink's switches do not cut the downlink's burst.
+        // Changes of the uplink's path do not end the downlink's burst.
         assert_eq!(session.paths[1].down.bursts, 1);
     }
 

@@ -473,7 +473,7 @@ mod tests {
         }
     }
 
-    /// Returns every row of the file as (load, path, time, size).
+    /// Returns load, path, time and size of every row in the file.
     fn rows(target: &Path) -> Vec<(i64, i16, f64, i32)> {
         let mut rows = Vec::new();
         let trace = Trace::open(target).unwrap();
@@ -612,7 +612,7 @@ mod tests {
             }
         }
         tap.seen(&seen(41_000_000, 0, true, b"lost", 1)).unwrap();
-        // From 32 s on a flush is due less often than each second.
+        // From 32 s on, flushes are due less often than once per second.
         assert!(grown(&target, 200) >= 200);
         drop(tap);
         let kept = rows(&target).len();
@@ -632,7 +632,7 @@ mod tests {
             rows
         };
         sink.write(&mut batch(1000)).unwrap();
-        // Half of the next group reaches the disk.
+        // A part of the next row group is written to the disk.
         sink.write_group(&batch(5000)).unwrap();
         sink.file.flush().unwrap();
         assert!(Trace::open(&target).is_err(), "the footer was written over");
@@ -681,8 +681,8 @@ mod tests {
         assert!(verdict(Row { monitored: true, ..good }).contains("earlier rows with `load` 1;"));
     }
 
-    /// A damaged file causes an error or no harm: the reader does not panic, and does not allocate
-    /// the memory that the file claims to need.
+    /// A damaged file may cause an error, but no panic. The reader does not allocate the memory
+    /// that the file claims to need.
     #[test]
     fn a_damaged_file_does_no_harm() {
         let folder = tempfile::tempdir().unwrap();
@@ -722,7 +722,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let target = folder.path().join("a.parquet");
         let (payload, before) = ([0u8; 1350], memory("VmRSS:"));
-        // As a splitter writes them: no labels, uneven times.
+        // The rows are like those of a splitter, with no labels and irregular times.
         let mut tap = labelled(&target, RowLabels::default());
         let begun = Instant::now();
         let mut micros = 0;
@@ -741,8 +741,8 @@ mod tests {
         grown
     }
 
-    /// The test runs in a process of its own, because other tests use memory too. All rows together
-    /// would take over 100 MB.
+    /// The test runs in its own process, because other tests use memory, too. All rows together
+    /// would need over 100 MB.
     #[test]
     fn four_million_datagrams_fit_in_bounded_memory() {
         const ALONE: &str = "ANABRANCH_TEST_ALONE";

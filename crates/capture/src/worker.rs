@@ -142,7 +142,8 @@ mod tests {
     use super::*;
     use std::sync::mpsc::SyncSender;
 
-    /// A sink that forwards each batch. It fails on a 13, and hangs on a 99 until the test ends.
+    /// A sink that forwards each batch. It fails on a batch that begins with 13, and hangs on a
+    /// batch that begins with 99 until the test ends.
     struct Probe(SyncSender<Vec<u8>>, Receiver<()>);
 
     impl Sink for Probe {
@@ -234,7 +235,7 @@ mod tests {
         let (mut worker, _seen, release) = probe();
         let error = (0..10).find_map(|_| worker.swap(&mut vec![99]).err()).unwrap();
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
-        // Returns although the thread still hangs in its write.
+        // The call returns although the thread still hangs in its write.
         drop(worker);
         drop(release);
     }

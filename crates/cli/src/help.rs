@@ -2,9 +2,9 @@
 
 use clap::{Arg, Command};
 
-/// Adds a full stop to each help text of `command` and its sub-commands. clap drops the full stop
-/// of a text with one paragraph. clap's note in brackets, such as a default, follows the full
-/// stop.
+/// Adds a full stop to each help text of `command` and its sub-commands, because clap drops the
+/// full stop of a text with one paragraph. A note of clap in brackets, such as a default, follows
+/// the full stop.
 pub(crate) fn sentences(mut command: Command) -> Command {
     // This call adds clap's own flags and its sub-command `help`. Their texts have no full stop
     // either.
@@ -71,7 +71,7 @@ mod tests {
         assert_eq!(ended(list), told);
     }
 
-    /// Help texts of all flags and sub-commands, each with its place.
+    /// Collects the help texts of all flags and sub-commands, each with its place.
     fn texts(command: &Command, found: &mut Vec<(String, String)>) {
         let name = command.get_name();
         let about = [command.get_about(), command.get_long_about()];

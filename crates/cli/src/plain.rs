@@ -78,7 +78,7 @@ mod tests {
     use super::*;
     use crate::Cli;
 
-    /// All flags with a value, each with the words that lead to it.
+    /// Collects all flags with a value, each with the sub-commands that lead to it.
     fn flags(command: &Command, words: &[String], found: &mut Vec<(Vec<String>, String)>) {
         for arg in command.get_arguments().filter(|arg| arg.get_action().takes_values()) {
             found.extend(arg.get_long().map(|long| (words.to_vec(), format!("--{long}"))));

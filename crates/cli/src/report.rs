@@ -188,8 +188,8 @@ mod tests {
     use super::*;
     use anabranch_capture::{Row, TraceFacts, TraceWriter};
 
-    /// Writes a trace of `sessions` sessions. Each has one packet, which is larger than that of the
-    /// session before.
+    /// Writes a trace of `sessions` sessions. Each session has one packet, which is larger than the
+    /// packet of the previous session.
     fn trace(sessions: i32) -> (tempfile::TempDir, PathBuf) {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("run.parquet");

@@ -377,7 +377,7 @@ mod tests {
         assert!(text.contains("tcp 192.0.2.7:5") && text.ends_with("900 B  0"), "{text}");
     }
 
-    /// A run of an earlier program answers a newer `anabranch status`.
+    /// An earlier version of the program runs, and a newer `anabranch status` shows it.
     #[test]
     fn runs_of_an_earlier_program_are_shown() {
         let text = include_str!("../../../tests/formats/0e0b824b/status.jsonl");

@@ -17,8 +17,8 @@
 //!   connection, and keeps the connection on one path until the server has confirmed the
 //!   handshake.
 //!
-//! Deliberately absent: decryption (the core sees what an observer sees); packets of our own (the
-//! core adds nothing but copies of live datagrams); and any path that the user did not name.
+//! The core deliberately does not decrypt anything: it sees only what an observer sees. It adds no
+//! packets of its own except copies of live datagrams. It uses no path that the user did not name.
 //!
 //! The design and its reasons: `docs/design/splitter.md`.
 

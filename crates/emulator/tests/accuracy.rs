@@ -1,8 +1,8 @@
-//! How exact the emulator is, in numbers: `make accuracy`.
+//! Measurements of the emulator's accuracy (`make accuracy`).
 //!
-//! Each test prints what it measured, the median and the spread of several rounds, and holds the
-//! median against the project's target. They want a machine that does little else, so `make test`
-//! leaves them out; the functions themselves are tested in `emulate.rs`.
+//! Each test prints the median and the range of several rounds, and compares the median with the
+//! project's target. The tests need an idle machine, so `make test` leaves them out. `emulate.rs`
+//! tests the functions themselves.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests; clippy only knows the tests themselves")]
 
@@ -21,7 +21,7 @@ use emulated::*;
 
 const ROUNDS: usize = 5;
 
-/// Prints the sorted values and gives their median.
+/// Prints the sorted values. Returns their median.
 fn median(what: &str, mut values: Vec<f64>, unit: &str) -> f64 {
     values.sort_by(f64::total_cmp);
     let (least, most) = (values[0], values[values.len() - 1]);
@@ -50,7 +50,7 @@ fn three_paths_carry_100_mbit_in_both_directions_at_once() {
     assert_eq!(rates.len(), 6);
     let medians: Vec<f64> =
         rates.into_iter().map(|(name, rates)| median(&name, rates, "Mbit/s")).collect();
-    // No link is faster than it should be; a packet more or less at the window's edges is 0.006.
+    // No link may exceed its rate. One packet more or less at an end of the window is 0.006.
     assert!(medians.iter().all(|rate| (99.0..=100.1).contains(rate)), "{medians:?}");
 }
 
@@ -117,7 +117,7 @@ fn loss_lies_in_its_binomial_interval() {
         assert_eq!((after.dropped.lost - before.dropped.lost) as f64, count - arrived);
         let (mean, deviation) = (count * p, (count * p * (1.0 - p)).sqrt());
         println!("loss {p}: {} of {count} lost, {mean} ± {deviation:.1} expected", count - arrived);
-        // Four standard deviations: wrong for one seed in 16,000.
+        // The limit is four standard deviations, which one seed in 16,000 exceeds.
         assert!((count - arrived - mean).abs() <= 4.0 * deviation);
     }
 }
@@ -125,8 +125,8 @@ fn loss_lies_in_its_binomial_interval() {
 /// Number of packets that are sent. Some overtake others.
 const UNITS: u32 = 600;
 const GAP: Duration = Duration::from_millis(4);
-/// Minimum distance of two arrivals whose order is checked: the machine's own delays may exchange
-/// closer ones.
+/// Minimum time between two arrivals whose order is checked. The machine's own delays may exchange
+/// closer arrivals.
 const NOISE: Duration = Duration::from_millis(5);
 
 #[test]
@@ -134,7 +134,7 @@ const NOISE: Duration = Duration::from_millis(5);
 fn the_emulator_does_what_its_link_does_in_virtual_time() {
     let mut wrong = Vec::new();
     for _ in 0..ROUNDS {
-        // A new one each time: its dice begin anew.
+        // Each round has a new network, whose random choices begin again.
         let Some((network, _turn)) = network() else { return };
         network.change("p0", &edit(ROUGH)).unwrap();
         let (client, server) = pair(&network, 0, Duration::from_millis(500));
@@ -150,7 +150,8 @@ fn the_emulator_does_what_its_link_does_in_virtual_time() {
     assert_eq!(wrong, 0.0);
 }
 
-/// Returns the number of pairs of packets that should arrive apart, and arrived in the other order.
+/// Returns the number of pairs of packets that arrived in the wrong order. Pairs that should arrive
+/// at nearly the same time are not counted.
 fn order_differences(expected: &[(Time, u32)], arrived: &[u32]) -> usize {
     let place: BTreeMap<u32, usize> =
         arrived.iter().zip(0..).map(|(&unit, at)| (unit, at)).collect();
@@ -168,7 +169,8 @@ fn order_differences(expected: &[(Time, u32)], arrived: &[u32]) -> usize {
     wrong
 }
 
-/// Sizes of the stars that are compared: links, and TCP connections through each.
+/// Numbers of links of the stars that are compared. [`FLOWS`] is the number of TCP connections
+/// through each star.
 const STARS: [usize; 3] = [11, 61, 301];
 const FLOWS: usize = 10;
 
@@ -180,7 +182,7 @@ fn ten_flows_cost_as_much_in_stars_of_61_and_301_links_as_in_one_of_11() {
     let mut results = Vec::new();
     for round in 0..ROUNDS {
         let mut result = STARS.map(|_| StarResult::default());
-        // Which one goes first changes, so that a drift of the machine favours none.
+        // The order of the stars changes, so that a drift of the machine favours none of them.
         for turn in 0..STARS.len() {
             let at = (round + turn) % STARS.len();
             result[at] = star_result(STARS[at]);
@@ -290,7 +292,7 @@ fn links_cpu() -> Duration {
         fs::read_to_string(task.join("comm")).is_ok_and(|name| name.trim() == "emulated links")
     };
     let stat = fs::read_to_string(tasks.into_iter().find(is_links).unwrap().join("stat")).unwrap();
-    // Fields 14 and 15 of proc(5), counted after the name, which may hold spaces.
+    // Fields 14 and 15 of proc(5), counted after the name, which may contain spaces.
     let ticks = stat.rsplit_once(") ").unwrap().1.split(' ').skip(11).take(2);
     Duration::from_millis(ticks.map(|field| field.parse::<u64>().unwrap() * 10).sum())
 }

@@ -1,7 +1,8 @@
-//! The emulated network against plain sockets: delay, throughput, loss and cuts are what the
-//! topology says.
+//! Tests of the emulated network with plain sockets. Delay, throughput, loss and cuts must agree
+//! with the topology.
 //!
-//! Needs root (or `CAP_SYS_ADMIN` and `/dev/net/tun`); says so and passes without.
+//! The tests need root, or `CAP_SYS_ADMIN` and `/dev/net/tun`. Without them, they print that they
+//! are skipped, and pass.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests; clippy only knows the tests themselves")]
 
@@ -86,10 +87,11 @@ fn ipv6_goes_the_same_way() {
 #[test]
 fn a_tcp_connection_fills_a_link_in_either_direction() {
     let Some((network, _turn)) = network() else { return };
-    // What a busy machine has time for; `accuracy.rs` has one fill 100 Mbit/s.
+    // A busy machine can carry this rate. `accuracy.rs` fills a link of 100 Mbit/s.
     network.change("p0", &edit(r#"{"rate":"10mbit","queue":"50kB"}"#)).unwrap();
     for upload in [true, false] {
-        // More than the link carries comes only to a receiver that slept: of what waited for it.
+        // The rate can exceed the link's rate only if the receiver was not scheduled and packets
+        // waited for it.
         let is_full = |rate: &f64| (9.0..=10.0).contains(rate);
         let rates = until_in_time(|| tcp_rate(&network, upload), is_full);
         assert!(rates.last().is_some_and(is_full), "upload {upload}: {rates:.1?} Mbit/s");
@@ -99,7 +101,7 @@ fn a_tcp_connection_fills_a_link_in_either_direction() {
 #[test]
 fn three_links_carry_their_full_rate_in_both_directions_at_once() {
     let Some((network, _turn)) = network() else { return };
-    // What a busy machine has time for; `accuracy.rs` has them carry 100 Mbit/s each.
+    // A busy machine can carry this rate. `accuracy.rs` tests 100 Mbit/s on each link.
     for link in ["p0", "p1", "p2"] {
         network.change(link, &edit(r#"{"rate":"10mbit","queue":"25kB"}"#)).unwrap();
     }
@@ -110,7 +112,7 @@ fn three_links_carry_their_full_rate_in_both_directions_at_once() {
         let after = delivered(&network).into_iter().map(|(_, bytes)| bytes);
         after.zip(before).map(|(after, (_, before))| (after - before) as f64).collect::<Vec<_>>()
     };
-    // 10 Mbit/s for 2 s is 2.5 MB; the first and last 10 ms are lost to the delay.
+    // In 2 s, 10 Mbit/s carry 2.5 MB. The delay takes 10 ms at the beginning and at the end.
     let is_full = |bytes: &Vec<f64>| bytes.iter().all(|bytes| (2.2e6..2.65e6).contains(bytes));
     let floods = until_in_time(flood, is_full);
     assert!(floods.last().is_some_and(|bytes| bytes.len() == 6 && is_full(bytes)), "{floods:?}");
@@ -173,7 +175,7 @@ fn a_change_of_the_delay_holds_at_once_and_only_for_its_direction() {
 
 #[test]
 fn a_scripted_change_happens_at_its_time() {
-    // A third of the time, if the sender had its time during the cut.
+    // The cut lasts a third of the time, if the sender was scheduled during the cut.
     let is_third = |share: &Option<f64>| share.is_none_or(|it| (0.2..0.45).contains(&it));
     let shares = until_in_time(share_of_a_scripted_cut, is_third);
     assert!(shares.last().is_some_and(is_third), "{shares:.2?} dropped");
@@ -202,7 +204,7 @@ fn share_of_a_scripted_cut() -> Option<f64> {
             client.send(&[0; 100]).unwrap();
             thread::sleep(Duration::from_millis(1));
         }
-        // It comes last, long after the cut.
+        // This datagram arrives last, long after the cut.
         client.send(b"").unwrap();
         receiver.join().unwrap()
     });

@@ -1,6 +1,7 @@
-//! Routes through forwarding hosts, and address translation, in an emulated network.
+//! Tests of routes through forwarding hosts, and of address translation, in an emulated network.
 //!
-//! Needs root (or `CAP_SYS_ADMIN` and `/dev/net/tun`), and `nft`; says so and passes without.
+//! The tests need root (or `CAP_SYS_ADMIN` and `/dev/net/tun`), and `nft`. Without them, they print
+//! that they are skipped, and pass.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests; clippy only knows the tests themselves")]
 
@@ -15,8 +16,8 @@ use anabranch_emulator::{self as emulate, Network, Topology};
 /// Timeout for events that happen in any case, even on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A client behind a router, and a server that has no route to the client's network unless `SERVER`
-/// adds one.
+/// A client, a router and a server. The server has no route to the client's network, unless
+/// `SERVER` adds one.
 const TOPOLOGY: &str = "\
 [[host]]
 name = 'client'
@@ -137,7 +138,7 @@ fn nothing_enters_the_links_of_an_idle_network() {
         .replace("'10.1.0.1/24'", "'10.1.0.1/24', 'fd01::1/64'");
     for text in [ROUTERS, &six] {
         let Some(network) = network_of(text) else { return };
-        // The kernel would report its multicast groups within a second, twice.
+        // By default, the kernel would report its multicast groups twice within a second.
         thread::sleep(Duration::from_secs(3));
         let silent = [("in", [0, 0]), ("out", [0, 0])].map(|(name, n)| (name.to_owned(), n));
         assert_eq!(entered(&network), silent.into());
@@ -148,7 +149,7 @@ fn nothing_enters_the_links_of_an_idle_network() {
 fn a_packet_that_goes_back_where_it_came_from_is_no_cause_for_advice() {
     let Some(network) = network_of(ROUTERS) else { return };
     let client = socket(&network, "client", "10.1.0.2:0");
-    // Nobody has this address of the first link: the router gives it back to the client, which
+    // Nobody has this address of the first link. The router returns the packet to the client, which
     // drops it.
     client.send_to(b"to nobody", "10.1.0.9:7000").unwrap();
     let end = Instant::now() + PATIENCE;
@@ -156,7 +157,7 @@ fn a_packet_that_goes_back_where_it_came_from_is_no_cause_for_advice() {
         assert!(Instant::now() < end, "{:?}", entered(&network));
         thread::sleep(Duration::from_millis(10));
     }
-    // And it does so once.
+    // The router returns it only once.
     thread::sleep(Duration::from_millis(200));
     assert_eq!(entered(&network)["in"], [1, 1]);
 }

@@ -1,5 +1,5 @@
-//! `anabranch-tcp` against this machine's Linux, through a TUN interface: `make bench AREA=tcp` for
-//! the whole grid.
+//! Comparison of `anabranch-tcp` with this machine's Linux, through a TUN interface. `make bench
+//! AREA=tcp` measures the whole grid.
 
 mod judge;
 
@@ -110,7 +110,7 @@ fn goodput_is_that_of_linux_on_the_long_grid() {
         eprintln!("skipped: {why}");
         return;
     }
-    // A part of the grid, for a look at it: a word that stands in the cell's line.
+    // The variable `TCP_CELLS` selects the cells whose line contains this text.
     let only = std::env::var("TCP_CELLS").unwrap_or_default();
     let seeds = std::env::var("TCP_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(5);
     let mut cells = long_grid();

@@ -87,7 +87,7 @@ mod tests {
     #[test]
     fn prose_is_in_lines_of_a_hundred_columns_and_tables_are_not() {
         let (words, row) = ("word ".repeat(30), format!("| {} |", "cell ".repeat(30)));
-        // Without a bond to the word before it the minus would begin a line.
+        // Without a bound space before it, the minus would begin a line.
         let text = format!("{words}\n\n* {words}\n\n{row}\n{}- 1 {}2. x", &words[..100], words);
         let wrapped = prose_wrapped(&text);
         let lines: Vec<_> = wrapped.lines().collect();

@@ -243,7 +243,8 @@ mod tests {
     use super::*;
     use clap::ArgAction;
 
-    /// An example of a folder as it is, and with all that is commented out in it.
+    /// Parses an example file twice: unchanged, and with all settings that are commented out in it.
+    /// Returns both results.
     fn example(folder: &str, name: &str) -> [String; 2] {
         let root = Path::new(&std::env::var_os("CARGO_MANIFEST_DIR").unwrap()).join("../..");
         let text = fs::read_to_string(root.join(folder).join(name)).unwrap();
@@ -263,7 +264,7 @@ mod tests {
     fn is_read_whole<T: DeserializeOwned>(name: &str, keys: &[&str]) -> [T; 2] {
         let [text, whole] = example("examples", name);
         for key in keys.iter().chain(&Common::KEYS) {
-            // An authority is the only one of its network: it names no other.
+            // An authority is the only one of its network, so its file names no other authority.
             if name == "authority.toml" && ["authority", "authorities"].contains(key) {
                 continue;
             }
@@ -277,7 +278,7 @@ mod tests {
     fn the_examples_name_every_setting_and_are_what_the_programs_take() {
         let [relay, whole] = is_read_whole::<RelayArgs>("relay.toml", relay::KEYS);
         relay.live().map_err(|error| error.to_string()).unwrap();
-        // By itself: the other address wants a port of its own.
+        // With all settings enabled, --address6 needs an IPv6 listener, which the example lacks.
         let error = whole.live().map(drop).unwrap_err().to_string();
         assert!(error.starts_with("--address6 needs a --listen"), "{error}");
         for client in is_read_whole::<ClientArgs>("client.toml", client::KEYS) {
@@ -289,7 +290,8 @@ mod tests {
         }
     }
 
-    /// The flags of `T` that may be given several times: each takes one value in a file, too.
+    /// Checks that each repeatable flag of `T` also accepts a single value in a file. Returns the
+    /// number of these flags.
     fn repeat_alike<T: Args + DeserializeOwned>(keys: &[&str]) -> usize {
         let command = T::augment_args(clap::Command::new("x"));
         let repeat = |arg: &&clap::Arg| matches!(arg.get_action(), ArgAction::Append);
@@ -298,7 +300,7 @@ mod tests {
         for name in &names {
             for text in [format!("{name} = '127.0.0.1:9'"), format!("{name} = ['127.0.0.1:9']")] {
                 let told = parse::<T>(&text, "f.toml", keys).err().map(|error| error.to_string());
-                // Some want other text, but none another form.
+                // Some flags need another text, but none needs another form.
                 let form = told.as_ref().is_some_and(|told| told.contains("list"));
                 assert!(!form, "{text}: {told:?}");
             }
@@ -322,7 +324,7 @@ mod tests {
         let [_, text] = example(EARLIER, "relay.toml");
         let relay: RelayArgs =
             parse(&text, "relay.toml", relay::KEYS).unwrap_or_else(|error| panic!("{error}"));
-        // By itself: the other address wants a port of its own.
+        // With all settings enabled, --address6 needs an IPv6 listener, which the example lacks.
         let error = relay.live().map(drop).unwrap_err().to_string();
         assert!(error.starts_with("--address6 needs a --listen"), "{error}");
         let [text, _] = example(EARLIER, "relay.toml");

@@ -622,7 +622,7 @@ mod tests {
         }
     }
 
-    /// A line of [`GOOD`], what replaces it, and a part of the message.
+    /// Mistakes: a part of [`GOOD`], the text that replaces it, and a part of the error message.
     const MISTAKES: &[(&str, &str, &str)] = &[
         ("web = 3", "wbe = 3", "s.toml:9: unknown key `wbe` in [clients]; known: web, bulk"),
         ("web = 3", "web = 0", "s.toml:8: nothing happens without clients; add one"),

@@ -38,7 +38,7 @@ mod tests {
     fn turns_keep_their_pace_though_ticks_come_a_little_early() {
         let (every, tick) = (FRESH, Duration::from_millis(100));
         let mut pace = Pace::new();
-        // Each tick a millisecond early.
+        // Each tick is a millisecond early.
         let due = (0..100).filter(|n| pace.is_due(Time::from_millis(n * 99), every, tick));
         assert_eq!(due.collect::<Vec<_>>(), [0, 10, 20, 30, 40, 50, 60, 70, 80, 90]);
     }

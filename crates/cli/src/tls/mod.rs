@@ -246,7 +246,8 @@ mod tests {
 
     use super::*;
 
-    /// Passes what both have to say until nothing is left; what each got.
+    /// Passes the output of each end to the other end until nothing is left. Returns the content
+    /// that each end received.
     fn exchange(ends: &mut [Box<dyn TlsStream>; 2]) -> Result<[Vec<u8>; 2], TlsError> {
         let mut got = [Vec::new(), Vec::new()];
         loop {
@@ -255,7 +256,7 @@ mod tests {
                 let mut wire = Vec::new();
                 ends[from].transmit(&mut wire);
                 is_still &= wire.is_empty();
-                // In parts that cut records.
+                // The parts are shorter than records.
                 for part in wire.chunks(700) {
                     ends[to].receive(part, &mut got[to])?;
                 }
@@ -303,7 +304,7 @@ mod tests {
         assert!(told.contains("contains no certificate"), "{told}");
     }
 
-    /// A CA's file is good for the names that it has signed: here a certificate signs itself.
+    /// A CA is trusted for the names that it has signed. In this test, a certificate signs itself.
     #[test]
     fn a_ca_is_trusted_for_the_names_that_it_signs() {
         let folder = TempDir::new().unwrap();

@@ -35,8 +35,8 @@ const FORGIVEN: u32 = 2;
 /// Minimum total time of the unanswered visits (stays of the uplink on one path) before a server
 /// is reported as staying on one path.
 const AWAY: Duration = Duration::from_millis(800);
-/// Minimum total time of the unanswered visits (stays of the uplink on one path) before a server
-/// is reported as staying on one path, in round-trip times of the fastest path.
+/// Minimum total time of the unanswered visits (stays of the uplink on one path), in round-trip
+/// times of the fastest path, before a server is reported as staying on one path.
 const ROUND_TRIPS: u32 = 10;
 /// Maximum time that one visit (a stay of the uplink on one path) adds to the total time of
 /// unanswered visits.

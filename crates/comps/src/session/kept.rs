@@ -1,4 +1,4 @@
-//! How long a session has stayed on one path, and why.
+//! The time for which a session has stayed on one path, and the reason.
 
 use std::time::Duration;
 

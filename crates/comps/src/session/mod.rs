@@ -1,12 +1,19 @@
 //! One session: a client address and the server that this client wants. Each session has its own
 //! random draw of the schedule and its own view of the paths' health.
 //!
-//! [`Session`] consists of parts, each with its own state: `recognition` (the protocol),
-//! `handshakes` (which path they use), `paths` (which are usable), `queues` (datagrams that wait),
-//! `hearing` (when datagrams of both ends arrived), `usage` (which path carried which datagrams),
-//! `follow` (whether the server follows its client), `order` (the downlink's order). The session
-//! connects these parts. `mod.rs` handles the events, `send` sends the client's datagrams, and
-//! `silence` and `copies` handle paths without answers.
+//! [`Session`] connects parts, each with its own state:
+//!
+//! * `recognition` determines the protocol.
+//! * `handshakes` chooses the path of handshakes.
+//! * `paths` has the paths that are usable.
+//! * `queues` has the datagrams that wait.
+//! * `hearing` records when datagrams of both ends arrived.
+//! * `usage` records the path of the latest datagrams.
+//! * `follow` tests whether the server follows its client.
+//! * `order` restores the order of the downlink.
+//!
+//! `mod.rs` handles the events, and `send` sends the client's datagrams. `silence` and `copies`
+//! handle paths without answers.
 
 mod answer_delay;
 mod common;

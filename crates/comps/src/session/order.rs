@@ -164,10 +164,10 @@ impl InOrder {
     /// Returns the datagrams that need not be held any longer, in order. `longest` is the maximum
     /// time for which datagrams are held.
     ///
-    /// The path in front is the path whose datagrams are delivered on arrival. Released datagrams
-    /// show that the server has moved to their path, with one exception: the path in front is not
-    /// silent, and at least as many bytes arrived on it meanwhile. Then the released datagrams were
-    /// probes, and the path in front does not change.
+    /// The path in front is the path whose datagrams are delivered on arrival. Usually, released
+    /// datagrams show that the server has moved to their path. But if the path in front is not
+    /// silent, and at least as many bytes arrived on it meanwhile, the released datagrams were
+    /// probes. Then the path in front does not change.
     pub(super) fn release(&mut self, now: Time, longest: Duration) -> Vec<Held> {
         let mut free = Vec::new();
         while let Some(probe) = self.probes.pop_front_if(|probe| probe.is_due(now)) {

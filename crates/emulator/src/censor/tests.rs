@@ -157,7 +157,7 @@ fn a_clienthello_may_be_spread_over_packets_in_any_order() {
         assert!(!passed[2], "{order:?}: {passed:?}");
         assert!(!censor.pass(&udp_back(&[0x40; 50])), "{order:?}");
     }
-    // Two packets in one datagram.
+    // Both packets are in one datagram.
     let both = [
         initial(Version::V1, &ID, &ID, 0, &[piece(2), piece(0)].concat()),
         initial(Version::V1, &ID, &ID, 1, &piece(1)),
@@ -253,7 +253,7 @@ fn a_blocked_connection_of_two_packets_stays_so_while_another_begins() {
 fn an_initial_packet_behind_others_is_seen() {
     for (version, zero_rtt) in [(Version::V1, 0xd0), (Version::V2, 0xe0)] {
         let bad = initial(version, &ID, &ID, 0, &crypto(0, &hello("blocked.example")));
-        // The header of a 0-RTT packet is that of an Initial one without a token.
+        // A 0-RTT packet has the same header as an Initial packet without a token.
         let early = [&[zero_rtt], &bad[1..14], &[0], &number(30), &[7; 30]].concat();
         assert!(censor().pass(&udp(&early)));
         assert!(!censor().pass(&udp(&[early, bad].concat())));
@@ -283,7 +283,7 @@ fn a_further_tls_connection_of_two_ports_is_judged_anew() {
             assert!(censor.pass(&tcp(syn, true, &[])) && censor.pass(&tcp_back(50, syn + 1, true)));
             assert_eq!(censor.pass(&tcp(syn + 1, false, &sent)), passes, "{order:?}: {name}");
             assert_eq!(censor.pass(&tcp_back(51, syn + 1, false)), passes, "{order:?}: {name}");
-            // Its SYN once more, late or sent again, is no new connection.
+            // A repeated SYN, late or retransmitted, begins no new connection.
             assert_eq!(censor.pass(&tcp(syn, true, &[])), passes, "{order:?}: {name}");
             assert_eq!(censor.pass(&tcp(syn + 1, false, &sent)), passes, "{order:?}: {name}");
         }
@@ -310,7 +310,7 @@ fn a_clienthello_may_come_with_its_syn() {
 
 #[test]
 fn a_dot_at_the_end_of_a_name_changes_nothing() {
-    // rustls leaves it out, others do not.
+    // rustls sends the name without the trailing dot, and other clients send the dot.
     let with_dot = |mut hello: Vec<u8>| {
         let at = hello.windows(15).position(|part| part == b"blocked.example").unwrap() + 15;
         hello[at] = b'.';

@@ -99,8 +99,9 @@ fn round(map: &Map<'_>, ip: IpAddr) -> Option<(Vec<usize>, usize)> {
 mod tests {
     use crate::Topology;
 
-    /// Parses a topology with these hosts and links, and returns the error message, or `good`. A
-    /// `*` marks a host that forwards. A link is two hosts, each with its routes.
+    /// Parses a topology with these hosts and links. Returns the error message, or `good` without
+    /// an error. A `*` marks a host that forwards. A link consists of two hosts, each with its
+    /// routes.
     fn told(hosts: &[&str], links: &[[(&str, &str); 2]]) -> String {
         let mut text = String::new();
         for name in hosts {

@@ -307,7 +307,7 @@ fn connected_metric(ip: IpAddr) -> u32 {
 mod tests {
     use crate::Topology;
 
-    /// A client, a router and a server in a row. `{...}` are replaced by the cases.
+    /// A client, a router and a server in a row. Each test case replaces the `{...}`.
     const ROW: &str = "\
 [[host]]
 name = 'client'
@@ -419,7 +419,7 @@ ends = [
         let both = "t.toml:17: the hosts `router` and `server`, which the link `out` joins, have \
                     the same address 10.2.0.1; give one of them another address";
         assert_eq!(told(&[("'10.2.0.2/24'", "'10.2.0.1/24'")]), both);
-        // This also applies to an address of a loopback interface.
+        // An address of the host itself counts like an address of the link.
         let inside = told(&[("name = 'client'", "name = 'client'\naddress = ['10.2.0.1/32']")]);
         assert!(inside.contains("`client` and `router`, which the link `in` joins"), "{inside}");
         // Two hosts without a link between them may have equal networks.
@@ -471,8 +471,7 @@ ends = [
             Topology::parse(&text.concat(), "t.toml").map_err(|error| error.to_string())
         };
         assert!(told(["", ""], ["", ", metric = 7"]).is_ok());
-        // A missing metric and a metric of 0 both mean 1024. For each address, the kernel adds a
-        // route with the metric 256.
+        // A metric of 0, or none, means 1024. An address adds a route with the metric 256.
         for (first, second) in [
             (["", ""], ["", ", metric = 0"]),
             (["", ""], ["", ", metric = 1024"]),

@@ -190,7 +190,7 @@ mod tests {
             traces: vec![trace],
         };
         let drawn = panel(&one).into_string();
-        // 60 is below 100, the top; the middle of the panel is 50.
+        // The value 60 is below the top of the axis, which is 100. The middle of the panel is 50.
         assert!(drawn.contains("d=\"M0 120L520 120\""), "{drawn}");
         assert_eq!(drawn.matches("class=\"hinges\"").count(), 1);
         let empty = picture("nothing", &[]);

@@ -173,7 +173,7 @@ mod tests {
 
     #[test]
     fn the_forms_have_the_plans_that_they_promise() {
-        // MORE has one row, on loopback.
+        // MORE has a single row, on loopback.
         assert_eq!(plan(&settings("").unwrap()).len(), 10 * (2 * 26 + 1));
         let short = plan(&settings("--short").unwrap());
         assert_eq!(short.len(), 2 * 11);

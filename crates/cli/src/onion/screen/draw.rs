@@ -356,7 +356,8 @@ mod tests {
     use crate::screen::frame::tests::words;
     use crate::screen::golden::check;
 
-    /// Half a minute, in which the second circuit carries more and more; `more` spare ones.
+    /// Returns the state of a client over half a minute. The second circuit carries more and more,
+    /// and there are `more` spare circuits.
     fn model(more: u64) -> Model {
         model_and(more, |now| now)
     }

@@ -289,7 +289,8 @@ mod tests {
         assert!(book.sessions.is_empty());
     }
 
-    /// Whether each of these is worth a line, and a warning.
+    /// Returns, for each recognised protocol in `found`, whether it is shown and whether it is a
+    /// warning.
     fn shown(found: &[(Protocol, Confidence)]) -> Vec<(bool, bool)> {
         let mut book = Book::default();
         let session = SessionId(0);

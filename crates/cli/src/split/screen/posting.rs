@@ -123,7 +123,7 @@ impl Screen for Posting<'_> {
 mod tests {
     use super::*;
 
-    /// Wants counters every five seconds, and notes when they come.
+    /// A screen that requests counters every five seconds, and records when they arrive.
     struct Slow(Vec<u64>);
 
     impl Screen for Slow {

@@ -64,8 +64,8 @@ fn zeros_and_noise_are_not_taken_for_mosh() {
     assert_eq!(findings(&[noise(1), noise(200), noise(90)]), [(Protocol::Other, LIKELY)]);
 }
 
-/// Returns a data packet of fastd (a mesh VPN): a 48-bit number that advances by 2, odd from the
-/// client and even from the server, and two bytes of zeros or flags before it.
+/// Returns a data packet of fastd, a mesh VPN. It begins with two bytes of zeros or flags, and a
+/// 48-bit number that advances by 2. The client's numbers are odd, and the server's are even.
 fn fastd(number: u8) -> Vec<u8> {
     [&[0, 0, 0, 0, 0, 0, 0, number][..], &[0x77 ^ number; 76]].concat()
 }

@@ -128,7 +128,8 @@ mod tests {
     use crate::screen::frame::tests::words;
     use crate::screen::golden::check;
 
-    /// A client with two paths after 40 seconds, one of them not heard any more.
+    /// Returns the state after 40 seconds of a client with two paths. One path no longer receives
+    /// packets.
     fn model() -> Model {
         let mut model = Model::default();
         for second in 0..=40_u64 {

@@ -168,7 +168,8 @@ mod tests {
     use crate::screen::frame::tests::{seen, words};
     use crate::screen::golden::{check, check_look, text};
 
-    /// Three paths after a minute and a half: one that works, one that is silent, one that is down.
+    /// Returns the state of three paths after a minute and a half: the first works, the second is
+    /// silent, and the third is down.
     fn model() -> Model {
         let mut model = Model::default();
         model.begin(&about(&["wlan", "lte", "dsl"]));
@@ -177,7 +178,8 @@ mod tests {
         let (protocol, confidence) = (Protocol::WireGuard, Confidence::Certain);
         model.event(Time::from_millis(20), &Event::Recognised { session, protocol, confidence });
         for second in 0..=88_u64 {
-            // A wave of half a minute, a ramp, and little.
+            // The first path carries a wave with a period of half a minute, the second a ramp, and
+            // the third little.
             let wave = second * 1_000_000 + (second % 30) * (second % 30) * 20_000;
             let bytes = [(wave, wave / 10), (second * second * 9_000, 0), (second * 10, second)];
             let mut counters = snapshot(&bytes);
@@ -204,7 +206,7 @@ mod tests {
         check_look("split-no-colour", &model(), &Look::new(Palette::new(false)));
     }
 
-    /// What is pinned and what is lost have lines of their own.
+    /// Pinned flows and losses have their own lines.
     #[test]
     fn an_interface_looks_as_it_did() {
         let mut model = model();
