@@ -200,8 +200,8 @@ fn turns_beat_own(records: &[Measured], [turns, own]: [&Arm; 2], clients: usize)
         design: format!("{} × {}", turns.design, turns.legs),
         ours,
         verdict: above(ours),
-        rule: "speed of bulk downloads, round robin relative to the design's own rule, with all \
-               clients",
+        rule: "speed of bulk downloads, round robin relative to the design's own scheduler, with \
+               all clients",
     }
 }
 
@@ -218,8 +218,8 @@ fn own_beats_turns(
         design: format!("{} × {}", own.design, own.legs),
         ours,
         verdict: above(ours),
-        rule: "speed of bulk downloads, the design's own rule relative to round robin, with the \
-               fewest clients",
+        rule: "speed of bulk downloads, the design's own scheduler relative to round robin, with \
+               the fewest clients",
     }
 }
 

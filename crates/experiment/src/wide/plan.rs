@@ -34,7 +34,7 @@ pub enum Schedule {
     None,
     /// One cell on each path, in turn.
     RoundRobin,
-    /// The design's own rule, which uses congestion windows or round-trip times.
+    /// The design's own scheduler, which uses congestion windows or round-trip times.
     Own,
     /// The path on which the cell is estimated to arrive first.
     Eta,

@@ -110,7 +110,7 @@ fn growth(subject: &Subject<'_>) -> String {
     let panels = MEASURES.iter().enumerate().map(|(at, (name, measure))| {
         panel((name, place(at % 2, at / 2)), &grown(subject, &arms, *measure))
     });
-    let title = "Growth: two paths; dashed: the design's own rule";
+    let title = "Growth: two paths; dashed: the design's own scheduler";
     picture((title, 2, 2), &panels.collect::<Vec<_>>())
 }
 
@@ -155,7 +155,7 @@ fn panel((name, (left, up)): (&str, (f64, f64)), panel: &Panel<'_>) -> Markup {
         let points = points.iter().map(|(at, share)| format!("{} {}", x(*at), y(*share)));
         format!("M{}", points.collect::<Vec<_>>().join("L"))
     };
-    // The curve of a design's own rule is dashed if round robin is in the same panel.
+    // The curve of a design's own scheduler is dashed if round robin is in the same panel.
     let both = panel.curves.iter().any(|one| one.arm.schedule == Schedule::RoundRobin);
     let dashed = |arm: &Arm| if both && arm.schedule == Schedule::Own { " alone" } else { "" };
     html! {
