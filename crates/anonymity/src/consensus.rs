@@ -107,17 +107,16 @@ struct Header {
 pub fn decode(bytes: &[u8]) -> Result<Listed, NoConsensus> {
     if bytes.len() as u64 > LONGEST {
         return Err(whole(&format!(
-            "the file is longer than {} MiB, so it is not a consensus",
+            "the file is longer than {} MiB, so it is not a consensus: choose another file",
             LONGEST >> 20
         )));
     }
     if let Some((_, with)) = PACKED.iter().find(|(magic, _)| bytes.starts_with(magic)) {
         return Err(whole(&format!("the file is compressed: decompress it with {with} -d")));
     }
-    read(
-        std::str::from_utf8(bytes)
-            .map_err(|_| whole("the file is not text, so it is not a consensus"))?,
-    )
+    read(std::str::from_utf8(bytes).map_err(|_| {
+        whole("the file is not text, so it is not a consensus: choose another file")
+    })?)
 }
 
 /// Reads a consensus from the text of a file, which is a document of the directory protocol or a
@@ -128,7 +127,8 @@ pub fn decode(bytes: &[u8]) -> Result<Listed, NoConsensus> {
 pub fn read(text: &str) -> Result<Listed, NoConsensus> {
     if !text.ends_with('\n') {
         return Err(whole(
-            "the file ends within a line: its end is missing, or it is not a consensus",
+            "the file ends within a line: if it is a consensus, its end is missing; download it \
+             again",
         ));
     }
     let (before, text) = without_annotations(text)?;
@@ -138,11 +138,12 @@ pub fn read(text: &str) -> Result<Listed, NoConsensus> {
     };
     if header.weights.is_empty() {
         return Err(whole(
-            "the file has no line bandwidth-weights: a part is missing, or it is not a consensus",
+            "the file has no line bandwidth-weights: if it is a consensus, a part is missing; \
+             download it again",
         ));
     }
     if rows.is_empty() {
-        return Err(whole("the file lists no relay"));
+        return Err(whole("the file lists no relay: choose another file"));
     }
     listed(header, rows)
 }
@@ -154,7 +155,9 @@ fn without_annotations(text: &str) -> Result<(usize, &str), NoConsensus> {
         let (line, after) = rest.split_once('\n').unwrap_or((rest, ""));
         let kind = line.strip_prefix(TYPE).and_then(|kind| kind.split(' ').next());
         if let Some(other) = kind.filter(|kind| !TYPES.contains(kind)) {
-            return Err(whole(&format!("the file is of type {other}; expected a consensus")));
+            return Err(whole(&format!(
+                "the file is of type {other}, but must be a consensus: choose another file"
+            )));
         }
         (lines, rest) = (lines + 1, after);
     }
@@ -184,9 +187,10 @@ fn document(text: &str, before: usize) -> Result<(Header, Vec<Row>), NoConsensus
     }
     match is_signed {
         true => Ok((header, rows)),
-        false => {
-            Err(whole("the file has no signature: its end is missing, or it is not a consensus"))
-        }
+        false => Err(whole(
+            "the file has no signature: if it is a consensus, its end is missing; download it \
+             again",
+        )),
     }
 }
 
@@ -289,12 +293,14 @@ fn table(text: &str, before: usize) -> Result<(Header, Vec<Row>), NoConsensus> {
             rows.push(table_row(text).ok_or_else(|| bad(line, "the row"))?);
         } else {
             let what = "the file is neither a consensus of Tor's directory protocol nor a table of \
-                        relays (docs/formats.md)";
+                        relays (docs/formats.md): choose another file";
             return Err(whole(what));
         }
     }
     match is_cut(&rows) {
-        true => Err(whole("the table ends before the last relays: its end is missing")),
+        true => Err(whole(
+            "the table ends before the last relays, so its end is missing: copy or make it again",
+        )),
         false => Ok((header, rows)),
     }
 }
@@ -337,7 +343,9 @@ fn table_row(text: &str) -> Option<Row> {
 fn listed(header: Header, mut rows: Vec<Row>) -> Result<Listed, NoConsensus> {
     rows.sort_by_key(|row| row.id);
     if rows.windows(2).any(|pair| pair[0].id == pair[1].id) {
-        return Err(whole("the file lists a relay twice"));
+        return Err(whole(
+            "the file lists a relay twice: remove one of the entries, or download the file again",
+        ));
     }
     let has_policies = rows.iter().any(|row| row.policy.is_some());
     let has_families = rows.iter().any(|row| !row.family.is_empty());
@@ -501,7 +509,10 @@ mod tests {
         let why = read(&format!("{cache}{}", good.replace("\t50\t", "\t-50\t"))).unwrap_err();
         assert_eq!(why.line, Some(7), "lines count from the file's first");
         let why = read("@type server-descriptor 1.0\nrouter a\n").unwrap_err().to_string();
-        assert_eq!(why, "the file is of type server-descriptor; expected a consensus");
+        assert_eq!(
+            why,
+            "the file is of type server-descriptor, but must be a consensus: choose another file"
+        );
     }
 
     #[test]

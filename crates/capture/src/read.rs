@@ -193,7 +193,11 @@ fn check_ends(file: &File, length: u64) -> Result<(), TraceError> {
 fn guarded<T>(decode: impl FnOnce() -> Result<T, TraceError>) -> Result<T, TraceError> {
     keep_quiet_while_decoding();
     let outer = DECODING.replace(true);
-    let damaged = |_| Err(TraceError::Parquet("a page is damaged".to_owned()));
+    let damaged = |_| {
+        Err(TraceError::Parquet(
+            "a data page is damaged; copy or record the trace again".to_owned(),
+        ))
+    };
     let decoded = catch_unwind(AssertUnwindSafe(decode)).unwrap_or_else(damaged);
     DECODING.set(outer);
     decoded
@@ -232,7 +236,11 @@ fn locate(schema: &SchemaDescriptor, name: &str, wanted: Physical) -> Result<usi
     let Some(at) = at else { return Err("is missing".to_owned()) };
     let column = schema.column(at);
     if column.physical_type() != wanted {
-        return Err(format!("is of type {}, not {wanted}", column.physical_type()));
+        return Err(format!(
+            "is of type {}, but must be of type {wanted}; docs/formats.md lists the type of each \
+             column",
+            column.physical_type()
+        ));
     }
     if column.max_rep_level() > 0 {
         return Err("is a list".to_owned());
@@ -292,7 +300,9 @@ fn vet_pages(group: &dyn RowGroupReader, place: usize) -> Result<(), TraceError>
         );
         let claimed = || lengths_claimed(levels_skipped(&page, optional)?);
         if by_lengths && claimed().is_none_or(|lengths| lengths > u64::from(page.num_values())) {
-            return Err(TraceError::Parquet("a page is damaged".to_owned()));
+            return Err(TraceError::Parquet(
+                "a data page is damaged; copy or record the trace again".to_owned(),
+            ));
         }
     }
     Ok(())
@@ -585,7 +595,7 @@ mod tests {
     fn a_column_of_the_wrong_type_is_named() {
         let refused = |from, to| refusal(&MESSAGE.replace(from, to));
         let float = refused("double time", "float time");
-        assert!(float.contains("`time` is of type FLOAT, not DOUBLE"), "{float}");
+        assert!(float.contains("`time` is of type FLOAT, but must be of type DOUBLE"), "{float}");
         let unsigned = refused("size (INTEGER(32, true))", "size (INTEGER(32, false))");
         assert!(
             unsigned.contains("`size` is stored as INT32, but with another logical type"),

@@ -184,8 +184,10 @@ impl TraceTap {
                 self.latest
             )));
         }
-        let path = i16::try_from(seen.path).map_err(|_| invalid("path beyond 32,766"))?;
-        let load = i64::try_from(seen.session).map_err(|_| invalid("session beyond 63 bits"))?;
+        let path = i16::try_from(seen.path)
+            .map_err(|_| invalid("the number of the path is above 32,766"))?;
+        let load = i64::try_from(seen.session)
+            .map_err(|_| invalid("the number of the session has more than 63 bits"))?;
         Ok(Row { load, label: "", monitored, run, path, time, size: 0 })
     }
 
@@ -227,7 +229,7 @@ impl Tap for TraceTap {
 }
 
 fn signed_size(bytes: usize, outward: bool) -> io::Result<i32> {
-    let size = i32::try_from(bytes).map_err(|_| invalid("a datagram of more than 2 GiB"))?;
+    let size = i32::try_from(bytes).map_err(|_| invalid("the datagram is larger than 2 GiB"))?;
     Ok(if outward { size } else { -size })
 }
 

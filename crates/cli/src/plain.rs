@@ -31,8 +31,10 @@ fn value(arg: Arg) -> Arg {
         (TypeId::of::<usize>(), || Whole::<usize>::parser("a whole number, 0 or more")),
         (TypeId::of::<NonZeroUsize>(), || Whole::<NonZeroUsize>::parser("1 or more")),
         (TypeId::of::<SocketAddr>(), || ValueParser::from(address)),
-        (TypeId::of::<IpAddr>(), || Whole::<IpAddr>::parser("an address, as 192.0.2.7")),
-        (TypeId::of::<Ipv4Addr>(), || Whole::<Ipv4Addr>::parser("an IPv4 address, as 192.0.2.7")),
+        (TypeId::of::<IpAddr>(), || Whole::<IpAddr>::parser("an address, such as 192.0.2.7")),
+        (TypeId::of::<Ipv4Addr>(), || {
+            Whole::<Ipv4Addr>::parser("an IPv4 address, such as 192.0.2.7")
+        }),
     ];
     match readers.into_iter().find(|(reads, _)| kind == *reads) {
         Some((_, reader)) => arg.value_parser(reader()),

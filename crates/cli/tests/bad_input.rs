@@ -170,7 +170,7 @@ fn an_address_without_its_port_or_with_none_that_exists() {
         ("--listen", "127.0.0.1:80000", "127.0.0.1:51820; ports end at 65535"),
     ] {
         let message = refused(&[TO, PATH, &[flag, value]]);
-        let wanted = format!("write ADDRESS:PORT, as {example}");
+        let wanted = format!("write ADDRESS:PORT, such as {example}");
         assert!(message.contains(flag) && message.ends_with(&wanted), "{message}");
     }
 }
@@ -512,7 +512,10 @@ fn a_trace_on_which_the_decoder_panics_is_refused_in_one_line() {
     let damaged = corpus.join("dictionary-missing.parquet");
     let mut command = Command::new(env!("CARGO_BIN_EXE_anabranch"));
     let message = refusal(command.arg("report").arg(damaged).output().unwrap());
-    assert!(message.ends_with("a page is damaged"), "{message}");
+    assert!(
+        message.ends_with("a data page is damaged; copy or record the trace again"),
+        "{message}"
+    );
 }
 
 #[test]

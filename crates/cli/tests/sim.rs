@@ -107,7 +107,7 @@ fn a_network_is_sampled_from_a_consensus_beside_the_scenario() {
     refused(SAMPLED, "s.toml:4: c.tsv: the file ends within a line");
     fs::write(folder.path().join("c.tsv"), "hello\n").unwrap();
     refused(SAMPLED, "s.toml:4: c.tsv: the file is neither a consensus");
-    refused(SAMPLED, "choose a complete consensus");
+    refused(SAMPLED, "choose another file");
 }
 
 /// A scenario with rates and delays from lists, so that its networks differ.

@@ -91,10 +91,10 @@ impairments! {
         "Limit of the queue: the data that wait to be sent or are being sent.",
         |settings, rule| (settings.queue, settings.codel) = (rule.limit, rule.codel);
     reorder: bool, "true or false",
-        "Whether packets may overtake each other because of jitter.",
+        "If true, packets may overtake each other because of jitter.",
         |settings, reorder| settings.reorder = *reorder;
     down / down_back: bool, "true or false",
-        "Whether the link is cut, so that all packets are lost.",
+        "If true, the link is cut, so that all packets are lost.",
         |settings, down| settings.down = *down;
 }
 

@@ -36,7 +36,7 @@ pub(super) fn masquerade(interfaces: &[&str]) -> io::Result<()> {
         return Ok(());
     }
     let errors = String::from_utf8_lossy(&output.stderr);
-    let first = errors.lines().next().unwrap_or("it gave no reason");
+    let first = errors.lines().next().unwrap_or("the program gave no reason");
     Err(io::Error::other(format!("nft: {first}")))
 }
 

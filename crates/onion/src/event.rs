@@ -168,7 +168,7 @@ impl fmt::Display for LinkFault {
                 "a link that may lose or reorder cells, which is not allowed here"
             }
             LinkFault::TooManyHalfOpen => "too many half-open links from one address",
-            LinkFault::WrongIdentity => "a relay with another identity than expected",
+            LinkFault::WrongIdentity => "a relay whose identity is not the expected one",
             LinkFault::NoCircuit => "a cell that needs a circuit, but has the circuit ID 0",
             LinkFault::TooLong => "a cell that is too long",
             LinkFault::Deaf => "a neighbour that requests answers and does not read them",
@@ -180,7 +180,7 @@ impl fmt::Display for CarrierFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             CarrierFault::Unopened => "a TLS record that cannot be decrypted",
-            CarrierFault::Length => "a TLS record of another length than agreed",
+            CarrierFault::Length => "a TLS record whose length is not the agreed one",
             CarrierFault::KeyUpdates => "repeated changes of a link's keys without data in between",
             CarrierFault::Record => "a TLS record that is not allowed there",
             CarrierFault::Stream => "a QUIC stream that breaks the link's protocol",

@@ -52,8 +52,8 @@ impl fmt::Display for PluginError {
             PluginError::Kind(word) => {
                 write!(
                     out,
-                    "'{word}' does not say how to reach the transport: write 'exec PROGRAM' or \
-                     'socks5 ADDRESS:PORT'"
+                    "'{word}' is not a way to reach the transport: write 'exec PROGRAM' or 'socks5 \
+                     ADDRESS:PORT'"
                 )
             }
             PluginError::NoProgram => out.write_str("a program is missing after 'exec'"),

@@ -223,7 +223,11 @@ fn machines_of(texts: &[String], seed: u64, purpose: &str) -> PyResult<Vec<Machi
         let named = text.parse::<StaticMachine>().map_err(|error| wrong(&error))?;
         possible(&named).map_err(|error| wrong(&error))?;
         let made = quietly(|| get_machine(&[named], &mut dice));
-        machines.extend(made.ok_or_else(|| wrong(&"maybenot-machines fails with its numbers"))?);
+        machines.extend(
+            made.ok_or_else(|| {
+                wrong(&"the library maybenot-machines fails with these parameters")
+            })?,
+        );
     }
     Ok(machines)
 }

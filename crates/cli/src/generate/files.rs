@@ -31,10 +31,10 @@ const NO_KEYS: [&str; 6] = ["help", "version", "config", "check", "restore", "fi
 /// Keys of a `[[path]]` table in a splitter's file, with their descriptions.
 const PATH_KEYS: [(&str, &str); 9] = [
     ("name", "Name of the path."),
-    ("interface", "Network interface, like if:DEVICE."),
-    ("wg", "File of a WireGuard tunnel that wg-quick has started, like wg:FILE."),
-    ("address", "Source address, like addr:ADDRESS."),
-    ("ports", "Number of source ports that are used in turn, like ports:N."),
+    ("interface", "Network interface, as in --path NAME=if:DEVICE."),
+    ("wg", "File of a WireGuard tunnel that wg-quick has started, as in --path NAME=wg:FILE."),
+    ("address", "Source address, as in --path NAME=addr:ADDRESS."),
+    ("ports", "Number of source ports that are used in turn, as in --path NAME=ports:N."),
     ("socks5", "HOST:PORT of a SOCKS5 proxy that relays UDP."),
     ("user", "User name at this proxy."),
     ("password", "Password of this user."),

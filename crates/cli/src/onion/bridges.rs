@@ -134,7 +134,7 @@ mod tests {
                 wrong(&[&obfs4], &[]),
                 &*format!("--bridge '{obfs4}': no program provides transport obfs4"),
             ),
-            (wrong(&[&obfs4], &["obfs4 run x"]), "--pt 'obfs4 run x': 'run' does not say"),
+            (wrong(&[&obfs4], &["obfs4 run x"]), "--pt 'obfs4 run x': 'run' is not a way"),
             (wrong(&["anabranch 192.0.2.1:443 key=x"], &[]), "--bridge 'anabranch 192.0.2.1:443 k"),
             (wrong(&["192.0.2.1:1", "192.0.2.1:1"], &[]), "--bridge: two bridges have the address"),
         ];

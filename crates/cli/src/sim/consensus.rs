@@ -18,6 +18,6 @@ pub(super) fn read(file: &Path) -> Result<Arc<ConsensusRelays>, String> {
     let listed = bytes.and_then(|bytes| decode(&bytes).map_err(|error| error.to_string()));
     match listed {
         Ok(listed) => Ok(Arc::new(ConsensusRelays::new(&listed.network))),
-        Err(error) => Err(format!("{}: {error}; choose a complete consensus", file.display())),
+        Err(error) => Err(format!("{}: {error}", file.display())),
     }
 }

@@ -216,7 +216,7 @@ mod tests {
         let mistake = |text: &str| parse(text).unwrap_err();
         for (text, wanted) in [
             ("every = 100\n", "f.toml:1: `every`: '100' "),
-            ("listen = 51820\n", "write ADDRESS:PORT, as 127.0.0.1:51820"),
+            ("listen = 51820\n", "write ADDRESS:PORT, such as 127.0.0.1:51820"),
             ("[path]\nname = 'a'\n", "a [[path]] table (in double brackets)"),
             ("path = 'all'\n", "f.toml:1: `path`: 'all'"),
             ("to = true\n", "`to`: it is not a text: put the value in quotes"),

@@ -129,7 +129,7 @@ pub(crate) fn address(text: &str) -> Result<SocketAddr, ValueError> {
         };
         let why = if too_large { "; ports end at 65535" } else { "" };
         ValueError(format!(
-            "'{text}' is not an address with a port: write ADDRESS:PORT, as {example}{why}"
+            "'{text}' is not an address with a port: write ADDRESS:PORT, such as {example}{why}"
         ))
     };
     text.parse().map_err(|_| form())
@@ -235,7 +235,7 @@ mod tests {
     fn an_address_without_its_port_or_with_none_that_exists_is_shown_the_form() {
         assert_eq!(address("127.0.0.1:1"), Ok("127.0.0.1:1".parse().unwrap()));
         let message = |text| address(text).unwrap_err().to_string();
-        assert!(message("51820").ends_with("write ADDRESS:PORT, as 127.0.0.1:51820"));
+        assert!(message("51820").ends_with("write ADDRESS:PORT, such as 127.0.0.1:51820"));
         assert!(message("9464").ends_with("as 127.0.0.1:9464"));
         assert!(message("127.0.0.1:80000").ends_with("as 127.0.0.1:51820; ports end at 65535"));
         assert!(message("localhost:1").ends_with("as 127.0.0.1:1"));

@@ -56,7 +56,7 @@ pub(super) fn make(path: &Path) -> io::Result<()> {
     // The name is random, because a name shared by all far ends would reveal them to a scanner.
     let mut letters = [0; 12];
     let filled = super::provider().secure_random.fill(&mut letters);
-    filled.map_err(|_| io::Error::other("the system has no randomness"))?;
+    filled.map_err(|_| io::Error::other("cannot read random bytes from the system"))?;
     let host: String = letters.iter().map(|byte| char::from(b'a' + byte % 26)).collect();
     let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).map_err(io::Error::other)?;
     let mut params = CertificateParams::new([format!("{host}.com")]).map_err(io::Error::other)?;

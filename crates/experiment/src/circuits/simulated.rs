@@ -394,7 +394,7 @@ pub fn rounds(table: &Path, place: Layout) -> io::Result<Rounds> {
             Some((text(&row, "place")?.to_owned(), combination, round, Repetition::read(&row)?))
         };
         let Some((at, combination, round, repetition)) = read() else {
-            let problem = "it is no table of `anabranch experiment circuits`";
+            let problem = "the file is not a table of `anabranch experiment circuits`";
             return Err(io::Error::other(problem));
         };
         if at == place.name() && !combination.design.is_stock() {

@@ -83,7 +83,7 @@ impl<'a> Node<'a> {
     pub(super) fn reload(&self) -> io::Result<()> {
         let pid = i32::try_from(self.process.id()).ok().and_then(Pid::from_raw);
         Ok(kill_process(
-            pid.ok_or_else(|| io::Error::other("the process has no number"))?,
+            pid.ok_or_else(|| io::Error::other("the process has no valid ID"))?,
             Signal::HUP,
         )?)
     }

@@ -189,7 +189,7 @@ fn note(loaded: &mut Loaded, visit: &Visit, started: SystemTime, machine: Distur
 fn end(mut splitter: GroupProcess<'_>) -> io::Result<()> {
     let pid = i32::try_from(splitter.id()).ok().and_then(Pid::from_raw);
     kill_process(
-        pid.ok_or_else(|| io::Error::other("the splitter has no process number"))?,
+        pid.ok_or_else(|| io::Error::other("the splitter has no valid process ID"))?,
         Signal::INT,
     )?;
     let begun = Instant::now();

@@ -113,7 +113,7 @@ impl Simulator {
             return Err(io::Error::other("no circuit uses a QUIC link"));
         }
         let early: u64 = network.relays().map(|relay| relay.early()).sum();
-        let error = if is_cut { "it was cut off" } else { "" }.to_owned();
+        let error = if is_cut { "a download was aborted" } else { "" }.to_owned();
         let early_records = early / NUMBERED_CELL as u64;
         Ok(Outcome { downloads, cells: None, early_records, cpu, error })
     }

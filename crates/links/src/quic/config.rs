@@ -136,5 +136,5 @@ pub(super) fn server(
 /// Returns the cipher suite of Initial packets (RFC 9001, 5.2).
 fn initial() -> Result<Suite, SetupError> {
     let suite = TLS13_AES_128_GCM_SHA256.tls13().and_then(|suite| suite.quic_suite());
-    suite.ok_or_else(|| setup("the library has no suite for QUIC"))
+    suite.ok_or_else(|| setup("the TLS library has no cipher suite for QUIC"))
 }

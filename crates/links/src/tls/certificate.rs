@@ -59,7 +59,10 @@ fn certificate(
 /// Returns a random name such as `www.q3xk7ahv.com`.
 pub(super) fn hostname(provider: &CryptoProvider) -> Result<String, SetupError> {
     let mut bytes = [0; 1 + LONGEST];
-    provider.secure_random.fill(&mut bytes).map_err(|_| setup("the system has no randomness"))?;
+    provider
+        .secure_random
+        .fill(&mut bytes)
+        .map_err(|_| setup("cannot read random bytes from the system"))?;
     let length = SHORTEST + usize::from(bytes[0]) % (LONGEST - SHORTEST + 1);
     let letters = bytes[1..=length].iter().map(|byte| char::from(ALPHABET[usize::from(byte % 32)]));
     Ok(format!("www.{}.com", letters.collect::<String>()))

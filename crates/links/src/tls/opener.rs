@@ -150,7 +150,7 @@ impl Opener {
         let agreed = self.early.as_ref().map(|early| early.content());
         match agreed {
             Some(agreed) if kind == DATA && length != agreed && length > 0 => {
-                let what = "a record of another length than agreed".to_owned();
+                let what = "a record whose length is not the agreed one".to_owned();
                 let fault = PeerFault { kind: PeerFaultKind::Length, what };
                 Err(Breach { alert: Some(ILLEGAL_PARAMETER), fault })
             }

@@ -109,15 +109,15 @@ impl fmt::Display for EndsError {
             EndsError::Mode(text) => {
                 write!(
                     f,
-                    "'{text}' does not say how the two directions choose paths: write together, \
+                    "'{text}' is not a rule for the paths of the two directions: write together, \
                      follow, follow:DELAY such as follow:20ms, or independent"
                 )
             }
             EndsError::Draw(text) => {
                 write!(
                     f,
-                    "'{text}' does not say when the path probabilities are chosen again: write \
-                     load (at every page load), session:N (after N page loads, 1 or more) or \
+                    "'{text}' is not a rule for choosing the path probabilities again: write load \
+                     (at every page load), session:N (after N page loads, 1 or more) or \
                      silence:DURATION (after a pause in the traffic), such as silence:1s"
                 )
             }
@@ -145,7 +145,7 @@ mod tests {
     fn others_are_refused_in_one_line() {
         for text in ["", "follow:", "follow:0ms", "follow:5p", "follow:~5ms", "together:1s"] {
             let error = text.parse::<Mode>().unwrap_err().to_string();
-            assert!(error.starts_with(&format!("'{text}' does not say")), "{error}");
+            assert!(error.starts_with(&format!("'{text}' is not a rule for")), "{error}");
         }
         for text in ["", "session", "session:0", "session:x", "silence", "silence:0s", "load:1"] {
             let error = text.parse::<Draw>().unwrap_err().to_string();

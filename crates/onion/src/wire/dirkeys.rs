@@ -35,8 +35,8 @@ impl fmt::Display for SignatureError {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             SignatureError::TooEarly => out.write_str(
-                "the certificate of this authority's signing key is not valid yet: is this \
-                 machine's clock right?",
+                "the certificate of this authority's signing key is not valid yet: check this \
+                 machine's clock",
             ),
             SignatureError::Expired => {
                 out.write_str("the certificate of this authority's signing key has expired")

@@ -538,7 +538,7 @@ pub(super) fn untag<'a>(
 ) -> Result<&'a [u8], KeyError> {
     let head = tagged(kind, tag, &[]);
     file.strip_prefix(&head[..])
-        .ok_or(KeyError::Bad(name, "it does not begin like a file of such a key"))
+        .ok_or(KeyError::Bad(name, "it does not begin like a key file of this kind"))
 }
 
 /// Returns a random host name like `www.q3xk7ahv.com`.

@@ -384,7 +384,9 @@ impl fmt::Display for DestroyReason {
             DestroyReason::HIBERNATING => "the relay hibernates",
             DestroyReason::RESOURCES => "the relay is short of memory or sockets",
             DestroyReason::CONNECT_FAILED => "the next relay could not be reached",
-            DestroyReason::WRONG_IDENTITY => "the next relay has another identity than expected",
+            DestroyReason::WRONG_IDENTITY => {
+                "the identity of the next relay is not the expected one"
+            }
             DestroyReason::LINK_CLOSED => "the link to the next relay broke",
             DestroyReason::FINISHED => "the circuit is finished",
             DestroyReason::TIMEOUT => "the next relay took too long",

@@ -279,7 +279,7 @@ impl fmt::Display for DocumentError {
                 "the directory document belongs to another relay or authority than requested",
             ),
             DocumentError::TooEarly => {
-                out.write_str("the document is not valid yet: is this machine's clock right?")
+                out.write_str("the document is not valid yet: check this machine's clock")
             }
             DocumentError::Expired => out.write_str("the document has expired"),
         }

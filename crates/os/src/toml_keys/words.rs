@@ -29,7 +29,7 @@ const WANTED: &[(&str, &str)] = &[
     ("IP address", "an IP address in quotes"),
     ("IPv4 address", "an IPv4 address in quotes"),
     ("IPv6 address", "an IPv6 address in quotes"),
-    ("socket address", "ADDRESS:PORT in quotes, as '127.0.0.1:9001'"),
+    ("socket address", "ADDRESS:PORT in quotes, such as '127.0.0.1:9001'"),
 ];
 
 /// Other phrases in parsers' messages, each with the text that replaces it.
@@ -44,7 +44,7 @@ const WHOLE: &[(&str, &str)] = &[
     ("invalid IP address syntax", "it is not an IP address"),
     ("invalid IPv4 address syntax", "it is not an IPv4 address"),
     ("invalid IPv6 address syntax", "it is not an IPv6 address"),
-    ("invalid socket address syntax", "write ADDRESS:PORT, as 127.0.0.1:9001"),
+    ("invalid socket address syntax", "write ADDRESS:PORT, such as 127.0.0.1:9001"),
     ("unknown variant ", "unknown value "),
     ("unknown field ", "unknown key "),
     ("EOF while parsing", "it ends inside"),

@@ -229,8 +229,8 @@ pub fn read(folder: &Path) -> Result<(Found, Judged), CrawlError> {
 fn checked(fetched: &Fetched, slots: &SlotsEntry, bytes: usize) -> Result<Object, String> {
     if fetched.body.len() != bytes {
         return Err(format!(
-            "the file has {} bytes, but the index says {bytes}: make the covers again with \
-             'anabranch pt crawl'",
+            "the file has {} bytes, but its entry in the index has {bytes}: make the covers again \
+             with 'anabranch pt crawl'",
             fetched.body.len()
         ));
     }
@@ -239,8 +239,9 @@ fn checked(fetched: &Fetched, slots: &SlotsEntry, bytes: usize) -> Result<Object
     if own != (&slots.hiding, slots.hides) {
         let (hiding, hides) = (&slots.hiding, slots.hides);
         return Err(format!(
-            "the cover has {} content that can hide {} bytes, but the index says {hiding} content \
-             that can hide {hides} bytes: make the covers again with 'anabranch pt crawl'",
+            "the cover has {} content that can hide {} bytes, but its entry in the index has \
+             {hiding} content that can hide {hides} bytes: make the covers again with 'anabranch \
+             pt crawl'",
             own.0, own.1
         ));
     }
@@ -347,11 +348,11 @@ mod tests {
             ("      1\n", "      2\n", "the index of covers lacks objects of this page"),
             ("\"00001\"", "\"../01\"", "five digits"),
             ("\"00001\"", "\"00007\"", "00007"),
-            ("\"text\"", "\"image\"", "but the index says image"),
+            ("\"text\"", "\"image\"", "but its entry in the index has image"),
             (
                 "\"hides\": 1620",
                 "\"hides\": 99",
-                "but the index says text content that can hide 99 bytes",
+                "but its entry in the index has text content that can hide 99 bytes",
             ),
             ("/a.json", "/a json", "a path of more than 200 bytes or with special characters"),
         ] {
@@ -363,7 +364,7 @@ mod tests {
         says("not an index of covers");
         fs::write(&index, &good).unwrap();
         fs::write(&body, &bytes[1..]).unwrap();
-        says("but the index says");
+        says("but its entry in the index has");
         fs::write(&body, [&b"x"[..], &bytes[1..]].concat()).unwrap();
         says("invalid JSON");
         fs::remove_file(&body).unwrap();

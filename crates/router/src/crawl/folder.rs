@@ -162,7 +162,7 @@ fn files(folder: &Path, found: &mut Found) -> BTreeMap<String, PathBuf> {
                 Ok(within) if kind.is_file() => {
                     files.insert(format!("/{}", within.to_string_lossy()), path);
                 }
-                _ => found.leave_out("a link, or not a regular file"),
+                _ => found.leave_out("a symbolic link, or not a regular file"),
             }
         }
     }
@@ -270,7 +270,7 @@ mod tests {
         std::os::unix::fs::symlink("/etc/passwd", folder.path().join("link.txt")).unwrap();
         let found = read(folder.path()).unwrap();
         assert_eq!((found.objects.len(), found.left_out["a file of more than 4 MiB"]), (4, 1));
-        assert_eq!(found.left_out["a link, or not a regular file"], 1);
+        assert_eq!(found.left_out["a symbolic link, or not a regular file"], 1);
         let gone = read(&folder.path().join("gone")).unwrap_err().to_string();
         assert!(gone.contains("gone") && !gone.contains('\n'));
     }

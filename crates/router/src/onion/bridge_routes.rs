@@ -222,7 +222,7 @@ impl BridgeRoutes {
     /// # Errors
     /// `address` is not a bridge's, or its transport is not running.
     pub(super) fn to(&self, address: SocketAddr) -> io::Result<(SocketAddr, Option<Greeting>)> {
-        let stranger = || io::Error::other(format!("{address} is not a bridge's"));
+        let stranger = || io::Error::other(format!("{address} is not the address of a bridge"));
         let Some((name, args)) = self.routes.get(&address).ok_or_else(stranger)? else {
             return Ok((address, None));
         };

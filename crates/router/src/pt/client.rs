@@ -513,7 +513,8 @@ impl Link {
 /// The error is the reason why the request is refused.
 fn bridge_of(request: &ProxyRequest, dialogue: &Dialogue) -> Result<Bridge, String> {
     let ProxyRequest::Connect { host, port } = request else {
-        let why = "a program asked to resolve a name: this port only connects to bridges";
+        let why = "a program requested the lookup of a name, but this port only connects to \
+                   bridges";
         return Err(why.to_owned());
     };
     let named = |_| {

@@ -112,7 +112,7 @@ fn path_gauges(encoder: &mut DescriptorEncoder<'_>, numbers: &Numbers) -> fmt::R
         values.filter_map(|(path, value)| Some((vec![("path", path)], value?))).collect::<Vec<_>>()
     };
     let up = of_paths(|path| Some(f64::from(u8::from(path.works))));
-    levels(encoder, "path_up", "Whether this machine can send on a path", None, &up)?;
+    levels(encoder, "path_up", "1 if this machine can send on a path, otherwise 0", None, &up)?;
     let silent = of_paths(|path| Some(path.silent_sessions as f64));
     levels(
         encoder,
@@ -140,7 +140,7 @@ fn sessions(encoder: &mut DescriptorEncoder<'_>, numbers: &Numbers) -> fmt::Resu
         level(
             encoder,
             "far_end_up",
-            "Whether the far end (anabranch merge) answers",
+            "1 if the far end (anabranch merge) answers, otherwise 0",
             usize::from(far.up),
         )?;
         let help = "Packets from the far end that never arrived";

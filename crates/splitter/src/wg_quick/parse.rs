@@ -224,7 +224,8 @@ impl Reader<'_> {
             return self.header(word);
         }
         let Some((key, value)) = meant.split_once('=') else {
-            return Err(self.error("this line is neither a [Section] nor KEY = VALUE"));
+            return Err(self
+                .error("this line is neither a [Section] nor KEY = VALUE: correct or remove it"));
         };
         let (kind, section) = self.section.ok_or_else(|| {
             self.error(
@@ -243,7 +244,7 @@ impl Reader<'_> {
             .ok_or_else(|| self.error("unknown section: expected [Interface] or [Peer]"))?;
         let again = |line: &Line| line.item == Item::Header { kind: Kind::Interface };
         if kind == Kind::Interface && self.lines.iter().any(again) {
-            return Err(self.error("a second [Interface]: a file has only one"));
+            return Err(self.error("a second [Interface]: a file has only one, so remove one"));
         }
         self.section = Some((kind, self.sections));
         self.sections += 1;
@@ -256,11 +257,14 @@ impl Reader<'_> {
         }
         let telling = word.len() <= LONGEST_WORD && word.chars().all(|c| c.is_ascii_alphanumeric());
         if word.is_empty() || !telling {
-            return Err(self.error("this line is neither a [Section] nor KEY = VALUE"));
+            return Err(self
+                .error("this line is neither a [Section] nor KEY = VALUE: correct or remove it"));
         }
         if kind.other().key(word).is_some() {
             let (right, wrong) = (kind.other().header(), kind.header());
-            return Err(self.error(format!("`{word}` belongs to {right}, not to {wrong}")));
+            return Err(
+                self.error(format!("`{word}` belongs to {right}, not to {wrong}: move it there"))
+            );
         }
         let near = toml_keys::hint(word, kind.names());
         let known = || format!("; known: {}", kind.names().collect::<Vec<_>>().join(", "));
@@ -288,8 +292,10 @@ impl Reader<'_> {
         match first {
             Some(index) => {
                 let name = key.name;
-                Err(self
-                    .error(format!("{name} is given twice; the first is in line {}", index + 1)))
+                Err(self.error(format!(
+                    "{name} is given twice: remove one; the first is in line {}",
+                    index + 1
+                )))
             }
             None => Ok(()),
         }
@@ -315,9 +321,9 @@ fn mark(text: &str) -> Result<Option<u32>, ()> {
 fn wanted(key: &str) -> &'static str {
     match key {
         "ListenPort" => "is not a port: write 0 to 65535",
-        "S4" => "is neither a number of bytes nor a range of two",
+        "S4" => "is neither a number of bytes nor a range of two numbers",
         "FwMark" => "is not a firewall mark: write a number, 0x and a hexadecimal one, or off",
-        _ => "is not a number above 0",
+        _ => "is not a whole number above 0",
     }
 }
 

@@ -59,7 +59,7 @@ fn the_keys_of_amneziawg_are_taken_and_pass_through() {
     assert!(!format!("{file:?}").contains("y="));
     let plain = parse("[Interface]\nPrivateKey = x\n");
     assert_eq!((plain.is_obfuscated(), plain.padding()), (false, 0));
-    let wrong = "f.conf:2: S4: 'many' is neither a number of bytes nor a range of two";
+    let wrong = "f.conf:2: S4: 'many' is neither a number of bytes nor a range of two numbers";
     assert_eq!(error("[Interface]\nS4 = many\n"), wrong);
 }
 
@@ -84,7 +84,7 @@ fn each_mistake_is_told_with_its_line() {
         ),
         (
             "[Interface]\nEndpoint = a:1\n",
-            "f.conf:2: `Endpoint` belongs to [Peer], not to [Interface]",
+            "f.conf:2: `Endpoint` belongs to [Peer], not to [Interface]: move it there",
         ),
         ("[Pear]\n", "f.conf:1: unknown section: expected [Interface] or [Peer]"),
         (
@@ -92,12 +92,15 @@ fn each_mistake_is_told_with_its_line() {
             "f.conf:1: this setting stands before the first [Section]: move it below [Interface] \
              or [Peer]",
         ),
-        ("[Interface]\n[Interface]\n", "f.conf:2: a second [Interface]: a file has only one"),
+        (
+            "[Interface]\n[Interface]\n",
+            "f.conf:2: a second [Interface]: a file has only one, so remove one",
+        ),
         (
             "[Interface]\nMTU = 1\n\nmtu = 2\n",
-            "f.conf:4: MTU is given twice; the first is in line 2",
+            "f.conf:4: MTU is given twice: remove one; the first is in line 2",
         ),
-        ("[Interface]\nMTU = big\n", "f.conf:2: MTU: 'big' is not a number above 0"),
+        ("[Interface]\nMTU = big\n", "f.conf:2: MTU: 'big' is not a whole number above 0"),
         ("[Interface]\nMTU =\n", "f.conf:2: MTU has no value: write one, or remove the line"),
         (
             "[Interface]\nListenPort = 65536\n",
@@ -122,7 +125,10 @@ fn each_mistake_is_told_with_its_line() {
              address in brackets",
         ),
         ("[Interface]\n[Peer]\nEndpoint = h:1\n", "f.conf:2: this peer has no PublicKey: add it"),
-        ("[Interface]\n\u{1b}[2J\n", "f.conf:2: this line is neither a [Section] nor KEY = VALUE"),
+        (
+            "[Interface]\n\u{1b}[2J\n",
+            "f.conf:2: this line is neither a [Section] nor KEY = VALUE: correct or remove it",
+        ),
     ];
     for (text, message) in cases {
         assert_eq!(error(text), message);

@@ -26,14 +26,14 @@ impl WgQuick {
         file.map_err(|error| blame(unreadable(&error)))?;
         if bytes.len() as u64 > LARGEST {
             return Err(blame(format!(
-                "the file is larger than {} MiB, so it is not a wg-quick file",
+                "the file is larger than {} MiB, so it is not a wg-quick file: choose another file",
                 LARGEST >> 20
             )));
         }
         let text = String::from_utf8(bytes).map_err(|error| {
             let before = &error.as_bytes()[..error.utf8_error().valid_up_to()];
             let line = 1 + before.iter().filter(|&&byte| byte == b'\n').count();
-            ConfError::new(&name, Some(line), "not text in UTF-8")
+            ConfError::new(&name, Some(line), "this line is not UTF-8 text: save the file in UTF-8")
         })?;
         WgQuick::parse(&text, &name)
     }
@@ -194,9 +194,14 @@ mod tests {
         assert!(error(&path).contains("a.conf: cannot be read: No such file"));
         assert!(error(folder.path()).contains(": cannot be read: Is a directory"));
         fs::write(&path, b"[Interface]\n# \xe4\n").unwrap();
-        assert!(error(&path).ends_with("a.conf:2: not text in UTF-8"));
+        assert!(
+            error(&path).ends_with("a.conf:2: this line is not UTF-8 text: save the file in UTF-8")
+        );
         let large = error(Path::new("/dev/zero"));
-        assert!(large.ends_with("larger than 4 MiB, so it is not a wg-quick file"), "{large}");
+        assert!(
+            large.ends_with("larger than 4 MiB, so it is not a wg-quick file: choose another file"),
+            "{large}"
+        );
         let denied = io::Error::from(io::ErrorKind::PermissionDenied);
         assert!(unreadable(&denied).contains("as the file's owner or as root"));
     }

@@ -101,7 +101,8 @@ fn of_more(subject: &Subject<'_>) -> String {
     }
     format!(
         ". In MORE's network each client relays for all others, and the clients that create load \
-         pause {MORE_PAUSES} times as long: a page costs all nodes together about 0.4 s of CPU time"
+         pause {MORE_PAUSES} times as long, because a page costs all nodes together about 0.4 s of \
+         CPU time"
     )
 }
 

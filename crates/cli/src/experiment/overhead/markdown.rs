@@ -80,7 +80,7 @@ fn entry(cell: &Cell) -> String {
         text += &format!(", *{counted}/{}*", cell.goodput.count);
     }
     if cell.broken > 0 {
-        text += &format!(", {} broke off", cell.broken);
+        text += &format!(", {} aborted", cell.broken);
     }
     text
 }

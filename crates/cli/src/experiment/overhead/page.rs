@@ -193,7 +193,7 @@ fn numbers(cells: &[Cell], system: System) -> Markup {
         "kept",
         "counted",
         "longest wait",
-        "broke off",
+        "aborted",
         "disturbed",
     ];
     let head = head.map(str::to_owned);

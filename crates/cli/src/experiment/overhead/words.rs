@@ -49,7 +49,7 @@ pub(super) fn outcome(record: &Measured) -> String {
         text += ", does not count (the paths carried too unequal shares of the downlink)";
     }
     if !record.error.is_empty() {
-        text += &format!(", broke off: {}", record.error);
+        text += &format!(", aborted: {}", record.error);
     }
     if record.disturbed() {
         text += ", machine disturbed";

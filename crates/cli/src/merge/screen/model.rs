@@ -107,7 +107,9 @@ impl Model {
             let stream = row.counters.stream.filter(|stream| stream.queued + stream.aged > 0)?;
             let queue = scaled(stream.queued as f64, "B");
             let (client, path, aged) = (&row.client, row.path, stream.aged);
-            Some(format!("{client} {path} {queue} queued, {aged} packets dropped after waiting"))
+            Some(format!(
+                "{client} {path} {queue} queued, {aged} packets dropped after waiting too long"
+            ))
         });
         let told: Vec<_> = told.collect();
         (!told.is_empty()).then(|| format!("TCP connections: {}", told.join(" · ")))
@@ -175,7 +177,8 @@ pub(super) mod tests {
         let mut model = Model::default();
         model.snapshot(Time::from_secs(1), &counters);
         assert!(model.losses().unwrap().contains("3 packets to clients dropped"));
-        let words = "TCP connections: home 0 1.2 kB queued, 3 packets dropped after waiting";
+        let words = "TCP connections: home 0 1.2 kB queued, 3 packets dropped after waiting too \
+                     long";
         assert_eq!(model.backlogs().as_deref(), Some(words));
         model.snapshot(Time::from_secs(2), &snapshot([20, 20]));
         assert_eq!(model.backlogs(), None);

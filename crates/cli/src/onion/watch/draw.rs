@@ -158,8 +158,8 @@ fn links(numbers: &Numbers) -> Vec<String> {
     let unordered = numbers.tap.into_iter().flat_map(|tap| {
         [
             format!("unordered links {}", stats.unordered_links),
-            format!("tap {tap}"),
-            format!("early records {}", numbers.early.opened),
+            format!("TCP read by {tap}"),
+            format!("TLS records early {}", numbers.early.opened),
         ]
     });
     let quic = numbers.quic.map(|counts| {
@@ -167,10 +167,13 @@ fn links(numbers: &Numbers) -> Vec<String> {
         format!("QUIC links {links} with {circuits} circuits, {} failed", counts.failed)
     });
     let dedicated = (stats.dedicated_links > 0)
-        .then(|| format!("links of one circuit {}", stats.dedicated_links));
+        .then(|| format!("links for one circuit each {}", stats.dedicated_links));
     let lossy = numbers.grants_lossy.then(|| {
         let LossyStats { received, garbage, .. } = stats.lossy;
-        format!("lossy circuits {}, cells {received}, garbage {garbage}", stats.circuits_lossy)
+        format!(
+            "lossy circuits {}, cells {received}, closed by forged cells {garbage}",
+            stats.circuits_lossy
+        )
     });
     let mptcp = numbers.mptcp.map(|counts| {
         let MptcpCounts { links, subflows, fell_back } = counts;

@@ -119,9 +119,10 @@ pub(crate) fn answered(server: Option<SocketAddr>, waited: Duration) -> String {
 
 /// Describes the sessions whose servers do not answer.
 pub(crate) fn silent(silent: &Silent) -> String {
-    let last = silent
-        .last
-        .map_or_else(|| "and none before".to_owned(), |at| format!("last answer at {}", clock(at)));
+    let last = silent.last.map_or_else(
+        || "and no answer arrived before".to_owned(),
+        |at| format!("last answer at {}", clock(at)),
+    );
     format!("no answer from a server for {} s on any path, {last}", silent.waited.as_secs())
 }
 

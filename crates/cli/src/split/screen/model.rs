@@ -207,7 +207,7 @@ pub(super) fn backlogs(rows: &[Row]) -> Option<String> {
         let stream = row.counters.stream.filter(|stream| stream.queued + stream.aged > 0)?;
         let queue = scaled(stream.queued as f64, "B");
         let aged = stream.aged;
-        Some(format!("{} {queue} queued, {aged} packets dropped after waiting", row.name))
+        Some(format!("{} {queue} queued, {aged} packets dropped after waiting too long", row.name))
     });
     let told: Vec<_> = told.collect();
     (!told.is_empty()).then(|| format!("TCP connections: {}", told.join(" · ")))
@@ -264,7 +264,7 @@ pub(super) mod tests {
         let told = backlogs(&model.rows);
         assert_eq!(
             told.as_deref(),
-            Some("TCP connections: a 9 B queued, 5 packets dropped after waiting")
+            Some("TCP connections: a 9 B queued, 5 packets dropped after waiting too long")
         );
         assert_eq!(backlogs(&model.rows[1..]), None);
     }

@@ -132,7 +132,7 @@ fn legs(encoder: &mut DescriptorEncoder<'_>, status: &Status) -> fmt::Result {
         let values = legs().filter_map(|(labels, leg)| Some((labels, number(leg)?)));
         levels(encoder, name, help, unit, &values.collect::<Vec<(LegLabels, f64)>>())
     };
-    gauge("client_leg_up", "Whether a circuit (leg) has joined its set", None, |leg| {
+    gauge("client_leg_up", "1 if a circuit (leg) has joined its set, otherwise 0", None, |leg| {
         Some(f64::from(u8::from(leg.is_linked)))
     })?;
     gauge("client_leg_window_cells", "Congestion window of a set's circuit (leg)", None, |leg| {

@@ -39,7 +39,9 @@ impl LinkKeys {
         let made = match self.coming.as_ref()?.try_recv() {
             Ok(made) => made,
             Err(TryRecvError::Empty) => return None,
-            Err(TryRecvError::Disconnected) => Err(io::Error::other("its thread has panicked")),
+            Err(TryRecvError::Disconnected) => {
+                Err(io::Error::other("the thread that makes the key has panicked"))
+            }
         };
         self.coming = None;
         Some(made)

@@ -81,7 +81,7 @@ impl Picture for Model {
     }
 
     fn legend(&self) -> &'static [(&'static str, &'static str)] {
-        &[("silent N", "N sessions got no answer by this path and use the others")]
+        &[("silent N", "N sessions got no answer on this path, and use the other paths")]
     }
 }
 
