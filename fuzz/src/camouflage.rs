@@ -85,7 +85,7 @@ fn covers() -> Covers {
     let head = vec![("Content-Type".to_owned(), "application/json".to_owned())];
     let mut covers = Covers::default();
     let picture = include_bytes!("../../crates/stego/testdata/colour.jpg");
-    covers.pictures.add(picture).expect("it is one of ours");
+    covers.pictures.add(picture).expect("the picture can hide bytes");
     covers.site.add(Object::new("/list", head, body.as_bytes()).into_iter().collect());
     covers
 }
@@ -128,8 +128,8 @@ fn byte_at(way: usize, place: usize) -> u8 {
 impl World {
     fn new(profile: &str, aes: u8) -> World {
         let key = ServerKey::generate(&mut stream(1, 1, "key"));
-        let kind: Profile = profile.parse().expect("one of ours");
-        let schedule = Spec::over_windows("pull").expect("one of ours");
+        let kind: Profile = profile.parse().expect("the profile exists");
+        let schedule = Spec::over_windows("pull").expect("the schedule exists");
         let client = ClientConfig {
             key: key.public(),
             profile: kind,

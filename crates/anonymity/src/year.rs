@@ -435,7 +435,10 @@ fn enter(guards: &mut Guards<u32>, moment: &Moment<'_>, in_use: usize, rng: &mut
     for (choice, key) in
         guards.choose_legs(moment.now, &keys, &|_| false, moment, rng).iter().zip(&keys)
     {
-        debug_assert!(guards.primary().contains(&choice.id), "nothing was ever unreachable");
+        debug_assert!(
+            guards.primary().contains(&choice.id),
+            "guards stay primary, because no guard is ever unreachable"
+        );
         guards.succeeded(moment.now, *key, rng);
     }
     keys.into_iter().for_each(|key| guards.closed(key));

@@ -51,7 +51,9 @@ impl<S: Sink> Worker<S> {
         let (orders, incoming) = mpsc::channel();
         let (recycle, spare) = mpsc::channel();
         for _ in 1..POOL {
-            recycle.send(S::Batch::default()).expect("the receiver is in this function");
+            recycle
+                .send(S::Batch::default())
+                .expect("the receiver lives until this function returns");
         }
         let body = move || serve(sink, incoming, recycle);
         let thread = thread::Builder::new().name(name.to_owned()).spawn(body)?;

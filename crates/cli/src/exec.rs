@@ -59,7 +59,8 @@ impl ExecArgs {
         }
         let user = self.user.or_else(|| env::var("SUDO_UID").ok());
         let user = user.as_deref().map(RunAs::of).transpose().map_err(Failure::misuse)?;
-        let (program, arguments) = self.command.split_first().expect("clap wants one word");
+        let (program, arguments) =
+            self.command.split_first().expect("clap requires at least one word of the command");
         let error = steer::launch(&self.name, program, arguments, user.as_ref());
         let place = steer::place(&self.name).unwrap_or(Place::Here);
         Err(Failure::misuse(why(&error, place, &self.name, &program.to_string_lossy())))

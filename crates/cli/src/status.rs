@@ -151,7 +151,8 @@ impl PublishedStatus {
     }
 
     fn post(&mut self) {
-        let text = serde_json::to_string(&self.told).expect("the keys are strings");
+        let text =
+            serde_json::to_string(&self.told).expect("the keys are strings, so JSON can hold them");
         self.socket.post(text);
     }
 }

@@ -89,7 +89,7 @@ impl Config {
             ports: vec![1; paths],
             handshake: None,
             handshake_scheduled: true,
-            schedule: SCHEDULE.parse().expect("a family of that name exists"),
+            schedule: SCHEDULE.parse().expect("the default schedule exists"),
             every: EVERY.parse().expect("a run length"),
             redraw: None,
             jitter: None,

@@ -459,12 +459,12 @@ impl anabranch_multipath::Core for Core {
 fn check(config: &Config) -> Result<(), SpecError> {
     assert!(
         !config.ports.is_empty() && !config.ports.contains(&0),
-        "the caller checked paths and ports"
+        "there must be at least one path, and each path must have ports"
     );
     let apart = config.handshake.filter(|_| !config.handshake_scheduled);
     assert!(
         apart.is_none_or(|path| path == config.scheduled()),
-        "a handshake path that stands apart is the last"
+        "a handshake path outside the schedule must be the last path"
     );
     config.schedule.build(config.scheduled(), seed::stream(config.seed, 0, "trial")).map(drop)
 }

@@ -26,12 +26,16 @@ impl Renumbering {
     /// # Panics
     /// `before` has a wrong length, contains an unknown old path, or contains a path twice.
     pub(crate) fn new(old: &Config, new: &Config, before: &[Option<PathId>]) -> Renumbering {
-        assert_eq!(before.len(), new.ports.len(), "the caller tells of each path where it was");
+        assert_eq!(
+            before.len(),
+            new.ports.len(),
+            "the caller gives the earlier place of each path"
+        );
         let mut now = vec![None; old.ports.len()];
         for (index, path) in before.iter().enumerate() {
             let Some(path) = path else { continue };
             let place = now[path.index()].replace(PathId::at(index));
-            assert!(place.is_none(), "the caller names a path of before once");
+            assert!(place.is_none(), "the caller gives each earlier path at most once");
         }
         let layouts = (Tuples::new(&old.ports), Tuples::new(&new.ports));
         Renumbering { before: before.to_vec(), now, layouts }

@@ -27,7 +27,7 @@ pub(super) fn masquerade(interfaces: &[&str]) -> io::Result<()> {
     let mut nft = Command::new(find()?);
     nft.args(["-f", "-"]).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
     let mut nft = nft.spawn()?;
-    let mut input = nft.stdin.take().expect("it was asked to be a pipe");
+    let mut input = nft.stdin.take().expect("the standard input of nft is a pipe");
     // If `nft` stops before it has read all of its input, its error message has the reason.
     let _ = input.write_all(rules(interfaces).as_bytes());
     drop(input);

@@ -193,7 +193,7 @@ fn serve(shared: &Shared, mut poller: Poller) {
     while !shared.stop.load(Ordering::Relaxed) {
         let ready: Vec<u64> = poller
             .wait(Some(timeout))
-            .expect("an epoll of our own with a valid timeout does not fail")
+            .expect("waiting with a valid epoll instance and timeout cannot fail")
             .map(|ready| ready.token)
             .collect();
         let mut engine = shared.lock();

@@ -82,7 +82,7 @@ impl Stage {
 
     /// Returns the host called `name` of the emulated network.
     pub(super) fn host(&self, name: &str) -> &Namespace {
-        self.network.host(name).expect("a stage is asked for hosts of its topology")
+        self.network.host(name).expect("the emulated network has a host of this name")
     }
 
     /// Returns the number of packets that a censor at the second end of `link` has dropped.
@@ -181,7 +181,7 @@ impl Stage {
     ) -> io::Result<GroupProcess<'_>> {
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut program = self.crew.start(host, command)?;
-        let stdout = program.stdout.take().expect("it was given a pipe");
+        let stdout = program.stdout.take().expect("the program's input and output are pipes");
         let (tell, told) = mpsc::channel();
         // The output must be read completely, because the splitter would otherwise drop lines.
         thread::spawn(move || {

@@ -218,7 +218,7 @@ pub fn sweep_hash(records: &[SweepRecord]) -> String {
     let mut text = String::new();
     for record in records {
         writeln!(text, "{} {}", record.unit, record.hash)
-            .expect("strings take all that is written");
+            .expect("writing to a string does not fail");
     }
     digest(text.as_bytes())
 }

@@ -30,7 +30,7 @@ pub(crate) struct Hop {
 
 impl Hop {
     pub(crate) fn new(bytes: [u8; KEY]) -> Hop {
-        Hop { bytes, key: private_key(&bytes).expect("X25519 has a key for any 32 bytes") }
+        Hop { bytes, key: private_key(&bytes).expect("any 32 bytes are a valid X25519 key") }
     }
 
     pub(crate) fn to_bytes(&self) -> [u8; KEY] {

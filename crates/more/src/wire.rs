@@ -63,7 +63,8 @@ impl ForwardContent {
     /// If there are more than 255 reply blocks.
     #[must_use]
     pub fn write(&self) -> Vec<u8> {
-        let count = u8::try_from(self.blocks.len()).expect("a packet has room for 2 blocks");
+        let count =
+            u8::try_from(self.blocks.len()).expect("a packet has room for at most 2 reply blocks");
         let mut out = vec![count];
         out.extend(self.flow.0);
         out.extend(self.number.to_be_bytes());

@@ -23,7 +23,7 @@ const MOST_OUTPUTS: usize = 1 << 20;
 /// The core returns outputs without end, or is not at rest.
 pub fn drain<C: Core>(core: &mut C, now: Time) -> Vec<C::Out> {
     let outputs: Vec<C::Out> = core.drain(now).take(MOST_OUTPUTS).collect();
-    assert!(outputs.len() < MOST_OUTPUTS, "outputs without end at {now:?}");
+    assert!(outputs.len() < MOST_OUTPUTS, "the core produces outputs without end at {now:?}");
     check_at_rest(core, now);
     outputs
 }
@@ -34,7 +34,7 @@ pub fn drain<C: Core>(core: &mut C, now: Time) -> Vec<C::Out> {
 /// # Panics
 /// `core` returns another output, or its next timeout has passed.
 pub fn check_at_rest<C: Core>(core: &mut C, now: Time) {
-    assert!(core.poll(now).is_none(), "an output after the last one, at {now:?}");
+    assert!(core.poll(now).is_none(), "the core has an output after the last one, at {now:?}");
     let due = core.next_timeout();
     assert!(due.is_none_or(|due| due > now), "a timeout that does nothing: {due:?} at {now:?}");
 }
@@ -144,10 +144,10 @@ impl<M: Fn(u64) -> Box<dyn Scheduler>> Rules<M> {
         for mask in 1..1 << PATHS {
             let paths = self.views(mask);
             for choice in choices(&mut *self.make(1), &paths, 200) {
-                let named = choice.expect("rule: names a path while one is usable");
+                let named = choice.expect("rule: the scheduler names a path while one is usable");
                 assert!(
                     paths[named].usable,
-                    "rule: names only usable paths (mask {mask:b}, named {named})"
+                    "rule: the scheduler names only usable paths (mask {mask:b}, named {named})"
                 );
             }
         }
@@ -155,9 +155,9 @@ impl<M: Fn(u64) -> Box<dyn Scheduler>> Rules<M> {
 
     fn names_none_when_none_is_usable(&self) {
         let none = choices(&mut *self.make(1), &self.views(0), 1);
-        assert_eq!(none, [None], "rule: names none when none is usable");
+        assert_eq!(none, [None], "rule: the scheduler names no path if none is usable");
         let none = choices(&mut *self.make(1), &[], 1);
-        assert_eq!(none, [None], "rule: an empty list is no error");
+        assert_eq!(none, [None], "rule: an empty list of paths is not an error");
     }
 
     fn is_a_function_of_its_seed(&self) {
@@ -172,10 +172,10 @@ impl<M: Fn(u64) -> Box<dyn Scheduler>> Rules<M> {
         for step in 0..600u64 {
             let paths = self.views(1 + (step as usize / 7) % 7);
             let named = scheduler.choose(Time::from_millis(step), &paths);
-            let named = named.expect("rule: names a path while one is usable");
+            let named = named.expect("rule: the scheduler names a path while one is usable");
             assert!(
                 paths[named.index()].usable,
-                "rule: names only usable paths while they come and go"
+                "rule: the scheduler names only usable paths while paths fail and return"
             );
         }
     }
@@ -194,11 +194,11 @@ impl<M: Fn(u64) -> Box<dyn Scheduler>> Rules<M> {
         let parts = std::sync::Mutex::new(vec![self.make(12), self.make(11)]);
         let draw = move |_| {
             let next = parts.lock().ok().and_then(|mut parts| parts.pop());
-            (next.expect("rule: one draw a load"), boundary())
+            (next.expect("rule: each page load has one random draw"), boundary())
         };
         let mut session = Splitter::redrawing(Silence::USUAL, Box::new(draw));
         let loads = [0, 9].map(|second| load(&mut session, Time::from_secs(second)));
-        assert_eq!(loads, alone, "rule: after a silence a schedule starts again");
+        assert_eq!(loads, alone, "rule: after a silence the schedule starts from the beginning");
     }
 
     fn ignores_windows(&self) {
@@ -206,7 +206,7 @@ impl<M: Fn(u64) -> Box<dyn Scheduler>> Rules<M> {
         assert_eq!(
             draw(&self.views(7)),
             draw(&self.with_room(|_| 0)),
-            "rule: a load-blind scheduler makes the same choices whatever the windows"
+            "rule: a scheduler that ignores load makes the same choices with any windows"
         );
     }
 
@@ -232,7 +232,8 @@ impl<M: Fn(u64) -> Box<dyn Scheduler>> Rules<M> {
         }
         assert_eq!(
             got, expected,
-            "rule: windows delay a load-blind scheduler's choices, they do not change them"
+            "rule: windows delay the choices of a scheduler that ignores load, but do not change \
+             them"
         );
     }
 
@@ -240,7 +241,7 @@ impl<M: Fn(u64) -> Box<dyn Scheduler>> Rules<M> {
         for open in 0..PATHS {
             let paths = self.with_room(|index| u64::from(index == open));
             for choice in choices(&mut *self.make(1), &paths, 50) {
-                let rule = "rule: a load-aware scheduler takes the path with room";
+                let rule = "rule: a scheduler that considers load takes the path with room";
                 assert_eq!(choice, Some(open), "{rule}");
             }
         }
@@ -268,7 +269,7 @@ impl<M: Fn(u64) -> Box<dyn Scheduler>> Rules<M> {
         let mut inflight = [0u64; PATHS];
         let (mut left, mut tick) = (20_000u64, 0);
         while left > 0 {
-            assert!(tick < 20_000, "rule: nothing waits for ever ({left} of 20000 left)");
+            assert!(tick < 20_000, "rule: every unit is sent in the end ({left} of 20000 left)");
             for (path, due) in acknowledgements.iter_mut().enumerate() {
                 while due.pop_front_if(|at| *at <= tick).is_some() {
                     inflight[path] -= STEP;
@@ -282,7 +283,7 @@ impl<M: Fn(u64) -> Box<dyn Scheduler>> Rules<M> {
                     break;
                 };
                 let path = path.index();
-                assert_eq!(units, 1, "rule: a run of one is one");
+                assert_eq!(units, 1, "rule: a run of one unit has one unit");
                 inflight[path] += 1;
                 left -= 1;
                 if inflight[path].is_multiple_of(STEP) {
@@ -297,7 +298,7 @@ impl<M: Fn(u64) -> Box<dyn Scheduler>> Rules<M> {
 fn path_of(assignment: Assignment) -> usize {
     match assignment {
         Assignment::Send { path, .. } => path.index(),
-        other => panic!("rule: a run with room is sent, not {other:?}"),
+        other => panic!("rule: a run for which there is room is sent, not {other:?}"),
     }
 }
 

@@ -110,7 +110,8 @@ impl Splitter {
                 _ => format!("{what} draw {draws}"),
             };
             let scheduler = spec.build(paths, dice(&name("scheduler")));
-            let scheduler = scheduler.expect("it was built for so many paths before");
+            let scheduler =
+                scheduler.expect("the scheduler was already built for this number of paths");
             (scheduler, Boundary::new(every, dice(&name("boundary"))))
         };
         Ok(Splitter::redrawing(silence, Box::new(draw)))

@@ -127,7 +127,7 @@ impl TraceSplit {
         out: &mut [i16],
     ) -> Result<(), TraceError> {
         check(times, sizes)?;
-        assert_eq!(times.len(), out.len(), "a place for each packet");
+        assert_eq!(times.len(), out.len(), "the output must have a place for each packet");
         match self.mode {
             Mode::Together => self.lane(entity, "both", times, out),
             Mode::Follow { after } => self.follow(entity, after.as_secs_f64(), (times, sizes), out),
@@ -235,7 +235,9 @@ impl TraceSplit {
             let units = within(splitter.ends(), &times[done..]);
             let run = splitter.assign(time(times[done]), &self.views, units as u64);
             let Assignment::Send { path, units, .. } = run else {
-                unreachable!("all paths are open, without windows, and at least one")
+                unreachable!(
+                    "there is at least one path, and all paths are usable and have no window"
+                )
             };
             let end = done + units as usize;
             out[done..end].fill(path.0 as i16);
@@ -266,7 +268,7 @@ impl TraceSplit {
         };
         let build = |stream| {
             let built = self.spec.build(self.paths(), stream);
-            built.expect("the specification was tried out for so many paths")
+            built.expect("the schedule was already built for this number of paths")
         };
         let scheduler = match self.draw {
             Draw::Session(loads) => {

@@ -40,7 +40,7 @@ impl LinkId {
     /// Returns the identifier of the link `number` of `carrier`. Numbers have at most 56 bits.
     #[must_use]
     pub const fn new(carrier: u8, number: u64) -> LinkId {
-        debug_assert!(number >> LinkId::NUMBER == 0, "a number has 56 bits");
+        debug_assert!(number >> LinkId::NUMBER == 0, "the number of a link has at most 56 bits");
         LinkId((carrier as u64) << LinkId::NUMBER | number)
     }
 

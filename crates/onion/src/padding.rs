@@ -56,12 +56,12 @@ impl PaddingParams {
         let silence = |names: [&str; 2], defaults: [i32; 2]| {
             let low = read(names[0], defaults[0], 0, 60_000);
             let high = read(names[1], defaults[1].max(low), low, 60_000);
-            let short = |value| u16::try_from(value).expect("60,000 and less fit");
+            let short = |value| u16::try_from(value).expect("values up to 60,000 fit into 16 bits");
             (short(low), short(high))
         };
         let seconds = |name, default, most| {
             let value = read(name, default, 60, most);
-            Duration::from_secs(u64::try_from(value).expect("60 and more"))
+            Duration::from_secs(u64::try_from(value).expect("values from 60 on are not negative"))
         };
         PaddingParams {
             silence: silence(["nf_ito_low", "nf_ito_high"], [1500, 9500]),

@@ -14,6 +14,6 @@ use rustix::rand::{GetRandomFlags, getrandom};
 pub fn generator() -> io::Result<ChaCha20Rng> {
     let mut seed = [0; 32];
     let filled = getrandom(&mut seed[..], GetRandomFlags::empty())?;
-    debug_assert_eq!(filled, seed.len(), "up to 256 bytes come whole");
+    debug_assert_eq!(filled, seed.len(), "getrandom returns up to 256 bytes in one call");
     Ok(ChaCha20Rng::from_seed(seed))
 }

@@ -1,6 +1,9 @@
 //! Network namespaces without a name.
 
-#![allow(unsafe_code, reason = "unshare(2) is unsafe in rustix: it could part the file table too")]
+#![allow(
+    unsafe_code,
+    reason = "unshare(2) is unsafe in rustix, because it can also separate the file table"
+)]
 
 use std::fs::{self, File};
 use std::io;

@@ -4,7 +4,9 @@
 /// may have.
 pub fn quoted(word: &str) -> String {
     let word = word.replace('\0', "");
-    shlex::try_quote(&word).expect("only a zero byte cannot be quoted").into_owned()
+    shlex::try_quote(&word)
+        .expect("only zero bytes cannot be quoted, and they were removed")
+        .into_owned()
 }
 
 /// Quotes `words` and joins them into a line that can be copied into a shell.

@@ -1,7 +1,7 @@
 //! TUN interfaces. A program reads the packets that a namespace sends through its TUN interface.
 //! Packets that the program writes arrive in the namespace.
 
-#![allow(unsafe_code, reason = "TUNSETIFF is an ioctl that no safe wrapper knows")]
+#![allow(unsafe_code, reason = "no safe wrapper supports the ioctl TUNSETIFF")]
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};

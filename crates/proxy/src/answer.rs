@@ -31,7 +31,7 @@ pub(crate) fn socks_answer(outcome: &Outcome) -> Vec<u8> {
         }
         Outcome::Name(name) => {
             let name = &name.as_bytes()[..name.len().min(255)];
-            let length = u8::try_from(name.len()).expect("it was cut to 255");
+            let length = u8::try_from(name.len()).expect("the name was cut to 255 bytes");
             [&[5, 0, 0, 3, length][..], name, &[0, 0]].concat()
         }
         Outcome::Failed(reason) => socks_reply(reason.codes().socks),

@@ -273,7 +273,7 @@ impl Dialogue {
 /// Returns the bytes before the first zero byte, which terminates user IDs and names in SOCKS4.
 /// Returns `Some(None)` if there is no zero byte yet. Returns `None` if more than [`LONGEST_WORD`]
 /// bytes precede the zero byte.
-#[expect(clippy::option_option, reason = "the outer one is an error")]
+#[expect(clippy::option_option, reason = "the outer `None` is an error")]
 fn word(bytes: &[u8]) -> Option<Option<&[u8]>> {
     match bytes.iter().position(|&byte| byte == 0) {
         Some(length) if length <= LONGEST_WORD => Some(Some(&bytes[..length])),

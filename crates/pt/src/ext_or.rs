@@ -171,7 +171,8 @@ impl ExtOrClient {
             ClientStage::Proof => {
                 let Some(both) = self.inbox.take::<{ HASH + NONCE }>() else { return Ok(false) };
                 let (hash, nonce) = both.split_at(HASH);
-                let nonce = nonce.try_into().expect("as many bytes as a nonce has are left");
+                let nonce =
+                    nonce.try_into().expect("the remaining bytes have the length of a nonce");
                 let key = Key::new(HMAC_SHA256, &self.key);
                 verify(&key, &message(BY_SERVER, &self.nonce, nonce), hash)
                     .map_err(|_| ExtOrError::Proof)?;

@@ -142,7 +142,7 @@ impl Scratch {
 /// thresholds for each kernel. Rows are padded with zeros at both ends.
 #[pyfunction]
 #[pyo3(signature = (series, channels, slots, heavy, dilations, of_channels, thresholds))]
-#[allow(clippy::too_many_arguments, reason = "one-dimensional arrays, as everywhere here")]
+#[allow(clippy::too_many_arguments, reason = "the caller in Python passes one-dimensional arrays")]
 pub(crate) fn slots_above<'py>(
     py: Python<'py>,
     series: PyReadonlyArray1<'py, f32>,

@@ -104,7 +104,7 @@ impl NodeLoop {
         let me = network.find(&key.public());
         let address = me.map(|at| network.peers()[at].address);
         let core = MoreNode::new(config, network, key, Box::new(rng)).map_err(io::Error::other)?;
-        let address = address.expect("a node of the network was found in it");
+        let address = address.expect("the node was found in the network");
         let options = UdpOptions { offload: false, error_queue: false, ..UdpOptions::default() };
         let named = |error: io::Error| {
             io::Error::new(

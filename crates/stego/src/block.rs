@@ -122,7 +122,8 @@ impl Sealer {
         let (head, body) = out[start..].split_at_mut(OVERHEAD);
         let header = header(number, length);
         let tag = self.key.seal_in_place_separate_tag(nonce(number), Aad::from(header), body);
-        head[..TAG].copy_from_slice(tag.expect("a block is short").as_ref());
+        head[..TAG]
+            .copy_from_slice(tag.expect("a block is shorter than the limit of the AEAD").as_ref());
         let mask = mask(&self.mask, &head[..TAG]);
         let hidden = header.iter().zip(mask).map(|(byte, mask)| byte ^ mask);
         head[TAG..].iter_mut().zip(hidden).for_each(|(byte, hidden)| *byte = hidden);

@@ -72,7 +72,7 @@ impl<'a> Frame<'a> {
         Frame::read_kind(kind, bytes).ok_or(BadFrame)
     }
 
-    #[allow(clippy::option_option, reason = "padding is no fault and no frame")]
+    #[allow(clippy::option_option, reason = "padding is neither an error nor a frame")]
     fn read_kind(kind: u8, bytes: &mut &'a [u8]) -> Option<Option<Frame<'a>>> {
         let frame = match kind {
             PAD => return bytes.iter().all(|&byte| byte == 0).then_some(None),

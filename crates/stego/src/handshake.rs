@@ -133,7 +133,8 @@ impl ReplayCache {
         minute: u32,
         hello: &[u8; HELLO],
     ) -> Result<AcceptedHello, HelloRefusal> {
-        let (share, sealed) = hello.split_first_chunk::<SHARE>().expect("a HELLO is longer");
+        let (share, sealed) =
+            hello.split_first_chunk::<SHARE>().expect("a HELLO is longer than a share");
         let point = elligator::public_key(share);
         let mut chain = Chain::new(NAME, &key.public().0);
         chain.absorb(share);
@@ -170,7 +171,7 @@ impl ReplayCache {
         if self.remembered >= REMEMBERED {
             return Err(HelloRefusal::CacheFull);
         }
-        let prefix = share.first_chunk().expect("a share is longer");
+        let prefix = share.first_chunk().expect("a share is longer than the prefix");
         let is_new = self.seen.entry(stated).or_default().insert(*prefix);
         self.remembered += usize::from(is_new);
         is_new.then_some(()).ok_or(HelloRefusal::Replayed)
@@ -228,7 +229,7 @@ fn seal(chain: &mut Chain, purpose: &[u8], text: &[u8], out: &mut Vec<u8>) {
     let nonce = Nonce::assume_unique_for_key([0; 12]);
     let cipher = cipher(&chain.derive(purpose));
     let tag = cipher.seal_in_place_separate_tag(nonce, aad, &mut out[start..]);
-    out.extend_from_slice(tag.expect("a text is short").as_ref());
+    out.extend_from_slice(tag.expect("the text is shorter than the limit of the AEAD").as_ref());
     chain.absorb(&out[start..]);
 }
 

@@ -151,7 +151,11 @@ impl Inbox {
             return Ok(());
         }
         let taken = self.merger.handle(now, place, number, chunk);
-        debug_assert_eq!(taken, Insertion::Taken, "fewer wait than may be ahead");
+        debug_assert_eq!(
+            taken,
+            Insertion::Taken,
+            "the merger has room for each chunk that is within the limit"
+        );
         self.note(number);
         while let Some((number, chunk)) = self.merger.poll(now) {
             self.forget(number);

@@ -98,7 +98,7 @@ impl Outbox {
         self.unacknowledged += taken;
         let lacks = self.beyond(budget).saturating_sub(self.borrowed);
         let lent = budget.take(lacks);
-        debug_assert!(lent, "there was room");
+        debug_assert!(lent, "the memory budget has room for these bytes");
         self.borrowed += lacks;
         taken
     }

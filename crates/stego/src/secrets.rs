@@ -77,7 +77,7 @@ fn expand<const N: usize>(prk: &Prk, purpose: &[u8], context: &[u8]) -> [u8; N] 
     }
     let (mut key, info) = ([0; N], [purpose, &[0], context]);
     let filled = prk.expand(&info, Length(N)).and_then(|okm| okm.fill(&mut key));
-    filled.expect("a key is shorter than HKDF's limit");
+    filled.expect("the length of a key is below HKDF's limit");
     key
 }
 

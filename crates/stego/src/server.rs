@@ -322,8 +322,8 @@ impl<R: CryptoRng> Server<R> {
     fn evict_largest(&mut self, now: Time) {
         let budget = self.budget;
         let largest = self.links.iter().max_by_key(|(_, entry)| entry.link.excess(&budget));
-        let id = *largest.expect("the memory is that of links").0;
-        let mut entry = self.links.remove(&id).expect("it was found");
+        let id = *largest.expect("only links use the memory, so there is a link").0;
+        let mut entry = self.links.remove(&id).expect("the link was found above");
         self.timers.remove(&(entry.timer, id));
         entry.link.reset();
         self.flush(now, &mut entry);
@@ -333,7 +333,7 @@ impl<R: CryptoRng> Server<R> {
     /// Ends the link that has been finished for the longest time.
     fn forget_oldest(&mut self) {
         let Some(&(_, id)) = self.finished.first() else { return };
-        let entry = self.links.remove(&id).expect("a finished link is a link");
+        let entry = self.links.remove(&id).expect("a finished link is still in the list of links");
         self.timers.remove(&(entry.timer, id));
         self.end(id, entry, Ending::Done);
     }

@@ -84,7 +84,7 @@ impl Suite {
         let mut out = vec![0; length];
         let prk = Prk::new_less_safe(self.hash, secret);
         let expanded = prk.expand(&info, Length(length)).and_then(|okm| okm.fill(&mut out));
-        expanded.expect("shorter than 255 hashes");
+        expanded.expect("the length is below HKDF's limit of 255 hashes");
         out
     }
 }
@@ -134,7 +134,7 @@ impl Forger {
         let [high, low] = ((inner.len() + TAG) as u16).to_be_bytes();
         let header = [DATA, 3, 3, high, low];
         let sealed = self.key.seal_in_place_append_tag(self.nonce(), Aad::from(header), &mut inner);
-        sealed.expect("a record is far below what an AEAD can seal");
+        sealed.expect("a record is much shorter than the limit of an AEAD");
         self.number += 1;
         [&header[..], &inner].concat()
     }

@@ -48,7 +48,9 @@ impl Disguise {
         let nonce = Nonce::assume_unique_for_key(nonce);
         let body = &mut packet[NONCE..];
         let tag = self.handshakes.seal_in_place_separate_tag(nonce, Aad::empty(), body);
-        packet.extend_from_slice(tag.expect("a message is short").as_ref());
+        packet.extend_from_slice(
+            tag.expect("a message is shorter than the limit of the AEAD").as_ref(),
+        );
         packet
     }
 
@@ -85,7 +87,7 @@ pub(crate) fn derived<const N: usize>(prk: &Prk, label: &[u8]) -> [u8; N] {
     }
     let (mut key, label) = ([0; N], [label]);
     let filled = prk.expand(&label, Length(N)).and_then(|okm| okm.fill(&mut key));
-    filled.expect("a key is shorter than HKDF's limit");
+    filled.expect("the length of a key is below HKDF's limit");
     key
 }
 

@@ -95,7 +95,7 @@ impl Hello {
 
     pub(crate) fn write(&self, rng: &mut impl CryptoRng) -> Vec<u8> {
         let label = self.label.as_bytes();
-        let length = u8::try_from(label.len()).expect("labels are short");
+        let length = u8::try_from(label.len()).expect("a label is shorter than 256 bytes");
         let (first, stamp) = (self.first.to_be_bytes(), self.stamp.to_be_bytes());
         let last = [self.paths, u8::from(self.aes), length];
         let head = [&[VERSION][..], &self.run, &first, &stamp, &last, label];

@@ -34,7 +34,7 @@ impl Inner {
         let prk = Salt::new(HKDF_SHA256, b"anabranch far end addresses").extract(&far.0);
         let network: [u8; 5] = derived(&prk, b"network");
         let host: [u8; 12] = derived(&prk, &end.0);
-        let (four, six) = host.split_first_chunk::<4>().expect("it has 12 bytes");
+        let (four, six) = host.split_first_chunk::<4>().expect("the host part has 12 bytes");
         // The first and the last address are excluded, because they are the network's own and its
         // broadcast address.
         let four = (u32::from_be_bytes(*four) & HOSTS).clamp(1, HOSTS - 1);

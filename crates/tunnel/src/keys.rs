@@ -41,7 +41,7 @@ impl KeyPair {
     #[must_use]
     pub fn generate(rng: &mut impl CryptoRng) -> KeyPair {
         let made = Builder::with_resolver(suite::params(), suite::resolver(rng)).generate_keypair();
-        let pair = made.expect("a generator of ours fills any buffer");
+        let pair = made.expect("the random number generator cannot fail");
         KeyPair { secret: whole(&pair.private), public: PublicKey(whole(&pair.public)) }
     }
 

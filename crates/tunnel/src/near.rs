@@ -358,7 +358,9 @@ impl<R: CryptoRng> Near<R> {
         let mut noise = noise::initiator(&self.own, &self.far, &self.psk, &mut self.rng);
         let mut message = vec![0; hello.len() + 256];
         let length = noise.write_message(&hello, &mut message);
-        message.truncate(length.expect("there is room for what the pattern adds"));
+        message.truncate(
+            length.expect("the buffer has room for the bytes that the Noise pattern adds"),
+        );
         self.pending.push_back(Attempt { noise, message, copies: 0 });
         if self.pending.len() > UNCONFIRMED {
             self.pending.pop_front();

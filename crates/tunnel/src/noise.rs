@@ -26,7 +26,7 @@ pub(crate) fn initiator(
     let builder = builder.and_then(|builder| builder.remote_public_key(&far.0));
     let builder = builder.and_then(|builder| builder.prologue(PROLOGUE));
     let built = builder.and_then(|builder| builder.psk(2, psk)?.build_initiator());
-    built.expect("all that the pattern needs is there")
+    built.expect("the builder has all keys that the Noise pattern needs")
 }
 
 /// Returns the far end's state of a handshake. Its shared secret is set later, when the first
@@ -35,5 +35,5 @@ pub(crate) fn responder(own: &KeyPair, rng: &mut impl CryptoRng) -> HandshakeSta
     let builder = Builder::with_resolver(params(), resolver(rng)).local_private_key(own.secret());
     let builder = builder.and_then(|builder| builder.prologue(PROLOGUE));
     let built = builder.and_then(|builder| builder.psk(2, &[0; 32])?.build_responder());
-    built.expect("all that the pattern needs is there")
+    built.expect("the builder has all keys that the Noise pattern needs")
 }

@@ -12,7 +12,7 @@ const PATTERN: &str = "Noise_IKpsk2_25519_ChaChaPoly_BLAKE2s";
 
 /// Returns the parameters of [`PATTERN`].
 pub(crate) fn params() -> NoiseParams {
-    PATTERN.parse().expect("the pattern is well formed")
+    PATTERN.parse().expect("the name of the Noise pattern is valid")
 }
 
 /// Returns the library's primitives, with a random generator seeded from `rng`.
@@ -24,7 +24,9 @@ pub(crate) fn resolver(rng: &mut impl CryptoRng) -> BoxedCryptoResolver {
 
 /// Returns the public key that belongs to a secret key.
 pub(crate) fn public_of(secret: &[u8; 32]) -> [u8; 32] {
-    let mut dh = DefaultResolver.resolve_dh(&DHChoice::Curve25519).expect("X25519 is built in");
+    let mut dh = DefaultResolver
+        .resolve_dh(&DHChoice::Curve25519)
+        .expect("the Noise library includes X25519");
     dh.set(secret);
     dh.pubkey().try_into().expect("X25519 keys have 32 bytes")
 }

@@ -54,7 +54,8 @@ pub(super) fn page_of(command: &str) -> Option<String> {
 /// A page cannot be written. Pages that were written before it remain.
 pub(super) fn write(directory: &Path, program: &Command, version: &str) -> io::Result<()> {
     KINDS.iter().try_for_each(|(kind, examples)| {
-        let command = program.find_subcommand(kind).expect("a sub-command of that name");
+        let command =
+            program.find_subcommand(kind).expect("each kind of file has the name of a sub-command");
         let mut text = Vec::new();
         page(kind, command, examples, version).to_writer(&mut text)?;
         fs::write(directory.join(format!("anabranch-{kind}.toml.5")), text)

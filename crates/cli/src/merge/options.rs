@@ -364,10 +364,10 @@ impl Options {
         let asked = self.schedule.as_ref().map(|AnySchedule(schedule)| schedule);
         check_decoys(self.decoys, asked)
             .map_err(|error| Failure::misuse(format!("--decoys: {error}")))?;
-        let usual = || FAR_END_SCHEDULE.parse().expect("a family of that name exists");
+        let usual = || FAR_END_SCHEDULE.parse().expect("the default schedule exists");
         let schedule = self.schedule.clone().map_or_else(usual, |schedule| schedule.0);
         let published = schedule.family().every.unwrap_or(FAR_END_EVERY);
-        let every = published.parse().expect("a family's own run length is well formed");
+        let every = published.parse().expect("the run length of each schedule is valid");
         let tls = self.tls(file)?;
         Ok(Settings {
             listen,

@@ -76,7 +76,7 @@ fn begin(
     mut signals: Signals,
     over: UnixStream,
 ) -> io::Result<RunningClient> {
-    let listen = about.listen.expect("Mosh's client speaks to a local port");
+    let listen = about.listen.expect("the splitter of a Mosh session listens at a local port");
     let running = client.start(listen, key)?;
     let (end, on_signal) = (Box::new(running.ender()?), running.ender()?);
     thread::spawn(move || signals.forever().for_each(|_| on_signal()));
@@ -94,6 +94,6 @@ impl RunningClient {
         if failed {
             (self.end)();
         }
-        self.ended.join().expect("the thread only waits")
+        self.ended.join().expect("the thread only waits, so it cannot panic")
     }
 }

@@ -234,7 +234,7 @@ impl MoshArgs {
         let options = &mut self.shared.0;
         options.listen = Some(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0));
         options.to = Some(Target { host: host.to_owned(), port: self.port.unwrap_or(1) });
-        options.protocol = Some("mosh".parse().expect("one of the protocols that are listed"));
+        options.protocol = Some("mosh".parse().expect("the list of protocols contains mosh"));
         split::settings(options)
     }
 

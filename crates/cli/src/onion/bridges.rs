@@ -108,7 +108,7 @@ fn has(plugins: &[PluginLine], name: &str) -> bool {
 }
 
 fn schedule() -> Spec {
-    Spec::over_windows(SCHEDULE).expect("it is one of ours")
+    Spec::over_windows(SCHEDULE).expect("the default schedule exists")
 }
 
 #[cfg(test)]

@@ -80,7 +80,7 @@ impl Offers {
             let name = &line.transport;
             let Some(program) = &line.program else {
                 let onward = Onward::Extended(place.0, place.1.clone());
-                let usual = Spec::over_windows(SCHEDULE).expect("it is one of ours");
+                let usual = Spec::over_windows(SCHEDULE).expect("the default schedule exists");
                 let own = (usual, limits(memory));
                 let settings = server_settings((line.listen, onward), &line.options, data, own);
                 let (settings, warning) = settings.map_err(|why| wrong(&why))?;

@@ -230,7 +230,7 @@ fn schedule(text: &str) -> Result<Spec, String> {
 
 impl PtCommon {
     fn schedule(&self) -> Spec {
-        let usual = || Spec::over_windows(SCHEDULE).expect("it is one of ours");
+        let usual = || Spec::over_windows(SCHEDULE).expect("the default schedule exists");
         self.schedule.clone().unwrap_or_else(usual)
     }
 
@@ -288,7 +288,7 @@ impl ServerSide {
         let (Some(listen), Some(to), Some(key)) = (self.listen, self.to, &self.key) else {
             return run_managed((&self.common.schedule(), Shapes::default()), limits, stop, false);
         };
-        let usual = || PROFILE.parse().expect("it is one of ours");
+        let usual = || PROFILE.parse().expect("the default profile exists");
         let found = self.pictures.as_deref().map(pictures).transpose().map_err(Failure::misuse)?;
         let objects = self.covers.as_deref().map(site).transpose().map_err(Failure::misuse)?;
         let shapes = set_of(self.shapes.as_deref())?;

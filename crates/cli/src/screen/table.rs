@@ -108,7 +108,7 @@ fn fitting<R>(
     let mut shown: Vec<&Column<R>> = columns.iter().collect();
     while shown.len() > 1 && needed(&shown) > width {
         let ranks = shown.iter().enumerate().map(|(place, column)| (column.rank, place));
-        let (_, least) = ranks.max().expect("more than one is shown");
+        let (_, least) = ranks.max().expect("at least two columns are shown");
         shown.remove(least);
     }
     let mut left = width.saturating_sub(needed(&shown));

@@ -376,7 +376,7 @@ fn config(options: &Options, paths: &[PathSpec], roles: &Roles) -> Result<Config
     config.handshake_scheduled = roles.handshake_scheduled;
     if options.key.is_some() {
         (config.far_end, config.protocol) = (true, Guess::Is(Protocol::Other));
-        config.schedule = FAR_END_SCHEDULE.parse().expect("a family of that name exists");
+        config.schedule = FAR_END_SCHEDULE.parse().expect("the default schedule exists");
         config.every = FAR_END_EVERY.parse().expect("a run length");
     }
     if let Some(AnySchedule(schedule)) = &options.schedule {
@@ -387,7 +387,7 @@ fn config(options: &Options, paths: &[PathSpec], roles: &Roles) -> Result<Config
     }
     let published = config.schedule.family().every;
     let published =
-        published.map(|text| text.parse().expect("a family's own run length is well formed"));
+        published.map(|text| text.parse().expect("the run length of each schedule is valid"));
     config.every = options.every.or(published).unwrap_or(config.every);
     config.redraw = options.redraw;
     config.jitter = options.jitter;

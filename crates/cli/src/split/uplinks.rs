@@ -9,7 +9,7 @@ use crate::failure::Failure;
 
 /// Value of `--path`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[expect(clippy::large_enum_variant, reason = "there is a handful of them")]
+#[expect(clippy::large_enum_variant, reason = "a command line has only a few paths")]
 pub(crate) enum PathChoice {
     /// All uplinks of this machine that no other path uses.
     Uplinks,

@@ -182,7 +182,7 @@ impl Protocol {
     /// Returns the protocol's entry in [`FAMILIES`].
     pub fn family(self) -> &'static Family {
         let found = FAMILIES.iter().find(|family| family.protocol == self);
-        found.expect("each protocol has its entry")
+        found.expect("the table has an entry for each protocol")
     }
 
     /// Returns the name in machine-readable output and options.

@@ -73,7 +73,9 @@ impl Numbers {
     /// Returns, as bit sets, which of the first `fields` fields are greater by one than in the
     /// last datagram.
     fn risen(&self, datagram: &[u8], fields: usize) -> [u64; 2] {
-        let word = |bytes: &[u8], at: usize| *bytes[at..].first_chunk().expect("a field is whole");
+        let word = |bytes: &[u8], at: usize| {
+            *bytes[at..].first_chunk().expect("the datagram contains the whole field")
+        };
         let mut risen = [0; 2];
         for at in 0..fields {
             let (before, now) = (word(&self.last, at), word(datagram, at));

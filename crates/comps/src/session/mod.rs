@@ -405,5 +405,5 @@ fn splitter(id: SessionId, config: &Config, keeps: bool, change: Option<u64>) ->
     let dice = move |purpose: &str| seed::stream(seed, id.0, &format!("{purpose}{suffix}"));
     let (every, redraw) = if keeps { (Every::Never, None) } else { (config.every, config.redraw) };
     let drawn = Splitter::drawn(&config.schedule, config.scheduled(), every, redraw, dice);
-    drawn.expect("the core has built this schedule for this number of paths")
+    drawn.expect("the core has already built this schedule for this number of paths")
 }

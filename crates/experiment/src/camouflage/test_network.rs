@@ -73,7 +73,9 @@ impl TestNetwork {
     }
 
     fn number(&self, rtt: u32) -> usize {
-        self.rtts.binary_search(&rtt).expect("a place has a line for each round trip of a plan")
+        self.rtts
+            .binary_search(&rtt)
+            .expect("the network has a line for each round-trip time of the plan")
     }
 }
 

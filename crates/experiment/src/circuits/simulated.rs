@@ -49,7 +49,7 @@ const MEASURED_RECORD: usize = 16 << 10;
 const MEASURED_SERVERS: WebTimes =
     WebTimes { look: ACCEPT_INTERVAL, mebibyte: Duration::from_millis(3) };
 /// Rate of network lines that exist in the simulation only, in bits per second.
-const UNLIMITED: NonZeroU64 = NonZeroU64::new(10_000_000_000).expect("it is not zero");
+const UNLIMITED: NonZeroU64 = NonZeroU64::new(10_000_000_000).expect("the rate is not zero");
 /// Delay of the direct network line between the measuring client and the core host. Circuits do
 /// not use this line.
 const CORE_DELAY: Duration = Duration::from_millis(10);
@@ -134,12 +134,14 @@ impl Combination {
 
     fn common(self, seed: u64) -> Common {
         let legs = self.legs as usize;
-        let (name, schedule) = in_simulator(self.design).expect("it is one of all combinations");
-        let dealing =
-            schedule.map(|text| Dealing::read(text, legs).expect("it has such a schedule"));
+        let (name, schedule) =
+            in_simulator(self.design).expect("the simulator has all designs of the plan");
+        let dealing = schedule.map(|text| {
+            Dealing::read(text, legs).expect("the simulator has the design's schedule")
+        });
         Common {
             seed,
-            design: name.parse().expect("it has such a design"),
+            design: name.parse().expect("the simulator has a design of this name"),
             legs,
             dealing,
             crypto: Crypto::Elided,
@@ -245,7 +247,7 @@ impl Network {
     ) -> Vec<Repetition> {
         let mut network = OnionNetwork::new(&self.scenario(combination, guards, seed));
         network.run_until(Time::ZERO + WARM_UP + duration);
-        let client = network.clients().next().expect("there is a client that measures");
+        let client = network.clients().next().expect("the network has a client that measures");
         let pairs = client.downloads().chunks_exact(2).enumerate();
         pairs
             .filter(|(_, pair)| pair[0].asked >= Time::ZERO + WARM_UP)
@@ -281,7 +283,7 @@ fn latencies() -> Latencies {
     let places = OF_GUARDS + GUARDS;
     let rows: Vec<Vec<Duration>> =
         (0..places).map(|from| (0..places).map(|to| between(from, to)).collect()).collect();
-    Latencies::matrix(&rows).expect("it has as many rows as columns")
+    Latencies::matrix(&rows).expect("the matrix has as many rows as columns")
 }
 
 /// Returns the network lines: for each guard one to the measuring client and one to the core, each

@@ -94,7 +94,7 @@ impl<'a> Measurement<'a> {
             Access::Handshake => Some(self.split()?),
             _ => None,
         };
-        let there: IpAddr = SERVER.parse().expect("the server's address is one");
+        let there: IpAddr = SERVER.parse().expect("the server's address is valid");
         let here = IpAddr::V4(Ipv4Addr::LOCALHOST);
         let to = SocketAddr::new(if splitter.is_some() { here } else { there }, quic::PORT);
         self.fetch(settings.bytes, || {

@@ -60,7 +60,7 @@ pub(super) fn vpn<'a>(
     access: Access,
 ) -> io::Result<Tunnel<'a>> {
     let metric = if access == Access::Vpn { METRICS[1] } else { METRICS[2] };
-    let server: Ipv4Addr = SERVER.parse().expect("the server's address is one");
+    let server: Ipv4Addr = SERVER.parse().expect("the server's address is valid");
     let endpoint = SocketAddr::from((EXIT, tunnel::PORT));
     let route = Route {
         to: stage.host("exit"),

@@ -51,10 +51,10 @@ pub(super) fn fetch(
     client.args(["-servername", NAME]).stdin(Stdio::piped()).stdout(Stdio::piped());
     let begun = Instant::now();
     let mut client = stage.crew.start(stage.client(), &mut client)?;
-    let mut pen = client.stdin.take().expect("it was given a pipe");
+    let mut pen = client.stdin.take().expect("the program's input and output are pipes");
     // If writing fails, the client has ended. The missing answer reports the failure later.
     let _ = pen.write_all(b"GET / HTTP/1.0\r\n\r\n");
-    let pieces = pieces(client.stdout.take().expect("it was given a pipe"));
+    let pieces = pieces(client.stdout.take().expect("the program's input and output are pipes"));
     let mut told = ClientReport {
         bytes: 0,
         seconds: 0.0,

@@ -26,7 +26,7 @@ pub(in super::super) struct Node<'a> {
 impl<'a> Node<'a> {
     /// Wraps a process whose standard output is a pipe.
     pub(super) fn new(name: String, mut process: GroupProcess<'a>) -> Node<'a> {
-        let stdout = process.stdout.take().expect("it was given a pipe");
+        let stdout = process.stdout.take().expect("the program's input and output are pipes");
         let written = Arc::new(Mutex::new(Vec::new()));
         let lines = Arc::clone(&written);
         thread::spawn(move || {

@@ -243,12 +243,15 @@ impl Unit {
         let draw = |attempt: u64| {
             let stream = seed::stream(seed, u64::from(self.repetition) << 32 | attempt, &purpose);
             let drawn = Weighted::dirichlet(1.0, self.paths, stream);
-            drawn.expect("a concentration of 1 is valid").weights().to_vec()
+            drawn
+                .expect("the concentration 1 is valid for a Dirichlet distribution")
+                .weights()
+                .to_vec()
         };
         (0..)
             .map(draw)
             .find(|weights| weights.iter().all(|weight| (least..=most).contains(weight)))
-            .expect("one draw in twenty is kept, and there is no end of draws")
+            .expect("about one draw in twenty is accepted, and draws never end")
     }
 
     /// Returns the seed of the splitter's random choices in this measurement, derived from `seed`.

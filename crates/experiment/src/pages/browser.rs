@@ -82,8 +82,8 @@ impl<'a> Browser<'a> {
         shell.args(options).arg("about:blank").env("HOME", "/run").env("TMPDIR", "/run");
         shell.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
         let mut process = stage.crew.start(stage.client(), &mut shell)?;
-        let pen = process.stdin.take().expect("it was given a pipe");
-        let out = process.stdout.take().expect("it was given a pipe");
+        let pen = process.stdin.take().expect("the program's input and output are pipes");
+        let out = process.stdout.take().expect("the program's input and output are pipes");
         let (told, inbox) = mpsc::channel();
         thread::spawn(move || {
             for message in BufReader::new(out).split(0).map_while(Result::ok) {

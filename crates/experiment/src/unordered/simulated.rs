@@ -45,7 +45,7 @@ const LOOPBACK: Duration = Duration::from_micros(20);
 /// Largest MTU of a simulated host. Linux's loopback interface has one byte more.
 const LOOPBACK_MTU: u16 = u16::MAX;
 /// Rate of network lines that exist in the simulation only, in bits per second.
-const UNLIMITED: NonZeroU64 = NonZeroU64::new(10_000_000_000).expect("it is not zero");
+const UNLIMITED: NonZeroU64 = NonZeroU64::new(10_000_000_000).expect("the rate is not zero");
 
 /// Executor of simulations, which replace the measurements.
 pub struct Simulator {
@@ -191,7 +191,7 @@ fn latencies() -> Latencies {
     };
     let row = |from| (0..PLACES).map(|to| delay(from, to)).collect();
     let rows: Vec<Vec<Duration>> = (0..PLACES).map(row).collect();
-    Latencies::matrix(&rows).expect("it has as many rows as columns")
+    Latencies::matrix(&rows).expect("the matrix has as many rows as columns")
 }
 
 /// Returns the loss and the deviation of the delay of each line of the path, in both directions.

@@ -60,7 +60,7 @@ impl Schedule {
             Schedule::RoundRobin => "round-robin 1p",
             Schedule::Eta => "eta 1p",
         };
-        Some(Dealing::read(text, legs).expect("it is a schedule for any number of paths"))
+        Some(Dealing::read(text, legs).expect("the schedule is valid for any number of paths"))
     }
 }
 
@@ -142,7 +142,7 @@ impl Arm {
         let is_usual = self.legs == 1 || udp_or.is_some();
         let design = if is_usual { Ok(Design::default()) } else { self.design.parse() };
         Common {
-            design: design.expect("arms have designs that exist"),
+            design: design.expect("the designs of the plan exist"),
             legs: self.legs,
             dealing: self.schedule.dealing(self.legs),
             udp_or,

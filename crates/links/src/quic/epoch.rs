@@ -1,6 +1,6 @@
 //! Conversion between the caller's time and the time types of the QUIC library.
 
-#![allow(clippy::disallowed_types, reason = "the library counts in `Instant`; ours is its offset")]
+#![allow(clippy::disallowed_types, reason = "the QUIC library requires an `Instant`")]
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
@@ -14,7 +14,10 @@ use quinn_proto::TimeSource;
 pub(super) struct Epoch(Instant);
 
 impl Epoch {
-    #[allow(clippy::disallowed_methods, reason = "nothing else makes an `Instant`")]
+    #[allow(
+        clippy::disallowed_methods,
+        reason = "this is the only place that creates an `Instant`"
+    )]
     pub(super) fn new() -> Epoch {
         Epoch(Instant::now())
     }

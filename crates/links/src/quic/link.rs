@@ -373,7 +373,7 @@ impl QuicLink {
             let shown = shown.and_then(|any| any.downcast::<Vec<CertificateDer<'static>>>().ok());
             self.peers = shown.and_then(|chain| chain.into_iter().next());
             if self.own_lane.is_none() {
-                self.end(fault("it allows no QUIC stream"));
+                self.end(fault("the neighbour allows no QUIC stream"));
             }
         }
     }

@@ -57,7 +57,7 @@ impl RecordKeys {
     pub(super) fn seal(&self, number: u64, header: [u8; HEADER], inner: &mut [u8]) -> Tag {
         let sealed =
             self.key.seal_in_place_separate_tag(self.nonce(number), Aad::from(header), inner);
-        sealed.expect("a record is far below what an AEAD can seal")
+        sealed.expect("a record is much shorter than the limit of an AEAD")
     }
 
     /// Decrypts `sealed`, the bytes after the header, in place. Returns the number of plain bytes

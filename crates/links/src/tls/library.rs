@@ -74,19 +74,19 @@ impl Library {
         self.connection
             .reader()
             .read_exact(&mut plain[before..])
-            .expect("the library said that so many bytes are there");
+            .expect("the library has reported this number of bytes");
         Ok(io.peer_has_closed())
     }
 
     pub(super) fn write(&mut self, plain: &[u8]) {
         let written = self.connection.writer().write_all(plain);
-        written.expect("a writer without a limit takes everything");
+        written.expect("writing to a writer without a limit does not fail");
     }
 
     pub(super) fn transmit(&mut self, into: &mut Vec<u8>) {
         while self.connection.wants_write() {
             let written = self.connection.write_tls(&mut Appended(into));
-            written.expect("a vector takes everything");
+            written.expect("writing to a vector does not fail");
         }
     }
 

@@ -84,7 +84,7 @@ impl Secret {
     pub(super) fn fill(&self, label: &[u8], context: &[u8], out: &mut [u8]) {
         let length = Length(out.len());
         let filled = self.expand(label, context, length, |okm| okm.fill(out));
-        filled.expect("as many bytes as were asked for");
+        filled.expect("the buffer has the requested length");
     }
 
     /// Returns exported keying material (RFC 8446, section 7.5). `self` must be the exporter
@@ -111,7 +111,9 @@ impl Secret {
         // All lengths are below 256, because they are lengths of keys, hashes and labels.
         let bytes = [0, length.len() as u8, (PREFIX.len() + label.len()) as u8];
         let info = [&bytes[..], PREFIX, label, &[context.len() as u8], context];
-        made(self.prk.expand(&info, length).expect("shorter than 255 hashes"))
+        made(
+            self.prk.expand(&info, length).expect("the length is below HKDF's limit of 255 hashes"),
+        )
     }
 }
 

@@ -76,8 +76,11 @@ pub(super) const KNOWN_FLAGS: &str =
 
 /// The flags of a relay.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[allow(clippy::struct_excessive_bools, reason = "dir-spec has them so")]
-#[allow(missing_docs, reason = "dir-spec 3.4.2 says what each is")]
+#[allow(
+    clippy::struct_excessive_bools,
+    reason = "dir-spec defines these flags as independent of each other"
+)]
+#[allow(missing_docs, reason = "dir-spec, section 3.4.2, describes each flag")]
 pub struct Flags {
     pub authority: bool,
     pub exit: bool,

@@ -166,7 +166,7 @@ impl Client {
             (_, Some(design)) => AncestorLink { design, nonce, dealing }.write(),
             (_, None) => Some(link.write().to_vec()),
         };
-        said.expect("what is too long was left out")
+        said.expect("a request that is too long for the message was left out before")
     }
 
     /// Returns the set that has the circuit `key` as a leg. For a set that can continue without

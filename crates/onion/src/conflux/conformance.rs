@@ -228,9 +228,9 @@ impl Pair {
     /// If an end refuses a message from the other end.
     pub fn link(&mut self, now: Time, legs: usize) {
         for _ in 0..legs {
-            let wire = self.launch(now).expect("rule: a leg may join");
+            let wire = self.launch(now).expect("rule: a leg (circuit) can join the set");
             for to in [Side::Exit, Side::Client, Side::Exit] {
-                self.deliver(now, to, wire).expect("rule: an honest end is not refused");
+                self.deliver(now, to, wire).expect("rule: messages of an honest end are accepted");
             }
         }
     }
@@ -260,7 +260,10 @@ fn draw(stream: &mut seed::Stream, n: usize) -> usize {
 fn drain(pair: &mut Pair) {
     for wire in 0..pair.legs() {
         for to in [Side::Client, Side::Exit] {
-            while pair.deliver(Time::ZERO, to, wire).expect("rule: an honest end is not refused") {}
+            while pair
+                .deliver(Time::ZERO, to, wire)
+                .expect("rule: messages of an honest end are accepted")
+            {}
         }
     }
 }
@@ -273,18 +276,18 @@ fn delivers_in_order(make: Make, legs: usize, seed: u64) {
         let wire = draw(&mut stream, legs);
         let side = if draw(&mut stream, 2) == 0 { Side::Client } else { Side::Exit };
         match draw(&mut stream, 2) {
-            0 => pair.send(side, wire).expect("rule: a linked leg may be sent by"),
+            0 => pair.send(side, wire).expect("rule: a linked leg can carry messages"),
             _ => {
                 let delivered = pair.deliver(Time::ZERO, side, wire);
-                delivered.expect("rule: an honest end is not refused");
+                delivered.expect("rule: messages of an honest end are accepted");
             }
         }
     }
     drain(&mut pair);
     for to in [Side::Client, Side::Exit] {
         let (sent, delivered) = pair.carried(to);
-        assert_eq!(sent, delivered, "rule: everything is delivered ({legs} legs, seed {seed})");
-        assert_eq!(pair.end(to).bytes(), 0, "rule: nothing waits in the end");
+        assert_eq!(sent, delivered, "rule: every message is delivered ({legs} legs, seed {seed})");
+        assert_eq!(pair.end(to).bytes(), 0, "rule: no message waits in the end");
     }
 }
 
@@ -294,13 +297,14 @@ fn takes_legs_that_join_late(make: Make) {
         pair.link(Time::ZERO, 1);
         for turn in 0..300 {
             for from in [Side::Client, Side::Exit] {
-                pair.send(from, turn % legs).expect("rule: a leg that joined late is sent by");
+                pair.send(from, turn % legs)
+                    .expect("rule: a leg that joined late carries messages");
             }
         }
         drain(&mut pair);
     }
     for to in [Side::Exit, Side::Client] {
-        assert_eq!(pair.carried(to), (2_400, 2_400), "rule: everything is delivered");
+        assert_eq!(pair.carried(to), (2_400, 2_400), "rule: every message is delivered");
     }
 }
 
@@ -313,27 +317,40 @@ fn is_not_moved_by_what_it_refuses(make: Make) {
         (RelayCommand::CONFLUX_SWITCH, vec![0; 3]),
     ];
     for turn in 0..300 {
-        pair.send(Side::Client, turn % 3).expect("rule: a linked leg may be sent by");
+        pair.send(Side::Client, turn % 3).expect("rule: a linked leg can carry messages");
         let (command, data) = &hostile[turn % hostile.len()];
         // This leaves only the hostile message in transit on its leg.
         drain(&mut pair);
         pair.inject(Side::Exit, (turn + 1) % 3, *command, data);
         let refused = pair.deliver(Time::ZERO, Side::Exit, (turn + 1) % 3);
-        assert!(refused.is_err(), "rule: what cannot be is refused");
+        assert!(refused.is_err(), "rule: an impossible message is refused");
     }
-    assert_eq!(pair.carried(Side::Exit), (300, 300), "rule: a refused message moves nothing");
+    assert_eq!(pair.carried(Side::Exit), (300, 300), "rule: a refused message changes no counter");
 }
 
 fn refuses_legs_that_are_none(make: Make) {
     let mut numbering = make();
     let (none, other) = (PathId(3), PathId(0));
-    numbering.join(other, super::Bases::default()).expect("rule: a leg may join");
+    numbering.join(other, super::Bases::default()).expect("rule: a leg (circuit) can join the set");
     numbering.leave(other);
     for leg in [none, other] {
-        assert_eq!(numbering.send(leg), Err(ConfluxFault::NotLinked), "rule: no leg, no number");
-        assert!(numbering.received(leg, &[0; 9], 1).is_err(), "rule: no leg, no number");
-        assert!(numbering.switched(leg, 1, 1).is_err(), "rule: no leg, no switch");
-        assert!(!numbering.leads(leg), "rule: what is not a leg leads nobody");
+        assert_eq!(
+            numbering.send(leg),
+            Err(ConfluxFault::NotLinked),
+            "rule: a circuit that is not a leg has no message numbers"
+        );
+        assert!(
+            numbering.received(leg, &[0; 9], 1).is_err(),
+            "rule: a circuit that is not a leg has no message numbers"
+        );
+        assert!(
+            numbering.switched(leg, 1, 1).is_err(),
+            "rule: a circuit that is not a leg receives no SWITCH"
+        );
+        assert!(
+            !numbering.leads(leg),
+            "rule: a circuit that is not a leg is never the leading one"
+        );
     }
-    assert_eq!(numbering.last_sent(), 0, "rule: a refused message moves nothing");
+    assert_eq!(numbering.last_sent(), 0, "rule: a refused message changes no counter");
 }

@@ -86,8 +86,9 @@ impl Hctr2<Aes128Dec> {
 impl<C> Hctr2<C> {
     /// Encrypts or decrypts. The two directions differ only in the middle block cipher.
     fn apply(&self, tweak: &[u8], message: &mut [u8], middle: fn(&C, &mut aes::Block)) {
-        assert!((BLOCK..=LONGEST).contains(&message.len()), "a message of a legal length");
-        let (first, rest) = message.split_first_chunk_mut::<BLOCK>().expect("it has a block");
+        assert!((BLOCK..=LONGEST).contains(&message.len()), "the message must have a valid length");
+        let (first, rest) =
+            message.split_first_chunk_mut::<BLOCK>().expect("the message has at least one block");
         let before = u128::from_le_bytes(*first) ^ self.hash(tweak, rest);
         let mut block = aes::Block::from(before.to_le_bytes());
         middle(&self.middle, &mut block);

@@ -331,7 +331,8 @@ impl<C: From<Aes128Enc>> Ratchet<C> {
 /// Derives an epoch's cipher, and the secret of the next epoch, from the epoch's secret.
 fn step<C: From<Aes128Enc>>(secret: &[u8; SECRET]) -> (Hctr2<C>, [u8; SECRET]) {
     let key = expand(secret, KEY);
-    let key = key.first_chunk::<{ hctr2::KEY }>().expect("32 bytes begin with 16");
+    let key =
+        key.first_chunk::<{ hctr2::KEY }>().expect("a digest of 32 bytes is longer than the key");
     (Hctr2::new(key), expand(secret, NEXT))
 }
 
@@ -362,7 +363,7 @@ fn is_ours(body: &Body) -> bool {
 }
 
 fn tag(body: &Body) -> Tag {
-    Tag::from(*body.first_chunk::<ZEROS>().expect("a cell is longer"))
+    Tag::from(*body.first_chunk::<ZEROS>().expect("a cell is longer than the tag"))
 }
 
 /// State of the counters sent in one direction.

@@ -44,7 +44,9 @@ impl Layer {
         let mut bytes = [0; 20];
         bytes[..4].copy_from_slice(&number.to_be_bytes());
         match self.cgo {
-            true => Tag::from(*bytes.first_chunk::<16>().expect("20 bytes begin with 16")),
+            true => Tag::from(
+                *bytes.first_chunk::<16>().expect("an array of 20 bytes is longer than the tag"),
+            ),
             false => Tag::from(bytes),
         }
     }

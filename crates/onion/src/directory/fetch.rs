@@ -410,7 +410,7 @@ impl Directory {
         outcome: Result<Response, Failure>,
         at: Moment,
     ) -> Event {
-        let bridges = self.bridges.as_mut().expect("one of them was asked");
+        let bridges = self.bridges.as_mut().expect("a bridge was asked, so there are bridges");
         let was_known = bridges.is_any_known();
         let came = outcome.and_then(|response| text_of(&response)).and_then(|text| {
             bridges.receive(at.now, place, &text, at.unix).map_err(Failure::Document)

@@ -116,7 +116,9 @@ impl Stored {
             lifetime: self.lifetime,
             cert: cert.to_vec(),
             encrypted: encrypted.to_vec(),
-            signature: signature.try_into().expect("it was put so"),
+            signature: signature
+                .try_into()
+                .expect("the stored parts begin with a certificate and a signature"),
         };
         outer.text()
     }

@@ -426,7 +426,11 @@ fn is_guard(status: &RelayStatus) -> bool {
 fn share_subnet(one: &[SocketAddr], other: &[SocketAddr]) -> bool {
     let subnet = |at: &SocketAddr| match at.ip() {
         IpAddr::V4(ip) => (4, ip.to_bits() >> 16),
-        IpAddr::V6(ip) => (6, u32::try_from(ip.to_bits() >> 96).expect("32 bits are left")),
+        IpAddr::V6(ip) => (
+            6,
+            u32::try_from(ip.to_bits() >> 96)
+                .expect("the upper 32 bits of an address fit into 32 bits"),
+        ),
     };
     one.iter().any(|a| other.iter().any(|b| subnet(a) == subnet(b)))
 }

@@ -53,7 +53,7 @@ impl Params {
     pub fn new(values: &BTreeMap<String, i32>) -> Params {
         let read = |name: &str, default: i32, least: i32, most: i32| {
             u32::try_from(values.get(name).copied().unwrap_or(default).clamp(least, most))
-                .expect("no bound is below zero")
+                .expect("the lower bound of each parameter is 0 or more")
         };
         let count = |name, default, least, most| read(name, default, least, most) as usize;
         let quantile = read("cbtquantile", 80, 10, 99);
@@ -61,7 +61,7 @@ impl Params {
         Params {
             circuit_window: read("circwindow", 1000, 100, 1000),
             sendme_version: u8::try_from(read("sendme_emit_min_version", 1, 0, 255))
-                .expect("its upper bound is that of a byte"),
+                .expect("the upper bound of the parameter is 255"),
             guards: GuardParams::new(values),
             padding: PaddingParams::new(values),
             timeouts: TimeoutParams {

@@ -54,7 +54,7 @@ impl GuardParams {
     pub fn new(values: &BTreeMap<String, i32>) -> GuardParams {
         let read = |name: &str, default: i32, least: i32, most: i32| {
             let value = values.get(name).copied().unwrap_or(default).clamp(least, most);
-            u64::try_from(value).expect("no bound is below zero")
+            u64::try_from(value).expect("the lower bound of each parameter is 0 or more")
         };
         let many = |name, default| read(name, default, 1, i32::MAX);
         let days = |name, default| read(name, default, 1, 3650) * DAY;

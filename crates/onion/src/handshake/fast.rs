@@ -56,8 +56,9 @@ fn derive(client: &[u8; HALF], relay: &[u8; HALF]) -> ([u8; HALF], KeyMaterial) 
         let digest = Sha1::new().chain_update(client).chain_update(relay).chain_update([counter]);
         block.copy_from_slice(&digest.finalize());
     }
-    let (proof, keys) = stream.split_first_chunk().expect("longer than a half");
-    (*proof, KeyMaterial::from(keys.first_chunk().expect("enough behind the proof")))
+    let (proof, keys) =
+        stream.split_first_chunk().expect("the key material is longer than the proof");
+    (*proof, KeyMaterial::from(keys.first_chunk().expect("enough key material follows the proof")))
 }
 
 #[cfg(test)]

@@ -115,8 +115,9 @@ fn expand(seed: &[u8; 32]) -> Derived {
         block.copy_from_slice(&last);
         last = hash(&[&last, M_EXPAND, &[counter]], seed);
     }
-    let (keys, rest) = stream.split_first_chunk::<KEY_BYTES>().expect("96 are enough");
-    (KeyMaterial::from(keys), *rest.first_chunk().expect("so they are"))
+    let (keys, rest) =
+        stream.split_first_chunk::<KEY_BYTES>().expect("96 bytes are enough for the keys");
+    (KeyMaterial::from(keys), *rest.first_chunk().expect("enough bytes follow the keys"))
 }
 
 /// Returns HMAC-SHA256 over the concatenated parts.

@@ -101,7 +101,7 @@ impl Linking {
             (_, Some(design)) => AncestorLink { design, nonce, dealing }.write(),
             (_, None) => Some(linked.write().to_vec()),
         };
-        said.expect("it is short: nothing is said of dealing")
+        said.expect("the message is short, because it requests no scheduler")
     }
 }
 

@@ -444,7 +444,7 @@ impl Several {
             Splitter::drawn(schedule, most, every, redraw, dice)
         };
         let drawn = splitter(&schedule).or_else(|_| splitter(&Dealing::usual()));
-        drawn.expect("the usual scheduler takes no argument")
+        drawn.expect("the default scheduler fits any number of circuits")
     }
 
     /// Returns the leg (parallel circuit) for messages other than data. It is the leg of the last

@@ -573,8 +573,9 @@ pub(crate) fn private_key(seed: u64) -> Vec<u8> {
     use rsa::pkcs8::EncodePrivateKey;
     use tor_llcrypto::util::rng::RngCompat;
     let mut rng = anabranch_multipath::seed::stream(seed, 0, "a link's key");
-    let key = rsa::RsaPrivateKey::new(&mut RngCompat::new(&mut rng), 2048).expect("it can be made");
-    key.to_pkcs8_der().expect("it can be written").as_bytes().to_vec()
+    let key = rsa::RsaPrivateKey::new(&mut RngCompat::new(&mut rng), 2048)
+        .expect("an RSA key can be generated");
+    key.to_pkcs8_der().expect("an RSA key can be encoded").as_bytes().to_vec()
 }
 
 #[cfg(test)]

@@ -434,7 +434,7 @@ pub fn put_netinfo(info: &Info) -> Vec<u8> {
     let mut body = Vec::new();
     Netinfo::from_relay(clock, info.seen, info.own.clone())
         .encode_onto(&mut body)
-        .expect("a few addresses always fit");
+        .expect("a few addresses fit into a cell");
     body
 }
 

@@ -80,7 +80,8 @@ fn read_block(bytes: &[u8; BLOCK]) -> Option<(Seq, Seq)> {
 /// If `data` is longer than 65,535 bytes.
 #[must_use]
 pub fn put_head(command: RelayCommand, data: &[u8]) -> Vec<u8> {
-    let length = u16::try_from(data.len()).expect("the data of a relay message");
+    let length =
+        u16::try_from(data.len()).expect("the data of a relay message is shorter than 64 KiB");
     [&[command.0][..], &length.to_be_bytes(), data].concat()
 }
 

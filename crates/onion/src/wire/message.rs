@@ -193,7 +193,7 @@ pub fn put_connected(reached: Option<(IpAddr, u32)>) -> Vec<u8> {
         Some((address, ttl)) => msg::Connected::new_with_addr(address, ttl),
         None => msg::Connected::new_empty(),
     };
-    encode(message).expect("an address always fits")
+    encode(message).expect("an address fits into a relay message")
 }
 
 /// Returns whether the data of CONNECTED is well-formed.
@@ -210,7 +210,7 @@ pub const ADDRESS_TTL: u32 = 300;
 /// of its name in seconds. From the reason `EXITPOLICY` without an address, clients would conclude
 /// that the exit permits no streams at all.
 pub fn put_refusal(address: IpAddr, ttl: u32) -> Vec<u8> {
-    encode(msg::End::new_exitpolicy(address, ttl)).expect("an address always fits")
+    encode(msg::End::new_exitpolicy(address, ttl)).expect("an address fits into a relay message")
 }
 
 /// Parses the data of END: the reason, and the refused address if the reason is `EXITPOLICY`.

@@ -76,7 +76,10 @@ pub struct RelayStatus {
 
 /// The flags of a relay that this software uses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[allow(clippy::struct_excessive_bools, reason = "dir-spec has them so")]
+#[allow(
+    clippy::struct_excessive_bools,
+    reason = "dir-spec defines these flags as independent of each other"
+)]
 pub struct Flags {
     /// True if the relay is an authority.
     pub authority: bool,

@@ -125,7 +125,7 @@ impl SendQueue {
 /// A batch of datagrams for one socket. They are sent in the order of the calls of
 /// [`push`](Self::push).
 #[derive(Debug)]
-#[must_use = "a batch is sent by `send` alone"]
+#[must_use = "a batch is sent only by calling `send`"]
 pub struct SendBatch<'q, 'a> {
     queue: &'q mut SendQueue,
     socket: &'q UdpSocket,
@@ -188,7 +188,11 @@ impl<'q, 'a> SendBatch<'q, 'a> {
     /// Appends the datagrams in `run` to the last message, which must have room for them.
     fn append(&mut self, run: &'a [u8]) {
         self.pieces.push(IoSlice::new(run));
-        let last = self.queue.messages.last_mut().expect("`room` has left a message");
+        let last = self
+            .queue
+            .messages
+            .last_mut()
+            .expect("`room` has left at least one message in the queue");
         last.pieces.end = self.pieces.len();
         last.segments += run.len().div_ceil(last.segment.max(1)).max(1);
         last.bytes += run.len();

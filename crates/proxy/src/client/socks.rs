@@ -241,7 +241,7 @@ fn write_login(login: &Credentials, out: &mut Vec<u8>) -> Result<(), ClientFault
     }
     out.push(LOGIN_VERSION);
     for field in fields {
-        out.push(u8::try_from(field.len()).expect("it was looked at"));
+        out.push(u8::try_from(field.len()).expect("the length of the field was checked above"));
         out.extend(field);
     }
     Ok(())

@@ -323,7 +323,9 @@ impl EventForwarder {
 impl Drop for EventForwarder {
     fn drop(&mut self) {
         if thread::panicking() {
-            self.tell(NodeReport::Ended(Err(io::Error::other("its thread has panicked"))));
+            self.tell(NodeReport::Ended(Err(io::Error::other(
+                "the thread of this node has panicked",
+            ))));
         }
     }
 }

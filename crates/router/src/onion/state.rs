@@ -171,7 +171,8 @@ impl ClientState {
             build_times_ms: self.build_times.clone(),
             unknown: self.unknown.file.clone(),
         };
-        let text = serde_json::to_vec_pretty(&written).expect("numbers and text are JSON");
+        let text =
+            serde_json::to_vec_pretty(&written).expect("numbers and text can be written as JSON");
         replace(&folder.join(FILE), &text)
     }
 }

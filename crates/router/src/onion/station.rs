@@ -278,7 +278,7 @@ impl<C: Core + LinkCore> Station<C> {
     /// # Errors
     /// A system call fails.
     pub(super) fn watch(&self, file: impl AsFd, token: u64) -> io::Result<()> {
-        debug_assert!(token < LISTENERS, "larger ones are listeners'");
+        debug_assert!(token < LISTENERS, "larger tokens belong to listeners");
         self.poller.add(file, token)
     }
 

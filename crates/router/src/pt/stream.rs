@@ -181,7 +181,7 @@ impl ListenSettings {
     /// Creates settings of a server whose connections look like random bytes.
     #[must_use]
     pub fn new(address: SocketAddr, key: ServerKey) -> ListenSettings {
-        let profile = PROFILE.parse().expect("it is one of ours");
+        let profile = PROFILE.parse().expect("the default profile exists");
         let (covers, limits) = (Covers::default(), Limits::default());
         ListenSettings { address, key, profile, site: None, covers, limits }
     }
@@ -247,5 +247,5 @@ pub fn listen(
 }
 
 fn pull() -> Spec {
-    Spec::over_windows(SCHEDULE).expect("it is one of ours")
+    Spec::over_windows(SCHEDULE).expect("the default schedule exists")
 }

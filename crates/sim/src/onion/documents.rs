@@ -62,7 +62,7 @@ impl Papers {
         let mut rng = stream(0, place as u64, "relay certificates");
         let name = format!("the TLS certificate of relay {place}");
         let credentials = keys.credentials(&mut rng, name.as_bytes(), START);
-        let credentials = credentials.expect("fresh keys make certificates");
+        let credentials = credentials.expect("new keys can sign certificates");
         let (onion_secret, _) = keys.ntor();
         let address = IpAddr::V4(relay_address(place));
         let identity = keys.rsa_identity();
@@ -193,7 +193,7 @@ impl NetworkDocuments {
 
 fn relay_keys(place: usize) -> RelayKeys {
     let mut rng = stream(0, place as u64, "relay keys");
-    RelayKeys::generate(&mut rng, START).expect("a generator of the right kind makes keys")
+    RelayKeys::generate(&mut rng, START).expect("the random number generator can make keys")
 }
 
 fn relay_address(place: usize) -> Ipv4Addr {
@@ -212,10 +212,12 @@ fn network(
     amend: impl FnOnce(&mut Consensus),
 ) -> Network {
     let mut rng = stream(0, 0, "authority keys");
-    let identity = IdentityKey::generate(&mut rng).expect("a generator of the right kind");
+    let identity =
+        IdentityKey::generate(&mut rng).expect("the random number generator can make keys");
     let signing = identity.certify(&mut rng, START - 100, START + 2 * VALID);
-    let signing = signing.expect("a generator of the right kind");
-    let (certs, _) = parse_certs(signing.certificate()).expect("it was just written");
+    let signing = signing.expect("the random number generator can make keys");
+    let (certs, _) =
+        parse_certs(signing.certificate()).expect("the document was just written by this program");
     let about = About {
         nickname: "authority".to_owned(),
         identity: identity.identity(),
@@ -237,21 +239,23 @@ fn network(
     let mut authority = Authority::new(about, settings, signing);
     for (place, (relay, keys)) in relays.iter().zip(keys).enumerate() {
         let description = description(place, relay, &rules(place));
-        let text = description.sign(keys, START).expect("its fields fit their lines");
-        authority.upload(START, &text, None).expect("the authority takes any relay");
+        let text = description.sign(keys, START).expect("the descriptor's fields are valid");
+        authority.upload(START, &text, None).expect("the authority accepts every relay");
     }
     let room = Room { running: relays.len(), others: relays.len() };
     for probe in authority.probes(START, room) {
         authority.probed(START, &probe.target, true);
     }
-    let documents = authority.publish(START).expect("its keys hold");
-    let consensus = Unproven::parse(&documents.microdesc).expect("it was just written");
+    let documents = authority.publish(START).expect("the authority's keys are valid");
+    let consensus = Unproven::parse(&documents.microdesc)
+        .expect("the document was just written by this program");
     let consensus = consensus.prove(&[identity.identity()], &certs, START + 1);
-    let mut consensus = consensus.expect("it was just signed");
+    let mut consensus = consensus.expect("the consensus was just signed");
     amend(&mut consensus);
     let mut network = Network::new(consensus);
     for (text, _) in documents.microdescs.values() {
-        let (microdescs, _) = parse_microdescs(text).expect("it was just written");
+        let (microdescs, _) =
+            parse_microdescs(text).expect("the document was just written by this program");
         for (microdesc, _) in microdescs {
             network.learn(microdesc);
         }
@@ -281,7 +285,7 @@ fn description(place: usize, relay: &RelayDescription, rules: &[String]) -> Desc
         contact: None,
         family: Vec::new(),
         family_keys: Vec::new(),
-        policy: ExitPolicy::parse(rules).expect("rules of a list of ports"),
+        policy: ExitPolicy::parse(rules).expect("a list of ports makes valid exit rules"),
         directory_cache: true,
         bridge: None,
     }

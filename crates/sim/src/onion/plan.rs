@@ -272,7 +272,7 @@ impl NetworkPlan {
             progress(passed);
             true
         });
-        run.expect("it is not stopped")
+        run.expect("this run is never stopped early")
     }
 
     /// Simulates the network as [`NetworkPlan::run`] does. Calls `goes_on` with the time after

@@ -51,7 +51,7 @@ fn unit(bytes: &[u8], first: bool) -> Option<Head> {
 /// Returns the TLS settings of all QUIC links of a network. All relays present the same
 /// certificate. Its key and signatures have a fixed length, so that packets do too.
 pub(super) fn context() -> Context {
-    Context::from_seed(&[0; 32], START).expect("the TLS library takes an Ed25519 key")
+    Context::from_seed(&[0; 32], START).expect("the TLS library accepts an Ed25519 key")
 }
 
 /// Reason why a link has ended.
@@ -107,7 +107,7 @@ impl QuicLinks {
         let endpoint = Endpoint::new(context, units, secret, takes, common.quic_congestion);
         QuicLinks {
             hosts,
-            endpoint: endpoint.expect("the QUIC library takes these settings"),
+            endpoint: endpoint.expect("the QUIC library accepts these settings"),
             accepts,
             links: BTreeMap::new(),
             packets: Vec::new(),

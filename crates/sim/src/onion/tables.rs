@@ -35,9 +35,10 @@ impl QuantileTable {
     /// begin with `#` are comments.
     fn read(text: &str, unit: u64) -> QuantileTable {
         let lines = text.lines().filter(|line| !line.starts_with('#'));
-        let values = lines.map(|line| line.parse::<u64>().expect("the crate's tables are numbers"));
+        let values = lines
+            .map(|line| line.parse::<u64>().expect("the built-in tables contain only numbers"));
         let values: Vec<u64> = values.map(|value| value * unit).collect();
-        QuantileTable::new(values).expect("the crate's tables have values")
+        QuantileTable::new(values).expect("the built-in tables are not empty")
     }
 
     /// Returns the values in the given order.
@@ -143,7 +144,7 @@ pub(super) fn core(table: &QuantileTable, network: u64, hosts: usize) -> (Latenc
     };
     let row = |from| (0..places).map(|to| delay(from, to)).collect::<Vec<Duration>>();
     let delays: Vec<Vec<Duration>> = (0..places).map(row).collect();
-    let core = Latencies::matrix(&delays).expect("it has as many rows as columns");
+    let core = Latencies::matrix(&delays).expect("the matrix has as many rows as columns");
     (core, (0..hosts).map(|host| host % places).collect())
 }
 

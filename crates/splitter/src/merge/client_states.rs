@@ -111,7 +111,7 @@ impl ClientState {
         };
         let delay = |jitter| DelayQueue::new(jitter, seed::stream(seed, id, "jitter"));
         self.delay = settings.jitter.map(delay);
-        let usual: Spec = FAR_END_SCHEDULE.parse().expect("a family of that name exists");
+        let usual: Spec = FAR_END_SCHEDULE.parse().expect("the default schedule exists");
         let asked = splitter(&settings.schedule);
         let fits = asked.is_ok();
         let looks = fits && settings.schedule.family().needs_windows;

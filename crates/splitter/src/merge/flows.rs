@@ -77,7 +77,7 @@ impl Flows {
             Some(token) => token,
             None => self.open(now, key, server, poller)?,
         };
-        let flow = self.sockets.get_mut(&token).expect("it is there, or was opened");
+        let flow = self.sockets.get_mut(&token).expect("the flow exists, or was opened above");
         flow.used = now;
         Ok(flow)
     }

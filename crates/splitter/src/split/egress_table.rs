@@ -200,7 +200,7 @@ impl EgressTable {
 
     /// Returns the server for which the paths' egresses were looked up.
     pub(super) fn server(&self) -> SocketAddr {
-        self.egresses.first().expect("there is a path, else the core had refused").server
+        self.egresses.first().expect("the core requires at least one path").server
     }
 
     /// Returns an address in `found` that all paths reach, preferably the present server's
@@ -291,7 +291,10 @@ impl EgressTable {
     /// succeeded.
     fn judge_both(&mut self, index: usize, answers: [Result<Egress, PathError>; 2]) -> Look {
         let path = PathId::at(index);
-        let families = self.families.as_mut().expect("asked for with an interface only");
+        let families = self
+            .families
+            .as_mut()
+            .expect("only a splitter with an interface (--tun) looks up both families");
         let (mut moved, mut fault) = (None, None);
         let places = families[index].iter_mut().zip(&mut self.last[index]);
         for ((place, last), answer) in places.zip(answers) {

@@ -160,7 +160,7 @@ impl Driver<'_> {
         let egresses = paths::resolve_by(specs, &[server], mark, true, &known)?;
         let warnings = try_paths(&egresses, self.settings.fwmark)?;
         warnings.iter().for_each(|warning| self.report.screen.warn(warning));
-        Ok(egresses.into_iter().next().expect("a path has a way out, or an error"))
+        Ok(egresses.into_iter().next().expect("a path without an error has an egress"))
     }
 
     /// Reports to the core again which paths lead to each session's server, and executes the core's

@@ -49,7 +49,7 @@ impl<'s> Driver<'s> {
             .map_err(system("cannot start a thread for proxies"))??;
         warnings.extend(needed::shortage(&settings.core, proxies.len(), files::limit()));
         let core = Core::new(settings.core.clone())
-            .expect("the settings' schedule was checked against its paths");
+            .expect("the schedule in the settings was checked against the paths");
         let clock = Clock::start();
         // Signals are handled from here on, before the captures begin, so that a signal does not
         // leave unfinished files.
@@ -137,7 +137,7 @@ fn open_door(
             Ok((Ingress::Port(listener), egress_table, Vec::new()))
         }
         (Entrance::Packets { .. }, plan) => {
-            let plan = plan.expect("a look at these settings makes a plan");
+            let plan = plan.expect("settings with an interface (--tun) always have a plan");
             let (specs, fwmark) = (settings.specs.clone(), settings.fwmark);
             let egress_table = EgressTable::new(specs, about.egresses.clone(), fwmark);
             let (steering, tun, warnings) = Steering::raise(plan)?;
@@ -145,7 +145,7 @@ fn open_door(
             Ok((Ingress::tun(tun, steering), egress_table, warnings))
         }
         (Entrance::Tun(_), plan) => {
-            let plan = plan.expect("a look at these settings makes a plan");
+            let plan = plan.expect("settings with an interface (--tun) always have a plan");
             let egress_table = EgressTable::anywhere(settings)?;
             let (steering, tun, warnings) = Steering::raise(plan)?;
             let egress_table = egress_table.marked(steering.plan().own);

@@ -207,7 +207,8 @@ fn read(file: &mut File) -> io::Result<Notes> {
 impl Ledger {
     /// Writes `notes`, and returns once they are stored. The caller makes the changes afterwards.
     pub(crate) fn write(&mut self, notes: &Notes) -> io::Result<()> {
-        let text = serde_json::to_vec(notes).expect("notes are plain texts and numbers");
+        let text = serde_json::to_vec(notes)
+            .expect("notes contain only texts and numbers, so JSON can hold them");
         self.file.set_len(0)?;
         self.file.rewind()?;
         self.file.write_all(&text)?;

@@ -25,7 +25,7 @@ pub(crate) fn run(nft: &Path, commands: &str) -> io::Result<()> {
     // The terminal's Ctrl-C must not end `nft`, which may be undoing our changes.
     command.process_group(0);
     let mut child = command.spawn()?;
-    let mut stdin = child.stdin.take().expect("it was asked for a pipe");
+    let mut stdin = child.stdin.take().expect("the standard input of nft is a pipe");
     // If `nft` ends before it has read all commands, its error output has the reason.
     let written = stdin.write_all(commands.as_bytes());
     drop(stdin);
@@ -85,7 +85,7 @@ impl Owned {
         // The command value holds this process's copies of the pipe for the child's output.
         drop(command);
         let mut owned = Owned { nft: child };
-        let stdin = owned.nft.stdin.as_mut().expect("it was asked for a pipe");
+        let stdin = owned.nft.stdin.as_mut().expect("the standard input of nft is a pipe");
         writeln!(stdin, "add table inet {name} {{ flags owner; {body}; }}; list tables inet")?;
         let made = format!("table inet {name}");
         let mut all = String::new();

@@ -143,7 +143,8 @@ impl Steering {
         result = result.and(within(self.namespace.as_ref(), || lead::lead_in(slot, self.tun)));
         if let (true, Some(nft)) = (is_other, &self.plan.nft) {
             let choice = ruleset::rechoice(slot, &self.plan.exits);
-            let fence = self.fences.first_mut().expect("a run with routes has one");
+            let fence =
+                self.fences.first_mut().expect("a splitter with --route has an nftables table");
             // The rule to change may have been removed. Then the whole table is set again.
             let set = fence.set(nft, slot, &choice).or_else(|_| self.fence_off(0));
             result = result.and(set);
@@ -208,7 +209,7 @@ impl Steering {
                  they are set again"
             ));
         }
-        let nft = self.plan.nft.clone().expect("a plan with routes has looked for it");
+        let nft = self.plan.nft.clone().expect("a plan with --route has the path of nft");
         for number in 0..self.fences.len() {
             if !self.fences[number].is_whole(&nft, self.plan.slot)? {
                 self.fence_off(number)?;
@@ -347,7 +348,7 @@ impl Steering {
     /// Makes the nftables table of this process's namespace (`number` 0) or of the interface's
     /// namespace (1). Replaces an existing table.
     fn fence_off(&mut self, number: usize) -> io::Result<()> {
-        let nft = self.plan.nft.clone().expect("a plan with routes has looked for it");
+        let nft = self.plan.nft.clone().expect("a plan with --route has the path of nft");
         let subject = self.subject();
         let text = match (number, &self.namespace) {
             (0, None) => ruleset::of_machine(&subject),
@@ -418,7 +419,9 @@ impl Steering {
 
     fn write_resolver(&self) -> io::Result<()> {
         let Some(file) = self.plan.resolver() else { return Ok(()) };
-        fs::create_dir_all(file.path.parent().expect("it lies in a folder of the namespace"))?;
+        fs::create_dir_all(
+            file.path.parent().expect("the file is in the folder of the namespace"),
+        )?;
         fs::write(file.path, file.text)
     }
 }
@@ -430,7 +433,7 @@ impl Drop for Steering {
     }
 }
 
-#[expect(clippy::needless_pass_by_value, reason = "for a Result's map")]
+#[expect(clippy::needless_pass_by_value, reason = "passed to `Option::map`")]
 fn unguarded(error: io::Error) -> String {
     format!(
         "the nftables table that blocks traffic while another program flushes all rules cannot \

@@ -46,7 +46,7 @@ impl Slot {
     /// Returns the mark of connections that are kept on the path `index`, which is also the number
     /// of their routing table.
     pub(crate) fn path(self, index: usize) -> u32 {
-        self.base() + 1 + u32::try_from(index).expect("a run has at most 200 paths")
+        self.base() + 1 + u32::try_from(index).expect("a splitter has at most 200 paths")
     }
 
     /// Returns the mark of packets that go into the interface, which is also the number of their

@@ -129,7 +129,7 @@ fn add(lines: &mut Vec<Line>, last: Option<usize>, kind: Kind, name: &str, value
     if !lines[place].text.ends_with('\n') {
         lines[place].text += end;
     }
-    let key = kind.key(name).expect("only keys of the interface are added");
+    let key = kind.key(name).expect("only keys of the section [Interface] are added");
     let start = name.len() + " = ".len();
     // No other line is looked up by this line's section.
     let item = Item::Setting { kind, section: usize::MAX, key, value: start..start + value.len() };

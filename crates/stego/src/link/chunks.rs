@@ -161,6 +161,6 @@ fn splitter(schedule: &Spec, paths: usize, rng: &mut impl CryptoRng) -> Splitter
     // The configuration's author has checked the schedule for this number of paths.
     let scheduler = scheduler.unwrap_or_else(|_| Box::new(RoundRobin::new()));
     let every = schedule.family().every.unwrap_or("1p").parse();
-    let every = every.expect("published run lengths are read by a test of multipath");
+    let every = every.expect("a test of the crate multipath parses all published run lengths");
     Splitter::new(scheduler, Boundary::new(every, stream("boundary")))
 }

@@ -90,7 +90,7 @@ impl PacketQueue {
             match next.since {
                 None => place += 1,
                 Some(since) if now.since(since) > self.age => {
-                    let old = self.waiting.remove(place).expect("it was looked at");
+                    let old = self.waiting.remove(place).expect("the packet was found above");
                     self.forget(old);
                     aged += 1;
                 }
@@ -115,7 +115,7 @@ impl PacketQueue {
             && self.begun >= first.bytes.len()
         {
             self.begun -= first.bytes.len();
-            let sent = self.waiting.pop_front().expect("it was looked at");
+            let sent = self.waiting.pop_front().expect("the packet was found above");
             self.forget(sent);
             self.count.sent += 1;
         }

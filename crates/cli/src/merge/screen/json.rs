@@ -163,7 +163,7 @@ impl Json {
 
     fn line(&self, now: Time, record: Record<'_>) -> String {
         let line = Line { record, name: self.name.as_deref(), time: now.secs_f64() };
-        serde_json::to_string(&line).expect("these types have string keys and no failing parts")
+        serde_json::to_string(&line).expect("these types have string keys, so JSON can hold them")
     }
 }
 
@@ -178,7 +178,7 @@ pub(super) fn counters(snapshot: &Snapshot) -> Value {
 }
 
 fn value(object: &impl Serialize) -> Value {
-    serde_json::to_value(object).expect("these types have string keys and no failing parts")
+    serde_json::to_value(object).expect("these types have string keys, so JSON can hold them")
 }
 
 impl<'a> From<&'a Listening> for About<'a> {

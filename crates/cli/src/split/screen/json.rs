@@ -141,11 +141,11 @@ pub(in crate::split) fn about(
 /// Returns the counters as an object.
 pub(super) fn stats(book: &Book, snapshot: &Snapshot) -> Value {
     let stats = serde_json::to_value(Stats::of(book, snapshot));
-    stats.expect("these types have string keys and no failing parts")
+    stats.expect("these types have string keys, so JSON can hold them")
 }
 
 fn write(object: &impl Serialize) -> String {
-    serde_json::to_string(object).expect("these types have string keys and no failing parts")
+    serde_json::to_string(object).expect("these types have string keys, so JSON can hold them")
 }
 
 #[derive(Serialize)]

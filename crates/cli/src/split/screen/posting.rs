@@ -46,7 +46,8 @@ impl<'s> Posting<'s> {
     fn begin(&mut self, now: Time, about: &Listening) {
         self.book.begin(about);
         let text = json::about("listening", None, now, about);
-        let about = serde_json::from_str(&text).expect("an object that was just written");
+        let about =
+            serde_json::from_str(&text).expect("the text is a JSON object that was just written");
         self.post("listening", about);
     }
 

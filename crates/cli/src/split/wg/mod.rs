@@ -25,7 +25,7 @@ pub(super) fn begin(options: &mut Options) -> Result<Option<Tunnel>, Failure> {
     let Some(source) = options.wg.clone() else { return Ok(None) };
     let file = WgQuick::read(&source).map_err(Failure::misuse)?;
     let peer = file.peer(options.peer.as_ref()).map_err(Failure::misuse)?.clone();
-    let server = peer.endpoint.clone().expect("WgQuick::peer gives peers with an endpoint");
+    let server = peer.endpoint.clone().expect("WgQuick::peer returns only peers with an endpoint");
     options.listen = Some(listen(options.listen, &file, &server, &source)?);
     // With a far end, the Endpoint in the file is the server that the far end reaches.
     options.to = options.to.take().or(Some(server));

@@ -75,7 +75,9 @@ impl Table {
             Some(*sum)
         });
         let sums = std::iter::once(0).chain(running).collect();
-        let places = places.into_iter().map(|place| u32::try_from(place).expect("they are few"));
+        let places = places
+            .into_iter()
+            .map(|place| u32::try_from(place).expect("the number of relays is below 2^32"));
         Table { places: places.collect(), sums }
     }
 

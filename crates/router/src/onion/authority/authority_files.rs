@@ -117,7 +117,8 @@ impl AuthorityFiles {
             .stored_relays()
             .map(|(id, past)| (hex(&id), self.written(&id, past)))
             .collect();
-        let text = serde_json::to_vec_pretty(&stored_relays).expect("numbers and text are JSON");
+        let text = serde_json::to_vec_pretty(&stored_relays)
+            .expect("numbers and text can be written as JSON");
         replace(&self.folder.join(PASTS), &text)?;
         Ok(())
     }

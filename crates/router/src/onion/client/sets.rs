@@ -30,7 +30,7 @@ impl SetBook {
         let set = head.map_or(circuit.0, of);
         let is_taken =
             |leg: &usize| self.0.values().any(|other| *other == SetLeg { set, leg: *leg });
-        let leg = (0..).find(|leg| !is_taken(leg)).expect("more numbers than circuits");
+        let leg = (0..).find(|leg| !is_taken(leg)).expect("there are more numbers than circuits");
         self.0.insert(circuit, SetLeg { set, leg });
     }
 

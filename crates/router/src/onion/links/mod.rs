@@ -33,7 +33,7 @@ const FILE: u32 = 52;
 
 /// Returns the poller token of the file `file` of the carrier `carrier`.
 pub(super) const fn token(carrier: u8, file: u64) -> u64 {
-    debug_assert!(file >> FILE == 0, "a file's number has 52 bits");
+    debug_assert!(file >> FILE == 0, "the number of a file has at most 52 bits");
     CARRIERS | (carrier as u64) << FILE | file
 }
 

@@ -136,9 +136,9 @@ impl HistoryFile {
         };
         let mut past: Vec<WrittenPeriod> = periods.zip(ends_before(ends)).map(write).collect();
         past.reverse();
-        let present = past.pop().expect("the present period is one");
+        let present = past.pop().expect("the list of periods contains the present one");
         let written = Written { ends, present, past, unknown: self.unknown.clone() };
-        serde_json::to_vec_pretty(&written).expect("numbers are JSON")
+        serde_json::to_vec_pretty(&written).expect("numbers can be written as JSON")
     }
 }
 

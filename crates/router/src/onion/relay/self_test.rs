@@ -124,7 +124,9 @@ impl SelfTest {
         let outcome = match self.under_way.as_ref()?.outcome.try_recv() {
             Ok(outcome) => outcome,
             Err(TryRecvError::Empty) => return None,
-            Err(TryRecvError::Disconnected) => Err("its thread has panicked".to_owned()),
+            Err(TryRecvError::Disconnected) => {
+                Err("the thread of the self-test has panicked".to_owned())
+            }
         };
         self.carried = self.carried();
         let through = self.under_way.take()?.through.join(" and ");

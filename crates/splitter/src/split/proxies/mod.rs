@@ -195,9 +195,11 @@ impl Proxies {
     }
 
     fn first_answer(&mut self) -> Result<(), PathError> {
-        let (path, _, outcome) =
-            self.answers.recv().expect("each attempt answers, and we hold a sender too");
-        let place = self.places.get_mut(&path).expect("asked for above");
+        let (path, _, outcome) = self
+            .answers
+            .recv()
+            .expect("each attempt sends an answer, and this object keeps a sender open");
+        let place = self.places.get_mut(&path).expect("the path was added above");
         let blame = |fault| PathError {
             path: place.name.clone(),
             fault: Fault::Proxy(place.proxy.at.clone(), fault),
@@ -210,7 +212,7 @@ impl Proxies {
             }
             Outcome::Fault(fault) => Err(blame(fault)),
             Outcome::Moved(_) => {
-                unreachable!("a first attempt goes where the name led a moment ago")
+                unreachable!("a first attempt uses the address that was just looked up")
             }
         }
     }

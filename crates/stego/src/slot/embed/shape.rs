@@ -279,7 +279,7 @@ impl Shapes {
         }
         let text: String = shapes.iter().map(Shape::to_string).collect();
         let digest = digest(&SHA256, text.as_bytes()).as_ref().try_into();
-        let digest: [u8; 32] = digest.expect("SHA-256 gives 32 bytes");
+        let digest: [u8; 32] = digest.expect("a SHA-256 hash has 32 bytes");
         Ok(Shapes {
             best: Arc::new(
                 [LoadHint::Quiet, LoadHint::Up, LoadHint::Down].map(|hint| best(&shapes, hint)),
@@ -338,7 +338,7 @@ impl Shapes {
     /// The built-in text of the shapes cannot be parsed. A test excludes this.
     #[must_use]
     pub fn recorded() -> Shapes {
-        Shapes::parse(RECORDED).expect("the recorded set is read by a test")
+        Shapes::parse(RECORDED).expect("a test parses the built-in shapes")
     }
 
     /// Returns the shapes, in the order of their numbers.
