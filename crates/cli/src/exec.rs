@@ -13,17 +13,18 @@ use crate::sudo;
 const EXAMPLES: &str = "\
 EXAMPLES
   A browser over all paths. In another terminal, first run:
-  sudo anabranch split --tun any0 --netns browse --route --path auto
+    sudo anabranch split --tun any0 --netns browse --route --path auto
+  Then start the browser:
     sudo anabranch exec browse chromium
 
   A root shell in the namespace:
     sudo anabranch exec --user root browse bash
 
 WHAT IT DOES
-  Like 'ip netns exec NAME', it enters the network of the namespace, and mounts the files of
-  /etc/netns/NAME over those of /etc. It also hides /run/nscd, /run/dbus, /run/systemd/resolve,
-  /run/avahi-daemon, /run/nslcd and /var/lib/sss/pipes. The machine's own name resolvers listen
-  there, on Unix sockets, and would look up names outside the namespace.
+  Like 'ip netns exec NAME', this command enters the network of the namespace, and mounts the
+  files of /etc/netns/NAME over those of /etc. It also hides /run/nscd, /run/dbus,
+  /run/systemd/resolve, /run/avahi-daemon, /run/nslcd and /var/lib/sss/pipes. The machine's own
+  name resolvers listen there, on Unix sockets, and would look up names outside the namespace.
 
 EXIT CODES
   the exit code of COMMAND   2 COMMAND could not be started";

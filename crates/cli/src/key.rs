@@ -33,9 +33,10 @@ EXIT CODES
 
 /// Create the keys of a splitter ('anabranch split') and of its far end ('anabranch merge').
 ///
-/// If FILE does not exist, creates it with a new private key, readable only by its owner. Prints
-/// the public key of FILE. If SPLITTER is given too, creates two files: FILE for the far end, and
-/// SPLITTER for the splitter. Each contains the other's public key and a shared secret.
+/// If FILE does not exist, this command creates it with a new private key, readable only by its
+/// owner. Then it prints the public key of FILE. If SPLITTER is given too, it creates two files:
+/// FILE for the far end, and SPLITTER for the splitter. Each of the two files contains the public
+/// key of the other end and a shared secret.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES, after_help = "--help shows examples.")]
 pub(crate) struct KeyArgs {

@@ -42,7 +42,7 @@ impl Target {
     /// This may take seconds, because name servers are queried.
     pub fn resolve(&self) -> io::Result<Vec<SocketAddr>> {
         let found: Vec<_> = (self.host.as_str(), self.port).to_socket_addrs()?.collect();
-        if found.is_empty() { Err(io::Error::other("it has no address")) } else { Ok(found) }
+        if found.is_empty() { Err(io::Error::other("the name has no address")) } else { Ok(found) }
     }
 }
 

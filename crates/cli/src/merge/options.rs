@@ -76,8 +76,8 @@ pub(super) struct Options {
     /// [::]:443. Paths of the kinds tcp:, socks5-tcp:, http:, ssh: and onion: use it.
     ///
     /// Senders without an accepted key get no answer, and their connections are closed after 20 s.
-    /// With --behind, such connections are forwarded to a web server instead, and those that send
-    /// nothing are forwarded after 5 s.
+    /// With --behind, the far end forwards their connections to a web server instead. A connection
+    /// that sends nothing is forwarded after 5 s.
     #[arg(long, value_name = "ADDRESS:PORT", value_parser = address)]
     #[arg(help_heading = "Clients and servers")]
     #[serde(deserialize_with = "forms::address")]
@@ -107,9 +107,9 @@ pub(super) struct Options {
     /// Forward TCP and TLS connections that do not come from a splitter ('anabranch split') to the
     /// web server at this address.
     ///
-    /// The web server also receives the data that arrived before the far end recognised such a
-    /// connection. It receives the content of TLS connections decrypted. So anyone who tests the
-    /// port finds a web site.
+    /// The web server receives such a connection from its first byte on, including the bytes that
+    /// the far end read to recognise the sender. It receives the content of TLS connections
+    /// decrypted. So anyone who tests the port finds a web site.
     #[arg(long, value_name = "HOST:PORT", help_heading = "Clients and servers")]
     #[serde(deserialize_with = "forms::text")]
     behind: Option<Target>,

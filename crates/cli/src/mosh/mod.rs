@@ -44,9 +44,9 @@ EXIT CODES
 
 /// Log in to another machine with Mosh, over several network paths.
 ///
-/// Logs in with ssh as mosh does, and starts mosh-server on the other machine. Then runs the
-/// unmodified mosh-client here, and splits its traffic to the server over the paths. Prints nothing
-/// while mosh-client uses the terminal.
+/// This command logs in with ssh as mosh does, and starts mosh-server on the other machine. Then it
+/// runs the unmodified mosh-client here, and splits its traffic to the server over the paths. It
+/// prints nothing while mosh-client uses the terminal.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXAMPLES, after_help = "--help shows examples.")]
 pub(crate) struct MoshArgs {

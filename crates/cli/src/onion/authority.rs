@@ -126,8 +126,8 @@ pub(crate) struct AuthorityArgs {
     #[arg(long, value_name = "COUNT")]
     valid_intervals: Option<u64>,
     /// Publish the first consensus (the signed list of relays) as soon as this number of relays is
-    /// running. At the latest, it is published after two minutes, or after one --interval if that
-    /// is shorter.
+    /// running. Without this option, or if fewer relays run, it is published after two minutes, or
+    /// after one --interval if that is shorter.
     #[arg(long, value_name = "RELAYS")]
     expect: Option<usize>,
     /// Set a parameter of the network, such as cc_alg=2 (repeatable). The value is a whole number.

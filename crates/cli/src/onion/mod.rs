@@ -40,14 +40,14 @@ pub(crate) use up::UpArgs;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum CircuitPolicy {
-    /// One cell each, in turn.
+    /// The circuits in turn, one cell each.
     RoundRobin,
-    /// A random circuit with cells.
+    /// A random circuit that has cells to send.
     Random,
-    /// The circuit that sent least lately.
+    /// The circuit that sent least in the recent past.
     #[default]
     Ewma,
-    /// Like EWMA, chosen as late as the kernel allows.
+    /// Like EWMA, but cells wait in the relay until the kernel has room for them.
     Kist,
 }
 

@@ -155,6 +155,9 @@ pub(crate) struct RelayArgs {
     #[arg(long, value_name = "BYTES")]
     burst: Option<u64>,
     /// Serve traffic counters to Prometheus at http://ADDRESS:PORT/metrics (docs/formats.md).
+    ///
+    /// Anyone who can reach that address can read how much this relay carries, and when. Use
+    /// 127.0.0.1 if possible.
     #[arg(long, value_name = "ADDRESS:PORT")]
     metrics: Option<SocketAddr>,
     /// Limit the memory for queued cells (Tor's packets) to MB megabytes [default: 512].

@@ -177,8 +177,8 @@ pub(crate) struct Options {
     ///
     /// Without this option a session keeps its probabilities until it ends. An observer who learns
     /// them during one page load then knows them for the next page load. SILENCE also applies to
-    /// --every grow:... and to --schedule evened, which treat the traffic after it as new. For
-    /// these two, SILENCE is 1s by default.
+    /// --every grow:... and to --schedule evened. These two treat the traffic after a silence as
+    /// new traffic. For these two, SILENCE is 1s by default.
     #[arg(long, value_name = "SILENCE", help_heading = "Schedule")]
     #[serde(deserialize_with = "forms::text")]
     pub(crate) redraw: Option<Silence>,

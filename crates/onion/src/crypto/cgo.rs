@@ -245,7 +245,7 @@ fn tag(body: &Body) -> Block {
 
 /// Returns 16 bytes as a block.
 fn block(bytes: &[u8]) -> Block {
-    bytes.try_into().expect("16 bytes")
+    bytes.try_into().expect("the slice has 16 bytes")
 }
 
 fn xor(a: &Block, b: &Block) -> Block {

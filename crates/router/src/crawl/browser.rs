@@ -117,7 +117,7 @@ impl Browser {
         let verdicts: Vec<Verdict> = digits.unwrap_or_default().chars().map(of).collect();
         if verdicts.len() != batch.len() {
             let (came, asked) = (verdicts.len(), batch.len());
-            return Err(told(format!("it checked only {came} of {asked} objects")));
+            return Err(told(format!("the browser checked only {came} of {asked} objects")));
         }
         Ok(verdicts)
     }
@@ -150,7 +150,7 @@ fn end_of(process: &mut Child) -> io::Result<Option<ExitStatus>> {
 fn run(command: &mut Command) -> Result<String, String> {
     let command = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
     let mut process = command.process_group(0).spawn().map_err(|error| error.to_string())?;
-    let mut out = process.stdout.take().ok_or("it has no output")?;
+    let mut out = process.stdout.take().ok_or("the browser has no output")?;
     let reader = thread::spawn(move || {
         let mut said = Vec::new();
         out.read_to_end(&mut said).map(|_| String::from_utf8_lossy(&said).into_owned())
@@ -167,7 +167,10 @@ fn run(command: &mut Command) -> Result<String, String> {
     if !ended.success() {
         return Err(ended.to_string());
     }
-    reader.join().map_err(|_| "its output cannot be read")?.map_err(|error| error.to_string())
+    reader
+        .join()
+        .map_err(|_| "the browser's output cannot be read")?
+        .map_err(|error| error.to_string())
 }
 
 #[cfg(test)]

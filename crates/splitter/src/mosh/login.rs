@@ -216,7 +216,7 @@ impl Login {
         let none = || {
             io::Error::new(
                 io::ErrorKind::NotFound,
-                "it has no address of the requested kind, IPv4 (-4) or IPv6 (-6)",
+                "the name has no address of the requested kind, IPv4 (-4) or IPv6 (-6)",
             )
         };
         first.map(Some).ok_or_else(|| blame(none()))

@@ -47,7 +47,8 @@ impl<'s> Control<'s> {
             stop.map_or_else(|| signals(reread.is_some(), &hasty), |stop| Ok((stop, None)));
         let (stop, hangup) = watched.map_err(system("cannot watch for signals"))?;
         let lookup = Lookup::new().map_err(system("cannot open a pair of sockets"))?;
-        let monitor = Monitor::open().map_err(system("cannot watch this machine's network"))?;
+        let monitor = Monitor::open()
+            .map_err(system("cannot watch for changes of this machine's interfaces and routes"))?;
         let (keep_at, stopped) = (None, false);
         Ok(Control { stop, hangup, hasty, reread, lookup, monitor, keep_at, stopped })
     }

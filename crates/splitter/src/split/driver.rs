@@ -246,7 +246,10 @@ impl Driver<'_> {
     fn on_network(&mut self) -> Result<(), Failure> {
         let changes = self.control.monitor.drain();
         let changes = changes.map_err(|error| {
-            Failure::System("cannot read changes of this machine's network", error)
+            Failure::System(
+                "cannot read the changes of this machine's interfaces and routes",
+                error,
+            )
         })?;
         if self.ingress.concerns(&changes) {
             self.on_steered()?;

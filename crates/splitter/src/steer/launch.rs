@@ -119,7 +119,7 @@ fn enter(name: &str, user: Option<&RunAs>) -> io::Result<()> {
     Namespace::open(&named::file(name))?.enter()?;
     own_mounts()?;
     mount_change("/", MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC)
-        .map_err(step("cannot separate the mounts from those of the machine"))?;
+        .map_err(step("cannot separate the program's mounts from those of the machine"))?;
     // The old mount of `/sys` shows the interfaces of the namespace in which it was mounted.
     if unmount("/sys", UnmountFlags::DETACH).is_ok() {
         mount("sysfs", "/sys", "sysfs", MountFlags::empty(), None)

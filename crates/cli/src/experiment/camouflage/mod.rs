@@ -36,10 +36,10 @@ const PICTURES: [&str; 2] = ["figure-6.svg", "figure-7.svg"];
 /// The client has a line of 0.7 Mbit/s up and 5.6 Mbit/s down, with a round-trip time of 85 ms. At
 /// its other end are a bridge, a private network of C tor (the Tor project's 'tor' program) and a
 /// web server, without limits. The client downloads 100 kB to 1 MB. It also receives streams of 50,
-/// 150 and 300 kB/s for 20 s, at round-trip times of 100 to 450 ms. It does so directly, through
-/// Tor alone, and through Tor over obfs4proxy, webtunnel and each profile of `anabranch pt`. The
-/// profiles are also measured without Tor. The experiment counts the IP packets on the client's
-/// line.
+/// 150 and 300 kB/s for 20 s, at round-trip times of 100 to 450 ms. Its connections are direct,
+/// through Tor alone, and through Tor over obfs4proxy, webtunnel and each profile of `anabranch
+/// pt`. The profiles are also measured without Tor. The experiment counts the IP packets on the
+/// client's line.
 ///
 /// FOLDER gets units.jsonl (one line per completed measurement), camouflage.parquet,
 /// camouflage-streams.parquet, camouflage.html, figure-6.svg and figure-7.svg. Run the same command

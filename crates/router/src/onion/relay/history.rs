@@ -79,7 +79,8 @@ impl HistoryFile {
         match read_json(&path)? {
             Stored::Absent => {}
             Stored::Damaged(why) => {
-                file.trouble = Some(set_aside(&path, &why, "its history begins again")?);
+                file.trouble =
+                    Some(set_aside(&path, &why, "the relay's traffic history begins again")?);
             }
             Stored::Whole(written) => file.take_up(written),
         }
@@ -191,7 +192,7 @@ mod tests {
             let kept = HistoryFile::read(folder.path()).unwrap();
             let told = kept.trouble.unwrap();
             assert!(told.contains("bandwidth.json was damaged"), "{told}");
-            assert!(told.contains("its history begins again"), "{told}");
+            assert!(told.contains("the relay's traffic history begins again"), "{told}");
             assert_eq!(kept.history.observed(), 0);
             assert!(!path.exists(), "it has another name");
         }
