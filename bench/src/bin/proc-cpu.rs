@@ -12,7 +12,7 @@ use clap::Parser;
 struct Arguments {
     /// Watch this process.
     pid: u32,
-    /// Watch it for SECONDS.
+    /// Watch the process for SECONDS.
     #[arg(long, default_value_t = 1.0)]
     seconds: f64,
 }

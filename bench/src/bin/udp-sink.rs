@@ -14,7 +14,7 @@ use clap::Parser;
 /// Maximum number of delays that are stored.
 const SAMPLES: usize = 4 << 20;
 
-/// Receive what udp-blast sends; print "ready ADDRESS", then the result as JSON.
+/// Receive the datagrams of udp-blast; print "ready ADDRESS", then the result as JSON.
 #[derive(Parser)]
 struct Arguments {
     /// Listen at this address; port 0 is any free port.

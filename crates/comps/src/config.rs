@@ -90,7 +90,7 @@ impl Config {
             handshake: None,
             handshake_scheduled: true,
             schedule: SCHEDULE.parse().expect("the default schedule exists"),
-            every: EVERY.parse().expect("a run length"),
+            every: EVERY.parse().expect("the default run length is valid"),
             redraw: None,
             jitter: None,
             seed: 0,

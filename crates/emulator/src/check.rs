@@ -53,7 +53,9 @@ fn ipv6() -> Option<io::Error> {
     if !setup::has_ipv6() {
         return Some(io::Error::other("this kernel has no IPv6"));
     }
-    switch.is_ok_and(|value| value.trim() == "1").then(|| io::Error::other("it is disabled"))
+    switch.is_ok_and(|value| value.trim() == "1").then(|| io::Error::other("IPv6 is disabled \
+                                                                            (sysctl \
+                                                                            net.ipv6.conf.all.disable_ipv6)"))
 }
 
 fn need(what: &'static str, error: Option<io::Error>, help: &str) -> Need {

@@ -322,15 +322,15 @@ fn check(times: &[f64], sizes: &[i32]) -> Result<(), TraceError> {
     let in_order = |pair: &[f64]| pair[0] <= pair[1];
     if !times.iter().fold(true, |all, &seconds| all & sound(seconds)) {
         let packet = times.iter().position(|&seconds| !sound(seconds));
-        return Err(TraceError::Time(packet.expect("one was found")));
+        return Err(TraceError::Time(packet.expect("an invalid packet was found above")));
     }
     if !times.windows(2).fold(true, |all, pair| all & in_order(pair)) {
         let before = times.windows(2).position(|pair| !in_order(pair));
-        return Err(TraceError::Unsorted(before.expect("one was found") + 1));
+        return Err(TraceError::Unsorted(before.expect("an invalid packet was found above") + 1));
     }
     if sizes.contains(&0) {
         let packet = sizes.iter().position(|&size| size == 0);
-        return Err(TraceError::Size(packet.expect("one was found")));
+        return Err(TraceError::Size(packet.expect("an invalid packet was found above")));
     }
     Ok(())
 }

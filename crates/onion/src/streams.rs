@@ -365,7 +365,7 @@ impl Streams {
         self.may_go_by(std::iter::once(by));
         let (id, due) = self.next_in_turn(now, has_room)?;
         if let Some(reason) = due {
-            let stream = self.remove(id).expect("found above");
+            let stream = self.remove(id).expect("the stream was found above");
             self.happened.push_back(StreamEvent::Finished(stream.key));
             write_pieces(format, body, (RelayCommand::END, id), [prefix, &[reason.0]], rng);
             return Some(Filled::Control);
@@ -373,7 +373,7 @@ impl Streams {
         let (before, data) = data_of(format, RelayCommand::DATA, body).split_at_mut(prefix.len());
         before.copy_from_slice(prefix);
         let filled = self.with(id, |stream| (stream.fill(by, data), stream.key));
-        let ((length, fed), key) = filled.expect("found above");
+        let ((length, fed), key) = filled.expect("the stream was found above");
         if fed {
             self.happened.push_back(StreamEvent::Room(key));
         }

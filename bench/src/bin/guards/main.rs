@@ -34,29 +34,31 @@ use anabranch_testkit::onion_world as world;
 /// its last. The column path is the leg. Circuits are built and linked before the load.
 #[derive(Parser)]
 struct Arguments {
+    /// Read the recorded page loads from this trace of cells.
     #[arg(value_name = "IN.parquet")]
     input: PathBuf,
+    /// Write the cells that each guard sees to this trace.
     #[arg(value_name = "OUT.parquet")]
     output: PathBuf,
-    /// Distribute cells among the legs with this scheduler, as in `anabranch client`
+    /// Distribute cells among the legs with this scheduler, as in `anabranch client`.
     #[arg(long, default_value = "lowrtt", value_parser = Spec::over_windows)]
     schedule: Spec,
-    /// Join legs with this design: conflux and anabranch at the exit, merged at a middle
+    /// Join legs with this design: conflux and anabranch at the exit, merged at a middle.
     #[arg(long, value_name = "DESIGN", default_value = "conflux", value_parser = design)]
     multipath: Design,
-    /// Set the length of a run, in cells or as a duration
+    /// Set the length of a run, in cells or as a duration.
     #[arg(long, default_value = "1p")]
     every: Every,
     /// Set the link from the client to the guard of each leg, in Mbit/s and in milliseconds one
-    /// way. Each leg has two more links, of 100 Mbit/s and 5 ms
+    /// way. Each leg has two more links, of 100 Mbit/s and 5 ms.
     #[arg(long = "line", value_name = "RATE/DELAY", default_values = ["20/20", "20/20", "20/20"])]
     lines: Vec<Line>,
-    /// Let the legs carry KIB on the downlink before the load; 0 is for new legs
+    /// Let the legs carry KIB on the downlink before the load; 0 is for new legs.
     #[arg(long, value_name = "KIB", default_value_t = 0)]
     used: usize,
     #[command(flatten)]
     choice: Choice,
-    /// Seed the keys, nonces and random choices
+    /// Seed the keys, nonces and random choices.
     #[arg(long, default_value_t = 1)]
     seed: u64,
 }

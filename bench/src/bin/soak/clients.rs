@@ -37,13 +37,13 @@ const LAST_REQUESTS: Duration = Duration::from_secs(60);
 /// Arguments of `soak clients`.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// Run CLIENTS clients
+    /// Run CLIENTS clients.
     #[arg(long, default_value_t = 200)]
     clients: usize,
-    /// Use the network of this authority, given as in a DirAuthority line of torrc
+    /// Use the network of this authority, given as in a DirAuthority line of torrc.
     #[arg(long, value_name = "LINE")]
     authority: String,
-    /// Store each client's guards and documents in a separate folder of DIR
+    /// Store each client's guards and documents in a separate folder of DIR.
     #[arg(long, value_name = "DIR")]
     data: PathBuf,
 }

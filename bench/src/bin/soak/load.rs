@@ -29,29 +29,29 @@ const DESTINATIONS: [&str; 3] = ["127.0.0.1", "127.0.0.1", "localhost"];
 /// Arguments of `soak load`.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {
-    /// Use the clients whose SOCKS ports this file lists, one ADDRESS:PORT per line
+    /// Use the clients whose SOCKS ports this file lists, one ADDRESS:PORT per line.
     #[arg(long, value_name = "FILE")]
     clients: PathBuf,
-    /// Begin streams for SECONDS
+    /// Begin streams for SECONDS.
     #[arg(long, default_value_t = 1200)]
     seconds: u64,
-    /// Seed the random choices of users
+    /// Seed the random choices of users.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Run USERS users of each client; each has one stream at a time
+    /// Run USERS users of each client; each has one stream at a time.
     #[arg(long, default_value_t = 2)]
     users: u64,
-    /// Set the mean of a user's pauses, in seconds
+    /// Set the mean of a user's pauses, in seconds.
     #[arg(long, default_value_t = 15.0)]
     pause: f64,
-    /// Let slowly sent streams last at most LASTING seconds, and at most a quarter of SECONDS
+    /// Let slowly sent streams last at most LASTING seconds, and at most a quarter of SECONDS.
     #[arg(long, default_value_t = 120, value_parser = clap::value_parser!(u64).range(1..))]
     lasting: u64,
-    /// Connect to these hosts; one that is given twice is chosen twice as often. Without PORT, the
-    /// server's port is used
+    /// Connect to these hosts; a host that is given twice is chosen twice as often. Without PORT,
+    /// the server's port is used.
     #[arg(long, value_name = "HOST[:PORT]", num_args = 1.., default_values = DESTINATIONS)]
     to: Vec<String>,
-    /// Set the server's port; 0 is any free port
+    /// Set the server's port; 0 is any free port.
     #[arg(long, default_value_t = 0)]
     port: u16,
 }

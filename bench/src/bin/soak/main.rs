@@ -31,9 +31,9 @@ static HEAP: Cap<System> = Cap::new(System, usize::MAX);
 /// Run one of the two sides of a soak test of the onion network. Each prints JSON lines.
 #[derive(Parser)]
 enum Arguments {
-    /// Run many clients until SIGTERM; a second SIGTERM ends the process
+    /// Run many clients until SIGTERM; a second SIGTERM ends the process.
     Clients(clients::Arguments),
-    /// Open streams through the clients and check the received data
+    /// Open streams through the clients and check the received data.
     Load(load::Arguments),
 }
 

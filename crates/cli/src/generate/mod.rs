@@ -58,7 +58,7 @@ impl GenerateArgs {
 fn completions(shell: Shell, mut program: Command) -> Vec<u8> {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut program, "anabranch", &mut script);
-    let script = String::from_utf8(script).expect("scripts are text");
+    let script = String::from_utf8(script).expect("completion scripts are UTF-8 text");
     paths::complete(shell, script).into_bytes()
 }
 

@@ -514,7 +514,7 @@ impl ClientArgs {
     }
 
     fn listening(&self) -> Vec<SocketAddr> {
-        let usual = LISTEN.parse().expect("a socket address");
+        let usual = LISTEN.parse().expect("the default address is valid");
         if self.listen.is_empty() { vec![usual] } else { self.listen.clone() }
     }
 

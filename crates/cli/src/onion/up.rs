@@ -110,7 +110,7 @@ impl UpArgs {
     }
 
     fn settings(&self, data: PathBuf) -> Result<Settings, Failure> {
-        let usual = LISTEN.parse().expect("a socket address");
+        let usual = LISTEN.parse().expect("the default address is valid");
         let listen = if self.listen.is_empty() { vec![usual] } else { self.listen.clone() };
         let rules =
             if self.exit.is_empty() { vec![LOOPBACK.to_owned()] } else { self.exit.clone() };

@@ -72,7 +72,7 @@ fn streams(options: &Options, paths: Vec<PathSpec>) -> Result<Vec<PathSpec>, Fai
             path.name
         )));
     }
-    let usual = || ONION_SOCKS.parse().expect("an address and a port");
+    let usual = || ONION_SOCKS.parse().expect("the default address is valid");
     let socks = options.onion_socks.clone().unwrap_or_else(usual);
     let run = std::process::id().to_string();
     let filled = paths.into_iter().flat_map(|path| match &path.stream {
@@ -377,7 +377,7 @@ fn config(options: &Options, paths: &[PathSpec], roles: &Roles) -> Result<Config
     if options.key.is_some() {
         (config.far_end, config.protocol) = (true, Guess::Is(Protocol::Other));
         config.schedule = FAR_END_SCHEDULE.parse().expect("the default schedule exists");
-        config.every = FAR_END_EVERY.parse().expect("a run length");
+        config.every = FAR_END_EVERY.parse().expect("the default run length is valid");
     }
     if let Some(AnySchedule(schedule)) = &options.schedule {
         if !config.far_end {

@@ -97,7 +97,9 @@ impl UnitReader {
             let head = (units.head)(known, self.first);
             let wanted = match head {
                 Some(head) => self.checked(units, head)?.length,
-                None if self.rest.len() > units.longest => return Err(fault("an endless unit")),
+                None if self.rest.len() > units.longest => {
+                    return Err(fault("a received cell is longer than allowed"));
+                }
                 None => self.rest.len() + 1,
             };
             if let Some(head) = head.filter(|_| self.rest.is_empty() && came.len() >= wanted) {

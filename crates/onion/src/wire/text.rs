@@ -42,7 +42,9 @@ pub fn twenty(text: &str) -> Option<[u8; 20]> {
 pub fn bytes<const N: usize>(text: &str) -> Option<[u8; N]> {
     let digits = text.len() == 2 * N && text.bytes().all(|digit| digit.is_ascii_hexdigit());
     let byte = |place: usize| u8::from_str_radix(&text[2 * place..2 * place + 2], 16);
-    digits.then(|| std::array::from_fn(|place| byte(place).expect("these are digits")))
+    digits.then(|| {
+        std::array::from_fn(|place| byte(place).expect("the text has only hexadecimal digits"))
+    })
 }
 
 /// Returns the SHA-1 of the signed part of a server descriptor or an extra-info document. This

@@ -35,7 +35,7 @@ pub fn place(name: &str) -> io::Result<Place> {
     if is_namespace(&file) {
         return Ok(Place::Here);
     }
-    let below_root = file.strip_prefix("/").expect("an absolute path");
+    let below_root = file.strip_prefix("/").expect("the path is absolute");
     let numbers = fs::read_dir("/proc")?.flatten();
     let numbers = numbers.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
     let sees = |process: &u32| {
@@ -67,7 +67,7 @@ pub(crate) fn give(name: &str, namespace: &Namespace) -> io::Result<()> {
 /// Returns the number of the calling thread's network namespace: its cookie or, on kernels without
 /// cookies, the inode of its file, which may be reused.
 pub(crate) fn number() -> io::Result<u64> {
-    let any = "127.0.0.1:0".parse().expect("an address");
+    let any = "127.0.0.1:0".parse().expect("the address is valid");
     let cookie = UdpSocket::bind(any, &UdpOptions::default()).and_then(|socket| socket.namespace());
     cookie.or_else(|_| Ok(fs::metadata("/proc/thread-self/ns/net")?.ino()))
 }
