@@ -29,7 +29,8 @@ const FIELDS: usize = 12;
 const ANY_PORT: &str = "accept 1-65535";
 /// Maximum size of a consensus file, in bytes.
 pub const LONGEST: u64 = 64 << 20;
-/// First bytes of files compressed with xz and with gzip, each with the name of the program.
+/// First bytes of files compressed with xz and with gzip, each with the name of the program that
+/// decompresses them.
 const PACKED: [(&[u8], &str); 2] = [(b"\xfd7zXZ", "xz"), (b"\x1f\x8b", "gzip")];
 /// First character of the annotation lines that CollecTor and tor's cache put before a document.
 /// The annotation that begins with [`TYPE`] names the document's type; [`TYPES`] are the accepted

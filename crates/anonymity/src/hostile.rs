@@ -1,5 +1,5 @@
 //! Selection of the relays that the adversary runs. The adversary runs relays of the consensus, up
-//! to a share of the total weight for a position.
+//! to a given share of the total weight for a position in circuits, such as entry or exit.
 
 use anabranch_multipath::seed::Stream;
 

@@ -213,7 +213,7 @@ impl PathSettings {
     }
 }
 
-/// The adversary's relays, and their shares of the weight.
+/// The adversary's relays, and their shares of the weight for each position in a circuit.
 struct Adversary {
     relays: BTreeSet<[u8; 20]>,
     entry: f64,

@@ -41,7 +41,7 @@ struct Life {
 pub struct Moment<'a> {
     /// The population of relays.
     pub town: &'a Town,
-    /// Simulated time, in seconds.
+    /// Simulated time in seconds, counted from the beginning of the population.
     pub now: u64,
 }
 
@@ -107,7 +107,7 @@ impl Town {
         self.lives[relay as usize].place as usize
     }
 
-    /// Returns the time at which `relay` leaves, in seconds.
+    /// Returns the time at which `relay` leaves, in seconds from the beginning of the population.
     #[must_use]
     pub fn gone(&self, relay: u32) -> u64 {
         self.lives[relay as usize].gone

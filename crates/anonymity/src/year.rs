@@ -5,10 +5,10 @@
 //! (`guard-n-primary-guards-to-use`, [`Guards::choose_legs`]).
 //!
 //! There are two models. In *any*, one hostile entry is enough, as for traffic confirmation. In
-//! *all*, the `m` entries of a circuit must all be hostile, as for website fingerprinting on all
-//! of a circuit's traffic. That happens if `m` of the guards in use are hostile at the same time.
-//! Each model counts clients that were compromised at any time up to a day (*ever*), and those
-//! compromised on that day (*now*).
+//! *all*, the `m` entries of a stream must all be hostile, as for website fingerprinting on all of
+//! a stream's traffic. That happens if `m` of the guards in use are hostile at the same time. Each
+//! model counts clients that were compromised at any time up to a day (*ever*), and clients that
+//! are compromised on that day (*now*).
 //!
 //! The simulation of a client proceeds from event to event. At an event, a guard expires or is no
 //! longer listed. If the adversary only makes existing relays hostile, all random adversaries share
@@ -28,8 +28,9 @@ use crate::hostile::{Spread, take};
 use crate::town::{DAY, Moment, Town};
 use crate::{BadSetting, MOST_LEGS, Workers, count, enough_guards, share};
 
-/// Simulated time at which the clients start, in seconds. It is late enough that no earlier date
-/// is negative.
+/// Simulated time at which the clients start, in seconds. It is late enough that earlier times are
+/// not negative. An example is the time at which a guard was added to the sample, because it is
+/// randomly shifted into the past.
 const BEGIN: u64 = 1000 * DAY;
 /// Value that marks an unused element in an [`EntryPeriod`].
 const NOBODY: u32 = u32::MAX;
@@ -90,18 +91,19 @@ impl Default for YearSettings {
     }
 }
 
-/// Shares of clients that are compromised on one day of the simulated year, or were at some time
-/// until that day.
+/// Shares of clients that are compromised on one day of the simulated year, and shares of clients
+/// that were compromised at some time until that day.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Compromised {
     /// Share of clients that had a hostile entry at some time until that day.
     pub any_ever: Band,
-    /// Share of clients whose entries were all hostile at the same time, at some time until that
-    /// day.
+    /// Share of clients that, at some time until that day, had at least as many hostile entries at
+    /// once as circuits per stream.
     pub all_ever: Band,
     /// Share of clients that have a hostile entry on that day.
     pub any_now: Band,
-    /// Share of clients whose entries are all hostile on that day.
+    /// Share of clients that have at least as many hostile entries on that day as circuits per
+    /// stream.
     pub all_now: Band,
 }
 
@@ -139,8 +141,7 @@ pub struct DrawTally {
     /// so on.
     pub guards: [u64; MOST],
     /// Numbers of compromised clients, by day and number of circuits per stream. Each element has
-    /// four counts: a hostile entry until that day, all hostile until that day, a hostile entry on
-    /// that day, all hostile on that day.
+    /// four counts, in the order of the fields of [`Compromised`].
     pub compromised: Vec<[[u64; 4]; MOST]>,
 }
 
@@ -173,8 +174,8 @@ pub fn tally(
     Ok(tallies.collect())
 }
 
-/// Adds the counts in `more` to `sums`. The two belong to different clients or different random
-/// adversaries.
+/// Adds the counts in `more` to `sums`. The counts in `more` are for other clients or other random
+/// adversaries than the counts in `sums`.
 pub fn add(sums: &mut Vec<DrawTally>, more: Vec<DrawTally>) {
     for tally in more {
         match sums.iter_mut().find(|sum| sum.draw == tally.draw) {
@@ -197,8 +198,9 @@ impl DrawTally {
         counts.for_each(|(sum, more)| *sum += more);
     }
 
-    /// Returns the share of clients that are compromised in the way `kind`, a column of
-    /// `compromised`. `legs` is an index: 0 stands for one circuit per stream.
+    /// Returns the share of clients that are compromised on the counted day with index `day`.
+    /// `kind` is the index of the definition, in the order of the fields of [`Compromised`].
+    /// `legs` is an index: 0 stands for one circuit per stream.
     fn share(&self, legs: usize, day: usize, kind: usize) -> f64 {
         self.compromised[day][legs][kind] as f64 / self.clients.max(1) as f64
     }
@@ -288,8 +290,8 @@ fn bands(
         .collect()
 }
 
-/// A population of relays. For each random adversary, it also has the places whose relays are
-/// hostile.
+/// A population of relays and, for each random adversary, the places (positions in the population)
+/// whose relays are hostile.
 struct World {
     town: Town,
     /// Number of the first random adversary of this population. The seeds of the clients depend on
@@ -453,7 +455,8 @@ fn used(periods: &[EntryPeriod]) -> u64 {
     all.len() as u64
 }
 
-/// Adds a client to the counts of each day. `periods` has the client's entries over the year.
+/// Adds a client to the counts of compromised clients for each day. `periods` has the client's
+/// entries over the year.
 fn judge(
     periods: &[EntryPeriod],
     legs: usize,

@@ -1,5 +1,5 @@
 //! The traffic of a trace over time. It is computed in a second pass over the trace, with a time
-//! step that depends on the first pass ([`Summary`]).
+//! step that depends on the result of the first pass ([`Summary`]).
 //!
 //! This module only computes; its callers draw the figures. Its memory is bounded by the number of
 //! requested sessions, times the number of paths, times the number of steps ([`STEPS`]).
@@ -92,7 +92,7 @@ pub struct Run {
 pub struct Courses {
     /// All sessions together.
     pub all: Course,
-    /// The selected sessions, in the order of selection.
+    /// The traffic over time of each selected session, in the order of selection.
     pub chosen: Vec<Course>,
 }
 
@@ -129,7 +129,8 @@ struct OpenSession {
     unsplit: bool,
     /// Index of the session in `chosen`; `None` if it is not selected.
     place: Option<usize>,
-    /// Time in seconds that counts as 0 for this session in the course of all sessions.
+    /// Time, in seconds since the trace began, that counts as 0 for this session in the course of
+    /// all sessions.
     zero: f64,
     /// In each direction, the run in progress ([`Run`]).
     run: PerDirection<Option<Run>>,
@@ -195,8 +196,8 @@ fn count(courses: [Option<&mut Course>; 2], up: bool, run: Run) {
 }
 
 impl OpenSession {
-    /// Adds a row to the run in progress, or begins the next run. In the second case, returns the
-    /// completed run, if there was one.
+    /// Adds a row to the run in progress (consecutive packets on one path), or begins the next run
+    /// if the path has changed. Returns the completed run if a run ended; `None` otherwise.
     fn step(&mut self, row: &Row<'_>) -> Option<Run> {
         if row.path < 0 {
             return None;

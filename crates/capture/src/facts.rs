@@ -10,7 +10,7 @@ use parquet::file::metadata::KeyValue;
 pub const SCHEMA: &str = "1";
 
 /// The columns of a trace in Parquet's own notation. All columns are required. A test checks that
-/// they equal the columns in the lab's `io/columns.json`.
+/// they equal the columns in `io/columns.json` of the lab (this project's Python programs).
 pub(super) const MESSAGE: &str = "message anabranch_trace {
     required int64 load;
     required binary label (STRING);
@@ -64,10 +64,11 @@ pub struct TraceFacts {
     pub paths: Vec<String>,
     /// The wall-clock time at which `time` is zero; `None` if it was not recorded.
     pub start: Option<SystemTime>,
-    /// The seed of the program that recorded the trace; `None` if it was not recorded.
+    /// The seed of the random choices of the program that recorded the trace; `None` if the seed
+    /// was not recorded.
     pub seed: Option<u64>,
-    /// The splitter's schedule, as on the command line: `weighted --every 100ms`. `None` if it was
-    /// not recorded.
+    /// The splitter's schedule (its rule for choosing paths), as on the command line: `weighted
+    /// --every 100ms`. `None` if the schedule was not recorded.
     pub schedule: Option<String>,
     /// The unit of the `size` column.
     pub unit: SizeUnit,
@@ -105,8 +106,8 @@ impl LateFacts {
 }
 
 impl TraceFacts {
-    /// Returns the name of path `number`: `whole` for -1, and the number itself if the file has no
-    /// name for it.
+    /// Returns the name of path `number`: `whole` for -1 (the unsplit traffic), and the number
+    /// itself if the file has no name for it.
     pub fn path_name(&self, number: i16) -> String {
         let Ok(index) = usize::try_from(number) else { return "whole".to_owned() };
         self.paths.get(index).cloned().unwrap_or_else(|| number.to_string())

@@ -1,4 +1,4 @@
-//! Histograms of lengths by order of magnitude, for figures.
+//! Histograms of lengths of runs (in packets or milliseconds) by order of magnitude, for figures.
 
 /// Number of classes per power of ten.
 const CLASSES: usize = 4;

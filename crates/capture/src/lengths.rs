@@ -1,4 +1,5 @@
-//! Distributions of any number of lengths in bounded memory.
+//! Distributions of any number of lengths of bursts (in packets or milliseconds) in bounded
+//! memory.
 
 /// Number of bits of a double's mantissa that a bucket's key omits. The key keeps 9 bits, so a
 /// bucket is at most 0.2 % wide.
@@ -11,7 +12,7 @@ const DROPPED: u32 = 52 - 9;
 /// has its own bucket.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Lengths {
-    /// Buckets in ascending order. Many sessions have few runs; for them, a tree would need
+    /// Buckets in ascending order. Many sessions have few bursts; for them, a tree would need
     /// several times the memory of this vector.
     buckets: Vec<Bucket>,
     count: u64,

@@ -1,7 +1,7 @@
 //! Captures of the traffic that an observer of each path would see, written to files.
 //!
-//! The writers are *taps* ([`Tap`]). A driver passes every batch of datagrams that it forwards to
-//! each tap.
+//! The writers are *taps* ([`Tap`]). A driver (the loop that moves datagrams between sockets)
+//! passes every batch of datagrams that it forwards to each tap.
 //!
 //! * [`TraceTap`] writes this project's trace format (Parquet, a row per datagram;
 //!   `docs/formats.md`).
@@ -106,7 +106,8 @@ impl<'a> ObservedBatch<'a> {
     }
 }
 
-/// An observer of all traffic that a driver forwards.
+/// A recorder of all traffic that a driver (the loop that moves datagrams between sockets)
+/// forwards.
 pub trait Tap: Send {
     /// Records a batch of datagrams. The batches' times must not decrease from one call to the
     /// next.

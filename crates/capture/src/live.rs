@@ -65,8 +65,8 @@ impl LiveFile {
         synced.map_err(|error| self.failed(error))
     }
 
-    /// Writes `tail` after the data, and gives the file its final name. The next write of data
-    /// replaces the tail.
+    /// Writes `tail` (such as a file's footer) after the data, and gives the file its final name.
+    /// The next write of data replaces the tail.
     pub(super) fn put_tail(&mut self, tail: &[u8]) -> io::Result<()> {
         self.flush()?;
         self.file.write_all_at(tail, self.length)?;

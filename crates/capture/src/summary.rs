@@ -21,7 +21,7 @@ pub struct Summary {
     pub paths: Vec<PathSummary>,
     /// Statistics of all paths together over all sessions, combined as in [`Summary::paths`].
     pub whole: PathSummary,
-    /// Statistics of each session (load and run), in ascending order.
+    /// Statistics of each session, in ascending order of `load`, then of `run`.
     pub sessions: Vec<Session>,
 }
 

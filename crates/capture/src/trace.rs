@@ -34,7 +34,7 @@ pub struct Row<'a> {
     pub load: i64,
     /// The label of the load; empty if unknown.
     pub label: &'a str,
-    /// Whether an attacker would monitor the label.
+    /// Whether the label is one of the labels that an attacker tries to recognise.
     pub monitored: bool,
     /// Number of the repetition of the experiment; 0 if there is only one.
     pub run: i32,
@@ -42,7 +42,8 @@ pub struct Row<'a> {
     pub path: i16,
     /// Time in seconds since the trace began.
     pub time: f64,
-    /// Signed size in the trace's unit: positive from client to server.
+    /// Size in the trace's unit ([`SizeUnit`](super::SizeUnit)): positive from client to server,
+    /// negative from server to client.
     pub size: i32,
 }
 
@@ -52,7 +53,8 @@ pub struct Row<'a> {
 /// trace.
 pub struct TraceWriter {
     rows: Rows,
-    /// Time at which rows were last passed to the writing thread, in seconds of the trace.
+    /// Time at which rows were last passed to the writing thread, in seconds since the trace
+    /// began.
     flushed: f64,
     worker: Worker<TraceSink>,
 }
@@ -83,9 +85,9 @@ impl TraceWriter {
         Ok(TraceWriter { rows: Rows::default(), flushed: 0.0, worker })
     }
 
-    /// Writes the rows from before `time`, in seconds of the trace. Does nothing if less than a
-    /// second, or less than 1/32 of the trace's duration, has passed since the last write. Each
-    /// write adds a row group with an overhead of about 3 KB.
+    /// Writes the rows from before `time`, in seconds since the trace began. Does nothing if less
+    /// than a second, or less than 1/32 of the trace's duration, has passed since the last write.
+    /// Each write adds a row group with an overhead of about 3 KB.
     ///
     /// # Errors
     /// The errors of [`TraceWriter::push`].
@@ -245,7 +247,7 @@ struct Rows {
     path: Vec<i32>,
     time: Vec<f64>,
     size: Vec<i32>,
-    /// Facts found since the last row group was written.
+    /// Facts about the trace that were found since the last row group was written.
     late: LateFacts,
 }
 
@@ -277,7 +279,7 @@ impl Rows {
 struct TraceSink {
     file: SerializedFileWriter<LiveFile>,
     facts: TraceFacts,
-    /// Facts found in the trace so far.
+    /// Facts about the trace that were found so far.
     late: LateFacts,
     /// Whether the file has to be readable after each batch.
     survives: bool,

@@ -35,8 +35,8 @@ enum SinkCommand<B> {
 /// A sink on its own thread. A fixed number of batches circulates between this value and the
 /// thread, which bounds memory.
 pub(super) struct Worker<S: Sink> {
-    /// Maximum wait for an empty batch: [`PATIENCE`], except in tests that must not fail on a slow
-    /// disk.
+    /// Maximum time to wait until the thread returns an empty batch. It is [`PATIENCE`], except in
+    /// tests that must not fail on a slow disk.
     pub(super) patience: Duration,
     /// Channel to the thread; `None` once the thread has been asked to end.
     orders: Option<Sender<SinkCommand<S::Batch>>>,
@@ -63,7 +63,8 @@ impl<S: Sink> Worker<S> {
     /// Passes `full` to the thread, and replaces it with an empty batch.
     ///
     /// # Errors
-    /// A write failed earlier, or the disk was slower than the maximum wait allows.
+    /// A write failed earlier, or the disk is so slow that the thread did not return an empty
+    /// batch within `patience`.
     pub(super) fn swap(&mut self, full: &mut S::Batch) -> io::Result<()> {
         self.order(SinkCommand::Write(std::mem::take(full)))?;
         *full = match self.spare.recv_timeout(self.patience) {

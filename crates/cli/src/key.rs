@@ -1,4 +1,5 @@
-//! `anabranch key`: key files of splitters and far ends.
+//! `anabranch key`: key files of splitters (`anabranch split`) and of far ends (`anabranch
+//! merge`).
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -143,8 +144,8 @@ fn pair(file: &Path, other: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Returns the name of an end: the name of its file without the extension, or `other` if this is
-/// not a valid name.
+/// Returns the name of an end (splitter or far end): the name of its key file without the
+/// extension, or `other` if this is not a valid name.
 fn name_of(path: &Path) -> String {
     let stem = path.file_stem().map(|stem| stem.to_string_lossy().into_owned());
     stem.filter(|name| check_name(name).is_ok()).unwrap_or_else(|| "other".to_owned())

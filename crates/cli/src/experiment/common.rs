@@ -151,8 +151,8 @@ impl Results {
     /// Writes the results of the experiment `name` into the Markdown file, if one is given.
     ///
     /// # Errors
-    /// Misuse (exit code 2): the file cannot be written, or lacks the two marks between which the
-    /// results belong.
+    /// Misuse (exit code 2): the file cannot be written, or lacks the two comment lines (marks)
+    /// between which the results belong.
     pub(super) fn write_markdown(
         &self,
         name: &str,

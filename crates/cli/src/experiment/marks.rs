@@ -1,4 +1,4 @@
-//! The generated part of a Markdown file, which stands between two marks.
+//! The generated part of a Markdown file, which stands between two marks (comment lines).
 
 use std::fs;
 use std::io::{self, Write};
@@ -11,10 +11,11 @@ use crate::text::wrapped;
 /// Width of a document's prose in columns.
 const COLUMNS: usize = 100;
 
-/// Replaces the text between the two marks called `name` in `file` by `text`.
+/// Replaces the text between the two marks (comment lines) of the part `name` in `file` by `text`.
 ///
 /// # Errors
-/// The file is missing, or lacks the two marks in order. The file is then unchanged.
+/// The file is missing, or lacks the mark of the beginning or, below it, the mark of the end. The
+/// file is then unchanged.
 pub(super) fn replace(file: &Path, name: &str, text: &str) -> io::Result<()> {
     let old = fs::read_to_string(file)?;
     let new = replaced(&old, name, text).ok_or_else(|| {

@@ -25,13 +25,14 @@ use crate::split::values::{AnySchedule, Span, address};
 use crate::status::run_name;
 use crate::tls;
 
-/// Default idle time after which a flow is closed. The idle time of a splitter's sessions has the
-/// same default.
+/// Default idle time after which a flow (the datagrams between one client program and one server)
+/// is closed. The idle time of a splitter's sessions has the same default.
 const IDLE: Duration = Duration::from_secs(180);
-/// Default maximum number of open flows.
+/// Default maximum number of open flows (each the datagrams between one client program and one
+/// server).
 const FLOWS: usize = 4096;
 
-/// Keys of the file: the names of the options.
+/// Keys of the settings file: the names of the options.
 const KEYS: &[Section] = &[Section {
     path: "",
     keys: &[
@@ -391,7 +392,8 @@ impl Options {
         })
     }
 
-    /// Returns the address for TLS streams, and the certificate. `key` is the file of our keys.
+    /// Returns the address for TLS connections, and the certificate; `None` without
+    /// `--listen-tls`. `key` is the file of our keys.
     fn tls(&self, key: &Path) -> Result<Option<(SocketAddr, tls::Far)>, Failure> {
         let needs = |given: bool, setting: &str, what: &str| match given {
             true => Err(Failure::misuse(format!("--{setting} needs {what}"))),

@@ -16,11 +16,11 @@ use super::screen::DeferredScreen;
 use crate::failure::Failure;
 use crate::split;
 
-/// Runs the splitter, and starts the client as soon as the splitter listens. Both end when the
-/// client ends.
+/// Runs the splitter, and starts `mosh-client` as soon as the splitter listens. Both end when
+/// `mosh-client` ends.
 ///
-/// Signals that would end this process are passed to the client. The client can then close its
-/// session with the server while the splitter still forwards its packets.
+/// Signals that would end this process are passed to `mosh-client`. It can then close its session
+/// with the server while the splitter still forwards its packets.
 pub(super) fn run(
     client: &Client,
     key: &Key,
@@ -61,14 +61,14 @@ pub(super) fn run(
     }
 }
 
-/// A running client: a function that stops it, and the thread that waits for its end.
+/// A running `mosh-client`: a function that stops it, and the thread that waits for its end.
 struct RunningClient {
     end: Box<dyn Fn()>,
     ended: JoinHandle<io::Result<Ended>>,
 }
 
-/// Starts the client. It connects to the splitter's listener in `about`, as if that were its
-/// server. When the client ends, `over` is closed.
+/// Starts `mosh-client`. It connects to the splitter's local address, which is in `about`, instead
+/// of the server's address. When `mosh-client` ends, `over` is closed.
 fn begin(
     client: &Client,
     key: &Key,
@@ -89,7 +89,8 @@ fn begin(
 }
 
 impl RunningClient {
-    /// Waits for the end of the client. If the splitter has `failed`, stops the client first.
+    /// Waits for the end of `mosh-client`. If the splitter has `failed`, stops `mosh-client`
+    /// first.
     fn end(self, failed: bool) -> io::Result<Ended> {
         if failed {
             (self.end)();

@@ -238,8 +238,8 @@ impl MoshArgs {
         split::settings(options)
     }
 
-    /// Returns whether the server's address is known before the login, because neither ssh nor the
-    /// server determines it.
+    /// Returns whether the server's address is known before the login. It is known if neither ssh
+    /// nor the server determines it.
     fn knows_server(&self, host: &str) -> bool {
         match self.remote_ip {
             AddressMethod::Local => true,
@@ -319,7 +319,8 @@ fn target(server: SocketAddr) -> Target {
     Target { host: server.ip().to_string(), port: server.port() }
 }
 
-/// Returns the key of a session that another program has started.
+/// Reads from the environment variable `MOSH_KEY` the key of a session whose server another
+/// program has started.
 fn key() -> Result<Key, Failure> {
     let key = env::var("MOSH_KEY").map_err(|_| {
         Failure::misuse(

@@ -17,8 +17,8 @@ const KEPT: usize = 10;
 /// Callback that is called once the splitter listens.
 type Begin<'s> = Box<dyn FnOnce(&Listening) + 's>;
 
-/// A screen that passes events on to a log, if there is one, and stores warnings until
-/// `mosh-client` has ended.
+/// A screen (output for the user) that passes events on to a log, if there is one, and stores
+/// warnings until `mosh-client` has ended.
 pub(super) struct DeferredScreen<'s> {
     log: Option<Box<dyn Screen>>,
     /// Callback that starts the client once the splitter listens; `None` after that.

@@ -5,7 +5,8 @@ use clap::{ArgMatches, Args, Command, FromArgMatches};
 
 use crate::split::Options;
 
-/// Options that are useful for a login. All others are refused and hidden.
+/// Options of `anabranch split` that are useful for a login. Its other options are refused and
+/// hidden.
 const SHARED: &[&str] = &[
     "paths",
     "same_egress",

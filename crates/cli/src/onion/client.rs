@@ -298,8 +298,9 @@ impl StreamDesign {
         }
     }
 
-    /// Returns the protocol that joins several ordered circuits. Returns `None` for a design that
-    /// uses a single circuit or no ordered circuits.
+    /// Returns the protocol that joins several circuits, each of which delivers its cells in
+    /// order. Returns `None` for a design with a single circuit, with lossy circuits, or without
+    /// circuits.
     pub(super) fn sets(self) -> Option<Design> {
         match self {
             StreamDesign::Conflux
@@ -311,7 +312,7 @@ impl StreamDesign {
         }
     }
 
-    /// Returns whether streams use lossy circuits.
+    /// Returns whether streams use lossy circuits, which may lose or reorder cells.
     ///
     /// # Errors
     /// The design has no circuits.
@@ -433,7 +434,7 @@ impl ClientArgs {
         done.map_err(Failure::misuse)
     }
 
-    /// Returns the settings of links.
+    /// Returns the settings of links (connections to guards).
     ///
     /// # Errors
     /// `--link` is invalid, or lacks what `--design` needs.
@@ -445,7 +446,8 @@ impl ClientArgs {
         }
     }
 
-    /// Returns whether streams use lossy circuits: `--design` is udp-or or mudp-or.
+    /// Returns whether streams use lossy circuits, which may lose or reorder cells. This is so if
+    /// `--design` is udp-or or mudp-or.
     ///
     /// # Errors
     /// An option is given that this design does not support.

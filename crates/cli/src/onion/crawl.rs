@@ -127,8 +127,9 @@ impl CrawlSide {
         Ok(())
     }
 
-    /// Drops the objects that the browser rejects. Without a browser, drops all scripts. Returns
-    /// the number of accepted objects and the number of tested objects; `None` without a browser.
+    /// Drops the objects (web files with hidden data) that the browser rejects. Without a browser,
+    /// drops all scripts. Returns the number of accepted objects and the number of tested objects;
+    /// `None` without a browser.
     fn ask(&self, found: &Found, judged: &mut Judged) -> Result<Option<[usize; 2]>, Failure> {
         let Some(program) = &self.browser else {
             judged.retain("a script, which only a browser (--browser) can check", |kept| {
@@ -185,7 +186,7 @@ fn tell(log: &Log, found: &Found, judged: &Judged, asked: Option<[usize; 2]>) {
     log.say(&event, &text);
 }
 
-/// Counts all objects that were dropped, by reason.
+/// Counts all objects (web files) that were dropped, by reason.
 fn all_left_out(found: &Found, judged: &Judged) -> BTreeMap<String, usize> {
     let mut all = found.left_out.clone();
     judged.refused.iter().for_each(|(why, count)| *all.entry(why.clone()).or_default() += count);

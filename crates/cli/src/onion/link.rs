@@ -54,7 +54,7 @@ pub(super) struct LinkOptions {
     /// Conditions under which QUIC links are opened alongside other links; `None` if there are no
     /// QUIC links.
     pub(super) quic: Option<QuicLinking>,
-    /// Whether each extended circuit has its own link.
+    /// Whether each circuit has its own link to the relay to which the circuit is extended.
     pub(super) per_circuit: bool,
 }
 

@@ -154,7 +154,7 @@ fn either<T>(flags: Vec<T>, file: Vec<T>) -> Vec<T> {
     if flags.is_empty() { file } else { flags }
 }
 
-/// Reads the settings in the file at `path`.
+/// Reads the settings in the file at `path`. `keys` are the names of the command's own settings.
 fn read<T: DeserializeOwned>(path: &Path, keys: &[&str]) -> Result<T, Failure> {
     let name = path.display();
     let text = fs::read_to_string(path)

@@ -112,8 +112,8 @@ impl Offers {
     }
 }
 
-/// Returns the limits of our own transport inside a relay. Its links may queue half of `memory`,
-/// the relay's limit of queued cells, but at least `Limits::LEAST`.
+/// Returns the limits of our own transport inside a relay. The links of the transport may queue
+/// half of `memory`, the relay's limit of queued cells, but at least `Limits::LEAST`.
 fn limits(memory: usize) -> Limits {
     Limits { memory: (memory / 2).max(Limits::LEAST), ..Limits::default() }
 }

@@ -323,7 +323,7 @@ impl RelayArgs {
         relay::run_rereading(settings, &stop, reload, metered).map_err(Failure::trouble)
     }
 
-    /// Returns the settings of links.
+    /// Returns the settings of links (connections to other relays and clients).
     ///
     /// # Errors
     /// `--link` is invalid, or lacks what another option needs.

@@ -1,4 +1,5 @@
-//! Sets of several circuits as JSON objects (`docs/formats.md`), for clients and relays.
+//! Sets of circuits (circuits that carry the same streams together) as JSON objects
+//! (`docs/formats.md`), for clients and relays.
 
 use std::time::Duration;
 

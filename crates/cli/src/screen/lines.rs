@@ -152,7 +152,8 @@ impl Shared {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Writes queued lines to `out` until the end. This is the main function of the thread.
+    /// Writes queued lines to `out` until the output ends. This is the main function of the
+    /// thread.
     fn write_to(&self, mut out: impl Write, failed: fn(&io::Error)) {
         let mut text = Vec::new();
         while self.take(&mut text) {
@@ -164,7 +165,7 @@ impl Shared {
     }
 
     /// Waits for queued lines, and moves them into `text`, whose previous content has been
-    /// written. Returns false at the end.
+    /// written. Returns false once the output has ended.
     fn take(&self, text: &mut Vec<u8>) -> bool {
         text.clear();
         let mut queue = self.lock();

@@ -1,5 +1,5 @@
-//! Parts that all screens share: lines for a reader that may be slow, a live view on a terminal,
-//! and the latest events.
+//! Parts that all screens (outputs for the user) share: lines for a reader that may be slow, a
+//! live view on a terminal, and the latest events.
 
 use std::collections::VecDeque;
 use std::io::{self, IsTerminal};

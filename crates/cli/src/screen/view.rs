@@ -219,7 +219,8 @@ impl<M> Shared<M> {
         }
     }
 
-    /// Waits for a request to draw. Returns the queued lines to print; `None` at the end.
+    /// Waits for a request to draw. Returns the queued lines to print; `None` once the view has
+    /// ended.
     fn wanted(&self) -> Option<Vec<String>> {
         let idle = |state: &mut State<M>| !state.wanted && state.phase == Phase::Running;
         let state = self.changed.wait_while(self.lock(), idle);

@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde::de::IntoDeserializer;
 use serde::de::value::Error;
 
-/// Name of the table of delays.
+/// Name of the table of delays between hosts of PlanetLab.
 const PLANETLAB: &str = "planetlab";
 
 /// Maximum rate of a host's network line, in bits per second.

@@ -430,9 +430,9 @@ impl RawClients {
         }
     }
 
-    /// Returns the number of circuits for a file without the key `legs`. It is [`SET_LEGS`] if the
-    /// file names a design with several circuits, or the relay at which circuits join. Otherwise
-    /// it is 1.
+    /// Returns the number of circuits for a file without the key `legs`. It is 1 if the file names
+    /// a design with a single circuit, or names neither a design nor the relay at which circuits
+    /// join (the key `merging`). Otherwise it is [`SET_LEGS`].
     fn usual_legs(&self) -> usize {
         let names_one = self.is(TOR) || self.is(UDP_OR);
         let names_set = self.multipath.is_some() || self.merging.is_some();

@@ -95,8 +95,8 @@ impl SweepArgs {
         }
     }
 
-    /// Carries out the simulations that are not in the journal. Returns false if the sweep was
-    /// stopped before the end.
+    /// Carries out the simulations that have no result in the journal `units.jsonl`. Returns false
+    /// if the sweep was stopped before the end.
     fn carry_out(
         &self,
         sweep: &Sweep,
@@ -135,7 +135,8 @@ fn named<'a>(units: &'a [SweepUnit], name: &str) -> Result<&'a SweepUnit, Failur
     })
 }
 
-/// Carries out the simulation `unit`, and prints its record with the first line of the journal.
+/// Carries out the simulation `unit`, and prints its result together with `header`, the first line
+/// of the journal.
 fn carry_out_one(sweep: &Sweep, unit: &SweepUnit, header: &Value) -> Result<(), Failure> {
     let stop = stop_flag()?;
     let record = sweep.carry_out_one(unit, &stop).map_err(Failure::trouble)?;
@@ -146,14 +147,14 @@ fn carry_out_one(sweep: &Sweep, unit: &SweepUnit, header: &Value) -> Result<(), 
     writeln!(io::stdout().lock(), "{line}").map_err(Failure::trouble)
 }
 
-/// Returns the records of the simulations `units`. The folder may also contain records of
-/// simulations that this sweep does not have.
+/// Returns the records (results) of the simulations `units`. The folder may also contain records
+/// of simulations that this sweep does not have.
 fn of_plan(units: &[SweepUnit], records: &[SweepRecord]) -> Vec<SweepRecord> {
     let ids: BTreeSet<String> = units.iter().map(SweepUnit::id).collect();
     records.iter().filter(|record| ids.contains(&record.unit)).cloned().collect()
 }
 
-/// Prints the names of the simulations without a record.
+/// Prints the names of the simulations without a record (result).
 fn list(units: &[SweepUnit], records: &[SweepRecord]) -> io::Result<()> {
     let done: BTreeSet<&str> = records.iter().map(|record| record.unit.as_str()).collect();
     let mut out = io::stdout().lock();
@@ -164,8 +165,8 @@ fn list(units: &[SweepUnit], records: &[SweepRecord]) -> io::Result<()> {
     Ok(())
 }
 
-/// Adds the program's build to the header, so that results of two builds are not mixed. The
-/// machine is not added, because results do not depend on it.
+/// Adds the program's build to `header`, the first line of the journal, so that results of two
+/// builds are not mixed. The machine is not added, because results do not depend on it.
 fn origin(mut header: Value) -> Result<Value, Failure> {
     let own = std::env::current_exe().map_err(Failure::trouble)?;
     let origin = Origin::of(anabranch_pages::GENERATOR, &own, &Programs::new(None));

@@ -1,6 +1,6 @@
-//! Keys of a scenario file that select from the taxonomy of "Analysis of Multi-path Onion Routing"
-//! (section 4). If a combination is not supported, the error names the layer that lacks a property
-//! for it.
+//! Keys of a scenario file that correspond to the properties of designs in "Analysis of Multi-path
+//! Onion Routing" (section 4). If the simulator does not support a value, the error gives the
+//! reason.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -21,8 +21,8 @@ pub(super) type At<'a> = &'a dyn Fn(Range<usize>, String) -> TomlError;
 /// Value of a key, if the file has the key.
 pub(super) type Written<'a> = Option<&'a Spanned<String>>;
 
-/// Refuses every value of `key` except `known`. `lacks` is the reason for the error message. A
-/// missing value means `known`.
+/// Refuses every value of `key` except `known`, the only value that can be simulated. A missing
+/// value is accepted. `lacks` is the reason in the error message.
 pub(super) fn only(
     written: Written<'_>,
     (key, known, lacks): (&str, &str, &str),
@@ -88,9 +88,9 @@ pub(super) fn selection(written: Written<'_>, at: At<'_>) -> Result<Selection, T
     read.map_err(|error| at(written.span(), format!("{error}")))
 }
 
-/// Returns `design`, if its circuits join at the relay that `written` names, or if the file names
-/// no relay. If `written` is `middle` and the file names no design, returns [`Design::Merged`].
-/// `is_named` is true if the file names a design.
+/// Returns `design` if its circuits join at the relay that `written` names (`exit` or `middle`),
+/// or if the file names no relay. If `written` is `middle` and the file names no design, returns
+/// [`Design::Merged`]. `is_named` is true if the file names a design.
 pub(super) fn joining(
     written: Written<'_>,
     (design, is_named): (Design, bool),

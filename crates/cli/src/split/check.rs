@@ -71,8 +71,8 @@ fn rows(about: &Listening) -> Vec<Vec<String>> {
     rows
 }
 
-/// Returns the egresses of all paths. A path with an interface has one egress for each address
-/// family.
+/// Returns the egresses of all paths: the interface, source address and route of the outgoing
+/// datagrams. A path with an interface has one egress for each address family.
 fn ways(about: &Listening) -> impl Iterator<Item = &Egress> {
     about.egresses.iter().chain(&about.others)
 }

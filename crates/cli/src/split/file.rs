@@ -8,7 +8,7 @@ use anabranch_os::toml_keys::{self, Section};
 use super::options::Options;
 use crate::failure::Failure;
 
-/// Keys of the file: the names of the options, and the keys of a path.
+/// Keys of the settings file: the names of the options, and the keys of a `[[path]]` table.
 const KEYS: &[Section] = &[
     Section {
         path: "",

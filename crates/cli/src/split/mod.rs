@@ -1,4 +1,5 @@
-//! `anabranch split`: runs a splitter with settings from options and a file.
+//! `anabranch split`: runs a splitter (the program that sends a session's datagrams over several
+//! paths) with settings from options and a file.
 
 mod check;
 mod file;
@@ -239,7 +240,8 @@ pub(crate) fn no_metrics(address: SocketAddr, error: &io::Error) -> Failure {
     Failure::misuse(format!("--metrics: cannot listen on {address}: {why}"))
 }
 
-/// Converts a driver's failure to the program's own type.
+/// Converts a failure of the splitter's driver (the loop that moves datagrams between sockets) to
+/// a failure with an exit code.
 pub(crate) fn blame(failure: split::Failure) -> Failure {
     if failure.is_misuse() { Failure::misuse(failure) } else { Failure::trouble(failure) }
 }

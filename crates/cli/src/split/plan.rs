@@ -184,7 +184,8 @@ fn request(options: &Options, tun: &str, inner: Option<Inner>) -> Request {
     }
 }
 
-/// Returns the entrance for an interface whose IP packets are all sent to a far end.
+/// Returns the entrance for an interface whose IP packets are all sent to a far end (`anabranch
+/// merge`).
 fn for_packets(
     options: &Options,
     tun: &str,
@@ -229,7 +230,7 @@ fn for_packets(
     Ok((Entrance::Packets { request, to }, Some(far_end.for_packets())))
 }
 
-/// Maximum number of paths to a far end.
+/// Maximum number of paths of a splitter that sends to a far end (`anabranch merge`).
 const MOST_PATHS: usize = 64;
 /// Maximum length in bytes of the name of a server that the far end forwards to.
 const LONGEST_NAME: usize = 32;
@@ -449,8 +450,8 @@ impl Roles {
         self.handshake.map(|index| if self.handshake_scheduled { index } else { paths - 1 })
     }
 
-    /// Checks that `limit` allows two four-tuples per QUIC connection, if the handshake path is not
-    /// in the schedule.
+    /// Checks the `limit` on four-tuples per QUIC connection. If the schedule does not use the
+    /// handshake path, a connection needs two: one on this path, and one on another path.
     fn check_tuples(&self, limit: usize) -> Result<(), Failure> {
         if limit > 1 || self.handshake_scheduled {
             return Ok(());

@@ -11,8 +11,8 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use time::{Duration, OffsetDateTime};
 
-/// Validity of a created certificate in days. Near ends that pin the certificate ignore its
-/// validity.
+/// Validity of a created certificate in days. Splitters that accept only this certificate, by its
+/// fingerprint, ignore its validity.
 const VALID: i64 = 3_650;
 
 /// A certificate with its chain and its key.

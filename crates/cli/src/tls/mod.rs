@@ -34,12 +34,13 @@ fn provider() -> Arc<CryptoProvider> {
     Arc::new(rustls::crypto::aws_lc_rs::default_provider())
 }
 
-/// The near end, which knows the far end's certificate, or the CA that has signed it.
+/// TLS of the near end (the splitter), which knows the fingerprint of the far end's certificate,
+/// or the CA that has signed it.
 pub(crate) struct Near(Arc<ClientConfig>);
 
 impl Near {
-    /// Returns a near end that accepts only the certificate with `fingerprint`, whatever names and
-    /// dates are in the certificate.
+    /// Returns a near end (TLS of a splitter) that accepts only the certificate with
+    /// `fingerprint`, whatever names and dates are in the certificate.
     pub(crate) fn pinned(fingerprint: Fingerprint) -> Near {
         let provider = provider();
         let verifier = Arc::new(Pinned::new(fingerprint, &provider));
@@ -51,8 +52,8 @@ impl Near {
         Near::of(config.with_no_client_auth())
     }
 
-    /// Returns a near end that accepts certificates for the far end's name that a CA in the PEM
-    /// file `path` has signed.
+    /// Returns a near end (TLS of a splitter) that accepts a certificate for the far end's name if
+    /// a CA in the PEM file `path` has signed it.
     ///
     /// # Errors
     /// The file cannot be read, or has no certificate of a CA.
@@ -108,7 +109,7 @@ impl TlsEnd for Near {
     }
 }
 
-/// The far end, with its certificate and key.
+/// TLS of the far end (`anabranch merge`), with its certificate and key.
 pub(crate) struct Far {
     config: Arc<ServerConfig>,
     fingerprint: Fingerprint,
@@ -151,7 +152,7 @@ impl Far {
         Ok(Far { config: Arc::new(config), fingerprint })
     }
 
-    /// Returns the SHA-256 of the certificate, which near ends pin.
+    /// Returns the SHA-256 of the certificate, with which splitters identify the far end.
     pub(crate) fn fingerprint(&self) -> Fingerprint {
         self.fingerprint
     }
@@ -218,7 +219,7 @@ impl TlsStream for Stream {
     }
 }
 
-/// Returns the library's message, with a remedy if one is known.
+/// Returns the message of rustls for `error`, or a message with a remedy if one is known.
 fn words(error: Error) -> String {
     match error {
         Error::InvalidMessage(InvalidMessage::InvalidContentType) => {

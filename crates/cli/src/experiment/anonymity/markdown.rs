@@ -1,9 +1,9 @@
-//! Results of the experiment as Markdown.
+//! Results of the experiment `anonymity` as Markdown.
 
 use super::super::common::markdown_table;
 use super::words::{self, KINDS, Subject};
 
-/// Returns all results of the experiment as text.
+/// Returns all results of the experiment as Markdown.
 pub(super) fn text(subject: &Subject<'_>) -> String {
     let summary = subject.summary;
     let mut text = format!("{}.\n\n{}\n", words::what(subject), words::origin(subject.header));

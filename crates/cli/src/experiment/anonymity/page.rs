@@ -1,4 +1,4 @@
-//! Results of the experiment as one HTML page.
+//! Results of the experiment `anonymity` as one HTML page.
 
 use anabranch_anonymity::figures::Share;
 use anabranch_experiment::anonymity::SHARES;
@@ -193,8 +193,8 @@ fn x(share: f64) -> String {
     number(100.0 * (share / MOST).min(1.0))
 }
 
-/// Returns the colour for an adversary with `share` of the relays' weight: the first colour if
-/// `share` is at least `SHARES[0]`, otherwise the second colour.
+/// Returns the colour for an adversary with `share` of the relays' weight: the page's first colour
+/// if `share` is at least `SHARES[0]`, otherwise its second colour.
 fn colour_of(share: f64) -> String {
     colour(i16::from(share < SHARES[0].0))
 }

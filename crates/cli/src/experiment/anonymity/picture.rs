@@ -1,5 +1,6 @@
-//! Figure 5: shares of compromised clients by days of a year, as curves with bands. The results
-//! page has the same panels. The SVG file of this module has only the figure, for use in papers.
+//! Figure 5 of "Analysis of Multi-path Onion Routing": shares of compromised clients by days of a
+//! year, as curves with bands. The HTML page has the same panels. The SVG file of this module has
+//! only the figure, for use in papers.
 
 use anabranch_anonymity::year::YearRow;
 use anabranch_experiment::anonymity::summary::YearTable;
@@ -19,8 +20,9 @@ const STYLE: &str = "text{font:12px sans-serif;fill:#333}.frame{fill:none;stroke
     .line.p0{stroke:#2568b8}.line.p1{stroke:#d06a00}.line.p2{stroke:#1e8a5a}.line.p3{stroke:#8250b5}\
     .line.p0,.line.p1,.line.p2,.line.p3{fill:none}";
 
-/// Draws the curves of all rows of `table` for one reading of Figure 5, in a panel of `width` by
-/// `height`. Each band is drawn before its curve, so that the curve stays visible.
+/// Draws the curves of all rows of `table` in a panel of `width` by `height`. `kind` is the
+/// definition of the clients that count as compromised. Each band is drawn before its curve, so
+/// that the curve stays visible.
 pub(super) fn curves(table: &YearTable, kind: &Kind, (width, height): (f64, f64)) -> String {
     let last = table.days.last().copied().unwrap_or(1) as f64;
     let x = |day: u64| number(day as f64 / last * width);

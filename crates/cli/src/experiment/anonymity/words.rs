@@ -1,4 +1,5 @@
-//! Texts about the results that the page, Markdown and the terminal share.
+//! Texts about the results of the experiment `anonymity`, shared by the HTML page, the Markdown
+//! file and the terminal output.
 
 use anabranch_anonymity::figures::{Band, Share};
 use anabranch_anonymity::fingerprints::Sharing;
@@ -9,13 +10,13 @@ use anabranch_experiment::anonymity::{Analysed, Listing, Outcome, VARIANTS};
 use anabranch_pages::figures::grouped;
 use serde_json::Value;
 
-/// Data for the page, the picture, Markdown and the terminal output.
+/// Data for the HTML page, the SVG file, the Markdown file and the terminal output.
 pub(super) struct Subject<'a> {
-    /// The journal's first line, with the settings and origin of the results.
+    /// First line of the journal `units.jsonl`: the settings and the origin of the results.
     pub(super) header: &'a Value,
     /// Summary of the results.
     pub(super) summary: &'a Summary,
-    /// Claims of the paper, each with its verdict.
+    /// Claims of "Analysis of Multi-path Onion Routing", each with its verdict.
     pub(super) claims: &'a [Claim],
 }
 
@@ -99,10 +100,10 @@ fn consensus(listing: &Listing) -> String {
     }
 }
 
-/// Column headings of the table of claims.
+/// Column headings of the table of the paper's claims.
 pub(super) const CLAIM_HEAD: [&str; 4] = ["the paper says", "paper's value", "verdict", "ours"];
 
-/// Returns the claims as rows of a table.
+/// Returns the paper's claims, with verdicts, as rows of a table.
 pub(super) fn claim_rows(claims: &[Claim]) -> Vec<[String; 4]> {
     let row = |claim: &Claim| {
         let ours = if claim.ours.is_empty() { "–".to_owned() } else { claim.ours.clone() };
@@ -264,7 +265,7 @@ fn formula(value: f64) -> String {
     if value < 0.01 { format!("{value:.1e}") } else { format!("{value:.2}") }
 }
 
-/// Returns the results for a terminal.
+/// Returns the results as text for a terminal.
 pub(super) fn plain(subject: &Subject<'_>) -> String {
     let line = |claim: &Claim| {
         let ours = if claim.ours.is_empty() { "not analysed yet" } else { &claim.ours };

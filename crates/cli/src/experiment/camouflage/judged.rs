@@ -70,7 +70,7 @@ fn bar_verdict(one: &Held) -> String {
     }
 }
 
-/// Column headings of the table of claims.
+/// Column headings of the table of the paper's claims.
 pub(super) const CLAIM_HEAD: [&str; 6] =
     ["claim of the paper", "paper's value", "connection", "holds if", "measured", "verdict"];
 
@@ -107,7 +107,7 @@ pub(super) fn judged() -> &'static str {
      is not a claim of the paper; it is a target for our profile."
 }
 
-/// Returns the claims as rows of a table. The headings are [`CLAIM_HEAD`].
+/// Returns the paper's claims as rows of a table. The headings are [`CLAIM_HEAD`].
 pub(super) fn claim_rows(subject: &Subject<'_>) -> Vec<Vec<String>> {
     let row = |one: &Judged| {
         let ((text, number), (bound, is_least)) = (claim(one.claim), one.claim.bound());

@@ -1,11 +1,11 @@
-//! Results of the experiment as Markdown.
+//! Results of the experiment `camouflage` as Markdown.
 
 use super::super::common::{markdown_table, origin};
 use super::super::numbers::owned;
 use super::judged;
 use super::words::{self, Subject};
 
-/// Returns all results of the experiment as text.
+/// Returns all results of the experiment as Markdown.
 pub(super) fn text(subject: &Subject<'_>) -> String {
     let rows = |head: &[String], rows: &[Vec<String>]| {
         markdown_table(head, rows.iter().map(Vec::as_slice))

@@ -1,5 +1,5 @@
 //! `anabranch experiment camouflage`: the cost of camouflage on an emulated access line like the
-//! paper's.
+//! line in the paper (Weinberg et al., CCS 2012).
 
 mod judged;
 mod markdown;

@@ -1,4 +1,4 @@
-//! Results of the experiment as one HTML page.
+//! Results of the experiment `camouflage` as one HTML page.
 
 use anabranch_pages::figures;
 use maud::{Markup, PreEscaped, html};

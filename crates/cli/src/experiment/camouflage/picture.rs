@@ -1,5 +1,6 @@
-//! Figures 6 and 7 as line charts. Figure 6 is over round-trip times, with a panel for each rate.
-//! Figure 7 is over the lengths of downloads.
+//! Figures 6 and 7 of the paper (Weinberg et al., CCS 2012) as line charts. Figure 6 shows
+//! bandwidth over round-trip times, with a panel for each stream rate. Figure 7 shows goodput over
+//! the lengths of downloads.
 
 use anabranch_experiment::camouflage::{Arm, LENGTHS, paper};
 use anabranch_pages::figures::{number, round};
@@ -40,8 +41,8 @@ struct Panel {
     traces: Vec<Trace>,
 }
 
-/// Draws Figure 6: the median bandwidth on the wire over round-trip times. Without streams, the
-/// figure has no panels.
+/// Draws Figure 6: the median bandwidth on the wire over round-trip times. If no streams were
+/// measured, the figure has no panels.
 pub(super) fn figure_6(subject: &Subject<'_>) -> String {
     let mut rates: Vec<u32> = subject.boxes.iter().map(|one| one.rate).collect();
     rates.sort_unstable();
@@ -74,8 +75,8 @@ fn streams(subject: &Subject<'_>, rate: u32) -> Vec<Trace> {
     traces
 }
 
-/// Draws Figure 7: the mean goodput over the lengths of downloads. Without downloads, the figure
-/// has no panel.
+/// Draws Figure 7: the mean goodput over the lengths of downloads. If no downloads were measured,
+/// the figure has no panel.
 pub(super) fn figure_7(subject: &Subject<'_>) -> String {
     let kilobytes = LENGTHS.map(|bytes| f64::from(bytes) / 1e3);
     let mut traces = Vec::new();

@@ -1,4 +1,4 @@
-//! Results of the experiment for a terminal.
+//! Results of the experiment `camouflage` for a terminal.
 
 use super::super::numbers::owned;
 use super::judged;

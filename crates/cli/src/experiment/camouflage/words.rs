@@ -1,4 +1,5 @@
-//! Texts about the results that the page, Markdown and the terminal share.
+//! Texts about the results of the experiment `camouflage`, shared by the HTML page, the Markdown
+//! file and the terminal output.
 
 use anabranch_experiment::camouflage::bars::Held;
 use anabranch_experiment::camouflage::claims::Judged;
@@ -13,9 +14,9 @@ use serde_json::Value;
 use super::super::common::disturbance;
 use super::super::numbers::{NONE, between, mean, median, with_half};
 
-/// Data for the page, Markdown and the terminal output.
+/// Data for the HTML page, the Markdown file and the terminal output.
 pub(super) struct Subject<'a> {
-    /// The journal's first line, with the settings and origin of the results.
+    /// First line of the journal `units.jsonl`: the settings and the origin of the results.
     pub(super) header: &'a Value,
     /// Results of all measurements.
     pub(super) records: &'a [Measured],
@@ -25,7 +26,7 @@ pub(super) struct Subject<'a> {
     pub(super) curves: &'a [Curve],
     /// Boxes of Figure 6.
     pub(super) boxes: &'a [StreamBox],
-    /// Claims of the paper, each with its verdict.
+    /// Claims of the paper (Weinberg et al., CCS 2012), each with its verdict.
     pub(super) claims: &'a [Judged],
     /// Required limits of the cost of our profiles, each with its verdict.
     pub(super) bars: &'a [Held],
@@ -111,7 +112,7 @@ pub(super) fn times(factor: Option<f64>) -> String {
     factor.map_or_else(|| NONE.to_owned(), |factor| format!("{factor:.3}"))
 }
 
-/// Column headings of Table 3.
+/// Column headings of the table with the quantities of the paper's Table 3.
 pub(super) const TABLE_HEAD: [&str; 12] = [
     "connection",
     "downloads",
@@ -127,7 +128,8 @@ pub(super) const TABLE_HEAD: [&str; 12] = [
     "share of Tor alone",
 ];
 
-/// Returns Table 3 as rows. The headings are [`TABLE_HEAD`].
+/// Returns the quantities of the paper's Table 3 as rows of a table. The headings are
+/// [`TABLE_HEAD`].
 pub(super) fn table_rows(subject: &Subject<'_>) -> Vec<Vec<String>> {
     let row = |row: &Row| {
         let (all, failed) = row.counts;
@@ -169,7 +171,8 @@ pub(super) fn table_3() -> &'static str {
      HTTP; the paper's 41 × and 12 × compare with the bytes of a direct download."
 }
 
-/// Returns the column headings of the table with Figure 7's values.
+/// Returns the column headings of the table with the values of Figure 7 (goodput over download
+/// length).
 pub(super) fn curve_head() -> Vec<String> {
     let lengths = LENGTHS.map(|bytes| format!("{} kB", bytes / 1_000));
     std::iter::once("connection".to_owned()).chain(lengths).collect()
@@ -199,14 +202,15 @@ pub(super) fn rtts(subject: &Subject<'_>) -> Vec<u32> {
     rtts
 }
 
-/// Returns the measured pairs of an arm (method of fetching) and its stream rate.
+/// Returns the measured pairs of an arm (method of fetching) and a stream rate in kB/s.
 pub(super) fn lanes(subject: &Subject<'_>) -> Vec<(Arm, u32)> {
     let mut lanes: Vec<(Arm, u32)> = subject.boxes.iter().map(|b| (b.arm, b.rate)).collect();
     lanes.dedup();
     lanes
 }
 
-/// Returns the column headings of the table with Figure 6's values.
+/// Returns the column headings of the table with the values of Figure 6 (bandwidth over round-trip
+/// time).
 pub(super) fn box_head(subject: &Subject<'_>) -> Vec<String> {
     let rtts = rtts(subject).into_iter().map(|rtt| format!("{rtt} ms"));
     ["connection", "stream, kB/s"].map(str::to_owned).into_iter().chain(rtts).collect()

@@ -1,10 +1,10 @@
-//! Results of the experiment as Markdown.
+//! Results of the experiment `circuits` as Markdown.
 
 use super::super::common::{markdown_table, origin};
 use super::super::numbers::owned;
 use super::words::{self, Subject};
 
-/// Returns all results of the experiment as text.
+/// Returns all results of the experiment as Markdown.
 pub(super) fn text(subject: &Subject<'_>) -> String {
     format!(
         "{}.\n\n{}\n\n{}\n\n### The paper's claims\n\n{}\n\n{}\n### All designs\n\n{}\n\n{}",

@@ -1,4 +1,4 @@
-//! Results of the experiment as one HTML page.
+//! Results of the experiment `circuits` as one HTML page.
 
 use anabranch_experiment::Mean;
 use anabranch_experiment::circuits::summary::Cell;
@@ -34,7 +34,8 @@ pub(super) fn page(subject: &Subject<'_>) -> String {
     )
 }
 
-/// Returns all measured topologies with their loads, in order.
+/// Returns all measured topologies, each with its level of load in percent (`None` if the topology
+/// has no levels).
 fn places(subject: &Subject<'_>) -> Vec<(Layout, Option<u32>)> {
     let mut places: Vec<_> = subject.cells.iter().map(|cell| cell.place).collect();
     places.dedup();

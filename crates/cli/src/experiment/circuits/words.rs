@@ -1,4 +1,5 @@
-//! Texts about the results that the page, Markdown and the terminal share.
+//! Texts about the results of the experiment `circuits`, shared by the HTML page, the Markdown
+//! file and the terminal output.
 
 use anabranch_experiment::Mean;
 use anabranch_experiment::circuits::summary::{
@@ -11,15 +12,15 @@ use serde_json::Value;
 use super::super::numbers::{mean, owned};
 use crate::text::table;
 
-/// Data for the page, Markdown and the terminal output.
+/// Data for the HTML page, the Markdown file and the terminal output.
 pub(super) struct Subject<'a> {
-    /// The journal's first line, with the settings and origin of the results.
+    /// First line of the journal `units.jsonl`: the settings and the origin of the results.
     pub(super) header: &'a Value,
     /// Results of all measurements.
     pub(super) records: &'a [Measured],
     /// Summary of the results by topology, design and number of circuits per stream.
     pub(super) cells: &'a [Cell],
-    /// The paper's claims, each with its verdict.
+    /// Claims of the paper (de la Cadena et al., DBSec 2019), each with its verdict.
     pub(super) verdicts: &'a [Verdict],
 }
 
@@ -61,7 +62,7 @@ pub(super) fn title(design: Design) -> &'static str {
     }
 }
 
-/// Returns the name of a topology in texts and tables, with its load.
+/// Returns the name of a topology in texts and tables, with its load in percent, if it is given.
 pub(super) fn place((place, level): (Layout, Option<u32>)) -> String {
     match level {
         Some(0) => format!("{}, idle", place.name()),
@@ -93,8 +94,8 @@ pub(super) fn what(subject: &Subject<'_>) -> String {
     ) + &of_more(subject)
 }
 
-/// Returns a sentence about the network of MORE, without its full stop. Returns an empty text if
-/// MORE was not measured.
+/// Returns a sentence about the network of the design MORE (a new path for each packet), without
+/// its full stop. Returns an empty text if MORE was not measured.
 fn of_more(subject: &Subject<'_>) -> String {
     if subject.cells.iter().all(|cell| cell.design != Design::More) {
         return String::new();
@@ -265,7 +266,7 @@ pub(super) fn outcome(record: &Measured) -> String {
     )
 }
 
-/// Returns all results for a terminal.
+/// Returns all results as text for a terminal.
 pub(super) fn plain(subject: &Subject<'_>) -> String {
     let rows = |head: Vec<String>, rows: Vec<Vec<String>>| {
         table(&std::iter::once(head).chain(rows).collect::<Vec<_>>())

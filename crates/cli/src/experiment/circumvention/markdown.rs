@@ -1,9 +1,9 @@
-//! Results of the experiment as Markdown.
+//! Results of the experiment `circumvention` as Markdown.
 
 use super::super::common::{and_splitter, markdown_table, origin};
 use super::words::{self, Subject};
 
-/// Returns all results of the experiment as text.
+/// Returns all results of the experiment as Markdown.
 pub(super) fn text(subject: &Subject<'_>) -> String {
     let verdicts = words::verdict_rows(subject.verdicts, subject.cells);
     let head = words::HEAD.map(str::to_owned);

@@ -1,4 +1,4 @@
-//! Results of the experiment as one HTML page.
+//! Results of the experiment `circumvention` as one HTML page.
 
 use anabranch_experiment::circumvention::summary::{Cell, find};
 use anabranch_experiment::circumvention::{Access, BLOCKED, RATES, RTTS, Server};

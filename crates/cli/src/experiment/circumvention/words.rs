@@ -1,4 +1,5 @@
-//! Texts about the results that the page, Markdown and the terminal share.
+//! Texts about the results of the experiment `circumvention`, shared by the HTML page, the
+//! Markdown file and the terminal output.
 
 use anabranch_experiment::Spread;
 use anabranch_experiment::circumvention::summary::{Cell, Verdict, WANTED};
@@ -9,9 +10,9 @@ use serde_json::Value;
 use super::super::{common, numbers};
 use crate::text::table;
 
-/// Data for the page, Markdown and the terminal output.
+/// Data for the HTML page, the Markdown file and the terminal output.
 pub(super) struct Subject<'a> {
-    /// The journal's first line, with the settings and origin of the results.
+    /// First line of the journal `units.jsonl`: the settings and the origin of the results.
     pub(super) header: &'a Value,
     /// Results of all fetches.
     pub(super) records: &'a [FetchResult],
@@ -54,7 +55,7 @@ pub(super) fn outcome(record: &FetchResult) -> String {
     }
 }
 
-/// Formats median and range of times in milliseconds.
+/// Formats median and range of times in milliseconds. `None` becomes a dash.
 pub(super) fn millis(spread: Option<Spread>) -> String {
     between(spread, 1e3, 0)
 }
@@ -161,7 +162,7 @@ pub(super) fn machine(records: &[FetchResult]) -> String {
     common::disturbance(records.iter().map(|record| record.machine))
 }
 
-/// Returns the results for a terminal.
+/// Returns the results as text for a terminal.
 pub(super) fn plain(subject: &Subject<'_>) -> String {
     if subject.cells.is_empty() {
         return "Nothing was measured yet.".to_owned();

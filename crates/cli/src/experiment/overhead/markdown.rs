@@ -1,4 +1,4 @@
-//! Results of the experiment as Markdown.
+//! Results of the experiment `overhead` as Markdown.
 
 use std::fmt::Write as _;
 
@@ -40,8 +40,8 @@ pub(super) fn text(subject: &Subject<'_>) -> String {
     text
 }
 
-/// Returns a table of switching intervals by systems; empty if nothing was measured for `net` and
-/// `paths`.
+/// Returns a table with a row for each switching interval and a column for each system. The text
+/// is empty if nothing was measured for `net` and `paths`.
 fn part(cells: &[Cell], net: Net, paths: usize) -> String {
     let has =
         |system: &System| EVERY.iter().any(|&ms| find(cells, *system, net, paths, ms).is_some());

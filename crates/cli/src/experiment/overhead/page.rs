@@ -1,4 +1,4 @@
-//! Results of the experiment as one HTML page.
+//! Results of the experiment `overhead` as one HTML page.
 
 use std::fmt::Write as _;
 

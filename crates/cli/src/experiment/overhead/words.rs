@@ -1,4 +1,5 @@
-//! Texts about the results that the page, Markdown and the terminal share.
+//! Texts about the results of the experiment `overhead`, shared by the HTML page, the Markdown
+//! file and the terminal output.
 
 use anabranch_experiment::Spread;
 use anabranch_experiment::overhead::summary::{Cell, Verdict, verdicts};
@@ -9,9 +10,9 @@ use super::super::common::disturbance;
 use super::super::numbers::between;
 use crate::text::table;
 
-/// Data for the page, Markdown and the terminal output.
+/// Data for the HTML page, the Markdown file and the terminal output.
 pub(super) struct Subject<'a> {
-    /// The journal's first line, with the settings and origin of the results.
+    /// First line of the journal `units.jsonl`: the settings and the origin of the results.
     pub(super) header: &'a Value,
     /// Results of all measurements.
     pub(super) records: &'a [Measured],
@@ -63,7 +64,8 @@ pub(super) fn mbits(spread: Spread) -> String {
     between(spread, 1.0, digits)
 }
 
-/// Returns the share of the unsplit goodput that remains. If it is unknown, returns the reason.
+/// Returns the goodput with splitting as a share of the goodput without splitting. If the share is
+/// unknown, returns the reason.
 pub(super) fn kept(cell: &Cell) -> String {
     match (cell.kept, cell.uncounted) {
         (Some(spread), _) => format!("{:.1} %", spread.median * 100.0),
@@ -135,8 +137,8 @@ pub(super) const COUNTS: &str = "A download counts as split if each path carried
                                  none counts, the table shows instead which shares of the bytes \
                                  the paths carried";
 
-/// Lists the parts of the usual plan that were not measured. The list is empty if nothing is
-/// missing.
+/// Lists the systems, networks and switching intervals of the default plan that were not measured.
+/// The list is empty if nothing is missing.
 pub(super) fn not_run(cells: &[Cell]) -> Vec<String> {
     let mut missing = Vec::new();
     for system in System::ALL {
@@ -208,7 +210,7 @@ pub(super) fn machine(records: &[Measured]) -> String {
     )
 }
 
-/// Returns the results for a terminal.
+/// Returns the results as text for a terminal.
 pub(super) fn plain(cells: &[Cell]) -> String {
     if cells.is_empty() {
         return "Nothing was measured yet.".to_owned();

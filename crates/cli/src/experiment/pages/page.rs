@@ -29,7 +29,7 @@ pub(super) fn page(subject: &Subject<'_>) -> String {
     )
 }
 
-/// Draws the load times of each page, undefended and split.
+/// Draws the load times of each page, without splitting (undefended) and with splitting.
 fn times(subject: &Subject<'_>) -> Markup {
     let slower = words::slower(subject.pages, |cell| cell.seconds.median);
     let larger = words::slower(subject.pages, |cell| cell.bytes.median);
@@ -113,7 +113,8 @@ fn numbers(pages: &[Page]) -> Markup {
     figures::numbers("All pages: median (least–most)", &head.map(str::to_owned), &rows)
 }
 
-/// Draws the share of the downlink that the observer of each path saw, for split loads.
+/// Draws, for loads with splitting, the share of the downlink bytes that the observer of each path
+/// saw.
 fn paths(subject: &Subject<'_>) -> Markup {
     let shares = shares(subject.records);
     let mut shapes = String::new();

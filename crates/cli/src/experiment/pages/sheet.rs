@@ -62,7 +62,7 @@ fn figures(subject: &Subject<'_>) -> String {
     text.trim_end().to_owned()
 }
 
-/// Accessors for a page's loads, split and undefended.
+/// Accessors for a page's loads: the loads with splitting, and the loads without it (undefended).
 const MODES: [fn(&Page) -> Option<&Cell>; 2] =
     [|page| page.split.as_ref(), |page| page.undefended.as_ref()];
 

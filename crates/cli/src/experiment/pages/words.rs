@@ -1,4 +1,4 @@
-//! Texts and numbers that describe the loads.
+//! Texts and numbers that describe the page loads, with and without splitting.
 
 use std::collections::BTreeSet;
 
@@ -14,9 +14,9 @@ use serde_json::Value;
 use super::super::common::{disturbance, splitter};
 use super::super::numbers::between;
 
-/// Data for the page, the data sheet and the terminal output.
+/// Data for the HTML page, the data sheet and the terminal output.
 pub(super) struct Subject<'a> {
-    /// The journal's first line, with the settings and origin of the results.
+    /// First line of the journal `units.jsonl`: the settings and the origin of the results.
     pub(super) header: &'a Value,
     pub(super) records: &'a [Loaded],
     pub(super) pages: &'a [Page],
@@ -27,7 +27,7 @@ impl Subject<'_> {
         counts(self.records)
     }
 
-    /// Returns the arguments of the splitter, and its default schedule.
+    /// Describes the schedule: the additional arguments of `anabranch split`, and its defaults.
     pub(super) fn schedule(&self) -> String {
         let default = self.header["default"].as_str().unwrap_or("not noted");
         let words = splitter(self.header);
@@ -40,7 +40,7 @@ impl Subject<'_> {
         self.header["rate"].as_f64().unwrap_or(RATE)
     }
 
-    /// Returns the names of the paths of split loads.
+    /// Returns the names of the paths over which page loads are split.
     pub(super) fn paths(&self) -> [String; RTTS.len()] {
         std::array::from_fn(|path| match self.has_circuits() {
             true => format!("circuit {}", path + 1),
@@ -48,13 +48,14 @@ impl Subject<'_> {
         })
     }
 
-    /// Returns whether split loads use circuits of an onion network.
+    /// Returns whether page loads are split over circuits of an onion network instead of the
+    /// emulated paths.
     pub(super) fn has_circuits(&self) -> bool {
         self.header["onion"] == true
     }
 
-    /// Describes the circuits that split loads use. Returns an empty text if they use the emulated
-    /// paths.
+    /// Describes the circuits over which page loads are split. Returns an empty text if the loads
+    /// are split over the emulated paths.
     pub(super) fn circuits(&self) -> &'static str {
         match self.has_circuits() {
             true => {
@@ -67,8 +68,8 @@ impl Subject<'_> {
         }
     }
 
-    /// Describes the far end, which splits the downlink. Without a far end, describes the
-    /// unmodified server.
+    /// Describes the far end (`anabranch merge` in front of the server), which splits the
+    /// downlink. Without a far end, describes the unmodified server.
     pub(super) fn far_end(&self) -> String {
         let Some(words) = self.header["far_end"].as_array() else {
             return "none: the tunnel's server is unmodified, and answers on the path of the \
@@ -94,8 +95,9 @@ pub(super) fn outcome(load: &Loaded) -> String {
     }
 }
 
-/// Returns the ratio of split to undefended loads, as median and range over pages. `of` selects
-/// load times or sizes. Returns `None` if no page has loads in both modes.
+/// Returns the ratio of a page's value with splitting to its value without splitting, as median
+/// and range over pages. `of` selects the value: load time or size. Returns `None` if no page has
+/// loads in both modes.
 pub(super) fn slower(pages: &[Page], of: fn(&Cell) -> f64) -> Option<Spread> {
     let ratio = |page: &Page| {
         let (split, plain) = (page.split.as_ref()?, page.undefended.as_ref()?);
@@ -121,7 +123,8 @@ pub(super) fn path_shares(subject: &Subject<'_>) -> String {
     told.join(", ")
 }
 
-/// Describes how evenly single loads use the paths; empty without split loads.
+/// Describes how evenly the traffic of a single load is spread over the paths. The text is empty
+/// if no load was split.
 pub(super) fn sharing(records: &[Loaded]) -> String {
     let Some(Evenness { by_paths, nearly_one, seconds, largest }) = evenness(records) else {
         return String::new();
@@ -172,7 +175,7 @@ pub(super) fn machine(records: &[Loaded]) -> String {
     )
 }
 
-/// Returns the results for a terminal.
+/// Returns the results as text for a terminal.
 pub(super) fn plain(subject: &Subject<'_>) -> String {
     let mut text = format!("{}.", loads(&subject.counts()));
     if let Some(ratio) = slower(subject.pages, |cell| cell.seconds.median) {

@@ -1,5 +1,5 @@
-//! Figure 3: the share of finished downloads over time, with a panel for each kind of emulated
-//! line.
+//! Figure 3 of the paper (Nowlan et al., FOCI 2013): the share of finished downloads over time,
+//! with a panel for each kind of emulated line.
 
 use anabranch_experiment::unordered::summary::Curve;
 use anabranch_experiment::unordered::{Arm, Line, paper};

@@ -1,4 +1,5 @@
-//! Texts about the results that the page, Markdown and the terminal share.
+//! Texts about the results of the experiment `unordered`, shared by the HTML page, the Markdown
+//! file and the terminal output.
 
 use anabranch_experiment::Median;
 use anabranch_experiment::unordered::claims::{Answer, Claim, Judged};
@@ -15,9 +16,9 @@ use super::super::numbers::{NONE, mean, median, owned};
 use super::SIMULATED;
 use crate::text::table;
 
-/// Data for the page, Markdown and the terminal output.
+/// Data for the HTML page, the Markdown file and the terminal output.
 pub(super) struct Subject<'a> {
-    /// The journal's first line, with the settings and origin of the results.
+    /// First line of the journal `units.jsonl`: the settings and the origin of the results.
     pub(super) header: &'a Value,
     /// Results of all measurements.
     pub(super) records: &'a [Measured],
@@ -27,7 +28,7 @@ pub(super) struct Subject<'a> {
     pub(super) pairings: &'a [Pairing],
     /// Results of single links without relays.
     pub(super) links: &'a [LinkRow],
-    /// Claims of the paper, each with its verdict.
+    /// Claims of the paper (Nowlan et al., FOCI 2013), each with its verdict.
     pub(super) claims: &'a [Judged],
 }
 
@@ -101,8 +102,8 @@ pub(super) fn readings(subject: &Subject<'_>) -> String {
     ) + &others(subject)
 }
 
-/// Names the arms (kinds of links) that should not be compared, because they differ in more than
-/// their links.
+/// Explains which arms (kinds of links) should not be compared with the others, because they
+/// differ in more than their links.
 fn others(subject: &Subject<'_>) -> String {
     let has = |arm| subject.curves.iter().any(|curve| curve.arm == arm);
     let said = [
@@ -233,7 +234,7 @@ pub(super) fn pair_rows(subject: &Subject<'_>) -> Vec<Vec<String>> {
     subject.pairings.iter().map(row).collect()
 }
 
-/// Column headings of the table of claims.
+/// Column headings of the table of the paper's claims.
 pub(super) const CLAIM_HEAD: [&str; 5] = ["lines", "claim", "found", "the paper", "verdict"];
 
 /// Explains how claims are judged.
@@ -251,7 +252,7 @@ pub(super) fn judged() -> String {
     )
 }
 
-/// Returns the claims as rows of a table. The headings are [`CLAIM_HEAD`].
+/// Returns the paper's claims as rows of a table. The headings are [`CLAIM_HEAD`].
 pub(super) fn claim_rows(subject: &Subject<'_>) -> Vec<Vec<String>> {
     let row = |one: &Judged| {
         let (claim, paper) = match one.claim {
@@ -331,7 +332,7 @@ pub(super) fn outcome(record: &Measured) -> String {
     )
 }
 
-/// Returns all results for a terminal.
+/// Returns all results as text for a terminal.
 pub(super) fn plain(subject: &Subject<'_>) -> String {
     let rows = |head: Vec<String>, rows: Vec<Vec<String>>| match rows.len() {
         0 => String::new(),

@@ -1,4 +1,4 @@
-//! Prints the results as Markdown.
+//! Results of the experiment `wide` as Markdown.
 
 use anabranch_experiment::wide::claims::rules;
 

@@ -1,4 +1,4 @@
-//! Builds the HTML page of the results.
+//! Builds the HTML page with the results of the experiment `wide`.
 
 use anabranch_experiment::wide::claims::rules;
 use anabranch_pages::figures;

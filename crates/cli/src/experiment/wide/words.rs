@@ -1,4 +1,5 @@
-//! Texts about the results that the page, Markdown and the terminal share.
+//! Texts about the results of the experiment `wide`, shared by the HTML page, the Markdown file
+//! and the terminal output.
 
 use std::collections::BTreeSet;
 
@@ -9,13 +10,13 @@ use anabranch_experiment::wide::{Arm, Measured, arms};
 use anabranch_pages::figures::grouped;
 use serde_json::Value;
 
-/// The results of an experiment, with the paper's claims.
+/// The results of the experiment `wide`, with the claims of the paper that it repeats.
 pub(super) struct Subject<'a> {
-    /// First line of the journal.
+    /// First line of the journal `units.jsonl`: the settings and the origin of the results.
     pub(super) header: &'a Value,
     /// Results of all simulations.
     pub(super) records: &'a [Measured],
-    /// Claims of the paper, with verdicts.
+    /// Claims of "Analysis of Multi-path Onion Routing", each with its verdict.
     pub(super) claims: &'a [Claim],
     /// Number of clients in Figures 2 and 3.
     pub(super) clients: usize,
@@ -105,11 +106,11 @@ fn ratio(ratio: Option<Ratio>) -> String {
     }
 }
 
-/// Column headings of the table of claims.
+/// Column headings of the table of the paper's claims.
 pub(super) const CLAIM_HEAD: [&str; 5] =
     ["the paper says", "figure", "design", "our ratio", "verdict"];
 
-/// Returns the claims as rows of a table. The headings are [`CLAIM_HEAD`].
+/// Returns the paper's claims as rows of a table. The headings are [`CLAIM_HEAD`].
 pub(super) fn claim_rows(claims: &[Claim]) -> Vec<Vec<String>> {
     let row = |claim: &Claim| {
         vec![
@@ -123,8 +124,8 @@ pub(super) fn claim_rows(claims: &[Claim]) -> Vec<Vec<String>> {
     claims.iter().map(row).collect()
 }
 
-/// Returns a sentence with the number of claims for each verdict: hold, do not hold, cannot be
-/// judged.
+/// Returns a sentence with the number of claims for each verdict: claims that hold, that do not
+/// hold, and that cannot be judged.
 pub(super) fn counts(claims: &[Claim]) -> String {
     let count = |is: fn(Verdict) -> bool| claims.iter().filter(|one| is(one.verdict)).count();
     format!(
@@ -162,7 +163,7 @@ fn row(subject: &Subject<'_>, (arm, clients): (&Arm, usize), first: String) -> V
 }
 
 /// Returns the rows for Figures 2 and 3: all arms (designs with schedule and number of paths) with
-/// all clients.
+/// the number of clients of these figures ([`Subject::clients`]).
 pub(super) fn arm_rows(subject: &Subject<'_>) -> Vec<Vec<String>> {
     let arms = subject.arms();
     arms.iter().map(|arm| row(subject, (arm, subject.clients), arm.to_string())).collect()
@@ -180,7 +181,7 @@ pub(super) fn growth_rows(subject: &Subject<'_>) -> Vec<Vec<String>> {
         .collect()
 }
 
-/// Returns the results for a terminal.
+/// Returns the results as text for a terminal.
 pub(super) fn plain(subject: &Subject<'_>) -> String {
     let line = |claim: &Claim| {
         format!(

@@ -1,4 +1,5 @@
-//! JSON objects, one per line: for each event, and for the counters every second.
+//! Output of a far end as JSON objects, one per line: for each event, and for the counters every
+//! second.
 
 use std::io;
 
@@ -11,7 +12,7 @@ use serde_json::Value;
 
 use crate::screen::lines::Lines;
 
-/// A screen that prints JSON objects.
+/// A screen (output for the user) that prints JSON objects.
 pub(super) struct Json {
     out: Lines,
     /// Name that the user has given to this running program (`--name`); `None` if there is none.
@@ -167,12 +168,12 @@ impl Json {
     }
 }
 
-/// Returns the settings of the program as an object.
+/// Returns the settings of the program as a JSON object.
 pub(super) fn about(about: &Listening) -> Value {
     value(&Record::Listening(About::from(about)))
 }
 
-/// Returns the counters as an object.
+/// Returns the counters as a JSON object.
 pub(super) fn counters(snapshot: &Snapshot) -> Value {
     value(&stats(snapshot))
 }

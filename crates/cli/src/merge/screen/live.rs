@@ -12,7 +12,8 @@ use crate::screen::live::{LiveView, PERIOD};
 
 mod draw;
 
-/// A screen that shows a view as long as its terminal is available, and prints lines otherwise.
+/// A screen (output for the user) that shows a live view while its terminal is available, and
+/// prints lines otherwise.
 pub(super) struct Live {
     plain: Plain,
     live: LiveView<Model>,

@@ -20,16 +20,17 @@ pub(super) struct Model {
     pub(super) time: Time,
 }
 
-/// A path of a client that has a session.
+/// A row of the table of paths: one path of a client with an open session.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Row {
     pub(super) client: String,
     pub(super) path: usize,
     pub(super) counters: PathSnapshot,
-    /// Payload of programs' datagrams on this path, in bits per second: to the server and from it.
-    /// The period is the last second, or the time since the previous snapshot.
+    /// Rates of the payload of programs' datagrams on this path, in bits per second: to the server
+    /// and from the server. The period is the last second, or the time since the previous
+    /// snapshot.
     pub(super) rates: [f64; 2],
-    /// Shares of this path in the client's bytes, from 0 to 1: to the server and from it.
+    /// Shares of this path in the client's bytes, from 0 to 1: to the server and from the server.
     pub(super) shares: [f64; 2],
     /// Meters of bytes: to the server, from the server, and both together.
     meters: [Meter; 3],
@@ -82,7 +83,7 @@ impl Model {
         client.paths.iter().enumerate().map(row).collect()
     }
 
-    /// Returns the bits per second over all paths: to the servers and from them.
+    /// Returns the bits per second over all paths: to the servers and from the servers.
     pub(super) fn rates(&self) -> [f64; 2] {
         let each = self.rows.iter().map(|row| row.rates);
         each.fold([0.0; 2], |sum, rates| [0, 1].map(|way| sum[way] + rates[way]))

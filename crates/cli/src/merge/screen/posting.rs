@@ -11,7 +11,8 @@ use crate::screen::waiting::LookingUp;
 use crate::status::PublishedStatus;
 use crate::status::pace::{FRESH, Pace};
 
-/// A screen that publishes the status, and passes all output on to another screen.
+/// A screen (output for the user) that publishes the status, and passes all output on to another
+/// screen.
 pub(in crate::merge) struct Posting<'s> {
     inner: &'s mut dyn Screen,
     run_status: Option<PublishedStatus>,
@@ -24,7 +25,8 @@ pub(in crate::merge) struct Posting<'s> {
 }
 
 impl<'s> Posting<'s> {
-    /// Creates a screen that publishes each event as `run_status`, and shows it on `inner`.
+    /// Creates a screen that publishes each event in `run_status` (if it is given), and shows the
+    /// event on the screen `inner`.
     pub(in crate::merge) fn new(
         inner: &'s mut dyn Screen,
         run_status: Option<PublishedStatus>,

@@ -6,8 +6,8 @@ use super::model::Model;
 use super::plain::{Plain, warning};
 use crate::screen::live::LiveView;
 
-/// A screen with a live view. If the terminal is gone, or does not report the position of its
-/// cursor, the screen prints the lines of [`Plain`] instead.
+/// A screen (output for the user) with a live view. If the terminal is gone, or does not report
+/// the position of its cursor, the screen prints the lines of [`Plain`] instead.
 pub(super) struct Live {
     plain: Plain,
     live: LiveView<Model>,

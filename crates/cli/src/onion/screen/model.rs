@@ -17,9 +17,9 @@ pub(super) struct Model {
     /// Name that the user has given to this running program (`--name`); `None` if there is none.
     pub(super) name: Option<String>,
     pub(super) status: Status,
-    /// Sets of several circuits, the busiest first.
+    /// Sets of circuits (circuits that carry the same streams together), the busiest first.
     pub(super) sets: Vec<SetRow>,
-    /// Circuits that are not in a set, the busiest first.
+    /// Circuits that are in no set (that carry streams alone), the busiest first.
     pub(super) rows: Vec<Row>,
     /// Rates of the bytes over all links: received, sent.
     pub(super) wire: [Meter; 2],

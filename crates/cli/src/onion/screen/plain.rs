@@ -12,7 +12,7 @@ use crate::screen::folded;
 use crate::screen::journal::{Journal, Priority};
 use crate::screen::lines::Lines;
 
-/// A screen that prints lines.
+/// A screen (output for the user) that prints lines.
 pub(super) struct Plain {
     /// Output for milestones; `None` if only warnings are wanted.
     out: Option<Lines>,

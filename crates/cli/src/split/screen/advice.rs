@@ -1,5 +1,5 @@
-//! Sentences that all screens share. Most of them are about the limits of splitting with the
-//! present settings.
+//! Sentences that all screens (outputs for the user) share. Most of them are about the limits of
+//! splitting with the present settings.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -43,8 +43,8 @@ fn single(about: &Listening) -> Option<String> {
     ))
 }
 
-/// Returns a line about the largest payload that fits all paths, and about the MTU of a tunnel for
-/// it.
+/// Returns a line with the largest UDP payload that fits all paths, and with the resulting MTU of
+/// a WireGuard tunnel. Returns `None` if they are unknown.
 pub(crate) fn mtu(about: &Listening) -> Option<String> {
     let (payload, tunnel) = (about.udp_payload?, about.tunnel_mtu?);
     Some(format!(
@@ -149,8 +149,8 @@ pub(crate) fn kept(why: Kept) -> String {
     }
 }
 
-/// Describes that the server of a far end has not answered for `waited`, although the far end
-/// answers.
+/// Describes that the server to which the far end forwards has not answered for `waited`, although
+/// the far end itself answers.
 pub(crate) fn unanswered_behind(waited: Duration) -> String {
     let seconds = waited.as_secs();
     format!(
@@ -203,7 +203,8 @@ pub(crate) fn decoys([sent, came]: [Flow; 2]) -> Option<String> {
     })
 }
 
-/// Describes the traffic of flows that are pinned to paths; `None` if there is none.
+/// Describes the traffic of pinned flows, which are not split but stay on one path; `None` if
+/// there is none.
 pub(crate) fn pinned(names: &[String], snapshot: &Snapshot) -> Option<String> {
     let told = names.iter().zip(&snapshot.pinned).map(|(name, pinned)| {
         let (up, down) = (pinned.up, pinned.down);

@@ -1,5 +1,5 @@
-//! Names that a screen needs to describe events: names of paths, and the client and server of each
-//! session.
+//! Names that a screen (output for the user) needs to describe events: names of paths, and the
+//! client and server of each session.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;

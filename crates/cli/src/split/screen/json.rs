@@ -17,7 +17,7 @@ use super::advice;
 use super::book::Book;
 use crate::screen::lines::Lines;
 
-/// A screen that prints JSON objects.
+/// A screen (output for the user) that prints JSON objects.
 pub(super) struct Json {
     out: Lines,
     /// Name that the user has given to this running program (`--name`), if any.
@@ -111,7 +111,8 @@ impl Screen for Json {
     }
 }
 
-/// Returns the settings of the running program called `name` as an object of the type `event`.
+/// Returns the settings of the running program called `name` as a JSON object with the event name
+/// `event`.
 pub(in crate::split) fn about(
     event: &str,
     name: Option<&str>,
@@ -138,7 +139,7 @@ pub(in crate::split) fn about(
     })
 }
 
-/// Returns the counters as an object.
+/// Returns the counters as a JSON object.
 pub(super) fn stats(book: &Book, snapshot: &Snapshot) -> Value {
     let stats = serde_json::to_value(Stats::of(book, snapshot));
     stats.expect("these types have string keys, so JSON can hold them")

@@ -14,8 +14,8 @@ use crate::screen::live::{LiveView, PERIOD};
 
 mod draw;
 
-/// A screen with a live view. If the terminal is gone, or does not report the position of its
-/// cursor, the screen prints the lines of [`Plain`] instead.
+/// A screen (output for the user) with a live view. If the terminal is gone, or does not report
+/// the position of its cursor, the screen prints the lines of [`Plain`] instead.
 pub(super) struct Live {
     plain: Plain,
     live: LiveView<Model>,
@@ -45,8 +45,8 @@ impl Screen for Live {
         }
     }
 
-    /// Updates the model after the settings were read again. The height of the view does not
-    /// change, because a change may take the terminal seconds.
+    /// Updates the model after the settings were read again. The height of the view stays the
+    /// same, because the terminal may need seconds to change it.
     fn reloaded(&mut self, now: Time, about: &Listening) {
         let Some(view) = self.live.view() else { return self.plain.reloaded(now, about) };
         view.change(|model| model.reloaded(now, about));

@@ -87,7 +87,8 @@ impl Model {
         words
     }
 
-    /// Describes the traffic of flows that are pinned to paths; `None` if there is none.
+    /// Describes the traffic of pinned flows, which are not split but stay on one path; `None` if
+    /// there is none.
     pub(super) fn pinned(&self) -> Option<String> {
         let names: Vec<_> = self.rows.iter().map(|row| row.name.clone()).collect();
         advice::pinned(&names, &self.snapshot)
@@ -185,7 +186,8 @@ pub(super) fn settings(about: &Listening) -> String {
     format!("settings read again: {}, paths {}", about.dealing(), names.join(", "))
 }
 
-/// Describes datagrams that the splitter dropped, other than on a path; `None` if there are none.
+/// Describes the datagrams that the splitter dropped and counted for no single path, by reason;
+/// `None` if there are none.
 pub(super) fn losses(snapshot: &Snapshot) -> Option<String> {
     let counts = [
         (snapshot.no_path, "because no path was usable"),

@@ -16,7 +16,7 @@ use crate::screen::journal::{Journal, Priority};
 use crate::screen::lines::Lines;
 use crate::text::{millis, percent, table};
 
-/// A screen that prints lines.
+/// A screen (output for the user) that prints lines.
 pub(super) struct Plain {
     /// Output of events and counters; `None` if only warnings are wanted.
     out: Option<Lines>,

@@ -13,7 +13,8 @@ use crate::screen::waiting::LookingUp;
 use crate::status::pace::{FRESH, Pace};
 use crate::status::{PublishedStatus, now};
 
-/// A screen that publishes the status, and passes all output on to another screen.
+/// A screen (output for the user) that publishes the status, and passes all output on to another
+/// screen.
 pub(in crate::split) struct Posting<'s> {
     inner: &'s mut dyn Screen,
     run_status: Option<PublishedStatus>,
@@ -32,7 +33,8 @@ pub(in crate::split) struct Posting<'s> {
 }
 
 impl<'s> Posting<'s> {
-    /// Creates a screen that publishes each event as `run_status`, and shows it on `inner`.
+    /// Creates a screen that publishes each event in `run_status` (if it is given), and shows the
+    /// event on the screen `inner`.
     pub(in crate::split) fn new(
         inner: &'s mut dyn Screen,
         run_status: Option<PublishedStatus>,

@@ -14,8 +14,8 @@ use super::advice;
 /// (docs/results/overhead.md).
 const LONG: Duration = Duration::from_millis(500);
 
-/// A screen that warns once if `--every` slows QUIC down much, and passes all output on to another
-/// screen.
+/// A screen (output for the user) that warns once if `--every` slows QUIC down much, and passes
+/// all output on to another screen.
 pub(in crate::split) struct Pricing<'s> {
     inner: &'s mut dyn Screen,
     /// Whether no warning is needed, because the user has already chosen an option that keeps QUIC

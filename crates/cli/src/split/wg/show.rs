@@ -194,8 +194,8 @@ fn print(text: &str) -> Result<(), Failure> {
     }
 }
 
-/// A screen that shows the changed WireGuard file before anything else. It does so once the
-/// listener is open, because the port is certain only then.
+/// A screen (output for the user) that shows the changed WireGuard file before anything else. It
+/// does so once the listener is open, because the port is certain only then.
 pub(in crate::split) struct Announcing<'s> {
     inner: &'s mut dyn Screen,
     tunnel: Option<Tunnel>,
