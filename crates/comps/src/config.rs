@@ -1,4 +1,4 @@
-//! The settings of the splitter's core.
+//! The settings of the splitter's core ([`Core`](crate::Core)).
 
 use std::time::Duration;
 
@@ -15,10 +15,10 @@ pub const SCHEDULE: &str = "weighted:4";
 /// default applies if neither the user nor the schedule's publication specifies a length.
 pub const EVERY: &str = "100ms";
 
-/// Default schedule with a far end, where both ends split. On simulated Tor, attacks on the path
-/// with the most traffic recognise fewer page loads than with [`SCHEDULE`]
-/// (docs/results/schedules.md). All paths have the same probability in every session, so the
-/// probabilities do not identify a session.
+/// Default schedule with a far end (our program in front of the server), where both ends split. On
+/// simulated Tor, attacks on the path with the most traffic recognise fewer page loads than with
+/// [`SCHEDULE`] (docs/results/schedules.md). All paths have the same probability in every session,
+/// so the probabilities do not identify a session.
 pub const FAR_END_SCHEDULE: &str = "uniform";
 
 /// Default length of a run (consecutive datagrams on one path) with a far end: a geometric random
@@ -37,8 +37,8 @@ pub struct Config {
     /// Index in `ports` of the path that carries QUIC and WireGuard handshakes and DNS queries;
     /// `None` if the user names no such path.
     pub handshake: Option<usize>,
-    /// Whether the handshake path may also carry other datagrams, by choice of the schedule. If
-    /// false, the handshake path must be the last path.
+    /// Whether the schedule may also choose the handshake path for other datagrams. If false, the
+    /// handshake path must be the last path.
     pub handshake_scheduled: bool,
     /// The scheduler that chooses the path of each run (consecutive datagrams of a session on one
     /// path).
@@ -69,9 +69,10 @@ pub struct Config {
     pub sessions: usize,
     /// The protocol of all sessions, or [`Guess::Look`] to recognise it.
     pub protocol: Guess,
-    /// Whether the server is this project's far end. If so, the driver probes the far end over
-    /// each path and reports the result with [`Input::Path`](crate::Input::Path). The core then
-    /// takes no path out because of a server's silence, and copies no datagram.
+    /// Whether the datagrams go to a far end, our program in front of the server. If so, the
+    /// driver (the loop that reads and writes sockets) probes the far end over each path and
+    /// reports the result with [`Input::Path`](crate::Input::Path). The core then takes no path
+    /// out of use because of a server's silence, and copies no datagram.
     pub far_end: bool,
 }
 

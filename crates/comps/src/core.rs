@@ -19,14 +19,15 @@ use crate::{
 
 /// Pause between two searches for a session to close in favour of a new one.
 const EVICTION_PAUSE: Duration = Duration::from_millis(100);
-/// Idle time below which a session is not closed in favour of a new one.
+/// Minimum idle time of a session before it may be closed in favour of a new one.
 const EVICTABLE: Duration = Duration::from_secs(10);
 /// Maximum new sessions per second, after a burst of at most `Config::sessions`. The limit bounds
 /// the rate at which sockets are opened.
 const OPENINGS: u64 = 1_000;
 /// Pause between two reports of the same problem.
 const COMPLAINT_PAUSE: Duration = Duration::from_secs(1);
-/// Maximum bytes that may wait for a path: in all sessions together, and in one session.
+/// Maximum bytes of datagrams that may wait for a path: in all sessions together, and in one
+/// session.
 const WAITING: (usize, usize) = (64 << 20, 192 << 10);
 /// Maximum bytes of one session that may wait for room in a congestion window.
 const FOR_A_WINDOW: usize = 2 << 20;
@@ -44,7 +45,7 @@ pub struct Core {
     timers: BTreeSet<(Time, SessionId)>,
     unanswered: VecDeque<SessionId>,
     next_session: u64,
-    /// The latest time passed to the core.
+    /// The latest time that the driver has passed to the core.
     latest: Time,
     next_eviction: Time,
     /// Time at which the next session would open at the rate [`OPENINGS`] (GCRA's theoretical
@@ -60,7 +61,7 @@ pub struct Core {
     layout: Tuples,
     own: BTreeSet<SocketAddr>,
     removed: PathCounters,
-    /// Number of changes of the settings.
+    /// Number of times that the settings were changed since the core was created.
     changes: u64,
     looped: u64,
     refused: u64,
@@ -210,7 +211,7 @@ impl Core {
     }
 
     /// Calls `act` with the session `id` and the state that all sessions share. Afterwards sets
-    /// the session's timer again if it is due earlier than before.
+    /// the session's timer again if the session's next deadline is earlier than before.
     fn with(&mut self, now: Time, id: SessionId, act: impl FnOnce(&mut Session, &mut Common)) {
         let most = if self.common.windows.is_some() { FOR_A_WINDOW } else { WAITING.1 };
         let share = WAITING.0 / self.sessions.len().max(1);
@@ -286,8 +287,8 @@ impl Core {
     }
 
     /// Closes a session if the limit on sessions is reached: the oldest session that its server
-    /// never answered, or else the session that has been idle longest. Returns `None` if all
-    /// sessions are in use.
+    /// never answered, or else the session that has been idle longest. Returns `None` if no
+    /// session may be closed, because all of them are in use.
     fn make_room(&mut self, now: Time) -> Option<()> {
         if self.sessions.len() < self.common.config.sessions {
             return Some(());

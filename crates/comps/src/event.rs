@@ -70,7 +70,7 @@ pub enum Event {
     TuplesCut {
         /// The session.
         session: SessionId,
-        /// Number of paths times ports per path.
+        /// Number of four-tuples that the session's paths and their source ports allow.
         wanted: usize,
         /// Number of four-tuples in use.
         used: usize,

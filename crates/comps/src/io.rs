@@ -70,7 +70,7 @@ pub enum Input<'a> {
         failure: Failure,
         /// Number of datagrams that were not sent; 0 if the error concerns datagrams sent earlier.
         datagrams: u64,
-        /// Total bytes of those datagrams.
+        /// Total bytes of the datagrams that were not sent.
         bytes: u64,
     },
     /// A path broke or works again for all sessions. The source is this machine or, with a far
@@ -128,7 +128,8 @@ pub enum Output {
         /// The datagrams.
         payload: Payload,
     },
-    /// Send datagrams to the client: the batch just handled, or a batch that was held.
+    /// Send datagrams to the client: the batch that the core has just handled, or a batch that was
+    /// held to restore the order.
     Return {
         /// The client.
         client: SocketAddr,
@@ -137,7 +138,8 @@ pub enum Output {
         server: Option<SocketAddr>,
         /// The local address to send the datagrams from.
         local: Option<IpAddr>,
-        /// The batch that was held; `None` for the batch just handled.
+        /// The batch that was held to restore the order; `None` for the batch that the core has
+        /// just handled.
         held: Option<Held>,
     },
     /// Find the server's address for a new session, and report it with [`Input::Resolved`].
@@ -171,10 +173,10 @@ pub struct Held {
 /// Datagrams to send.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Payload {
-    /// A byte range of the batch just handled. Its datagrams have the batch's stride (length of
-    /// one datagram) and ECN bits.
+    /// A byte range of the batch that the core has just handled. The datagrams in this range have
+    /// the batch's stride (length of one datagram) and ECN bits.
     Live(Range<usize>),
-    /// One datagram that was queued.
+    /// One datagram that was queued in the core before it could be sent.
     Kept {
         /// The datagram.
         bytes: Box<[u8]>,

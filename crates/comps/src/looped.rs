@@ -13,9 +13,9 @@ use std::time::Duration;
 
 use anabranch_multipath::Time;
 
-/// Number of fingerprints stored.
+/// Maximum number of fingerprints (hashes of datagrams) stored.
 const RING: usize = 256;
-/// Age above which a fingerprint is ignored.
+/// Age above which a fingerprint (hash of a datagram) is ignored.
 const FRESH: Duration = Duration::from_secs(2);
 /// Number of sessions, each opened by the previous session, that count as a loop.
 pub(crate) const CHAIN: u8 = 8;
@@ -30,7 +30,7 @@ struct Fingerprint {
     chain: u8,
 }
 
-/// Fingerprints of the datagrams sent last.
+/// Fingerprints (hashes) of the datagrams sent last.
 #[derive(Debug)]
 pub(crate) struct Fingerprints {
     ring: Vec<Fingerprint>,
@@ -42,8 +42,8 @@ impl Fingerprints {
         Fingerprints { ring: Vec::with_capacity(RING), next: 0 }
     }
 
-    /// Remembers `datagram`, which is sent for the session at position `chain` of a chain of
-    /// sessions.
+    /// Stores the hash of `datagram`, which is sent for the session at position `chain` of a
+    /// chain. In a chain, a copy of a datagram of each session has opened the next session.
     pub(crate) fn remember(&mut self, now: Time, datagram: &[u8], chain: u8) {
         if datagram.len() < SHORTEST {
             return;
@@ -57,8 +57,8 @@ impl Fingerprints {
         self.next = (self.next + 1) % RING;
     }
 
-    /// Returns the position of the session that `datagram` opens in a chain of sessions; 0 if we
-    /// did not send this datagram.
+    /// Returns the position in a chain of the session that `datagram` opens. It is one more than
+    /// the position of the session that sent the same datagram, and 0 if no session did so lately.
     pub(crate) fn chain(&self, now: Time, datagram: &[u8]) -> u8 {
         if datagram.len() < SHORTEST {
             return 0;

@@ -12,9 +12,10 @@ use crate::{Config, TupleId};
 /// tuples.
 #[derive(Debug)]
 pub struct Renumbering {
-    /// Old number of each new path; `None` for a path that did not exist before.
+    /// Old number of each path under the new settings; `None` for a path that did not exist
+    /// before.
     before: Vec<Option<PathId>>,
-    /// New number of each old path; `None` for a removed path.
+    /// New number of each path under the old settings; `None` for a removed path.
     now: Vec<Option<PathId>>,
     layouts: (Tuples, Tuples),
 }

@@ -1,4 +1,5 @@
-//! Passive measurement of a round-trip time, from the answers of a server that follows the client.
+//! Passive measurement of a round-trip time, from the answers of a server that follows the client
+//! (answers on the path that the client used last).
 
 use std::time::Duration;
 
@@ -41,7 +42,7 @@ pub(crate) struct RttFilter {
     window_began: Time,
     now: Option<Duration>,
     before: Option<Duration>,
-    /// Number of samples in the present window.
+    /// Number of samples in the present window (of length [`WINDOW`]).
     samples: u32,
     /// Whether any window had [`AGREE`] samples.
     agreed: bool,
@@ -70,8 +71,8 @@ impl RttFilter {
         }
     }
 
-    /// Returns the estimate; `None` if there is none. An estimate above [`UNKNOWN`] needs
-    /// [`AGREE`] samples.
+    /// Returns the estimated round-trip time; `None` if there is none. An estimate above
+    /// [`UNKNOWN`] needs [`AGREE`] samples.
     pub(crate) fn rtt(&self) -> Option<Duration> {
         self.lowest().filter(|rtt| self.agreed || *rtt < UNKNOWN)
     }

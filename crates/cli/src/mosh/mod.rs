@@ -238,8 +238,8 @@ impl MoshArgs {
         split::settings(options)
     }
 
-    /// Returns whether the server's address is known before the login. It is known if neither ssh
-    /// nor the server determines it.
+    /// Returns whether the server's address is known before the login. It is known with the method
+    /// `Local`, and with the method `Proxy` if `host` is an IP address.
     fn knows_server(&self, host: &str) -> bool {
         match self.remote_ip {
             AddressMethod::Local => true,

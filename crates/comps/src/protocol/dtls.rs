@@ -32,7 +32,7 @@ pub const WITH_CID: Family = Family {
     guide: "any-program",
 };
 
-/// Length of a header: type, version, epoch, sequence number, length.
+/// Length of a record's header in bytes: type, version, epoch, sequence number, length.
 const HEADER: usize = 1 + 2 + 2 + 6 + 2;
 /// Content types: change_cipher_spec, alert, handshake, application_data, heartbeat.
 const KINDS: std::ops::RangeInclusive<u8> = 20..=24;
@@ -49,9 +49,9 @@ pub fn is_record(datagram: &[u8]) -> bool {
         && (1..=rest.len()).contains(&length)
 }
 
-/// The content type of a DTLS 1.2 record with a connection ID (tls12_cid).
+/// Content type of a DTLS 1.2 record with a connection ID (tls12_cid).
 const WITH_ID: u8 = 25;
-/// The content type of a handshake.
+/// Content type of a record with a handshake message.
 const HANDSHAKE: u8 = 22;
 /// The type of a client's first handshake message.
 const CLIENT_HELLO: u8 = 1;

@@ -17,7 +17,7 @@ pub const FAMILY: Family = Family {
 
 /// First bytes of a header that names no peer and contains the time of sending.
 const NOBODY: [u8; 2] = [0x8f, 0xff];
-/// Lengths of a header: with time, and with time and checksum.
+/// Lengths of a header in bytes: with the time of sending, and with time and checksum.
 const HEADERS: [usize; 2] = [4, 8];
 const COMMAND: usize = 48;
 /// First bytes of a CONNECT command that requests an acknowledgement, on no channel, with number
@@ -25,10 +25,11 @@ const COMMAND: usize = 48;
 const CONNECT: [u8; 4] = [0x82, 0xff, 0, 1];
 /// First bytes of a VERIFY_CONNECT command, with the same fields as [`CONNECT`].
 const VERIFY: [u8; 4] = [0x83, 0xff, 0, 1];
-/// Packet sizes that a peer may request (ENet's own limits).
+/// Packet sizes in bytes that a peer may request (ENet's own limits).
 const SIZES: std::ops::RangeInclusive<u32> = 576..=4096;
 
-/// Returns the offset of the command in `datagram` if that is a connection request, else `None`.
+/// Returns the offset of the command in `datagram` if `datagram` is a connection request, else
+/// `None`.
 fn request(datagram: &[u8]) -> Option<usize> {
     let at = HEADERS.into_iter().find(|header| datagram.len() == header + COMMAND)?;
     let is_request = datagram.starts_with(&NOBODY)

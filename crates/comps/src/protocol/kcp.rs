@@ -24,13 +24,13 @@ pub const FAMILY: Family = Family {
 const HEADER: usize = 24;
 /// Range of command numbers: push, acknowledgement, window request, window answer.
 const COMMANDS: std::ops::RangeInclusive<u8> = 81..=84;
-/// Length of kcp-go's header for error correction: number, kind, size.
+/// Length in bytes of kcp-go's header for error correction: number, kind, size.
 const CORRECTION: usize = 4 + 2 + 2;
 const CORRECTED: [u8; 2] = [0xf1, 0];
 const PARITY: [u8; 2] = [0xf2, 0];
 
-/// Returns the conversation number that all segments in `datagram` share; `None` if it does not
-/// consist of segments.
+/// Returns the conversation number that all segments in `datagram` share; `None` if `datagram`
+/// does not consist of such segments.
 pub fn conversation(datagram: &[u8]) -> Option<[u8; 4]> {
     let segments = match datagram.get(4..6) == Some(&CORRECTED[..]) {
         true => corrected(datagram)?,

@@ -51,7 +51,7 @@ pub enum Protocol {
     Srt,
     /// ENet, a protocol of games.
     Enet,
-    /// Another protocol, which is split as the user asked.
+    /// Another protocol, whose datagrams are split by the schedule that the user has chosen.
     Other,
 }
 
@@ -87,8 +87,8 @@ impl Mark {
     }
 }
 
-/// The result of comparing a later datagram with the protocol that an earlier datagram of the
-/// client suggests.
+/// The result of comparing a later datagram with an earlier datagram of the client, by the rules
+/// of the protocol that the earlier datagram suggests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// The datagram belongs to the session of the client's earlier datagram.
@@ -132,9 +132,9 @@ pub struct Family {
     pub selectable: bool,
     /// Returns the weight of a client's datagram if it is the first of a session.
     pub mark: fn(&[u8]) -> Mark,
-    /// Returns the verdict on a later datagram. The arguments are the first [`HEAD`] bytes of the
-    /// client's datagram that has the protocol's mark, the later datagram, and the later
-    /// datagram's sender.
+    /// Compares a later datagram with the client's datagram that has the protocol's mark. The
+    /// arguments are the first [`HEAD`] bytes of the datagram with the mark, the later datagram,
+    /// and the later datagram's sender.
     pub follow: fn(&[u8], &[u8], Side) -> Verdict,
     /// The reason why a session of this protocol must stay on one path; `None` if it may be split.
     pub one_path: Option<&'static str>,
@@ -144,12 +144,14 @@ pub struct Family {
     pub guide: &'static str,
 }
 
-/// Maximum number of bytes of the first datagram that [`Family::follow`] receives.
+/// Maximum number of bytes of the datagram with a protocol's mark that are passed to
+/// [`Family::follow`].
 pub const HEAD: usize = 64;
 
-/// All protocols, in the order in which a datagram is compared with them. The first protocol whose
-/// mark ([`Family::mark`]) the datagram has is chosen. OpenVPN and Mosh have hardly any fixed
-/// fields in their data packets, so they come last before [`Protocol::Other`], which has no mark.
+/// All protocols, in the order in which a datagram is compared with them. The first protocol is
+/// chosen whose mark (fixed fields, [`Family::mark`]) is in the datagram. OpenVPN and Mosh have
+/// hardly any fixed fields in their data packets, so they come last before [`Protocol::Other`],
+/// which has no mark.
 pub const FAMILIES: &[Family] = &[
     wireguard::FAMILY,
     quic::FAMILY,
@@ -216,8 +218,9 @@ impl Protocol {
         self.family().counter == Counter::Always
     }
 
-    /// Returns the first protocol in [`FAMILIES`] whose mark (fixed fields) a client's datagram
-    /// has, and the mark's weight. Returns [`Protocol::Other`] if there is none.
+    /// Compares a client's datagram with the marks (fixed fields) of all protocols in
+    /// [`FAMILIES`]. Returns the first protocol that matches, and the weight of its mark;
+    /// [`Protocol::Other`] if no protocol matches.
     pub fn recognise(datagram: &[u8]) -> (Protocol, Mark) {
         let marked = FAMILIES.iter().map(|family| (family.protocol, (family.mark)(datagram)));
         let found = marked.into_iter().find(|(_, mark)| *mark != Mark::None);

@@ -29,16 +29,16 @@ const LONGEST: usize = 1400;
 /// Returns whether `datagram` may come from a Mosh client: its sequence number is below 2^24 and
 /// its length is possible.
 ///
-/// Mosh has no other fixed field, so this function is tried after those of the other protocols.
+/// Mosh has no other fixed field, so a datagram is compared with the other protocols first.
 pub fn is_from_client(datagram: &[u8]) -> bool {
     let length = datagram.len();
     (SHORTEST..=LONGEST).contains(&length) && datagram[..5] == [0; 5]
 }
 
-/// Returns the verdict on `next`. A client's datagram agrees if it has the next sequence number,
-/// because Mosh numbers each datagram. In other protocols the field advances in other steps, such
-/// as by 2 in fastd. A server's datagram agrees if it has the direction bit and a sequence number
-/// below 2^24.
+/// Returns whether `next` belongs to the same Mosh session as `first`. A client's datagram agrees
+/// if it has the next sequence number, because Mosh numbers each datagram. In other protocols the
+/// bytes of this number advance in other steps, such as by 2 in fastd. A server's datagram agrees
+/// if it has the direction bit and a sequence number below 2^24.
 fn follow(first: &[u8], next: &[u8], side: Side) -> Verdict {
     let nonce = |bytes| be64(bytes, 0).unwrap_or_default();
     Verdict::whether(match side {

@@ -43,7 +43,8 @@ fn mark(datagram: &[u8]) -> Mark {
     }
 }
 
-/// Returns the verdict on `next`. A datagram of one byte is a client's keep-alive for its NAT.
+/// Returns whether `next` belongs to the same Nebula tunnel as `first`. A datagram of one byte is
+/// a client's keep-alive for its NAT.
 fn follow(first: &[u8], next: &[u8], side: Side) -> Verdict {
     let counts = index(first) == index(next) && goes_on(counter(first), counter(next));
     match side {

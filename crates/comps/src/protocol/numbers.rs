@@ -23,8 +23,9 @@ const LOOKS: u16 = 512;
 pub struct Numbers {
     last: [u8; LOOKED],
     length: usize,
-    /// Bit sets, by position, of the fields that have risen by one at each datagram since the last
-    /// restart: the big-endian fields, then the little-endian ones.
+    /// Bit sets of the fields, by position, whose values have risen by one at each datagram since
+    /// the last restart. The first set is for big-endian fields, the second for little-endian
+    /// fields.
     rising: [u64; 2],
     steps: u8,
     left: u16,
@@ -70,8 +71,8 @@ impl Numbers {
         self.left == 0
     }
 
-    /// Returns, as bit sets, which of the first `fields` fields are greater by one than in the
-    /// last datagram.
+    /// Returns, as bit sets like [`Numbers::rising`], which of the first `fields` fields of
+    /// `datagram` are greater by one than in the datagram before it.
     fn risen(&self, datagram: &[u8], fields: usize) -> [u64; 2] {
         let word = |bytes: &[u8], at: usize| {
             *bytes[at..].first_chunk().expect("the datagram contains the whole field")

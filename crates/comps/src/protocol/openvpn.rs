@@ -27,16 +27,17 @@ const HARD_RESET_SERVER: u8 = 8;
 const DATA: u8 = 9;
 const HARD_RESET_CLIENT_V3: u8 = 10;
 
-/// Length of a plain reset packet: opcode, session ID, an empty list of acknowledgements, message
-/// number.
+/// Length in bytes of a plain reset packet: opcode, session ID, an empty list of acknowledgements,
+/// message number.
 const PLAIN: usize = 1 + 8 + 1 + 4;
-/// Length of a reset packet with `--tls-crypt`, which adds a packet ID, a time and a tag of 32
-/// bytes.
+/// Length in bytes of a reset packet with `--tls-crypt`, which adds a packet ID, a time and a tag
+/// of 32 bytes.
 const WRAPPED: usize = PLAIN + 4 + 4 + 32;
-/// Lengths of a reset packet with `--tls-auth` by SHA-1, SHA-256 and SHA-512, which adds a tag, a
-/// packet ID and a time.
+/// Lengths in bytes of a reset packet with `--tls-auth` by SHA-1, SHA-256 and SHA-512, which adds
+/// a tag, a packet ID and a time.
 const SIGNED: [usize; 3] = [PLAIN + 20 + 8, PLAIN + 32 + 8, PLAIN + 64 + 8];
-/// Length of the shortest data packet: opcode, peer ID, packet ID, and the tag of an AEAD.
+/// Length in bytes of the shortest data packet: opcode, peer ID, packet ID, and the tag of an
+/// AEAD.
 const SHORTEST_DATA: usize = 1 + 3 + 4 + 16;
 /// Packet IDs that a client's first packet may have. In the second value, the upper byte requests
 /// a stateless answer.
@@ -71,8 +72,9 @@ fn opcode(datagram: &[u8]) -> Option<u8> {
     datagram.first().map(|first| first >> 3)
 }
 
-/// Returns the verdict on `next`. A handshake continues with its session ID. Data packets continue
-/// with the same peer ID and the next packet ID, which is in clear only with an AEAD cipher.
+/// Returns whether `next` belongs to the same OpenVPN session as `first`. A handshake continues
+/// with its session ID. Data packets continue with the same peer ID and the next packet ID. The
+/// packet ID is in clear only with an AEAD cipher.
 fn follow(first: &[u8], next: &[u8], side: Side) -> Verdict {
     let packet_id = |bytes| u64::from(be32(bytes, 4).unwrap_or_default());
     match (opcode(first), side, opcode(next)) {

@@ -109,9 +109,10 @@ pub fn is_of_a_client(datagram: &[u8]) -> bool {
     packets(datagram).next().is_some_and(|packet| of_both.contains(&packet.kind))
 }
 
-/// Returns the verdict on `next`. A client's handshake packet agrees, and so does a server's long
-/// header with the client's connection ID. Other QUIC packets are no evidence: they may belong to
-/// an older connection on the same ports, or to another version.
+/// Returns whether `next` belongs to the same QUIC connection as `first`. A client's handshake
+/// packet agrees, and so does a server's long header with the client's connection ID. Other QUIC
+/// packets are no evidence: they may belong to an older connection on the same ports, or to
+/// another version.
 fn follow(first: &[u8], next: &[u8], side: Side) -> Verdict {
     let is_short = next.first().is_some_and(|byte| byte & 0xc0 == 0x40);
     let agrees = match side {
@@ -163,7 +164,8 @@ pub fn ends_short(datagram: &[u8]) -> bool {
     rest.first().is_some_and(|first| first & 0xc0 == 0x40)
 }
 
-/// Reads one packet with a long header. Returns the packet and the rest of the datagram.
+/// Reads one packet with a long header. Returns the packet and the rest of the datagram. Returns
+/// `None` if the packet has a short header, an unknown version or a wrong length.
 fn long(datagram: &[u8]) -> Option<(Long, &[u8])> {
     let mut reader = Reader(datagram);
     let first = reader.byte()?;
@@ -233,7 +235,8 @@ impl<'a> Reader<'a> {
         usize::try_from(value).ok()
     }
 
-    /// Reads the length field, skips the payload of that length, and returns the bytes after it.
+    /// Reads the packet's length field, skips the payload of that length, and returns the bytes
+    /// after the payload. Returns `None` if the datagram ends before that.
     fn after_payload(&mut self) -> Option<&'a [u8]> {
         let length = self.varint()?;
         self.take(length)?;

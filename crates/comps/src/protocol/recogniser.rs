@@ -9,10 +9,10 @@ const LOOKS: u8 = 64;
 /// The evidence for a session's protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Confidence {
-    /// Only one datagram has the fixed fields of the protocol, or no datagram has those of a known
-    /// protocol.
+    /// Only one datagram has the fixed fields of the protocol, or no datagram has the fixed fields
+    /// of any known protocol.
     Likely,
-    /// A second datagram or an answer agrees.
+    /// A second datagram of the client, or an answer of the server, agrees with the protocol.
     Certain,
     /// The user specified the protocol.
     Told,
@@ -56,13 +56,14 @@ impl Candidate {
         Candidate { protocol, mark, head, length }
     }
 
-    /// Returns the verdict of the candidate's protocol on a later `datagram` from `side`.
+    /// Compares a later `datagram` from `side` with the candidate, by the rules of the candidate's
+    /// protocol ([`Family::follow`]).
     fn follow(&self, datagram: &[u8], side: Side) -> Verdict {
         (self.protocol.family().follow)(&self.head[..self.length], datagram, side)
     }
 }
 
-/// The recognition of one session.
+/// The recognition of the protocol of one session.
 #[derive(Debug)]
 pub struct Recogniser {
     candidate: Option<Candidate>,
@@ -88,12 +89,13 @@ impl Default for Recogniser {
 }
 
 impl Recogniser {
-    /// Returns the present finding; `None` if no protocol is known yet.
+    /// Returns the protocol found so far; `None` if no protocol is known yet.
     pub fn finding(&self) -> Option<Finding> {
         self.finding
     }
 
-    /// Inspects a client's datagram. Returns the finding if it is new.
+    /// Inspects a client's datagram. Returns the finding (protocol and confidence) if it has
+    /// changed.
     ///
     /// A datagram with a weak mark ([`Mark::Weak`]) yields no finding until another datagram
     /// agrees.
@@ -116,7 +118,8 @@ impl Recogniser {
         }
     }
 
-    /// Inspects a server's datagram. Returns the finding if it is new.
+    /// Inspects a server's datagram. Returns the finding (protocol and confidence) if it has
+    /// changed.
     pub fn on_server(&mut self, datagram: &[u8]) -> Option<Finding> {
         if let Some(unanswered) = self.unanswered.take() {
             let is_other = unanswered.follow(datagram, Side::Server) == Verdict::Contradicts;
@@ -149,8 +152,8 @@ impl Recogniser {
         self.candidate.is_some() || self.unanswered.is_some()
     }
 
-    /// Searches a client's datagram for a number in clear. Returns true when such a number is
-    /// certain, once per session.
+    /// Searches a client's datagram for a packet number in clear. Returns true, once per session,
+    /// when it is certain that the packets have such a number.
     pub fn finds_numbers(&mut self, datagram: &[u8]) -> bool {
         let counter = self.finding.map_or(Counter::Looked, |it| it.protocol.family().counter);
         let is_certain = self.finding.is_some_and(|it| it.confidence != Confidence::Likely);
@@ -161,7 +164,7 @@ impl Recogniser {
         }
     }
 
-    /// Returns whether [`Recogniser::finds_numbers`] may still find a number.
+    /// Returns whether [`Recogniser::finds_numbers`] may still find a packet number in clear.
     pub fn looks_for_numbers(&self) -> bool {
         let has_none = matches!(
             self.finding,
@@ -171,7 +174,8 @@ impl Recogniser {
         !has_none && !self.numbers.is_done()
     }
 
-    /// Compares a datagram with the candidate; returns `None` if there is no candidate.
+    /// Compares a datagram with the candidate (the protocol that an earlier datagram suggests).
+    /// Returns `None` if there is no candidate.
     fn hold(&self, datagram: &[u8], side: Side) -> Option<Verdict> {
         self.candidate.as_ref().map(|candidate| candidate.follow(datagram, side))
     }

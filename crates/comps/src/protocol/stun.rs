@@ -30,8 +30,9 @@ pub fn is_message(datagram: &[u8]) -> bool {
     header[0] < 0x40 && header[4..8] == COOKIE && length == rest.len() && length % 4 == 0
 }
 
-/// Returns the verdict on `next`. A call's media and DTLS packets share the ports of its STUN
-/// messages. The first byte of a datagram distinguishes these protocols (RFC 7983, section 7).
+/// Returns whether `next` belongs to the same call as `first`. A call's media and DTLS packets
+/// share the ports of its STUN messages. The first byte of a datagram distinguishes these
+/// protocols (RFC 7983, section 7).
 fn follow(first: &[u8], next: &[u8], side: Side) -> Verdict {
     let is_answer = side == Side::Client || next.get(8..HEADER) == first.get(8..HEADER);
     match next.first() {

@@ -20,7 +20,7 @@ pub const FAMILY: Family = Family {
     guide: "wireguard",
 };
 
-/// Length of the shortest data message: header and tag.
+/// Length in bytes of the shortest data message: header and tag.
 const SHORTEST_DATA: usize = 16 + 16;
 /// Value of the counter that no session reaches: 2^40 packets.
 const OLD: u64 = 1 << 40;
@@ -41,7 +41,8 @@ pub enum Message {
 }
 
 impl Message {
-    /// Returns the message in `datagram`, if its type and its length agree.
+    /// Returns the type of the message in `datagram`; `None` unless the datagram's first byte and
+    /// its length match one type.
     ///
     /// A match is weak evidence: use this function only for sessions known to be WireGuard's.
     pub fn of(datagram: &[u8]) -> Option<Message> {
@@ -73,9 +74,9 @@ fn mark(datagram: &[u8]) -> Mark {
     }
 }
 
-/// Returns the verdict on `next`. Data messages continue with the same receiver and the next
-/// counter, or with a new receiver and a first counter. A response or cookie reply contains the
-/// sender index of the message that it answers.
+/// Returns whether `next` belongs to the same tunnel as `first`. Data messages continue with the
+/// same receiver and the next counter, or with a new receiver and a first counter. A response or
+/// cookie reply contains the sender index of the message that it answers.
 fn follow(first: &[u8], next: &[u8], side: Side) -> Verdict {
     let Some(message) = Message::of(next) else { return Verdict::Contradicts };
     let begins = first[0] == 1;

@@ -30,10 +30,11 @@ pub(crate) struct Common {
     /// Queue of the sessions whose datagrams wait for room in a congestion window. The sessions
     /// are served in turn.
     pub(crate) held: VecDeque<SessionId>,
-    /// Arrival time of the present datagrams if they come from one of our queues; their bytes must
-    /// then be copied into the outputs. `None` for datagrams that the driver passes.
+    /// Arrival time of the datagrams being handled, if they come from one of our queues. Their
+    /// bytes must then be copied into the outputs. `None` if the driver has just passed the
+    /// datagrams.
     pub(crate) kept: Option<Time>,
-    /// Maximum numbers of bytes that the present session may queue.
+    /// Maximum numbers of bytes that the session being handled may queue.
     pub(crate) room: Room,
 }
 
@@ -42,7 +43,7 @@ pub(crate) struct Common {
 pub(crate) struct Room {
     /// Maximum bytes that wait for a path, or for room in a congestion window.
     pub(crate) patience: usize,
-    /// Maximum bytes that are delayed before the split.
+    /// Maximum bytes that are delayed at random (by the jitter) before their path is chosen.
     pub(crate) delayed: usize,
 }
 
@@ -77,7 +78,7 @@ impl Common {
         self.outputs.push_back(Output::Event(event));
     }
 
-    /// Returns the path of handshakes, if the user named one.
+    /// Returns the path of handshakes; `None` if the user named no such path.
     pub(super) fn handshake(&self) -> Option<PathId> {
         self.config.handshake.map(PathId::at)
     }

@@ -46,8 +46,8 @@ impl Cookie {
     }
 }
 
-/// Updates `cookie` from datagrams of the server that arrived on `path` at the source port
-/// `tuple`.
+/// Updates `cookie` from datagrams of the server that arrived on the path `path` and the tuple
+/// `tuple` (the path's source port).
 pub(super) fn learn(
     cookie: &mut Option<Cookie>,
     now: Time,

@@ -29,8 +29,8 @@ const RARITY: u32 = 25;
 /// Maximum bytes of held datagrams. If more arrive, all are released early.
 const HELD_BYTES: usize = 512 * 1024;
 
-/// Traffic that is held while a copy of its first datagram is in flight, so that the copy arrives
-/// first.
+/// A session's traffic that is held while a copy of its first datagram is in flight on a path that
+/// is down. The copy must arrive first.
 #[derive(Debug)]
 pub(super) struct Held {
     due: Time,
@@ -96,7 +96,7 @@ impl Session {
         true
     }
 
-    /// Sends the held datagrams if their time is up.
+    /// Sends the held datagrams if the time for which they are held has passed.
     pub(super) fn release_held(&mut self, now: Time, common: &mut Common) {
         let Some(held) = self.queues.held.take_if(|held| now >= held.due) else { return };
         let outer = common.kept.replace(now);
@@ -163,8 +163,8 @@ impl Session {
     }
 }
 
-/// Returns the part of the time for which traffic is held that grows with the number of earlier
-/// attempts, `tries`.
+/// Returns the time for which traffic is held in addition to the difference of the round-trip
+/// times. It grows with `tries`, the number of earlier attempts on the path.
 fn patience(tries: u32) -> Duration {
     match tries {
         0 => Duration::ZERO,
