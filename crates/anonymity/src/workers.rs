@@ -17,7 +17,7 @@ pub struct Workers {
 }
 
 impl Default for Workers {
-    /// Returns a value that does all work on the caller's own thread.
+    /// Returns workers that do all work on the caller's own thread.
     fn default() -> Workers {
         Workers { threads: 1, run: |_, pieces, work| (0..pieces).for_each(work) }
     }

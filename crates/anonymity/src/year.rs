@@ -403,7 +403,8 @@ struct EntryPeriod {
     entries: [u32; MOST_LEGS],
 }
 
-/// Simulates a client from event to event. Stores its entries in `periods` each time they change.
+/// Simulates a client from one event of its guards (a guard expires or leaves) to the next. Stores
+/// the client's entries in `periods` each time they change.
 fn live(
     town: &Town,
     params: &GuardParams,

@@ -268,7 +268,7 @@ fn add(sizes: &mut [u64], at: usize, size: u64) {
     sizes[at.min(last)] += size;
 }
 
-/// Returns the numbers of the `most` paths with the most bytes, in ascending order.
+/// Returns the numbers of the `most` paths with the most bytes, sorted by number.
 fn busiest(paths: &[PathSummary], most: usize) -> Vec<i16> {
     let mut ranked: Vec<&PathSummary> = paths.iter().collect();
     ranked.sort_by_key(|path| std::cmp::Reverse(path.up.bytes + path.down.bytes));

@@ -46,7 +46,7 @@ impl Histogram {
     /// power of ten itself.
     pub const PER_DECADE: usize = CLASSES;
 
-    /// Adds `length` with the weight `weight`.
+    /// Adds `weight` to the class that contains `length`.
     pub fn add(&mut self, length: f64, weight: u64) {
         self.weights[EDGES.partition_point(|&edge| edge <= length)] += weight;
     }

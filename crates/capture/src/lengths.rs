@@ -59,7 +59,7 @@ impl Lengths {
         self.count
     }
 
-    /// Returns the greatest length; 0 if there is none.
+    /// Returns the greatest length; 0 if the distribution is empty.
     pub(super) fn longest(&self) -> f64 {
         self.longest
     }

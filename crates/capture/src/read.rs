@@ -104,7 +104,7 @@ impl From<ParquetError> for TraceError {
 pub struct Trace {
     file: SerializedFileReader<File>,
     facts: TraceFacts,
-    /// Index in the file of each of [`COLUMNS`].
+    /// Index in the file of each column in [`COLUMNS`].
     columns: [usize; 7],
 }
 

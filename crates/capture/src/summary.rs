@@ -19,7 +19,8 @@ pub struct Summary {
     /// Statistics of each path over all sessions. The distributions of bursts cover all sessions.
     /// The longest gap is between two datagrams of the same session.
     pub paths: Vec<PathSummary>,
-    /// Statistics of all paths together over all sessions, combined as in [`Summary::paths`].
+    /// Statistics of all paths together over all sessions. Bursts and gaps are combined as in
+    /// [`Summary::paths`].
     pub whole: PathSummary,
     /// Statistics of each session, in ascending order of `load`, then of `run`.
     pub sessions: Vec<Session>,
@@ -40,7 +41,8 @@ pub struct Session {
     pub ends: f64,
     /// Whether the trace has rows of path -1 (the whole, unsplit traffic) for the session.
     pub unsplit: bool,
-    /// Each path with traffic, in ascending order, without path -1.
+    /// Statistics of each path with traffic, in ascending order of path numbers, without path -1
+    /// (the unsplit traffic).
     pub paths: Vec<PathSummary>,
     /// All traffic of the session: the rows of path -1 if the trace has them, otherwise the rows
     /// of all paths together.

@@ -170,7 +170,7 @@ fn named(path: &Path, error: &str) -> Failure {
     Failure::misuse(format!("{}: {error}", path.display()))
 }
 
-/// Prints an event. Errors are ignored, because the reader may have closed its end.
+/// Prints an event. Errors are ignored, because the reader may have closed the pipe.
 fn print(event: &MoreEvent) {
     let line = match event {
         MoreEvent::Listening(udp, None) => format!("node at {udp}"),

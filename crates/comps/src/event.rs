@@ -161,7 +161,8 @@ pub enum Kept {
     Short,
     /// The handshake of a QUIC connection is not confirmed.
     Handshake,
-    /// The session consists only of handshakes and DNS queries, for which the user named a path.
+    /// The session consists only of handshakes and DNS queries, and the user named a path for
+    /// them.
     HandshakePath,
     /// The session's server identifies the client by its address
     /// ([`Protocol::keeps_to_one_path`]).

@@ -163,7 +163,7 @@ fn verdict(jobs: &[Job], ends: &[(&Program, Ended)]) -> Result<(), Failure> {
     if wrong.is_empty() { Ok(()) } else { Err(Failure::trouble(wrong.join("; "))) }
 }
 
-/// Describes how a program ended.
+/// Describes in one sentence how `program` ended.
 pub(super) fn sentence(program: &Program, ended: &Ended) -> String {
     let name = &program.name;
     match ended {

@@ -11,7 +11,7 @@ use crate::failure::Failure;
 pub(super) struct Source {
     pub(super) flags: Options,
     pub(super) file: PathBuf,
-    /// Options from flags and file at the start of the program.
+    /// Options from flags and settings file, as they were at the start of the program.
     pub(super) began: Options,
 }
 

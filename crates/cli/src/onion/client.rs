@@ -29,8 +29,8 @@ use crate::split::check_file;
 use crate::split::forms;
 use crate::split::no_metrics;
 
-/// Default address for programs. It is C tor's default with another port, so that both programs
-/// can run at the same time.
+/// Default address for programs. It is C tor's default address with another port, so that both
+/// programs can run at the same time.
 const LISTEN: &str = "127.0.0.1:9250";
 /// Maximum number of circuits in a set (circuits that carry the same streams together), if the
 /// consensus sets no other limit.
@@ -39,7 +39,7 @@ const MOST_LEGS: usize = 8;
 const MUDP_OR_LEGS: usize = 2;
 const MEMORY_MB: usize = 256;
 /// Minimum of the memory limit in megabytes. A single set (circuits that carry the same streams
-/// together) may hold 1 MB of cells that wait for missing ones.
+/// together) may hold 1 MB of cells that wait for missing cells.
 const LEAST_MEMORY_MB: usize = 4;
 /// Text at the end of `--help`.
 const FILES: &str = "\

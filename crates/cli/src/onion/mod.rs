@@ -170,7 +170,8 @@ fn parse<T: DeserializeOwned>(text: &str, name: &str, keys: &[&str]) -> Result<T
     toml_keys::read(text, name, &sections).map_err(Failure::misuse)
 }
 
-/// Reads authorities from `lines`, and from the file `file` of such lines, in the format of torrc.
+/// Reads authorities from `lines`, which are DirAuthority lines of torrc, and from such lines in
+/// `file`.
 fn authorities(lines: &[String], file: Option<&Path>) -> Result<Vec<Authority>, Failure> {
     let text = file.map(|path| {
         let told = |error| Failure::misuse(format!("cannot read '{}': {error}", path.display()));

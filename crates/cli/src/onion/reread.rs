@@ -30,7 +30,7 @@ pub(super) fn names(live: &[Setting], fixed: &[Setting]) -> Names {
     Names { changed: differing(live), restart: differing(fixed) }
 }
 
-/// Returns those settings of [`Common`] that need a restart.
+/// Compares the settings of [`Common`] whose change needs a restart.
 pub(super) fn common(old: &Common, new: &Common) -> [Setting; 4] {
     [
         ("data", old.data != new.data),

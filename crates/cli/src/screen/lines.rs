@@ -115,7 +115,7 @@ struct Shared {
 struct Queue {
     /// Bytes of the lines that are queued.
     text: Vec<u8>,
-    /// Number of lines dropped since a line was last queued.
+    /// Number of lines dropped, for lack of room, since a line was last queued.
     lost: u64,
     /// Whether the thread is writing the lines that it has taken.
     writing: bool,

@@ -114,7 +114,8 @@ struct State<M> {
     /// Number of lines dropped because `kept` was full.
     skipped: u64,
     wanted: bool,
-    /// Whether the view is not cleared at the end, because the message of a panic is below it.
+    /// Whether the view remains on the terminal at the end, because the message of a panic is
+    /// below it.
     stays: bool,
     phase: Phase,
 }

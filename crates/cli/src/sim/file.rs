@@ -439,13 +439,13 @@ impl RawClients {
         if names_set && !names_one { SET_LEGS } else { 1 }
     }
 
-    /// Returns whether the design is `name`.
+    /// Returns whether the file names the design `name`.
     fn is(&self, name: &str) -> bool {
         self.multipath.as_ref().is_some_and(|written| written.get_ref() == name)
     }
 
     /// Returns the congestion control of TCP between client and exit; `None` for designs without
-    /// it.
+    /// such TCP connections.
     fn udp_or(
         &self,
         at: &dyn Fn(Range<usize>, String) -> TomlError,

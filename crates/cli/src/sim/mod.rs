@@ -63,7 +63,7 @@ const MANY_RELAYS: usize = 200;
 struct RunResult {
     seed: u64,
     run: Simulated,
-    /// Real duration of the simulation.
+    /// Duration of the simulation in real time, not in virtual time.
     took: Duration,
 }
 

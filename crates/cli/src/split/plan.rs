@@ -56,7 +56,7 @@ pub(crate) fn settings(options: &Options) -> Result<Settings, Failure> {
     })
 }
 
-/// Default SOCKS port of C tor and of `anabranch client`.
+/// Default SOCKS address of C tor, for paths of the kind `onion:N`.
 const ONION_SOCKS: &str = "127.0.0.1:9050";
 
 /// Fills in the defaults of paths that are TCP or TLS connections. Replaces a path of several
@@ -93,8 +93,8 @@ fn streams(options: &Options, paths: Vec<PathSpec>) -> Result<Vec<PathSpec>, Fai
     Ok(filled.collect())
 }
 
-/// Returns the certificate check for paths over TLS: the far end's fingerprint, or its CA. `None`
-/// if no path uses TLS.
+/// Returns the check of the far end's certificate for paths over TLS: by fingerprint, or by the CA
+/// that has signed it. Returns `None` if no path uses TLS.
 fn tls(options: &Options, paths: &[PathSpec]) -> Result<Option<Arc<dyn TlsEnd>>, Failure> {
     let is_tls = |path: &&PathSpec| matches!(path.stream, Some(StreamKind::Tls(_)));
     let Some(path) = paths.iter().find(is_tls) else { return Ok(None) };

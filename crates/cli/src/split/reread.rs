@@ -13,9 +13,10 @@ use crate::failure::Failure;
 pub(super) struct Source {
     pub(super) flags: Options,
     pub(super) file: PathBuf,
-    /// Options from flags and file at the start of the program.
+    /// Options from flags and settings file, as they were at the start of the program.
     pub(super) began: Options,
-    /// Whether listener, server and mark come from a WireGuard file. If so, they cannot change.
+    /// Whether listener, server and firewall mark come from a WireGuard file (`--wg`). If so, they
+    /// cannot change.
     pub(super) tunnel: bool,
 }
 

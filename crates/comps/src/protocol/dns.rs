@@ -2,7 +2,7 @@
 
 use super::{Counter, Family, Mark, Protocol, Side, Verdict};
 
-/// The entry of DNS in [`FAMILIES`](super::FAMILIES).
+/// Description of DNS in the list of protocols, [`FAMILIES`](super::FAMILIES).
 pub const FAMILY: Family = Family {
     protocol: Protocol::Dns,
     name: "dns",

@@ -6,7 +6,7 @@
 
 use super::{Counter, Family, Mark, Protocol, Side, Verdict, be64, goes_on};
 
-/// The entry of DTLS in [`FAMILIES`](super::FAMILIES).
+/// Description of DTLS in the list of protocols, [`FAMILIES`](super::FAMILIES).
 pub const FAMILY: Family = Family {
     protocol: Protocol::Dtls,
     name: "dtls",
@@ -19,7 +19,8 @@ pub const FAMILY: Family = Family {
     guide: "any-program",
 };
 
-/// The entry of DTLS with connection IDs in [`FAMILIES`](super::FAMILIES).
+/// Description of DTLS with connection IDs in the list of protocols,
+/// [`FAMILIES`](super::FAMILIES).
 pub const WITH_CID: Family = Family {
     protocol: Protocol::DtlsCid,
     name: "dtls-cid",

@@ -2,7 +2,7 @@
 
 use super::{Counter, Family, Mark, Protocol, Side, Verdict, be32};
 
-/// The entry of ENet in [`FAMILIES`](super::FAMILIES).
+/// Description of ENet in the list of protocols, [`FAMILIES`](super::FAMILIES).
 pub const FAMILY: Family = Family {
     protocol: Protocol::Enet,
     name: "enet",

@@ -5,7 +5,7 @@
 
 use super::{Counter, Family, Mark, Protocol, Side, Verdict};
 
-/// The entry of KCP in [`FAMILIES`](super::FAMILIES).
+/// Description of KCP in the list of protocols, [`FAMILIES`](super::FAMILIES).
 pub const FAMILY: Family = Family {
     protocol: Protocol::Kcp,
     name: "kcp",

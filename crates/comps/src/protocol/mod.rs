@@ -76,12 +76,12 @@ pub enum Mark {
 }
 
 impl Mark {
-    /// Returns `Strong` if `is_marked`, else `None`.
+    /// Returns [`Mark::Strong`] if `is_marked`, else [`Mark::None`].
     fn strong(is_marked: bool) -> Mark {
         if is_marked { Mark::Strong } else { Mark::None }
     }
 
-    /// Returns `Weak` if `is_marked`, else `None`.
+    /// Returns [`Mark::Weak`] if `is_marked`, else [`Mark::None`].
     fn weak(is_marked: bool) -> Mark {
         if is_marked { Mark::Weak } else { Mark::None }
     }
@@ -124,13 +124,14 @@ pub enum Counter {
 pub struct Family {
     /// The protocol.
     pub protocol: Protocol,
-    /// Name in machine-readable output and options.
+    /// Name of the protocol in machine-readable output and options.
     pub name: &'static str,
     /// Name shown to people.
     pub title: &'static str,
     /// Whether a user can choose the protocol with `--protocol`.
     pub selectable: bool,
-    /// Returns the weight of a client's datagram if it is the first of a session.
+    /// Returns the weight, as evidence for the protocol, of a client's datagram that may begin a
+    /// session.
     pub mark: fn(&[u8]) -> Mark,
     /// Compares a later datagram with the client's datagram that has the protocol's mark. The
     /// arguments are the first [`HEAD`] bytes of the datagram with the mark, the later datagram,
@@ -187,7 +188,7 @@ impl Protocol {
         found.expect("the table has an entry for each protocol")
     }
 
-    /// Returns the name in machine-readable output and options.
+    /// Returns the protocol's name in machine-readable output and options.
     pub fn name(self) -> &'static str {
         self.family().name
     }

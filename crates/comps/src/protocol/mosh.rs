@@ -7,7 +7,7 @@
 
 use super::{Counter, Family, Mark, Protocol, Side, Verdict, be64};
 
-/// The entry of Mosh in [`FAMILIES`](super::FAMILIES).
+/// Description of Mosh in the list of protocols, [`FAMILIES`](super::FAMILIES).
 pub const FAMILY: Family = Family {
     protocol: Protocol::Mosh,
     name: "mosh",

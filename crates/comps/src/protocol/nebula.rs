@@ -3,7 +3,7 @@
 
 use super::{Counter, Family, Mark, Protocol, Side, Verdict, be32, be64, goes_on};
 
-/// The entry of Nebula in [`FAMILIES`](super::FAMILIES).
+/// Description of Nebula in the list of protocols, [`FAMILIES`](super::FAMILIES).
 pub const FAMILY: Family = Family {
     protocol: Protocol::Nebula,
     name: "nebula",

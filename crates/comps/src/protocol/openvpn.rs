@@ -6,7 +6,7 @@
 
 use super::{Counter, Family, Mark, Protocol, Side, Verdict, be32, goes_on};
 
-/// The entry of OpenVPN in [`FAMILIES`](super::FAMILIES).
+/// Description of OpenVPN in the list of protocols, [`FAMILIES`](super::FAMILIES).
 pub const FAMILY: Family = Family {
     protocol: Protocol::OpenVpn,
     name: "openvpn",

@@ -7,7 +7,7 @@ use std::fmt;
 
 use super::{Counter, Family, Mark, Protocol, Side, Verdict};
 
-/// The entry of QUIC in [`FAMILIES`](super::FAMILIES).
+/// Description of QUIC in the list of protocols, [`FAMILIES`](super::FAMILIES).
 pub const FAMILY: Family = Family {
     protocol: Protocol::Quic,
     name: "quic",

@@ -3,7 +3,7 @@
 
 use super::{Counter, Family, Mark, Protocol, Side, Verdict, be32};
 
-/// The entry of SRT in [`FAMILIES`](super::FAMILIES).
+/// Description of SRT in the list of protocols, [`FAMILIES`](super::FAMILIES).
 pub const FAMILY: Family = Family {
     protocol: Protocol::Srt,
     name: "srt",

@@ -6,7 +6,7 @@
 
 use super::{Counter, Family, Mark, Protocol, Side, Verdict, dtls};
 
-/// The entry of STUN in [`FAMILIES`](super::FAMILIES).
+/// Description of STUN in the list of protocols, [`FAMILIES`](super::FAMILIES).
 pub const FAMILY: Family = Family {
     protocol: Protocol::Stun,
     name: "stun",

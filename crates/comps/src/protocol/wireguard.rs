@@ -7,7 +7,7 @@
 
 use super::{Counter, Family, Mark, Protocol, Side, Verdict, goes_on};
 
-/// The entry of WireGuard in [`FAMILIES`](super::FAMILIES).
+/// Description of WireGuard in the list of protocols, [`FAMILIES`](super::FAMILIES).
 pub const FAMILY: Family = Family {
     protocol: Protocol::WireGuard,
     name: "wireguard",

@@ -23,8 +23,8 @@ const IDLE: Duration = Duration::from_secs(15);
 const FIRST_LAG: Duration = Duration::from_millis(5);
 /// Maximum time for which one attempt (a copy of a datagram) holds the session's traffic.
 const LONGEST_LAG: Duration = Duration::from_millis(100);
-/// Ratio of the pause between attempts (copies of datagrams) to the time for which they hold
-/// traffic.
+/// Ratio of the pause between two attempts (copies of datagrams) to the time for which one attempt
+/// holds traffic.
 const RARITY: u32 = 25;
 /// Maximum bytes of held datagrams. If more arrive, all are released early.
 const HELD_BYTES: usize = 512 * 1024;

@@ -56,7 +56,8 @@ fn bar_row(one: &Held) -> Vec<String> {
     ]
 }
 
-/// Describes whether a required limit is met, and by how much.
+/// Describes whether the required limit is met, and the distance of the measured value from the
+/// limit, in per cent of the limit.
 fn bar_verdict(one: &Held) -> String {
     // The distance is in per cent of the limit, and may exceed 100.
     let spare = one.spare() * 100.0;

@@ -149,7 +149,8 @@ fn line(kept: impl Iterator<Item = Option<Spread>>) -> String {
     line
 }
 
-/// Draws the ranges of remaining goodput that the paper reports, and a line at the unsplit goodput.
+/// Draws the ranges of remaining goodput that the paper (CoMPS) reports, and a line at the unsplit
+/// goodput.
 fn paper(kind: Kind, every: &[u32]) -> String {
     let mut shapes = format!(r#"<path class="unsplit" d="M0 {}H{}"/>"#, height(1.0), every.len());
     for claim in claims().iter().filter(|claim| claim.kind == kind) {

@@ -20,7 +20,7 @@ pub(in crate::merge) struct Posting<'s> {
     looking_up: Option<LookingUp>,
     /// Interval timer for publishing the status.
     posts: Pace,
-    /// Interval timer for passing counters to `inner`.
+    /// Interval timer for passing counters to the screen `inner`.
     shows: Pace,
 }
 

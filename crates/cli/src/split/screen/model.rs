@@ -119,7 +119,8 @@ impl Model {
         self.time = now;
     }
 
-    /// Returns the row of a path. The previous values are found by the path's name.
+    /// Returns the row of a path. The values of the previous snapshot are found by the path's
+    /// name.
     fn row(&self, now: Time, index: usize, counters: &PathCounters, totals: (u64, u64)) -> Row {
         let name = self.book.path(anabranch_multipath::PathId::at(index));
         let known = self.rows.iter().find(|row| row.name == name);
@@ -171,7 +172,8 @@ impl Row {
         drops.full + drops.too_big + drops.unreachable + aged
     }
 
-    /// Returns the path's name, with the kind of its TCP or TLS connection, if it is one.
+    /// Returns the path's name. If the path is a TCP or TLS connection, adds the kind of
+    /// connection.
     pub(super) fn label(&self) -> String {
         match self.counters.stream {
             Some(stream) => format!("{} {}", self.name, stream.kind),

@@ -51,7 +51,7 @@ impl Plain {
         Plain { out, warnings, journal: Journal::NONE, counters: true, login: false, model }
     }
 
-    /// Returns the same screen for a login by Mosh.
+    /// Returns this screen, changed for a login by Mosh: without the line about the MTU.
     pub(super) fn of_login(self) -> Plain {
         Plain { login: true, ..self }
     }

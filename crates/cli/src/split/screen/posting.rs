@@ -28,7 +28,7 @@ pub(in crate::split) struct Posting<'s> {
     counts: Vec<(String, u64)>,
     /// Interval timer for publishing the status.
     posts: Pace,
-    /// Interval timer for passing counters to `inner`.
+    /// Interval timer for passing counters to the screen `inner`.
     shows: Pace,
 }
 

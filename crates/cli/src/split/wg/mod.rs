@@ -1,4 +1,5 @@
-//! `--wg`: takes the server, port and mark from a wg-quick file, and changes the file.
+//! `--wg`: takes the server, port and firewall mark from a wg-quick file, and shows or writes a
+//! changed copy of the file.
 
 mod show;
 
@@ -67,8 +68,8 @@ fn check(options: &Options) -> Result<(), Failure> {
     }
 }
 
-/// Returns the target of the changed file. If the target is standard output, nothing else is
-/// printed there.
+/// Returns the target of the changed WireGuard file; [`Sink::None`] without `--write`. If the
+/// target is standard output, nothing else is printed there.
 fn sink(source: &Path, options: &mut Options) -> Result<Sink, Failure> {
     match &options.write {
         None => Ok(Sink::None),
@@ -119,7 +120,7 @@ fn listen(
 }
 
 /// Returns the firewall mark of the tunnel's packets. Also returns whether the splitter's own
-/// packets lack the mark, because the process lacks CAP_NET_ADMIN. The process needs this
+/// packets lack this mark, because the process lacks CAP_NET_ADMIN. The process needs this
 /// capability only if a flag requests a mark.
 fn mark(given: Option<Mark>, file: &WgQuick) -> (Option<u32>, bool) {
     let full = file.is_full_tunnel().then_some(FULL_TUNNEL_MARK);

@@ -29,7 +29,8 @@ pub(in crate::split) struct Tunnel {
     pub(super) peer: Peer,
     /// Firewall mark of the tunnel's packets and of the splitter's; `None` without one.
     pub(super) mark: Option<u32>,
-    /// Whether the splitter's packets lack the mark, because the process lacks CAP_NET_ADMIN.
+    /// Whether the splitter's packets lack the firewall mark, because the process lacks
+    /// CAP_NET_ADMIN.
     pub(super) unmarked: bool,
     pub(super) sink: Sink,
     /// Name that the user has given to this running program (`--name`); `None` if there is none.
