@@ -298,7 +298,7 @@ impl StreamDesign {
         }
     }
 
-    /// Returns the protocol that joins several circuits, each of which delivers its cells in
+    /// Returns the protocol that joins several circuits, if every circuit delivers its cells in
     /// order. Returns `None` for a design with a single circuit, with lossy circuits, or without
     /// circuits.
     pub(super) fn sets(self) -> Option<Design> {

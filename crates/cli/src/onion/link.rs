@@ -54,7 +54,7 @@ pub(super) struct LinkOptions {
     /// Conditions under which QUIC links are opened alongside other links; `None` if there are no
     /// QUIC links.
     pub(super) quic: Option<QuicLinking>,
-    /// Whether each circuit has its own link to the relay to which the circuit is extended.
+    /// Whether each circuit has a link of its own to its next relay.
     pub(super) per_circuit: bool,
 }
 

@@ -149,8 +149,8 @@ pub(crate) fn kept(why: Kept) -> String {
     }
 }
 
-/// Describes that the server to which the far end forwards has not answered for `waited`, although
-/// the far end itself answers.
+/// Describes that the server after the far end has not answered for `waited`, although the far end
+/// itself answers.
 pub(crate) fn unanswered_behind(waited: Duration) -> String {
     let seconds = waited.as_secs();
     format!(
