@@ -11,7 +11,7 @@ pub const KEY: usize = 32;
 /// Length in bytes of the part of a key that reply blocks contain.
 pub const PREFIX: usize = 8;
 
-/// A node, as listed in the network's document. Packets identify a node by its key.
+/// A node, as the list of the network's nodes describes it. Packets identify a node by its key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Peer {
     /// Public X25519 key, used to build Sphinx packets.
@@ -84,19 +84,21 @@ impl Network {
         &self.peers
     }
 
-    /// Returns the position of the node with `key`.
+    /// Returns the position in the list of the node with `key`; `None` if there is no such node.
     #[must_use]
     pub fn find(&self, key: &[u8; KEY]) -> Option<usize> {
         let at = self.find_prefix(&prefix(key))?;
         (self.peers[at].key == *key).then_some(at)
     }
 
-    /// Returns the position of the node whose key begins with `prefix`.
+    /// Returns the position in the list of the node whose key begins with `prefix`; `None` if
+    /// there is no such node.
     pub(crate) fn find_prefix(&self, prefix: &[u8; PREFIX]) -> Option<usize> {
         self.by_prefix.get(prefix).copied()
     }
 
-    /// Returns the position of the node with `address`.
+    /// Returns the position in the list of the node with `address`; `None` if there is no such
+    /// node.
     pub(crate) fn find_address(&self, address: SocketAddr) -> Option<usize> {
         self.by_address.get(&address).copied()
     }

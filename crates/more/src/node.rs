@@ -102,7 +102,8 @@ pub enum Output {
     Event(Event),
 }
 
-/// Treatment of an accepted packet, for the counters.
+/// How an accepted packet was handled: relayed to the next hop, or delivered here. The packet
+/// counters distinguish the two.
 enum Handled {
     Relayed,
     Delivered,
@@ -128,7 +129,8 @@ pub struct MoreNode {
     tables: KeyTables,
     /// This node's unused reply blocks, by identifier.
     outstanding: BTreeMap<[u8; IDENTIFIER], Outstanding>,
-    /// Identifiers of the reply blocks in `outstanding`, oldest first.
+    /// Identifiers of the reply blocks in `outstanding`, oldest first. Identifiers of blocks that
+    /// were used may still be present.
     order: VecDeque<[u8; IDENTIFIER]>,
     streams: BTreeMap<StreamId, Stream>,
     next_stream: u64,

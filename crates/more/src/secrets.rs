@@ -36,14 +36,15 @@ const CIPHER_KEY: usize = 0;
 const MAC_KEY: usize = CIPHER_KEY + STREAM_CIPHER_KEY_SIZE;
 /// Position in [`Secrets`] of the seed of the payload's key.
 const PAYLOAD_KEY: usize = MAC_KEY + INTEGRITY_MAC_KEY_SIZE;
-/// Position in [`Secrets`] of the factor for the next hop's point.
+/// Position in [`Secrets`] of the factor that converts the header's X25519 point to the point for
+/// the next hop.
 const BLINDING_FACTOR: usize = PAYLOAD_KEY + PAYLOAD_KEY_SIZE;
-/// Position in [`Secrets`] of the packet's tag.
+/// Position in [`Secrets`] of the packet's tag, which identifies a replayed packet.
 const TAG: usize = BLINDING_FACTOR + BLINDING_FACTOR_SIZE;
 const _: () = assert!(TAG + REPLAY_TAG_SIZE == EXPANDED_SHARED_SECRET_LENGTH);
 
 impl Secrets {
-    /// Derives the keys from the shared secret. Returns `None` if the library fails.
+    /// Derives the keys from the shared secret. Returns `None` if the crate `aws-lc-rs` fails.
     pub(crate) fn expand(shared: &[u8]) -> Option<Secrets> {
         let mut expanded = [0; EXPANDED_SHARED_SECRET_LENGTH];
         let key = Salt::new(HKDF_SHA256, EXPANDED_SHARED_SECRET_HKDF_SALT).extract(shared);
@@ -57,7 +58,7 @@ impl Secrets {
     }
 
     /// XORs `bytes`, at most [`KEY_STREAM`] bytes, with the header's key stream. Returns `None` if
-    /// the library fails.
+    /// the crate `aws-lc-rs` fails.
     pub(crate) fn apply(&self, bytes: &mut [u8]) -> Option<()> {
         let key = self.part::<STREAM_CIPHER_KEY_SIZE>(CIPHER_KEY);
         let key = DecryptingKey::ctr(UnboundCipherKey::new(&AES_128, &key).ok()?).ok()?;
@@ -77,12 +78,12 @@ impl Secrets {
         self.part::<PAYLOAD_KEY_SEED_SIZE>(PAYLOAD_KEY)
     }
 
-    /// Returns the factor that converts the header's point to the point for the next hop.
+    /// Returns the factor that converts the header's X25519 point to the point for the next hop.
     pub(crate) fn blinding_factor(&self) -> [u8; BLINDING_FACTOR_SIZE] {
         self.part(BLINDING_FACTOR)
     }
 
-    /// Returns the first 8 bytes of the packet's tag.
+    /// Returns the first 8 bytes of the packet's tag, which identifies a replayed packet.
     pub(crate) fn tag(&self) -> u64 {
         u64::from_be_bytes(self.part(TAG))
     }

@@ -252,8 +252,8 @@ impl Stream {
         [has_room.then_some(Event::Writable(id)), ended]
     }
 
-    /// Returns true if the program knows the stream. This is always so at a client. At an exit, it
-    /// is so once the destination has arrived.
+    /// Returns true if the program knows the stream. This is always so at a client. At an exit,
+    /// this is so once the client's first message, which names the destination, has arrived.
     pub(crate) fn is_known(&self) -> bool {
         self.has_head || matches!(self.role, Role::Client(..))
     }

@@ -306,12 +306,14 @@ impl Boundary {
         }
     }
 
-    /// Counts `units` towards the present run, if a number of units ends it.
+    /// Subtracts `units` from the number of units (such as packets) that the present run may still
+    /// have.
     pub fn spend(&mut self, units: u64) {
         self.packets_left = self.packets_left.saturating_sub(units);
     }
 
-    /// Returns the number of further units that the present run may have.
+    /// Returns the number of further units (such as packets) that the present run may have;
+    /// [`u64::MAX`] if only time ends the run, and 0 before the first run.
     pub fn packets_left(&self) -> u64 {
         self.packets_left
     }

@@ -1,5 +1,5 @@
-//! Controlled delay (CoDel, RFC 8289): drops units from a queue that never empties, and tolerates
-//! bursts.
+//! Controlled delay (CoDel, RFC 8289): drops units (such as packets) from a queue that never
+//! empties, and tolerates bursts.
 
 use std::time::Duration;
 
@@ -20,7 +20,8 @@ pub struct Codel {
 }
 
 impl Default for Codel {
-    /// Returns the rule with 5 ms and 100 ms, as in RFC 8289, sections 4.2 and 4.3.
+    /// Returns the rule with a target of 5 ms and an interval of 100 ms, as in RFC 8289, sections
+    /// 4.2 and 4.3.
     fn default() -> Codel {
         Codel { target: Duration::from_millis(5), interval: Duration::from_millis(100) }
     }
@@ -28,9 +29,10 @@ impl Default for Codel {
 
 /// The state of a queue at the time when its head may be sent.
 pub struct Queue<I> {
-    /// The arrival time and the size in bytes of each unit, beginning with the head.
+    /// The arrival time and the size in bytes of each unit (such as a packet), beginning with the
+    /// head.
     pub units: I,
-    /// Total bytes of the units.
+    /// Total bytes of the units (such as packets).
     pub bytes: usize,
     /// Maximum number of bytes after the head of the queue that do not count as a standing queue.
     pub max_unit: usize,
@@ -49,8 +51,9 @@ pub struct Law {
 }
 
 impl Law {
-    /// Returns how many units to drop from the head of the queue, now that the head may be sent
-    /// (`dequeue` in RFC 8289, section 5.6). The caller sends the unit after the dropped units.
+    /// Returns how many units (such as packets) to drop from the head of the queue, now that the
+    /// head may be sent (`dequeue` in RFC 8289, section 5.6). The caller sends the unit after the
+    /// dropped units.
     pub fn drops<I>(&mut self, rule: &Codel, now: Time, mut queue: Queue<I>) -> usize
     where
         I: Iterator<Item = (Time, usize)>,

@@ -1,4 +1,5 @@
-//! Test suites that every scheduler and every core must pass.
+//! Test suites that every scheduler and every core ([`Core`], a protocol without input and output
+//! of its own) must pass.
 //!
 //! Call [`check`] from a scheduler's test, and [`check_over_windows`] if the scheduler supports
 //! paths with windows. Both panic with the name of the violated rule.
@@ -80,7 +81,8 @@ const WINDOW: u64 = 124;
 /// Number of units that one acknowledgement covers in this suite.
 const STEP: u64 = 31;
 
-/// Returns a measured path with `inflight` units in flight.
+/// Returns the view of a path with a window and a measured round-trip time. `inflight` units (such
+/// as cells) are in flight on it.
 fn leg(inflight: u64) -> PathView {
     let rtt = Duration::from_millis(40);
     let leg = LegView {
@@ -210,9 +212,9 @@ impl<M: Fn(u64) -> Box<dyn Scheduler>> Rules<M> {
         );
     }
 
-    /// Checks a sender that always has data to send, while path `index` has room for one unit only
-    /// in every tick number divisible by `index * 3 + 1`. The units must take the same paths as if
-    /// all paths always had room.
+    /// Checks a sender that always has data to send. Path `index` (from 0) has room for one unit
+    /// in the ticks whose numbers are divisible by `index * 3 + 1`, and for none in other ticks.
+    /// The units must take the same paths as if all paths always had room.
     fn holds_for_the_path_it_chose(&self) {
         let mut free = Splitter::new(self.make(5), boundary());
         let mut tight = Splitter::new(self.make(5), boundary());

@@ -3,8 +3,8 @@
 //! The times at which a path carries nothing can identify a web page. A decoy run fills such a
 //! gap, on a path that the schedule is not using. A decoy run copies the packet sizes and
 //! intervals of a run that the session has really sent. The other end must be this project's far
-//! end, because it drops the decoys. The bytes of decoys never exceed the budget's share of the
-//! bytes really carried.
+//! end (our program at the server's side), because it drops the decoys. The bytes of decoys never
+//! exceed the budget's share of the bytes really carried.
 
 use std::collections::VecDeque;
 use std::fmt;

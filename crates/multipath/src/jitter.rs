@@ -15,12 +15,14 @@ use crate::boundary::write_range;
 use crate::seed::Stream;
 use crate::{Every, Time};
 
-/// Maximum number of units that wait.
+/// Maximum number of units (such as packets) that wait.
 const MOST: usize = 4_096;
-/// Default maximum bytes that wait in a queue, for an owner with one queue: 20 ms at 1.6 Gbit/s.
+/// Default maximum bytes that wait in a queue, for a program with one queue. The bytes are 20 ms
+/// of traffic at 1.6 Gbit/s.
 pub const DELAYED_BYTES: usize = 4 << 20;
 
-/// A random delay, drawn uniformly from a range for each unit, such as `0-20ms`.
+/// A random delay, drawn uniformly from a range for each unit (such as a packet), such as
+/// `0-20ms`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Jitter {
     least: Duration,
@@ -43,13 +45,13 @@ impl Jitter {
     /// A delay of zero.
     pub const NONE: Jitter = Jitter { least: Duration::ZERO, most: Duration::ZERO };
 
-    /// Returns the maximum delay: no unit waits longer.
+    /// Returns the maximum delay: no unit (such as a packet) waits longer.
     pub const fn most(self) -> Duration {
         self.most
     }
 
     /// Returns the mean of the delays drawn. Units in close succession wait longer than their own
-    /// delay, because each unit also waits for the units before it.
+    /// delay, because each unit (such as a packet) also waits for the units before it.
     pub fn mean(self) -> Duration {
         (self.least + self.most) / 2
     }
@@ -114,7 +116,7 @@ impl fmt::Display for JitterError {
 
 impl std::error::Error for JitterError {}
 
-/// A queue of delayed units, in the order of their arrival.
+/// A queue of delayed units (such as packets), in the order of their arrival.
 ///
 /// A delay is drawn for each unit, and no unit overtakes another. A unit leaves when its own delay
 /// is over and all units before it have left. So units in close succession wait nearly as long as
@@ -127,7 +129,8 @@ impl std::error::Error for JitterError {}
 pub struct DelayQueue<T> {
     jitter: Jitter,
     stream: Stream,
-    /// The time at which each unit leaves, its size in bytes, and the unit itself.
+    /// The time at which each unit (such as a packet) leaves, its size in bytes, and the unit
+    /// itself.
     units: VecDeque<(Time, usize, T)>,
     bytes: usize,
     most_bytes: usize,
@@ -150,7 +153,8 @@ impl<T> DelayQueue<T> {
     }
 
     /// Adds `unit`, which has `bytes` bytes and arrived at `now`. If more than `most` bytes wait,
-    /// the oldest units leave early. [`DelayQueue::pop`] returns the units that leave.
+    /// the oldest units (such as packets) leave early. [`DelayQueue::pop`] returns the units that
+    /// leave.
     pub fn push(&mut self, now: Time, (unit, bytes): (T, usize), most: usize) {
         let Jitter { least, most: longest } = self.jitter;
         self.last = self.last.max(now + self.stream.random_range(least..=longest));
@@ -159,7 +163,7 @@ impl<T> DelayQueue<T> {
         self.most_bytes = most;
     }
 
-    /// Returns the oldest unit if it leaves by `now`, else `None`.
+    /// Returns the oldest unit (such as a packet) if it leaves by `now`, else `None`.
     pub fn pop(&mut self, now: Time) -> Option<T> {
         let is_full = self.is_full();
         let (due, bytes, unit) = self.units.pop_front_if(|(due, ..)| is_full || *due <= now)?;
@@ -168,8 +172,8 @@ impl<T> DelayQueue<T> {
         Some(unit)
     }
 
-    /// Returns the time at which [`DelayQueue::pop`] will return a unit, unless another unit
-    /// arrives earlier. Returns `None` if no unit waits.
+    /// Returns the time at which [`DelayQueue::pop`] will return a unit (such as a packet), unless
+    /// another unit arrives earlier. Returns `None` if no unit waits.
     pub fn next_due(&self) -> Option<Time> {
         let (due, ..) = self.units.front()?;
         Some(if self.is_full() { Time::ZERO } else { *due })
@@ -179,22 +183,24 @@ impl<T> DelayQueue<T> {
         self.units.len() > MOST || self.bytes > self.most_bytes
     }
 
-    /// Changes the delay of units that are added later. Waiting units keep their time.
+    /// Changes the delay of units (such as packets) that are added later. Waiting units keep their
+    /// time.
     pub fn set(&mut self, jitter: Jitter) {
         self.jitter = jitter;
     }
 
-    /// Returns the number of waiting units.
+    /// Returns the number of waiting units (such as packets).
     pub fn len(&self) -> usize {
         self.units.len()
     }
 
-    /// Returns whether no unit waits.
+    /// Returns whether no unit (such as a packet) waits.
     pub fn is_empty(&self) -> bool {
         self.units.is_empty()
     }
 
-    /// Returns the number of units that left early since the last call of this function.
+    /// Returns the number of units (such as packets) that left early since the last call of this
+    /// function.
     pub fn take_hurried(&mut self) -> u64 {
         std::mem::take(&mut self.hurried)
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::{Insertion, PathId, Reorder, Time};
 
-/// Merges numbered units that arrive on several paths.
+/// Merges numbered units (such as packets) that arrive on several paths.
 ///
 /// Over reliable paths, `patience` is `None`: a unit waits for earlier, missing units without
 /// limit. Over datagram paths, a unit waits for missing units at most for `patience` after its
@@ -19,14 +19,15 @@ pub struct Merger<T> {
 }
 
 impl<T> Merger<T> {
-    /// Returns a merger for `paths` paths. The first unit has number `first`, and at most `limit`
-    /// units wait.
+    /// Returns a merger for `paths` paths. The first unit (such as a packet) has number `first`,
+    /// and at most `limit` units wait.
     pub fn new(paths: usize, first: u64, limit: usize, patience: Option<Duration>) -> Merger<T> {
         let (reorder, taken) = (Reorder::new(first, limit), vec![0; paths]);
         Merger { reorder, limit, patience, taken, lost: 0 }
     }
 
-    /// Changes the maximum time that units wait for missing ones; `None` for no limit.
+    /// Changes the maximum time that units (such as packets) wait for missing ones; `None` for no
+    /// limit.
     pub fn set_patience(&mut self, patience: Option<Duration>) {
         self.patience = patience;
     }
@@ -41,8 +42,9 @@ impl<T> Merger<T> {
         insertion
     }
 
-    /// Counts unit `number` as delivered, if it is the next unit in order and no unit waits. In
-    /// this common case no unit has to be stored. Otherwise returns false and counts nothing.
+    /// Counts unit `number` as delivered, if it is the next unit (such as a packet) in order and
+    /// no unit waits. In this common case no unit has to be stored. Otherwise returns false and
+    /// counts nothing.
     pub fn pass(&mut self, path: PathId, number: u64) -> bool {
         let passes = self.reorder.pass(number);
         self.taken[path.index()] += u64::from(passes);
@@ -59,7 +61,8 @@ impl<T> Merger<T> {
         self.reorder.holds(number)
     }
 
-    /// Returns the next unit in order, with its number; `None` if it has not arrived yet.
+    /// Returns the next unit (such as a packet) in order, with its number; `None` if it has not
+    /// arrived yet.
     pub fn poll(&mut self, now: Time) -> Option<(u64, T)> {
         if self.next_timeout().is_some_and(|due| now >= due) {
             self.give_up();
@@ -67,34 +70,34 @@ impl<T> Merger<T> {
         self.reorder.pop().map(|(number, (_, unit))| (number, unit))
     }
 
-    /// Gives up the missing units before the first waiting unit.
+    /// Gives up the missing units (such as packets) before the first waiting unit.
     pub fn give_up(&mut self) {
         self.lost += self.reorder.skip_gap();
     }
 
-    /// Returns the time at which missing units will be given up. Returns `None` if no unit waits,
-    /// or if there is no limit.
+    /// Returns the time at which missing units (such as packets) will be given up. Returns `None`
+    /// if no unit waits, or if there is no limit.
     pub fn next_timeout(&self) -> Option<Time> {
         let (came, _) = self.reorder.first().filter(|_| self.reorder.has_gap())?;
         Some(*came + self.patience?)
     }
 
-    /// Returns the number of the next unit in order.
+    /// Returns the number of the next unit (such as a packet) in order.
     pub fn next_number(&self) -> u64 {
         self.reorder.next_number()
     }
 
-    /// Returns whether the maximum number of units wait.
+    /// Returns whether the maximum number of units (such as packets) wait.
     pub fn is_full(&self) -> bool {
         self.reorder.len() >= self.limit
     }
 
-    /// Returns the number of units received on each path, without duplicates.
+    /// Returns the number of units (such as packets) received on each path, without duplicates.
     pub fn taken(&self) -> &[u64] {
         &self.taken
     }
 
-    /// Returns the number of units that were given up.
+    /// Returns the number of units (such as packets) that were given up.
     pub fn lost(&self) -> u64 {
         self.lost
     }

@@ -36,8 +36,8 @@ pub struct PathView {
     pub usable: bool,
     /// The round-trip time; `None` before it was measured.
     pub rtt: Option<Duration>,
-    /// Number of units that the path can take now; `None` if the path has no window (UDP). A full
-    /// socket without a window drops units.
+    /// Number of units (such as packets) that the path can take now; `None` if the path has no
+    /// window (UDP). A full socket without a window drops units.
     pub window: Option<u64>,
     /// Further state of a path with a window. All fields are 0 for a path without a window.
     pub leg: LegView,
@@ -48,26 +48,26 @@ pub struct PathView {
 pub struct LegView {
     /// The minimum round-trip time until now.
     pub least_rtt: Duration,
-    /// The window's size: the number of units that may be in flight at once.
+    /// The window's size: the number of units (such as packets) that may be in flight at once.
     pub size: u64,
-    /// Number of units in flight: sent, and not acknowledged.
+    /// Number of units (such as packets) in flight: sent, and not acknowledged.
     pub inflight: u64,
-    /// Number of units that one acknowledgement covers.
+    /// Number of units (such as packets) that one acknowledgement covers.
     pub step: u64,
-    /// Number of units that the path can hold without a queue, as estimated by congestion control;
-    /// 0 before the first acknowledgement.
+    /// Number of units (such as packets) that the path can hold without a queue, as estimated by
+    /// congestion control; 0 before the first acknowledgement.
     pub bdp: u64,
-    /// Number of this circuit's units that are queued for the first hop's link.
+    /// Number of this circuit's units (such as packets) that are queued for the first hop's link.
     pub queued: u64,
     /// True if the window still grows in slow start.
     pub slow_start: bool,
-    /// True if this path carried the most recent unit.
+    /// True if this path carried the most recent unit (cell).
     pub current: bool,
-    /// Cost, in units, of a change from another path to this path.
+    /// Cost, in units (such as packets), of a change from another path to this path.
     pub turn: u64,
-    /// Lower bound of the units per second that the path forwards; 0 if unknown.
+    /// Lower bound of the units (such as packets) per second that the path forwards; 0 if unknown.
     pub capacity: u64,
-    /// Upper bound of the units per second that the path forwards; 0 if unknown.
+    /// Upper bound of the units (such as packets) per second that the path forwards; 0 if unknown.
     pub limit: u64,
     /// The first hop's link; `None` if the system does not report its state.
     pub link: Option<LinkView>,
@@ -120,15 +120,16 @@ impl PathView {
         PathView { usable: false, ..PathView::open() }
     }
 
-    /// Returns the view of a path that can take `room` units now. If `rtt` is `None`, the path is
-    /// not usable, because a leg without a measured round-trip time carries no data (Tor proposal
-    /// 329, as implemented in C tor).
+    /// Returns the view of a path that can take `room` units (such as packets) now. If `rtt` is
+    /// `None`, the path is not usable, because a leg without a measured round-trip time carries no
+    /// data (Tor proposal 329, as implemented in C tor).
     pub const fn leg(rtt: Option<Duration>, room: u64, leg: LegView) -> PathView {
         PathView { usable: rtt.is_some(), rtt, window: Some(room), leg }
     }
 
     /// Counts `units` that were just sent on this path: the window's room shrinks, and the number
-    /// of units in flight grows. So a caller can send several runs with one view.
+    /// of units (such as packets) in flight grows. So a caller can send several runs with one
+    /// view.
     pub const fn sent(&mut self, units: u64) {
         if let Some(room) = self.window {
             self.window = Some(room.saturating_sub(units));
@@ -136,7 +137,7 @@ impl PathView {
         }
     }
 
-    /// Returns whether the path can take at least one unit now.
+    /// Returns whether the path can take at least one unit (such as a packet) now.
     pub const fn has_room(&self) -> bool {
         !matches!(self.window, Some(0))
     }
@@ -165,19 +166,19 @@ pub(crate) fn usable(paths: &[PathView]) -> impl Iterator<Item = usize> + '_ {
     paths.iter().enumerate().filter(|(_, view)| view.usable).map(|(index, _)| index)
 }
 
-/// Returns the indices of the usable paths that can take a unit now.
+/// Returns the indices of the usable paths that can take a unit (such as a packet) now.
 pub(crate) fn ready(paths: &[PathView]) -> impl Iterator<Item = usize> + '_ {
     usable(paths).filter(|&index| paths[index].has_room())
 }
 
-/// Returns the index of the fastest usable path that can take a unit now. If none can, returns the
-/// fastest usable path.
+/// Returns the index of the fastest usable path that can take a unit (such as a packet) now. If
+/// none can, returns the fastest usable path.
 pub(crate) fn quickest_ready(paths: &[PathView]) -> Option<usize> {
     quickest(paths, ready(paths)).or_else(|| quickest(paths, usable(paths)))
 }
 
 /// Returns the index in `places` whose path has the lowest round-trip time; the first one if
-/// several are equal.
+/// several are equal, and `None` if `places` is empty.
 pub(crate) fn quickest(paths: &[PathView], places: impl Iterator<Item = usize>) -> Option<usize> {
     places.min_by_key(|&index| paths[index].rtt.unwrap_or(Duration::MAX))
 }

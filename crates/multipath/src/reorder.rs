@@ -1,19 +1,19 @@
-//! A buffer that puts numbered units back in order.
+//! A buffer that puts numbered units (such as packets) back in order.
 
 use std::collections::BTreeMap;
 
-/// The result of inserting a unit.
+/// The result of inserting a unit (such as a packet).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Insertion {
-    /// The unit is stored until its turn.
+    /// The unit (such as a packet) is stored until its turn.
     Taken,
-    /// The unit is already stored, was delivered or was given up.
+    /// The unit (such as a packet) is already stored, was delivered or was given up.
     Duplicate,
-    /// The buffer is full, and this unit is not the next unit in order.
+    /// The buffer is full, and this unit (such as a packet) is not the next unit in order.
     Full,
 }
 
-/// A bounded buffer that returns units in the order of their numbers.
+/// A bounded buffer that returns units (such as packets) in the order of their numbers.
 #[derive(Debug)]
 pub struct Reorder<T> {
     next: u64,
@@ -22,13 +22,14 @@ pub struct Reorder<T> {
 }
 
 impl<T> Reorder<T> {
-    /// Returns a buffer whose first unit has number `first`. It stores at most `limit` units.
+    /// Returns a buffer whose first unit (such as a packet) has number `first`. It stores at most
+    /// `limit` units.
     pub fn new(first: u64, limit: usize) -> Reorder<T> {
         Reorder { next: first, waiting: BTreeMap::new(), limit }
     }
 
-    /// Inserts unit `number`. The next unit in order is always accepted, so that a full buffer can
-    /// drain.
+    /// Inserts unit `number`. The next unit (such as a packet) in order is always accepted, so
+    /// that a full buffer can drain.
     pub fn insert(&mut self, number: u64, unit: T) -> Insertion {
         if self.has_seen(number) {
             return Insertion::Duplicate;
@@ -50,36 +51,38 @@ impl<T> Reorder<T> {
         self.waiting.contains_key(&number)
     }
 
-    /// Returns the next unit in order with its number; `None` if it has not arrived.
+    /// Returns the next unit (such as a packet) in order with its number; `None` if it has not
+    /// arrived.
     pub fn pop(&mut self) -> Option<(u64, T)> {
         let unit = self.waiting.remove(&self.next)?;
         self.next += 1;
         Some((self.next - 1, unit))
     }
 
-    /// Counts unit `number` as delivered, if it is the next unit in order and no unit is stored.
-    /// Returns whether it was counted.
+    /// Counts unit `number` as delivered, if it is the next unit (such as a packet) in order and
+    /// no unit is stored. Returns whether it was counted.
     pub fn pass(&mut self, number: u64) -> bool {
         let passes = number == self.next && self.waiting.is_empty();
         self.next += u64::from(passes);
         passes
     }
 
-    /// Counts unit `number` as delivered, if it is the next unit in order. The stored units follow
-    /// it. Returns whether it was counted.
+    /// Counts unit `number` as delivered, if it is the next unit (such as a packet) in order. The
+    /// stored units follow it. Returns whether it was counted.
     pub fn advance(&mut self, number: u64) -> bool {
         let next = number == self.next;
         self.next += u64::from(next);
         next
     }
 
-    /// Returns the stored unit with the lowest number.
+    /// Returns the stored unit (such as a packet) with the lowest number; `None` if none is
+    /// stored.
     pub fn first(&self) -> Option<&T> {
         self.waiting.values().next()
     }
 
-    /// Gives up the missing units before the first stored unit, which becomes the next unit.
-    /// Returns the number of units given up.
+    /// Gives up the missing units (such as packets) before the first stored unit, which becomes
+    /// the next unit. Returns the number of units given up.
     pub fn skip_gap(&mut self) -> u64 {
         let Some(&first) = self.waiting.keys().next() else { return 0 };
         let lost = first - self.next;
@@ -87,22 +90,22 @@ impl<T> Reorder<T> {
         lost
     }
 
-    /// Returns the number of the next unit in order.
+    /// Returns the number of the next unit (such as a packet) in order.
     pub fn next_number(&self) -> u64 {
         self.next
     }
 
-    /// Returns the number of stored units.
+    /// Returns the number of stored units (such as packets).
     pub fn len(&self) -> usize {
         self.waiting.len()
     }
 
-    /// Returns whether no unit is stored.
+    /// Returns whether no unit (such as a packet) is stored.
     pub fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }
 
-    /// Returns whether stored units wait for a missing unit.
+    /// Returns whether stored units (such as packets) wait for a missing unit.
     pub fn has_gap(&self) -> bool {
         self.waiting.keys().next().is_some_and(|&first| first > self.next)
     }

@@ -1,4 +1,5 @@
-//! The splitter: a scheduler and a boundary, which together choose the path of the next units.
+//! The splitter: a scheduler and a boundary, which together choose the path of the next units
+//! (such as packets).
 
 use std::fmt;
 use std::time::Duration;
@@ -7,27 +8,27 @@ use crate::schedule::{Scheduler, Spec, SpecError};
 use crate::seed::Stream;
 use crate::{Boundary, Every, PathId, PathView, Silence, Time};
 
-/// The decision about the next units.
+/// The decision about the next units (such as packets).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Assignment {
-    /// Send the first `units` of the units on `path`.
+    /// Send the first `units` of the units (such as packets) on `path`.
     Send {
-        /// The path that carries the first `units` units.
+        /// The path that carries the first `units` units (such as packets).
         path: PathId,
-        /// Number of units that are sent, from 1 to the number passed in. Call again for the other
-        /// units.
+        /// Number of units (such as packets) that are sent, from 1 to the number passed in. Call
+        /// again for the other units.
         units: u64,
-        /// True if a new run begins with the sent units. A new run may use the path of the
-        /// previous run.
+        /// True if a new run begins with the sent units (such as packets). A new run may use the
+        /// path of the previous run.
         fresh: bool,
     },
-    /// Keep the units waiting: the chosen path has no room in its window.
+    /// Keep the units (such as packets) waiting: the chosen path has no room in its window.
     Hold,
     /// No path is usable.
     Nowhere,
 }
 
-/// Cuts a sequence of units into runs and gives each run a path.
+/// Cuts a sequence of units (such as packets) into runs and gives each run a path.
 ///
 /// If a scheduler that ignores windows chooses a full path, the splitter returns *hold*. So such
 /// schedulers keep their split under any load, and do not degenerate into "whichever path has
@@ -37,7 +38,7 @@ pub struct Splitter {
     scheduler: Box<dyn Scheduler>,
     boundary: Boundary,
     current: Option<PathId>,
-    /// Time at which the last units arrived; [`Time::MAX`] before the first.
+    /// Time at which the last units (such as packets) arrived; [`Time::MAX`] before the first.
     heard: Time,
     silence: Silence,
     redraw: Option<Redraw>,
@@ -123,8 +124,8 @@ impl Splitter {
     }
 
     /// Assigns the next `units` (at least 1) at `now`; `paths[i]` is the view of path `i`. `units`
-    /// is the number of all units known to wait, because a scheduler may wait for a better path if
-    /// few units are left.
+    /// is the number of all units (such as packets) known to wait, because a scheduler may wait
+    /// for a better path if few units are left.
     ///
     /// A run ends at its boundary or when its path becomes unusable, whichever is first.
     #[inline]
@@ -148,8 +149,8 @@ impl Splitter {
         Assignment::Send { path, units, fresh }
     }
 
-    /// Records that a group of units, which were assigned together, has arrived by `now`. The next
-    /// pause is counted from `now`. Returns the time since the previous record.
+    /// Records that a group of units (such as packets), which were assigned together, has arrived
+    /// by `now`. The next pause is counted from `now`. Returns the time since the previous record.
     pub fn speaks(&mut self, now: Time) -> Duration {
         now.since(std::mem::replace(&mut self.heard, now))
     }
@@ -180,7 +181,7 @@ impl Splitter {
     }
 
     /// Begins a new run at `now`, on the path of the present run. Without a present run, the next
-    /// unit is scheduled as usual.
+    /// unit (such as a packet) is scheduled as usual.
     pub fn begin_run(&mut self, now: Time) {
         self.boundary.restart(now);
     }
@@ -195,9 +196,9 @@ impl Splitter {
         !self.current.is_some_and(usable) || self.boundary.over(now)
     }
 
-    /// Handles a full path. With a scheduler that ignores windows, units wait for this path. A
-    /// scheduler that considers windows chooses again. It chooses at once if the path became full
-    /// during a run, or at the next call if it has just chosen the full path.
+    /// Handles a full path. With a scheduler that ignores windows, units (such as packets) wait
+    /// for this path. A scheduler that considers windows chooses again. It chooses at once if the
+    /// path became full during a run, or at the next call if it has just chosen the full path.
     fn when_full(&mut self, now: Time, paths: &[PathView], units: u64, fresh: bool) -> Assignment {
         if !self.scheduler.load_aware() {
             return Assignment::Hold;

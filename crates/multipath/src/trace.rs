@@ -219,7 +219,8 @@ impl TraceSplit {
         }
     }
 
-    /// Assigns paths to the packets that one schedule covers.
+    /// Assigns paths to packets that all follow one schedule. `out` gets the path of each packet
+    /// in `times`.
     fn lane(&self, entity: Entity, name: &str, times: &[f64], out: &mut [i16]) {
         let mut splitter = self.splitter(entity, name);
         // Packets that are assigned together must have no pause between them.

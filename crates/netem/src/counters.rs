@@ -1,16 +1,16 @@
-//! Counters of the units that passed a link, and of the units that it dropped.
+//! Counters of the units (such as packets) that passed a link, and of the units that it dropped.
 
-/// A number of units and their bytes.
+/// A number of units (such as packets) and their bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Count {
     /// Number of units.
     pub units: u64,
-    /// Total bytes of these units.
+    /// Total bytes of these units (such as packets).
     pub bytes: u64,
 }
 
 impl Count {
-    /// Adds a unit of `bytes` bytes.
+    /// Counts one more unit (such as a packet), which has `bytes` bytes.
     pub fn add(&mut self, bytes: usize) {
         self.units += 1;
         self.bytes += bytes as u64;

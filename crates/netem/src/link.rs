@@ -22,14 +22,14 @@ pub struct Link<T> {
     dice: Dice,
     jitter: Stream,
     law: Law,
-    /// Size in bytes of the largest unit that the queue has accepted. CoDel uses it if there is no
-    /// MTU.
+    /// Size in bytes of the largest unit (such as a packet) that the queue has accepted. CoDel
+    /// uses it if there is no MTU.
     largest: usize,
     counters: Counters,
-    /// Queue of units. The first unit is being sent; the others wait.
+    /// Queue of units (such as packets). The first unit is being sent; the others wait.
     queue: VecDeque<Queued<T>>,
     queued_bytes: usize,
-    /// Time at which the first queued unit has been sent completely.
+    /// Time at which the first queued unit (such as a packet) has been sent completely.
     head_leaves: Time,
     /// Units that have been sent and have not arrived yet, ordered by arrival time and then by the
     /// order of sending.
@@ -38,15 +38,15 @@ pub struct Link<T> {
     last_arrival: Time,
 }
 
-/// The reason why a link did not accept a unit.
+/// The reason why a link did not accept a unit (such as a packet).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Dropped {
-    /// The loss rule selected the unit.
+    /// The loss rule selected the unit (such as a packet).
     Lost,
     /// The queue is full.
     QueueFull,
-    /// The unit is larger than the MTU.
+    /// The unit (such as a packet) is larger than the MTU.
     TooBig,
     /// The link is down.
     Down,
@@ -71,20 +71,21 @@ struct Unit<T> {
     bytes: usize,
 }
 
-/// A unit that waits to be sent. A unit selected for loss takes as much room in the queue as any
-/// other, but has no `load`.
+/// A unit (such as a packet) that waits to be sent. A unit selected for loss takes as much room in
+/// the queue as any other, but has no `load`.
 #[derive(Clone, Debug)]
 struct Queued<T> {
     load: Option<T>,
     bytes: usize,
     came: Time,
-    /// The unit's quantile in the distribution of delays: the share of units that have a shorter
-    /// delay, in `0.0..1.0`.
+    /// The unit's quantile in the distribution of delays: the share of units (such as packets)
+    /// that have a shorter delay, in `0.0..1.0`.
     jitter: f64,
 }
 
-/// The random draws of a unit. They are made for each unit that enters, whether or not the queue
-/// accepts the unit. Otherwise, later draws would depend on the times at which units are sent.
+/// The random draws of a unit (such as a packet). They are made for each unit that enters, whether
+/// or not the queue accepts the unit. Otherwise, later draws would depend on the times at which
+/// units are sent.
 #[derive(Clone, Copy, Debug)]
 struct Luck {
     lost: bool,
@@ -134,7 +135,8 @@ impl<T> Link<T> {
         admitted
     }
 
-    /// Removes and returns the unit that arrives first, if it has arrived by `now`.
+    /// Removes and returns the unit (such as a packet) that arrives first, if it has arrived by
+    /// `now`.
     pub fn pop(&mut self, now: Time) -> Option<T> {
         self.advance(now);
         let first = self.flight.first_entry().filter(|entry| entry.key().0 <= now)?;
@@ -153,8 +155,9 @@ impl<T> Link<T> {
         flying.into_iter().chain(queued).min()
     }
 
-    /// Changes the settings from `now` on. A unit that is being sent keeps the old rate, and units
-    /// that were sent keep the old delay. If the link goes down, everything in transit is dropped.
+    /// Changes the settings from `now` on. A unit (such as a packet) that is being sent keeps the
+    /// old rate, and units that were sent keep the old delay. If the link goes down, everything in
+    /// transit is dropped.
     pub fn change(&mut self, now: Time, edit: impl FnOnce(&mut LinkSettings)) {
         self.advance(now);
         let codel = self.settings.codel;
@@ -223,8 +226,8 @@ impl<T> Link<T> {
         self.queue.push_back(queued);
     }
 
-    /// Moves the units that have been sent completely by `now` from the queue to the units in
-    /// flight.
+    /// Moves the units (such as packets) that have been sent completely by `now` from the queue to
+    /// the units in flight.
     fn advance(&mut self, now: Time) {
         while self.head_leaves <= now {
             let Some(queued) = self.take_head() else { return };
@@ -242,7 +245,7 @@ impl<T> Link<T> {
         Some(queued)
     }
 
-    /// Applies CoDel at the time at which the previous unit left the wire.
+    /// Applies CoDel at the time at which the previous unit (such as a packet) left the wire.
     fn drop_old(&mut self) {
         let Some(rule) = &self.settings.codel else { return };
         let backlog = Queue {

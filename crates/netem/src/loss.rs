@@ -1,33 +1,35 @@
-//! Rules that decide which units a link loses.
+//! Rules that decide which units (such as packets) a link loses.
 
 use std::collections::BTreeSet;
 
 use anabranch_multipath::seed::{self, Stream};
 use rand::RngExt;
 
-/// A rule that decides which units are lost. Probabilities are in `0.0..=1.0`.
+/// A rule that decides which units (such as packets) are lost. Probabilities are in `0.0..=1.0`.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub enum Loss {
     /// Loses no units.
     #[default]
     None,
-    /// Loses each unit with the same probability, independently of the others.
+    /// Loses each unit (such as a packet) with the same probability, independently of the others.
     Bernoulli(f64),
-    /// Loses units in bursts. The rule has two states, each with its own probability of loss
-    /// (Gilbert 1960, Elliott 1963). The link starts in the good state.
+    /// Loses units (such as packets) in bursts. The rule has two states, each with its own
+    /// probability of loss (Gilbert 1960, Elliott 1963). The link starts in the good state.
     GilbertElliott {
-        /// Probability of a change from the good to the bad state, before each unit.
+        /// Probability of a change from the good to the bad state, before each unit (such as a
+        /// packet).
         to_bad: f64,
-        /// Probability of a change from the bad to the good state, before each unit.
+        /// Probability of a change from the bad to the good state, before each unit (such as a
+        /// packet).
         to_good: f64,
         /// Probability of loss in the good state.
         loss_good: f64,
         /// Probability of loss in the bad state.
         loss_bad: f64,
     },
-    /// Loses exactly the units with these numbers, counted from zero since the rule was set. Every
-    /// unit that enters is counted.
+    /// Loses exactly the units (such as packets) with these numbers, counted from zero since the
+    /// rule was set. Every unit that enters is counted.
     Script(BTreeSet<u64>),
 }
 
@@ -37,7 +39,8 @@ pub(crate) struct Dice {
     rule: Loss,
     stream: Stream,
     /// Random stream for the changes between the good and the bad state. It is separate from
-    /// `stream`, so that each unit draws exactly one number from `stream`, whichever rule is set.
+    /// `stream`, so that each unit (such as a packet) draws exactly one number from `stream`,
+    /// whichever rule is set.
     turns: Stream,
     seen: u64,
     bad: bool,
@@ -60,8 +63,8 @@ impl Dice {
         }
     }
 
-    /// Returns whether the next unit is lost. Draws random numbers even if the rule needs none, so
-    /// that a change of the rule does not affect later draws.
+    /// Returns whether the next unit (such as a packet) is lost. Draws random numbers even if the
+    /// rule needs none, so that a change of the rule does not affect later draws.
     pub(crate) fn loses_next(&mut self) -> bool {
         let number = self.seen;
         self.seen += 1;

@@ -18,18 +18,18 @@ pub struct LinkSettings {
     pub jitter: Duration,
     /// Distribution of the delays. Delays below zero are set to zero.
     pub law: DelayLaw,
-    /// True if jitter may let a unit overtake another. If not, a unit arrives no earlier than the
-    /// one before it.
+    /// True if jitter may let a unit (such as a packet) overtake another. If not, a unit arrives
+    /// no earlier than the one before it.
     pub reorder: bool,
-    /// Rule that decides which units are lost. A lost unit still takes room in the queue and time
-    /// to be sent.
+    /// Rule that decides which units (such as packets) are lost. A lost unit still takes room in
+    /// the queue and time to be sent.
     pub loss: Loss,
-    /// Maximum bytes that wait to be sent or are being sent. A unit that would exceed this is
-    /// dropped, unless the link is idle.
+    /// Maximum bytes that wait to be sent or are being sent. A unit (such as a packet) that would
+    /// exceed this is dropped, unless the link is idle.
     pub queue: usize,
     /// CoDel parameters, in addition to the limit `queue`; `None` for drop-tail only.
     pub codel: Option<Codel>,
-    /// Maximum size of a unit in bytes. Larger units are dropped.
+    /// Maximum size of a unit (such as a packet) in bytes. Larger units are dropped.
     pub mtu: usize,
     /// True if the link is down. A link that is down drops everything.
     pub down: bool,
@@ -47,8 +47,8 @@ pub enum DelayLaw {
 }
 
 impl DelayLaw {
-    /// Returns the delay of a unit at the quantile `place`. The quantile is the share of units
-    /// with a shorter delay, in `0.0..1.0`.
+    /// Returns the delay of a unit (such as a packet) at the quantile `place`. The quantile is the
+    /// share of units with a shorter delay, in `0.0..1.0`.
     pub(crate) fn delay(self, delay: Duration, jitter: Duration, place: f64) -> Duration {
         match self {
             DelayLaw::Uniform => (delay + jitter.mul_f64(2.0 * place)).saturating_sub(jitter),

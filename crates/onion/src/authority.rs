@@ -200,7 +200,7 @@ impl Authority {
 
     /// Returns the relays to probe now, except the authority itself. Each address of a relay is a
     /// separate target. If the last relay has two addresses, there may be one target more than
-    /// `room` allows.
+    /// `room` (the number of probes that may start) allows.
     pub fn probes(&mut self, unix_now: u64, room: Room) -> Vec<Probe> {
         self.routerlist.probes(unix_now, &self.about.relay, room)
     }
@@ -392,7 +392,8 @@ impl Authority {
         self.keys.certificate()
     }
 
-    /// Returns a relay's descriptor and the descriptor's digest.
+    /// Returns a relay's descriptor and the descriptor's digest; `None` if no descriptor of this
+    /// relay is known.
     #[must_use]
     pub fn descriptor(&self, rsa: &[u8; 20]) -> Option<(&str, [u8; 20])> {
         self.routerlist.get(rsa).map(|entry| (&entry.text[..], entry.digest))
@@ -403,7 +404,8 @@ impl Authority {
         self.routerlist.current(unix_now).map(|(id, entry)| (id, entry.digest, &entry.text[..]))
     }
 
-    /// Returns a relay's extra-info document and the document's digest.
+    /// Returns a relay's extra-info document and the document's digest; `None` if no such document
+    /// of this relay is known.
     #[must_use]
     pub fn extra(&self, rsa: &[u8; 20]) -> Option<(&str, [u8; 20])> {
         let extra = self.routerlist.get(rsa)?.extra.as_ref();

@@ -48,8 +48,8 @@ pub enum Role {
 
 impl Role {
     /// Returns true if the role's credentials belong to `certificate`, the SHA-256 of the TLS
-    /// certificate that we presented on a link. Returns true for every role except the
-    /// responder's, and if `certificate` is `None` (unknown).
+    /// certificate that we presented on a link. Also returns true in any role other than
+    /// [`Role::Responder`], or if `certificate` is `None` (unknown).
     pub(crate) fn shows(&self, certificate: Option<[u8; 32]>) -> bool {
         match (self, certificate) {
             (Role::Responder(credentials), Some(shown)) => credentials.tls_certificate == shown,

@@ -1,4 +1,5 @@
-//! The links of one core: channels, the circuits on each of them, and their queued cells.
+//! The links of one core (the state machine of a client, or of one shard of a relay): channels,
+//! the circuits on each of them, and their queued cells.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -133,8 +134,8 @@ pub(crate) struct Link {
     pub(crate) waits: bool,
     /// The relay that we intended to reach, if we opened the link.
     pub(crate) wanted: Option<Target>,
-    /// Times of the link's cells and timers, which determine when to send padding and when to
-    /// close the link.
+    /// State that determines when to send padding and when to close the link: when it last sent or
+    /// received a cell, and when its timers expire.
     pub(crate) quiet: Quiet,
     /// The neighbour's offer of QUIC links, if it has sent one.
     pub(crate) beside: Option<QuicOffer>,
@@ -164,7 +165,7 @@ pub(crate) struct Link {
     lanes: SlotTable<u32, CircuitQueue>,
     lossy: LossyOutbox,
     transport: Transport,
-    /// Recently sent cells of all circuits on this link.
+    /// Count of the cells that all circuits on this link have sent recently.
     lately: RecentCells,
     /// Largest number of circuits on the link since the outbox was last emptied.
     busiest: usize,
@@ -432,7 +433,7 @@ impl Channels {
         self.ready.pop_front()
     }
 
-    /// Returns the owner of `lane` (a circuit on a link).
+    /// Returns the owner of `lane` (a circuit on a link); `None` if the link has no such circuit.
     pub(crate) fn owner(&self, lane: Lane) -> Option<Owner> {
         self.links.get(&lane.link)?.lanes.get(&lane.id).map(|lane| lane.owner)
     }

@@ -399,7 +399,7 @@ impl CircuitManager {
         if takes_v6 { IPV6_OKAY | IPV6_PREFERRED } else { 0 }
     }
 
-    /// Returns the relays of `circuit`, first hop first.
+    /// Returns the relays of `circuit`, first hop first; `None` if there is no such circuit.
     #[must_use]
     pub fn path(&self, circuit: CircuitKey) -> Option<Path> {
         self.circuits.get(&self.head_of(circuit)).map(|circuit| circuit.path)
@@ -763,8 +763,8 @@ impl CircuitManager {
     /// Begins a circuit to `target` with an exit that is not in `avoid`.
     ///
     /// # Errors
-    /// Returns the position in the path for which no relay is suitable at all. Returns `None` if a
-    /// path may be found later.
+    /// The position in the path for which no relay is suitable at all, or `None` if a path may be
+    /// found later.
     fn begin(
         &mut self,
         network: &Network,

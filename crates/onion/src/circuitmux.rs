@@ -21,7 +21,7 @@ pub trait Policy: Send {
     /// Adds a circuit that now has cells to send.
     fn woke(&mut self, circuit: u32);
     /// Returns the circuit whose cell is sent next. The circuit stays in the set of circuits with
-    /// cells.
+    /// cells. Returns `None` if no circuit has cells.
     fn next(&mut self) -> Option<u32>;
     /// Notes that a cell of `circuit` was sent, after [`next`](Policy::next) had returned
     /// `circuit`. `more` is true if the circuit has further cells.

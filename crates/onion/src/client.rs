@@ -120,11 +120,11 @@ pub enum Input {
     Drop {
         /// The circuit.
         circuit: CircuitKey,
-        /// The program that uses a stream has closed it. Data that the program wrote before is
-        /// sent first.
+        /// Number of DROP cells to send.
         cells: u32,
     },
-    /// The program of a stream has closed it. Data that the program wrote before is sent first.
+    /// The program that uses a stream has closed it. Data that the program wrote before is sent
+    /// first.
     Ended {
         /// The stream.
         stream: StreamKey,
@@ -179,7 +179,7 @@ pub enum Output {
         /// The stream.
         stream: StreamKey,
     },
-    /// Answer to a name lookup. The key is not used again.
+    /// Answer to a name lookup. The lookup's key, `stream`, is not used again.
     Resolved {
         /// The lookup.
         stream: StreamKey,
@@ -360,7 +360,8 @@ impl Client {
         circuit.is_some_and(Ending::is_lossy)
     }
 
-    /// Returns the congestion window of a circuit in cells. It limits cells sent to the last hop.
+    /// Returns the congestion window of a circuit in cells, which limits the cells sent to the
+    /// last hop. Returns `None` if the circuit is unknown or not complete.
     pub fn window(&self, circuit: CircuitKey) -> Option<u64> {
         let circuit = self.circuits.get(*self.role.keys.get(&circuit)?)?;
         circuit.leg().map(Leg::window)

@@ -86,8 +86,8 @@ impl MoreNode {
         }
     }
 
-    /// Returns an exit's next packet. Returns `None` without a segment to send or a reply block
-    /// for it.
+    /// Returns an exit's next packet. Returns `None` if there is no segment to send, or no reply
+    /// block to send it with.
     fn reply_packet(&mut self, now: Time, id: StreamId) -> Option<Output> {
         let stream = self.streams.get_mut(&id)?;
         let Role::Exit(stock) = &mut stream.role else { return None };
@@ -99,7 +99,8 @@ impl MoreNode {
         self.seal(&block, &ReplyContent { segment: Some(segment), ..head })
     }
 
-    /// Returns the packet that sends `reply` with `block`.
+    /// Returns the packet that sends `reply` with `block`; `None` if the network does not list the
+    /// block's first hop, or if the reply is too long.
     fn seal(&self, block: &ReplyBlock, reply: &ReplyContent) -> Option<Output> {
         let first = self.network.find_prefix(&block.first_hop())?;
         let peer = &self.network.peers()[first];

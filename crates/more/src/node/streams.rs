@@ -147,7 +147,8 @@ impl MoreNode {
         Ok(())
     }
 
-    /// Handles bytes that arrived with the SYN: the stream's destination, if it is complete.
+    /// Handles the bytes that arrived with the SYN. They contain the stream's destination, or a
+    /// part of it.
     fn progress(&mut self, id: StreamId) {
         let Some(stream) = self.streams.get_mut(&id) else { return };
         let events = stream.progress(id, true);
@@ -172,7 +173,8 @@ impl MoreNode {
         Ok(())
     }
 
-    /// Queues the events of the stream `id` that report new room in its send buffer, and its end.
+    /// Queues two events of the stream `id`, if they are due: new room in the send buffer, and the
+    /// end of the stream.
     fn settle(&mut self, id: StreamId) {
         let Some(stream) = self.streams.get_mut(&id) else { return };
         let events = stream.settle(id);

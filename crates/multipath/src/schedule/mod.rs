@@ -3,8 +3,9 @@
 //! To add a scheduler, write its file with its [`Family`], declare the file here, and add the
 //! family to [`FAMILIES`]. It then appears in the splitter's `--schedule` and in reports. It
 //! appears in the lab once the binding is rebuilt (`lab/run-tests --install`). The conformance
-//! suite runs on it. An algorithm with `needs_windows` serves only circuits and the paths to a far
-//! end. The lab and a splitter without a far end refuse it.
+//! suite runs on it. An algorithm with `needs_windows` serves only circuits, and the paths between
+//! a splitter and its far end (this project's program at the server's side). The lab and a
+//! splitter without a far end refuse it.
 //!
 //! **Push and pull share one interface.** The sender asks the scheduler for the path of each run.
 //! A sender with more data than its windows take asks only after a window has opened. Then the
@@ -38,7 +39,7 @@ pub use weighted::Weighted;
 use crate::seed::Stream;
 use crate::{PathId, PathView, Time};
 
-/// A scheduler, which chooses the path of the next run of units.
+/// A scheduler, which chooses the path of the next run of units (such as packets).
 pub trait Scheduler: fmt::Debug + Send {
     /// Returns the path of the next run, always a usable path; `None` if no path is usable.
     ///
@@ -49,13 +50,13 @@ pub trait Scheduler: fmt::Debug + Send {
     fn choose(&mut self, now: Time, paths: &[PathView]) -> Option<PathId>;
 
     /// Returns the path of the next run, like [`Scheduler::choose`]. `_units` is the number of all
-    /// units that wait to be sent.
+    /// units (such as packets) that wait to be sent.
     fn deal(&mut self, now: Time, paths: &[PathView], _units: u64) -> Option<PathId> {
         self.choose(now, paths)
     }
 
-    /// Records that `_units` units were sent on the chosen path. If a window divided a run, the
-    /// caller reports the run in parts.
+    /// Records that `_units` units (such as packets) were sent on the chosen path. If a window
+    /// divided a run, the caller reports the run in parts.
     fn carried(&mut self, _now: Time, _path: PathId, _units: u64) {}
 
     /// Records the end of a pause in the traffic, after which the scheduler's knowledge of the load
@@ -72,7 +73,7 @@ pub trait Scheduler: fmt::Debug + Send {
 
     /// Returns whether the scheduler may choose a full path, to wait for it, while another path
     /// has room. Only a scheduler that considers windows may do so, and only for a path with units
-    /// in flight.
+    /// (such as packets) in flight.
     fn waits(&self) -> bool {
         false
     }
@@ -103,7 +104,7 @@ pub struct Family {
     /// [`Every`](crate::Every); `None` if it was published without one.
     pub every: Option<&'static str>,
     /// True if the scheduler only supports paths with windows and measured round-trip times:
-    /// circuits, and the paths to a far end.
+    /// circuits, and the paths to a far end (this project's program at the server's side).
     pub needs_windows: bool,
     /// Builds a scheduler from the text after the colon (if any), the number of paths, and a
     /// random stream.
@@ -149,8 +150,9 @@ impl Spec {
         (self.family.build)(self.argument.as_deref(), paths, stream)
     }
 
-    /// Parses a scheduler of any family, for paths with windows: circuits and the paths to a far
-    /// end. In contrast, `str::parse` refuses the families that need windows.
+    /// Parses a scheduler of any family, for paths with windows: circuits, and the paths to a far
+    /// end (this project's program at the server's side). In contrast, `str::parse` refuses the
+    /// families that need windows.
     ///
     /// # Errors
     /// No family has this name.

@@ -99,8 +99,8 @@ impl Weighted {
         &self.weights
     }
 
-    /// Draws a usable path. The weight of path `i` is multiplied by `tilt(i)`, which must be
-    /// positive.
+    /// Draws a usable path; returns `None` if no path is usable. The weight of path `i` is
+    /// multiplied by `tilt(i)`, which must be positive.
     pub(super) fn choose_tilted(
         &mut self,
         paths: &[PathView],

@@ -62,11 +62,14 @@ impl Default for Judgement {
 
 /// Minimum bandwidth in kilobytes per second of the relays from which thresholds are computed.
 const LEAST_BANDWIDTH: u32 = 4;
-/// Upper bound of the mean time between failures, in seconds, that `Stable` requires.
+/// Mean time between failures, in seconds, that always suffices for `Stable`. The network's median
+/// suffices if it is lower.
 const STABLE: f64 = 7.0 * 86_400.0;
-/// Upper bound of the time, in seconds, for which a relay must be known to get `Guard`.
+/// Time since a relay became known, in seconds, that always meets the requirement of `Guard`. The
+/// network's 12.5 % quantile suffices if it is lower.
 const KNOWN: f64 = 8.0 * 86_400.0;
-/// Upper bound of the fraction of time for which a relay must have been up to get `Guard`.
+/// Fraction of time that always meets the requirement of `Guard` on a relay's uptime. The median
+/// of the relays that have been known for long suffices if it is lower.
 const UP: f64 = 0.98;
 
 /// Value of the `known-flags` line. It includes flags that this authority never assigns:

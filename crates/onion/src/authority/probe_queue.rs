@@ -57,7 +57,8 @@ impl ProbeQueue {
         }
     }
 
-    /// Returns a relay's state, and the time at which its probe is due.
+    /// Returns a relay's state, and the time at which its probe is due; `None` if the relay is in
+    /// no queue.
     pub(super) fn place(&self, id: &[u8; 20]) -> Option<(ProbeState, u64)> {
         self.places.get(id).copied()
     }
@@ -68,8 +69,9 @@ impl ProbeQueue {
         self.first(ProbeState::Up, now)
     }
 
-    /// Returns a due relay that is not running. The three states of such relays are served in
-    /// turn, so that relays of one state cannot use up all probes.
+    /// Returns a relay that is not running and whose probe is due; `None` if there is none. The
+    /// three states of such relays are served in turn, so that relays of one state cannot use up
+    /// all probes.
     pub(super) fn next_other(&mut self, now: u64) -> Option<[u8; 20]> {
         let kinds = (0..OTHERS.len()).map(|step| (self.next + step) % OTHERS.len());
         let (kind, id) =
@@ -89,7 +91,8 @@ impl ProbeQueue {
         silent.first().or_else(last).map(|(_, id)| *id)
     }
 
-    /// Returns the relay to remove among `these`, by the rule of [`ProbeQueue::least`].
+    /// Returns the relay to remove among `these`, by the rule of [`ProbeQueue::least`]; `None` if
+    /// none of them may be removed.
     pub(super) fn least_of(&self, these: &BTreeSet<[u8; 20]>, due: u64) -> Option<[u8; 20]> {
         let places = || these.iter().filter_map(|id| Some((self.place(id)?, *id)));
         let of = |wanted| places().filter(move |((probe_state, _), _)| *probe_state == wanted);

@@ -30,9 +30,10 @@ pub(super) struct SharedRandom {
 }
 
 impl SharedRandom {
-    /// Returns the values for the consensus that is valid from `valid_after`. In a new round of
-    /// the protocol (`last` is from an earlier one, or `None`), derives a fresh value from
-    /// `random` if that is given. Otherwise returns the values of `last`. Times are in seconds.
+    /// Returns the values for the consensus that is valid from `valid_after`. If a new round of
+    /// the protocol has begun since `last`, or if `last` is `None`, derives a fresh value from
+    /// `random`. Returns the values of `last` if the round is the same or `random` is `None`.
+    /// Times are in seconds.
     pub(super) fn of(
         last: Option<&SharedRandom>,
         [valid_after, interval]: [u64; 2],

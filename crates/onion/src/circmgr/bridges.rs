@@ -99,7 +99,8 @@ impl CircuitManager {
         (self.failures, self.paused_until) = (0, anabranch_multipath::Time::ZERO);
     }
 
-    /// Returns the nickname of a relay of the network, or of a bridge.
+    /// Returns the nickname of a relay of the network, or of a bridge; `None` if neither has this
+    /// identity.
     #[must_use]
     pub fn nickname(&self, id: &[u8; 20]) -> Option<&str> {
         let bridge = self.entry.bridges().and_then(|bridges| bridges.get(id));

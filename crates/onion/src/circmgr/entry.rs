@@ -122,7 +122,8 @@ impl Entry {
         Renewed { changed, few: extreme.then_some(allowed) }
     }
 
-    /// Returns a guard for the circuit `key`, which ends at `exit`.
+    /// Returns a guard for the circuit `key`, which ends at `exit`. Returns `None` if no guard is
+    /// suitable.
     pub(super) fn choose(
         &mut self,
         unix_now: u64,
@@ -148,6 +149,7 @@ impl Entry {
 
     /// Returns a guard for another leg (circuit) of a set. Chooses one of the guards in use that
     /// conflicts with no relay of the set's other legs (their relays are the argument `beside`).
+    /// Returns `None` if there is no such guard.
     pub(super) fn choose_leg(
         &mut self,
         unix_now: u64,
@@ -161,7 +163,8 @@ impl Entry {
         Some(self.instances.guards().choose_further_leg(unix_now, key, &avoid)?.id)
     }
 
-    /// Returns one of the first few guards, for a circuit of one hop (guard-spec 4.6).
+    /// Returns one of the first few guards, for a circuit of one hop (guard-spec 4.6). Returns
+    /// `None` if no guard is suitable.
     pub(super) fn choose_cache(
         &mut self,
         unix_now: u64,

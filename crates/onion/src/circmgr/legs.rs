@@ -80,7 +80,8 @@ pub(super) struct LegState {
     /// If this circuit is the head of a set (the circuit with the streams): number of further
     /// circuits begun for the set.
     begun: usize,
-    /// If this circuit is the head of a set: earliest time to begin the next further circuit.
+    /// If this circuit is the head of a set (the circuit with the streams): earliest time at which
+    /// another circuit of the set may be begun.
     again: Time,
     /// True if this circuit has stopped answering, and no other circuit of its set answers either.
     silent: bool,

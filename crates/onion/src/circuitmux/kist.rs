@@ -9,7 +9,7 @@ use anabranch_multipath::{LinkView, Time};
 use super::{Ewma, Policy};
 
 /// Interval between checks of a connection while the kernel has no room for its cells (section 4.2
-/// of the paper).
+/// of "Never Been KIST").
 pub const INTERVAL: Duration = Duration::from_millis(10);
 
 /// The scheduler [`Ewma`], for links whose cells stay queued until the kernel has room for them.

@@ -176,7 +176,8 @@ impl Client {
         living.or_else(|| self.role.names.get(&key).copied())
     }
 
-    /// Returns the index and the set of a complete circuit.
+    /// Returns the index and the set of the circuit `key`; `None` if the circuit is unknown or not
+    /// complete.
     pub(super) fn place(&self, key: CircuitKey) -> Option<(u32, SetId)> {
         let index = *self.role.keys.get(&key)?;
         Some((index, self.circuits.get(index)?.set()?))

@@ -62,7 +62,7 @@ impl Client {
     }
 
     /// Returns the trunk (the circuit that continues where the set's legs join) of the set that
-    /// has the circuit `index` as a leg.
+    /// has the circuit `index` as a leg. Returns `None` if there is no such set.
     pub(super) fn trunk_over(&self, index: u32) -> Option<u32> {
         self.sets.trunk_of(self.merged_set_of(index)?)
     }

@@ -208,8 +208,9 @@ impl Pair {
         assert!(in_order || !self.in_order, "rule: messages are delivered in their order");
     }
 
-    /// Breaks a leg (parallel circuit): the messages in transit on it are lost. Returns the
-    /// consequence for each end.
+    /// Breaks a leg (parallel circuit): the messages in transit on it are lost. `unacknowledged`
+    /// is true for each end that had many cells in flight on the leg, as in [`ConfluxEnd::lose`].
+    /// Returns the consequence for each end.
     pub fn cut(&mut self, wire: usize, unacknowledged: [bool; 2]) -> [Fate; 2] {
         self.wires[wire].to.iter_mut().for_each(VecDeque::clear);
         let places = std::mem::take(&mut self.wires[wire].places);

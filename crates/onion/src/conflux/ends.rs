@@ -408,7 +408,7 @@ impl ConfluxEnd {
     }
 
     /// Returns the earliest time at which a leg (parallel circuit) must be closed because LINK or
-    /// LINKED was not answered.
+    /// LINKED was not answered; `None` if no such answer is awaited.
     #[must_use]
     pub fn next_timeout(&self) -> Option<Time> {
         self.legs.iter().filter_map(|(_, state)| self.due(state)).min()

@@ -113,12 +113,13 @@ struct OnLeg {
     came: u32,
     /// Number of messages received on the leg (parallel circuit) that we have acknowledged.
     told: u32,
-    /// Time at which the next acknowledgement is due.
+    /// Time at which we must send the next acknowledgement; `None` if none is due.
     tell_at: Option<Time>,
     /// Time at which the other end last acknowledged messages that we sent on the leg (parallel
     /// circuit).
     progress: Time,
-    /// Smoothed time from sending a message to its acknowledgement.
+    /// Smoothed time from sending a message to its acknowledgement, on this leg (parallel
+    /// circuit).
     rtt: Duration,
     probed: Option<Time>,
     silent: bool,
@@ -238,13 +239,15 @@ impl Retransmitter {
         self.was_linked
     }
 
-    /// Returns the serial number of the leg `leg` (a circuit of the set).
+    /// Returns the serial number of the leg `leg` (a circuit of the set); `None` if its slot is
+    /// empty.
     #[must_use]
     pub fn serial(&self, leg: PathId) -> Option<u32> {
         self.legs.get(leg).ok().map(|on| on.serial)
     }
 
-    /// Returns the leg (circuit of the set) with the serial number `serial`.
+    /// Returns the leg (circuit of the set) with the serial number `serial`; `None` if there is
+    /// none.
     #[must_use]
     pub fn leg(&self, serial: u32) -> Option<PathId> {
         self.legs.iter().find(|(_, on)| on.serial == serial).map(|(leg, _)| leg)
@@ -309,14 +312,14 @@ impl Retransmitter {
         }
     }
 
-    /// Returns the next message that must be sent again.
+    /// Returns the next message that must be sent again; `None` if there is none.
     #[must_use]
     pub fn next_again(&self) -> Option<&SentMessage> {
         self.again.values().next()
     }
 
-    /// Removes and returns the next message that must be sent again. After sending it, the caller
-    /// calls [`Retransmitter::sent`].
+    /// Removes and returns the next message that must be sent again; `None` if there is none.
+    /// After sending it, the caller calls [`Retransmitter::sent`].
     pub fn take_again(&mut self) -> Option<SentMessage> {
         let (_, kept) = self.again.pop_first()?;
         self.bytes -= kept.cost();

@@ -147,7 +147,7 @@ impl<C: KeyInit<KeySize = U16>> Direction<C> {
     }
 
     /// Replaces the keys and the nonce after a cell that this hop sent or received. The old values
-    /// cannot be computed from the new ones (the proposal's `Update`).
+    /// cannot be computed from the new ones (`Update` in proposal 359).
     fn renew(&mut self) {
         let (keys, nonce) = self.next.split_at(KEYS);
         self.keys = Keys::new(keys);

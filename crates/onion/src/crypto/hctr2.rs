@@ -97,7 +97,8 @@ impl<C> Hctr2<C> {
         *first = (after ^ self.hash(tweak, rest)).to_le_bytes();
     }
 
-    /// Returns the paper's `H`: POLYVAL over the tweak's length, the tweak, and the message.
+    /// Returns `H` of the HCTR2 paper: POLYVAL over the tweak's length, the tweak, and the
+    /// message.
     fn hash(&self, tweak: &[u8], message: &[u8]) -> u128 {
         let is_whole = message.len().is_multiple_of(BLOCK);
         let length = 2 * 8 * tweak.len() as u128 + if is_whole { 2 } else { 3 };
@@ -116,7 +117,7 @@ impl<C> Hctr2<C> {
         u128::from_le_bytes(hash.finalize().into())
     }
 
-    /// XORs `bytes` with the key stream of `start` (the paper's XCTR).
+    /// XORs `bytes` with the key stream of `start` (XCTR in the HCTR2 paper).
     fn cover(&self, start: u128, bytes: &mut [u8]) {
         let mut blocks = [aes::Block::default(); STREAM];
         let blocks = &mut blocks[..bytes.len().div_ceil(BLOCK)];
