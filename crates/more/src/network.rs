@@ -129,6 +129,7 @@ impl Network {
     }
 
     /// Draws a node for which `may` returns true, with a probability proportional to its weight.
+    /// Returns `None` if no such node has a weight above 0.
     fn draw(&self, rng: &mut dyn Rng, may: impl Fn(usize, &Peer) -> bool) -> Option<usize> {
         let candidates = || {
             let all = self.peers.iter().enumerate().filter(|(at, peer)| may(*at, peer));

@@ -39,7 +39,7 @@ const PAYLOAD_KEY: usize = MAC_KEY + INTEGRITY_MAC_KEY_SIZE;
 /// Position in [`Secrets`] of the factor that converts the header's X25519 point to the point for
 /// the next hop.
 const BLINDING_FACTOR: usize = PAYLOAD_KEY + PAYLOAD_KEY_SIZE;
-/// Position in [`Secrets`] of the packet's tag, which identifies a replayed packet.
+/// Position in [`Secrets`] of the packet's tag, a hash that reveals replays.
 const TAG: usize = BLINDING_FACTOR + BLINDING_FACTOR_SIZE;
 const _: () = assert!(TAG + REPLAY_TAG_SIZE == EXPANDED_SHARED_SECRET_LENGTH);
 
@@ -83,7 +83,7 @@ impl Secrets {
         self.part(BLINDING_FACTOR)
     }
 
-    /// Returns the first 8 bytes of the packet's tag, which identifies a replayed packet.
+    /// Returns the first 8 bytes of the packet's tag, a hash that reveals replays.
     pub(crate) fn tag(&self) -> u64 {
         u64::from_be_bytes(self.part(TAG))
     }

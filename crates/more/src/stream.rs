@@ -104,7 +104,7 @@ pub(crate) struct Stream {
     starved: bool,
     /// True if the stream waits for its turn to send.
     pub(crate) is_due: bool,
-    /// Time of the stream's entry in the table of timers.
+    /// Time of the stream's entry in the node's table of timers; `None` if it has no entry.
     pub(crate) timer: Option<Time>,
     /// Time of the last packet from the other end.
     pub(crate) heard: Time,
@@ -143,7 +143,8 @@ impl Stream {
         Stream { flow, role, tcp, left, has_head, is_open, starved, is_due, timer, heard }
     }
 
-    /// Answers the client's request at the exit. A refusal closes the stream.
+    /// Answers, at the exit, the client's request for a connection. `refusal` is `None` if the
+    /// destination is connected; a refusal closes the stream.
     pub(crate) fn answer(&mut self, refusal: Option<Refusal>) {
         self.tcp.write(&[refusal.map_or(CONNECTED, Refusal::byte)]);
         self.is_open = refusal.is_none();
@@ -234,7 +235,7 @@ impl Stream {
         self.has_head = true;
     }
 
-    /// Returns the event that reports new room in the send buffer, and the event that reports the
+    /// Returns two events, each `None` if it does not apply: new room in the send buffer, and the
     /// end of the stream. If the program has left, drops the bytes that arrived.
     pub(crate) fn settle(&mut self, id: StreamId) -> [Option<Event>; 2] {
         if self.left {

@@ -156,8 +156,9 @@ impl Stock {
         self.blocks.is_empty()
     }
 
-    /// Removes a reply block, and returns it with the head of the reply that uses it. `tcp` is the
-    /// state of the stream's connection.
+    /// Removes the oldest reply block, and returns it with the content of the reply that uses it,
+    /// still without a segment. Returns `None` if there is no block. `tcp` is the state of the
+    /// stream's connection.
     pub(crate) fn take(&mut self, tcp: &LinkView) -> Option<(ReplyBlock, ReplyContent)> {
         let (_, block) = self.blocks.pop_front()?;
         let serial = self.serial;

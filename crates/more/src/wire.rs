@@ -35,7 +35,7 @@ pub struct ForwardContent {
     pub number: u32,
     /// Reply blocks for the exit.
     pub blocks: Vec<ReplyBlock>,
-    /// A segment of the stream's TCP connection.
+    /// A segment of the stream's TCP connection; `None` if the packet contains only reply blocks.
     pub segment: Option<Segment>,
 }
 
@@ -83,7 +83,7 @@ pub struct ReplyContent {
     pub seen: u32,
     /// Number of reply blocks that the exit lacks; negative if it has more than it needs.
     pub wanted: i16,
-    /// A segment of the stream's TCP connection.
+    /// A segment of the stream's TCP connection; `None` if the reply has none.
     pub segment: Option<Segment>,
 }
 

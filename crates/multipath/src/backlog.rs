@@ -37,7 +37,7 @@ const MAX_UNIT: usize = 1_500;
 /// of the newest, by the delay of the whole queue.
 #[derive(Debug)]
 pub struct Backlog<T> {
-    /// The arrival time of each unit, its size in bytes, and the unit itself.
+    /// The arrival time of each unit (datagram), its size in bytes, and the unit itself.
     units: VecDeque<(Time, usize, T)>,
     bytes: usize,
     dropped: u64,
@@ -51,8 +51,8 @@ impl<T> Default for Backlog<T> {
 }
 
 impl<T> Backlog<T> {
-    /// Appends `unit`, which has `bytes` bytes. Drops the oldest units while the queue holds more
-    /// than `most` bytes.
+    /// Appends `unit`, which has `bytes` bytes. Drops the oldest units (datagrams) while the queue
+    /// holds more than `most` bytes.
     pub fn push(&mut self, now: Time, (unit, bytes): (T, usize), most: usize) {
         self.units.push_back((now, bytes, unit));
         self.bytes += bytes;
@@ -85,7 +85,7 @@ impl<T> Backlog<T> {
         }
     }
 
-    /// Removes and returns the oldest unit.
+    /// Removes and returns the oldest unit (datagram); `None` if none waits.
     pub fn pop(&mut self) -> Option<T> {
         let (_, bytes, unit) = self.units.pop_front()?;
         self.bytes -= bytes;
@@ -108,17 +108,17 @@ impl<T> Backlog<T> {
         self.dropped += u64::from(self.pop().is_some());
     }
 
-    /// Returns the number of waiting units.
+    /// Returns the number of waiting units (datagrams).
     pub fn len(&self) -> usize {
         self.units.len()
     }
 
-    /// Returns whether no unit waits.
+    /// Returns whether no unit (datagram) waits.
     pub fn is_empty(&self) -> bool {
         self.units.is_empty()
     }
 
-    /// Returns the number of units dropped since the last call of this function.
+    /// Returns the number of units (datagrams) dropped since the last call of this function.
     pub fn take_dropped(&mut self) -> u64 {
         std::mem::take(&mut self.dropped)
     }

@@ -14,44 +14,50 @@ use crate::{Time, growth};
 /// `100ms`, `~50p`, `~1s`, `50-70p`, `80-120ms`, `grow:10-100ms`, `never`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Every {
-    /// Runs do not end: all units take the path that is chosen first, as long as it is usable.
+    /// Runs (groups of units, such as packets, on one path) do not end: all units take the path
+    /// that is chosen first, as long as it is usable.
     Never,
-    /// A run has a number of packets: `mean`, or if `random` a geometric random number with that
-    /// mean.
+    /// A run (consecutive packets on one path) has a number of packets: `mean`, or if `random` a
+    /// geometric random number with that mean.
     Packets {
-        /// Mean number of packets in a run, at least 1.
+        /// Mean number of packets in a run (consecutive packets on one path), at least 1.
         mean: u64,
-        /// True if the number of packets is drawn for each run.
+        /// True if the number of packets is drawn at random for each run (consecutive packets on
+        /// one path).
         random: bool,
     },
-    /// A run lasts for a time: `mean`, or if `random` an exponential random time with that mean.
+    /// A run (consecutive packets on one path) lasts for a time: `mean`, or if `random` an
+    /// exponential random time with that mean.
     Time {
-        /// Mean duration of a run, above zero.
+        /// Mean duration of a run (consecutive packets on one path), above zero.
         mean: Duration,
-        /// True if the duration of each run is drawn.
+        /// True if the duration of each run (consecutive packets on one path) is drawn at random.
         random: bool,
     },
-    /// A run has a number of packets that is drawn with equal probabilities from `least` to
-    /// `most`.
+    /// A run (consecutive packets on one path) has a random number of packets. All numbers from
+    /// `least` to `most` have the same probability.
     PacketRange {
-        /// Minimum number of packets in a run, at least 1.
+        /// Minimum number of packets in a run (consecutive packets on one path), at least 1.
         least: u64,
-        /// Maximum number of packets in a run, at least `least`.
+        /// Maximum number of packets in a run (consecutive packets on one path), at least `least`.
         most: u64,
     },
-    /// A run lasts for a time that is drawn uniformly from `least` to `most`.
+    /// A run (consecutive packets on one path) lasts for a random time, uniformly distributed from
+    /// `least` to `most`.
     TimeRange {
-        /// Minimum duration of a run, above zero.
+        /// Minimum duration of a run (consecutive packets on one path), above zero.
         least: Duration,
-        /// Maximum duration of a run, at least `least`.
+        /// Maximum duration of a run (consecutive packets on one path), at least `least`.
         most: Duration,
     },
-    /// Runs are short after a pause in the traffic and lengthen as the load continues (`growth.rs`
-    /// has the formula).
+    /// Runs (consecutive packets on one path) are short after a pause in the traffic, and become
+    /// longer while the traffic continues (`growth.rs` has the formula).
     Growing {
-        /// Mean duration of the first runs, above zero.
+        /// Mean duration of the first runs (consecutive packets on one path) after a pause, above
+        /// zero.
         least: Duration,
-        /// Mean duration that later runs reach, at least `least`.
+        /// Mean duration that later runs (consecutive packets on one path) reach, at least
+        /// `least`.
         most: Duration,
     },
 }
@@ -63,15 +69,16 @@ pub enum EveryError {
     /// The text does not have the form `50p`, `100ms`, `~50p`, `~100ms`, `50-70p`, `80-120ms`,
     /// `grow:10-100ms` or `never`.
     Form(String),
-    /// The run has no packets or no duration, so it could never carry anything.
+    /// The length is 0, so that a run (consecutive packets on one path) could never carry
+    /// anything.
     Zero(String),
     /// The range's minimum is greater than its maximum.
     Backwards(String),
-    /// The run is longer than 24 hours.
+    /// The length is a time above 24 hours.
     TooLong(String),
 }
 
-/// Longest run that a user may ask for: 24 hours.
+/// Longest run (consecutive packets on one path) that a user may request: 24 hours.
 const LONGEST: Duration = Duration::from_secs(24 * 3600);
 
 impl fmt::Display for EveryError {
@@ -130,7 +137,7 @@ impl FromStr for Every {
     }
 }
 
-/// A parsed length: a number of packets, or a time.
+/// A parsed length of runs (consecutive packets on one path): a number of packets, or a time.
 enum Length {
     Packets(u64),
     Time(Duration),
@@ -144,7 +151,8 @@ fn one(text: &str, length: &str, random: bool) -> Result<Every, EveryError> {
     })
 }
 
-/// Parses a range such as `50-70p` or `80-120ms`. The unit is written once, at the end.
+/// Parses a range such as `50-70p` or `80-120ms`. The unit, such as `p` or `ms`, is written once,
+/// at the end.
 fn range(text: &str, least: &str, rest: &str) -> Result<Every, EveryError> {
     if !least.bytes().all(|byte| byte.is_ascii_digit()) {
         return Err(EveryError::Form(text.into()));
@@ -226,8 +234,8 @@ pub(crate) fn write_range(
     write!(f, "{}-{}{unit}", least.as_micros() / micros, most.as_micros() / micros)
 }
 
-/// Returns the coarsest unit in which all `spans` are whole numbers, and the microseconds in that
-/// unit.
+/// Returns the coarsest unit in which all `spans` are whole numbers, and the number of
+/// microseconds in that unit.
 fn unit(spans: &[Duration]) -> (&'static str, u128) {
     let whole = |micros| spans.iter().all(|span| span.as_micros() % micros == 0);
     let units = [("s", 1_000_000), ("ms", 1_000)];
@@ -290,15 +298,16 @@ impl Boundary {
         }
     }
 
-    /// Begins a run at `now`, which becomes the origin of the grid on which runs of fixed duration
-    /// end.
+    /// Begins a run (a group of units on one path) at `now`. Later runs of fixed duration end at
+    /// multiples of this duration after `now`.
     pub fn restart(&mut self, now: Time) {
         self.origin = None;
         self.begin(now);
     }
 
     /// Records the end of a pause in the traffic. With [`Every::Growing`], this ends the present
-    /// run, and the next runs are short again. Other kinds of run continue.
+    /// run (group of units on one path), and the next runs are short again. Other kinds of run
+    /// continue.
     pub fn after_silence(&mut self) {
         if matches!(self.every, Every::Growing { .. }) {
             self.origin = None;
@@ -318,8 +327,8 @@ impl Boundary {
         self.packets_left
     }
 
-    /// Returns the time at which the present run ends: [`Time::MAX`] if a number of packets ends
-    /// it, and [`Time::ZERO`] before the first run.
+    /// Returns the time at which the present run (group of units on one path) ends: [`Time::MAX`]
+    /// if a number of packets ends it, and [`Time::ZERO`] before the first run.
     pub fn ends(&self) -> Time {
         self.ends
     }

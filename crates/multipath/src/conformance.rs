@@ -1,5 +1,5 @@
-//! Test suites that every scheduler and every core ([`Core`], a protocol without input and output
-//! of its own) must pass.
+//! Test suites that every scheduler and every core ([`Core`], a protocol as a state machine
+//! without sockets and clock) must pass.
 //!
 //! Call [`check`] from a scheduler's test, and [`check_over_windows`] if the scheduler supports
 //! paths with windows. Both panic with the name of the violated rule.
@@ -14,7 +14,8 @@ use crate::schedule::Scheduler;
 use crate::{Assignment, Boundary, Core, LegView, PathView, Silence, Splitter, Time, seed};
 
 const PATHS: usize = 3;
-/// Maximum number of outputs that a core may return at one time.
+/// Maximum number of outputs that a core (a protocol as a state machine) may return at one point
+/// in time.
 const MOST_OUTPUTS: usize = 1 << 20;
 
 /// Returns the outputs of `core` that are due at `now`, and checks that `core` is then at rest
@@ -29,8 +30,8 @@ pub fn drain<C: Core>(core: &mut C, now: Time) -> Vec<C::Out> {
     outputs
 }
 
-/// Checks that `core` waits for a later time, after it was polled at `now` until it returned
-/// `None`. Otherwise its driver would spin.
+/// Checks that `core` has nothing more to do at `now`, after it was polled until it returned
+/// `None`. Otherwise the loop that drives it would never wait.
 ///
 /// # Panics
 /// `core` returns another output, or its next timeout has passed.
@@ -55,7 +56,8 @@ pub fn run_out<C: Core>(core: &mut C, now: Time, most: usize) -> Vec<(Time, C::O
     panic!("a timer still runs after {most} timeouts");
 }
 
-/// Checks every rule. `make` builds a scheduler for three paths from a seed.
+/// Checks that a scheduler obeys every rule of this module. `make` builds a scheduler for three
+/// paths from a seed.
 ///
 /// # Panics
 /// A rule is violated.
@@ -63,9 +65,9 @@ pub fn check(make: impl Fn(u64) -> Box<dyn Scheduler>) {
     Rules { make, open: PathView::open() }.check();
 }
 
-/// Checks every rule over paths with measured windows, such as circuits. Also checks that the
-/// scheduler chooses no unmeasured path, and that all units are sent in the end. `make` builds a
-/// scheduler for three paths from a seed.
+/// Checks that a scheduler obeys every rule of this module over paths with measured windows, such
+/// as circuits. Also checks that the scheduler chooses no unmeasured path, and that all units are
+/// sent in the end. `make` builds a scheduler for three paths from a seed.
 ///
 /// # Panics
 /// A rule is violated.

@@ -16,14 +16,17 @@ use rand::RngExt;
 use crate::seed::Stream;
 use crate::{PathId, Silence, Time};
 
-/// Maximum number of units recorded for each run.
+/// Maximum number of units (packets) recorded for each run (group of packets on one path).
 const LONGEST_RUN: usize = 1_024;
-/// Maximum part of a run that is recorded, in time from its beginning.
+/// Maximum time from the beginning of a run (group of packets on one path) during which its
+/// packets are recorded.
 const LONGEST_TIME: Duration = Duration::from_secs(1);
-/// Number of recent runs that are recorded. A decoy run copies one of them.
+/// Number of recent runs (groups of packets on one path) that are recorded. A decoy run copies one
+/// of them.
 const KEPT: usize = 16;
 /// Maximum bytes of decoy budget that accumulate while no decoy is sent, and maximum bytes
-/// recorded per run. So the budget suffices to copy any recorded run.
+/// recorded per run (group of packets on one path). So the budget suffices to copy any recorded
+/// run.
 const SAVED: u64 = 2 << 20;
 /// A share of 100 %, in thousandths.
 const WHOLE: u32 = 1_000;
@@ -119,7 +122,8 @@ impl fmt::Display for DecoyBudgetError {
 
 impl std::error::Error for DecoyBudgetError {}
 
-/// A unit of a run: its time since the beginning of the run, and its size in bytes.
+/// A unit (packet) of a run (group of packets on one path): its time since the beginning of the
+/// run, and its size in bytes.
 type Unit = (Duration, usize);
 
 /// The plan of decoys: the time, the path and the size of each decoy.
@@ -142,12 +146,13 @@ pub struct Decoys {
     saved: u64,
     present: Run,
     known: VecDeque<Box<[Unit]>>,
-    /// The run that the next decoy run will copy; `None` if none is drawn yet.
+    /// The recorded run (group of packets on one path) that the next decoy run will copy; `None`
+    /// if none is drawn yet.
     next: Option<Box<[Unit]>>,
     running: Option<DecoyRun>,
 }
 
-/// The present run of units that are really sent.
+/// The present run (group of packets on one path) of the real traffic.
 #[derive(Debug)]
 struct Run {
     path: Option<PathId>,
@@ -172,7 +177,8 @@ impl Run {
     }
 }
 
-/// The decoy run in progress.
+/// The decoy run in progress: dummy packets on one path that copy the times and sizes of a real
+/// run.
 #[derive(Debug)]
 struct DecoyRun {
     path: PathId,
@@ -196,8 +202,8 @@ impl Decoys {
         Decoys { budget, stream, saved: 0, present, known, next, running }
     }
 
-    /// Records a unit of `bytes` bytes that is sent on `path` at `now`. `paths` is the number of
-    /// paths, and `usable` returns whether a path may carry decoys.
+    /// Records a unit (packet) of `bytes` bytes that is sent on `path` at `now`. `paths` is the
+    /// number of paths, and `usable` returns whether a path may carry decoys.
     pub fn carried(
         &mut self,
         now: Time,
@@ -223,12 +229,13 @@ impl Decoys {
         self.saved = (self.saved + thousandths).min(SAVED * u64::from(WHOLE));
     }
 
-    /// Returns to the budget the cost of the decoy run's unsent units.
+    /// Adds the cost of the decoy run's unsent units (packets) to the remaining budget again.
     fn give_back(&mut self, running: &DecoyRun) {
         self.save(price(&running.units[running.done..]));
     }
 
-    /// Ends the present real run, and begins another real run on `path`.
+    /// Ends the present real run (group of packets on one path), and begins another real run on
+    /// `path`.
     fn end_run(&mut self, now: Time, path: PathId) {
         let units = std::mem::take(&mut self.present.units);
         if !units.is_empty() {
@@ -276,15 +283,16 @@ impl Decoys {
         })
     }
 
-    /// Returns the time at which [`Decoys::poll`] will return a decoy, unless a real unit is sent
-    /// earlier. Returns `None` if no decoy run is in progress.
+    /// Returns the time at which [`Decoys::poll`] will return a decoy, unless a real unit (packet)
+    /// is sent earlier. Returns `None` if no decoy run is in progress.
     #[must_use]
     pub fn next_due(&self) -> Option<Time> {
         Some(self.running.as_ref()?.next()?.0)
     }
 }
 
-/// Returns the decoy budget that `units` cost, in thousandths of bytes.
+/// Returns the decoy budget that sending `units` (packets) as decoys costs, in thousandths of
+/// bytes.
 fn price(units: &[Unit]) -> u64 {
     units.iter().map(|(_, bytes)| *bytes as u64).sum::<u64>() * u64::from(WHOLE)
 }

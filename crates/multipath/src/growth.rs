@@ -14,11 +14,12 @@ use rand::RngExt;
 
 use crate::seed::Stream;
 
-/// Ratio of the time since the pause to a run's mean length.
+/// Ratio of the time since the pause in the traffic to the mean length of a run (consecutive
+/// packets on one path).
 const PART: u32 = 4;
 
-/// Draws the duration of a run. `since` is the time from the first run of the load to the
-/// beginning of this run.
+/// Draws the duration of a run (consecutive packets on one path). `since` is the time from the
+/// first run after a pause in the traffic to the beginning of this run.
 ///
 /// The duration is uniform from half to one and a half times its mean. If all runs grew alike,
 /// they would reveal when the load began.

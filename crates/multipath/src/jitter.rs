@@ -21,8 +21,7 @@ const MOST: usize = 4_096;
 /// of traffic at 1.6 Gbit/s.
 pub const DELAYED_BYTES: usize = 4 << 20;
 
-/// A random delay, drawn uniformly from a range for each unit (such as a packet), such as
-/// `0-20ms`.
+/// A random delay, drawn uniformly from a range for each unit (packet), for example from `0-20ms`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Jitter {
     least: Duration,

@@ -48,26 +48,26 @@ pub struct PathView {
 pub struct LegView {
     /// The minimum round-trip time until now.
     pub least_rtt: Duration,
-    /// The window's size: the number of units (such as packets) that may be in flight at once.
+    /// The window's size: the number of units (cells) that may be in flight at once.
     pub size: u64,
-    /// Number of units (such as packets) in flight: sent, and not acknowledged.
+    /// Number of units (cells) in flight: sent, and not acknowledged.
     pub inflight: u64,
-    /// Number of units (such as packets) that one acknowledgement covers.
+    /// Number of units (cells) that one acknowledgement covers.
     pub step: u64,
-    /// Number of units (such as packets) that the path can hold without a queue, as estimated by
-    /// congestion control; 0 before the first acknowledgement.
+    /// Number of units (cells) that the path can hold without a queue, as estimated by congestion
+    /// control; 0 before the first acknowledgement.
     pub bdp: u64,
-    /// Number of this circuit's units (such as packets) that are queued for the first hop's link.
+    /// Number of this circuit's units (cells) that are queued for the first hop's link.
     pub queued: u64,
     /// True if the window still grows in slow start.
     pub slow_start: bool,
     /// True if this path carried the most recent unit (cell).
     pub current: bool,
-    /// Cost, in units (such as packets), of a change from another path to this path.
+    /// Cost, in units (cells), of a change from another path to this path.
     pub turn: u64,
-    /// Lower bound of the units (such as packets) per second that the path forwards; 0 if unknown.
+    /// Lower bound of the units (cells) per second that the path forwards; 0 if unknown.
     pub capacity: u64,
-    /// Upper bound of the units (such as packets) per second that the path forwards; 0 if unknown.
+    /// Upper bound of the units (cells) per second that the path forwards; 0 if unknown.
     pub limit: u64,
     /// The first hop's link; `None` if the system does not report its state.
     pub link: Option<LinkView>,

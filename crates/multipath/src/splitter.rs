@@ -118,7 +118,8 @@ impl Splitter {
         Ok(Splitter::redrawing(silence, Box::new(draw)))
     }
 
-    /// Returns the path of the present run; `None` if there is no run.
+    /// Returns the path of the present run (group of units on one path); `None` if there is no
+    /// run.
     pub fn current(&self) -> Option<PathId> {
         self.current
     }
@@ -174,14 +175,14 @@ impl Splitter {
         }
     }
 
-    /// Returns the time at which the present run ends ([`Boundary::ends`]). Units that arrive
-    /// earlier may be assigned together.
+    /// Returns the time at which the present run (group of units on one path) ends
+    /// ([`Boundary::ends`]). Units that arrive earlier may be assigned together.
     pub fn ends(&self) -> Time {
         self.boundary.ends()
     }
 
-    /// Begins a new run at `now`, on the path of the present run. Without a present run, the next
-    /// unit (such as a packet) is scheduled as usual.
+    /// Begins a new run (group of units on one path) at `now`, on the path of the present run.
+    /// Without a present run, the next unit (such as a packet) is scheduled as usual.
     pub fn begin_run(&mut self, now: Time) {
         self.boundary.restart(now);
     }

@@ -40,15 +40,16 @@ impl Delay {
     }
 }
 
-/// Identification of one split of one load. Apart from the seed, a split's random numbers depend
-/// only on this identification. So an additional load does not change the split of another load.
+/// Identification of one split of one recorded page load. Apart from the seed, a split's random
+/// numbers depend only on this identification. So an additional load does not change the split of
+/// another load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entity {
-    /// The load's number, unique within its repetition.
+    /// The page load's number, unique within its repetition of the experiment.
     pub load: i64,
-    /// Number of the repetition of the experiment that the load belongs to.
+    /// Number of the repetition of the experiment that the page load belongs to.
     pub run: i32,
-    /// Number of this split among the splits of the load, from 0.
+    /// Number of this split among the splits of the same page load, from 0.
     pub replica: u32,
 }
 
@@ -293,8 +294,8 @@ fn stretches(times: &[f64], least: Duration) -> impl Iterator<Item = Range<usize
     ends.map(move |end| std::mem::replace(&mut begin, end)..end).filter(|part| !part.is_empty())
 }
 
-/// Returns the number of packets before `ends`, the end of the present run. If the run is over,
-/// returns 1: that packet opens the next run.
+/// Returns the number of packets before `ends`, the end of the present run (consecutive packets on
+/// one path). If the run is over, returns 1: that packet opens the next run.
 fn within(ends: Time, times: &[f64]) -> usize {
     if ends == Time::MAX {
         return times.len();

@@ -13,8 +13,8 @@ pub struct LinkSettings {
     pub rate: Option<NonZeroU64>,
     /// Time from the departure of a unit's last bit to its arrival (propagation delay).
     pub delay: Duration,
-    /// Width of the distribution of the units' delays around `delay`, as defined by
-    /// [`LinkSettings::law`].
+    /// Width of the distribution of the delays of units (such as packets) around `delay`, as
+    /// defined by [`LinkSettings::law`].
     pub jitter: Duration,
     /// Distribution of the delays. Delays below zero are set to zero.
     pub law: DelayLaw,
@@ -60,8 +60,9 @@ impl DelayLaw {
     }
 }
 
-/// Returns the inverse of the standard normal distribution function at `place`, with a relative
-/// error below 1.2e-9 (Acklam's rational approximation). `place` is clamped to 1e-9 and 1 - 1e-9.
+/// Returns the quantile of the standard normal distribution at `place` (a probability), with a
+/// relative error below 1.2e-9 (Acklam's rational approximation). `place` is limited to the range
+/// from 1e-9 to 1 - 1e-9.
 fn probit(place: f64) -> f64 {
     /// Quantile below which the approximation of the lower tail is used.
     const TAIL: f64 = 0.024_25;

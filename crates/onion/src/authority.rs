@@ -147,9 +147,10 @@ pub struct Authority {
     routerlist: RouterList,
     documents: Documents,
     shared: Option<SharedRandom>,
-    /// Random bytes for the next shared random value.
+    /// Random bytes for the next shared random value; `None` until the caller provides them.
     random: Option<[u8; 32]>,
-    /// The start of the wait for the first consensus.
+    /// The start of the wait for the first consensus, in seconds since 1970; `None` before the
+    /// wait begins.
     since: Option<u64>,
     /// True if this process has made the present consensus; false if an earlier process made it.
     has_published: bool,
@@ -470,7 +471,8 @@ pub enum Unrestored {
     Useless,
 }
 
-/// Returns the validity times in the header of a consensus.
+/// Returns the validity times in the header of a consensus. Returns `None` if one of them is
+/// missing or malformed.
 fn times_of(text: &str) -> Option<Times> {
     let find = |keyword: &str| {
         let mut lines = text.lines();

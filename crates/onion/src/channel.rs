@@ -207,7 +207,7 @@ pub struct Channel {
     was_offered: bool,
     /// Bytes to send before any cell of a circuit. See [`Channel::take_outbox`].
     pub outbox: Vec<u8>,
-    /// Our address as the neighbour sees it.
+    /// Our address as the neighbour sees it; `None` until the neighbour's NETINFO names it.
     pub seen_as: Option<IpAddr>,
     /// The neighbour's clock minus ours, in seconds. `None` if the neighbour's NETINFO has no
     /// time.

@@ -286,12 +286,12 @@ impl Channels {
         self.siblings.insert(shard, id);
     }
 
-    /// Returns the link to another parallel core (shard) of this relay.
+    /// Returns the link to another parallel core (shard) of this relay; `None` if there is none.
     pub(crate) fn sibling(&self, shard: usize) -> Option<LinkId> {
         self.siblings.get(&shard).copied()
     }
 
-    /// Removes the link `id`, and returns the owners of the circuits on it.
+    /// Removes the link `id`, and returns the owners ([`Owner`]) of the circuits on it.
     pub(crate) fn close(&mut self, id: LinkId) -> Vec<Owner> {
         self.unreach(id);
         let Some(mut link) = self.links.remove(&id) else { return Vec::new() };
@@ -354,7 +354,7 @@ impl Channels {
         links.find(|(_, link)| link.leads_to(target) && link.takes_lossy()).map(|(id, _)| id)
     }
 
-    /// Returns the owners of the circuits on the link `id`.
+    /// Returns the owners ([`Owner`]) of the circuits on the link `id`.
     pub(crate) fn owners(&self, id: LinkId) -> Vec<Owner> {
         let lanes = self.links.get(&id).into_iter().flat_map(|link| link.lanes.values());
         lanes.map(|lane| lane.owner).collect()
@@ -427,8 +427,8 @@ impl Channels {
         }
     }
 
-    /// Returns the next link that has something to send. A link is returned again only after `pop`
-    /// has emptied it and it has new output.
+    /// Returns the next link that has something to send; `None` if there is none. A link is
+    /// returned again only after `pop` has emptied it and it has new output.
     pub(crate) fn next_ready(&mut self) -> Option<LinkId> {
         self.ready.pop_front()
     }
@@ -545,7 +545,7 @@ impl Channels {
     }
 
     /// Returns a link that must be closed because its neighbour does not read enough of our
-    /// output.
+    /// output. Returns `None` if there is none.
     pub(crate) fn take_stalled(&mut self) -> Option<LinkId> {
         self.stalled.pop()
     }
@@ -699,7 +699,8 @@ impl Channels {
         self.pool.used()
     }
 
-    /// Returns the owner of the circuit whose oldest cell has waited longest.
+    /// Returns the owner of the circuit whose oldest cell has waited longest; `None` if no circuit
+    /// holds cells.
     pub(crate) fn oldest(&self) -> Option<Owner> {
         let lanes = self.links.values().flat_map(|link| link.lanes.values());
         let first = |lane: &CircuitQueue| {

@@ -264,7 +264,7 @@ pub struct CircuitManager {
     told_few_legs: bool,
     told_no_lossy: bool,
     told_few_bridges: bool,
-    /// Time of the last demand (request for a circuit).
+    /// Time of the last demand (request for a circuit); `None` before the first.
     asked: Option<Time>,
     /// For each closed circuit that was the head of its circuit set: the set's present head. The
     /// head is the circuit of a set that holds the number of the set's streams.

@@ -1,6 +1,6 @@
-//! Assignment of each neighbouring relay to one shard (parallel core) of this relay. That shard
-//! holds the *claim* on the neighbour: it has the link to the neighbour, and circuits of other
-//! shards use this link too. Two relays thus need only one link.
+//! Assignment of each neighbouring relay to one shard (parallel core, with its own thread) of this
+//! relay. That shard holds the *claim* on the neighbour: it has the link to the neighbour, and
+//! circuits of other shards use this link too. Two relays thus need only one link.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! Events that a core reports to its operator.
+//! Events that a core (the state machine of a client or relay) reports to its operator.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -40,8 +40,8 @@ pub enum Event {
 /// anonymous.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Neighbour {
-    /// The RSA identity that the neighbour proved. If the neighbour proved none, it is the
-    /// identity that we expected when we opened the link.
+    /// The RSA identity that the neighbour proved. If the neighbour proved none, the identity that
+    /// we expected when we opened the link; `None` if there was none.
     pub rsa: Option<[u8; 20]>,
     /// First OR address of the relay; `None` if we did not open the link.
     pub address: Option<SocketAddr>,

@@ -23,7 +23,8 @@ impl MoreNode {
         }
     }
 
-    /// Returns a client's next packet: a segment, reply blocks for the exit, or both.
+    /// Returns a client's next packet: a segment, reply blocks for the exit, or both. Returns
+    /// `None` if there is nothing to send now.
     fn forward_packet(&mut self, now: Time, id: StreamId, exit: usize) -> Option<Output> {
         let stream = self.streams.get_mut(&id)?;
         let Role::Client(_, supply) = &mut stream.role else { return None };
@@ -44,7 +45,8 @@ impl MoreNode {
         self.send_forward(now, exit, &content)
     }
 
-    /// Returns a packet with `content` to the exit, over a newly drawn path.
+    /// Returns a packet with `content` to the exit, over a newly drawn path. Returns `None` if the
+    /// network has too few relays for a path, or if `content` is too long.
     fn send_forward(&mut self, now: Time, exit: usize, content: &[u8]) -> Option<Output> {
         let excluded = [self.me, exit];
         let mut path = self.network.draw_path(&mut *self.rng, self.config.hops - 1, &excluded)?;
@@ -56,7 +58,8 @@ impl MoreNode {
         Some(Output::Send { to, bytes })
     }
 
-    /// Makes a reply block for the exit of the stream `id`, with a newly drawn path.
+    /// Makes a reply block for the exit of the stream `id`, with a newly drawn path. Returns
+    /// `None` if the network has too few relays for a path.
     fn make_block(&mut self, now: Time, id: StreamId, exit: usize) -> Option<ReplyBlock> {
         let excluded = [self.me, exit];
         let mut path = self.network.draw_path(&mut *self.rng, self.config.hops - 1, &excluded)?;

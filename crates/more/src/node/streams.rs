@@ -147,8 +147,8 @@ impl MoreNode {
         Ok(())
     }
 
-    /// Handles the bytes that arrived with the SYN. They contain the stream's destination, or a
-    /// part of it.
+    /// Handles the bytes that arrived with the SYN. They begin with the stream's destination,
+    /// which may still be incomplete.
     fn progress(&mut self, id: StreamId) {
         let Some(stream) = self.streams.get_mut(&id) else { return };
         let events = stream.progress(id, true);

@@ -39,9 +39,10 @@ const PULL: f64 = 1.0;
 #[derive(Debug)]
 struct Evened {
     weighted: Weighted,
-    /// Time at which the load (a burst of traffic) began.
+    /// Time at which the load (a burst of traffic) began; `None` before the first run of a load.
     since: Option<Time>,
-    /// Number of units that each path has carried since the load began.
+    /// Number of units (such as packets) that each path has carried since the load (a burst of
+    /// traffic) began.
     carried: Vec<u64>,
 }
 

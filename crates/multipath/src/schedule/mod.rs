@@ -41,7 +41,8 @@ use crate::{PathId, PathView, Time};
 
 /// A scheduler, which chooses the path of the next run of units (such as packets).
 pub trait Scheduler: fmt::Debug + Send {
-    /// Returns the path of the next run, always a usable path; `None` if no path is usable.
+    /// Returns the path of the next run (consecutive units on one path), always a usable path;
+    /// `None` if no path is usable.
     ///
     /// A scheduler may ignore windows (load-blind). The [`Splitter`](crate::Splitter) then waits
     /// until the chosen path has room. A scheduler that considers windows (load-aware) chooses a
@@ -59,8 +60,8 @@ pub trait Scheduler: fmt::Debug + Send {
     /// divided a run, the caller reports the run in parts.
     fn carried(&mut self, _now: Time, _path: PathId, _units: u64) {}
 
-    /// Records the end of a pause in the traffic, after which the scheduler's knowledge of the load
-    /// is obsolete.
+    /// Records the end of a pause in the traffic, after which the scheduler's knowledge of the
+    /// earlier traffic is obsolete.
     fn after_silence(&mut self) {}
 
     /// Draws random numbers from `stream` from now on. The probabilities do not change.
@@ -100,8 +101,9 @@ pub struct Family {
     pub about: &'static str,
     /// Description for people who have never heard of schedulers.
     pub plain: &'static str,
-    /// The run length that the algorithm was published with, in the notation of
-    /// [`Every`](crate::Every); `None` if it was published without one.
+    /// The run length (number of consecutive packets on one path, or a time) that the algorithm
+    /// was published with, in the notation of [`Every`](crate::Every); `None` if it was published
+    /// without one.
     pub every: Option<&'static str>,
     /// True if the scheduler only supports paths with windows and measured round-trip times:
     /// circuits, and the paths to a far end (this project's program at the server's side).

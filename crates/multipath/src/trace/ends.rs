@@ -55,10 +55,10 @@ impl FromStr for Mode {
 /// The rule for when a schedule draws its probabilities again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Draw {
-    /// The probabilities are drawn for each load.
+    /// The probabilities are drawn for each page load.
     #[default]
     Load,
-    /// The probabilities are the same for this number of consecutive loads of a repetition
+    /// The probabilities are the same for this number of consecutive page loads of a repetition
     /// ([`Entity::run`](super::Entity::run)), as for a session of the splitter. Each load still
     /// draws the path of each of its runs of packets.
     Session(u32),
@@ -70,7 +70,7 @@ pub enum Draw {
 impl FromStr for Draw {
     type Err = EndsError;
 
-    /// Parses `load`, `session:20` (number of loads) or `silence:1s`.
+    /// Parses `load`, `session:20` (number of page loads) or `silence:1s`.
     fn from_str(text: &str) -> Result<Draw, EndsError> {
         let refused = || EndsError::Draw(text.into());
         match text.split_once(':') {
@@ -85,7 +85,8 @@ impl FromStr for Draw {
     }
 }
 
-/// Parses a time in the notation of run lengths: `20ms`, `1s`.
+/// Parses a time in the notation of run lengths: `20ms`, `1s`. Returns `None` if `text` does not
+/// have this form.
 fn span(text: &str) -> Option<Duration> {
     match text.parse() {
         Ok(Every::Time { mean, random: false }) => Some(mean),

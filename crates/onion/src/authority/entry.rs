@@ -37,12 +37,13 @@ pub(super) struct Entry {
     pub(super) digest: [u8; 20],
     pub(super) described: Described,
     pub(super) said: ParsedDescriptor,
-    /// The extra-info document and its digest.
+    /// The relay's extra-info document and its digest; `None` if there is none.
     pub(super) extra: Option<(String, [u8; 20])>,
     pub(super) history: History,
-    /// The relay's addresses, with the time of the last answer at each address.
+    /// The relay's addresses, with the time of the last answer at each address (`None` if there
+    /// was none).
     pub(super) reach: Vec<(SocketAddr, Option<u64>)>,
-    /// The time of the last probe.
+    /// The time of the last probe; `None` if the relay was not probed yet.
     pub(super) probed: Option<u64>,
     /// The number of probes since the relay was new.
     pub(super) probes: u32,
@@ -180,7 +181,8 @@ impl Entry {
         self.history.was_up()
     }
 
-    /// Returns the addresses that are probed, each with the time of its last answer.
+    /// Returns the addresses that are probed, each with the time of its last answer (`None` if
+    /// there was none).
     pub(super) fn counted(&self, reach: Reach) -> impl Iterator<Item = &(SocketAddr, Option<u64>)> {
         self.reach.iter().filter(move |(address, _)| reach.ipv6 || address.is_ipv4())
     }

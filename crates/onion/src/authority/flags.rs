@@ -65,11 +65,11 @@ const LEAST_BANDWIDTH: u32 = 4;
 /// Mean time between failures, in seconds, that always suffices for `Stable`. The network's median
 /// suffices if it is lower.
 const STABLE: f64 = 7.0 * 86_400.0;
-/// Time since a relay became known, in seconds, that always meets the requirement of `Guard`. The
-/// network's 12.5 % quantile suffices if it is lower.
+/// Age of a relay, in seconds since it became known, that always meets the requirement of `Guard`.
+/// The network's 12.5 % quantile suffices if it is lower.
 const KNOWN: f64 = 8.0 * 86_400.0;
-/// Fraction of time that always meets the requirement of `Guard` on a relay's uptime. The median
-/// of the relays that have been known for long suffices if it is lower.
+/// Uptime of a relay, as a fraction of the time since it became known, that always meets the
+/// requirement of `Guard`. The median of the long-known relays suffices if it is lower.
 const UP: f64 = 0.98;
 
 /// Value of the `known-flags` line. It includes flags that this authority never assigns:

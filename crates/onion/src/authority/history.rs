@@ -17,9 +17,10 @@ pub struct History {
     run_weight: f64,
     /// Weighted number of seconds in which the relay was up.
     up: f64,
-    /// Weighted number of seconds in which the relay was known.
+    /// Weighted number of seconds for which the relay was known to this authority.
     known: f64,
-    /// The time of the last observation. The sums `up` and `known` extend to this time.
+    /// The time of the last observation; `None` before the first. The sums `up` and `known` extend
+    /// to this time.
     reckoned: Option<u64>,
     /// The time at which the relay last started to answer; `None` if it is down.
     up_since: Option<u64>,

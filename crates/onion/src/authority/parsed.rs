@@ -21,7 +21,8 @@ pub(super) struct ParsedDescriptor {
     pub(super) directory: bool,
     /// True if the relay stores descriptors of onion services.
     pub(super) hsdir: bool,
-    /// The TAP key, a PEM object as it appears in the descriptor.
+    /// The TAP key, a PEM object as it appears in the descriptor; `None` if the descriptor has
+    /// none.
     pub(super) onion_key: Option<String>,
     /// The members of the relay's declared family, in alphabetical order.
     pub(super) family: Vec<String>,
@@ -32,7 +33,7 @@ pub(super) struct ParsedDescriptor {
     /// True if the exit policy permits port 80 to at least one /8 network, and port 443 to at
     /// least one /8 network.
     pub(super) exits: bool,
-    /// The digests of the relay's extra-info document.
+    /// The digests of the relay's extra-info document; `None` if the descriptor names none.
     pub(super) extra: Option<ExtraDigests>,
 }
 
@@ -107,7 +108,8 @@ fn family(rest: &str) -> Vec<String> {
     members
 }
 
-/// Returns the PEM object after a line with `keyword`, with its `BEGIN` and `END` lines.
+/// Returns the PEM object after a line with `keyword`, with its `BEGIN` and `END` lines. Returns
+/// `None` if there is no such object.
 fn object_after(text: &str, keyword: &str) -> Option<String> {
     let start = format!("\n{keyword}\n-----BEGIN ");
     let begin = text.find(&start)? + keyword.len() + 2;

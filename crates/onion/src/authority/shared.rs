@@ -58,7 +58,8 @@ impl SharedRandom {
         previous.unwrap_or_default() + &line(CURRENT, &self.current)
     }
 
-    /// Parses the values from this authority's own consensus, valid from `valid_after`.
+    /// Parses the values from this authority's own consensus, valid from `valid_after`. Returns
+    /// `None` if the consensus has no current value.
     pub(super) fn read(text: &str, [valid_after, interval]: [u64; 2]) -> Option<SharedRandom> {
         let find = |keyword: &str| -> Option<[u8; 32]> {
             let mut lines = text.lines();

@@ -131,7 +131,8 @@ impl Channels {
             .unwrap_or_default()
     }
 
-    /// Returns the QUIC link alongside the TLS link `id` that has the number `number` there.
+    /// Returns the QUIC link alongside the TLS link `id` that has the number `number` there;
+    /// `None` if there is no such link.
     pub(crate) fn numbered(&self, id: LinkId, number: u32) -> Option<LinkId> {
         self.links.get(&id)?.paired_quic.get(&number).copied()
     }
@@ -224,7 +225,8 @@ impl Channels {
         }
     }
 
-    /// Ends the pairing of the QUIC link `quic` with the link alongside it.
+    /// Ends the pairing of the QUIC link `quic` with the link alongside it. `detour` is the state
+    /// that this pairing had.
     pub(super) fn forget_detour(&mut self, quic: LinkId, detour: Option<Box<Detour>>) {
         let Some(detour) = detour else { return };
         if let Some(link) = self.links.get_mut(&detour.beside) {
@@ -448,7 +450,7 @@ impl Channels {
     }
 
     /// Returns the link that takes over the circuits of `quic`, during or after their move, and
-    /// the number of `quic` on that link.
+    /// the number of `quic` on that link. Returns `None` if they still use `quic`.
     pub(crate) fn moved_to(&self, quic: LinkId) -> Option<(LinkId, u32)> {
         let detour = self.links.get(&quic)?.detour.as_ref().filter(|detour| !detour.keeps())?;
         Some((detour.beside, detour.number))

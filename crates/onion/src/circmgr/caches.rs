@@ -1,5 +1,5 @@
 //! Directory caches: guards from which the client fetches documents over one-hop circuits. The
-//! owner of the [`CircuitManager`] builds and uses these circuits.
+//! caller of the [`CircuitManager`] builds and uses these circuits.
 
 use rand_core::Rng;
 
@@ -10,7 +10,7 @@ use crate::wire::extend;
 use crate::wire::netdoc::Bridge;
 
 impl CircuitManager {
-    /// Returns a key for a circuit that the owner of this manager builds itself.
+    /// Returns a key for a circuit that the caller builds itself.
     pub fn key(&mut self) -> CircuitKey {
         self.last_key += 1;
         CircuitKey(self.last_key)
@@ -51,7 +51,8 @@ impl CircuitManager {
 }
 
 /// Returns the relay `id` as the only hop of a circuit. Without the relay's microdescriptor, its
-/// onion key is unknown, and the circuit is created by CREATE_FAST.
+/// onion key is unknown, and the circuit is created by CREATE_FAST. Returns `None` if the
+/// consensus does not list the relay.
 fn only_hop(network: &Network, id: &[u8; 20]) -> Option<Hop> {
     if let Some(relay) = network.relay(id) {
         return Some(hop(&relay, false));

@@ -611,7 +611,8 @@ impl CircuitManager {
         self.orders.push_back(Order::Destroy(key));
     }
 
-    /// Returns the next time at which a circuit of a set reaches the age at which it is replaced.
+    /// Returns the next time at which a circuit of a set reaches the age at which it is replaced;
+    /// `None` if there is no such time.
     pub(super) fn age_due(&self) -> Option<Time> {
         let age = self.leg_age()?;
         let linked = self.circuits.values().filter(|circuit| circuit.leg.linked);
@@ -650,7 +651,7 @@ impl CircuitManager {
     }
 
     /// Returns the next time at which `work` must be called for a set that has lost all its
-    /// circuits.
+    /// circuits; `None` if there is no such time.
     pub(super) fn legless_due(&self) -> Option<Time> {
         let due = self.legless.iter().flat_map(|set| [set.again, set.since + LEGLESS]);
         due.filter(|due| *due > self.looked).min()
@@ -670,7 +671,8 @@ impl CircuitManager {
         self.heirs.retain(|_, heir| *heir != head);
     }
 
-    /// Returns the earliest time at which a set may begin a circuit in place of a lost one.
+    /// Returns the earliest time at which a set may begin a circuit in place of a lost one; `None`
+    /// if there is no such time after the last call of `work`.
     pub(super) fn leg_due(&self) -> Option<Time> {
         let due = self.circuits.values().map(|circuit| circuit.leg.again);
         due.filter(|again| *again > self.looked).min()

@@ -106,13 +106,14 @@ impl UnansweredDemands {
         }
     }
 
-    /// Returns the earliest deadline of a demand.
+    /// Returns the earliest time at which an exit's answer to a demand (request for a circuit) is
+    /// overdue; `None` if no answer is awaited.
     pub(super) fn next_timeout(&self) -> Option<Time> {
         self.deadlines.first().map(|(deadline, _)| *deadline)
     }
 
-    /// Removes and returns an unanswered demand that is due at `now`. If several are due, takes
-    /// the one with the longest wait.
+    /// Removes and returns a demand (request for a circuit) whose answer is overdue at `now`;
+    /// `None` if there is none. If several are overdue, takes the earliest.
     fn pop_due(&mut self, now: Time) -> Option<Unanswered> {
         let &(deadline, number) = self.deadlines.first()?;
         if deadline > now {

@@ -170,7 +170,7 @@ impl Client {
     }
 
     /// Returns the set that has the circuit `key` as a leg. For a set that can continue without
-    /// legs, `key` may also be a leg that has closed.
+    /// legs, `key` may also be a leg that has closed. Returns `None` if there is no such set.
     pub(super) fn set_named(&self, key: CircuitKey) -> Option<SetId> {
         let living = self.place(key).map(|(_, id)| id);
         living.or_else(|| self.role.names.get(&key).copied())

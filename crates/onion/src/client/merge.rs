@@ -46,7 +46,7 @@ impl Client {
 
     /// Returns the set that has the streams of the circuit `key`. For a present or former leg of a
     /// set whose legs join at a middle relay, this is the set of the trunk (the circuit that
-    /// continues from that relay).
+    /// continues from that relay). Returns `None` if there is no such set.
     pub(super) fn streams_of(&self, key: CircuitKey) -> Option<SetId> {
         let id = self.set_named(key)?;
         match self.sets.get(id)?.is_merged() {

@@ -30,7 +30,8 @@ const NUMBER: usize = 4;
 pub struct Adaptive {
     legs: Legs<Numbers>,
     sent: u64,
-    /// The leg of the present run (consecutive messages on one circuit of the set).
+    /// The leg of the present run (consecutive messages on one circuit of the set); `None` before
+    /// the first message, or after the loss of that leg.
     current: Option<PathId>,
     /// Number of messages in the present run (consecutive messages on one circuit of the set) so
     /// far.

@@ -49,7 +49,8 @@ enum LegMessage {
     Message(RelayCommand, u16, Vec<u8>),
 }
 
-/// A leg (parallel circuit): its slot at each end, and the messages in transit to each end.
+/// A leg (parallel circuit): its slot (index in the set) at each end, and the messages in transit
+/// to each end.
 #[derive(Debug, Default)]
 struct Wire {
     places: [Option<PathId>; 2],
@@ -89,8 +90,8 @@ impl Pair {
         &mut self.ends[side.index()]
     }
 
-    /// Returns the slot that a leg (parallel circuit) has at the given end, or `None` if it has
-    /// none there yet.
+    /// Returns the slot (index in the set) that a leg (parallel circuit) has at the given end, or
+    /// `None` if it has none there yet.
     #[must_use]
     pub fn place(&self, side: Side, wire: usize) -> Option<PathId> {
         self.wires.get(wire)?.places[side.index()]

@@ -80,7 +80,8 @@ pub struct ConfluxEnd {
     numbering: Box<dyn Numbering>,
     queue: ReorderQueue,
     legs: Legs<State>,
-    /// The leg (circuit of the set) on which the last message was sent.
+    /// The leg (circuit of the set) on which the last message was sent; `None` before the first
+    /// message, and after the loss of that leg if the set continues.
     current: Option<PathId>,
     desired: DesiredUx,
     /// True if a linked leg (parallel circuit) was lost. Its messages may be missing even if no
@@ -88,7 +89,7 @@ pub struct ConfluxEnd {
     maimed: bool,
     gone: bool,
     /// State for retransmission, in designs that send messages again when a leg (parallel circuit)
-    /// fails.
+    /// fails; `None` in other designs.
     retransmitter: Option<Retransmitter>,
 }
 
@@ -148,9 +149,10 @@ impl ConfluxEnd {
         self.retransmitter.as_ref()
     }
 
-    /// Adds one of the client's circuits as a leg. Returns the leg's slot and the LINK message to
-    /// send. The leg counts its messages from the numbers (0, 0), which LINK contains. With these
-    /// numbers, stock exits let the leg join a set that is already in use.
+    /// Adds one of the client's circuits as a leg. Returns the leg's slot (its index in the set)
+    /// and the LINK message to send. The leg counts its messages from the numbers (0, 0), which
+    /// LINK contains. With these numbers, stock exits let the leg join a set that is already in
+    /// use.
     ///
     /// # Errors
     /// The set is full or has ended.
@@ -167,9 +169,9 @@ impl ConfluxEnd {
         Ok((leg, ConfluxLink { nonce: self.nonce, sent: 0, received: 0, ux }))
     }
 
-    /// Handles LINK. Returns the leg's slot and the LINKED message to send. `clean` is true if the
-    /// circuit never had a stream or a lookup. The leg may receive data at once. It may send data
-    /// once LINKED_ACK has arrived.
+    /// Handles LINK. Returns the leg's slot (its index in the set) and the LINKED message to send.
+    /// `clean` is true if the circuit never had a stream or a lookup. The leg may receive data at
+    /// once. It may send data once LINKED_ACK has arrived.
     ///
     /// LINKED repeats the numbers of LINK, so that both ends count from the same numbers. This
     /// holds with C tor, with Arti, and for legs that join a set in use.
@@ -490,7 +492,8 @@ impl ConfluxEnd {
         self.numbering.behind(leg)
     }
 
-    /// Returns the leg (circuit of the set) on which the last message was sent.
+    /// Returns the leg (circuit of the set) on which the last message was sent. Returns `None`
+    /// before the first message, and after the loss of that leg if the set continues.
     #[must_use]
     pub const fn current(&self) -> Option<PathId> {
         self.current
@@ -570,8 +573,8 @@ impl ConfluxEnd {
         self.legs.get(leg).copied()
     }
 
-    /// Adds a leg (parallel circuit) in the first free slot. The leg counts its messages from
-    /// `bases`.
+    /// Adds a leg (parallel circuit) in the first free slot (index in the set). The leg counts its
+    /// messages from `bases`.
     fn add(&mut self, state: State, bases: Bases) -> Result<PathId, ConfluxFault> {
         if self.legs.iter().count() >= self.limits.legs {
             return Err(ConfluxFault::TooManyLegs);

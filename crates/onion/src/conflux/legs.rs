@@ -1,10 +1,11 @@
-//! A table with the state of each leg of a set of circuits, by the leg's slot.
+//! A table with the state of each leg of a set of circuits, by the leg's slot (index in the set).
 
 use anabranch_multipath::PathId;
 
 use super::fault::ConfluxFault;
 
-/// A table of legs (parallel circuits) by slot. Slots of removed legs are reused.
+/// A table of legs (parallel circuits) by slot (index in the set). Slots of removed legs are
+/// reused.
 #[derive(Debug)]
 pub(crate) struct Legs<T>(Vec<Option<T>>);
 
@@ -15,7 +16,7 @@ impl<T> Default for Legs<T> {
 }
 
 impl<T> Legs<T> {
-    /// Returns the first free slot.
+    /// Returns the first free slot (index of a leg in the set).
     pub(crate) fn free(&self) -> PathId {
         PathId::at(self.0.iter().position(Option::is_none).unwrap_or(self.0.len()))
     }

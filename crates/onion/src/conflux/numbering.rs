@@ -82,7 +82,8 @@ pub trait Numbering: fmt::Debug + Send {
     /// costs.
     fn turn(&self) -> u64;
 
-    /// Adds a leg in the free slot `leg`. The leg counts its messages from `bases`.
+    /// Adds a leg (parallel circuit) in the free slot `leg` (its index in the set). The leg counts
+    /// its messages from `bases`.
     ///
     /// # Errors
     /// Returns an error if the other end claims to have received messages that we never sent.

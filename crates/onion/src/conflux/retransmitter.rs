@@ -102,7 +102,8 @@ struct OnLeg {
     serial: u32,
     /// True if both ends have linked the leg. Messages may then be sent on it.
     linked: bool,
-    /// Time at which a client sent LINK on the leg (circuit of the set).
+    /// Time at which a client sent LINK on the leg (circuit of the set); `None` if we are the
+    /// exit.
     launched: Option<Time>,
     /// Unacknowledged messages sent on the leg (parallel circuit), oldest first, each with the
     /// time at which it was sent.
@@ -159,7 +160,7 @@ pub struct Retransmitter {
     spare: Vec<Vec<u8>>,
     /// Serial numbers of closed legs (circuits of the set) that must be reported to the other end.
     gone: VecDeque<u32>,
-    /// Time of the last received message.
+    /// Time of the last received message; `None` before the first.
     heard: Option<Time>,
     /// True if PROBE has been sent on the legs (circuits) since the last received message.
     probing: bool,

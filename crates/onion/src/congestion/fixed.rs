@@ -12,8 +12,9 @@ pub struct Fixed {
     room: u64,
     size: u64,
     step: u64,
-    /// Round-trip time measured by the last SENDME, and the minimum round-trip time. The former is
-    /// not smoothed, because the scheduler of Conflux of 2013 needs it unsmoothed.
+    /// Round-trip time measured by the last SENDME, and the minimum round-trip time; `None` before
+    /// the first SENDME. The first value is not smoothed, because the scheduler of Conflux of 2013
+    /// needs it unsmoothed.
     rtt: Option<(Duration, Duration)>,
 }
 

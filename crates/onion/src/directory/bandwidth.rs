@@ -60,8 +60,8 @@ impl BandwidthHistory {
         (self.ends, self.present, self.past.iter().copied().collect())
     }
 
-    /// Records `total`, the bytes carried since the relay started. The owner calls this about once
-    /// per second. `now` never goes back; `unix_now` may.
+    /// Records `total`, the bytes carried since the relay started. The caller must do this about
+    /// once per second. `now` never goes back; `unix_now` may.
     pub fn note(&mut self, now: Time, unix_now: u64, total: Ways) {
         self.go_on(unix_now);
         let Some(&(last, before)) = self.span.back() else {

@@ -96,7 +96,8 @@ impl AskedBridges {
         Some(place)
     }
 
-    /// Returns the time at which the next request to a bridge is due.
+    /// Returns the time at which the next request to a bridge is due; `None` if requests to all
+    /// bridges are in progress.
     pub(super) fn next_timeout(&self) -> Option<Time> {
         self.0.iter().filter(|entry| !entry.asked).map(|entry| entry.due).min()
     }

@@ -40,7 +40,7 @@ pub struct Description {
     pub history: BandwidthHistory,
     /// Seconds since the relay started.
     pub uptime: u64,
-    /// The operator's contact information, in a single line.
+    /// The operator's contact information, in a single line; `None` if the operator gives none.
     pub contact: Option<String>,
     /// Fingerprints of the other relays of the same operator, upper-case hex.
     pub family: Vec<String>,

@@ -66,7 +66,8 @@ impl ExtraDigests {
         ExtraDigests { sha1: signed_digest(document), sha256 }
     }
 
-    /// Parses the digests after `extra-info-digest` in a descriptor.
+    /// Parses the digests after `extra-info-digest` in a descriptor. Returns `None` if the first
+    /// digest is malformed.
     #[must_use]
     pub fn named(rest: &str) -> Option<ExtraDigests> {
         let mut words = rest.split(' ');

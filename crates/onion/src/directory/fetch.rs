@@ -2,9 +2,9 @@
 //! the result. A client fetches the documents that it needs to build circuits. A cache fetches the
 //! documents that it serves.
 //!
-//! The owner takes jobs from [`Directory::poll`], transfers their bytes, and passes each [`Job`]'s
-//! outcome to [`Directory::done`]. A verified document is returned as an [`Event`] with its text,
-//! for storage.
+//! The caller takes jobs from [`Directory::poll`], transfers their bytes, and passes each
+//! [`Job`]'s outcome to [`Directory::done`]. A verified document is returned as an [`Event`] with
+//! its text, for storage.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -263,7 +263,8 @@ impl Directory {
         *self = Directory { next_number, for_a_cache, bridges, under_way, ..anew };
     }
 
-    /// Returns the network once a consensus is verified. Microdescriptors may be missing.
+    /// Returns the network, whose microdescriptors may be missing; `None` until a consensus is
+    /// verified.
     #[must_use]
     pub fn network(&self) -> Option<&Network> {
         self.network.as_ref()

@@ -181,7 +181,8 @@ impl HsDir {
         Ok(())
     }
 
-    /// Returns the text of a descriptor that has not expired.
+    /// Returns the text of the descriptor with the key `blinded_key`; `None` if there is none, or
+    /// if it has expired.
     pub fn find(&mut self, blinded_key: &[u8; 32], unix_now: u64) -> Option<String> {
         let stored = self.stored.get_mut(blinded_key).filter(|stored| stored.ends > unix_now)?;
         stored.fetched = stored.fetched.saturating_add(1);

@@ -2,8 +2,8 @@
 //! order to answer every request in dir-spec. They are the consensus of the flavour `ns`, the
 //! server descriptors that it lists, and the extra-info documents that the descriptors name.
 //!
-//! The owner takes a request from [`Mirror::poll`], sends it to an authority, and passes the
-//! outcome to [`Mirror::done`]. A verified text is returned as a [`Document`]. The owner stores
+//! The caller takes a request from [`Mirror::poll`], sends it to an authority, and passes the
+//! outcome to [`Mirror::done`]. A verified text is returned as a [`Document`]. The caller stores
 //! the texts; the mirror only records which documents were fetched.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -134,7 +134,7 @@ impl Mirror {
     }
 
     /// Returns the next request to make; `None` if there is none now. Only one request may be in
-    /// progress at a time. `newest` is the time from which the owner's consensus of the flavour
+    /// progress at a time. `newest` is the time from which the caller's consensus of the flavour
     /// `microdesc` is valid (0 if there is none). `now` is the time of any monotonic clock in
     /// milliseconds.
     pub fn poll(&mut self, now: u64, newest: u64) -> Option<MirrorRequest> {

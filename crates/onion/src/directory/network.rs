@@ -229,7 +229,7 @@ impl Network {
     }
 
     /// Returns the consensus entry of the relay with this RSA identity. For a bridge, returns an
-    /// equivalent entry from its descriptor.
+    /// equivalent entry from its descriptor. Returns `None` for an unknown relay.
     #[must_use]
     pub fn status(&self, id: &[u8; 20]) -> Option<&RelayStatus> {
         if let Some(bridge) = self.bridge(id) {
@@ -372,7 +372,7 @@ impl Network {
     }
 
     /// Chooses a random guard, by bandwidth weight, from the relays that could be guards and that
-    /// `wanted` accepts.
+    /// `wanted` accepts. Returns `None` if there is no such relay.
     pub fn draw_guard(
         &self,
         wanted: impl Fn(&[u8; 20]) -> bool,

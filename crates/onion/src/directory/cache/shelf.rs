@@ -107,7 +107,7 @@ impl Shelf {
         self.drop(&over);
     }
 
-    /// Returns a relay's present document.
+    /// Returns the present document of the relay `id`; `None` if there is none.
     pub(super) fn of(&self, id: &[u8; 20]) -> Option<&Arc<str>> {
         self.by_digest.get(&self.by_relay.get(id)?.present?)
     }

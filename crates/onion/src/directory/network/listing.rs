@@ -18,7 +18,7 @@ pub(super) struct Listing {
     pub(super) params: Params,
     /// Digests of microdescriptors in sorted order, each with the index of its relay.
     digests: Vec<([u8; 32], u32)>,
-    /// The sums over all relays of [`Listing::weight_of`].
+    /// Total bandwidth of all guards, of all exits, and of all relays ([`Listing::weight_of`]).
     pub(super) weight: [u64; 3],
     /// Number of relays that could be guards.
     pub(super) guards: usize,

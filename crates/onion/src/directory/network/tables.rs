@@ -144,7 +144,7 @@ fn hash(of: &impl Hash) -> u64 {
 
 impl Part<'_> {
     /// Chooses a random suitable relay, by weight, and returns its index. If all suitable relays
-    /// have the weight 0, each has the same probability.
+    /// have the weight 0, each has the same probability. Returns `None` if no relay is suitable.
     pub(super) fn draw(&self, suits: impl Fn(usize) -> bool, rng: &mut impl Rng) -> Option<usize> {
         let total: u64 = self.ranges.iter().map(|range| self.table.weight(range)).sum();
         let tries = if total == 0 { 0 } else { TRIES };
@@ -155,7 +155,8 @@ impl Part<'_> {
         drawn.or_else(|| self.weigh(suits, rng))
     }
 
-    /// Returns the index of the relay whose range in the cumulative weights contains `point`.
+    /// Returns the index of the relay whose range in the cumulative weights contains `point`;
+    /// `None` if `point` is not below the sum of the weights.
     fn at(&self, mut point: u64) -> Option<usize> {
         for range in &self.ranges {
             let weight = self.table.weight(range);
@@ -171,7 +172,7 @@ impl Part<'_> {
     }
 
     /// Chooses a relay with the same probabilities as [`Part::draw`], but directly among the
-    /// suitable relays, whose weights it adds up first.
+    /// suitable relays, whose weights it adds up first. Returns `None` if no relay is suitable.
     fn weigh(&self, suits: impl Fn(usize) -> bool, rng: &mut impl Rng) -> Option<usize> {
         let all = self.ranges.iter().flat_map(Range::clone);
         let suiting: Vec<usize> = all.filter(|&at| suits(self.table.places[at] as usize)).collect();
