@@ -33,9 +33,9 @@ pub enum NodeError {
     /// A path needs more relays than the network has besides this node and the exit. The field is
     /// the number needed.
     TooFewRelays(usize),
-    /// [`Config::hops`] is not in `2..=5`.
+    /// The number of hops of a path ([`Config::hops`]) is not in `2..=5`.
     Hops,
-    /// [`Config::payload`] is below [`MIN_PAYLOAD`].
+    /// The size of packets' content ([`Config::payload`]) is below the minimum ([`MIN_PAYLOAD`]).
     Payload,
 }
 

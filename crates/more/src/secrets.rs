@@ -89,7 +89,7 @@ impl Secrets {
     }
 }
 
-/// Length of the output of HKDF.
+/// Length of the output of HKDF, in bytes.
 struct Length(usize);
 
 impl KeyType for Length {

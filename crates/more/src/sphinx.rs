@@ -26,7 +26,7 @@ use crate::secrets::IDENTIFIER;
 pub const OVERHEAD: usize = HEADER_SIZE + PAYLOAD_OVERHEAD_SIZE;
 /// Length in bytes of a reply block in a forward packet: header, first hop, key.
 pub const SURB_LENGTH: usize = HEADER_SIZE + PREFIX + PAYLOAD_KEY_SEED_SIZE;
-/// Identifier of forward packets.
+/// Identifier in the headers of forward packets: zeros, because only replies need an identifier.
 const FORWARD: [u8; IDENTIFIER] = [0; IDENTIFIER];
 
 /// A node's private key.
@@ -71,7 +71,7 @@ pub(crate) enum Content {
 pub(crate) struct Unwrapped {
     /// Last tick (period of 30 s) in which the packet is valid.
     pub(crate) expiry: u64,
-    /// The first 8 bytes of the packet's tag.
+    /// The first 8 bytes of the packet's tag, a hash that reveals replays.
     pub(crate) tag: u64,
     pub(crate) data: Data,
 }
@@ -185,7 +185,7 @@ impl Route<'_> {
 pub struct ReplyBlock(pub(crate) Box<[u8]>);
 
 impl ReplyBlock {
-    /// Returns the beginning of the first hop's key.
+    /// Returns the beginning of the first hop's key, which identifies this hop.
     pub(crate) fn first_hop(&self) -> [u8; PREFIX] {
         let mut prefix = [0; PREFIX];
         prefix.copy_from_slice(&self.0[HEADER_SIZE..HEADER_SIZE + PREFIX]);

@@ -28,15 +28,15 @@ const FIRST: u64 = 36;
 const MAX_IN_FLIGHT: usize = 256;
 /// Time without a reply after which a client sends unrequested reply blocks. It doubles each time.
 const PROBE: Duration = Duration::from_millis(250);
-/// Maximum time between two unrequested packets.
+/// Maximum time between two packets with unrequested reply blocks.
 const PROBE_MAX: Duration = Duration::from_secs(16);
-/// Maximum number of reply blocks in an unrequested packet.
+/// Maximum number of reply blocks in a packet that the exit did not request.
 const PROBE_BLOCKS: i64 = 2;
 
 /// A client's account of the reply blocks that the exit of a stream has.
 #[derive(Debug)]
 pub(crate) struct Supply {
-    /// Number of the next forward packet.
+    /// Number of the next forward packet (a packet from client to exit).
     number: u32,
     /// Number of reply blocks that the exit lacks, according to its last report.
     lacking: i64,
@@ -85,7 +85,8 @@ impl Supply {
         number
     }
 
-    /// Handles the report in a reply. Late reports are ignored.
+    /// Handles the exit's report on reply blocks, which each reply contains. Late reports are
+    /// ignored.
     pub(crate) fn report(&mut self, now: Time, reply: &ReplyContent) {
         self.allowance += PER_REPLY;
         self.interval = PROBE;
@@ -113,7 +114,8 @@ impl Supply {
         true
     }
 
-    /// Returns the time of the next probe.
+    /// Returns the time at which the client sends unrequested reply blocks, unless a reply arrives
+    /// earlier.
     pub(crate) fn next_timeout(&self) -> Time {
         self.probe_at
     }

@@ -22,16 +22,16 @@ pub fn tick(now: Time) -> u64 {
     now.nanos() / TICK.as_nanos() as u64
 }
 
-/// Result of a check against the stored tags.
+/// Result of the check of a packet against the stored tags (hashes of accepted packets).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// The tag is new, and is now stored.
+    /// The packet's tag is new, and is now stored.
     Fresh,
     /// The packet has expired, or expires more than [`LIFETIME`] + [`SKEW`] ticks from now.
     Expired,
-    /// The tag is stored already.
+    /// The packet's tag is stored already, so that the packet is a replay.
     Replayed,
-    /// There is no room for another tag.
+    /// There is no room for another tag (hash of an accepted packet).
     Full,
 }
 

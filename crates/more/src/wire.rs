@@ -14,7 +14,7 @@ pub const FORWARD_HEAD: usize = 1 + FLOW + 4;
 pub const REPLY_HEAD: usize = 4 + 4 + 2;
 /// Number of bytes of a TCP header without options (RFC 9293, section 3.1).
 const TCP_HEADER: usize = 20;
-/// Length of the name of a flow in bytes.
+/// Length in bytes of a stream's random name ([`Flow`]).
 const FLOW: usize = 8;
 /// TCP port of both ends in segments. Connections are distinguished by their flow instead.
 pub(crate) const PORT: u16 = 1;

@@ -78,9 +78,9 @@ pub fn check_over_windows(make: impl Fn(u64) -> Box<dyn Scheduler>) {
     rules.sends_everything();
 }
 
-/// Window of a path in this suite, in units.
+/// Window of a path in this suite, in units (such as cells).
 const WINDOW: u64 = 124;
-/// Number of units that one acknowledgement covers in this suite.
+/// Number of units (such as cells) that one acknowledgement covers in this suite.
 const STEP: u64 = 31;
 
 /// Returns the view of a path with a window and a measured round-trip time. `inflight` units (such

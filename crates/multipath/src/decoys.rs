@@ -35,7 +35,7 @@ const WHOLE: u32 = 1_000;
 /// 100 %.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DecoyBudget {
-    /// Share in thousandths, from 1 to 1,000.
+    /// Bytes of decoys for each 1,000 bytes really carried, from 1 to 1,000.
     share: u32,
 }
 

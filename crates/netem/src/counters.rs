@@ -22,19 +22,20 @@ impl Count {
 /// At any time, `entered` is the sum of all other counters and the units in transit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Units passed to the link, including dropped ones. An observer at the beginning of the link
-    /// sees these.
+    /// Units (such as packets) passed to the link, including dropped ones. An observer at the
+    /// beginning of the link sees these.
     pub entered: Count,
-    /// Units that have left the link at its end ([`Link::pop`](crate::Link::pop)).
+    /// Units (such as packets) that have left the link at its end
+    /// ([`Link::pop`](crate::Link::pop)).
     pub delivered: Count,
-    /// Units lost by the loss rule ([`Loss`](crate::Loss)).
+    /// Units (such as packets) lost by the loss rule ([`Loss`](crate::Loss)).
     pub lost: Count,
-    /// Units dropped because the queue was full.
+    /// Units (such as packets) dropped because the queue was full.
     pub queue_full: Count,
-    /// Units that CoDel dropped before they were sent.
+    /// Units (such as packets) that CoDel dropped before they were sent.
     pub codel: Count,
-    /// Units dropped because they are larger than the MTU.
+    /// Units (such as packets) dropped because they are larger than the MTU.
     pub too_big: Count,
-    /// Units sent while the link was down, or in transit when it went down.
+    /// Units (such as packets) sent while the link was down, or in transit when it went down.
     pub down: Count,
 }

@@ -51,7 +51,7 @@ impl LinkId {
         (self.0 >> LinkId::NUMBER) as u8
     }
 
-    /// Returns the number among the carrier's links.
+    /// Returns the link's number among the links of its carrier.
     #[must_use]
     pub const fn number(self) -> u64 {
         self.0 & ((1 << LinkId::NUMBER) - 1)
@@ -128,9 +128,10 @@ struct CircuitQueue {
 pub(crate) struct Link {
     pub(crate) channel: Channel,
     /// Received bytes that are not handled yet: they are not a whole cell, or the channel waits
-    /// for the exported secret.
+    /// for the secret that TLS must export.
     pub(crate) inbox: Vec<u8>,
-    /// True while the channel waits for the exported secret.
+    /// True while the channel waits for the secret that TLS must export, and handles no further
+    /// cells.
     pub(crate) waits: bool,
     /// The relay that we intended to reach, if we opened the link.
     pub(crate) wanted: Option<Target>,
@@ -187,9 +188,9 @@ struct LossyOutbox {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct QuicOffer {
     pub(crate) port: u16,
-    /// Number of consecutive failed attempts.
+    /// Number of consecutive failed attempts to open a QUIC link.
     pub(crate) failed: u32,
-    /// Time of the next attempt; `None` if no attempt is scheduled.
+    /// Time of the next attempt to open a QUIC link; `None` if no attempt is scheduled.
     pub(crate) again: Option<Time>,
     /// Token of the TLS link that made the offer. It is zeros if the QUIC link's circuits cannot
     /// move to that link.

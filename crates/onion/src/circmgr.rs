@@ -88,7 +88,7 @@ pub struct Isolation(pub Vec<u8>);
 /// A request for a circuit that can carry a stream to a target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Demand {
-    /// The demand's number, which the caller chose.
+    /// Number of the demand (request for a circuit), which the caller chose.
     pub number: u64,
     /// Target of the stream that the demand (request for a circuit) is for.
     pub target: Target,
@@ -405,8 +405,8 @@ impl CircuitManager {
         self.circuits.get(&self.head_of(circuit)).map(|circuit| circuit.path)
     }
 
-    /// Adds `demand`. [`CircuitManager::poll`] later returns [`Order::Attach`] or
-    /// [`Order::Refuse`] for it.
+    /// Adds `demand`, a request for a circuit. [`CircuitManager::poll`] later returns
+    /// [`Order::Attach`] or [`Order::Refuse`] for it.
     pub fn demand(&mut self, now: Time, demand: Demand) {
         self.asked = Some(now);
         self.unanswered.remove(demand.number);

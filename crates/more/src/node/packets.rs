@@ -123,7 +123,7 @@ impl MoreNode {
         self.packets.extend(packet);
     }
 
-    /// Draws the name of a new flow.
+    /// Draws a random name ([`Flow`]) for a new stream.
     pub(super) fn draw_flow(&mut self) -> Flow {
         Flow(self.rng.next_u64().to_be_bytes())
     }

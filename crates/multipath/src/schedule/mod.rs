@@ -113,7 +113,7 @@ pub struct Family {
     pub build: fn(Option<&str>, usize, Stream) -> Built,
 }
 
-/// The families of all schedulers.
+/// The families (kinds) of all schedulers.
 pub const FAMILIES: &[Family] = &[
     round_robin::FAMILY,
     uniform::FAMILY,
@@ -133,7 +133,8 @@ pub const FAMILIES: &[Family] = &[
     by_capacity::FAMILY,
 ];
 
-/// Returns the families for paths without windows: interfaces, ports, proxies, recorded traces.
+/// Returns the families (kinds of scheduler) for paths without windows: interfaces, ports,
+/// proxies, recorded traces.
 pub fn without_windows() -> impl Iterator<Item = &'static Family> {
     FAMILIES.iter().filter(|family| !family.needs_windows)
 }
@@ -162,10 +163,10 @@ impl Spec {
         Spec::among(text, FAMILIES.iter())
     }
 
-    /// Checks that the family supports paths without windows.
+    /// Checks that the scheduler supports paths without windows.
     ///
     /// # Errors
-    /// The family needs windows.
+    /// The scheduler needs windows.
     pub fn check_without_windows(&self) -> Result<(), SpecError> {
         match self.family.needs_windows {
             true => Err(SpecError::NeedsWindows(self.family.name)),
@@ -186,7 +187,7 @@ impl Spec {
         Ok(Spec { family, argument })
     }
 
-    /// Returns the scheduler's family.
+    /// Returns the scheduler's family (its kind, without an argument).
     pub fn family(&self) -> &'static Family {
         self.family
     }
@@ -198,11 +199,11 @@ impl Spec {
 pub enum SpecError {
     /// No family has this name.
     Unknown(String),
-    /// The family needs paths with windows, and the paths have none.
+    /// The scheduler needs paths with windows, and the paths have none.
     NeedsWindows(&'static str),
-    /// The family takes no argument.
+    /// The scheduler takes no argument, but the user gave one.
     Superfluous(&'static str),
-    /// The family needs an argument.
+    /// The scheduler needs an argument, but the user gave none.
     Missing(&'static str),
     /// The argument is not a number, or out of range.
     Number(String),
@@ -255,7 +256,8 @@ impl fmt::Display for SpecError {
     }
 }
 
-/// Returns a list of the syntax of all families for paths without windows.
+/// Returns a list of all schedulers for paths without windows, each with the syntax of its
+/// argument.
 fn known() -> String {
     without_windows().map(|family| family.syntax).collect::<Vec<_>>().join(", ")
 }

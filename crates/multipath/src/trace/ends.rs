@@ -100,7 +100,7 @@ fn span(text: &str) -> Option<Duration> {
 pub enum EndsError {
     /// The text names no mode.
     Mode(String),
-    /// The text is no valid rule for draws.
+    /// The text is not a valid rule for when probabilities are drawn ([`Draw`]).
     Draw(String),
 }
 

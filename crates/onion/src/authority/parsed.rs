@@ -37,7 +37,7 @@ pub(super) struct ParsedDescriptor {
     pub(super) extra: Option<ExtraDigests>,
 }
 
-/// Parses a checked descriptor.
+/// Parses a descriptor whose signatures are already verified.
 pub(super) fn read(text: &str) -> ParsedDescriptor {
     let find = |keyword: &str| lines(text).find_map(|line| after(line, keyword));
     let router: Vec<&str> = find("router").unwrap_or_default().split(' ').collect();
@@ -61,7 +61,7 @@ pub(super) fn read(text: &str) -> ParsedDescriptor {
     }
 }
 
-/// Returns the lines outside PEM objects.
+/// Returns the lines of a descriptor that are outside PEM objects.
 fn lines(text: &str) -> impl Iterator<Item = &str> {
     let mut inside = false;
     text.lines().filter(move |line| {

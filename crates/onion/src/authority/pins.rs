@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 /// Maximum number of pairs of identities. At this number, no new pair is accepted.
 const MOST: usize = 500_000;
 
-/// The known pairs of identities.
+/// The known pairs of a relay's RSA identity and its Ed25519 identity.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Pins {
     by_rsa: BTreeMap<[u8; 20], [u8; 32]>,

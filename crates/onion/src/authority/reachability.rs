@@ -34,10 +34,11 @@ pub struct Probe {
     pub runs: bool,
 }
 
-/// An action for the driver.
+/// An action for the driver (I/O code).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Output {
-    /// An action on a link. The driver must limit the time that connection attempts take.
+    /// An action on a link. The driver (I/O code) must limit the time that connection attempts
+    /// take.
     Link(LinkOutput),
     /// A probe has finished.
     Probed {

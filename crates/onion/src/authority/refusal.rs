@@ -21,7 +21,7 @@ pub enum Refusal {
     Identity,
     /// This address of the relay is not public.
     Private(IpAddr),
-    /// The operator has banned the relay.
+    /// The authority's operator has banned the relay.
     Banned,
     /// The limit on known relays is reached, in total or for the origin of this upload, and none
     /// of the known relays can be removed.

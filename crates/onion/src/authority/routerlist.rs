@@ -29,7 +29,7 @@ const LEAST: u32 = 1;
 pub enum UploadOutcome {
     /// The descriptor is new. Contains the relay's RSA identity.
     New([u8; 20]),
-    /// The descriptor is equal to the known one.
+    /// The descriptor is equal to the relay's descriptor that is already known.
     Known,
 }
 

@@ -61,7 +61,7 @@ pub(super) enum Full {
     All,
 }
 
-/// The known relays by address and by origin, for the limits.
+/// The known relays by address and by origin, for the limits on fake relays.
 #[derive(Clone, Debug, Default)]
 pub(super) struct SybilLimits {
     at: BTreeMap<IpAddr, BTreeSet<[u8; 20]>>,

@@ -22,9 +22,9 @@ const OVER_LANES_WITH_OURS: [u16; 2] = [WITH_PADDING, WITH_CAPABILITIES];
 /// Version 5 with one more cell from each end: CAPABILITIES, which lists the extensions that its
 /// sender wants (`docs/spec/numbers.md`).
 const WITH_CAPABILITIES: u16 = 103;
-/// The first version with wide circuit IDs.
+/// The first version of the link protocol with wide circuit IDs (four bytes).
 const WITH_WIDE_IDS: u16 = 4;
-/// The first version with padding.
+/// The first version of the link protocol with padding.
 const WITH_PADDING: u16 = 5;
 
 /// Capabilities of a link: properties of its carrier (TLS or QUIC), and the extensions that this
@@ -95,7 +95,7 @@ impl Negotiation {
         Negotiation { ours: capabilities.wanted(), versions: &VERSIONS, version: 0, theirs: None }
     }
 
-    /// Restricts the link protocols to `versions`.
+    /// Restricts the link protocols that we support to `versions`.
     pub(super) fn speak(&mut self, versions: &'static [u16]) {
         self.versions = versions;
     }

@@ -20,7 +20,7 @@ const MOST_BESIDE: usize = 8;
 /// dropped, and the link's circuits can no longer move. A correct neighbour acknowledges cells
 /// within a round trip and never causes this.
 const MOST_KEPT: usize = 16_384;
-/// Number of received cells after which an acknowledgement is sent.
+/// Number of cells received on a link after which an acknowledgement is sent.
 const SAY: usize = 48;
 /// Maximum number of circuits that one MOVE cell lists, each with its number of received cells.
 const COUNTS_IN_MOVE: usize = 1_000;
@@ -31,11 +31,12 @@ const MOST_LISTED: usize = 1 << 16;
 /// Counts of received and acknowledged cells of a lane (one circuit on a link).
 #[derive(Default)]
 pub(super) struct Delivery {
-    /// Number of received cells.
+    /// Number of cells received on the lane (circuit on a link).
     received: u32,
-    /// Number of sent cells that the neighbour has acknowledged.
+    /// Number of cells sent on the lane (circuit on a link) that the neighbour has acknowledged.
     acknowledged: u32,
-    /// Copies of all sent cells that the neighbour has not acknowledged.
+    /// Copies of all cells sent on the lane (circuit on a link) that the neighbour has not
+    /// acknowledged.
     pub(super) kept: Queue,
 }
 

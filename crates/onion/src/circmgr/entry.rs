@@ -21,7 +21,7 @@ pub(super) struct Entry {
 /// Outcome of [`Entry::renew`], the update of the guards.
 #[derive(Debug, Default)]
 pub(super) struct Renewed {
-    /// True if the state to save has changed.
+    /// True if the guards that the client saves on disk have changed.
     pub(super) changed: bool,
     /// Number of relays that are allowed as guards, if they are so few that the user must be
     /// warned; else `None`.
@@ -49,7 +49,7 @@ impl Entry {
         self.bridges.as_mut()
     }
 
-    /// Returns the state to save.
+    /// Returns the guards to save on disk.
     pub(super) fn kept(&self) -> KeptGuards {
         let all = |instance| self.instances.of(instance).kept().cloned().collect();
         KeptGuards {

@@ -48,7 +48,7 @@ enum SetEnd {
 }
 
 impl SetEnd {
-    /// Returns the restrictions' list of permitted relays for this position.
+    /// Returns the restrictions' list of permitted relays for this position (exit or middle).
     fn wished(self, restrictions: &mut RelayRestrictions) -> &mut Vec<[u8; 20]> {
         match self {
             SetEnd::Exit => &mut restrictions.exit,
@@ -56,7 +56,7 @@ impl SetEnd {
         }
     }
 
-    /// Returns true if a relay with these flags fits this position.
+    /// Returns true if a relay with these flags fits this position (exit or middle).
     fn fits(self, flags: Flags) -> bool {
         match self {
             SetEnd::Exit => flags.exit && !flags.bad_exit,

@@ -28,11 +28,12 @@ pub(super) const SUSPICION: Duration = Duration::from_secs(60);
 #[derive(Clone, Debug)]
 pub(super) struct PendingDemand {
     pub(super) demand: Demand,
-    /// Number of circuits that carried the demand without an answer in time.
+    /// Number of circuits that carried the stream of the demand (request for a circuit) without an
+    /// answer in time.
     pub(super) silences: u32,
 }
 
-/// A demand that is attached to a circuit whose exit has not answered yet.
+/// A demand (request for a circuit) that is attached to a circuit whose exit has not answered yet.
 #[derive(Clone, Debug)]
 struct Unanswered {
     pending: PendingDemand,
@@ -81,7 +82,7 @@ impl SuspectRelays {
     }
 }
 
-/// All demands that wait for an exit's answer, by their numbers.
+/// All demands (requests for a circuit) that wait for an exit's answer, by their numbers.
 #[derive(Debug, Default)]
 pub(super) struct UnansweredDemands {
     demands: BTreeMap<u64, Unanswered>,
@@ -89,7 +90,7 @@ pub(super) struct UnansweredDemands {
 }
 
 impl UnansweredDemands {
-    /// Adds a demand that was attached to `circuit`.
+    /// Adds a demand (request for a circuit) that was attached to `circuit`.
     pub(super) fn add(&mut self, now: Time, pending: PendingDemand, circuit: CircuitKey) {
         let is_early = pending.silences < FIRST_ATTEMPTS;
         let deadline = now + if is_early { FIRST_PATIENCE } else { LATER_PATIENCE };
@@ -99,7 +100,7 @@ impl UnansweredDemands {
         self.demands.insert(number, Unanswered { pending, circuit, since: now, deadline });
     }
 
-    /// Removes a demand that was answered or withdrawn.
+    /// Removes a demand (request for a circuit) that was answered or withdrawn.
     pub(super) fn remove(&mut self, number: u64) {
         if let Some(unanswered) = self.demands.remove(&number) {
             self.deadlines.remove(&(unanswered.deadline, number));
@@ -125,15 +126,15 @@ impl UnansweredDemands {
 }
 
 impl PendingDemand {
-    /// Returns the exits that the demand's circuit must avoid.
+    /// Returns the exits that a circuit for this demand (request for a circuit) must avoid.
     pub(super) fn avoided(&self) -> Vec<[u8; 20]> {
         self.demand.avoid.iter().chain(&self.demand.shun).copied().collect()
     }
 }
 
 impl CircuitManager {
-    /// Notes that the exit has accepted or refused the stream of a demand, or that the stream has
-    /// ended.
+    /// Notes that the exit has accepted or refused the stream of a demand (request for a circuit),
+    /// or that the stream has ended.
     pub fn answered(&mut self, number: u64) {
         self.unanswered.remove(number);
     }
@@ -157,7 +158,7 @@ impl CircuitManager {
     }
 
     /// Detaches streams from circuits whose exit has not answered in time, and queues their
-    /// demands again.
+    /// demands (requests for a circuit) again.
     pub(super) fn give_up_silent(&mut self, now: Time) {
         while let Some(Unanswered { mut pending, circuit, since, .. }) =
             self.unanswered.pop_due(now)

@@ -34,7 +34,7 @@ pub struct Ewma {
     counts: BTreeMap<u32, f64>,
     /// The circuit that sends the next cell, if it is known.
     front: Option<Rank>,
-    /// Circuits that have cells to send, except `front`.
+    /// Circuits that have cells to send, except the circuit in `front`.
     behind: BTreeSet<Rank>,
 }
 

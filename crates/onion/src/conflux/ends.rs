@@ -55,9 +55,9 @@ pub enum Arrival<'d> {
 /// State of a leg (circuit of a set).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// The client sent LINK at this time.
+    /// The client sent LINK on the leg (circuit of the set) at this time.
     Launched(Time),
-    /// The exit sent LINKED at this time, and expects LINKED_ACK.
+    /// The exit sent LINKED on the leg (circuit of the set) at this time, and expects LINKED_ACK.
     Linked(Time),
     /// Both ends have linked the leg (parallel circuit), and it may carry data. The value is the
     /// round-trip time that was measured during linking.

@@ -33,7 +33,7 @@ pub enum Mark {
     /// A SWITCH message of proposal 329 precedes the message on the same leg (parallel circuit),
     /// and raises the leg's number by this value.
     Switch(u32),
-    /// Bytes that precede the message's data.
+    /// These bytes, the low 32 bits of the number, precede the message's data.
     Prefix([u8; 4]),
     /// This project's SWITCH message precedes the message, and contains the message's number. From
     /// here on, messages on the leg (parallel circuit) have consecutive numbers and do not carry
@@ -45,7 +45,7 @@ pub enum Mark {
 }
 
 impl Mark {
-    /// Returns the bytes that precede the message's data.
+    /// Returns the bytes that precede the message's data; empty if there are none.
     #[must_use]
     pub const fn prefix(&self) -> &[u8] {
         match self {
@@ -75,7 +75,7 @@ impl Mark {
 ///
 /// A call that fails changes nothing.
 pub trait Numbering: fmt::Debug + Send {
-    /// Returns the name of the numbering.
+    /// Returns the name of this method of numbering.
     fn name(&self) -> &'static str;
 
     /// Returns the number of extra cells that a change from one leg (parallel circuit) to another

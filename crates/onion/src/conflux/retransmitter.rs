@@ -164,7 +164,7 @@ pub struct Retransmitter {
     heard: Option<Time>,
     /// True if PROBE has been sent on the legs (circuits) since the last received message.
     probing: bool,
-    /// True if a leg was ever linked.
+    /// True if a leg (parallel circuit) was ever linked.
     was_linked: bool,
     /// Time since which the other end has answered on no leg (circuit); `None` while it answers on
     /// one.

@@ -42,13 +42,13 @@ const _: () = assert!(STREAM <= 64 && SEED.is_multiple_of(TAG));
 
 type Block = [u8; TAG];
 
-/// A relay's layer of encryption.
+/// A relay's layer of encryption by Counter Galois Onion on one circuit.
 pub struct CgoRelay {
     out: Direction<Aes128Enc>,
     back: Direction<Aes128Enc>,
 }
 
-/// A client's layer of encryption for one hop.
+/// A client's layer of encryption by Counter Galois Onion, for one hop of a circuit.
 pub struct CgoClient {
     out: Direction<Aes128Dec>,
     back: Direction<Aes128Dec>,

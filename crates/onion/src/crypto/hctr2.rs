@@ -30,9 +30,9 @@ const HASHED: usize = BLOCK + LONGEST_TWEAK + STREAM * BLOCK;
 
 /// A key, prepared for one direction. `C` is [`Aes128Enc`] to encrypt, [`Aes128Dec`] to decrypt.
 pub struct Hctr2<C> {
-    /// The block cipher of the message's first block.
+    /// The block cipher that is applied to the first block of a message.
     middle: C,
-    /// The block cipher of the key stream.
+    /// The block cipher that generates the key stream for the other blocks of a message.
     stream: Aes128Enc,
     /// POLYVAL with the hash key.
     hash: Polyval,
@@ -44,7 +44,7 @@ impl<C: From<Aes128Enc>> Hctr2<C>
 where
     Aes128Enc: Clone,
 {
-    /// Prepares `key` for one direction.
+    /// Prepares `key` for one direction: encryption or decryption.
     #[must_use]
     pub fn new(key: &[u8; KEY]) -> Hctr2<C> {
         let stream = Aes128Enc::new(&(*key).into());

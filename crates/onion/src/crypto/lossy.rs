@@ -37,14 +37,15 @@ pub const EPOCH: u32 = 1 << 20;
 pub const LEAP: u64 = 1 << 16;
 
 const SECRET: usize = 32;
-/// Number of counters after the start of an epoch at which the previous epoch's key is dropped. It
-/// equals the length of the window of [`Replay`].
+/// Number of counters after the start of an epoch (2^20 consecutive counters) at which the
+/// previous epoch's key is dropped. It equals the length of the window of [`Replay`].
 const OVERLAP: u32 = 16_384;
 const _: () = assert!(LEAP < EPOCH as u64 && OVERLAP < EPOCH);
 
-/// Label of HKDF-Expand (RFC 5869, section 2.3) for the key of an epoch.
+/// Label of HKDF-Expand (RFC 5869, section 2.3) for the key of an epoch (2^20 consecutive
+/// counters, whose cells one key encrypts).
 const KEY: &[u8] = b"anabranch lossy circuit 1: key";
-/// Label of HKDF-Expand for the secret of the next epoch.
+/// Label of HKDF-Expand for the secret of the next epoch (2^20 consecutive counters).
 const NEXT: &[u8] = b"anabranch lossy circuit 1: next epoch";
 
 /// Number of bytes of a tweak: counter, command, direction.
@@ -216,7 +217,7 @@ impl LossyRelayLayer {
         LossyRelayLayer { out, back, counter: 0 }
     }
 
-    /// Sets the counter of the next cell.
+    /// Sets the counter of the next cell that this layer processes.
     pub fn at(&mut self, counter: u32) -> &mut LossyRelayLayer {
         self.counter = counter;
         self
@@ -263,7 +264,7 @@ impl LossyClientLayer {
         LossyClientLayer { out, back, counter: 0 }
     }
 
-    /// Sets the counter of the next cell.
+    /// Sets the counter of the next cell that this layer processes.
     pub fn at(&mut self, counter: u32) -> &mut LossyClientLayer {
         self.counter = counter;
         self
@@ -294,10 +295,10 @@ impl ClientLayer for LossyClientLayer {
     }
 }
 
-/// Keys of one hop for one direction: the keys of the present epoch, and for some time also the
-/// keys of the previous epoch.
+/// Keys of one hop for one direction: the keys of the present epoch (2^20 consecutive counters),
+/// and for some time also the keys of the previous epoch.
 struct Ratchet<C> {
-    /// The secret of the next epoch.
+    /// The secret from which the key of the next epoch (2^20 consecutive counters) is derived.
     secret: [u8; SECRET],
     epoch: u32,
     current: Hctr2<C>,
@@ -310,9 +311,10 @@ impl<C: From<Aes128Enc>> Ratchet<C> {
         Ratchet { secret, epoch: 0, current, previous: None }
     }
 
-    /// Returns the cipher for `counter`. Advances to a later epoch if the counter belongs to it.
-    /// If the key for the counter was dropped, returns the cipher of another epoch, which decrypts
-    /// the cell to garbage. The replay window rejects such an old counter in any case.
+    /// Returns the cipher for `counter`. Advances to a later epoch (2^20 consecutive counters) if
+    /// the counter belongs to it. If the key for the counter was dropped, returns the cipher of
+    /// another epoch, which decrypts the cell to garbage. The replay window rejects such an old
+    /// counter in any case.
     fn of(&mut self, counter: u32) -> &Hctr2<C> {
         while self.epoch < counter / EPOCH {
             let (next, secret) = step(&self.secret);
@@ -328,7 +330,8 @@ impl<C: From<Aes128Enc>> Ratchet<C> {
     }
 }
 
-/// Derives an epoch's cipher, and the secret of the next epoch, from the epoch's secret.
+/// Derives the cipher of an epoch (2^20 consecutive counters), and the secret of the next epoch,
+/// from the epoch's secret.
 fn step<C: From<Aes128Enc>>(secret: &[u8; SECRET]) -> (Hctr2<C>, [u8; SECRET]) {
     let key = expand(secret, KEY);
     let key =
@@ -366,7 +369,7 @@ fn tag(body: &Body) -> Tag {
     Tag::from(*body.first_chunk::<ZEROS>().expect("a cell is longer than the tag"))
 }
 
-/// State of the counters sent in one direction.
+/// State of the counters of the cells that were sent in one direction.
 #[derive(Default)]
 struct Sent {
     next: u64,

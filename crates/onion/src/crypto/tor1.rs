@@ -10,13 +10,13 @@ use crate::wire::cell::{Body, Command};
 use crate::wire::crypto::Sha1;
 use crate::wire::message::{DIGEST, RECOGNISED};
 
-/// A relay's layer of encryption.
+/// A relay's layer of Tor's original encryption (tor1) on one circuit.
 pub struct Tor1Relay {
     out: Direction,
     back: Direction,
 }
 
-/// A client's layer of encryption for one hop.
+/// A client's layer of Tor's original encryption (tor1), for one hop of a circuit.
 pub struct Tor1Client {
     out: Direction,
     back: Direction,
@@ -72,7 +72,7 @@ impl ClientLayer for Tor1Client {
     }
 }
 
-/// Key stream and running digest of one direction.
+/// Key stream and running digest of a layer of encryption, for one direction.
 struct Direction {
     cipher: KeyStream,
     digest: Sha1,

@@ -27,7 +27,7 @@ pub type Ways = [u64; 2];
 /// A relay's traffic in one period of the history.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Period {
-    /// Total bytes in the period.
+    /// Total bytes received and sent in the period.
     pub carried: Ways,
     /// Maximum rate in the period, in bytes per second, sustained for ten seconds.
     pub most: Ways,
@@ -39,7 +39,7 @@ pub struct BandwidthHistory {
     /// The end of the present period, in seconds since 1970; 0 before the first call of `note`.
     ends: u64,
     present: Period,
-    /// Past periods, oldest first.
+    /// Past periods (days), oldest first.
     past: VecDeque<Period>,
     /// Byte counters of the last `SPAN`, each with its time, oldest first.
     span: VecDeque<(Time, Ways)>,

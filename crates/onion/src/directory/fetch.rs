@@ -54,7 +54,7 @@ pub struct AuthorityIdentity {
     pub by_circuit: bool,
 }
 
-/// The document that a job requests.
+/// The document that a job (download) requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Want {
     /// The descriptor of the bridge with this index.
@@ -67,7 +67,7 @@ pub enum Want {
     Microdescs(Vec<[u8; 32]>),
 }
 
-/// The server that a job asks.
+/// The server from which a job (download) requests its document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
     /// The bridge with this index, over a one-hop circuit.
@@ -84,7 +84,7 @@ pub enum Source {
 /// A request to make.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Job {
-    /// The number of the job, to pass to [`Directory::done`].
+    /// The number of the job (download), to pass to [`Directory::done`].
     pub number: u64,
     /// The document to request.
     pub want: Want,
@@ -96,7 +96,7 @@ pub struct Job {
     pub limit: usize,
 }
 
-/// The reason why a job failed.
+/// The reason why a job (download) failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Failure {
     /// No server could be reached, or the stream closed too early.
@@ -158,7 +158,7 @@ pub enum KeptDocument {
     Extras,
 }
 
-/// The result of a job, or of restoring documents.
+/// The result of a job (download), or of restoring documents.
 #[derive(Clone, Debug)]
 pub enum Event {
     /// A stored document is damaged. Contains the error. The parts that are valid are still used.
@@ -178,14 +178,14 @@ pub enum Event {
     Late(u64, bool),
     /// Circuits can be built from now on.
     Ready,
-    /// A job failed. It will be repeated.
+    /// A job (download) failed. It will be repeated.
     Failed(Want, Source, Failure),
 }
 
 /// The function that verifies a consensus.
 type Prove = fn(Unproven, &[[u8; 20]], &[AuthorityCert], u64) -> Result<Consensus, DocumentError>;
 
-/// The state of all downloads.
+/// The state of all downloads of directory documents.
 #[derive(Debug)]
 pub struct Directory {
     authorities: Vec<AuthorityIdentity>,
@@ -372,7 +372,7 @@ impl Directory {
         bridges.map_or(due, |bridges| due.min(bridges.max(at.now)))
     }
 
-    /// Processes the outcome of a job.
+    /// Processes the outcome of a job (download).
     pub fn done(
         &mut self,
         number: u64,
@@ -430,7 +430,8 @@ impl Directory {
         }
     }
 
-    /// Records whether the outcome of a job shows that an authority can be reached over a circuit.
+    /// Records whether the outcome of a job (download) shows that an authority can be reached over
+    /// a circuit.
     fn note_way(&mut self, source: Source, outcome: &Result<Response, Failure>) {
         self.unlinked = match (source, outcome) {
             (Source::Authority(_), Err(Failure::Silent)) => 0,

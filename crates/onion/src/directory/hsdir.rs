@@ -46,7 +46,7 @@ impl fmt::Display for NotStored {
     }
 }
 
-/// Descriptors by blinded key.
+/// The descriptors of onion services that a directory stores, by blinded key.
 #[derive(Debug)]
 pub struct HsDir {
     stored: BTreeMap<[u8; 32], Stored>,

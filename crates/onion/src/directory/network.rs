@@ -112,7 +112,7 @@ impl RelayRestrictions {
     }
 }
 
-/// The position for which no relay fits.
+/// The position in a path for which no relay fits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoRelay(pub Position);
 

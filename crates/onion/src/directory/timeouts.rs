@@ -10,7 +10,7 @@ const KEPT: usize = 1000;
 /// Width of a histogram bin in milliseconds.
 const BIN: u64 = 10;
 
-/// Build times in milliseconds, and the timeouts computed from them.
+/// Build times of a client's circuits, in milliseconds, and the timeouts computed from them.
 #[derive(Clone, Debug)]
 pub struct BuildTimes {
     params: TimeoutParams,

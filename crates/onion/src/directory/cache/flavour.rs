@@ -30,7 +30,8 @@ struct Present {
     whole: Packed,
     signers: Vec<[u8; 20]>,
     valid_after: u64,
-    /// The digest that identifies this consensus in clients' requests.
+    /// The digest that identifies this consensus in clients' requests: SHA3-256 of its signed
+    /// part. `None` if it has no signature.
     digest: Option<[u8; 32]>,
     /// Diffs from earlier consensuses to this one. The key is the digest of the earlier
     /// consensus's signed part.

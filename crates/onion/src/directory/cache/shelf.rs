@@ -14,7 +14,7 @@ const TURNS: u8 = 3;
 /// Maximum number of old documents of one relay.
 const MOST_OLD: usize = 4;
 
-/// All relays' documents of one type.
+/// All relays' documents of one type: server descriptors, or extra-info documents.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Shelf {
     by_relay: BTreeMap<[u8; 20], RelayVersions>,

@@ -85,7 +85,7 @@ impl Table {
         Part { table: self, ranges: std::iter::once(0..self.places.len()).collect() }
     }
 
-    /// Returns the weight of a range of relays.
+    /// Returns the total weight of the relays in a range of the table.
     fn weight(&self, range: &Range<usize>) -> u64 {
         self.sums[range.end] - self.sums[range.start]
     }
