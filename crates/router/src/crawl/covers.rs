@@ -79,8 +79,8 @@ fn name(hiding: Hiding) -> &'static str {
 }
 
 /// Writes covers (web objects that can hide bytes) to a new folder, completely or not at all.
-/// `browser` states whether a browser has accepted the kept objects after bytes were hidden in
-/// them.
+/// `found` has all objects of the site, and `judged` the objects that can hide bytes. `browser`
+/// states whether a browser has accepted these objects after bytes were hidden in them.
 ///
 /// # Errors
 /// The folder exists already, or cannot be written. If the disk is full, the new files
@@ -143,7 +143,8 @@ fn entry(fetched: &Fetched) -> Entry {
     Entry { path, headers, bytes: body.len(), slots: None }
 }
 
-/// Parses `bytes` as `covers.json`, the index of a folder of covers.
+/// Parses `bytes` as `covers.json`, the index of a folder of covers (web objects that can hide
+/// bytes).
 ///
 /// # Errors
 /// The index is malformed; the error is one line.
@@ -223,9 +224,9 @@ pub fn read(folder: &Path) -> Result<(Found, Judged), CrawlError> {
     Ok((found, judged))
 }
 
-/// Parses an object of the covers, and compares it with its entry in the index. The length of the
-/// object's body must be `bytes`. The number of bytes that the object can hide, and the method of
-/// hiding, must match `slots`.
+/// Parses a cover (a web object that can hide bytes), and compares it with its entry in the index
+/// of the folder. The length of the object's body must be `bytes`. The number of bytes that the
+/// object can hide, and the method of hiding, must match `slots`. The error is one line.
 fn checked(fetched: &Fetched, slots: &SlotsEntry, bytes: usize) -> Result<Object, String> {
     if fetched.body.len() != bytes {
         return Err(format!(
@@ -248,7 +249,8 @@ fn checked(fetched: &Fetched, slots: &SlotsEntry, bytes: usize) -> Result<Object
     Ok(object)
 }
 
-/// Reads a folder of covers as the site that a camouflage server serves.
+/// Reads a folder of covers (web objects that can hide bytes). Returns them as the web site that a
+/// camouflage server serves.
 ///
 /// # Errors
 /// The covers cannot be read or are invalid, or no object can hide bytes.

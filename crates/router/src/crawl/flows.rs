@@ -138,7 +138,8 @@ impl Flows {
 /// Callback for a packet: its link type, its time and its bytes.
 type Take<'a> = dyn FnMut(DataLink, Duration, &[u8]) -> Result<(), String> + 'a;
 
-/// Calls `each` for every packet of a capture. Returns whether the last packet is incomplete.
+/// Calls `each` for every packet of a capture. Returns true if the last packet of the capture is
+/// incomplete; `each` is not called for that packet.
 ///
 /// # Errors
 /// `source` is no capture, is damaged, or has no complete packet.
@@ -281,8 +282,8 @@ struct Segment {
     sequence: u32,
     syn: bool,
     ack: bool,
-    /// Length of the payload on the wire in bytes. `payload` may be shorter, if the capture is
-    /// cut.
+    /// Length of the payload on the wire in bytes. `payload` is shorter if the capture contains
+    /// only the beginning of the packet.
     length: usize,
     payload: Vec<u8>,
 }
@@ -401,8 +402,9 @@ impl Flow {
         self.passed.push((way == 0, fresh, at));
     }
 
-    /// If data in `early` is now in order, moves it to the end of the sender's byte stream. `way`
-    /// is the sender: 0 for the client, 1 for the server.
+    /// Moves data from `early` (out-of-order data) to the end of the sender's byte stream, as far
+    /// as it is now in order. `at` is the current time of the capture. `way` is the sender: 0 for
+    /// the client, 1 for the server.
     fn put(&mut self, way: usize, at: Duration) {
         while let Some(first) = self.early[way].first_entry() {
             let Some(known) = self.said[way].len().checked_sub(*first.key()) else { return };

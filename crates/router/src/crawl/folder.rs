@@ -8,13 +8,13 @@ use std::time::UNIX_EPOCH;
 
 use super::{CrawlError, Fetched, Found, LARGEST, OBJECTS, Page, html};
 
-/// Maximum size of a file in bytes. Larger files are left out, because they cannot hide bytes and
-/// no page is that large.
+/// Maximum size of a file in bytes. Larger files are left out of the covers, because they cannot
+/// hide bytes, and because no web page is that large.
 const LONGEST: u64 = 4 << 20;
 
 /// Content types with their file name extensions, as in nginx's list. Other files are
 /// `application/octet-stream`. The list must be complete, because a type that differs from nginx's
-/// would reveal that an object is a cover.
+/// would reveal an object that hides bytes.
 const TYPES: &[(&str, &[&str])] = &[
     ("text/html", &["html", "htm", "shtml"]),
     ("text/css", &["css"]),

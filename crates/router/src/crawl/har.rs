@@ -16,11 +16,11 @@ use super::{Fetched, Found, is_of_transfer};
 /// UTF-8 byte order mark, which some editors write.
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
-/// Reads a HAR file: the GET requests with their response bodies. Only requests to `host` count.
-/// If `host` is `None`, only requests to the first page's host count.
+/// Reads a HAR file: the GET requests with their response bodies. Only requests to `host` are
+/// used. If `host` is `None`, only requests to the host of the first HTML page are used.
 ///
 /// # Errors
-/// The bytes are no HAR file, or have no such request.
+/// The bytes are no HAR file, or have no GET request to that host.
 pub(super) fn read(bytes: &[u8], host: Option<&str>) -> Result<Found, String> {
     let text = bytes.strip_prefix(BYTE_ORDER_MARK).unwrap_or(bytes);
     let file: Value = serde_json::from_slice(text).map_err(|error| {
@@ -61,7 +61,7 @@ fn exchange(entry: &Value) -> Result<Exchange, &'static str> {
 }
 
 /// Parses a time in RFC 3339 format, with a zone such as `+0530`, or without a zone (UTC). Returns
-/// the time since 1970.
+/// the time since 1970; `None` if `text` is malformed or the time is before 1970.
 fn moment(text: &str) -> Option<Duration> {
     let text = text.trim();
     let zoned = DateTime::parse_from_rfc3339(text)
@@ -95,16 +95,17 @@ fn object(request: &Value, response: &Value, path: &str) -> Result<Fetched, &'st
 }
 
 /// Parses a JSON value as an integer. Accepts also the forms `"200"` and `200.0` that some
-/// programs write.
+/// programs write. Returns `None` for other values.
 fn number(value: &Value) -> Option<i64> {
     let of_text = || value.as_str().and_then(|text| text.trim().parse().ok());
     let rounded = || value.as_f64().filter(|it| it.fract() == 0.0 && it.abs() < 1e9);
     value.as_i64().or_else(of_text).or_else(|| rounded().map(|it| it as i64))
 }
 
-/// Returns the complete headers in the list `headers` of a HAR entry, without headers that concern
-/// only the transfer. `small` is true if the names in the list are in lower case; the returned
-/// names are then capitalised as in HTTP/1. Returns an empty list if `headers` is not a list.
+/// Returns the headers in the list `headers` of a HAR entry. Leaves out headers without a name or
+/// a value, and headers that concern only the transfer. `small` is true if the names in the list
+/// are in lower case; the returned names are then capitalised as in HTTP/1. Returns an empty list
+/// if `headers` is not a list.
 fn heads(headers: &Value, small: bool) -> Vec<(String, String)> {
     let all = headers.as_array().map(Vec::as_slice).unwrap_or_default().iter();
     let line = |header: &Value| {
@@ -129,7 +130,8 @@ fn capitals(name: &str) -> String {
     name.split('-').map(word).collect::<Vec<_>>().join("-")
 }
 
-/// Splits `url` into its host and its path, and drops the query.
+/// Splits `url` into its host and its path, and drops the query. Returns `None` if `url` is
+/// neither http nor https, or has no host.
 fn split(url: &str) -> Option<(&str, &str)> {
     let rest = url.strip_prefix("http://").or_else(|| url.strip_prefix("https://"))?;
     let rest = rest.split(['?', '#']).next()?;

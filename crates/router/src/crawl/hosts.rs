@@ -1,4 +1,5 @@
-//! Selection of the host whose objects become covers, among all hosts that a browser contacted.
+//! Selection of one host among all hosts that a browser contacted. Covers (web objects that can
+//! hide bytes) are made from the objects of this host.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -34,8 +35,8 @@ pub(super) fn plain(host: &str) -> String {
 /// `text/html`, so that earlier redirects do not count.
 ///
 /// # Errors
-/// The host has no objects, or there is no page to determine the host. The error is one
-/// line that names hosts with objects, if there are any.
+/// The host has no objects. Or `wanted` is `None`, there is no page, and the only objects are not
+/// all of one host. The error is one line that names hosts with objects, if there are any.
 pub(super) fn of_host(
     mut exchanges: Vec<Exchange>,
     wanted: Option<&str>,
@@ -70,7 +71,9 @@ pub(super) fn of_host(
     Ok(found)
 }
 
-/// Returns the host of the first page. If there is no page, returns the only host with objects.
+/// Returns the host of the first HTML page. If there is no page, returns the host of all objects,
+/// that is, of successful responses to GET requests. The error is a message that there are no
+/// objects, or that they are from several hosts.
 fn of_first_page(exchanges: &[Exchange]) -> Result<String, String> {
     let is_page = |one: &&Exchange| {
         let page = |object: &Fetched| object.content_type().eq_ignore_ascii_case("text/html");
@@ -93,7 +96,8 @@ fn of_first_page(exchanges: &[Exchange]) -> Result<String, String> {
     }
 }
 
-/// Counts the objects of each host in `exchanges`. Hosts without an object are left out.
+/// Returns the number of objects (successful responses to GET requests) of each host in
+/// `exchanges`. Hosts without an object are left out.
 fn with_objects(exchanges: &[Exchange]) -> BTreeMap<&str, usize> {
     let mut hosts = BTreeMap::new();
     for one in exchanges.iter().filter(|one| one.fetched.is_ok()) {
@@ -116,8 +120,8 @@ fn nothing_of(host: &str, exchanges: &[Exchange]) -> String {
     }
 }
 
-/// Lists the five hosts with the most objects, such as `b.net (12), a.net (3)`, then the number of
-/// further hosts.
+/// Returns as text the five hosts with the most objects and their numbers of objects, such as
+/// `b.net (12), a.net (3)`, followed by the number of further hosts.
 fn counted(hosts: &BTreeMap<&str, usize>) -> String {
     let mut hosts: Vec<(&str, usize)> = hosts.iter().map(|(host, count)| (*host, *count)).collect();
     hosts.sort_by_key(|(_, count)| std::cmp::Reverse(*count));

@@ -32,7 +32,7 @@ pub(super) fn parts(base: &str, html: &str) -> (Vec<String>, Vec<String>) {
 }
 
 /// Resolves `reference`, found in the page `base`, to a path on the same site, without query and
-/// fragment.
+/// fragment. Returns `None` for references to other sites, and for references to the page itself.
 fn local(base: &str, reference: &str) -> Option<String> {
     let path = reference.trim().split(['?', '#']).next().unwrap_or_default();
     if path.is_empty() || path.contains(':') || path.starts_with("//") {

@@ -26,7 +26,7 @@ impl Kept {
     }
 }
 
-/// Result of the check that finds the objects that can hide bytes.
+/// Objects of a site that can hide bytes, and the reasons why the other objects cannot.
 #[derive(Clone, Debug, Default)]
 pub struct Judged {
     /// Objects that can hide bytes.
@@ -41,8 +41,8 @@ impl Judged {
         *self.refused.entry(why.to_owned()).or_default() += 1;
     }
 
-    /// Keeps only the objects for which `keeps` returns true. Counts the removed objects as
-    /// refused for the reason `why`.
+    /// Keeps only the objects for which `keeps` returns true. Counts each removed object as an
+    /// object that cannot hide bytes, for the reason `why`.
     pub fn retain(&mut self, why: &str, mut keeps: impl FnMut(&Kept) -> bool) {
         let before = self.kept.len();
         self.kept.retain(|kept| keeps(kept));
@@ -65,7 +65,8 @@ pub fn judge(found: &Found) -> Judged {
     judged
 }
 
-/// Parses `fetched` into an object that can hide bytes. The error is the reason why it cannot.
+/// Parses `fetched` into an object that can hide bytes. The error is the reason why `fetched`
+/// cannot hide bytes.
 pub(super) fn object(fetched: &Fetched) -> Result<Object, String> {
     let Fetched { path, headers, body } = fetched;
     let object = Object::new(path, headers.clone(), body).map_err(|why| why.to_string())?;

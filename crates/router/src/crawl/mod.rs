@@ -50,7 +50,8 @@ pub enum CrawlError {
     File(PathBuf, io::Error),
     /// An input file, or an index of covers, is invalid: its path, and what is wrong.
     Source(PathBuf, String),
-    /// The browser that checks objects cannot be used; the text is the reason.
+    /// The browser that checks objects after bytes are hidden in them cannot be used. The text is
+    /// the reason.
     Browser(String),
 }
 
@@ -275,7 +276,8 @@ fn is_of_transfer(name: &str) -> bool {
     name.starts_with(':') || names.iter().any(|one| name.eq_ignore_ascii_case(one))
 }
 
-/// Parses `bytes` as every kind of source and as an index of covers, for the fuzzer.
+/// Parses `bytes` as a HAR file, a capture, an HTML page or an index of covers, for the fuzzer.
+/// The first byte selects the format.
 #[doc(hidden)]
 pub fn fuzz(bytes: &[u8]) {
     let Some((&kind, rest)) = bytes.split_first() else { return };

@@ -79,7 +79,7 @@ impl NetworkFile {
     /// Reads the description of a MORE network from the file `path`.
     ///
     /// # Errors
-    /// The text names the file and what is wrong.
+    /// The file cannot be read or is malformed. The error names the file and the fault.
     pub fn read(path: &Path) -> Result<NetworkFile, String> {
         let text = fs::read_to_string(path).map_err(|error| named(path, &error))?;
         serde_json::from_str(&text).map_err(|error| named(path, &error))
@@ -88,7 +88,7 @@ impl NetworkFile {
     /// Writes the description of the MORE network to the file `path`.
     ///
     /// # Errors
-    /// The text names the file and what is wrong.
+    /// The file cannot be written. The error names the file and the fault.
     pub fn write(&self, path: &Path) -> Result<(), String> {
         let text = serde_json::to_string_pretty(self).map_err(|error| named(path, &error))?;
         fs::write(path, text + "\n").map_err(|error| named(path, &error))
@@ -97,7 +97,7 @@ impl NetworkFile {
     /// Converts the description into a network that the protocol core uses.
     ///
     /// # Errors
-    /// The text names the invalid node and what is wrong.
+    /// A node of the description is invalid. The error names the node and the fault.
     pub fn network(&self) -> Result<Network, String> {
         let peer = |node: &NodeEntry| {
             let key = unhex(&node.key).ok_or_else(|| {
@@ -113,7 +113,7 @@ impl NetworkFile {
 /// Reads a node's private key from the file `path`.
 ///
 /// # Errors
-/// The text names the file and what is wrong.
+/// The file cannot be read or is malformed. The error names the file and the fault.
 pub fn read_key(path: &Path) -> Result<SecretKey, String> {
     let text = fs::read_to_string(path).map_err(|error| named(path, &error))?;
     let key = unhex(text.trim()).map(SecretKey::from_bytes);
@@ -123,7 +123,8 @@ pub fn read_key(path: &Path) -> Result<SecretKey, String> {
 /// Writes a private key to a new file that only its owner can read.
 ///
 /// # Errors
-/// The text names the file and what is wrong. An existing file is not changed.
+/// The file exists already, and is not changed, or cannot be written. The error names the file and
+/// the fault.
 pub fn write_key(path: &Path, key: &SecretKey) -> Result<(), String> {
     let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
     let written = file.and_then(|mut file| -> io::Result<()> {

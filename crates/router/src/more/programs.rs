@@ -21,7 +21,7 @@ const FIRST: u64 = 16;
 /// Maximum number of open connections of one node.
 const MOST: usize = 1_024;
 
-/// A TCP connection of a MORE node.
+/// A TCP connection of a MORE node, with a local program or a destination.
 enum Program {
     /// A local program whose SOCKS or HTTP request is incomplete.
     Asking(TcpStream, Dialogue),

@@ -14,7 +14,8 @@ use anabranch_onion::directory::reply::Reply;
 pub enum Answer {
     /// The reply is ready.
     Reply(Reply),
-    /// The reply is not available yet. The caller must ask again after the next notification.
+    /// The reply is not available yet. The caller must ask again after the source of replies has
+    /// notified its thread.
     Later,
     /// Another thread is preparing the reply.
     Promised(Promise),
@@ -71,9 +72,9 @@ impl PendingRequest {
         PendingRequest { request, promise: None }
     }
 
-    /// Returns the reply if `answers` has it now, with the headers that every directory adds.
-    /// `unix_now` is the time for the `Date` header, in seconds since 1970. `peer` is the client's
-    /// address, if it is known.
+    /// Returns the reply if `answers` has it now, and `None` otherwise. The reply includes the
+    /// headers that every directory adds. `unix_now` is the time for the `Date` header, in seconds
+    /// since 1970. `peer` is the client's address, if it is known.
     pub fn look(
         &mut self,
         answers: &dyn Answers,

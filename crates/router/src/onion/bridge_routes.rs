@@ -36,7 +36,7 @@ struct Table {
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct TransportNews {
     /// True if a transport has started to accept connections, so that bridges should be tried
-    /// again at once. Messages do not set this flag.
+    /// again at once. The flag is false if there are only new messages.
     pub has_come_up: bool,
     /// Messages about transports, for the log.
     pub said: Vec<String>,
@@ -220,7 +220,7 @@ impl BridgeRoutes {
     /// address of a pluggable transport, also returns the SOCKS dialogue to perform there.
     ///
     /// # Errors
-    /// `address` is not a bridge's, or its transport is not running.
+    /// `address` is not an address of a bridge, or the pluggable transport for it is not running.
     pub(super) fn to(&self, address: SocketAddr) -> io::Result<(SocketAddr, Option<Greeting>)> {
         let stranger = || io::Error::other(format!("{address} is not the address of a bridge"));
         let Some((name, args)) = self.routes.get(&address).ok_or_else(stranger)? else {
@@ -252,7 +252,7 @@ impl Greeting {
         Ok(is_open.then(|| self.dialogue.rest()))
     }
 
-    /// Writes the SOCKS greeting to `socket`. Returns whether all of it is sent.
+    /// Writes the SOCKS greeting to `socket`. Returns whether the whole greeting is sent.
     ///
     /// # Errors
     /// The socket reports an error.

@@ -109,9 +109,10 @@ pub struct Settings {
     /// Settings of QUIC links, which are used with guards that support QUIC; `None` to use no
     /// QUIC.
     pub quic: Option<QuicLinking>,
-    /// True if each stream is a TCP connection between client and exit whose segments travel over
-    /// lossy circuits. UDP-OR uses one circuit, and mUDP-OR uses `legs` circuits. If true, `quic`
-    /// must allow lossy cells. These are cells in datagrams, which may get lost.
+    /// True if each stream is a TCP connection between client and exit, and the segments of this
+    /// connection travel over lossy circuits. UDP-OR uses one circuit, and mUDP-OR uses `legs`
+    /// circuits. If true, `quic` must allow lossy cells. These are cells in datagrams, which may
+    /// get lost.
     pub udp_or: bool,
     /// Log file for the cells (time, size and circuit of each); `None` for no log.
     pub trace: Option<PathBuf>,
@@ -143,7 +144,7 @@ pub enum ClientEvent {
     /// A circuit is built. The fields are its number, the names of its relays (first hop first),
     /// and whether its last hop uses Counter Galois Onion encryption.
     Built(u64, Vec<String>, bool),
-    /// A circuit has joined a set, over whose circuits streams are split. The fields are the
+    /// A circuit has joined a set of circuits over which streams are split. The fields are the
     /// circuit's number, the name of the multipath design, and the time that the last relay took
     /// to confirm.
     Linked(u64, &'static str, Duration),
@@ -237,14 +238,14 @@ struct ClientLoop<'r> {
     trace_failed: bool,
     rng: ChaCha20Rng,
     network: Option<Arc<Network>>,
-    /// Number of relays in the consensus, and number of usable relays.
+    /// Number of relays in the consensus, and number of relays with usable descriptors.
     relays: [usize; 2],
     /// Relays that the user's settings name but the consensus does not list, as last reported, by
     /// the name of the setting.
     unlisted: Vec<(&'static str, Vec<[u8; 20]>)>,
     settings: Settings,
     reload: Option<Reload<'r, Changes>>,
-    /// True if the client must stop because of the last SIGHUP.
+    /// True if the client must stop because the last SIGHUP was sent when its terminal was closed.
     ends: bool,
     unkept: bool,
     /// True if no path of three relays was possible at the last check.
@@ -614,7 +615,7 @@ impl<'r> ClientLoop<'r> {
         }
     }
 
-    /// Returns which relays may be the last hop of a circuit. Error messages name this set.
+    /// Returns which relays may be the last hop of a circuit, for messages about refused requests.
     fn exits(&self) -> Exits {
         let Settings { design, restrictions, .. } = &self.settings;
         match (self.circmgr.needs_able_exits(), restrictions.exit.is_empty()) {
@@ -693,8 +694,8 @@ impl<'r> ClientLoop<'r> {
         }
     }
 
-    /// Calls `act` on the table of directory requests. Then reports to the directory client which
-    /// requests have ended.
+    /// Calls `act` on the table of directory requests, and returns its result. Then reports to the
+    /// directory client the requests that have ended.
     fn at_dir_requests<T>(
         &mut self,
         now: Time,
@@ -791,8 +792,8 @@ impl<'r> ClientLoop<'r> {
         }
     }
 
-    /// Returns the name of a neighbour for messages: its nickname, or else its fingerprint, or
-    /// else the address of its bridge line.
+    /// Returns the name of a neighbour (the relay or bridge at the other end of a link) for
+    /// messages: its nickname, or else its fingerprint, or else the address of its bridge line.
     fn name_neighbour(&self, neighbour: Neighbour) -> String {
         let named = neighbour.rsa.map(|rsa| self.name_of(&rsa));
         let named = named.or_else(|| Some(neighbour.address?.to_string()));

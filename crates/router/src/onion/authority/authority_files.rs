@@ -29,12 +29,13 @@ const MICRODESCS: &str = "microdescriptors";
 /// State files in an authority's data folder.
 pub(super) struct AuthorityFiles {
     folder: PathBuf,
-    /// Fields of [`PASTS`] that this version does not know, by the relay's RSA identity. They are
-    /// written back unchanged.
+    /// Fields of [`PASTS`] (the file of relays' identities and reliability) that this version does
+    /// not know, by the relay's RSA identity. They are written back unchanged.
     unknown: BTreeMap<[u8; 20], Unknown>,
 }
 
-/// A relay's entry in the file [`PASTS`]. Times are in seconds since 1970.
+/// A relay's entry in the file [`PASTS`]: its identity and its reliability. Times are in seconds
+/// since 1970.
 #[derive(Serialize, Deserialize)]
 struct Written {
     ed25519: String,
@@ -59,7 +60,8 @@ impl AuthorityFiles {
     /// that could not be restored.
     ///
     /// # Errors
-    /// A file cannot be read, or [`PASTS`] is damaged. [`PASTS`] is never changed here.
+    /// A file cannot be read, or [`PASTS`] (the file of relays' identities and reliability) is
+    /// damaged. This function never changes [`PASTS`].
     pub(super) fn restore(
         &mut self,
         authority: &mut Authority,
@@ -101,7 +103,8 @@ impl AuthorityFiles {
         let _ = fs::remove_file(self.place(id));
     }
 
-    /// Writes the documents of the last consensus and the relays' histories.
+    /// Writes to disk the documents of the last consensus, and the relays' identities and
+    /// reliability.
     ///
     /// # Errors
     /// A file cannot be written. The old file is unchanged then.

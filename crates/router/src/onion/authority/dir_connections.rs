@@ -98,7 +98,7 @@ impl DirConnections {
         }
     }
 
-    /// Checks all waiting requests, and sends the replies that `answers` now has.
+    /// Checks all requests without a reply, and sends the replies that `answers` now has.
     pub(super) fn call(&mut self, now: Time, poller: &Poller, answers: &dyn Answers) {
         let waits = |visitor: &Visitor| matches!(visitor.stage, Stage::Waiting(_));
         let waiting = self.visitors.iter().filter(|(_, visitor)| waits(visitor));

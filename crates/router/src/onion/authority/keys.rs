@@ -17,13 +17,14 @@ const SIGNING: &str = "authority_signing_key";
 const CERTIFICATE: &str = "authority_certificate";
 /// File of the previous certificate. Its signing key may have signed the latest consensus.
 const BEFORE: &str = "authority_certificate.old";
-/// File of a new certificate. It is renamed once the signing key that it certifies is on disk.
+/// File of a new certificate. The file is renamed once the signing key that it certifies is on
+/// disk.
 const COMING: &str = "authority_certificate.coming";
 /// Time before a certificate's expiry at which it is renewed, in seconds. For short-lived
 /// certificates, a third of their lifetime is used instead.
 const EARLY: u64 = 30 * 86_400;
-/// Seconds before its creation at which a new certificate's validity starts, so that machines with
-/// slow clocks accept the certificate.
+/// Time, in seconds, from the start of a new certificate's validity to its creation. Because the
+/// validity starts early, machines with slow clocks accept the certificate.
 const SKEW: u64 = 600;
 
 /// Identity and signing keys of an authority, in the folder `keys` of its data folder.
@@ -170,8 +171,9 @@ fn make_identity(folder: &Path, rng: &mut impl CryptoRng) -> Result<IdentityKey,
     Ok(identity)
 }
 
-/// Generates a signing key, certifies it with `identity`, and writes both files. If the program is
-/// interrupted here, [`signing`] completes or discards the change at the next start.
+/// Generates a signing key, certifies it with `identity`, and writes the files of the key and its
+/// certificate. If the program ends in between, [`signing`] completes or discards the change at
+/// the next start.
 fn certify(
     folder: &Path,
     identity: &IdentityKey,
@@ -227,9 +229,9 @@ fn before(folder: &Path, troubles: &mut Vec<String>) -> Result<Option<AuthorityC
     certificate(&folder.join(BEFORE), instead, troubles)
 }
 
-/// Reads a certificate that the authority can run without. If the file is damaged, renames it and
-/// adds a message to `troubles`. `instead` describes the consequence of the damage, and becomes
-/// part of the message.
+/// Reads a certificate that the authority can run without. Returns `None` if the file is absent or
+/// damaged. If the file is damaged, renames it and adds a message to `troubles`. `instead`
+/// describes the consequence of the damage, and becomes part of the message.
 fn certificate(
     path: &Path,
     instead: &str,

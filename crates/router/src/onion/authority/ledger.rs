@@ -98,7 +98,8 @@ impl Ledger {
         Ok(())
     }
 
-    /// Writes to disk the part of the state that is not written at each change.
+    /// Makes the authority forget old relays. Then writes to disk the state that is not written at
+    /// each change: the last consensus, and the relays' identities and reliability.
     pub(super) fn keep(&mut self, unix_now: u64) {
         self.authority.forget(unix_now, steady());
         self.drop_relays();

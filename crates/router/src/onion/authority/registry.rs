@@ -178,7 +178,8 @@ impl Registry {
         }
     }
 
-    /// Processes the commands of the authority's relay. Returns false once that relay has ended.
+    /// Processes the commands that the authority's relay has sent through its directory client.
+    /// Returns false once that relay has ended.
     fn take_orders(&mut self) -> bool {
         loop {
             match self.ends.orders.try_recv() {

@@ -1,7 +1,7 @@
 //! Replies to directory requests, and acceptance of descriptors, for the directory port and the
-//! relay's port. No call here waits for a disk, for compression or for a reader of our log. If the
-//! work is slow, the reply is a [`Promise`], which the registry's thread or a compression thread
-//! fulfils.
+//! relay's port. No call here waits for a disk, for compression or for the program that reads this
+//! process's log. If the work is slow, the reply is a [`Promise`], which the registry's thread or
+//! a compression thread fulfils.
 
 use std::fmt;
 use std::net::IpAddr;

@@ -16,7 +16,8 @@ const SETTLING: u64 = 300;
 /// A sudden change of the machine's clock, or a sleep of the machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Step {
-    /// Seconds that the clock advanced in excess of the time during which the machine was awake.
+    /// Seconds by which the clock advanced more than the time during which the machine was awake;
+    /// negative if it advanced less.
     pub(super) by: i64,
     /// Change of the clock in seconds when it was set, negative if it was set back; 0 if the
     /// machine only slept.
@@ -25,14 +26,14 @@ pub(super) struct Step {
 
 /// State of the machine's clock when it was last checked. All fields are in seconds.
 pub(super) struct WallClock {
-    /// The clock's time minus the time during which the machine was awake.
+    /// The clock's time minus the time for which the machine was awake since the program's start.
     awake: i64,
     /// The clock's time minus the time since boot.
     started: i64,
     settling: u64,
-    /// Sum of the clock's steps since the clock was last trusted, in seconds.
+    /// Sum of the steps since the clock was last trusted, in seconds.
     set: i64,
-    /// Value of [`steady`] at which the clock is trusted again.
+    /// Time at which the clock is trusted again, in seconds since boot ([`steady`]).
     trusted: u64,
 }
 
@@ -43,8 +44,9 @@ impl WallClock {
         WallClock { awake, started, settling: SETTLING.min(interval), set: 0, trusted: 0 }
     }
 
-    /// Returns the step of the clock since the last call; `None` if there was no step. `steady` is
-    /// the current value of [`steady`], and `unix` the clock's time in seconds since 1970.
+    /// Returns the change of the clock since the last call; `None` if the clock was not set and
+    /// the machine did not sleep. `steady` is the time in seconds since boot, and `unix` the
+    /// clock's time in seconds since 1970.
     pub(super) fn look(&mut self, now: Time, steady: u64, unix: u64) -> Option<Step> {
         let (awake, started) = ahead(now, steady, unix);
         let by = awake - self.awake;
@@ -58,8 +60,8 @@ impl WallClock {
         Some(Step { by, set })
     }
 
-    /// Returns whether the clock can be trusted: it was not set recently, or was set back to its
-    /// old value afterwards.
+    /// Returns whether the clock can be trusted at the time `steady`, in seconds since boot: it
+    /// was not set recently, or was set back to its old value afterwards.
     pub(super) fn is_trusted(&self, steady: u64) -> bool {
         steady >= self.trusted
     }

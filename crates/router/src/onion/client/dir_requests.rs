@@ -18,8 +18,9 @@ use crate::onion::dirclient::DirRequest;
 const PATIENCE: Duration = Duration::from_secs(15);
 /// Maximum time without progress of a directory request whose circuit is built.
 const SILENCE: Duration = Duration::from_secs(30);
-/// Minimum average rate of a directory's reply, in bytes per second, after the timeouts have
-/// passed. A slower reply is abandoned, because it could take hours.
+/// Minimum average rate of a directory's reply, in bytes per second. A request may take
+/// `PATIENCE`, `SILENCE`, and the time of its received bytes at this rate. A slower reply is
+/// abandoned, because it could take hours.
 const SLOWEST: u64 = 1000;
 
 /// Context for operations on directory requests.
@@ -163,7 +164,7 @@ impl DirRequests {
         }
     }
 
-    /// Writes more of the directory request to `stream`, up to the room that the stream has.
+    /// Writes more of the directory request to `stream`, as many bytes as the stream accepts now.
     fn say(&mut self, at: &mut At<'_>, stream: StreamKey) {
         let circuit = self.streams.get(&stream);
         let Some(out) = circuit.and_then(|circuit| self.out.get_mut(circuit)) else { return };

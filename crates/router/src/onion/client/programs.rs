@@ -84,7 +84,8 @@ pub(super) struct Programs {
     service: Service,
     refused: Vec<Refused>,
     advice: Option<&'static str>,
-    /// True if [`Programs::advice`] has returned its advice already.
+    /// True if [`Programs::advice`] has already returned its advice about an outdated form of
+    /// request.
     is_advised: bool,
 }
 
@@ -415,8 +416,8 @@ impl Programs {
     }
 
     /// Requests a circuit with another exit, because the policy of the exit of `circuit` refused
-    /// the stream. Fails the request if its stream was already tried on `TRIES` circuits. If the
-    /// exit has refused only one `address`, the circuit stays in use for other streams.
+    /// the stream. If the stream was already tried on `TRIES` circuits, the request fails instead.
+    /// If the exit has refused only one `address`, the circuit stays in use for other streams.
     fn elsewhere(
         &mut self,
         now: Time,
