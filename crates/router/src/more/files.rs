@@ -97,7 +97,8 @@ impl NetworkFile {
     /// Converts the description into a network that the protocol core uses.
     ///
     /// # Errors
-    /// A node of the description is invalid. The error names the node and the fault.
+    /// A node's public key is malformed, or two nodes have the same key or the same address. The
+    /// error names the nodes.
     pub fn network(&self) -> Result<Network, String> {
         let peer = |node: &NodeEntry| {
             let key = unhex(&node.key).ok_or_else(|| {

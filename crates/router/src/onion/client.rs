@@ -104,7 +104,7 @@ pub struct Settings {
     /// unordered links from guards that support them. An unordered link decrypts TLS records that
     /// arrive before earlier records.
     pub tap: Option<Tap>,
-    /// Kind of the links over TCP.
+    /// Type of the links over TCP connections.
     pub links: &'static StreamFamily,
     /// Settings of QUIC links, which are used with guards that support QUIC; `None` to use no
     /// QUIC.

@@ -22,15 +22,15 @@ use super::tcp_info;
 /// Maximum number of unsent bytes in the kernel's send buffer (`TCP_NOTSENT_LOWAT`). Further bytes
 /// wait in the protocol core, which can still change their order.
 const UNSENT: u32 = 32 << 10;
-/// Number of encrypted bytes at which encryption pauses, because they still wait for the socket.
+/// Encryption pauses while this number of encrypted bytes, or more, wait for the socket.
 const SEALED: usize = 64 << 10;
 /// Minimum amount of data to fetch from the core at once, in link records (such as TLS records).
 const RECORDS: usize = 2;
 /// Number of bytes to fetch from the core at once if records are so small that [`RECORDS`] records
 /// have fewer bytes. The number is rounded down to whole records.
 const SMALL: usize = 32 << 10;
-/// Number of transferred bytes since the last check at which a link counts as in use. The buffer
-/// of an idle link shrinks to the same number of bytes.
+/// Minimum number of bytes that a link must transfer between two checks to count as in use. The
+/// buffer of an idle link shrinks to this number of bytes.
 const TRICKLE: usize = 4 << 10;
 
 /// A link to a neighbour (relay or client) over TCP, and its socket.
@@ -210,8 +210,8 @@ impl Conn {
         self.link.state() == State::Open
     }
 
-    /// Returns the number of plaintext bytes to fetch from the core at once. They are whole cells,
-    /// which almost fill whole records.
+    /// Returns the number of plaintext bytes to fetch from the core at once. The number is a
+    /// multiple of the cell size, so that the cells almost fill whole link records.
     pub(super) fn batch(&self) -> usize {
         let record = self.link.promises().record;
         (RECORDS * record).max(SMALL / record * record) / CELL * CELL
@@ -350,7 +350,8 @@ impl Conn {
         }
     }
 
-    /// Returns whether more bytes may be encrypted: few encrypted bytes wait for the socket.
+    /// Returns whether more bytes may be encrypted, because few encrypted bytes wait for the
+    /// socket.
     pub(super) fn has_room(&self) -> bool {
         self.sealed.len() - self.sent < SEALED
     }

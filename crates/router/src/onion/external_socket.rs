@@ -59,7 +59,7 @@ pub(crate) enum ExternalEvent {
     Ended(EndReason),
 }
 
-/// Event after which bytes of a stream may be able to move.
+/// Event after which bytes may be moved between a stream in the core and its socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum IoEvent {
     /// The socket is ready to read or write.

@@ -205,8 +205,8 @@ fn of_connections(encoder: &mut DescriptorEncoder<'_>, numbers: &Numbers) -> fmt
     level(encoder, "relay_mptcp_fell_back", help, fell_back)
 }
 
-/// Encodes the counters of sets (circuits that carry the same streams). They are summed over all
-/// sets, because a single set belongs to one client.
+/// Encodes the counters of sets (circuits that carry the same streams). The counters are summed
+/// over all sets, because the counters of a single set would describe one client.
 fn of_sets(encoder: &mut DescriptorEncoder<'_>, stats: &Stats) -> fmt::Result {
     level(encoder, "relay_sets", "Sets of circuits over which streams are split", stats.sets)?;
     level(encoder, "relay_legs", "Circuits (legs) that belong to sets", stats.legs)?;

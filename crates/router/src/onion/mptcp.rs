@@ -1,6 +1,6 @@
-//! Links over several network paths (MPTCP, RFC 8684). A socket's protocol is fixed when it is
-//! created. The kernel's path manager, which `ip mptcp` configures, opens further subflows. If a
-//! neighbour does not support MPTCP, the connection to it uses TCP.
+//! Links over several network paths (MPTCP, RFC 8684). The choice between TCP and MPTCP is made
+//! when a socket is created. The kernel's path manager, which `ip mptcp` configures, opens further
+//! subflows. If a neighbour does not support MPTCP, the connection to it uses TCP.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -38,7 +38,7 @@ pub struct MptcpCounts {
 }
 
 impl MptcpCounts {
-    /// Adds the counts of two of the relay's threads.
+    /// Returns the sums of the counts of two of the relay's threads.
     #[must_use]
     pub fn with(self, other: MptcpCounts) -> MptcpCounts {
         MptcpCounts {

@@ -97,8 +97,8 @@ impl WrittenGuard {
         }
     }
 
-    /// Converts the file's entry into a guard. Moves to `unknown` the fields that this version
-    /// does not know. The error is a malformed fingerprint.
+    /// Converts this entry of the state file into a guard. Moves to `unknown` the fields of the
+    /// entry that this version does not know. The error is a malformed fingerprint.
     fn read(self, list: List, unknown: &mut UnknownState) -> Result<Sampled<[u8; 20]>, String> {
         let Some(id) = digest(&self.fingerprint) else { return Err(self.fingerprint) };
         let (confirmed, of_confirmed) = match self.confirmed {

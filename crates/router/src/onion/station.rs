@@ -32,7 +32,7 @@ use anabranch_os::holders::{self, Transport};
 pub(super) const LISTENERS: u64 = 16;
 /// Smallest poller token of a stream's socket; the stream's number is added.
 pub(super) const STREAMS: u64 = 1 << 61;
-/// Interval between checks that no socket event triggers.
+/// Interval between periodic checks, such as for links whose handshake takes too long.
 pub(super) const TICK: Duration = Duration::from_secs(1);
 /// Interval between checks for idle links.
 const REST: Duration = Duration::from_secs(10);

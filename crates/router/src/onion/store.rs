@@ -170,8 +170,9 @@ pub(super) fn load(folder: &Path) -> Result<RelayKeys, StoreError> {
     keys.map_err(|error| StoreError::Keys(folder.to_owned(), error))
 }
 
-/// Writes the keys that have changed. All files are written before the first file is renamed, so
-/// an interrupted first run leaves no file.
+/// Writes the keys that have changed to files in `folder`. All new files are written under
+/// temporary names before the first one is renamed, so an interrupted first run leaves no key
+/// file.
 pub(super) fn save(folder: &Path, keys: &RelayKeys) -> Result<(), StoreError> {
     let mut files = keys.files().map_err(|error| StoreError::Keys(folder.to_owned(), error))?;
     files.retain(|file| fs::read(folder.join(file.name)).map_or(true, |old| old != file.content));

@@ -405,7 +405,8 @@ impl ClientStation {
     }
 
     /// Removes the link of the program with the number `number`. The link has ended for the reason
-    /// `ending`. The program receives the data that is still queued, or its connection is reset.
+    /// `ending`. If both streams of the link have ended ([`Ending::Done`]), the program receives
+    /// the data that is still queued. Otherwise its connection is reset.
     fn over(&mut self, now: Time, number: u64, link: Link, ending: Ending) {
         for wire in link.wires.into_values() {
             self.owners.remove(&wire);

@@ -274,8 +274,9 @@ impl Local {
 pub(super) struct Leaving(BTreeMap<u64, Local>);
 
 impl Leaving {
-    /// Adds the local connection of `link`, which has ended for the reason `ending`. The program
-    /// receives the queued data, or the connection is reset.
+    /// Adds the local connection of `link`, which has ended for the reason `ending`. If both
+    /// streams of the link have ended ([`Ending::Done`]), the program receives the queued data.
+    /// Otherwise the connection is reset.
     pub(super) fn add(&mut self, poller: &Poller, link: u64, mut local: Local, ending: Ending) {
         let written = local.flush();
         match (ending, written) {

@@ -27,21 +27,25 @@ const PREFIX: &str = "TOR_PT_";
 /// Subfolder of our data folder for the state of the program with transports. C tor uses the same
 /// name.
 const STATE: &str = "pt_state";
-/// Maximum time that the program may take to report its transports.
+/// Maximum time that the external program may take to report all of its transports.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Time that the program has to end after its standard input is closed.
+/// Maximum time from closing the standard input of the external program to its end. Then SIGTERM
+/// is sent.
 const PARTING: Duration = Duration::from_secs(2);
-/// Time that the program has to end after SIGTERM.
+/// Maximum time from sending SIGTERM to the end of the external program. Then SIGKILL is sent.
 const TERM: Duration = Duration::from_secs(1);
-/// Maximum number of lines of standard error that are forwarded each time the program runs.
+/// Maximum number of lines of the external program's standard error that are forwarded to the log
+/// in each run.
 const LINES: usize = 10;
-/// Maximum number of bytes of a forwarded line.
+/// Maximum number of bytes of a line of the external program's standard error that is forwarded to
+/// the log.
 const LONGEST: usize = 500;
-/// Pause before the first restart. The pause doubles with each restart, up to [`LAST_PAUSE`].
+/// Pause before the first restart of the external program. The pause doubles with each restart, up
+/// to [`LAST_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
-/// Maximum pause before a restart.
+/// Maximum pause before a restart of the external program.
 const LAST_PAUSE: Duration = Duration::from_secs(60);
-/// Minimum run time of the program after which the pause before the next restart is
+/// Minimum run time of the external program after which the pause before the next restart is
 /// [`FIRST_PAUSE`] again.
 const LONG_RUN: Duration = Duration::from_secs(60);
 const LOOK: Duration = Duration::from_secs(1);
@@ -52,17 +56,17 @@ const ERRORS: u64 = 2;
 /// Settings of an external program with transports.
 #[derive(Clone, Debug)]
 pub struct PluginSettings {
-    /// Path of the program, and its arguments.
+    /// Path of the external program, and its arguments.
     pub program: Vec<String>,
     /// Names of the transports to start.
     pub transports: Vec<String>,
-    /// Our data folder. The program may write to a subfolder of it.
+    /// Our data folder. The external program may write to a subfolder of it.
     pub data: PathBuf,
     /// Further settings for the program of a bridge; `None` at a client.
     pub server: Option<ServerPlugin>,
 }
 
-/// Settings of a program at a bridge.
+/// Settings of an external program with transports at a bridge.
 #[derive(Clone, Debug)]
 pub struct ServerPlugin {
     /// Addresses at which transports should listen, by the transport's name.
@@ -75,7 +79,7 @@ pub struct ServerPlugin {
     pub relay: SocketAddr,
 }
 
-/// Reason why a program cannot be started.
+/// Reason why an external program with transports cannot be started.
 #[derive(Debug)]
 pub enum PluginFailure {
     /// The folder for the program's state cannot be created.
@@ -104,9 +108,9 @@ pub struct Plugin {
 }
 
 impl Plugin {
-    /// Starts a program and a thread that keeps it running. The addresses of the program's
-    /// transports, and the program's messages, are stored in `transports`. At a bridge, the
-    /// transports listen for clients at these addresses.
+    /// Starts an external program with transports, and a thread that keeps the program running.
+    /// The addresses of the program's transports, and the program's messages, are stored in
+    /// `transports`. At a bridge, the transports listen for clients at these addresses.
     ///
     /// # Errors
     /// Returns a [`PluginFailure`] if the first start fails. After later failures the program is
@@ -137,7 +141,7 @@ impl Drop for Plugin {
     }
 }
 
-/// State of the thread that keeps a program running.
+/// State of the thread that keeps an external program with transports running.
 struct Keeper {
     settings: PluginSettings,
     state: PathBuf,
@@ -185,7 +189,8 @@ impl Keeper {
         }
     }
 
-    /// Reads the output of the program until the program ends, or until this thread should end.
+    /// Reads the output of the external program until the program ends, or until this thread
+    /// should end.
     fn listen(&self, child: &mut Child) -> Over {
         let broken = |error: io::Error| Over::Ended(Some(error.to_string()));
         let (Some(mut output), Some(errors)) = (child.stdout.take(), child.stderr.take()) else {
@@ -239,7 +244,8 @@ impl Keeper {
         Ok(poller)
     }
 
-    /// Forwards the errors and warnings that the program has reported in messages of pt-spec.
+    /// Forwards the errors and warnings that the external program has reported in messages of
+    /// pt-spec.
     fn pass_on(&self, manager: &mut Manager) {
         for (severity, text) in manager.said() {
             if matches!(severity, Severity::Error | Severity::Warning) {
@@ -248,8 +254,8 @@ impl Keeper {
         }
     }
 
-    /// Records the transports that the program reports as started, and logs the failures of its
-    /// other transports.
+    /// Records the transports that the external program reports as started, and logs the failures
+    /// of its other transports.
     fn up(&self, manager: &Manager) {
         for (name, why) in manager.refused() {
             self.say(&format!("this program cannot start the transport {name}: {why}"));
@@ -272,7 +278,8 @@ impl Keeper {
         }
     }
 
-    /// Waits for `pause`. Returns true if the thread should end.
+    /// Waits for `pause`. Returns true if the thread that keeps the external program running
+    /// should end.
     fn must_stop(&self, pause: Duration) -> bool {
         let Ok(mut poller) = Poller::new(1) else { return true };
         let wait = poller.add(&self.end, STOP).and_then(|()| Ok(poller.wait(Some(pause))?.count()));
@@ -289,7 +296,7 @@ fn is_late(was_ready: bool, now: Time, deadline: Time) -> bool {
     !was_ready && now >= deadline
 }
 
-/// Reads the program's standard output once. Returns false at the end of the output.
+/// Reads the external program's standard output once. Returns false at the end of the output.
 ///
 /// # Errors
 /// The program has sent an invalid message.
@@ -301,7 +308,7 @@ fn hear(output: &mut ChildStdout, manager: &mut Manager) -> Result<bool, Failure
     }
 }
 
-/// Reader of the program's standard error.
+/// Reader of the external program's standard error.
 struct Errors {
     output: ChildStderr,
     /// The beginning of a line that is not complete yet.
@@ -311,8 +318,8 @@ struct Errors {
 }
 
 impl Errors {
-    /// Reads standard error once, and passes complete lines to `pass_on`. Returns false at the end
-    /// of the output.
+    /// Reads the external program's standard error once, and passes complete lines to `pass_on`.
+    /// Returns false at the end of the output.
     fn hear(&mut self, mut pass_on: impl FnMut(&str)) -> bool {
         let mut buffer = [0; 4096];
         let count = self.output.read(&mut buffer).unwrap_or(0);
@@ -333,8 +340,8 @@ impl Errors {
     }
 }
 
-/// Stops the program as pt-spec requires: closes its standard input, then sends SIGTERM, and
-/// finally SIGKILL.
+/// Stops the external program as pt-spec requires: closes its standard input, then sends SIGTERM,
+/// and finally SIGKILL.
 fn part(mut child: Child, over: &Over) {
     drop(child.stdin.take());
     let patience = if matches!(over, Over::Wanted) { PARTING } else { PARTING / 4 };
@@ -349,7 +356,7 @@ fn part(mut child: Child, over: &Over) {
     let _ = child.wait();
 }
 
-/// Waits at most `patience` for the program to end. Returns whether it has ended.
+/// Waits at most `patience` for the external program to end. Returns whether it has ended.
 fn has_ended(child: &mut Child, patience: Duration) -> bool {
     let begun = Clock::start();
     while begun.now().since(Time::ZERO) < patience {

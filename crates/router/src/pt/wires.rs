@@ -37,7 +37,8 @@ struct Wire {
     socket: TcpStream,
     connected: bool,
     waits: Backlog,
-    /// Free room in bytes, as last reported to the core, less the bytes queued since then.
+    /// Free room in the wire's queue in bytes, as last reported to the core, less the bytes queued
+    /// since then.
     believed: usize,
     /// True if we opened the connection.
     dialled: bool,
@@ -57,7 +58,7 @@ struct Wire {
     watched: SocketWatch,
 }
 
-/// Result of handling an event of a wire's socket.
+/// Result of handling an event of the socket of a wire (TCP connection).
 #[derive(Debug, Default)]
 pub(super) struct WireNews {
     /// True if the connection has just opened.
@@ -85,14 +86,14 @@ pub(super) struct Wires {
 }
 
 impl Wires {
-    /// Creates an empty table of wires.
+    /// Creates an empty table of wires (TCP connections).
     pub(super) fn new() -> Wires {
         let (wires, changed) = (BTreeMap::new(), BTreeSet::new());
         let outbound = Outbound::default();
         Wires { wires, next: 0, outbound, buffer: vec![0; PIECE], changed }
     }
 
-    /// Returns the number of wires.
+    /// Returns the number of wires (TCP connections).
     pub(super) fn len(&self) -> usize {
         self.wires.len()
     }
@@ -141,8 +142,8 @@ impl Wires {
         Ok(self.next)
     }
 
-    /// Handles an event of the wire `number`, whose socket is ready. Returns an empty result for a
-    /// wire that we have closed.
+    /// Handles an event of the wire (TCP connection) `number`, whose socket is ready. Returns an
+    /// empty result for a wire that we have closed.
     pub(super) fn take(&mut self, poller: &Poller, number: u64, ready: Ready) -> WireNews {
         let Some(wire) = self.wires.get_mut(&number) else { return WireNews::default() };
         let news = wire.take(&mut self.buffer, ready).unwrap_or_else(|error| wire.gone(error));
@@ -156,7 +157,7 @@ impl Wires {
         if told { news } else { WireNews::default() }
     }
 
-    /// Queues `bytes` for sending on the wire `number`.
+    /// Queues `bytes` for sending on the wire (TCP connection) `number`.
     pub(super) fn send(&mut self, number: u64, bytes: &[u8]) {
         let Some(wire) = self.wires.get_mut(&number) else { return };
         wire.waits.push(bytes);
@@ -165,7 +166,8 @@ impl Wires {
         self.changed.insert(number);
     }
 
-    /// Closes the wire `number` once its queue is sent. Nothing more is reported about that wire.
+    /// Closes the wire (TCP connection) `number` once its queue is sent. Nothing more is reported
+    /// about that wire.
     pub(super) fn close(&mut self, now: Time, number: u64) {
         if let Some(wire) = self.wires.get_mut(&number) {
             wire.closing = Some(now);
@@ -222,12 +224,13 @@ impl Wires {
         self.wires.iter().find(|(_, wire)| silent(wire)).map(|(&number, _)| number)
     }
 
-    /// Returns the number of bytes queued for the wire `number`.
+    /// Returns the number of bytes queued for the wire (TCP connection) `number`.
     pub(super) fn waits(&self, number: u64) -> usize {
         self.wires.get(&number).map_or(0, |wire| wire.waits.len())
     }
 
-    /// Stops reading from the wire `number` if `paused` is true; otherwise resumes it.
+    /// Stops reading from the wire (TCP connection) `number` if `paused` is true; otherwise
+    /// resumes reading.
     pub(super) fn pause(&mut self, poller: &Poller, number: u64, paused: bool) {
         if let Some(wire) = self.wires.get_mut(&number) {
             wire.paused = paused;
@@ -235,7 +238,8 @@ impl Wires {
         }
     }
 
-    /// Ends our stream on the wire `number` once its queue is sent. The wire is still read.
+    /// Ends our stream on the wire (TCP connection) `number` once its queue is sent. The wire is
+    /// still read.
     pub(super) fn finish(&mut self, number: u64) {
         if let Some(wire) = self.wires.get_mut(&number) {
             wire.finishing = true;
@@ -243,12 +247,12 @@ impl Wires {
         }
     }
 
-    /// Returns whether both ends of the wire `number` have ended their streams.
+    /// Returns whether both ends of the wire (TCP connection) `number` have ended their streams.
     pub(super) fn is_over(&self, number: u64) -> bool {
         self.wires.get(&number).is_none_or(|wire| wire.ended && wire.shut)
     }
 
-    /// Drops the wire `number` at once.
+    /// Drops the wire (TCP connection) `number` at once.
     pub(super) fn drop_now(&mut self, number: u64) {
         self.wires.remove(&number);
     }
@@ -307,8 +311,8 @@ impl Wire {
         Ok(())
     }
 
-    /// Returns the room of the wire in bytes if it has grown enough since it was last reported;
-    /// `None` otherwise.
+    /// Returns the free room in the wire's queue in bytes, if it has grown by at least [`STEP`]
+    /// since it was last reported, or if the queue is empty again. Returns `None` otherwise.
     fn grown(&mut self) -> Option<usize> {
         if !self.connected || self.closing.is_some() {
             return None;

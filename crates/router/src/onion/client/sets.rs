@@ -16,7 +16,7 @@ pub(super) struct SetLeg {
     pub(super) leg: usize,
 }
 
-/// The circuits that carry programs' streams, with their sets and legs.
+/// The circuits that carry programs' streams, each with its set and its number in the set.
 #[derive(Default)]
 pub(super) struct SetBook(BTreeMap<CircuitKey, SetLeg>);
 

@@ -36,11 +36,11 @@ pub struct Status {
     pub wire: [u64; 2],
     /// Number of padding cells received and sent.
     pub padding: [u64; 2],
-    /// Bytes of queued cells: the total, and the bytes of cells that wait for earlier cells on
-    /// other circuits of their set.
+    /// Bytes of queued cells: the total, and the bytes that wait for earlier cells on other
+    /// circuits of the same set of circuits.
     pub waiting: [usize; 2],
-    /// Maximum number of bytes in one set, since the start, that have waited for earlier cells on
-    /// other circuits.
+    /// Maximum number of bytes that waited, at any moment since the start, in one set of circuits
+    /// for earlier cells on other circuits.
     pub most_reordered: usize,
     /// Maximum memory for queued cells in bytes (option `--memory`).
     pub memory: usize,

@@ -25,19 +25,22 @@ pub(in crate::onion) mod quic;
 pub(in crate::onion) mod ring;
 pub(in crate::onion) mod tcp;
 
-/// Smallest poller token of a file that a carrier owns. A token contains the number of the carrier
-/// and, in the lower bits, the number of the file.
+/// Smallest poller token of a file (a socket or a waker) that a carrier owns. A carrier owns all
+/// links over one type of transport. A token contains the number of the carrier and, in the lower
+/// bits, the number of the file.
 pub(super) const CARRIERS: u64 = 1 << 60;
-/// Number of bits for the number of a file in a token.
+/// Number of bits of a poller token that contain the number of a carrier's file.
 const FILE: u32 = 52;
 
-/// Returns the poller token of the file `file` of the carrier `carrier`.
+/// Returns the poller token of the file with the number `file`, which the carrier with the number
+/// `carrier` owns.
 pub(super) const fn token(carrier: u8, file: u64) -> u64 {
     debug_assert!(file >> FILE == 0, "the number of a file has at most 52 bits");
     CARRIERS | (carrier as u64) << FILE | file
 }
 
-/// Returns the numbers of the carrier and of the file in `token`.
+/// Returns the number of the carrier and the number of its file that the poller token `token`
+/// contains.
 pub(super) const fn file(token: u64) -> (u8, u64) {
     ((token >> FILE) as u8, token & ((1 << FILE) - 1))
 }
@@ -176,14 +179,15 @@ pub(super) trait Carrier {
     /// been proved.
     fn admit_circuits(&mut self, _link: LinkId) {}
 
-    /// Appends to `_into` the lossy cells that have arrived on `_link`. Returns false if the other
-    /// end has violated the protocol; the caller must then call [`Carrier::end`].
+    /// Appends to `_into` the lossy cells (cells in datagrams, which may get lost) that have
+    /// arrived on `_link`. Returns false if the other end has violated the protocol; the caller
+    /// must then call [`Carrier::end`].
     fn read_lossy(&mut self, _link: LinkId, _into: &mut Vec<u8>) -> bool {
         true
     }
 
-    /// Passes lossy cells to a link, which may drop them. The caller must then call
-    /// [`Carrier::flush`].
+    /// Passes lossy cells (cells in datagrams, which may get lost) to a link. The link may drop
+    /// cells. The caller must then call [`Carrier::flush`].
     fn write_lossy(&mut self, _now: Time, _link: LinkId, _cells: &[u8]) {}
 }
 

@@ -42,8 +42,8 @@ const SEND: usize = 40 << 10;
 /// Maximum number of messages received per system call. Each may contain several datagrams (UDP
 /// GRO).
 const MESSAGES: usize = 16;
-/// Division of a stream into cells, on QUIC links without lossy cells. `longest` is the length of
-/// the longest cell that a channel accepts, including its header.
+/// Division of a stream into cells, on QUIC links without lossy cells (cells in datagrams).
+/// `longest` is the length of the longest cell that a channel accepts, including its header.
 const CELLS: Units = Units {
     head: unit,
     end: LaneHead::broken_lane,
@@ -78,8 +78,8 @@ pub struct QuicCounts {
     pub endpoints: EndpointCounts,
     /// Number of outgoing links that could not be opened, for example because UDP is blocked.
     pub failed: u64,
-    /// Number of lossy cells that were dropped because they waited too long for the congestion
-    /// window, or because too many waited.
+    /// Number of lossy cells (cells in datagrams) that were dropped because they waited too long
+    /// for the congestion window, or because too many waited.
     pub lossy_dropped: u64,
 }
 
@@ -142,7 +142,8 @@ struct QuicConn {
     /// Time at which the link was created.
     begun: Time,
     told: bool,
-    /// True if the other end violated the rules for streams.
+    /// True if the other end violated the rules for QUIC streams of a link
+    /// (`docs/spec/quic-links.md`).
     broken: bool,
     /// True if the link has ended although neither end closed it.
     lost: bool,
@@ -150,7 +151,7 @@ struct QuicConn {
     wants: bool,
     /// True if the link will be closed once the core's data is sent.
     closing: bool,
-    /// Number of lossy cells that the link had dropped when they were last counted.
+    /// Number of lossy cells (cells in datagrams) that the link had dropped at the last count.
     lossy_dropped: u64,
 }
 
@@ -172,7 +173,8 @@ pub(in crate::onion) struct QuicLinks {
     queue: SendQueue,
     packets: Vec<u8>,
     plain: Vec<u8>,
-    /// Bytes received on the link of `fresh` that have not been passed to the core.
+    /// Bytes that were received on the link that was read last, and that have not been passed to
+    /// the core.
     arrived: Vec<u8>,
     fresh: Option<PendingEvents>,
     limits: Option<[Meter; 2]>,
@@ -185,9 +187,10 @@ pub(in crate::onion) struct QuicLinks {
     /// Bytes on the network: received, then sent.
     transferred: [u64; 2],
     failed: u64,
-    /// Number of violations of the rules for streams by other ends.
+    /// Number of times that other ends violated the rules for QUIC streams of a link
+    /// (`docs/spec/quic-links.md`).
     faults: u64,
-    /// Number of lossy cells that all links have dropped.
+    /// Number of lossy cells (cells in datagrams) that all links have dropped.
     lossy_dropped: u64,
 }
 
@@ -342,7 +345,8 @@ impl QuicLinks {
         id
     }
 
-    /// Returns whether links carry lossy cells, provided that the other ends support them too.
+    /// Returns whether links carry lossy cells (cells in datagrams), provided that the other end
+    /// of the link supports lossy cells, too.
     pub(in crate::onion) fn carries_lossy(&self) -> bool {
         self.linking.lossy.is_some()
     }
@@ -379,7 +383,7 @@ impl QuicLinks {
         self.count_sent(now, sent);
     }
 
-    /// Counts the lossy cells that `link` has dropped since the last call.
+    /// Counts the lossy cells (cells in datagrams) that `link` has dropped since the last call.
     fn count_dropped(&mut self, link: LinkId) {
         let Some(conn) = self.links.get_mut(&link) else { return };
         let Some(quic) = self.ports[conn.port].endpoint.link(conn.conn) else { return };
@@ -394,8 +398,8 @@ impl QuicLinks {
         }
     }
 
-    /// Returns a link whose state may have changed, for [`QuicLinks::read`]. Adds the link if it is
-    /// new.
+    /// Returns a link whose state may have changed, for [`QuicLinks::read`]; `None` if there is
+    /// none. Adds the link to the table of links if it is new.
     fn next_touched(&mut self, now: Time) -> Option<LinkId> {
         for place in 0..self.ports.len() {
             while let Some(output) = self.ports[place].endpoint.poll(now) {
@@ -473,7 +477,8 @@ impl QuicLinks {
         self.count_sent(now, sent);
     }
 
-    /// Reads from `link`, and stores the resulting events in `fresh`.
+    /// Reads from `link`, and stores the resulting events in `fresh`, for the next call of
+    /// [`Carrier::next_news`].
     fn read(&mut self, link: LinkId) {
         self.arrived.clear();
         let Some(conn) = self.links.get_mut(&link) else { return };

@@ -88,7 +88,7 @@ pub(in crate::onion) struct Rings {
 pub(in crate::onion) struct ShardClaims {
     shard: usize,
     claims: Arc<Mutex<Claims>>,
-    /// This shard's links that are recorded in the table, each with its relay.
+    /// This shard's links that are recorded in the table of linked relays, each with its relay.
     counted: BTreeMap<LinkId, [u8; 20]>,
 }
 
@@ -166,8 +166,8 @@ struct RingEnd<End> {
     full: Arc<AtomicBool>,
 }
 
-/// Creates the parts of `count` shards (threads) of one relay, with ring buffers between all pairs
-/// of shards.
+/// Returns, for each of `count` shards (threads) of one relay, its access to the other shards.
+/// Creates ring buffers between all pairs of shards.
 ///
 /// # Errors
 /// A system call fails, for example because file descriptors run out.
@@ -333,8 +333,8 @@ impl ShardClaims {
         (shard != self.shard).then_some(sibling(shard))
     }
 
-    /// Records in the table that `link` is the link to the relay `neighbour`, which this shard
-    /// (thread) has claimed.
+    /// Records in the table of linked relays that `link` is the link to the relay `neighbour`,
+    /// which this shard (thread) has claimed.
     pub(in crate::onion) fn count(&mut self, link: LinkId, neighbour: [u8; 20]) {
         self.counted.insert(link, neighbour);
     }
@@ -344,8 +344,8 @@ impl ShardClaims {
         self.claims().gone(neighbour, self.shard);
     }
 
-    /// Records the open link `link` to the relay `neighbour` in the table. Does nothing if
-    /// [`ShardClaims::count`] has already recorded it.
+    /// Records the open link `link` to the relay `neighbour` in the table of linked relays. Does
+    /// nothing if [`ShardClaims::count`] has already recorded it.
     pub(in crate::onion) fn opened(&mut self, link: LinkId, neighbour: [u8; 20]) {
         if !self.counted.contains_key(&link) {
             self.claims().link_opened(neighbour, self.shard);
@@ -353,14 +353,14 @@ impl ShardClaims {
         }
     }
 
-    /// Records in the table that the link `by` was opened in place of `link`.
+    /// Records in the table of linked relays that the link `by` was opened in place of `link`.
     pub(in crate::onion) fn replaced(&mut self, link: LinkId, by: LinkId) {
         if let Some(neighbour) = self.counted.remove(&link) {
             self.counted.insert(by, neighbour);
         }
     }
 
-    /// Removes the closed link `link` from the table.
+    /// Removes the closed link `link` from the table of linked relays.
     pub(in crate::onion) fn gone(&mut self, link: LinkId) {
         if let Some(neighbour) = self.counted.remove(&link) {
             self.failed(neighbour);

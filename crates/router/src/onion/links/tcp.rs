@@ -64,7 +64,7 @@ pub(in crate::onion) struct TcpLinks {
     /// The routes to the bridges; `None` if no bridges are used. If there are bridges, no other
     /// relays are dialled.
     routes: Option<BridgeRoutes>,
-    /// True if cells wait in the core until the kernel has room for them.
+    /// True if cells wait in the core until the kernel's send buffer has room for them.
     by_room: bool,
     /// Bytes on the network since the start: received, then sent.
     transferred: [u64; 2],
@@ -260,8 +260,8 @@ impl TcpLinks {
         });
     }
 
-    /// Takes the next link for which the packet tap has delivered data, and passes the decrypted
-    /// bytes to `give`. Returns that link; `None` if there is none.
+    /// Passes to `give` the decrypted bytes of a link for which the packet tap has delivered data.
+    /// Returns that link; `None` if there is no such link.
     fn take_early(&mut self, give: &mut dyn FnMut(LinkId, &[u8])) -> Option<LinkId> {
         while let Some(link) = self.shown.pop_first() {
             let Some(conn) = self.conns.get_mut(&link) else { continue };

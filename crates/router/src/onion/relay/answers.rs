@@ -70,7 +70,8 @@ pub(super) struct Shelves<'a> {
 
 /// State of a directory request on a stream.
 pub(super) enum Answering {
-    /// The request is incomplete. The flag states whether its circuit comes from another relay.
+    /// The request is incomplete. The flag is true if the request arrived over a circuit from
+    /// another relay, and not directly from a client.
     Reading(RequestReader, bool),
     /// The request is complete, but the reply is not ready yet.
     Waiting(PendingRequest),
@@ -79,8 +80,8 @@ pub(super) enum Answering {
 }
 
 impl Answering {
-    /// Begins to read a request whose body has at most `longest` bytes. `by_relay` states whether
-    /// its circuit comes from another relay.
+    /// Begins to read a request whose body has at most `longest` bytes. `by_relay` is true if the
+    /// request arrived over a circuit from another relay, and not directly from a client.
     pub(super) fn new(longest: usize, by_relay: bool) -> Answering {
         Answering::Reading(RequestReader::new(longest), by_relay)
     }

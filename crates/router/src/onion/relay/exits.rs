@@ -113,8 +113,8 @@ impl Exits {
         }
     }
 
-    /// Starts a directory request on `stream`. `by_relay` states whether the stream's circuit
-    /// comes from another relay.
+    /// Starts a directory request on `stream`. `by_relay` is true if the stream's circuit comes
+    /// from another relay, and not directly from a client.
     pub(super) fn serve(
         &mut self,
         now: Time,

@@ -59,7 +59,8 @@ pub(super) struct Workers {
 }
 
 struct Hand {
-    /// Sender of messages to the event loop. The thread ends when it is dropped.
+    /// Sender of messages to the event loop. The thread of the event loop ends when the sender is
+    /// dropped.
     orders: Option<Sender<WorkerOrder>>,
     bell: Arc<Bell>,
     thread: Option<JoinHandle<()>>,

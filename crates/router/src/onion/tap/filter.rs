@@ -94,7 +94,7 @@ impl Filter {
         }
     }
 
-    /// Frees the slot of the socket with `cookie` in the table.
+    /// Removes the socket with `cookie` from the table, so that another socket can use its slot.
     pub(super) fn end(&self, cookie: Cookie) {
         let holder = self.sockets.long(place(cookie));
         if holder.load(Ordering::Relaxed) == cookie.0 {
@@ -136,7 +136,8 @@ fn place(cookie: Cookie) -> usize {
     (cookie.0 as usize & (SOCKETS - 1)) * ENTRY
 }
 
-/// Parses an entry of the ring buffer, in the format in which the eBPF program writes it.
+/// Parses an entry of the ring buffer, in the format in which the eBPF program writes it. Returns
+/// `None` if the entry is too short.
 fn segment(entry: &[u8]) -> Option<Segment<'_>> {
     let (head, bytes) = entry.split_first_chunk::<HEAD>()?;
     let cookie = Cookie(u64::from_ne_bytes(*head.first_chunk()?));

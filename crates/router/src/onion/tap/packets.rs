@@ -169,7 +169,7 @@ fn v6(packet: &[u8]) -> Option<Layers<'_>> {
 
 /// Returns the data between the offsets `start` and `end` of a packet. Short packets have padding
 /// after `end`. If `end` is 0, returns all data after `start`: the kernel gives merged packets
-/// above 64 KiB the length 0.
+/// above 64 KiB the length 0. Returns `None` if the packet ends before `start`.
 fn within(packet: &[u8], start: usize, end: usize) -> Option<&[u8]> {
     packet.get(start..if end == 0 { packet.len() } else { end.min(packet.len()) })
 }

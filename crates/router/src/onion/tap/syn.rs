@@ -36,8 +36,9 @@ pub(in crate::onion) fn save_syns(listener: impl AsFd) -> io::Result<()> {
     socket_option::set(listener.as_fd(), [libc::IPPROTO_TCP, TCP_SAVE_SYN], &1_i32.to_ne_bytes())
 }
 
-/// Returns the TCP sequence number of the SYN that began an accepted connection. `None` if the
-/// kernel has not saved the SYN, for example during a SYN flood. Works only once per connection.
+/// Returns the TCP sequence number of the SYN that began an accepted connection. Returns `None` if
+/// the kernel has not saved the SYN, for example during a SYN flood. Returns a number only at the
+/// first call for a connection.
 pub(in crate::onion) fn saved_syn(socket: impl AsFd) -> Option<u32> {
     let mut headers = [0; HEADERS];
     let length =
@@ -46,7 +47,8 @@ pub(in crate::onion) fn saved_syn(socket: impl AsFd) -> Option<u32> {
     number_of(headers.get(..length)?)
 }
 
-/// Returns the TCP sequence number in a packet's IP and TCP headers.
+/// Returns the TCP sequence number in a packet's IP and TCP headers; `None` if the headers are
+/// incomplete or have IPv6 extension headers.
 fn number_of(headers: &[u8]) -> Option<u32> {
     let tcp = match headers.first()? >> 4 {
         4 => usize::from(headers[0] & 15) * 4,

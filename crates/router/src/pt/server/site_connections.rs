@@ -125,14 +125,15 @@ impl ServerStation {
         Ok(Early { wire: self.wires.dial(&self.poller, site)?, told: 0 })
     }
 
-    /// Returns whether `wire` belongs to a stranger (a peer that is not a client), or leads to the
-    /// site. A wire to the site may be for a stranger or for a peer that is not recognised yet.
+    /// Returns whether `wire` (a TCP connection) belongs to a stranger (a peer that is not a
+    /// client), or leads to the site. A wire to the site may be for a stranger or for a peer that
+    /// is not recognised yet.
     pub(super) fn is_of_visit(&self, wire: u64) -> bool {
         self.is_strangers(wire) || self.site_connections.owners.contains_key(&wire)
     }
 
-    /// Returns whether `wire` belongs to a stranger (a peer that is not a client), or leads to the
-    /// site for a stranger.
+    /// Returns whether `wire` (a TCP connection) belongs to a stranger (a peer that is not a
+    /// client), or leads to the site for a stranger.
     pub(super) fn is_strangers(&self, wire: u64) -> bool {
         self.site_connections.pairs.contains_key(&wire)
     }
@@ -147,8 +148,8 @@ impl ServerStation {
         self.part(now, wire, other);
     }
 
-    /// Processes data from `wire`, which belongs to a stranger (a peer that is not a client) or
-    /// leads to the site.
+    /// Processes data from `wire` (a TCP connection), which belongs to a stranger (a peer that is
+    /// not a client) or leads to the site.
     pub(super) fn visit(&mut self, now: Time, wire: u64, news: &WireNews) {
         if let Some(&owner) = self.site_connections.owners.get(&wire) {
             return self.site_spoke(now, owner, news);
@@ -159,8 +160,8 @@ impl ServerStation {
     }
 
     /// Processes data from the site, or the end of the site's stream, for a peer that is not
-    /// recognised yet. `owner` is the peer's wire. The peer then counts as a stranger (not a
-    /// client). Does nothing if the connection to the site has failed.
+    /// recognised yet. `owner` is the peer's wire (TCP connection). The peer then counts as a
+    /// stranger (not a client). Does nothing if the connection to the site has failed.
     fn site_spoke(&mut self, now: Time, owner: u64, news: &WireNews) {
         if news.gone {
             self.site_connections.take_early(owner);
@@ -176,7 +177,8 @@ impl ServerStation {
         }
     }
 
-    /// Forwards data from `wire` to `other`, the wire joined to it.
+    /// Forwards data from `wire` to `other`, the wire (TCP connection) that is joined to `wire`.
+    /// Pauses reading from `wire` if too much data is queued for `other`.
     fn splice(&mut self, now: Time, (wire, other): (u64, u64), news: &WireNews) {
         self.wires.send(other, &news.bytes);
         if news.ended {
@@ -198,7 +200,7 @@ impl ServerStation {
         }
     }
 
-    /// Ends the forwarding between the joined wires `wire` and `other`.
+    /// Ends the forwarding between the joined wires (TCP connections) `wire` and `other`.
     fn part(&mut self, now: Time, wire: u64, other: u64) {
         for one in [wire, other] {
             self.site_connections.pairs.remove(&one);
@@ -206,8 +208,9 @@ impl ServerStation {
         }
     }
 
-    /// Handles progress on `wire`, which belongs to a stranger (a peer that is not a client) or
-    /// leads to the site. Either the wire's queue was sent, or the wire is `gone`.
+    /// Handles progress on `wire` (a TCP connection), which belongs to a stranger (a peer that is
+    /// not a client) or leads to the site. Either the wire's queue was sent, or the wire is
+    /// `gone`.
     pub(super) fn visit_moved(&mut self, now: Time, wire: u64, gone: bool) {
         if let Some(&owner) = self.site_connections.owners.get(&wire) {
             if gone {
