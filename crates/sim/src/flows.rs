@@ -34,7 +34,7 @@ pub struct Flows {
     pub delay: Duration,
     /// Simulated duration of the benchmark.
     pub span: Duration,
-    /// The connections' settings.
+    /// TCP settings of the connections.
     pub tcp: Config,
 }
 

@@ -23,7 +23,8 @@ impl Latencies {
         Latencies { places: 1, delays: vec![delay] }
     }
 
-    /// Returns the latencies of a square matrix: row `a`, column `b` is the delay from `a` to `b`.
+    /// Returns the latencies of a square matrix: row `a`, column `b` is the delay from place `a`
+    /// to place `b` (points at which access lines join the core network).
     ///
     /// # Errors
     /// [`NotSquare`] if the matrix is empty or not square.

@@ -56,9 +56,9 @@ pub struct LineStats {
     pub lost: u64,
 }
 
-/// One direction of an access line: a rate with a drop-tail queue. It behaves like a `netem::Link`
-/// with rate, queue and loss. Its properties never change, so the time at which a packet leaves is
-/// known as soon as the packet is queued.
+/// One direction of an access line: a rate with a drop-tail queue. It behaves like the emulator's
+/// link (`anabranch_netem::Link`) with rate, queue and loss. The properties of the line never
+/// change, so the time at which a packet leaves is known as soon as the packet is queued.
 #[derive(Debug)]
 pub struct Line {
     settings: LineSettings,

@@ -217,8 +217,8 @@ impl<P> Network<P> {
         self.queue.push(time, to, event(packet));
     }
 
-    /// Returns the path of the core network between the places of two hosts; `None` if it has
-    /// nothing but latency.
+    /// Returns the path of the core network between the places of two hosts; `None` if the core
+    /// network between these places has only a latency.
     fn path(&mut self, from: HostId, to: HostId) -> Option<&mut CorePath> {
         if self.paths.is_empty() {
             return None;

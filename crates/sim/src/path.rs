@@ -11,8 +11,8 @@ use crate::line::{Line, LineDrop, LineSettings};
 /// Properties of the core network in one direction between two places, in addition to its latency.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct CoreImpairment {
-    /// Line that all packets between the two places share. They pass it before the latency. `None`
-    /// if nothing but the hosts' access lines limits their rate.
+    /// Line that all packets between the two places share. The latency begins at the end of this
+    /// line. `None` if nothing but the hosts' access lines limits their rate.
     pub line: Option<LineSettings>,
     /// Share of packets that are lost, in `0.0..=1.0`.
     pub loss: f64,
@@ -62,7 +62,7 @@ impl CorePath {
         self.line.as_mut().map_or(Ok(now), |line| line.push(now, bytes))
     }
 
-    /// Returns the arrival of a packet that enters the path at `time` and whose mean delay is
+    /// Returns the arrival time of a packet that enters the path at `time` and whose mean delay is
     /// `latency`; `None` if the packet is lost.
     pub(crate) fn cross(&mut self, time: Time, latency: Duration) -> Option<Time> {
         let CoreImpairment { loss, deviation, .. } = self.settings;

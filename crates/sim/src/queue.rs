@@ -78,7 +78,7 @@ impl<E> EventQueue<E> {
         self.heap.push(Reverse(entry));
     }
 
-    /// Removes and returns the first event, if it is at or before `until`.
+    /// Removes and returns the first event; `None` if there is no event at or before `until`.
     pub fn pop(&mut self, until: Time) -> Option<(Time, HostId, E)> {
         if self.next_time()? > until {
             return None;

@@ -61,8 +61,8 @@ pub trait HostProgram {
     /// it.
     fn datagram(&mut self, _io: &mut Io<'_>, _from: HostId, _content: Vec<u8>) {}
 
-    /// Returns the time at which [`HostProgram::expire`] must be called; `None` if it need not be
-    /// called.
+    /// Returns the time at which [`HostProgram::expire`] must be called; `None` if there is no
+    /// timeout.
     fn next_timeout(&self) -> Option<Time>;
 
     /// Handles the timeout that [`HostProgram::next_timeout`] has returned.

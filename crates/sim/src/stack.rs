@@ -169,7 +169,7 @@ impl Stack {
         done
     }
 
-    /// Appends bytes to the stream of a connection. Returns the number of bytes accepted, which is
+    /// Appends bytes to the stream of a connection. Returns the number of accepted bytes, which is
     /// 0 if the connection has ended.
     pub fn write(&mut self, conn: ConnId, bytes: &[u8]) -> usize {
         self.with(conn, |tcp| tcp.write(bytes))
@@ -186,7 +186,8 @@ impl Stack {
     }
 
     /// Returns the next part of a connection's stream that arrived out of order, with its offset
-    /// in the stream. Such parts are kept only if [`Config::early`] is set.
+    /// in the stream; `None` if there is none. Such parts are kept only if [`Config::early`] is
+    /// set.
     pub fn early(&mut self, conn: ConnId) -> Option<(u64, Vec<u8>)> {
         self.socket(conn)?.tcp.early()
     }
@@ -327,7 +328,8 @@ impl Stack {
         }
     }
 
-    /// Returns the next timer to set. The owner must call [`Stack::expire`] at the returned time.
+    /// Returns the next timer to set: its time and its connection; `None` if there is none. The
+    /// owner must call [`Stack::expire`] at the returned time.
     pub fn poll_timer(&mut self) -> Option<(Time, ConnId)> {
         self.timers.pop()
     }

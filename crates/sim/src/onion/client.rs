@@ -48,16 +48,16 @@ pub struct ClientLoad {
 }
 
 impl ClientLoad {
-    /// Returns the load of a web client (paper 001, section 5): downloads of 320 KiB, with pauses
-    /// of up to 20 s.
+    /// Returns the behaviour of a web client's program: downloads of 320 KiB, with pauses of up to
+    /// 20 s (de la Cadena et al., DBSec 2019, section 5).
     pub fn web() -> ClientLoad {
         let [pause, timeout] = [20, 60].map(Duration::from_secs);
         let (pause, request) = (Pause::UpTo(pause), RequestTime::Connected);
         ClientLoad { bytes: 320 << 10, second: None, pause, request, timeout, warm_ups: 0 }
     }
 
-    /// Returns the load of a bulk client (paper 001, section 5): downloads of 1 MiB without
-    /// pauses.
+    /// Returns the behaviour of a bulk client's program: downloads of 1 MiB without pauses (de la
+    /// Cadena et al., DBSec 2019, section 5).
     pub fn bulk() -> ClientLoad {
         let timeout = Duration::from_secs(120);
         let (pause, request) = (Pause::UpTo(Duration::ZERO), RequestTime::Connected);
@@ -79,7 +79,7 @@ pub enum Pause {
     At(&'static [Duration]),
 }
 
-/// Time at which no download begins.
+/// Time of the next download if no further download begins.
 const NEVER: Time = Time::MAX;
 
 impl Pause {
@@ -92,7 +92,8 @@ impl Pause {
         }
     }
 
-    /// Returns the time of the next download.
+    /// Returns the time of the next download; [`NEVER`] if there is none. `now` is the current
+    /// time.
     fn next(self, now: Time, draws: &mut Stream) -> Time {
         match self {
             Pause::UpTo(longest) => now + uniform(draws, Duration::ZERO, longest),
@@ -106,7 +107,8 @@ impl Pause {
     }
 }
 
-/// Draws a time from `least` up to `most`, in whole milliseconds.
+/// Draws a duration of at least `least` and less than `most`, in whole milliseconds. Returns
+/// `least` if `most` is not larger.
 fn uniform(draws: &mut Stream, least: Duration, most: Duration) -> Duration {
     let [least, most] =
         [least, most].map(|time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX));
@@ -129,8 +131,8 @@ pub enum RequestTime {
 /// The record of a download. All times are of the simulated clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DownloadRecord {
-    /// Time at which the program made its request. All durations are measured from this time
-    /// (tgen's "command").
+    /// Time at which the program made its request. All durations are measured from this time (the
+    /// time "command" in the records of the traffic generator tgen).
     pub asked: Time,
     /// Time at which the exit had connected to the server; `None` if it did not.
     pub connected: Option<Time>,
@@ -183,7 +185,7 @@ struct Program {
     /// Isolation key of the streams. Streams of different programs use different circuits.
     isolation: Isolation,
     /// Generator of random numbers for pauses and the choice of servers. It is separate, so that
-    /// the load does not depend on the network's behaviour.
+    /// the program's requests do not depend on the network's behaviour.
     draws: Stream,
     /// True if the current or next download is a second one ([`ClientLoad::second`]).
     is_second: bool,
@@ -322,7 +324,8 @@ impl ClientHost {
         ended + self.programs.iter().map(current).sum::<u64>()
     }
 
-    /// Returns the counters of lossy cells that the client's streams have sent.
+    /// Returns the counters of lossy cells (cells in datagrams, which may get lost) that the
+    /// client's streams have sent.
     pub fn lossy_traffic(&self) -> LossyTraffic {
         self.core.lossy_traffic()
     }

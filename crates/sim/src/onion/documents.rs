@@ -43,7 +43,7 @@ pub struct RelayDescription {
     pub exit: bool,
     /// Weight of the relay in clients' choices of paths, in bytes per second.
     pub bandwidth: u64,
-    /// True if the relay grants lossy circuits (UDP-OR).
+    /// True if the relay grants lossy circuits (circuits whose cells may get lost, for UDP-OR).
     pub lossy: bool,
 }
 
@@ -124,7 +124,8 @@ impl NetworkDocuments {
 
     /// Creates the documents of relays that were sampled from a consensus, with existing keys. The
     /// relays have the flags and exit policies of that consensus, and `weights` are its bandwidth
-    /// weights (`Wgg`, ...). If `lossy` is true, the relays grant lossy circuits (UDP-OR).
+    /// weights (`Wgg`, ...). If `lossy` is true, the relays grant lossy circuits (circuits whose
+    /// cells may get lost, for UDP-OR).
     ///
     /// # Panics
     /// Under the same conditions as [`NetworkDocuments::with_keys`].
@@ -154,7 +155,8 @@ impl NetworkDocuments {
     }
 
     /// Creates the documents of `relays`. `rules` returns the exit policy of a relay, given its
-    /// index. `amend` changes the consensus after its signature was verified.
+    /// index. `amend` is called with the consensus after its signature was verified, and may
+    /// change it.
     fn made(
         keys: &Keyring,
         (relays, rules): (&[RelayDescription], &dyn Fn(usize) -> Vec<String>),

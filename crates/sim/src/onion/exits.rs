@@ -15,7 +15,7 @@ use crate::stack::{ConnId, TcpEvent};
 
 /// Maximum bytes that are read from a destination at once.
 const BATCH: usize = 16 << 10;
-/// TTL of the address in CONNECTED, in seconds.
+/// TTL of the destination address in CONNECTED messages, in seconds.
 const TTL: u32 = 60;
 
 /// An exit's connections to destinations. Each is stored by the stream that uses it.

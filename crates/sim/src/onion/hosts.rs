@@ -1,4 +1,4 @@
-//! The hosts of a network, as their links see them.
+//! Properties of all hosts of a network that their links need: addresses and certificates.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -32,7 +32,7 @@ pub(super) enum Side {
     Client(usize),
 }
 
-/// The addresses and certificates of all hosts, which links need.
+/// Addresses and certificates of all hosts, for the links between them.
 #[derive(Debug, Default)]
 pub(super) struct Hosts {
     /// Addresses of hosts, by host number.

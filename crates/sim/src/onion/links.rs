@@ -31,7 +31,7 @@ const SMALL: usize = 32 << 10;
 /// Minimum amount of data that is fetched at once from a core, in records. The constant `RECORDS`
 /// of the router is the same.
 const RECORDS: usize = 2;
-/// Maximum number of lossy cells in a datagram.
+/// Maximum number of lossy cells (cells that may get lost) in a datagram.
 const CELLS: usize = 2;
 /// Bytes that QUIC adds to each datagram. With [`FRAME`], 29 bytes are added for one cell and 32
 /// for two cells, as measured with the QUIC library.
@@ -60,8 +60,8 @@ struct Link {
     target: Option<Target>,
     /// True if the TCP connection simulates a QUIC link.
     lanes: bool,
-    /// TLS link that is parallel to this link for lossy cells, if this host opened it; `None` for
-    /// other links.
+    /// The TLS link for which this host opened this parallel link for lossy cells (cells that may
+    /// get lost); `None` for other links.
     alongside: Option<LinkId>,
     stage: Stage,
     /// Number of the link's session. It is the same at both ends, and differs from the numbers of
@@ -96,8 +96,8 @@ pub(super) struct Links {
     record: usize,
     /// Number of bytes of cells that were read before earlier cells had arrived.
     early: u64,
-    /// True if this host opens a link for lossy cells, parallel to a TLS link, when a core
-    /// requests one.
+    /// True if this host opens a link for lossy cells (cells that may get lost), parallel to a TLS
+    /// link, when a core requests such a link.
     lossy: bool,
     /// QUIC links; `None` if the network has none.
     quic: Option<Box<QuicLinks>>,
@@ -106,7 +106,8 @@ pub(super) struct Links {
     links: BTreeMap<LinkId, Link>,
     numbers: BTreeMap<ConnId, LinkId>,
     last: u64,
-    /// Links without room for cells, each with the time at which the room is determined again.
+    /// Links whose connections have no room for cells, each with the time at which the room is
+    /// determined again.
     due: BTreeSet<(Time, LinkId)>,
     plain: Vec<u8>,
     sealed: Vec<u8>,
@@ -158,8 +159,8 @@ impl Links {
         self.due.first().map(|(time, _)| *time).into_iter().chain(quic).min()
     }
 
-    /// Determines the room of links for which this is due, and sends their cells. Handles expired
-    /// timers of QUIC links.
+    /// Determines the free room in the connections of the links in `due`, if their times have
+    /// passed. Sends the cells of these links. Handles expired timers of QUIC links.
     pub(super) fn expire(&mut self, io: &mut Io<'_>, core: &mut dyn LinkCore) {
         while let Some(&(time, link)) = self.due.first().filter(|(time, _)| *time <= io.now) {
             self.due.remove(&(time, link));
@@ -218,8 +219,8 @@ impl Links {
         }
     }
 
-    /// Opens a link to `target`. If `alongside` is given, opens a link for lossy cells that is
-    /// parallel to that TLS link.
+    /// Opens a link to `target`. If `alongside` is given, opens a link for lossy cells (cells that
+    /// may get lost), parallel to the TLS link `alongside`.
     fn dial(
         &mut self,
         io: &mut Io<'_>,
@@ -279,7 +280,8 @@ impl Links {
         Some(at)
     }
 
-    /// Sends the cells of a link that may be lost (UDP designs), up to [`CELLS`] in each datagram.
+    /// Sends the lossy cells of a link (cells that may get lost, for UDP-OR), up to [`CELLS`] in
+    /// each datagram.
     fn send_lossy(&mut self, io: &mut Io<'_>, core: &mut dyn LinkCore, link: LinkId) {
         let Some(at) = self.links.get(&link).filter(|at| at.lanes && at.stage == Stage::Open)
         else {
@@ -293,9 +295,9 @@ impl Links {
         }
     }
 
-    /// Handles a datagram of the host `from`: a packet of a QUIC link, or lossy cells. Returns the
-    /// datagram's CPU time at a relay, as the number of bytes of a TLS link that take the same
-    /// time.
+    /// Handles a datagram of the host `from`: a packet of a QUIC link, or lossy cells (cells that
+    /// may get lost). Returns the datagram's CPU time at a relay, as the number of bytes of a TLS
+    /// link that take the same time.
     pub(super) fn receive_datagram(
         &mut self,
         io: &mut Io<'_>,
@@ -486,8 +488,8 @@ impl Links {
 }
 
 impl Link {
-    /// Returns the number of bytes that are fetched at once from a core. They are whole cells,
-    /// which almost fill whole records.
+    /// Returns the number of bytes that are fetched at once from a core. The number is a multiple
+    /// of the cell size, so that the cells almost fill whole TLS records.
     fn batch(&self) -> usize {
         let record = self.content;
         (RECORDS * record).max(SMALL / record * record) / CELL * CELL

@@ -61,7 +61,7 @@ pub struct NetworkPlan {
 /// Maximum number of clients. Each has an address in 10.0.0.0/8.
 pub const MAX_CLIENTS: usize = 1_000_000;
 
-/// Relays sampled from a consensus, with the flags, exit policies and weights from there.
+/// Relays sampled from a consensus, with their flags, exit policies and weights in that consensus.
 #[derive(Clone, Debug)]
 pub struct RelaySample {
     /// The relays of the consensus.
@@ -93,12 +93,12 @@ pub enum PlanError {
     TooManyServers,
     /// There are more than [`MAX_CLIENTS`] clients.
     TooManyClients,
-    /// The simulation has no duration.
+    /// The duration of the simulation is zero.
     NoDuration,
     /// The warm-up is not shorter than the simulation.
     WarmUp,
-    /// This design of sets of circuits needs congestion control, which measures the round-trip
-    /// times of the circuits.
+    /// This multipath design (a protocol for sets of circuits) needs congestion control, which
+    /// measures the round-trip times of the circuits.
     NoCongestionControl(Design),
 }
 

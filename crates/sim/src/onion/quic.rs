@@ -34,7 +34,7 @@ const SEND: usize = 40 << 10;
 /// percent (`docs/spec/quic-links.md`).
 const COST: usize = 238;
 
-/// Division of a stream into cells.
+/// Division of a QUIC stream of a link into cells, for the crate `links`.
 const CELLS: Units = Units {
     head: unit,
     end: LaneHead::broken_lane,
@@ -61,7 +61,7 @@ enum LinkEnd {
     Closed,
     /// The connection was lost, and neither end has closed it.
     Lost,
-    /// The peer broke the rules for streams.
+    /// The peer violated the rules for QUIC streams of a link (`docs/spec/quic-links.md`).
     Broken,
 }
 
@@ -92,8 +92,8 @@ pub(super) struct QuicLinks {
 }
 
 impl QuicLinks {
-    /// Creates a host's QUIC endpoint without links. If the network has UDP-OR, links carry lossy
-    /// cells.
+    /// Creates a host's QUIC endpoint without links. If the network uses UDP-OR, links carry lossy
+    /// cells (cells that may get lost).
     pub(super) fn new(hosts: Arc<Hosts>, context: &Context, common: &Common, side: Side) -> Self {
         let (accepts, place, purpose) = match side {
             Side::Relay(place) => (true, place, "relay's QUIC"),
@@ -237,7 +237,8 @@ impl QuicLinks {
         }
     }
 
-    /// Returns the secret that is exported from a link's TLS session.
+    /// Returns the secret that is exported from a link's TLS session for `context` (RFC 5705);
+    /// `None` if there is no such link or the export fails.
     fn export(&mut self, link: LinkId, context: &[u8; 32]) -> Option<[u8; 32]> {
         self.endpoint.link(ConnId(link.number()))?.export(EXPORT_LABEL, context).ok()
     }

@@ -151,7 +151,8 @@ impl RelayHost {
         self.core.stats()
     }
 
-    /// Returns the counters of lossy cells that streams of this relay, as an exit, have sent.
+    /// Returns the counters of lossy cells (cells in datagrams, which may get lost) that streams
+    /// of this relay, as an exit, have sent.
     pub fn lossy_traffic(&self) -> LossyTraffic {
         self.core.lossy_traffic()
     }

@@ -46,7 +46,8 @@ impl QuantileTable {
         &self.values
     }
 
-    /// Returns the value if the table has only one. All draws then give this value.
+    /// Returns the value if the table has only one value, which all draws then give. Returns
+    /// `None` for other tables.
     fn only(&self) -> Option<u64> {
         (self.values.len() == 1).then(|| self.values[0])
     }
@@ -69,12 +70,12 @@ pub struct LineRates {
     pub clients: QuantileTable,
 }
 
-/// Rates of the lines of relays in the public Tor network.
+/// Rates of the access lines of relays in the public Tor network in 2018.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PublicRates {
-    /// The whole capacity of the lines.
+    /// The whole capacity of the relays' access lines.
     Tor2018,
-    /// The part of the lines' capacity that the load of the public network left free.
+    /// The spare capacity of the relays' access lines, without the traffic of the public network.
     Tor2018Spare,
 }
 

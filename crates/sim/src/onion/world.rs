@@ -25,7 +25,7 @@ use crate::simulation::{HostProgram, Io, Simulation};
 use crate::stack::TcpEvent;
 use crate::trace::TraceHash;
 
-/// True if the relays of a circuit encrypt its cells.
+/// Mode of the cells' encryption: encrypted, or left in plaintext to save real time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Crypto {
     /// Cells are encrypted, as in a real network.
@@ -46,7 +46,8 @@ pub struct Common {
     pub quic_congestion: QuicCongestion,
     /// Scheduling policy for the circuits of a link.
     pub policy: circuitmux::Kind,
-    /// Design of sets of several circuits (Conflux).
+    /// Multipath design: the protocol that lets the circuits of a set carry the same streams, such
+    /// as Conflux.
     pub design: Design,
     /// Number of circuits in each set; 1 for single circuits.
     pub legs: usize,
@@ -67,11 +68,11 @@ pub struct Common {
     pub leg_age: Option<Duration>,
     /// CPU time that relays take for their work; `None` if they take no time.
     pub cpu: Option<Cpu>,
-    /// True if the relays of a circuit encrypt its cells.
+    /// Mode of the cells' encryption: encrypted, or left in plaintext to save real time.
     pub crypto: Crypto,
     /// Maximum of the random pause before a client's first download. The pause keeps clients from
-    /// starting at the same time. If the maximum of the load's [`Pause::UpTo`] is longer, that
-    /// maximum applies. For other distributions, this setting has no effect.
+    /// starting at the same time. If the maximum of the program's own [`Pause::UpTo`] is longer,
+    /// that maximum applies. For other distributions, this setting has no effect.
     ///
     /// [`Pause::UpTo`]: super::Pause::UpTo
     pub first_pause: Duration,
@@ -110,13 +111,13 @@ impl Default for Common {
     }
 }
 
-/// Settings of a client: its access line and its load.
+/// Settings of a client: its access line, its programs and the relays that it may use.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ClientHostSettings {
     /// Access line of the client, and the place at which it joins the core network.
     pub host: HostSettings,
-    /// Loads of the client's programs, which run at the same time. Streams of different programs
-    /// use different circuits.
+    /// The behaviour of each of the client's programs, which run at the same time. Streams of
+    /// different programs use different circuits.
     pub loads: Vec<ClientLoad>,
     /// Relays that the client may use as first, middle and last hops, by index; `None` for all.
     pub pins: Option<[Vec<usize>; 3]>,

@@ -1,5 +1,5 @@
-//! Key files. A key file holds the keys of one end (splitter or far end) and the peers that the
-//! end accepts.
+//! Key files. A key file has the keys of one end of a session, and the peers that this end
+//! accepts. The ends are the splitter and the far end (our program in front of the server).
 //!
 //! ```toml
 //! end = "splitter"          # or "far"; optional
@@ -33,14 +33,16 @@ const HEAD: &str = "# Keys for `anabranch merge` or `anabranch split`, made by `
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum KeyEnd {
-    /// The far end, which reads the file with `anabranch merge --key`.
+    /// The far end (our program in front of the server), which reads the file with `anabranch
+    /// merge --key`.
     Far,
-    /// The splitter, which reads the file with `anabranch split --key`.
+    /// The splitter (our program on the user's machine), which reads the file with `anabranch
+    /// split --key`.
     Splitter,
 }
 
 impl KeyEnd {
-    /// Returns the end's name in a key file.
+    /// Returns the name of this end (splitter or far end) in a key file.
     fn name(self) -> &'static str {
         match self {
             KeyEnd::Far => "far",
@@ -88,7 +90,7 @@ pub enum KeyFileError {
     Empty(PathBuf),
     /// The file is a wg-quick file of a tunnel.
     WgQuick(PathBuf),
-    /// The file was made for the other end of a session. The fields are the file, the end for
+    /// The key file was made for the other end of a session. The fields are the file, the end for
     /// which it was made, and the name that it gives to its peer.
     OtherHalf(PathBuf, KeyEnd, Option<String>),
     /// The public key of this peer occurs twice, or is our own.
@@ -259,8 +261,7 @@ impl KeyFile {
         }
     }
 
-    /// Returns a peer whose public key is our own, or is also another peer's; `None` if there is
-    /// none.
+    /// Returns a peer whose public key equals our own or another peer's; `None` if there is none.
     fn repeated(&self) -> Option<&Peer> {
         let before = |place: usize| self.peers[..place].iter().map(|peer| peer.public);
         let twice = |(place, peer): &(usize, &Peer)| {

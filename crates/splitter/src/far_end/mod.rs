@@ -1,5 +1,6 @@
-//! User settings of a tunnel between a splitter and a far end: keys, padding and decoys.
-//! [`crate::split`] implements the near end, [`crate::merge`] the far end.
+//! User settings of a tunnel between a splitter and a far end (our program in front of the
+//! server): keys, padding and decoys (dummy packets). [`crate::split`] implements the near end,
+//! [`crate::merge`] the far end.
 
 mod file;
 
@@ -13,7 +14,8 @@ use keys::{KeyPair, Psk, PublicKey};
 pub use anabranch_tunnel::{INTERFACE, Inner, keys};
 pub use file::{KeyEnd, KeyFile, KeyFileError, Peer, secret_text};
 
-/// A splitter's settings for the far end, to which it connects instead of the server.
+/// A splitter's settings for a far end (our program in front of the server). The splitter connects
+/// to the far end instead of the server.
 #[derive(Clone)]
 pub struct FarEnd {
     /// Our own keys.
@@ -38,7 +40,7 @@ impl FarEnd {
         FarEnd { behind: INTERFACE.to_owned(), ..self }
     }
 
-    /// Returns our own addresses for IP packets in the tunnel.
+    /// Returns the IP addresses of our end of the tunnel, for IP packets in the tunnel.
     #[must_use]
     pub fn inner(&self) -> Inner {
         Inner::of(&self.public, &self.own.public)

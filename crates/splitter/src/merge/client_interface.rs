@@ -1,5 +1,6 @@
-//! The network interface of a far end. It forwards clients' IP packets and returns the answers.
-//! The kernel routes and filters these packets as on any other interface.
+//! The network interface of a far end (our program in front of servers). It forwards clients' IP
+//! packets and returns the answers. The kernel routes and filters these packets as on any other
+//! interface.
 
 use std::collections::HashMap;
 use std::io;

@@ -1,5 +1,5 @@
-//! The driver's state for each client, in addition to the core's state: the client's server, the
-//! schedule of the answers to the client, and the client's paths.
+//! The far end's state for each client, in addition to the state in the protocol core: the
+//! client's server, the schedule of the answers to the client, and the client's paths.
 
 use std::net::SocketAddr;
 
@@ -17,7 +17,7 @@ use super::streams::Streams;
 use crate::far_end::decoy_flow;
 use crate::far_end::keys::PublicKey;
 
-/// Maximum bytes of a client's answers that wait for room in a congestion window.
+/// Maximum bytes of answers to a client that wait for room in a congestion window.
 const BACKLOG: usize = 2 << 20;
 
 /// Destination of a client's datagrams.
@@ -34,15 +34,15 @@ pub(super) struct ClientState {
     id: ClientId,
     name: String,
     pub(super) public: PublicKey,
-    /// Whether the client's key was removed. The entry remains, so that other clients keep their
-    /// numbers.
+    /// Whether the client was removed from the key file. Its state remains, so that other clients
+    /// keep their numbers.
     gone: bool,
     /// The destination that the client requested; `None` if it is not available here.
     pub(super) wanted: Option<Destination>,
     /// Flow number of the last datagram that was received from the client.
     pub(super) flow: u16,
-    /// Splitter that distributes answers over the client's paths; `None` before the client's first
-    /// session.
+    /// Scheduler that distributes answers of the server over the client's paths; `None` before the
+    /// client's first session.
     splitter: Option<Splitter>,
     pub(super) views: Vec<PathView>,
     /// Queue of answers that are delayed before their paths are chosen, each with its flow number;
@@ -55,7 +55,7 @@ pub(super) struct ClientState {
     /// Counts of decoys (dummy packets) in the client's earlier sessions, and in the present
     /// session. Each pair counts decoys sent to the client and decoys received from it.
     decoys: [[DecoyCount; 2]; 2],
-    /// Time for which the client's timer is set in the driver's table.
+    /// Time for which the client's timer is set in the driver's table; `None` if it is not set.
     pub(super) armed: Option<Time>,
 }
 

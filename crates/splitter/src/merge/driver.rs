@@ -45,7 +45,7 @@ const BUFFER: usize = 16 << 20;
 const RUNS: usize = 32;
 /// Maximum number of packets taken from the interface at once.
 const ROUND: usize = 64;
-/// Maximum number of ready files per wait.
+/// Maximum number of ready files (such as sockets) that one wait for events returns.
 const EVENTS: usize = 256;
 /// Interval between checks for idle flows and silent clients.
 const SWEEP: Duration = Duration::from_secs(1);
@@ -130,7 +130,7 @@ pub(super) struct Driver<'s> {
     pub(super) clock: Clock,
     poller: Poller,
     listener: UdpSocket,
-    /// Streams of clients; `None` if streams are not accepted.
+    /// Paths of clients that are TCP or TLS streams; `None` if streams are not accepted.
     pub(super) streams: Option<Streams>,
     /// Buffer for packets (reused; its content is used within one call only).
     packets: Packets,
@@ -638,7 +638,7 @@ impl<'s> Driver<'s> {
         }
     }
 
-    /// Runs the timers that are due and the periodic work.
+    /// Handles the clients' timers that are due, and does periodic work.
     fn on_time(&mut self) {
         let now = self.clock.now();
         while let Some(&(due, client)) = self.timers.first()

@@ -1,5 +1,5 @@
-//! Sockets to servers. Each flow of each client has its own socket, so a server sees a separate
-//! address for each program of a client.
+//! Sockets to servers. Each flow (the datagrams of one program of a client) has its own socket, so
+//! a server sees a separate address for each program of a client.
 
 use std::collections::HashMap;
 use std::io;
@@ -12,7 +12,7 @@ use anabranch_tunnel::ClientId;
 use anabranch_os::poller::Poller;
 use anabranch_os::udp::{UdpOptions, UdpSocket};
 
-/// Size of a socket's receive buffer and of its send buffer, in bytes.
+/// Size of the receive buffer, and also of the send buffer, of a socket to a server, in bytes.
 const BUFFER: usize = 2 << 20;
 
 /// Identifies a flow (the datagrams of one program of a client): the client, and the flow's number.
@@ -27,7 +27,8 @@ pub(super) struct FlowSocket {
     used: Time,
 }
 
-/// The table of all flows, with a limit on their number.
+/// The table of all flows (each has the datagrams of one program of a client), with a limit on
+/// their number.
 pub(super) struct Flows {
     sockets: HashMap<u64, FlowSocket>,
     tokens: HashMap<FlowKey, u64>,

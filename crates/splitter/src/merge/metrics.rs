@@ -21,11 +21,12 @@ use super::settings::{Listening, News, PathSnapshot, Screen, Snapshot};
 /// Maximum age of the exported counters.
 const FRESH: Duration = Duration::from_secs(1);
 
-/// A wrapper of a screen that also exports the counters to Prometheus.
+/// A [`Screen`] (display of events and counters) that forwards them to another screen, and exports
+/// the counters to Prometheus.
 pub struct Metered<'s> {
     inner: &'s mut dyn Screen,
     numbers: Arc<Mutex<Snapshot>>,
-    /// Earliest time at which the screen `inner` gets the counters again.
+    /// Earliest time at which the counters are forwarded to `inner` again.
     next: Time,
     server: Server,
 }

@@ -48,7 +48,7 @@ impl Outbox {
         all
     }
 
-    /// Adds the bytes from `start` on as one packet for `to`.
+    /// Adds one packet for `to`: the bytes in `bytes` from the offset `start` to the end.
     pub(super) fn add(&mut self, to: Peer, start: usize) {
         let (end, length) = (self.bytes.len(), self.bytes.len() - start);
         match self.pieces.last_mut().filter(|last| last.takes(to, length)) {

@@ -43,8 +43,8 @@ pub struct Settings {
     pub tun: Option<String>,
     /// Scheduler that chooses the path of the answers to each client.
     pub schedule: Spec,
-    /// Length of a run, as a time or a number of packets. After each run, the scheduler chooses a
-    /// path again.
+    /// Length of a run (consecutive answers on one path), as a time or a number of packets. After
+    /// each run, the scheduler chooses a path again.
     pub every: Every,
     /// Minimum pause between a server's answers to a client after which the client's schedule
     /// chooses new random path probabilities; `None` for never.
@@ -80,8 +80,8 @@ pub struct Listening {
     /// Address at which packets arrive. If the settings name port 0, the kernel has chosen the
     /// port.
     pub listen: SocketAddr,
-    /// Address at which TCP streams arrive, with the port as in `listen`; `None` if TCP streams
-    /// are not accepted.
+    /// Address at which TCP streams arrive; `None` if TCP streams are not accepted. If the
+    /// settings name port 0, the kernel has chosen the port.
     pub listen_tcp: Option<SocketAddr>,
     /// Address at which TLS streams arrive, and the SHA-256 of our certificate; `None` if TLS
     /// streams are not accepted.
@@ -96,7 +96,7 @@ pub struct Listening {
     pub tun: Option<(String, Inner)>,
     /// The clients' names.
     pub clients: Vec<String>,
-    /// Schedule, in the user's notation.
+    /// Scheduler that chooses the paths of answers, in the user's notation.
     pub schedule: String,
     /// Time or number of packets after which a path is chosen again, in the user's notation.
     pub every: String,
@@ -108,7 +108,8 @@ pub struct Listening {
     pub jitter: Option<String>,
     /// Budget of decoys (dummy packets), in the user's notation; `None` for no decoys.
     pub decoys: Option<String>,
-    /// Seed with which another start of the program makes the same random choices.
+    /// Seed of the schedules' random choices. Another run of the program with this seed makes the
+    /// same choices.
     pub seed: u64,
 }
 
@@ -136,7 +137,7 @@ pub enum News {
     NoServer {
         /// Name of the client.
         client: String,
-        /// The name that the client asked for.
+        /// Name of the server that the client requested.
         server: String,
     },
     /// A client sent a packet that ends its session, or was silent for too long.
@@ -204,7 +205,8 @@ pub struct StreamsSnapshot {
     pub strangers: usize,
     /// Number of streams of unknown peers that were passed to the web server.
     pub handed: u64,
-    /// Number of packets to clients that were dropped because they waited too long for room.
+    /// Number of packets to clients that were dropped because they waited too long for room in a
+    /// stream.
     pub aged: u64,
 }
 
@@ -226,9 +228,9 @@ pub struct ClientSnapshot {
     pub up: bool,
     /// Counters of the client's paths, in the client's own order.
     pub paths: Vec<PathSnapshot>,
-    /// Number of the client's packets that did not arrive before the wait for them ended.
+    /// Number of the client's packets that did not arrive while later packets waited for them.
     pub lost: u64,
-    /// Maximum time for which a datagram waits for earlier ones.
+    /// Maximum time for which a datagram from the client waits for earlier datagrams.
     pub patience: Duration,
     /// Decoys (dummy packets) sent to the client, and decoys received from it and dropped. No
     /// path's counters include them.

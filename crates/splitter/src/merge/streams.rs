@@ -1,6 +1,6 @@
-//! Streams of clients and of unknown peers. A stream is bound to a client by the first packet that
-//! this client's keys authenticate. A stream is closed when it fails, when its client's session
-//! ends, or when the client has too many streams.
+//! TCP and TLS streams of clients and of unknown peers. A stream is bound to a client by the first
+//! packet that this client's keys authenticate. A stream is closed when it fails, when its
+//! client's session ends, or when the client has too many streams.
 //!
 //! An unknown peer receives no answer. Its stream stays open after an invalid packet: further
 //! bytes are read and dropped until the peer's deadline, or until newer streams exceed the limit
@@ -32,17 +32,18 @@ pub(super) const STREAMS: u64 = 1 << 62;
 /// Bit that marks the token of a web server's connection. The other bits are the number of the
 /// unknown peer's stream.
 pub(super) const BEHIND: u64 = 1 << 61;
-/// Maximum number of streams that are not bound to a client. A further stream closes the oldest
-/// unbound one.
+/// Maximum number of streams that are not bound to a client. If there is a further stream, the
+/// oldest unbound stream is closed.
 const STRANGERS: usize = 1_024;
 /// Timeout for the first packet of a client if there is no web server. A handshake through an
 /// onion circuit takes less time.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// Timeout for the first packet of a client if there is a web server. After it, the stream is
-/// relayed to the web server, which applies its own, longer timeout.
+/// Timeout for the first packet of a client if there is a web server. After this time, the stream
+/// is relayed to the web server, which applies its own, longer timeout.
 const HESITATION: Duration = Duration::from_secs(5);
-/// Maximum number of streams of one client. A further stream closes the client's oldest stream. A
-/// session has at most 64 paths, and a redialled path may have two streams for a while.
+/// Maximum number of streams of one client. If there is a further stream, the client's oldest
+/// stream is closed. A session has at most 64 paths, and a redialled path may have two streams for
+/// a while.
 const OF_CLIENT: usize = 128;
 /// Maximum number of streams accepted in one turn of the loop.
 const AT_ONCE: usize = 64;
@@ -58,7 +59,8 @@ struct Carrier {
     owner: Owner,
     /// Bytes received from an unknown peer, and not yet passed to the web server.
     begun: Vec<u8>,
-    /// The relay to the web server, if the stream was passed to it.
+    /// Relay of the stream to the web server; `None` if the stream is not passed to the web
+    /// server.
     relay: Option<Box<Relay>>,
 }
 
@@ -151,8 +153,8 @@ pub(super) struct Streams {
     /// Maximum time for which a packet waits for room in a stream.
     age: Duration,
     carriers: BTreeMap<u64, Carrier>,
-    /// Numbers of streams in the order of their arrival. Streams that were bound or closed
-    /// meanwhile are skipped.
+    /// Numbers of streams without a client, in the order of their arrival. Streams that were bound
+    /// to a client or closed meanwhile may still be listed, and are skipped.
     strangers: VecDeque<u64>,
     /// Number of streams without a client.
     unbound: usize,
@@ -165,7 +167,8 @@ pub(super) struct Streams {
     buffer: Vec<u8>,
     /// Number of streams that were passed to the web server.
     handed: u64,
-    /// Number of packets dropped for age on streams that have ended.
+    /// Number of packets that were dropped because they waited too long, on streams that have
+    /// ended.
     past: u64,
 }
 
@@ -404,8 +407,8 @@ impl Streams {
         }
     }
 
-    /// Appends a packet to a stream. If `lasts`, the packet is never dropped for its age. Returns
-    /// false if the stream has ended or its queue is full.
+    /// Appends a packet to a stream. If `lasts` is true, the packet is never dropped for its
+    /// waiting time. Returns false if the stream has ended or its queue is full.
     pub(super) fn push(&mut self, now: Time, number: u64, packet: &[u8], lasts: bool) -> bool {
         let Some(carrier) = self.carriers.get_mut(&number) else { return false };
         if self.touched.last() != Some(&number) {

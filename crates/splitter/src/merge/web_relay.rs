@@ -21,7 +21,8 @@ pub(super) struct Relay {
     tokens: [u64; 2],
     to_web: Vec<u8>,
     to_stranger: Vec<u8>,
-    /// Whether the unknown peer has closed its sending side, and whether the web server has.
+    /// Two flags: whether the unknown peer, and whether the web server, has closed its sending
+    /// side.
     ended: [bool; 2],
     /// Whether our sending side of the connection to the web server is shut down, because the
     /// unknown peer has closed its sending side.

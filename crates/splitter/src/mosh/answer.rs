@@ -50,15 +50,15 @@ impl std::error::Error for KeyError {}
 /// The meaning of one line of a login's output.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AnswerLine {
-    /// The line is not a part of the answer. It may be meant for the user.
+    /// The line is not a part of mosh-server's answer. It may be meant for the user.
     Other,
-    /// The line is a part of the answer.
+    /// The line is a part of mosh-server's answer.
     Part,
-    /// The line begins like a part of the answer, but is malformed.
+    /// The line begins like a part of mosh-server's answer, but is malformed.
     Malformed,
 }
 
-/// The part of a login's answer that was received so far.
+/// The parts of mosh-server's answer that a login has received so far.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Answer {
     /// The UDP port and the key of the session (`MOSH CONNECT PORT KEY`).
@@ -71,9 +71,9 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// Processes a line, with or without its line break. A later line never changes a value that
-    /// an earlier line has set, because after the server's first answer only the output of a shell
-    /// follows.
+    /// Processes a line of a login's output, with or without its line break. A later line never
+    /// changes a value that an earlier line has set, because after the server's first answer only
+    /// the output of a shell follows.
     pub fn take(&mut self, line: &str) -> AnswerLine {
         let line = line.trim_end();
         if let Some(rest) = line.strip_prefix("MOSH CONNECT ") {

@@ -27,8 +27,8 @@ pub struct Client {
 }
 
 impl Client {
-    /// Returns the terminal's number of colours that mosh-client reports; `None` if mosh-client
-    /// reports none.
+    /// Returns the number of colours of the terminal, as mosh-client reports it; `None` if
+    /// mosh-client reports no number.
     ///
     /// # Errors
     /// mosh-client cannot be run.
@@ -39,7 +39,7 @@ impl Client {
         Ok(String::from_utf8_lossy(&said.stdout).trim().parse().ok())
     }
 
-    /// Starts the client on this terminal, connected to `splitter`.
+    /// Starts mosh-client on this terminal, connected to `splitter`.
     ///
     /// # Errors
     /// mosh-client cannot be run.
@@ -90,7 +90,7 @@ impl Running {
 /// The end of a client: its exit code, and whether a signal killed it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ended {
-    /// Exit code as a shell reports it.
+    /// Exit status of the client; 128 plus the number of the signal if a signal killed the client.
     pub code: u8,
     /// Whether a signal killed the client, so that it did not restore the terminal.
     pub killed: bool,

@@ -1,4 +1,4 @@
-//! The login, in which ssh starts mosh-server on the other machine.
+//! The user's login, in which ssh starts mosh-server on the other machine.
 
 use std::fmt;
 use std::io::{self, BufRead, BufReader, PipeReader, Read, Write};
@@ -12,7 +12,7 @@ use anabranch_os::shell::quoted;
 use super::answer::{Answer, AnswerLine, Key};
 use super::words::Words;
 
-/// Maximum bytes of a line. Longer lines are read in pieces.
+/// Maximum bytes of a line of ssh's output. Longer lines are read in pieces.
 const LONGEST_LINE: u64 = 1 << 16;
 
 /// The IP versions of addresses at which the server may be reached.
@@ -57,18 +57,18 @@ pub enum RemoteIp {
     Proxy(Vec<String>),
     /// The server reports the address at which the ssh connection arrived (SSH_CONNECTION).
     Remote,
-    /// This program resolves the name, and gives ssh the address.
+    /// This program resolves the name of the other machine, and passes the address to ssh.
     Local,
 }
 
 /// The local address that mosh-server binds to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bind {
-    /// The address at which the ssh connection arrived.
+    /// The server's address at which the ssh connection arrived.
     Ssh,
-    /// All addresses of the machine.
+    /// All addresses of the machine on which mosh-server runs.
     Any,
-    /// The address in the field.
+    /// This IP address of the machine on which mosh-server runs.
     Ip(IpAddr),
 }
 
@@ -134,8 +134,8 @@ pub struct MoshServer {
 pub enum LoginError {
     /// ssh could not be run. The fields are ssh's name and the error.
     Ssh(String, io::Error),
-    /// The name does not resolve to an address of an accepted IP version. The fields are the name
-    /// and the error.
+    /// The name of the other machine does not resolve to an address of an accepted IP version. The
+    /// fields are the name and the error.
     Resolve(String, io::Error),
     /// Reading ssh's output failed.
     Read(io::Error),
@@ -181,7 +181,7 @@ impl std::error::Error for LoginError {}
 
 impl Login {
     /// Logs in and starts mosh-server. Writes to `said` the output of ssh and of the server that
-    /// is not a part of the answer.
+    /// is not a part of mosh-server's answer.
     ///
     /// # Errors
     /// [`LoginError`] if the login failed to start a session.
@@ -299,8 +299,8 @@ fn proxy_command(words: &[String]) -> String {
     format!("{} -- %h %p", words.join(" "))
 }
 
-/// Reads until mosh-server has answered or ssh has ended. Returns the answer, and the pipe for its
-/// remaining output.
+/// Reads ssh's output until mosh-server has answered or ssh has ended. Returns the answer, and the
+/// pipe for its remaining output.
 fn read(
     out: PipeReader,
     said: &mut dyn Write,

@@ -40,7 +40,7 @@ pub enum SpecError {
     Proxy(ProxyError),
     /// The path has several source ports and a proxy, which do not work together.
     ProxyPorts,
-    /// The stream is invalid, for this reason.
+    /// The setting that makes the path a stream is invalid, for this reason.
     Stream(String),
     /// The named path is a stream, but has a setting that applies only to datagrams.
     StreamAnd(String),
@@ -167,7 +167,7 @@ pub enum Fault {
     NoRouteBy(IpAddr, String),
     /// The path uses the same interface and source address as the path named in the field.
     SameEgress(String),
-    /// The name of the far end does not resolve.
+    /// The name of the far end (our program in front of the server) does not resolve.
     Name(Target, io::Error),
     /// The proxy cannot be used, for this reason.
     Proxy(Target, ProxyFault),

@@ -240,9 +240,9 @@ fn to_first(
     first.or_else(|fault| ways.find_map(Result::ok).ok_or(fault))
 }
 
-/// Returns the egress (interface and route) towards the first hop of a stream. A direct stream's
-/// first hop is the far end. For OpenSSH, returns the egress towards the server, although OpenSSH
-/// chooses its own route.
+/// Returns the egress (interface and route) towards the first hop of a stream. The first hop of a
+/// direct stream is the far end (our program in front of the server). For OpenSSH, returns the
+/// egress towards the server, although OpenSSH chooses its own route.
 fn to_stream(
     machine: &Machine,
     spec: &PathSpec,
@@ -418,7 +418,8 @@ impl Machine {
     }
 
     /// Returns a route that exists only for packets from one of the interface's own addresses (`ip
-    /// rule from ADDRESS`), with that address.
+    /// rule from ADDRESS`), and that address. Returns `None` if there is no such route, or if
+    /// `question` already has a source address.
     fn by_own_address(
         &self,
         link: &Link,

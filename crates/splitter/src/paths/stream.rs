@@ -14,7 +14,7 @@ pub const MAX_CIRCUITS: u8 = 16;
 /// Default port of SSH.
 const SSH_PORT: u16 = 22;
 
-/// Transport of a path's stream to the far end.
+/// Transport of a path's stream to the far end (our program in front of the server).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StreamKind {
     /// `tcp:[HOST:PORT]`: a TCP connection to the far end, at this address if it is given.
@@ -87,7 +87,7 @@ impl StreamKind {
         })
     }
 
-    /// Returns the proxy of the stream, if it has one.
+    /// Returns the proxy of the stream; `None` if the stream uses no proxy.
     pub fn proxy(&self) -> Option<&Proxy> {
         match self {
             StreamKind::Socks5(proxy)

@@ -50,7 +50,8 @@ impl Association {
     }
 }
 
-/// Returns whether the connection `control` is closed, as [`Association::is_over`] does.
+/// Returns whether the proxy has closed the connection `control` or the connection has failed.
+/// Data from the proxy is read and ignored.
 pub(crate) fn is_over(mut control: &TcpStream) -> bool {
     match control.read(&mut [0; 64]) {
         Ok(length) => length == 0,

@@ -1,4 +1,4 @@
-//! Datagrams to and from a relay. Each has a header (RFC 1928, section 7).
+//! Datagrams to and from the UDP relay of a SOCKS5 proxy. Each has a header (RFC 1928, section 7).
 
 use std::net::SocketAddr;
 use std::ops::Range;
@@ -6,7 +6,8 @@ use std::ops::Range;
 use anabranch_os::udp::Received;
 use anabranch_proxy::SocksAddress;
 
-/// The header before datagrams to one server: 10 bytes for IPv4, 22 for IPv6.
+/// SOCKS5 header before datagrams to one server through a proxy's UDP relay: 10 bytes for IPv4, 22
+/// for IPv6.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Header {
     bytes: Box<[u8]>,
@@ -40,8 +41,8 @@ impl Header {
     }
 
     /// Puts the header before each datagram of `run`, which contains consecutive datagrams. Each
-    /// has `stride` bytes, except that the last may be shorter. The result has the same form, and
-    /// can be sent in one system call.
+    /// has `stride` bytes, except that the last may be shorter. The result is also a sequence of
+    /// datagrams of equal length, except the last, and can be sent in one system call.
     pub fn wrap(&self, run: &[u8], stride: usize) -> Vec<u8> {
         let stride = stride.max(1);
         let datagrams = run.len().div_ceil(stride).max(1);
@@ -57,8 +58,8 @@ impl Header {
     }
 }
 
-/// Datagrams received from a relay, without their headers. Consecutive datagrams of equal length
-/// are stored together, as one run.
+/// Datagrams received from a proxy's UDP relay, without their SOCKS5 headers. Consecutive
+/// datagrams of equal length are stored together, as one run.
 #[derive(Debug, Default)]
 pub struct Opened {
     bytes: Vec<u8>,
@@ -105,7 +106,7 @@ impl Opened {
         })
     }
 
-    /// Returns the number of dropped datagrams.
+    /// Returns the number of datagrams from the relay that were dropped.
     pub fn unfit(&self) -> u64 {
         self.unfit
     }
