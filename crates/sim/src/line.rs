@@ -64,9 +64,9 @@ pub struct Line {
     settings: LineSettings,
     /// Generator of random numbers for losses; `None` if the line loses no packets.
     dice: Option<Stream>,
-    /// Time at which all queued packets have been sent.
+    /// Time at which all queued packets will have been sent.
     free: Time,
-    /// For each queued packet, the time at which it has been sent, and its size in bytes.
+    /// For each queued packet, the time at which it will have been sent, and its size in bytes.
     waiting: VecDeque<(Time, u16)>,
     waiting_bytes: usize,
     stats: LineStats,
@@ -86,7 +86,8 @@ impl Line {
         }
     }
 
-    /// Sends a packet of `bytes` bytes. Returns the time at which it has been sent completely.
+    /// Sends a packet of `bytes` bytes. Returns the time at which the packet will have been sent
+    /// completely.
     ///
     /// # Errors
     /// [`LineDrop`] if the packet is dropped.

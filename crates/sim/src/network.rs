@@ -227,7 +227,9 @@ impl<P> Network<P> {
         self.paths.get_mut(&places)
     }
 
-    /// Puts a packet to `to` on the line between the places of its sender and its destination.
+    /// Sends the packet with the number `packet`, whose destination is the host `to`, through the
+    /// core network from the place of its sender to the place of `to`. Removes the packet if it is
+    /// dropped or lost.
     fn enter(&mut self, to: HostId, packet: u32) {
         let (now, bytes) = (self.now, self.packets.bytes(packet));
         let Some(from) = self.packets.from(packet) else { return };

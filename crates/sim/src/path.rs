@@ -53,8 +53,8 @@ impl CorePath {
         self.line.is_some()
     }
 
-    /// Sends a packet of `bytes` bytes over the path's line. Returns the time at which it has been
-    /// sent completely, which is `now` if the path has no line.
+    /// Sends a packet of `bytes` bytes over the path's line. Returns the time at which the packet
+    /// will have been sent completely, which is `now` if the path has no line.
     ///
     /// # Errors
     /// [`LineDrop`] if the line drops the packet.

@@ -61,7 +61,7 @@ pub struct Stack {
     resets: VecDeque<(HostId, Segment)>,
     /// Connections that may have something to send.
     dirty: VecDeque<ConnId>,
-    /// Timers that the owner must set, each with its time and connection.
+    /// Timers that the caller must set, each with its time and connection.
     timers: Vec<(Time, ConnId)>,
     sequence_numbers: Stream,
 }
@@ -329,7 +329,7 @@ impl Stack {
     }
 
     /// Returns the next timer to set: its time and its connection; `None` if there is none. The
-    /// owner must call [`Stack::expire`] at the returned time.
+    /// caller must call [`Stack::expire`] at the returned time.
     pub fn poll_timer(&mut self) -> Option<(Time, ConnId)> {
         self.timers.pop()
     }

@@ -124,8 +124,8 @@ pub fn read_key(path: &Path) -> Result<SecretKey, String> {
 /// Writes a private key to a new file that only its owner can read.
 ///
 /// # Errors
-/// The file exists already, and is not changed, or cannot be written. The error names the file and
-/// the fault.
+/// The file exists already, or cannot be written. An existing file is not changed. The error names
+/// the file and the fault.
 pub fn write_key(path: &Path, key: &SecretKey) -> Result<(), String> {
     let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
     let written = file.and_then(|mut file| -> io::Result<()> {

@@ -216,8 +216,9 @@ impl BridgeRoutes {
         &self.transports
     }
 
-    /// Returns the address to connect to for a link to the bridge at `address`. If that is the
-    /// address of a pluggable transport, also returns the SOCKS dialogue to perform there.
+    /// Returns the address to connect to for a link to the bridge at `address`. For a bridge with
+    /// a pluggable transport, this is the address of the transport, and the SOCKS dialogue with
+    /// the transport is also returned.
     ///
     /// # Errors
     /// `address` is not an address of a bridge, or the pluggable transport for it is not running.

@@ -3,9 +3,10 @@
 //! verifying a consensus takes longer than a cell may wait.
 //!
 //! The directory client fetches and verifies the documents that [`Directory`] asks for, stores
-//! them on disk, and publishes a relay's descriptor. It sends [`News`] to its owner through a
-//! queue, with a waker for the owner's event loop. The owner makes requests over circuits on
-//! behalf of the directory client ([`News::DirRequest`], [`DirClient::report`]).
+//! them on disk, and publishes a relay's descriptor. It sends [`News`] to its owner (the client or
+//! relay that started it) through a queue, with a waker for the owner's event loop. The owner
+//! makes requests over circuits on behalf of the directory client ([`News::DirRequest`],
+//! [`DirClient::report`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Read, Write};
@@ -75,8 +76,8 @@ pub struct Settings {
     pub keys: Option<Arc<RelayKeys>>,
     /// True to cache documents in order to serve them to other directory clients.
     pub cache: bool,
-    /// True if the owner of the directory client makes directory requests over circuits on its
-    /// behalf.
+    /// True if the owner of the directory client (a client or relay) makes directory requests over
+    /// circuits on behalf of the directory client.
     pub dir_requests: bool,
     /// Bridges; empty if no bridges are used. If there are bridges, all documents are fetched from
     /// them.
@@ -85,7 +86,8 @@ pub struct Settings {
     pub unpublished: bool,
 }
 
-/// Commands to the directory client's thread from its owner.
+/// Commands from the owner of the directory client (a client or relay) to the directory client's
+/// thread.
 pub(super) enum DirCommand {
     Publish(Box<Description>),
     Sign(Arc<RelayKeys>),
@@ -94,7 +96,8 @@ pub(super) enum DirCommand {
     AskBridges,
 }
 
-/// Result of a directory request that the owner of the directory client made over a circuit.
+/// Result of a directory request that the owner of the directory client (a client or relay) made
+/// over a circuit.
 pub(super) struct Report {
     number: u64,
     from: Option<String>,
@@ -203,8 +206,9 @@ impl DirClient {
 
 impl DirClient {
     /// Replaces the authorities. `share_subnets` states whether relays in the same subnet may be
-    /// in one path. Documents that the new authorities have signed stay in use. The owner keeps
-    /// its current network until the directory client has a consensus of the new authorities.
+    /// in one path. Documents that the new authorities have signed stay in use. The owner (a
+    /// client or relay) keeps its current network until the directory client has a consensus of
+    /// the new authorities.
     pub fn trust(&mut self, authorities: Vec<Authority>, share_subnets: bool) {
         self.authorities.clone_from(&authorities);
         let _ = self.orders.send(DirCommand::Trust(authorities, share_subnets));
@@ -382,8 +386,8 @@ impl DirThread {
         self.description = Some(description);
     }
 
-    /// Makes the directory request of `job` to a directory port, or asks the owner to make it over
-    /// a circuit.
+    /// Makes the directory request of `job` to a directory port, or asks the owner (a client or
+    /// relay) to make it over a circuit.
     fn carry(&mut self, job: Job) {
         let authorities = &self.settings.authorities;
         let place = match job.source {

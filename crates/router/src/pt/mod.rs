@@ -60,9 +60,11 @@ pub use stream::{ListenSettings, Listener, Stream, dial, listen};
 /// Default scheduler for chunks of data. With it, the connection with the most room takes the next
 /// chunk.
 pub const SCHEDULE: &str = "pull";
-/// Poller tokens of files that exist only once, and the token of the first listener.
+/// Poller token of the socket that stops a client or server of our transport.
 const STOP: u64 = 0;
+/// Poller token of standard input, whose end may also stop a client or server.
 const PARENT: u64 = 1;
+/// Smallest poller token of a listening socket; the socket's index is added.
 const LISTENERS: u64 = 16;
 /// Interval of periodic checks, which do not depend on events.
 const TICK: Duration = Duration::from_secs(1);

@@ -25,7 +25,7 @@ pub enum LinkLayer {
     Quic,
 }
 
-/// The node that has a host's links: a relay or a client, with its index.
+/// The node of the onion network that runs on a host: a relay or a client, with its index.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Side {
     Relay(usize),

@@ -34,7 +34,7 @@ pub(super) struct ClientState {
     id: ClientId,
     name: String,
     pub(super) public: PublicKey,
-    /// Whether the client was removed from the key file. Its state remains, so that other clients
+    /// True if the client was removed from the key file. Its state remains, so that other clients
     /// keep their numbers.
     gone: bool,
     /// The destination that the client requested; `None` if it is not available here.

@@ -224,11 +224,12 @@ pub struct StreamSnapshot {
 pub struct ClientSnapshot {
     /// Name of the client.
     pub name: String,
-    /// Whether the client has a session.
+    /// True if the client has a session.
     pub up: bool,
     /// Counters of the client's paths, in the client's own order.
     pub paths: Vec<PathSnapshot>,
-    /// Number of the client's packets that did not arrive while later packets waited for them.
+    /// Number of the client's packets that did not arrive in time, so that later packets no longer
+    /// wait for them.
     pub lost: u64,
     /// Maximum time for which a datagram from the client waits for earlier datagrams.
     pub patience: Duration,
@@ -243,7 +244,7 @@ pub struct PathSnapshot {
     /// Source address of the client's packets on this path; `None` if none has arrived in this
     /// session.
     pub from: Option<SocketAddr>,
-    /// Whether the client's packets arrive on this path.
+    /// True if the client's packets arrive on this path.
     pub up: bool,
     /// Counters of the path's stream; `None` if the path is not a stream.
     pub stream: Option<StreamSnapshot>,

@@ -84,8 +84,8 @@ pub(super) struct Entry {
     token: u64,
     /// TLS settings of the streams that the socket accepts; `None` for streams without TLS.
     tls: Option<Arc<dyn TlsEnd>>,
-    /// Whether the socket is watched. It is not watched while the process has no file descriptors
-    /// left.
+    /// True if the poller watches the socket. It does not watch the socket while the process has
+    /// no file descriptors left.
     is_watched: bool,
 }
 

@@ -24,10 +24,10 @@ pub(super) struct Relay {
     /// Two flags: whether the unknown peer, and whether the web server, has closed its sending
     /// side.
     ended: [bool; 2],
-    /// Whether our sending side of the connection to the web server is shut down, because the
+    /// True if our sending side of the connection to the web server is shut down, because the
     /// unknown peer has closed its sending side.
     is_told: bool,
-    /// Whether the web server has sent bytes, or has closed its sending side.
+    /// True if the web server has sent bytes, or has closed its sending side.
     has_answered: bool,
     interests: [Interest; 2],
 }

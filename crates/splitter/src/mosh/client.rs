@@ -92,7 +92,7 @@ impl Running {
 pub struct Ended {
     /// Exit status of the client; 128 plus the number of the signal if a signal killed the client.
     pub code: u8,
-    /// Whether a signal killed the client, so that it did not restore the terminal.
+    /// True if a signal killed the client, so that it did not restore the terminal.
     pub killed: bool,
 }
 

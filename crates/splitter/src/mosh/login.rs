@@ -102,7 +102,7 @@ pub struct Login {
     pub family: Family,
     /// Method to determine mosh-server's address.
     pub remote: RemoteIp,
-    /// Whether ssh requests a terminal on the other machine, as mosh does.
+    /// True if ssh requests a terminal on the other machine, as mosh does.
     pub terminal: bool,
     /// The command that starts mosh-server, for the remote shell. The command is not quoted, so it
     /// may be `env A=b mosh-server`.

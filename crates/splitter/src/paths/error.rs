@@ -44,8 +44,8 @@ pub enum SpecError {
     Stream(String),
     /// The named path is a stream, but has a setting that applies only to datagrams.
     StreamAnd(String),
-    /// The named path uses OpenSSH and names an interface or address, to which OpenSSH cannot be
-    /// bound.
+    /// The named path uses OpenSSH and also names an interface or a source address. OpenSSH cannot
+    /// be bound to either.
     SshBound(String),
     /// No path is given.
     None,

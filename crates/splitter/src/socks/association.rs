@@ -13,8 +13,8 @@ use super::fault::ProxyFault;
 
 /// Timeout for opening an association, until the relay's address is known.
 const PATIENCE: Duration = Duration::from_secs(8);
-/// Idle time before the first TCP keep-alive. With this and the next two constants, the failure of
-/// a proxy's machine is detected after 20 s.
+/// Idle time before the first TCP keep-alive. Then three probes are sent, 4 s apart, so that the
+/// failure of a proxy's machine is detected after 20 s.
 const KEEPALIVE: Duration = Duration::from_secs(8);
 const KEEPALIVE_AGAIN: Duration = Duration::from_secs(4);
 const KEEPALIVES: u32 = 3;
@@ -38,7 +38,8 @@ pub struct Association {
     /// The non-blocking TCP connection to the proxy. It becomes readable when the proxy ends the
     /// association.
     pub control: TcpStream,
-    /// The relay's address, to which datagrams are sent, each with its [`Header`](super::Header).
+    /// Address of the proxy's UDP relay. Each datagram to it begins with a
+    /// [`Header`](super::Header).
     pub relay: SocketAddr,
 }
 

@@ -72,7 +72,7 @@ struct Run {
     at: Range<usize>,
     stride: usize,
     ecn: u8,
-    /// Whether another datagram may be appended, because all datagrams stored so far have the same
+    /// True if another datagram may be appended, because all datagrams stored so far have the same
     /// length.
     open: bool,
 }

@@ -44,9 +44,9 @@ impl WallClock {
         WallClock { awake, started, settling: SETTLING.min(interval), set: 0, trusted: 0 }
     }
 
-    /// Returns the change of the clock since the last call; `None` if the clock was not set and
-    /// the machine did not sleep. `steady` is the time in seconds since boot, and `unix` the
-    /// clock's time in seconds since 1970.
+    /// Returns the step if the clock was set or the machine slept since the last call; `None` if
+    /// the change was less than [`STEP`]. `steady` is the time in seconds since boot, and `unix`
+    /// the clock's time in seconds since 1970.
     pub(super) fn look(&mut self, now: Time, steady: u64, unix: u64) -> Option<Step> {
         let (awake, started) = ahead(now, steady, unix);
         let by = awake - self.awake;

@@ -37,7 +37,7 @@ pub struct Status {
     /// Number of padding cells received and sent.
     pub padding: [u64; 2],
     /// Bytes of queued cells: the total, and the bytes that wait for earlier cells on other
-    /// circuits of the same set of circuits.
+    /// circuits of the same set.
     pub waiting: [usize; 2],
     /// Maximum number of bytes that waited, at any moment since the start, in one set of circuits
     /// for earlier cells on other circuits.

@@ -1,4 +1,4 @@
-//! Messages from the directory client's thread to its owner's thread.
+//! Messages from the directory client's thread to the thread of its owner, a client or relay.
 
 use std::io::Write;
 use std::os::unix::net::UnixStream;
@@ -11,7 +11,8 @@ use anabranch_onion::wire::netdoc::Bridge;
 
 use crate::onion::answers::Answers;
 
-/// A directory request that the directory client's owner must make over a one-hop circuit.
+/// A directory request that the owner of the directory client (a client or relay) must make over a
+/// one-hop circuit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DirRequest {
     /// Number of the request, for [`DirClient::report`](super::DirClient::report).
@@ -37,7 +38,7 @@ pub struct Fetched {
     pub is_good: bool,
 }
 
-/// A message from the directory client's thread to its owner.
+/// A message from the directory client's thread to its owner, a client or relay.
 #[derive(Clone, Debug)]
 pub enum News {
     /// The consensus or the microdescriptors have changed. The field is the new network.
@@ -51,7 +52,8 @@ pub enum News {
     Ready,
     /// The authority with this name accepted our relay's descriptor.
     Published(String),
-    /// The directory client's owner must make this request over a circuit.
+    /// The owner of the directory client (a client or relay) must make this request over a
+    /// circuit.
     DirRequest(DirRequest),
     /// A directory request has ended. The field has its result.
     Fetched(Fetched),
@@ -59,7 +61,8 @@ pub enum News {
     Trouble(String),
 }
 
-/// Sender of messages to the directory client's owner, which it wakes.
+/// Sender of messages to the owner of the directory client (a client or relay). Each message wakes
+/// the owner.
 #[derive(Clone)]
 pub(in crate::onion) struct NewsSender {
     pub(super) news: Sender<News>,

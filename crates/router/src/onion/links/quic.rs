@@ -368,8 +368,8 @@ impl QuicLinks {
         }
     }
 
-    /// Sends the packets that wait for the socket of the port with the index `place`. If all are
-    /// sent, marks the links that waited for them as links that may send.
+    /// Sends the packets that wait for room in the send buffer of the UDP socket with the index
+    /// `place`. If all are sent, marks the links that waited for them as links that may send.
     fn unblock(&mut self, now: Time, poller: &Poller, place: usize) {
         let Some(port) = self.ports.get_mut(place).filter(|port| port.blocked.is_some()) else {
             return;
@@ -452,7 +452,8 @@ impl QuicLinks {
         written > 0
     }
 
-    /// Sends the pending datagrams of the connection `conn` until the socket is full.
+    /// Sends the pending datagrams of the connection `conn` until the socket's send buffer is
+    /// full.
     fn transmit(&mut self, now: Time, place: usize, conn: ConnId) {
         let Some(port) = self.ports.get_mut(place) else { return };
         let mut sent = 0;
@@ -596,7 +597,7 @@ impl Carrier for QuicLinks {
         }
     }
 
-    /// Sends the core's data until the congestion window or the socket is full.
+    /// Sends the core's data until the congestion window or the socket's send buffer is full.
     fn flush(&mut self, now: Time, _poller: &Poller, link: LinkId, fetch: &mut Fetch<'_>) -> bool {
         let Some(conn) = self.links.get(&link) else { return true };
         if conn.broken {
@@ -637,7 +638,8 @@ impl Carrier for QuicLinks {
         }
     }
 
-    /// Closes and removes `link`. Sends its closing packets only if the socket has room.
+    /// Closes and removes `link`. Sends the closing packets of the link only if the socket's send
+    /// buffer has room.
     fn end(&mut self, now: Time, _poller: &Poller, link: LinkId) -> LinkEnd {
         let Some(conn) = self.links.remove(&link) else { return LinkEnd::Unknown };
         self.by_conn.remove(&(conn.port, conn.conn));

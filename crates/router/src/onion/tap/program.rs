@@ -169,8 +169,9 @@ impl Assembler {
 
 /// eBPF opcode of a jump that is always taken.
 const ALWAYS: u8 = 0x05;
-/// eBPF opcode of a conditional jump, like the following opcodes. The two named `SIGNED` compare
-/// signed 32-bit numbers, the others unsigned numbers.
+/// eBPF opcode of a jump that is taken if a register equals a constant. The opcodes below are for
+/// other comparisons: with signed 32-bit numbers if their names begin with `SIGNED`, and with
+/// unsigned numbers otherwise.
 const EQUAL: u8 = 0x15;
 const NOT_EQUAL_REGISTER: u8 = 0x5d;
 const AT_MOST: u8 = 0xb5;
