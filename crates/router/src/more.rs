@@ -142,7 +142,8 @@ impl NodeLoop {
         self.clock.now() + self.offset
     }
 
-    /// Waits for socket events and services the core. Returns false when the node must end.
+    /// Waits for socket events and services the protocol core. Returns false when the node must
+    /// end.
     fn turn(&mut self) -> io::Result<bool> {
         let now = self.now();
         let timeout = match self.is_busy {
@@ -174,8 +175,8 @@ impl NodeLoop {
         }
     }
 
-    /// Executes the core's outputs for at most [`MAKING`], and records in `is_busy` whether more
-    /// outputs may be pending.
+    /// Executes the protocol core's outputs for at most [`MAKING`], and records in `is_busy`
+    /// whether more outputs may be pending.
     fn flush(&mut self) {
         let until = self.now() + MAKING;
         let mut packets = Vec::new();

@@ -41,7 +41,7 @@ pub(super) struct Programs {
     next: u64,
 }
 
-/// Access to the core's streams, for [`ExternalSocket`].
+/// Access to the protocol core's streams, for [`ExternalSocket`].
 struct Streams<'n>(&'n mut MoreNode);
 
 impl Inside for Streams<'_> {
@@ -106,7 +106,7 @@ impl Programs {
         }
     }
 
-    /// Processes an event that the core reports for a stream.
+    /// Processes an event that the protocol core reports for a stream.
     pub(super) fn event(&mut self, core: &mut MoreNode, poller: &Poller, event: Event) {
         match event {
             Event::Begun(id, target) => self.connect(core, poller, id, target),

@@ -122,8 +122,8 @@ pub struct Changes {
 }
 
 impl Changes {
-    /// Creates changes with the core settings `core`. The contact is taken from the relay's
-    /// `description`; other settings have the defaults of [`Settings::new`].
+    /// Creates changes with the settings `core` of the protocol core. The contact is taken from
+    /// the relay's `description`; other settings have the defaults of [`Settings::new`].
     #[must_use]
     pub fn new(description: &Description, core: core::Settings) -> Changes {
         Changes { core, contact: contact(description), bandwidths: None, certified_for: CERTIFIED }

@@ -24,10 +24,11 @@ use super::tcp_info;
 const UNSENT: u32 = 32 << 10;
 /// Encryption pauses while this number of encrypted bytes, or more, wait for the socket.
 const SEALED: usize = 64 << 10;
-/// Minimum amount of data to fetch from the core at once, in link records (such as TLS records).
+/// Minimum amount of data to fetch from the protocol core at once, in link records (such as TLS
+/// records).
 const RECORDS: usize = 2;
-/// Number of bytes to fetch from the core at once if records are so small that [`RECORDS`] records
-/// have fewer bytes. The number is rounded down to whole records.
+/// Number of bytes to fetch from the protocol core at once if records are so small that
+/// [`RECORDS`] records have fewer bytes. The number is rounded down to whole records.
 const SMALL: usize = 32 << 10;
 /// Minimum number of bytes that a link must transfer between two checks to count as in use. The
 /// buffer of an idle link shrinks to this number of bytes.
@@ -210,8 +211,8 @@ impl Conn {
         self.link.state() == State::Open
     }
 
-    /// Returns the number of plaintext bytes to fetch from the core at once. The number is a
-    /// multiple of the cell size, so that the cells almost fill whole link records.
+    /// Returns the number of plaintext bytes to fetch from the protocol core at once. The number
+    /// is a multiple of the cell size, so that the cells almost fill whole link records.
     pub(super) fn batch(&self) -> usize {
         let record = self.link.promises().record;
         (RECORDS * record).max(SMALL / record * record) / CELL * CELL

@@ -14,8 +14,8 @@ use socket2::SockRef;
 use super::conn::{connecting, is_passing};
 
 /// Maximum number of bytes that one call reads from the socket. The value is about half of a
-/// stream's buffer in the core, because the core reports free space when half of the buffer is
-/// sent.
+/// stream's buffer in the protocol core, because the core reports free space when half of the
+/// buffer is sent.
 const PIECE: usize = 32 << 10;
 
 /// A stream in the protocol core, as the socket outside the onion network uses it.
@@ -23,10 +23,11 @@ pub(crate) trait Inside {
     /// Returns the bytes of `stream` that wait for the destination: two pieces, to be sent in
     /// order.
     fn waiting(&self, stream: StreamKey) -> (&[u8], &[u8]);
-    /// Reports to the core that the socket has accepted `bytes` bytes for the destination.
+    /// Reports to the protocol core that the socket has accepted `bytes` bytes for the
+    /// destination.
     fn took(&mut self, stream: StreamKey, bytes: usize);
     /// Adds `bytes` from the destination to the stream. Returns the number of bytes for which the
-    /// core had room.
+    /// protocol core had room.
     fn give(&mut self, stream: StreamKey, bytes: &[u8]) -> usize;
 }
 
@@ -37,7 +38,7 @@ pub(crate) struct ExternalSocket {
     stream: StreamKey,
     peer: SocketAddr,
     connected: bool,
-    /// Bytes that were read from the socket, but for which the core had no room yet.
+    /// Bytes that were read from the socket, but for which the protocol core had no room yet.
     held: Vec<u8>,
     /// True if the peer of the socket has closed its sending side.
     silent: bool,
@@ -48,7 +49,7 @@ pub(crate) struct ExternalSocket {
     watched: Option<Interest>,
 }
 
-/// Event of a stream's socket that the core must process.
+/// Event of a stream's socket that the protocol core must process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ExternalEvent {
     /// There is no event.
@@ -59,14 +60,14 @@ pub(crate) enum ExternalEvent {
     Ended(EndReason),
 }
 
-/// Event after which bytes may be moved between a stream in the core and its socket.
+/// Event after which bytes may be moved between a stream in the protocol core and its socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum IoEvent {
     /// The socket is ready to read or write.
     Socket(Ready),
-    /// The core has more bytes for the destination.
+    /// The protocol core has more bytes for the destination.
     Readable,
-    /// The core has room for more bytes again.
+    /// The protocol core has room for more bytes again.
     Room,
 }
 
@@ -137,8 +138,8 @@ impl ExternalSocket {
         }
     }
 
-    /// Moves as many bytes as possible between the socket and the core, after the event `what`.
-    /// Returns the event that the core must process.
+    /// Moves as many bytes as possible between the socket and the protocol core, after the event
+    /// `what`. Returns the event that the core must process.
     pub(crate) fn service(&mut self, what: IoEvent, inside: &mut impl Inside) -> ExternalEvent {
         match what {
             IoEvent::Socket(ready) if !self.connected => {

@@ -365,7 +365,8 @@ impl<'r> MainShard<'r> {
         Ok(main)
     }
 
-    /// Waits for socket events and services the core. Returns false when the relay must end.
+    /// Waits for socket events and services the protocol core. Returns false when the relay must
+    /// end.
     fn turn(&mut self, stop: &UnixStream, watch: &mut Clocked<'_>) -> io::Result<bool> {
         let (now, ready) = self.shard.turn(watch)?;
         let mut is_signalled = false;

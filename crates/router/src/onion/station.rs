@@ -57,7 +57,8 @@ pub(super) struct Station<C> {
     swept: Time,
     /// Time of the last check for idle links.
     rested: Time,
-    /// Buffer for lossy cells (cells that may get lost) on their way between a link and the core.
+    /// Buffer for lossy cells (cells that may get lost) on their way between a link and the
+    /// protocol core.
     lossy: Vec<u8>,
 }
 
@@ -196,7 +197,7 @@ impl<C: Core + LinkCore> Station<C> {
     }
 
     /// Processes the event `ready` of a file of `carrier`. Then moves data between the carrier's
-    /// links and the core.
+    /// links and the protocol core.
     pub(super) fn receive(&mut self, now: Time, (carrier, file): (u8, u64), ready: Ready) {
         if let Some(links) = self.carriers.get_mut(carrier) {
             links.receive(now, &self.poller, file, ready);
@@ -223,7 +224,7 @@ impl<C: Core + LinkCore> Station<C> {
         }
     }
 
-    /// Reports to the core that the handshake of `link` is complete.
+    /// Reports to the protocol core that the handshake of `link` is complete.
     fn link_opened(&mut self, now: Time, link: LinkId, opened: Opened) {
         let (peer, can) = (opened.peer.ip(), opened.capabilities);
         let wish = can.beside.then(|| self.carriers.wish(peer)).flatten();
@@ -247,7 +248,7 @@ impl<C: Core + LinkCore> Station<C> {
         }
     }
 
-    /// Connects the core with the relay's other event loops.
+    /// Connects the protocol core with the relay's other event loops.
     ///
     /// # Errors
     /// A system call fails.
@@ -262,7 +263,7 @@ impl<C: Core + LinkCore> Station<C> {
         Ok(())
     }
 
-    /// Makes the core open a separate link for each circuit from now on.
+    /// Makes the protocol core open a separate link for each circuit from now on.
     pub(super) fn dedicate_links(&mut self) {
         self.dedicates_links = true;
     }
@@ -302,8 +303,8 @@ impl<C: Core + LinkCore> Station<C> {
         self.spare.turned_away()
     }
 
-    /// Waits until a file is ready, until the core's timeout or the time `other`, or for at most
-    /// [`TICK`].
+    /// Waits until a file is ready, until the protocol core's timeout or the time `other`, or for
+    /// at most [`TICK`].
     ///
     /// # Errors
     /// A system call fails.
@@ -348,7 +349,7 @@ impl<C: Core + LinkCore> Station<C> {
         }
     }
 
-    /// Executes an output of the core that concerns a link.
+    /// Executes an output of the protocol core that concerns a link.
     pub(super) fn execute(&mut self, now: Time, output: LinkOutput) {
         match output {
             LinkOutput::Dial { target } => self.dial(now, target),
@@ -391,8 +392,8 @@ impl<C: Core + LinkCore> Station<C> {
         self.carriers.get_mut(link.carrier()).map(act)
     }
 
-    /// Moves bytes between a stream in the core and its socket `external`. `number` is the number
-    /// of the socket. Returns the event that the caller must process.
+    /// Moves bytes between a stream in the protocol core and its socket `external`. `number` is
+    /// the number of the socket. Returns the event that the caller must process.
     pub(super) fn service(
         &mut self,
         now: Time,
@@ -454,8 +455,8 @@ impl<C: Core + LinkCore> Station<C> {
         }
     }
 
-    /// Moves to the core the lossy cells (cells that may get lost) that have arrived on `link`.
-    /// Returns false if the neighbour has violated the link protocol.
+    /// Moves to the protocol core the lossy cells (cells that may get lost) that have arrived on
+    /// `link`. Returns false if the neighbour has violated the link protocol.
     fn take_lossy(&mut self, now: Time, link: LinkId) -> bool {
         let Some(links) = self.carriers.get_mut(link.carrier()) else { return true };
         self.lossy.clear();
@@ -506,7 +507,7 @@ impl<C: Core + LinkCore> Station<C> {
     }
 }
 
-/// Access to a stream in the core, for the socket that carries the stream's data.
+/// Access to a stream in the protocol core, for the socket that carries the stream's data.
 struct Within<'a, C> {
     core: &'a mut C,
     now: Time,

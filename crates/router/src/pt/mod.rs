@@ -131,7 +131,8 @@ trait Station {
     /// Runs periodic checks, which do not depend on events. It is called once in each [`TICK`].
     fn sweep(&mut self, now: Time);
 
-    /// Executes the core's outputs and moves bytes, until nothing more can be done for now.
+    /// Executes the protocol core's outputs and moves bytes, until nothing more can be done for
+    /// now.
     fn work(&mut self, now: Time);
 
     /// Returns the events since the last call.

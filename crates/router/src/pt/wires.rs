@@ -22,8 +22,8 @@ const BUFFER: usize = 32 << 10;
 /// Maximum number of unsent bytes in the kernel for each socket (`TCP_NOTSENT_LOWAT`). The limit
 /// is small, because these bytes are delayed if the connection fails.
 const UNSENT: u32 = 16 << 10;
-/// Minimum growth in bytes of a wire's free room before it is reported to the core. A wire is a
-/// TCP connection.
+/// Minimum growth in bytes of a wire's free room before it is reported to the protocol core. A
+/// wire is a TCP connection.
 const STEP: usize = 4 << 10;
 /// Number of bytes that are read in one call.
 const PIECE: usize = 64 << 10;
@@ -37,8 +37,8 @@ struct Wire {
     socket: TcpStream,
     connected: bool,
     waits: Backlog,
-    /// Free room in the wire's queue in bytes, as last reported to the core, less the bytes queued
-    /// since then.
+    /// Free room in the wire's queue in bytes, as last reported to the protocol core, less the
+    /// bytes queued since then.
     believed: usize,
     /// True if we opened the connection.
     dialled: bool,
@@ -80,8 +80,8 @@ pub(super) struct Wires {
     /// Source addresses of outgoing connections.
     pub(super) outbound: Outbound,
     buffer: Vec<u8>,
-    /// Wires (TCP connections) that may have more room than was reported to the core, or may have
-    /// to be closed.
+    /// Wires (TCP connections) that may have more room than was reported to the protocol core, or
+    /// may have to be closed.
     changed: BTreeSet<u64>,
 }
 

@@ -171,7 +171,7 @@ impl Links {
         }
     }
 
-    /// Executes an output of the core that concerns links.
+    /// Executes an output of the protocol core that concerns links.
     pub(super) fn execute(&mut self, io: &mut Io<'_>, core: &mut dyn LinkCore, output: LinkOutput) {
         let output = match &mut self.quic {
             Some(quic) => match quic.execute(io, core, output) {
@@ -352,7 +352,7 @@ impl Links {
     }
 
     /// Reads up to `limit` bytes of a link in order, and also all bytes that arrived out of order.
-    /// Passes these bytes to the core, and returns their number.
+    /// Passes these bytes to the protocol core, and returns their number.
     pub(super) fn receive(
         &mut self,
         io: &mut Io<'_>,
@@ -518,7 +518,7 @@ impl Link {
     }
 }
 
-/// Returns the input that reports to the core that a link to `target` cannot be opened.
+/// Returns the input that reports to the protocol core that a link to `target` cannot be opened.
 /// `alongside` is the TLS link for which a parallel link was requested, if any.
 fn unreachable<'a>(target: Target, alongside: Option<LinkId>) -> LinkInput<'a> {
     match alongside {

@@ -73,9 +73,9 @@ struct QuicConn {
     target: Option<(Target, LinkId)>,
     /// True if the core (the protocol state of the relay or client) was notified of the link.
     reported: bool,
-    /// True if the core has cells to send over this link.
+    /// True if the protocol core has cells to send over this link.
     wants: bool,
-    /// True if the link will be closed once the core's cells are sent.
+    /// True if the link will be closed once the protocol core's cells are sent.
     closing: bool,
 }
 
@@ -129,7 +129,8 @@ impl QuicLinks {
         self.next_timeout().is_some_and(|due| due <= now)
     }
 
-    /// Executes an output of the core. Returns the output if it does not concern QUIC links.
+    /// Executes an output of the protocol core. Returns the output if it does not concern QUIC
+    /// links.
     pub(super) fn execute(
         &mut self,
         io: &mut Io<'_>,
@@ -208,7 +209,7 @@ impl QuicLinks {
         }
     }
 
-    /// Notes that the core has cells to send on a link, and sends them.
+    /// Notes that the protocol core has cells to send on a link, and sends them.
     fn wants(&mut self, io: &mut Io<'_>, core: &mut dyn LinkCore, link: LinkId) {
         let conn = ConnId(link.number());
         if let Some(at) = self.links.get_mut(&conn) {
@@ -217,7 +218,7 @@ impl QuicLinks {
         }
     }
 
-    /// Closes a link after sending the core's remaining cells.
+    /// Closes a link after sending the protocol core's remaining cells.
     fn close(&mut self, io: &mut Io<'_>, core: &mut dyn LinkCore, link: LinkId) {
         let conn = ConnId(link.number());
         if let Some(at) = self.links.get_mut(&conn) {
@@ -258,7 +259,7 @@ impl QuicLinks {
         }
     }
 
-    /// Passes received cells to the core.
+    /// Passes the cells that were received on the link `conn` to the protocol core.
     ///
     /// # Errors
     /// The reason why the link has ended.
@@ -299,7 +300,7 @@ impl QuicLinks {
         }
     }
 
-    /// Sends the core's cells, as far as the congestion window has room.
+    /// Sends the protocol core's cells, as far as the congestion window has room.
     fn flush(&mut self, io: &mut Io<'_>, core: &mut dyn LinkCore, conn: ConnId) {
         let link = LinkId::new(CARRIER, conn.0);
         self.plain.clear();
@@ -322,8 +323,8 @@ impl QuicLinks {
         }
     }
 
-    /// Writes up to [`SEND`] bytes of the core's cells to a link. Returns whether any cells were
-    /// written.
+    /// Writes up to [`SEND`] bytes of the protocol core's cells to a link. Returns whether any
+    /// cells were written.
     fn fill(&mut self, now: Time, core: &mut dyn LinkCore, conn: ConnId) -> bool {
         let (link, mut written) = (LinkId::new(CARRIER, conn.0), 0);
         while let Some(at) = self.links.get_mut(&conn).filter(|at| at.wants)
@@ -347,7 +348,7 @@ impl QuicLinks {
         }
     }
 
-    /// Closes and removes a link, and notifies the core.
+    /// Closes and removes a link, and notifies the protocol core.
     fn end(&mut self, io: &mut Io<'_>, core: &mut dyn LinkCore, conn: ConnId, why: LinkEnd) {
         let Some(at) = self.links.remove(&conn) else { return };
         self.endpoint.close(io.now, conn);

@@ -142,7 +142,7 @@ impl DirPort {
         }
     }
 
-    /// Executes the outputs of the core that probes relays.
+    /// Executes the outputs of the protocol core that probes relays.
     fn execute(&mut self, now: Time) {
         while let Some(output) = self.station.core.poll(now) {
             match output {

@@ -76,15 +76,16 @@ pub(super) struct Opened {
     pub(super) capabilities: Capabilities,
 }
 
-/// Reason why a link has ended, reduced to what the core needs to know.
+/// Reason why a link has ended, reduced to what the protocol core needs to know.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum LinkEnd {
-    /// The link was closed in an orderly way. The core had been notified of the link.
+    /// The link was closed in an orderly way. The protocol core had been notified of the link.
     Closed,
-    /// The other end violated the carrier's protocol. The core had been notified of the link.
-    Broken(CarrierFault),
-    /// The connection was lost, and neither end has closed it. The core had been notified of the
+    /// The other end violated the carrier's protocol. The protocol core had been notified of the
     /// link.
+    Broken(CarrierFault),
+    /// The connection was lost, and neither end has closed it. The protocol core had been notified
+    /// of the link.
     Lost,
     /// The link was never open. The field is a new link, which tries the relay's next address.
     Replaced(LinkId),
@@ -92,7 +93,7 @@ pub(super) enum LinkEnd {
     Unreachable(Target),
     /// A second link, parallel to the link in the field, could not be opened.
     NoneBeside(LinkId),
-    /// The core had not been notified of the link.
+    /// The protocol core had not been notified of the link.
     Unknown,
 }
 
@@ -130,8 +131,8 @@ pub(super) trait Carrier {
     /// Notes that the core (the protocol state of the client or relay) has data to send on `link`.
     fn wants(&mut self, link: LinkId);
 
-    /// Sends the core's data on `link` until the link has no more room. `fetch` takes the data
-    /// from the core. Returns false once the link has ended; the caller must then call
+    /// Sends the protocol core's data on `link` until the link has no more room. `fetch` takes the
+    /// data from the core. Returns false once the link has ended; the caller must then call
     /// [`Carrier::end`].
     fn flush(&mut self, now: Time, poller: &Poller, link: LinkId, fetch: &mut Fetch<'_>) -> bool;
 
@@ -279,7 +280,7 @@ impl Carriers {
 struct PendingEvents {
     link: LinkId,
     opened: Option<Opened>,
-    /// True if there are received bytes that have not been passed to the core yet.
+    /// True if there are received bytes that have not been passed to the protocol core yet.
     is_unread: bool,
     ended: bool,
 }

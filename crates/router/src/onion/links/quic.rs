@@ -149,7 +149,7 @@ struct QuicConn {
     lost: bool,
     /// True if the core (the protocol state of the client or relay) has data to send.
     wants: bool,
-    /// True if the link will be closed once the core's data is sent.
+    /// True if the link will be closed once the protocol core's data is sent.
     closing: bool,
     /// Number of lossy cells (cells in datagrams) that the link had dropped at the last count.
     lossy_dropped: u64,
@@ -174,7 +174,7 @@ pub(in crate::onion) struct QuicLinks {
     packets: Vec<u8>,
     plain: Vec<u8>,
     /// Bytes that were received on the link that was read last, and that have not been passed to
-    /// the core.
+    /// the protocol core.
     arrived: Vec<u8>,
     fresh: Option<PendingEvents>,
     limits: Option<[Meter; 2]>,
@@ -429,8 +429,8 @@ impl QuicLinks {
         self.ports[conn.port].endpoint.link(conn.conn)
     }
 
-    /// Writes about `SEND` bytes of the core's data to `link`, or less if there is less data or
-    /// room. Returns whether any bytes were written.
+    /// Writes about `SEND` bytes of the protocol core's data to `link`, or less if there is less
+    /// data or room. Returns whether any bytes were written.
     fn fill(&mut self, now: Time, link: LinkId, fetch: &mut Fetch<'_>) -> bool {
         let mut written = 0;
         while let Some(conn) = self.links.get_mut(&link).filter(|conn| conn.wants)
@@ -597,7 +597,8 @@ impl Carrier for QuicLinks {
         }
     }
 
-    /// Sends the core's data until the congestion window or the socket's send buffer is full.
+    /// Sends the protocol core's data until the congestion window or the socket's send buffer is
+    /// full.
     fn flush(&mut self, now: Time, _poller: &Poller, link: LinkId, fetch: &mut Fetch<'_>) -> bool {
         let Some(conn) = self.links.get(&link) else { return true };
         if conn.broken {

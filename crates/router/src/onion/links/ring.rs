@@ -28,7 +28,7 @@ pub(in crate::onion) const CARRIER: u8 = 2;
 pub(in crate::onion) const BELL: u64 = token(CARRIER, 0);
 /// Capacity in bytes of a ring buffer between two shards (threads).
 const RING: usize = 256 * CELL;
-/// Number of bytes that are fetched from the core in one call.
+/// Number of bytes that are fetched from the protocol core in one call.
 const BATCH: usize = 64 * CELL;
 
 /// Waker of the event loop of a shard (thread). Other threads signal it (eventfd).
@@ -153,7 +153,7 @@ struct Other {
     bell: Arc<Bell>,
     out: RingEnd<Producer<u8>>,
     into: RingEnd<Consumer<u8>>,
-    /// Bytes that were fetched from the core and are not in the ring buffer yet.
+    /// Bytes that were fetched from the protocol core and are not in the ring buffer yet.
     rest: Vec<u8>,
     /// True if the core (the protocol state of the relay) has more data to send.
     wants: bool,

@@ -64,7 +64,7 @@ pub(in crate::onion) struct TcpLinks {
     /// The routes to the bridges; `None` if no bridges are used. If there are bridges, no other
     /// relays are dialled.
     routes: Option<BridgeRoutes>,
-    /// True if cells wait in the core until the kernel's send buffer has room for them.
+    /// True if cells wait in the protocol core until the kernel's send buffer has room for them.
     by_room: bool,
     /// Bytes on the network since the start: received, then sent.
     transferred: [u64; 2],
@@ -326,8 +326,8 @@ impl TcpLinks {
     }
 
     /// Replaces `link`, which could not be opened, by a link to the relay's next address. Returns
-    /// the new link; the core is not notified of it yet. Returns `None` if `link` was open before,
-    /// or if there is no other address.
+    /// the new link; the protocol core is not notified of it yet. Returns `None` if `link` was
+    /// open before, or if there is no other address.
     fn dial_again(&mut self, poller: &Poller, link: LinkId) -> Option<LinkId> {
         let conn = self.conns.get(&link).filter(|conn| !conn.told)?;
         let (target, next) = (conn.target.clone()?, conn.place + 1);

@@ -79,7 +79,7 @@ impl Live {
         ))
     }
 
-    /// Returns the core's settings for one of the relay's `threads` event loops.
+    /// Returns the protocol core's settings for one of the relay's `threads` event loops.
     pub(super) fn behaviour(&self, threads: usize) -> Behaviour {
         Behaviour {
             exit: !self.policy.rejects_all(),

@@ -47,7 +47,7 @@ pub(super) struct Parts {
     pub(super) tap: Option<Tap>,
     /// Link protocol on TCP connections.
     pub(super) links: &'static StreamFamily,
-    /// True if cells wait in the core until the kernel's send buffer has room for them.
+    /// True if cells wait in the protocol core until the kernel's send buffer has room for them.
     pub(super) by_room: bool,
     /// Transport protocol of the links' sockets: TCP or MPTCP.
     pub(super) tcp: TcpKind,
@@ -116,8 +116,8 @@ impl Shard {
         Ok(Shard { station, exits, refuses: false })
     }
 
-    /// Waits for socket events, and services the core. Returns the time, and the poller tokens of
-    /// events that the caller must process.
+    /// Waits for socket events, and services the protocol core. Returns the time, and the poller
+    /// tokens of events that the caller must process.
     ///
     /// # Errors
     /// A system call fails.
@@ -148,7 +148,8 @@ impl Shard {
         None
     }
 
-    /// Executes the core's outputs: opens links, sends data, and reports events to `watch`.
+    /// Executes the protocol core's outputs: opens links, sends data, and reports events to
+    /// `watch`.
     pub(super) fn execute(&mut self, now: Time, watch: &mut dyn Watch) {
         let (station, exits) = (&mut self.station, &mut self.exits);
         while let Some(output) = station.core.poll(now) {
@@ -191,8 +192,8 @@ impl Shard {
         self.refuses && self.station.core.stats().circuits == 0
     }
 
-    /// Applies new settings: `live` for the relay, and `behaviour` for the core. Open streams
-    /// continue.
+    /// Applies new settings: `live` for the relay, and `behaviour` for the protocol core. Open
+    /// streams continue.
     pub(super) fn adopt(&mut self, live: &Live, behaviour: Behaviour) {
         self.exits.set_policy(live.exit_policy());
         self.station.own.clone_from(&live.own);

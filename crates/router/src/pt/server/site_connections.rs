@@ -65,9 +65,9 @@ impl ServerStation {
         }
     }
 
-    /// Forwards data of the peer with the wire `wire` (TCP connection) to the site. The core has
-    /// already processed this data. If the core has recognised a client, drops the wire to the
-    /// site instead.
+    /// Forwards data of the peer with the wire `wire` (TCP connection) to the site. The protocol
+    /// core has already processed this data. If the core has recognised a client, drops the wire
+    /// to the site instead.
     pub(super) fn pass_on(&mut self, wire: u64) {
         if self.core.is_ours(ConnId(wire)) {
             return self.recall(wire);
