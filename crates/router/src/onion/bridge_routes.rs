@@ -120,8 +120,8 @@ impl Transports {
         let _ = (&self.0.bell).write(&[1]);
     }
 
-    /// Locks the table. Poisoning is ignored, because each change is complete before anything can
-    /// panic.
+    /// Locks the table of pluggable transports. Poisoning is ignored, because each change is
+    /// complete before anything can panic.
     fn table(&self) -> MutexGuard<'_, Table> {
         self.0.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -140,10 +140,10 @@ pub struct BridgeRoutes {
 /// Contradiction between two bridge lines.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BridgeRouteError {
-    /// Two lines have the same address.
+    /// Two bridge lines have the same address.
     Address(SocketAddr),
-    /// Two lines have the same RSA identity, but different ed25519 identities. The field is the
-    /// text of the second line.
+    /// Two bridge lines have the same RSA identity, but different ed25519 identities. The field is
+    /// the text of the second line.
     Identities(String),
 }
 

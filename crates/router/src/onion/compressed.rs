@@ -16,7 +16,8 @@ const PATHS: [&str; 2] = ["/tor/server/all", "/tor/extra/all"];
 /// Maximum size in bytes of a reply that the event loop compresses itself, which takes a few
 /// milliseconds. Larger replies are compressed on other threads.
 const QUICK: usize = 256 << 10;
-/// Maximum number of replies that are compressed at the same time. Further requests wait.
+/// Maximum number of replies that are compressed at the same time. Requests for further replies
+/// wait.
 const MOST_AT_ONCE: usize = 2;
 /// Maximum total size of stored compressed replies, in bytes.
 const MOST_BYTES: usize = 32 << 20;

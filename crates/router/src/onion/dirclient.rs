@@ -79,8 +79,8 @@ pub struct Settings {
     /// True if the owner of the directory client (a client or relay) makes directory requests over
     /// circuits on behalf of the directory client.
     pub dir_requests: bool,
-    /// Bridges; empty if no bridges are used. If there are bridges, all documents are fetched from
-    /// them.
+    /// Bridges that the client uses; empty if it uses none. If there are bridges, all documents
+    /// are fetched from them.
     pub bridges: Vec<BridgeIdentity>,
     /// True if the relay is a bridge, so that its descriptor is not published to authorities.
     pub unpublished: bool,

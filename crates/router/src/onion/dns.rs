@@ -23,7 +23,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Path of the system's hosts file.
 const HOSTS: &str = "/etc/hosts";
-/// Maximum number of name look-ups at the same time.
+/// Maximum number of name look-ups in progress at the same time.
 const WAITING: usize = 1024;
 
 /// A name to resolve for a stream.

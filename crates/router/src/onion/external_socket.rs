@@ -40,7 +40,8 @@ pub(crate) struct ExternalSocket {
     connected: bool,
     /// Bytes that were read from the socket, but for which the protocol core had no room yet.
     held: Vec<u8>,
-    /// True if the peer of the socket has closed its sending side.
+    /// True if the destination or local program at the other end of the socket has closed its
+    /// sending side.
     silent: bool,
     /// True if the socket accepts no more bytes for now.
     blocked: bool,
@@ -56,7 +57,8 @@ pub(crate) enum ExternalEvent {
     Nothing,
     /// The connection to the destination, at this address, is open.
     Connected(IpAddr),
-    /// The peer of the socket has closed or reset the connection.
+    /// The destination or local program at the other end of the socket has closed or reset the
+    /// connection.
     Ended(EndReason),
 }
 

@@ -24,9 +24,9 @@ const MOST_DAMAGED: u32 = 9;
 pub enum Stored<T> {
     /// The file does not exist.
     Absent,
-    /// The file is well-formed. The field is its parsed content.
+    /// The state file is well-formed. The field is its parsed content.
     Whole(T),
-    /// The file is malformed. The field describes the error.
+    /// The state file is malformed. The field describes the error.
     Damaged(String),
 }
 

@@ -24,8 +24,8 @@ use crate::onion::bridge_routes::Transports;
 
 /// Prefix of the environment variables in Tor's specification of pluggable transports (pt-spec).
 const PREFIX: &str = "TOR_PT_";
-/// Subfolder of our data folder for the state of the program with transports. C tor uses the same
-/// name.
+/// Subfolder of our data folder for the state of the external program with transports. C tor uses
+/// the same name.
 const STATE: &str = "pt_state";
 /// Maximum time that the external program may take to report all of its transports.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -62,7 +62,7 @@ pub struct PluginSettings {
     pub transports: Vec<String>,
     /// Our data folder. The external program may write to a subfolder of it.
     pub data: PathBuf,
-    /// Further settings for the program of a bridge; `None` at a client.
+    /// Further settings for the external program of a bridge; `None` at a client.
     pub server: Option<ServerPlugin>,
 }
 
@@ -82,9 +82,9 @@ pub struct ServerPlugin {
 /// Reason why an external program with transports cannot be started.
 #[derive(Debug)]
 pub enum PluginFailure {
-    /// The folder for the program's state cannot be created.
+    /// The folder for the state of the external program cannot be created.
     Folder(PathBuf, io::Error),
-    /// The program cannot be executed.
+    /// The external program cannot be executed. The fields are its path and the error.
     Start(String, io::Error),
 }
 
@@ -146,7 +146,7 @@ struct Keeper {
     settings: PluginSettings,
     state: PathBuf,
     transports: Transports,
-    /// Socket that is closed when the thread should end.
+    /// Socket whose other end is closed when the thread should end.
     end: UnixStream,
     clock: Clock,
 }

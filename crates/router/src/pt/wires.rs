@@ -27,7 +27,8 @@ const UNSENT: u32 = 16 << 10;
 const STEP: usize = 4 << 10;
 /// Number of bytes that are read in one call.
 const PIECE: usize = 64 << 10;
-/// Maximum time for the other end to close a connection after we have closed it.
+/// Maximum time from our request to close a wire (TCP connection) until both ends have closed it.
+/// After this time, the wire is dropped.
 const LINGERS: Duration = Duration::from_secs(5);
 /// Time without traffic after which the kernel sends keepalive probes.
 const SILENT: Duration = Duration::from_secs(60);
@@ -40,9 +41,9 @@ struct Wire {
     /// Free room in the wire's queue in bytes, as last reported to the protocol core, less the
     /// bytes queued since then.
     believed: usize,
-    /// True if we opened the connection.
+    /// True if we opened the wire (TCP connection).
     dialled: bool,
-    /// True if any bytes were queued for the connection so far.
+    /// True if any bytes were queued for the wire (TCP connection) so far.
     spoke: bool,
     /// True if the wire (TCP connection) is not read at present, because its bytes are forwarded
     /// to another wire that has no room.
@@ -61,12 +62,12 @@ struct Wire {
 /// Result of handling an event of the socket of a wire (TCP connection).
 #[derive(Debug, Default)]
 pub(super) struct WireNews {
-    /// True if the connection has just opened.
+    /// True if the wire (TCP connection) has just opened.
     pub(super) opened: bool,
     pub(super) bytes: Vec<u8>,
     /// True if the other end has ended its stream.
     pub(super) ended: bool,
-    /// True if the connection is closed or could not be opened.
+    /// True if the wire (TCP connection) is closed or could not be opened.
     pub(super) gone: bool,
     /// Error of a connection that could not be opened, if bytes were queued for it. Otherwise
     /// `None`.
@@ -203,8 +204,8 @@ impl Wires {
         told
     }
 
-    /// Drops wires (TCP connections) that we have closed and that the other end has not closed in
-    /// time.
+    /// Drops wires (TCP connections) that have not been closed by both ends within [`LINGERS`]
+    /// after closing was requested.
     pub(super) fn sweep(&mut self, now: Time) {
         let late = |wire: &Wire| wire.closing.is_some_and(|since| now.since(since) >= LINGERS);
         self.wires.retain(|_, wire| !late(wire));

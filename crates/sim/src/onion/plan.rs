@@ -23,7 +23,7 @@ use crate::queue::HostId;
 /// determines its events.
 #[derive(Clone, Debug)]
 pub struct NetworkPlan {
-    /// Settings that all nodes share. Each simulation replaces the seed in them.
+    /// Settings that all nodes share. Each simulation replaces the seed in these settings.
     pub common: Common,
     /// Number of relays that are not exits.
     pub relays: usize,
@@ -36,10 +36,10 @@ pub struct NetworkPlan {
     pub sample: Option<RelaySample>,
     /// Number of web servers.
     pub servers: usize,
-    /// Number of clients with the load [`ClientLoad::web`]. Their indexes precede those of bulk
-    /// clients.
+    /// Number of clients whose program behaves as in [`ClientLoad::web`]. Their indexes precede
+    /// those of bulk clients.
     pub web: usize,
-    /// Number of clients with the load [`ClientLoad::bulk`].
+    /// Number of clients whose program behaves as in [`ClientLoad::bulk`].
     pub bulk: usize,
     /// Seed for the random properties of the network: relays, rates and delays.
     pub network: u64,

@@ -21,7 +21,7 @@ pub struct QuantileTable {
 }
 
 impl QuantileTable {
-    /// Returns the table of `values`; `None` if there are none.
+    /// Returns the table of `values`; `None` if `values` is empty.
     pub fn new(values: Vec<u64>) -> Option<QuantileTable> {
         (!values.is_empty()).then(|| QuantileTable { values: values.into() })
     }

@@ -55,7 +55,7 @@ impl KeyEnd {
 /// ends that it accepts.
 #[derive(Clone)]
 pub struct KeyFile {
-    /// The end for which the file is made; `None` if the file names none.
+    /// The end of the session for which the key file is made; `None` if the file names no end.
     pub end: Option<KeyEnd>,
     /// This end's own keys.
     pub own: KeyPair,
@@ -84,11 +84,11 @@ pub enum KeyFileError {
     /// The file's mode gives access to users other than its owner. The fields are the file and its
     /// mode. A file of root may be readable by its group.
     Open(PathBuf, u32),
-    /// The file's content is invalid.
+    /// The content of the key file is invalid.
     Content(TomlError),
     /// The file is empty.
     Empty(PathBuf),
-    /// The file is a wg-quick file of a tunnel.
+    /// The file is not a key file, but a wg-quick file of a tunnel.
     WgQuick(PathBuf),
     /// The key file was made for the other end of a session. The fields are the file, the end for
     /// which it was made, and the name that it gives to its peer.

@@ -434,7 +434,7 @@ impl<'s> Driver<'s> {
         self.arm(now, client);
     }
 
-    /// Sends a client the packets that this end originates, such as acknowledgements and probes.
+    /// Sends a client the far end's own packets, such as acknowledgements and probes.
     fn say(&mut self, now: Time, client: ClientId) {
         loop {
             let start = self.outbox.bytes.len();

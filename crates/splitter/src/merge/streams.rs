@@ -145,7 +145,7 @@ impl Packets {
     }
 }
 
-/// All streams, and the sockets that accept them.
+/// All TCP and TLS streams of clients and unknown peers, and the sockets that accept streams.
 pub(super) struct Streams {
     entries: Vec<Entry>,
     /// Address of the web server that answers unknown peers; `None` if there is none.

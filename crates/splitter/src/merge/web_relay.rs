@@ -14,7 +14,8 @@ use crate::streams::{Ending, Wire, is_passing};
 /// raise the number of waiting bytes above this limit.
 const WAITING: usize = 16 << 10;
 
-/// The connection to the web server, and the bytes that wait between it and the unknown peer.
+/// The connection to the web server, and the bytes that wait to be copied between the web server
+/// and the unknown peer.
 pub(super) struct Relay {
     web: Socket,
     /// Poller tokens of the unknown peer's stream and of the web server's connection.

@@ -165,7 +165,8 @@ pub enum Fault {
     Outward(IpAddr, String),
     /// The interface has no route to the server. The fields are the server and the interface.
     NoRouteBy(IpAddr, String),
-    /// The path uses the same interface and source address as the path named in the field.
+    /// The path uses the same interface and source address as another path. The field is the name
+    /// of the other path.
     SameEgress(String),
     /// The name of the far end (our program in front of the server) does not resolve.
     Name(Target, io::Error),

@@ -136,7 +136,8 @@ pub(crate) fn connect(reach: &Reach, patience: Duration) -> io::Result<Socket> {
     Ok(socket)
 }
 
-/// A stream whose reads and writes share one deadline, even if the other side sends byte by byte.
+/// A TCP stream with one deadline for all reads and writes together. The deadline holds even if
+/// the other side sends byte by byte.
 pub(crate) struct DeadlineStream<'s> {
     stream: &'s Socket,
     until: Instant,

@@ -180,7 +180,7 @@ pub(in crate::onion) struct QuicLinks {
     limits: Option<[Meter; 2]>,
     /// True if the rate limit prevents reading from the sockets at present.
     paused: bool,
-    /// Links that wait for the rate limit before they send.
+    /// Links that wait until the rate limit allows them to send.
     held: BTreeSet<LinkId>,
     /// True if the poller must be updated, because other events of the sockets are needed.
     unwatched: bool,
