@@ -18,7 +18,7 @@ use aws_lc_rs::aead::{AES_256_GCM, Aad, CHACHA20_POLY1305, LessSafeKey, Nonce, U
 
 use crate::secrets::{Key, follow};
 
-/// Number of bytes in a block in addition to its frames.
+/// Number of bytes that a block has in addition to its frames.
 pub(crate) const OVERHEAD: usize = TAG + HEADER;
 /// Maximum bytes of frames in a block.
 pub(crate) const MOST: usize = 16_640;
@@ -129,7 +129,7 @@ impl Sealer {
         head[TAG..].iter_mut().zip(hidden).for_each(|(byte, hidden)| *byte = hidden);
     }
 
-    /// Advances to block `number`, as if all earlier blocks had been sealed.
+    /// Makes `number` the number of the next block, as if all earlier blocks had been sealed.
     #[cfg(test)]
     pub(crate) fn leap_to(&mut self, number: u64) {
         self.number = number;

@@ -1,7 +1,7 @@
-//! The memory limit that all links of a process share.
+//! The memory limit that all links (connections between a client and a server) of a process share.
 
-/// Minimum window in bytes, whatever the number of links. A window limits the data of a stream
-/// that are in flight or waiting.
+/// Minimum window in bytes, whatever the number of links. A window is the maximum amount of a
+/// stream's data in flight or waiting.
 pub(crate) const LEAST_WINDOW: usize = 1 << 20;
 /// Minimum share of a link in bytes, whatever the number of links.
 const LEAST_SHARE: usize = 4 << 10;

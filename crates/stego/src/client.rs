@@ -1,8 +1,9 @@
-//! A client: one end of a link, its handshake, and the connections that it needs.
+//! A client: one end of a link (a byte stream in each direction, hidden in ordinary-looking
+//! traffic), its handshake, and the link's connections.
 //!
 //! `handshake` opens the link over the first connection. `connections` opens further ones, probes
 //! them, and closes dead ones. `exchanges` begins the exchanges of connections, and passes bytes
-//! between their covers and the link.
+//! between their covers (the ordinary-looking traffic) and the link.
 
 mod connections;
 mod exchanges;
@@ -31,13 +32,13 @@ use handshake::Handshake;
 const LINGERS: Duration = Duration::from_secs(5);
 /// Time for which a link survives without bytes from the other end.
 pub(crate) const SURVIVES: Duration = Duration::from_secs(300);
-/// Maximum memory of a link beyond the first MiB in each direction. It allows the windows of both
-/// directions to reach their maximum.
+/// Maximum bytes of memory of a link beyond the first MiB in each direction. With this memory, the
+/// windows of both directions can reach their maximum.
 const MEMORY: usize = 30 << 20;
-/// Maximum bytes that are accepted before the link is up.
+/// Maximum bytes that the program may write before the link is up.
 const EARLY: usize = 64 << 10;
 
-/// An action that a client requests from its driver.
+/// An action that a client requests from its driver, the code that owns the sockets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ClientOutput {
     /// Open a connection to the server, and identify it by this number.
@@ -88,7 +89,8 @@ pub struct ClientConfig {
     pub covers: Covers,
 }
 
-/// The client's end of a link.
+/// The client's end of a link: a byte stream in each direction over several connections, hidden in
+/// ordinary-looking traffic.
 pub struct Client<R> {
     config: ClientConfig,
     context: Arc<SharedContext>,
@@ -104,8 +106,8 @@ pub struct Client<R> {
     /// the cover has no such hints.
     next_path: Option<String>,
     answers: AnswerSizes,
-    /// Time at which a block from the server last arrived. Before the first block, it is the time
-    /// of the first [`Core::poll`]; `None` before that.
+    /// Time at which a block from the server last arrived. Until the first block, the time of the
+    /// first [`Core::poll`]; `None` before that call.
     heard: Option<Time>,
     /// Time at which both streams had ended; `None` before.
     done: Option<Time>,
@@ -168,7 +170,7 @@ impl<R: CryptoRng> Core for Client<R> {
 }
 
 impl<R: CryptoRng> Client<R> {
-    /// Creates a client, which opens its link at once.
+    /// Creates a client, which begins to open its link at the first poll.
     #[must_use]
     pub fn new(config: ClientConfig, rng: R) -> Client<R> {
         let (host, covers) = (config.host.clone(), config.covers.clone());
@@ -238,7 +240,7 @@ impl<R: CryptoRng> Client<R> {
         }
     }
 
-    /// Returns the next bytes from the server.
+    /// Returns the next bytes from the server; `None` if there are none.
     pub fn read(&mut self, now: Time) -> Option<Vec<u8>> {
         let Stage::Up(link, _) = &mut self.stage else { return None };
         let bytes = link.read(now, &mut self.budget);

@@ -30,7 +30,8 @@ const fn exponent(first: u8, last: u8) -> [u8; 32] {
     bytes
 }
 
-/// A secret key whose public key has a representative, together with this representative.
+/// A secret key whose public key has a representative (an encoding that looks like random bytes),
+/// together with this representative.
 #[derive(Clone)]
 pub(crate) struct HiddenPair {
     secret: [u8; 32],
@@ -83,9 +84,10 @@ pub(crate) fn public_key(representative: &Representative) -> [u8; 32] {
     map(Element::read(&bytes)).write()
 }
 
-/// Returns a representative of the point with the coordinate `u`; `None` if it has none. Half of
-/// all points have one. The lowest bit of `dice` chooses between two representatives, and the next
-/// two bits fill the bits that a representative leaves free.
+/// Returns a representative (an encoding that looks like random bytes) of the point with the
+/// coordinate `u`; `None` if the point has none. Half of all points have one. The lowest bit of
+/// `dice` chooses between two representatives, and the next two bits fill the bits that a
+/// representative leaves free.
 fn representative(u: &[u8; 32], dice: u8) -> Option<Representative> {
     let u = Element::read(u);
     let other = u.plus(Element::small(A));

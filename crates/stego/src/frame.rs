@@ -6,7 +6,8 @@ use std::ops::Range;
 
 /// Maximum number of ranges of chunks in an acknowledgement.
 pub(crate) const RANGES: usize = 32;
-/// Maximum number of connections whose received blocks are counted in an acknowledgement.
+/// Maximum number of connections for which an acknowledgement contains the number of received
+/// blocks.
 pub(crate) const RECEIPTS: usize = 32;
 /// Greatest number that can be encoded.
 const GREATEST: u64 = (1 << 62) - 1;
@@ -47,7 +48,7 @@ pub(crate) struct Ack {
     pub(crate) next: u64,
     /// Ranges of later chunks that have arrived, in ascending order and with gaps between them.
     pub(crate) ranges: Vec<Range<u64>>,
-    /// Maximum total bytes that the stream may have so far (flow control).
+    /// Total bytes of the stream that the other end may have sent so far (flow control).
     pub(crate) limit: u64,
     /// Total bytes written so far to the stream in the other direction, whether sent or not.
     pub(crate) written: u64,
@@ -92,7 +93,7 @@ impl<'a> Frame<'a> {
         Some(Some(frame))
     }
 
-    /// Returns whether the block that contains the frame needs an acknowledgement.
+    /// Returns whether the receiver must acknowledge the block that contains the frame.
     pub(crate) fn is_ack_eliciting(&self) -> bool {
         matches!(self, Frame::Data { .. } | Frame::Fin { .. } | Frame::Ping)
     }

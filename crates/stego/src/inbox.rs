@@ -10,7 +10,8 @@ use crate::budget::{Budget, LEAST_WINDOW};
 use crate::frame::{Ack, RANGES, RECEIPTS};
 use crate::outbox::{AHEAD, FEW_PIECES, MOST_WINDOW, PIECE};
 
-/// Number of bytes in an acknowledgement without its lists, including the block around it.
+/// Number of bytes in a block that contains only an acknowledgement, without the lists of ranges
+/// and receipts.
 const ACK_FIXED: usize = 48;
 /// Maximum delay of an acknowledgement.
 const DELAY: Duration = Duration::from_millis(20);
@@ -79,7 +80,8 @@ struct Due {
 }
 
 impl Inbox {
-    /// Creates the receiver of chunks from at most `places` connections at a time.
+    /// Creates the receiver of a stream whose chunks arrive over at most `places` connections at a
+    /// time.
     pub(crate) fn new(places: usize) -> Inbox {
         Inbox {
             merger: Merger::new(places, 0, AHEAD, None),
@@ -270,8 +272,8 @@ impl Inbox {
         }
     }
 
-    /// Builds an acknowledgement with as many entries as fit into `room`. `written` is the length
-    /// of the stream in the other direction so far.
+    /// Builds an acknowledgement with as many ranges and receipts as fit into `room` bytes.
+    /// `written` is the length of the stream in the other direction so far.
     pub(crate) fn ack(&mut self, written: u64, room: usize) -> Ack {
         self.due = Due::default();
         self.acknowledged_end = self.ended;

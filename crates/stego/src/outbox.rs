@@ -109,7 +109,8 @@ impl Outbox {
         self.window.min(memory).saturating_sub(self.unacknowledged)
     }
 
-    /// Returns the number of bytes that the sender stores beyond its free share of the memory.
+    /// Returns the number of bytes that the sender stores beyond its free share, which does not
+    /// count towards the memory limit.
     fn beyond(&self, budget: &Budget) -> usize {
         self.unacknowledged.saturating_sub(budget.share())
     }
@@ -273,9 +274,10 @@ impl Outbox {
         true
     }
 
-    /// Returns the maximum window at the current number of acknowledged bytes. A peer that
-    /// advertises a large window and acknowledges nothing gets [`LEAST_WINDOW`]. A peer that reads
-    /// its data is not slowed down: the result grows faster than such a peer raises its window.
+    /// Returns the maximum window in bytes, which grows with the number of acknowledged bytes. A
+    /// peer that advertises a large window and acknowledges nothing gets [`LEAST_WINDOW`]. A peer
+    /// that reads its data is not slowed down: the result grows faster than such a peer raises its
+    /// window.
     fn earned(&self) -> u64 {
         LEAST_WINDOW as u64 + 2 * self.arrived
     }

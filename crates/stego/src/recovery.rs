@@ -18,8 +18,8 @@ const INITIAL_RTO: Duration = Duration::from_secs(1);
 const MIN_RTO: Duration = Duration::from_millis(400);
 /// Maximum retransmission timeout.
 const MAX_RTO: Duration = Duration::from_secs(15);
-/// Factor by which the timeout of a connection is multiplied until a block that was sent later
-/// arrives over any connection. Until then, the path of all connections may be slow.
+/// Factor of a connection's timeout while no block that was sent later has arrived over any
+/// connection. In this case, all connections may be slow, and not only this one.
 const ALONE: u32 = 3;
 /// Maximum number of times that a timeout is doubled.
 const MAX_BACKOFF: u32 = 4;
@@ -101,7 +101,8 @@ impl Recovery {
     }
 
     /// Records that the other end has received the first `blocks` blocks of this connection.
-    /// Returns the time at which the last newly acknowledged block was sent.
+    /// Returns the time at which the last newly acknowledged block was sent; `None` if none is
+    /// newly acknowledged.
     pub(crate) fn acknowledge(&mut self, now: Time, blocks: u64) -> Option<Time> {
         let (mut last, blocks) = (None, blocks.min(self.sent));
         while let Some(block) = self.in_flight.pop_front_if(|block| block.number <= blocks) {
@@ -165,7 +166,7 @@ impl Recovery {
     }
 
     /// Removes blocks in flight whose chunks have arrived, over this connection or another one.
-    /// Returns the time at which the last of the removed blocks was sent.
+    /// Returns the time at which the last removed block was sent; `None` if none was removed.
     pub(crate) fn remove_arrived(
         &mut self,
         now: Time,

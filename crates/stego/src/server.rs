@@ -27,8 +27,8 @@ mod tests;
 
 /// Maximum number of simultaneous connections of a link.
 pub(crate) const PATHS: usize = 64;
-/// Time after which a server answers a held request without data, if it also holds another
-/// request.
+/// Time for which a server holds a request while it has no data, if it also holds another request
+/// of the same link.
 const ENOUGH: Duration = Duration::from_millis(50);
 /// Time for which a finished link is remembered. Its client may return because the last
 /// acknowledgement was lost.
@@ -44,7 +44,7 @@ const LATE_TOKENS: u32 = 32;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LinkId(pub u64);
 
-/// An action that a server requests from its driver.
+/// An action that a server requests from its driver, the code that owns the sockets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ServerOutput {
     /// Write these bytes to the connection.
@@ -87,7 +87,7 @@ pub struct ServerConfig {
     pub covers: Covers,
 }
 
-/// The server's end of the links of many clients.
+/// The server's end of the links (byte streams in ordinary-looking traffic) of many clients.
 pub struct Server<R> {
     config: ServerConfig,
     context: Arc<SharedContext>,
@@ -101,7 +101,7 @@ pub struct Server<R> {
     conns: BTreeMap<ConnId, Conn>,
     outputs: VecDeque<ServerOutput>,
     budget: Budget,
-    /// Approximate bytes of memory of all links together.
+    /// Approximate bytes of memory that all links use together.
     memory: usize,
     /// Links that had an event since they were last processed.
     touched: BTreeSet<LinkId>,

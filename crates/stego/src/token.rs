@@ -15,15 +15,15 @@ use crate::secrets::Key;
 /// request. With 1,000 links, half a million of the 2^128 tokens are awaited. More bytes would
 /// only make requests longer.
 pub(crate) const TOKEN: usize = 16;
-/// Number of tokens that a server awaits after the greatest received token. It is also the maximum
-/// number of earlier tokens that the server still awaits. After this many failed connections in a
-/// row, a client sends its tokens again.
+/// Number of tokens that a server awaits after the received token with the greatest number. It is
+/// also the maximum number of earlier tokens that the server still awaits. After this many failed
+/// connections in a row, a client sends its tokens again.
 const AHEAD: u32 = 256;
 
 /// A token on the wire.
 pub(crate) type Token = [u8; TOKEN];
 
-/// The key from which the tokens of a link are derived.
+/// HMAC key from which the tokens of a link are derived.
 #[derive(Clone)]
 pub(crate) struct TokenKey(hmac::Key);
 
@@ -108,8 +108,8 @@ impl TokenTable {
         tokens.extend(self, number.saturating_add(1).saturating_add(AHEAD));
     }
 
-    /// Keeps only the tokens whose numbers are within `kept` of the greatest received one, for a
-    /// finished link.
+    /// Keeps only the tokens whose numbers differ by at most `kept` from the greatest received
+    /// number. Used for a finished link.
     pub(crate) fn trim(&mut self, tokens: &mut LinkTokens, kept: u32) {
         let greatest = tokens.end.saturating_sub(AHEAD);
         let kept = greatest.saturating_sub(kept)..greatest + kept;

@@ -36,14 +36,15 @@ pub struct Config {
     /// answered with data at once (RFC 7413, without its cookies). Both sides must agree on it
     /// beforehand, and the peer must be known by other means.
     pub fast_open: bool,
-    /// Whether the first SYN is sent twice if a round-trip time is expected
-    /// ([`expect_rtt`](crate::Connection::expect_rtt)): the loss of one of the two then costs no
-    /// timeout (Vulimiri et al., "Low latency via redundancy", CoNEXT 2013, section 3.1).
+    /// Whether the first SYN is sent twice. This requires an expected round-trip time
+    /// ([`expect_rtt`](crate::Connection::expect_rtt)). The loss of one of the two SYNs then costs
+    /// no timeout (Vulimiri et al., "Low latency via redundancy", CoNEXT 2013, section 3.1).
     pub syn_copy: bool,
-    /// Number of bytes at the beginning of the stream whose segments are sent twice, in addition to
-    /// the SYN; 0 for none. The loss of one of the two copies then costs no round trip (Flach et
-    /// al., "Reducing Web Latency: the Virtue of Gentle Aggression", SIGCOMM 2013, section 4.3,
-    /// "Proactive"). If there are several legs, the copy is sent on another leg.
+    /// Number of bytes at the beginning of the stream whose segments are sent twice, in addition
+    /// to the SYN; 0 for none. The loss of one of the two copies then costs no round trip (Flach
+    /// et al., "Reducing Web Latency: the Virtue of Gentle Aggression", SIGCOMM 2013, section 4.3,
+    /// "Proactive"). If the connection has several legs (paths to the peer), the copy is sent on
+    /// another leg.
     pub doubled: u64,
     /// Whether acknowledgements are sparse: about [`SPARSE_ACKS`](crate::constants::SPARSE_ACKS)
     /// in a round-trip time. The first acknowledgements of a connection are not sparse. The lower
@@ -61,7 +62,7 @@ pub struct Config {
     pub legs: usize,
 }
 
-/// Maximum number of legs of a connection.
+/// Maximum number of legs (paths to the peer) of a connection.
 pub const MAX_LEGS: usize = 8;
 
 impl Default for Config {

@@ -26,8 +26,8 @@ pub const RTO_MAX: Duration = Duration::from_secs(120);
 /// Number of retransmissions of a SYN before the connection fails (RFC 9293, section 3.8.3; Linux,
 /// `tcp_syn_retries`).
 pub const SYN_RETRIES: u32 = 6;
-/// Divisor of the expected round-trip time; the quotient is the time between a segment and its
-/// copy (this crate's choice). That time exceeds most bursts of losses.
+/// Divisor of the expected round-trip time. The quotient is the interval between a segment and its
+/// copy (this crate's choice), which is longer than most bursts of losses.
 pub const COPY_DIVISOR: u32 = 8;
 /// Time between a segment with data and its copy if no round-trip time is expected (this crate's
 /// choice).

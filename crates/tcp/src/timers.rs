@@ -12,15 +12,15 @@ pub(crate) enum Timer {
     /// End of the reordering window, after which overtaken segments count as lost (RFC 8985,
     /// section 6.2).
     Reorder,
-    /// Probe of the peer's closed receive window (RFC 9293, section 3.8.6.1).
+    /// Time at which the peer's closed receive window is probed (RFC 9293, section 3.8.6.1).
     Persist,
     /// Retransmission of a SYN.
     Handshake,
     /// Copy of the first SYN.
     SynCopy,
-    /// Copy of a segment at the beginning of the stream.
+    /// Time at which the copy of a segment is sent, at the beginning of the stream.
     Copy,
-    /// Delayed acknowledgement of received data.
+    /// Time at which a delayed acknowledgement is sent.
     Ack,
     /// End of the state TIME-WAIT.
     Close,

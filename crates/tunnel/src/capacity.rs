@@ -19,21 +19,21 @@ const TRAIN: u32 = 3;
 const TRAIN_BYTES: f64 = 2_400.0;
 /// Weight of a new sample in the average, as for the smoothed round-trip time of RFC 6298.
 const WEIGHT: f64 = 1.0 / 8.0;
-/// Ratio of the time in which a train of packets arrived to the time in which it was sent. Above
-/// this ratio, the path has stretched the train.
+/// Factor above which a train of packets counts as stretched by the path: the time in which the
+/// train arrived, divided by the time in which it was sent.
 const STRETCHED: f64 = 2.0;
 /// Pacing rate as a multiple of the capacity. It is above 1 so that pacing does not hide a
 /// capacity that has grown, and a sender that waited for a CPU core can catch up. With 2, as Linux
 /// paces slow start, bursts overflowed queues of 100 kB. With 1.25, ends that share a CPU core
 /// lost a tenth of the rate (`tests/goodput.rs`, `window.rs`).
 const PACING_GAIN: f64 = 1.4;
-/// Maximum length of a burst, as time at the pacing rate.
+/// Maximum duration of a burst that is sent at the pacing rate.
 const BURST: Duration = Duration::from_millis(4);
 /// Minimum size of a burst, in packets: large enough for a train that yields a sample.
 const BURST_PACKETS: f64 = 4.0;
-/// Minimum interval that counts as a known capacity, in seconds per byte (800 Gbit/s). A receiver
-/// that always reads whole trains at once shows no capacity. Without this bound the average would
-/// shrink until its inverse is infinite, and pacing would stop the path.
+/// Minimum interval between two bytes that counts as a measured capacity, in seconds (1e-11 s: 800
+/// Gbit/s). A receiver that always reads whole trains at once shows no capacity. Without this
+/// bound the average would shrink until its inverse is infinite, and pacing would stop the path.
 const FASTEST: f64 = 1e-11;
 /// Maximum delay of a caller that pacing makes up for: after its delay, the caller may send faster
 /// than the pacing rate. A caller is late, for example, if it waits for a CPU core.
@@ -57,8 +57,8 @@ pub(crate) struct Capacity {
     /// Average time between two bytes, in seconds. Times are averaged, not rates: a receiver that
     /// reads several packets at once shortens one interval and lengthens another by the same time.
     interval: Option<f64>,
-    /// Whether a train of packets has arrived more slowly than it was sent. If not, the path may
-    /// be faster than any train that was sent.
+    /// Whether the path has stretched a train of packets ([`STRETCHED`]). If not, the path may be
+    /// faster than any train that was sent.
     confirmed: bool,
     /// Time at which the path will have forwarded all packets sent until now, if it forwards them
     /// at the pacing rate.
@@ -93,8 +93,8 @@ impl Capacity {
         self.interval.filter(|interval| *interval > FASTEST).map(|interval| 1.0 / interval)
     }
 
-    /// Returns the estimated capacity in bytes per second, if the path limits the rate: a train of
-    /// packets has arrived more slowly than it was sent. Otherwise returns `None`.
+    /// Returns the estimated capacity in bytes per second, if the path is known to limit the rate,
+    /// because it has stretched a train of packets ([`STRETCHED`]). Otherwise returns `None`.
     pub(crate) fn limit(&self) -> Option<f64> {
         self.rate().filter(|_| self.confirmed)
     }
@@ -112,8 +112,8 @@ impl Capacity {
     }
 
     /// Returns the time at which the path begins to forward packets sent at `now`, if it forwards
-    /// at the pacing rate. By this time it has forwarded all earlier packets. The time is not
-    /// before `now` minus the caller's delay, which counts up to [`LATE`].
+    /// at the pacing rate. By this time, the path has forwarded all earlier packets. The result is
+    /// not earlier than `now` minus the caller's delay, which is limited to [`LATE`].
     fn begins(&self, now: Time) -> Time {
         let late = self.opens.filter(|due| *due <= now).map_or(self.late, |due| now.since(due));
         self.free.max(earlier(now, late.min(LATE)))

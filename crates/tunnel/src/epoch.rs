@@ -29,7 +29,7 @@ const HEADER: usize = 8;
 const TAG: usize = 16;
 const SAMPLE: usize = 16;
 
-/// Identifier that packets to one receiver carry. It stands for an epoch and a path.
+/// Identifier in a packet, from which the receiver finds the epoch (set of keys) and the path.
 pub(crate) type Id = [u8; 4];
 
 /// The keys that one handshake produces, for both directions.
@@ -45,8 +45,9 @@ struct Direction {
 }
 
 impl Epoch {
-    /// Returns the epoch with the two keys of a handshake: `out` for packets that we send, `back`
-    /// for packets of the other end. IDs are derived for `paths` paths. `aes` selects AES-256-GCM.
+    /// Creates an epoch from the two keys that a handshake yields: `out` for packets that we send,
+    /// `back` for packets of the other end. IDs are derived for `paths` paths. `aes` selects
+    /// AES-256-GCM.
     pub(crate) fn new(out: &[u8; 32], back: &[u8; 32], paths: u16, aes: bool) -> Epoch {
         Epoch { out: Direction::new(out, paths, aes), back: Direction::new(back, paths, aes) }
     }
@@ -57,7 +58,7 @@ impl Epoch {
     }
 
     /// Seals `frame` in a packet, and appends the packet to `out`. Each `number` may be used only
-    /// once in an epoch. Returns `None` if the epoch has no ID for `path`.
+    /// once with the keys of this epoch. Returns `None` if the epoch has no ID for `path`.
     pub(crate) fn seal(
         &self,
         disguise: &Disguise,

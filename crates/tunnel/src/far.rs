@@ -1,4 +1,4 @@
-//! The far end, which serves the sessions of many clients on one socket.
+//! The far end (the side of the servers), which serves the sessions of many clients on one socket.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::{IpAddr, SocketAddr};
@@ -56,7 +56,7 @@ impl From<SocketAddr> for Peer {
 pub struct NewRun {
     /// The client that starts the session.
     pub client: ClientId,
-    /// The label of the server that the client asks for.
+    /// The label (a name chosen by the far end's user) of the server that the client requests.
     pub label: String,
 }
 
@@ -72,7 +72,7 @@ pub enum PacketKind {
     Session(ClientId),
 }
 
-/// The far end's state: its clients and their sessions.
+/// The state of the far end (the side of the servers): its clients and their sessions.
 pub struct Far<R> {
     own: KeyPair,
     disguise: Disguise,
@@ -89,8 +89,9 @@ pub struct Far<R> {
 
 struct Client {
     psk: Psk,
-    /// The stamp of the client's last handshake; `None` before the first. Handshakes with an older
-    /// or equal stamp are replays, or copies of a handshake in `answered`.
+    /// The timestamp in the client's last handshake; `None` before the first handshake. A
+    /// handshake with an older or equal timestamp is a replay, or a copy of a handshake in
+    /// `answered`.
     stamp: Option<u64>,
     /// The last handshakes that were answered; the newest is last.
     answered: VecDeque<Answered>,
@@ -133,11 +134,11 @@ struct Answered {
 
 struct ClientSession {
     run: [u8; 8],
-    /// Random identifier of the far end's part of the session.
+    /// Random identifier that the far end has given to this session.
     ours: [u8; 8],
     session: Session,
-    /// The source of each path, and the number of the packet that showed this source. `None` for a
-    /// path on which no packet has arrived.
+    /// For each path, the source of the client's packets, and the number of the packet that showed
+    /// this source. `None` for a path on which no packet has arrived.
     peers: Vec<Option<(Peer, u64)>>,
     heard: Time,
 }
@@ -323,9 +324,10 @@ impl<R: CryptoRng> Far<R> {
         Some(&mut running.session)
     }
 
-    /// Appends to `out` the packet that carries a datagram of a flow, or a part of a datagram, to
-    /// `client` on `path`. Returns the packet's destination. Returns `None` if there are no keys,
-    /// or if nothing has arrived on this path yet.
+    /// Appends to `out` the packet that carries a datagram, or a part of one, to `client` on
+    /// `path`. The datagram belongs to a flow (one program at the client). Returns the packet's
+    /// destination. Returns `None` if there are no keys, or if nothing has arrived on this path
+    /// yet.
     pub fn seal<'p>(
         &mut self,
         now: Time,
@@ -369,8 +371,8 @@ impl<R: CryptoRng> Far<R> {
         running.peers.get(path.index())?.map(|(peer, _)| peer)
     }
 
-    /// Forgets the sources that belong to `stream`. A path then has no source until a packet
-    /// arrives on another stream.
+    /// Forgets the sources of the client's paths that use `stream`, which has ended. Such a path
+    /// has no source until a packet arrives on another stream.
     pub fn lose_stream(&mut self, client: ClientId, stream: u64) {
         let running = self.clients.get_mut(client.0 as usize);
         let Some(running) = running.and_then(|one| one.session.as_mut()) else { return };

@@ -227,7 +227,7 @@ impl Field {
 /// message.
 const HEAD: usize = 1 + 4 + LENGTH + FIELD;
 
-/// The parts of a frame that is to be written, except the datagram, which is not copied.
+/// The bytes of a frame before and after its datagram. The datagram itself is not copied.
 pub(crate) struct Parts {
     head: [u8; HEAD],
     length: usize,

@@ -58,13 +58,13 @@ impl<'a> Message<'a> {
     }
 }
 
-/// The near end's content of the handshake.
+/// The near end's encrypted payload in the handshake.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Hello {
     /// Random identifier that the near end chooses when it starts. If the identifier changes, the
     /// near end was restarted, and its packet numbers begin at 0 again.
     pub(crate) run: [u8; 8],
-    /// The number of the near end's next packet.
+    /// The packet number of the near end's next packet.
     pub(crate) first: u64,
     /// Time in milliseconds since 1970. Each later handshake with the same key has a greater
     /// value.
@@ -103,13 +103,13 @@ impl Hello {
     }
 }
 
-/// The far end's content of the handshake.
+/// The far end's encrypted payload in the handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Welcome {
-    /// Random identifier of the far end's part of the session. If it changes, packet numbers begin
-    /// again.
+    /// Random identifier that the far end has given to the session. If the identifier changes, the
+    /// far end has a new session, and its packet numbers begin at 0 again.
     pub(crate) run: [u8; 8],
-    /// The number of the far end's next packet.
+    /// The packet number of the far end's next packet.
     pub(crate) first: u64,
     /// The number of paths that the far end accepts.
     pub(crate) paths: u8,

@@ -1,4 +1,4 @@
-//! The near end: it begins handshakes, and has one session.
+//! The near end (the side of the clients): it begins handshakes, and has one session.
 //!
 //! The first handshake is sent on the path that answered last. After [`HASTE`] without an answer,
 //! the next handshake is sent on all paths that carry packets now. These packets are copies of one
@@ -53,7 +53,7 @@ pub enum State {
     Up,
 }
 
-/// The near end of a session.
+/// The near end of a session: the side of the clients, which begins the handshake.
 pub struct Near<R> {
     own: KeyPair,
     far: PublicKey,
@@ -75,7 +75,7 @@ pub struct Near<R> {
     /// The cookie of each path. A cookie proves that this end receives packets at its address,
     /// which may differ from path to path.
     cookies: Vec<Cookie>,
-    /// The stamp of the last handshake.
+    /// The timestamp in the last handshake, in milliseconds since 1970.
     stamp: u64,
     /// Time at which the next handshake begins.
     due: Time,
@@ -88,7 +88,8 @@ pub struct Near<R> {
     /// Number of consecutive sessions that the far end has closed within [`LASTING`] of their
     /// handshakes, at most [`FAREWELLS`].
     farewells: u32,
-    /// Random identifier of the far end's part of the session.
+    /// Random identifier that the far end has given to the session; `None` before the first
+    /// answer, and after the far end has closed the session.
     theirs: Option<[u8; 8]>,
 }
 
@@ -193,9 +194,9 @@ impl<R: CryptoRng> Near<R> {
         &mut self.session
     }
 
-    /// Appends to `out` the packet that carries a datagram of a flow, or a part of a datagram, on
-    /// `path`; see [`Session`]. Returns false, and appends nothing, if the end has no valid keys
-    /// or no such path.
+    /// Appends to `out` the packet that carries a datagram, or a part of one, on `path`. The
+    /// datagram belongs to a flow (one program at this end). Returns false, and appends nothing,
+    /// if the end has no valid keys or no such path.
     pub fn seal<'p>(
         &mut self,
         now: Time,
@@ -274,8 +275,8 @@ impl<R: CryptoRng> Near<R> {
     }
 
     /// Appends the next packet that this end sends on its own: a handshake, or a control message
-    /// of the session. Returns its path. `unix_millis` is the wall clock, which orders the
-    /// handshakes of one key.
+    /// of the session. Returns its path; `None` if there is no such packet. `unix_millis` is the
+    /// wall clock, which orders the handshakes of one key.
     pub fn say(&mut self, now: Time, unix_millis: u64, out: &mut Vec<u8>) -> Option<PathId> {
         // Paths that were silent before a handshake need a round trip after the handshake to
         // answer again.
@@ -367,7 +368,8 @@ impl<R: CryptoRng> Near<R> {
         }
     }
 
-    /// Appends the next planned copy of the newest handshake. Returns its path.
+    /// Appends the next planned copy of the newest handshake. Returns its path; `None` if no copy
+    /// is planned.
     fn write_copy(&mut self, out: &mut Vec<u8>) -> Option<PathId> {
         let newest = self.pending.back_mut()?;
         let path = loop {
@@ -390,7 +392,8 @@ impl<R: CryptoRng> Near<R> {
         self.session.seal_frame(&self.disguise, path, skip, &[frame], out)
     }
 
-    /// Returns the time at which the caller has to ask for packets again, even if nothing arrives.
+    /// Returns the time at which the caller has to call [`Near::say`] again, even if no packet
+    /// arrives.
     #[must_use]
     pub fn next_timeout(&self) -> Time {
         let greets = match self.pending.is_empty() || self.copies.is_empty() {

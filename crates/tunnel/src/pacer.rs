@@ -55,7 +55,7 @@ impl<T> Pacer<T> {
         self.queue.push_back((due, one));
     }
 
-    /// Removes and returns the next datagram that is due at `now`.
+    /// Removes and returns the next datagram that is due at `now`; `None` if none is due.
     pub(crate) fn pop(&mut self, now: Time) -> Option<T> {
         let due = self.queue.front()?.0;
         if due > now + TOGETHER && self.queue.len() <= MOST {

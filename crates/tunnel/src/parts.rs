@@ -45,8 +45,8 @@ pub(crate) struct Joiner {
 }
 
 impl Joiner {
-    /// Processes the next datagram or part. Returns a datagram if it is complete. A datagram with
-    /// a missing part is dropped.
+    /// Processes the next datagram or part. Returns a datagram once it is complete, else `None`. A
+    /// datagram with a missing part is dropped.
     pub(crate) fn take(&mut self, datagram: Datagram) -> Option<Datagram> {
         let Some(place) = datagram.part else {
             return Some(datagram);

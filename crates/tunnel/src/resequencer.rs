@@ -146,13 +146,14 @@ impl<T> Resequencer<T> {
         }
     }
 
-    /// Returns the next content that is due.
+    /// Returns the next datagram that is due at `now`; `None` if none is due.
     pub(crate) fn poll(&mut self, now: Time) -> Option<T> {
         self.collect(now);
         self.ready.pop(now)
     }
 
-    /// Returns when [`Resequencer::poll`] will have a datagram, if no packet arrives before.
+    /// Returns when [`Resequencer::poll`] will have a datagram, if no packet arrives before;
+    /// `None` if none waits.
     pub(crate) fn next_timeout(&self) -> Option<Time> {
         [self.merger.next_timeout(), self.ready.next_timeout()].into_iter().flatten().min()
     }

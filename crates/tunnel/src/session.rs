@@ -28,7 +28,7 @@ const ASK_IDLE: Duration = Duration::from_secs(20);
 /// Interval of probes after an unanswered probe. It is short so that a path's failure is detected
 /// soon.
 const ASK_AGAIN: Duration = Duration::from_millis(300);
-/// Time within which probes that arrive on several paths count as one round.
+/// Time within which the arrivals of probes on several paths count as one round of probes.
 const ROUND: Duration = Duration::from_millis(150);
 /// Time without datagrams after which paths are probed at [`ASK_IDLE`].
 const IDLE: Duration = Duration::from_secs(5);
@@ -51,7 +51,7 @@ pub struct Session {
     current: Option<u32>,
     /// The number of the next packet.
     number: u64,
-    /// The last packets that this end has sent with consecutive numbers on one path.
+    /// The latest packets of this end that have consecutive numbers and were sent on one path.
     run: Run,
     replay: Replay,
     order: Resequencer<Datagram>,
@@ -92,7 +92,7 @@ impl DecoyCount {
     }
 }
 
-/// Packets of one path with consecutive numbers.
+/// A series of packets with consecutive numbers that were sent on one path.
 #[derive(Clone, Default)]
 struct Run {
     path: Option<PathId>,
@@ -129,7 +129,7 @@ struct Path {
     /// end counts its own rounds. The far end counts rounds that it received on other paths. The
     /// first round counts at once, later ones only after the path's timeout.
     unanswered: u32,
-    /// Time of the first round that `unanswered` counts.
+    /// Time of the first unanswered round of probes, which `unanswered` counts.
     asked: Time,
     /// Whether the other end has reported that it receives nothing on this path.
     deaf: bool,
@@ -313,8 +313,9 @@ impl Session {
         self.closed
     }
 
-    /// Appends the packet that carries a datagram of a flow, or a part of one, on `path`. Returns
-    /// false, and appends nothing, if there are no keys yet or the session has no such path.
+    /// Appends the packet that carries a datagram, or a part of one, on `path`. The datagram
+    /// belongs to a flow (one program at the near end). Returns false, and appends nothing, if
+    /// there are no keys yet or the session has no such path.
     pub(crate) fn seal(
         &mut self,
         now: Time,
@@ -382,8 +383,9 @@ impl Session {
         sealed
     }
 
-    /// Opens a packet with this ID, epoch and path. Returns its number if the other end sent it
-    /// and it has not arrived before.
+    /// Opens a packet with this ID, and the epoch (set of keys) and path that the ID stands for.
+    /// Returns the packet's number; `None` if the other end did not send the packet, or if the
+    /// packet arrived before.
     pub(crate) fn open(
         &mut self,
         now: Time,
@@ -480,7 +482,8 @@ impl Session {
         path.into_iter().for_each(|path| path.window.acknowledged(now, receipt));
     }
 
-    /// Returns the next datagram, in the order in which the other end sent the datagrams.
+    /// Returns the next datagram that is due, in the order in which the other end sent them;
+    /// `None` if none is due.
     pub fn poll(&mut self, now: Time) -> Option<Datagram> {
         loop {
             let whole = self.joiner.take(self.order.poll(now)?);
@@ -495,7 +498,8 @@ impl Session {
         self.spare.give(datagram.frame);
     }
 
-    /// Appends the next packet that this end sends on its own. Returns its path.
+    /// Appends the next packet that this end sends on its own: an acknowledgement, a control
+    /// message or a decoy. Returns its path; `None` if there is no such packet.
     pub(crate) fn say(
         &mut self,
         now: Time,
@@ -531,7 +535,7 @@ impl Session {
         self.put(disguise, path, &frame, &[], out).then_some(path)
     }
 
-    /// Appends the next decoy (dummy packet) that is due. Returns its path.
+    /// Appends the next decoy (dummy packet) that is due. Returns its path; `None` if none is due.
     fn send_decoy(&mut self, now: Time, disguise: &Disguise, out: &mut Vec<u8>) -> Option<PathId> {
         let (path, bytes) = self.decoys.as_mut()?.poll(now)?;
         let bytes = bytes.min(ZEROS.len());

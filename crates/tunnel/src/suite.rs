@@ -1,5 +1,5 @@
 //! The cryptographic primitives of the handshake. They come from the `snow` library, except for
-//! the random generator: a core has no source of entropy of its own.
+//! the random generator: this crate has no source of entropy of its own.
 
 use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
@@ -10,12 +10,12 @@ use snow::types::{Cipher, Dh, Hash, Random};
 
 const PATTERN: &str = "Noise_IKpsk2_25519_ChaChaPoly_BLAKE2s";
 
-/// Returns the parameters of [`PATTERN`].
+/// Returns the parameters of the Noise protocol that [`PATTERN`] names.
 pub(crate) fn params() -> NoiseParams {
     PATTERN.parse().expect("the name of the Noise pattern is valid")
 }
 
-/// Returns the library's primitives, with a random generator seeded from `rng`.
+/// Returns the primitives of `snow`, with a random generator seeded from `rng`.
 pub(crate) fn resolver(rng: &mut impl CryptoRng) -> BoxedCryptoResolver {
     let mut seed = [0; 32];
     rng.fill_bytes(&mut seed);

@@ -49,8 +49,8 @@ const LOSSY: f64 = 0.02;
 /// Mean packet length of a round, in bytes, below which the round carries no bulk data: less than
 /// half of a full packet, but more than a TCP acknowledgement.
 const SHORT: i64 = 600;
-/// Number of app-limited rounds of short packets after which Startup begins again. A program's
-/// handshake takes fewer rounds.
+/// Number of rounds after which Startup begins again, if these rounds had only short packets and
+/// were limited by the application. A program's handshake takes fewer rounds.
 const IDLE: u32 = 10;
 /// Factor by which a lossy round multiplies the rates, at most once in a cycle of [`CRUISE`]. This
 /// is the counterpart of `BBRBeta` (BBR draft -02, section 2.8), whose value in the draft is 0.7.
@@ -114,7 +114,7 @@ pub(crate) struct Window {
     delivered_at: Time,
     /// Time at which the last of the `delivered` bytes had been sent (`C.first_sent_time`).
     first_at: Time,
-    /// Time at which the window was last full.
+    /// Time at which the window was last full; `None` if it never was.
     full_at: Option<Time>,
     /// Candidates for `BBR.max_bw` (`BBR.MaxBwFilter`), the highest rate first: for each, the
     /// number of its round, and the rate in bytes per second.
@@ -125,9 +125,11 @@ pub(crate) struct Window {
     /// State of Startup (BBR draft -02, section 2.13): the best rate (`BBR.full_bw`), and the
     /// number of rounds since this rate last grew (`BBR.full_bw_count`). `None` in ProbeBW.
     search: Option<(f64, u32)>,
-    /// Number of app-limited rounds of short packets since the last round that was not app-limited.
+    /// Number of rounds of short packets since the last round that was not limited by the
+    /// application (app-limited).
     short: u32,
-    /// Number of the first round in which losses may reduce the rates again.
+    /// Number of the first round in which losses may reduce the rates again. Rates are reduced at
+    /// most once in a cycle of [`CRUISE`].
     cut: u64,
     capacity: Capacity,
 }
@@ -138,8 +140,8 @@ pub(crate) struct Window {
 struct Round {
     /// Number of rounds that were not app-limited (`BBR.round_count` counts all rounds).
     number: u64,
-    /// Number of delivered bytes after which the first packet that is sent ends the round
-    /// (`BBR.next_round_delivered`).
+    /// Bytes that must have been delivered when a packet is sent, so that its acknowledgement ends
+    /// the round (`BBR.next_round_delivered`).
     ends: f64,
     least: Option<Duration>,
     sent: u32,
@@ -346,7 +348,8 @@ impl Window {
         (product > 0.0).then_some(product)
     }
 
-    /// Returns the minimum round-trip time of the last 10 to 20 s (`BBR.min_rtt`).
+    /// Returns the minimum round-trip time of the last 10 to 20 s (`BBR.min_rtt`); `None` before
+    /// the first sample.
     pub(crate) fn least_rtt(&self) -> Option<Duration> {
         self.least.get()
     }
@@ -444,7 +447,7 @@ pub(crate) struct Tally {
     largest: u64,
     came: Time,
     untold: u32,
-    /// Time at which the first of the unreported packets arrived.
+    /// Arrival time of the first packet that no acknowledgement has reported yet.
     first: Time,
     due: Option<Time>,
 }

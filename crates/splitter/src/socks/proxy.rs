@@ -1,4 +1,4 @@
-//! A proxy in the user's notation, and its password, which is never shown.
+//! A SOCKS5 proxy as the user writes it, and its password, which is never shown.
 
 use std::env;
 use std::fmt;
@@ -44,8 +44,8 @@ pub enum Password {
     Environment,
 }
 
-/// Error in the text of a proxy. Its message does not repeat the text, which may contain a
-/// password.
+/// Error in the text with which the user names a proxy. Its message does not repeat the text,
+/// which may contain a password.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProxyError {
     /// The text does not have the form `HOST:PORT`.
@@ -68,8 +68,8 @@ impl Login {
         Login::new(user, self.password.clone())
     }
 
-    /// Creates a login. The user name must fit into a message of RFC 1929, and so must a password
-    /// given as text.
+    /// Creates a login. The user name, and a password given as text, must fit into a message of
+    /// RFC 1929.
     ///
     /// # Errors
     /// The user name or the password is empty, or longer than 255 bytes.

@@ -1,5 +1,5 @@
-//! The driver's code for paths that are streams: sending and receiving, finished dials, and
-//! reports to the core.
+//! The driver's code for paths that are byte streams (TCP, TLS, proxies, OpenSSH): sending and
+//! receiving, finished dials, and reports to the core.
 
 use std::net::SocketAddr;
 
@@ -30,8 +30,8 @@ impl Driver<'_> {
         }
     }
 
-    /// Sends the packets that the tunnel itself originates, such as probes and handshakes. They are
-    /// never dropped for their age.
+    /// Sends the packets that the tunnel itself originates, such as probes and handshakes. These
+    /// packets are never dropped, however long they wait for room in a stream.
     pub(super) fn send_words(&mut self, now: Time, words: Vec<Outgoing<'static>>) {
         let streams = &mut self.uplinks.streams;
         let (by_stream, others): (Vec<_>, Vec<_>) =
@@ -51,7 +51,7 @@ impl Driver<'_> {
         ended.into_iter().for_each(|(path, warning)| self.stream_ended(now, path, warning));
     }
 
-    /// Handles the outcomes of dials.
+    /// Handles the outcomes of dials, that is, of attempts to open the stream of a path.
     pub(super) fn on_dials(&mut self) {
         let now = self.clock.now();
         while let Some(outcome) = self.uplinks.streams.answer(now, &self.poller) {
@@ -100,8 +100,8 @@ impl Driver<'_> {
         }
     }
 
-    /// Processes packets of the far end. The packets are in `rest`, which was read earlier. If
-    /// `rest` is `None`, the packets are read from the stream.
+    /// Processes packets that the far end sent on the stream of `path`. `rest` contains bytes of
+    /// the stream that were read earlier; if it is `None`, reads from the stream.
     fn read_stream(&mut self, now: Time, path: PathId, rest: Option<&[u8]>) {
         let Some(tunnel) = &mut self.tunnel else { return };
         let take = |packet: &[u8]| tunnel.open_one(now, path, packet);
@@ -117,13 +117,14 @@ impl Driver<'_> {
         self.on_far_end(now, path, std::iter::empty::<Received<'_>>());
     }
 
-    /// Passes the recorded bytes of all streams to the captures.
+    /// Passes the recorded bytes of all streams to the packet captures.
     fn capture_streams(&mut self, now: Time) {
         let recorded = self.uplinks.streams.take_recorded();
         recorded.iter().for_each(|seen| self.report.see_stream(now, seen));
     }
 
-    /// Handles expired timers of streams.
+    /// Handles expired timers of streams: begins dials that are due, and closes unanswered
+    /// connections.
     pub(super) fn on_stream_time(&mut self, now: Time) {
         if self.uplinks.streams.next_timeout().is_none_or(|due| due > now) {
             return;
@@ -138,7 +139,7 @@ impl Driver<'_> {
         self.settle(now);
     }
 
-    /// Reports to the core whether a path has a connection.
+    /// Reports to the core whether a path's stream has a connection.
     pub(super) fn report_stream(&mut self, now: Time, path: PathId) {
         let broken = self.uplinks.streams.broken(path);
         self.report_path(now, path, broken);

@@ -20,7 +20,7 @@ pub(super) struct Control<'s> {
     /// Socket that becomes readable when the splitter must stop.
     pub(super) stop: UnixStream,
     pub(super) hangup: Option<Hangup>,
-    /// Whether SIGINT ends the program at once.
+    /// Whether SIGINT ends the program at once, because only interruptible work is left.
     hasty: Arc<AtomicBool>,
     /// Function that reads the settings again on a reload; `None` if reloads are not supported.
     pub(super) reread: Option<Reread<'s>>,
@@ -33,7 +33,8 @@ pub(super) struct Control<'s> {
 }
 
 impl<'s> Control<'s> {
-    /// Starts to watch for signals, or for `stop` if it is given.
+    /// Starts to watch for signals or, if `stop` is given, for the time at which `stop` becomes
+    /// readable.
     ///
     /// # Errors
     /// No file, thread or signal handler is available.

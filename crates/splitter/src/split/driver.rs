@@ -100,7 +100,8 @@ pub(super) struct Driver<'s> {
     pub(super) ingress: Ingress,
     /// The connections to the servers.
     pub(super) uplinks: Uplinks,
-    /// The near end of a tunnel; `None` if the server is not a far end.
+    /// Our end of a tunnel to a far end (our program in front of the server); `None` if the server
+    /// is not a far end.
     pub(super) tunnel: Option<Tunnel>,
     /// Signals, reloads and network changes.
     pub(super) control: Control<'s>,
@@ -260,7 +261,8 @@ impl Driver<'_> {
         Ok(())
     }
 
-    /// Checks the paths again if a change of the network was reported and the check is due.
+    /// Checks all paths again if the kernel has reported a change of the network and the check is
+    /// due.
     fn look_again(&mut self, now: Time) {
         let families = self.uplinks.egress_table.led();
         let looks = self.uplinks.egress_table.look_again(now);

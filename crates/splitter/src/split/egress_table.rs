@@ -70,7 +70,8 @@ pub(super) struct EgressTable {
     specs: Vec<PathSpec>,
     egresses: Vec<Egress>,
     /// Each path's available egresses (interface, source address and route) for IPv4 and for IPv6.
-    /// The field is `None` if all clients have one server, as with a local port or a far end.
+    /// The field is `None` if all clients share one server, which is the case with a local port or
+    /// a far end.
     families: Option<Vec<[Option<Egress>; 2]>>,
     /// The last known egress of each path for IPv4 and for IPv6, to which the path's sockets are
     /// bound. Empty if `families` is `None`.
@@ -78,7 +79,7 @@ pub(super) struct EgressTable {
     fwmark: Option<u32>,
     /// Time of the next lookup; `None` if none is needed.
     due: Option<Time>,
-    /// Time before which no lookup is made.
+    /// Earliest time of the next lookup.
     rested: Time,
 }
 
@@ -141,7 +142,8 @@ impl EgressTable {
         }
     }
 
-    /// Returns the paths that lead only to servers of the other IP version than `server`'s.
+    /// Returns the paths that do not reach servers of `server`'s IP version, but reach servers of
+    /// the other one.
     pub(super) fn barred(&self, server: SocketAddr) -> Vec<PathId> {
         let (its, other) = (usize::from(server.is_ipv6()), usize::from(server.is_ipv4()));
         let families = self.families.iter().flatten().enumerate();
@@ -187,13 +189,14 @@ impl EgressTable {
         [primary, others].concat()
     }
 
-    /// Replaces the paths. A lookup is then due at once.
+    /// Replaces the paths. Schedules a lookup: at once, or [`PAUSE`] after the last lookup.
     pub(super) fn replace(&mut self, now: Time, specs: Vec<PathSpec>, egresses: Vec<Egress>) {
         (self.specs, self.egresses) = (specs, egresses);
         self.on_change(now);
     }
 
-    /// Returns the last known egress (interface, source address and route) of `path`.
+    /// Returns the last known egress (interface, source address and route) of `path`, also if the
+    /// path is down.
     pub(super) fn of(&self, path: PathId) -> &Egress {
         &self.egresses[path.index()]
     }

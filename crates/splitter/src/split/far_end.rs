@@ -1,5 +1,5 @@
-//! The driver's code for a far end: seals packets for the far end, opens packets from it, and
-//! reports changes of its state.
+//! The driver's code for a far end (our program in front of the server): seals packets for the far
+//! end, opens packets from it, and reports changes of its state.
 
 use std::net::SocketAddr;
 
@@ -13,7 +13,7 @@ use super::onward::{Back, Outgoing, batch_of};
 use super::tunnel::{TUNNEL, Tunnel};
 
 impl Driver<'_> {
-    /// Sets the far end's address, or begins to look it up.
+    /// Stores the far end's address if the user gave an address, or begins to resolve its name.
     pub(super) fn seek_far_end(&mut self, now: Time) {
         if self.tunnel.is_some() {
             match self.uplinks.literal {
@@ -33,7 +33,7 @@ impl Driver<'_> {
         }
     }
 
-    /// Sends the core's datagrams, sealed if there is a far end.
+    /// Sends the core's datagrams: sealed if there is a far end, otherwise unchanged.
     pub(super) fn send(&mut self, now: Time, outgoing: &[Outgoing<'_>]) {
         let Some(tunnel) = self.tunnel.as_mut().filter(|_| !outgoing.is_empty()) else {
             return self.send_as_is(now, outgoing);
@@ -113,7 +113,7 @@ impl Driver<'_> {
         self.look_at_windows(now);
     }
 
-    /// Replaces a circuit that has been slow for too long.
+    /// Replaces the onion network's circuit of `path` if it has been slow for too long.
     fn look_at_lag(&mut self, now: Time, path: PathId) {
         let Some(tunnel) = self.tunnel.as_mut() else { return };
         if !self.uplinks.streams.is_circuit(path) {

@@ -39,7 +39,7 @@ pub(super) struct TunIngress {
     /// stored.
     ends: HashMap<SessionId, (SocketAddr, SocketAddr)>,
     pub(super) arena: Arena,
-    /// Buffer in which packets are built.
+    /// Buffer in which packets for clients are built.
     packet: Vec<u8>,
 }
 
@@ -74,7 +74,8 @@ impl Ingress {
         }
     }
 
-    /// Returns the interface if all of its packets go to a far end; `None` otherwise.
+    /// Returns the interface if all of its packets go to a far end; `None` otherwise, or for a
+    /// local port.
     pub(super) fn whole(&mut self) -> Option<&mut TunIngress> {
         self.interface().filter(|ingress| ingress.inner().is_some())
     }
@@ -108,8 +109,8 @@ impl Ingress {
         steering.map_or(Ok(()), |steering| steering.follow(exits))
     }
 
-    /// Returns the counters of connections that are kept on one path (pinned). If `now`, reads them
-    /// again first.
+    /// Returns the counters of connections that are kept on one path (pinned). If `now`, first
+    /// reads the counters again.
     pub(super) fn pinned(&self, now: bool) -> Vec<Pinned> {
         match self {
             Ingress::Port(_) => Vec::new(),

@@ -17,7 +17,7 @@ pub(super) type Found = Vec<(Target, io::Result<Vec<SocketAddr>>)>;
 #[derive(Debug)]
 pub(super) struct Lookup<W> {
     waiting: Option<W>,
-    /// Number of the present lookup.
+    /// Number of the present lookup. Results of earlier lookups are ignored.
     round: u64,
     answered: Sender<(u64, Found)>,
     answers: Receiver<(u64, Found)>,

@@ -13,7 +13,8 @@ use anabranch_multipath::{Core as _, Time};
 
 use super::driver::Driver;
 
-/// The consequence of a lookup for a session.
+/// A decision after the server's name was looked up again: the server with which a session
+/// continues.
 #[derive(Debug, PartialEq, Eq)]
 enum Move {
     /// The session keeps its server: the server is still one of the name's addresses, or the paths

@@ -138,8 +138,8 @@ pub(super) fn groups<'g>(outgoing: &'g [Outgoing<'_>]) -> impl Iterator<Item = R
     })
 }
 
-/// Returns the members of `group`, each with the range of its datagrams that were sent according
-/// to `report`.
+/// Returns the members of `group`, each with the range of those of its datagrams that were sent.
+/// The ranges follow from the send report `report`.
 pub(super) fn gone<'g, 'a>(
     group: &'g [Outgoing<'a>],
     report: &'g SendReport<'_>,

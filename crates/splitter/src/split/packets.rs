@@ -1,4 +1,5 @@
-//! The driver's code for the interface: packets of programs, and the upkeep of their routes.
+//! The driver's code for the (TUN) interface: handles the packets that programs send into it, and
+//! keeps the routes that lead there.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -86,8 +87,8 @@ impl Driver<'_> {
         None
     }
 
-    /// Handles a datagram that was reassembled from fragments. The datagram is sent in fragments
-    /// again, as its sender intended.
+    /// Handles a datagram that was reassembled from fragments. It may be fragmented again on its
+    /// paths, as its sender permitted.
     fn on_whole(&mut self, now: Time, whole: &Whole) {
         let Whole { from, to, ecn, .. } = *whole;
         let datagram = Datagram { from, to, ecn, payload: whole.payload() };

@@ -162,7 +162,8 @@ impl Driver<'_> {
         }
     }
 
-    /// Begins attempts that are due, and reports to the core which paths with proxies work.
+    /// Begins the due attempts to open associations (UDP relays of proxies), and reports to the
+    /// core which paths with proxies work.
     pub(super) fn tend(&mut self, now: Time) {
         self.uplinks.proxies.ask(now, &self.uplinks.egress_table);
         for path in self.uplinks.proxies.paths() {
@@ -189,7 +190,7 @@ impl Driver<'_> {
         self.tend(now);
     }
 
-    /// Handles the result of a new check of a path.
+    /// Handles the result of a new check of the route and addresses of a path.
     pub(super) fn on_look(&mut self, now: Time, look: &Look) {
         if let Some(moved) = &look.moved {
             self.uplinks.sockets.retire(now, look.path);

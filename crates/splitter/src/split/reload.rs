@@ -102,8 +102,8 @@ impl Driver<'_> {
         Ok(())
     }
 
-    /// Replaces the paths to the far end whose entry in `before` is `None`, that is, the new
-    /// paths. A new path may be a stream or a path of datagrams.
+    /// Sets up the tunnel's new paths after a reload, which have the entry `None` in `before`. A
+    /// new path may be a stream or a path of datagrams.
     fn lead_tunnel(&mut self, now: Time, before: &[Option<PathId>]) {
         let ports = &self.settings.core.ports;
         self.tunnel.iter_mut().for_each(|tunnel| tunnel.renumber(ports));
@@ -188,7 +188,7 @@ fn names(old: &[PathSpec], new: &[PathSpec], far: Option<&Target>) -> Vec<Target
 }
 
 /// Returns, for each path of `new`, the path of `old` that differs at most in its number of ports;
-/// `None` if there is none.
+/// `None` if `old` has no such path.
 fn places(old: &[PathSpec], new: &[PathSpec]) -> Vec<Option<PathId>> {
     let same =
         |one: &PathSpec, other: &PathSpec| PathSpec { ports: other.ports, ..one.clone() } == *other;

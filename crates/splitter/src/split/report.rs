@@ -1,5 +1,5 @@
-//! The output of a running splitter: screen, captures, one-time warnings, and the counters of the
-//! sockets.
+//! The output of a running splitter: screen, packet captures, one-time warnings, and the counters
+//! of the sockets.
 
 use std::time::Duration;
 
@@ -39,7 +39,8 @@ pub(super) struct Report<'s> {
 }
 
 impl<'s> Report<'s> {
-    /// Returns a report that has not shown anything yet.
+    /// Creates the output of a splitter, with the screen and the packet captures (`taps`). Nothing
+    /// is shown yet.
     pub(super) fn new(screen: &'s mut dyn Screen, taps: Taps, now: Time) -> Report<'s> {
         let next_snapshot = now + screen.interval();
         let (counted, missed, not_returned, foreign, housekeeping) = (0, 0, 0, 0, 0);

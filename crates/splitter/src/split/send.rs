@@ -190,7 +190,7 @@ fn failures(report: &SendReport<'_>) -> Vec<(Failure, usize, usize)> {
     earlier.into_iter().chain(now).collect()
 }
 
-/// Converts a socket error to the core's form.
+/// Converts a socket error to the form in which the core receives failures.
 fn meaning(fault: Fault) -> Failure {
     match fault {
         Fault::Full => Failure::Full,

@@ -30,7 +30,7 @@ pub enum Entrance {
     },
     /// An interface. Each packet contains the address of its server.
     Tun(Request),
-    /// An interface whose packets all go to a far end.
+    /// An interface whose packets all go to a far end (our program in front of the servers).
     Packets {
         /// The interface. Its addresses are `request.inner`.
         request: Request,
@@ -55,12 +55,12 @@ impl Entrance {
 pub struct Settings {
     /// The entrance of clients' datagrams.
     pub entrance: Entrance,
-    /// The paths, in the order of `core.ports`.
+    /// The paths, in the same order as the port counts in `core.ports`.
     pub specs: Vec<PathSpec>,
     /// Settings of the core.
     pub core: Config,
-    /// The far end at the address in `entrance`; `None` if the server is not a far end of this
-    /// project.
+    /// The keys and options for the far end (our program in front of the server) at the address in
+    /// `entrance`; `None` if the server is not a far end.
     pub far_end: Option<FarEnd>,
     /// Address of the far end for paths that are streams; `None` for the address in `entrance`.
     pub to_tcp: Option<Target>,
@@ -124,7 +124,7 @@ pub trait Screen {
     /// Reports that the settings in `about` are in force from `now` on. Paths may be new, missing,
     /// or in another order.
     fn reloaded(&mut self, now: Time, about: &Listening);
-    /// Reports `news` of the far end, if there is one.
+    /// Reports a change of the far end's state. Called only if there is a far end.
     fn far_end(&mut self, now: Time, news: &FarEndNews);
     /// Reports a fault that does not end the program.
     fn warn(&mut self, text: &str);
@@ -145,13 +145,14 @@ pub enum FarEndNews {
         /// Time since the program started, or since the far end was lost.
         waited: Duration,
     },
-    /// Packets of the far end no longer arrive on any path.
+    /// Packets of the far end have ceased to arrive on all paths.
     Lost,
     /// The far end has ended the session.
     Left,
 }
 
-/// The settings for display, with resolved names and paths. They are in force, or about to be.
+/// The settings for display, with resolved names and paths. These settings are in force, or will
+/// be in force soon.
 #[derive(Clone, Debug)]
 pub struct Listening {
     /// Address at which clients' datagrams arrive; `None` with an interface. If the settings name
@@ -190,7 +191,8 @@ pub struct Listening {
 }
 
 impl Listening {
-    /// Describes in words how the paths of datagrams are chosen.
+    /// Describes the schedule in one line for users: how and how often paths are chosen, delays,
+    /// decoys (dummy packets).
     pub fn dealing(&self) -> String {
         let more = [&self.redraw, &self.jitter, &self.decoys].map(Option::as_deref);
         dealing(&self.schedule, &self.every, more)
@@ -273,7 +275,8 @@ fn towards(settings: &Settings, to: &Target) -> Result<(Option<SocketAddr>, Vec<
     Ok((egresses.first().map(|egress| egress.server), egresses))
 }
 
-/// Describes in words how the paths of datagrams are chosen.
+/// Describes the schedule in one line for users: how and how often paths are chosen, delays,
+/// decoys (dummy packets).
 pub(crate) fn dealing(schedule: &str, every: &str, more: [Option<&str>; 3]) -> String {
     let [redraw, jitter, decoys] = more;
     let redraw = redraw.map(|silence| format!(", redrawn after {silence}"));

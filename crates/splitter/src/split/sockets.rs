@@ -92,7 +92,7 @@ impl Source {
 pub(super) struct Relay {
     /// The header that precedes each datagram.
     pub(super) header: Header,
-    /// Time at which the association (a UDP relay of a proxy) was opened.
+    /// Time at which the socket's association (a UDP relay of a proxy) was opened.
     pub(super) made: Time,
     /// The TCP connection to the proxy. The proxy relays as long as this connection is open.
     control: TcpStream,

@@ -93,7 +93,8 @@ impl<'s> Driver<'s> {
         Ok(driver)
     }
 
-    /// Watches all files, and reports that clients can connect.
+    /// Adds all descriptors to the poller, reports that clients can connect, and begins to look
+    /// for the far end.
     fn begin(&mut self, warnings: &[String]) -> io::Result<()> {
         self.watch_all()?;
         self.report.screen.listening(&self.about);
@@ -122,7 +123,8 @@ impl<'s> Driver<'s> {
     }
 }
 
-/// Opens the local port, or sets up the interface. Returns the warnings for the user.
+/// Opens the entrance of clients' datagrams: a local port or an interface. Returns the warnings
+/// for the user.
 fn open_door(
     settings: &Settings,
     about: &mut Listening,

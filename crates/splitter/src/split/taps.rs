@@ -1,4 +1,4 @@
-//! The captures of a running splitter. If a capture fails, it is dropped, and forwarding
+//! The packet captures of a running splitter. If a capture fails, it is closed, and forwarding
 //! continues.
 
 use std::io;
@@ -14,7 +14,7 @@ use super::streams::StreamBytes;
 use super::tunnel::TUNNEL;
 use super::{Screen, Settings};
 
-/// A capture that is being written.
+/// A packet capture that is being written.
 struct Capture {
     /// The option that requested the capture, as on the command line.
     name: String,
@@ -28,7 +28,7 @@ pub(super) struct Taps {
     failed: Vec<io::Error>,
     /// Names of the paths, by path number in captures. These numbers never change.
     names: Vec<String>,
-    /// Each path's number in captures, by its present number.
+    /// Each path's number in captures, indexed by the path's present number.
     numbers: Vec<u16>,
 }
 
@@ -81,7 +81,7 @@ impl Taps {
         self.numbers = numbers.collect();
     }
 
-    /// Returns the number of `path` in captures.
+    /// Returns the number of `path` in captures, which stays the same after a reload.
     pub(super) fn number(&self, path: PathId) -> u16 {
         self.numbers[path.index()]
     }

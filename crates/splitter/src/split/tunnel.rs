@@ -1,6 +1,6 @@
-//! The near end of a tunnel. Datagrams that the core assigns to a path are sealed for the far end.
-//! Packets from the far end are opened. Their datagrams are passed to the core as if the server
-//! had sent them.
+//! The near end of a tunnel, on the clients' side. The far end is our program in front of the
+//! server. Datagrams that the core assigns to a path are sealed for the far end. Packets from the
+//! far end are opened. Their datagrams are passed to the core as if the server had sent them.
 //!
 //! Each session of the core is a flow of the tunnel. All sessions share one socket per four-tuple,
 //! which belongs to [`TUNNEL`].
@@ -33,7 +33,7 @@ pub(super) const TUNNEL: SessionId = SessionId(u64::MAX);
 /// reports.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The near end, and the state that connects it with the core.
+/// The near end of a tunnel (on the clients' side), and the state that connects it with the core.
 pub(super) struct Tunnel {
     near: Near<ChaCha20Rng>,
     /// The core's session of each flow, by the flow's number.
@@ -43,7 +43,7 @@ pub(super) struct Tunnel {
     /// The four-tuple that each path used last.
     tuples: Vec<TupleId>,
     paths: Vec<Condition>,
-    /// Views of the paths (a reused buffer).
+    /// The state of each path for the scheduler (a reused buffer).
     views: Vec<PathView>,
     /// Whether the far end answered at the last call of [`Tunnel::news`].
     up: bool,
@@ -338,8 +338,8 @@ impl Condition {
 }
 
 impl Sealed {
-    /// Returns whether the packet can be appended to these packets: all but the last must have the
-    /// same length.
+    /// Returns whether a packet for `tuple` can be appended to this group. All packets of a group
+    /// except the last must have the same length.
     fn takes(&self, tuple: TupleId, packet: &Range<usize>) -> bool {
         self.tuple == tuple
             && self.part.len().is_multiple_of(self.stride)
@@ -355,8 +355,8 @@ impl Sealed {
 }
 
 impl Arrival {
-    /// Returns whether the datagram can be appended to these datagrams: all but the last must have
-    /// the same length.
+    /// Returns whether a datagram of `session` can be appended to this group. All datagrams of a
+    /// group except the last must have the same length.
     fn takes(&self, session: SessionId, datagram: &Datagram) -> bool {
         (self.session, self.path) == (session, datagram.path)
             && self.stride > 0

@@ -34,7 +34,8 @@ pub(super) struct Uplinks {
 }
 
 impl Uplinks {
-    /// Returns the state without open sockets. Sockets will get the mark `fwmark`.
+    /// Creates the state of the connections, without open sockets. Later sockets get the firewall
+    /// mark `fwmark`.
     pub(super) fn new(
         (egress_table, fwmark): (EgressTable, Option<u32>),
         (proxies, streams): (Proxies, Streams),
@@ -55,7 +56,8 @@ impl Uplinks {
         }
     }
 
-    /// Returns the time of the next timer of any part; `None` if there is none.
+    /// Returns the time of the next timer of the paths, sockets, proxies, streams or name lookups;
+    /// `None` if no timer runs.
     pub(super) fn next_timeout(&self) -> Option<Time> {
         let dues = [
             self.sockets.next_timeout(),

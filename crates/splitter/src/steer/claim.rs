@@ -20,7 +20,7 @@ use super::{Plan, SteerError};
 #[derive(Debug)]
 pub(super) struct Claim {
     pub(super) ledger: Ledger,
-    /// The changes that this splitter has to undo.
+    /// The record of the changes that this splitter has to undo at its end.
     pub(super) notes: Notes,
     /// Machine settings that this splitter changes.
     pub(super) settings: Vec<Setting>,

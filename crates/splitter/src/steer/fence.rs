@@ -1,4 +1,4 @@
-//! The nftables table of a splitter in one namespace, and the check that no other program has
+//! A splitter's nftables table in one network namespace, and the check that no other program has
 //! changed it.
 
 use std::io;

@@ -176,7 +176,8 @@ fn has(found: &[FoundRoute], family: Family, table: u32, way: DefaultRoute) -> b
     found.contains(&FoundRoute { family, table, way, ours: true })
 }
 
-/// Configures the namespace's end of the virtual Ethernet pair: its address, and the default route.
+/// Configures the namespace's end of the virtual Ethernet pair, which has the index `index`. Sets
+/// its address `there`, with a prefix of `len` bits, and a default route to the other end, `here`.
 pub(super) fn join(index: u32, (here, there, len): (IpAddr, IpAddr, u8)) -> io::Result<()> {
     configure::add_address(index, Prefix { ip: there, len })?;
     let any =

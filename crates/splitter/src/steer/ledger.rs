@@ -26,7 +26,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Interval between attempts to take a lock that another splitter holds.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// Changes to undo. Objects with the slot's names and numbers are removed as well.
+/// Changes to undo. The undo also removes all objects with the slot's names and numbers (the
+/// splitter's set for marks, tables and rules).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Notes {
     /// ID of the process that made the changes.

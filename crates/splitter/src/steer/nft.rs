@@ -57,7 +57,7 @@ pub(crate) fn counters(nft: &Path, table: &str) -> io::Result<String> {
     }
 }
 
-/// Converts a message of `nft` to an error.
+/// Converts an error message of `nft` to an error with one line.
 fn blame(said: &str) -> io::Error {
     let line = said.lines().find(|line| !line.trim().is_empty()).unwrap_or("it failed");
     io::Error::other(format!("nft: {line}"))

@@ -82,7 +82,8 @@ impl Exit {
     }
 }
 
-/// The setup that [`Steering::raise`](super::Steering::raise) makes.
+/// The plan of a setup (interface, routes and rules), which
+/// [`Steering::raise`](super::Steering::raise) makes.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// The user's settings.
@@ -138,7 +139,7 @@ impl Plan {
         self.exits.iter().any(|exit| exit.way(family).is_some())
     }
 
-    /// Returns the interfaces of the paths, each of them once.
+    /// Returns the outgoing interfaces of the paths, without repetitions.
     pub(crate) fn devices(&self) -> Vec<String> {
         let mut devices: Vec<_> = self.exits.iter().map(|exit| exit.device.clone()).collect();
         devices.sort_unstable();
@@ -243,7 +244,7 @@ impl Plan {
     /// Checks that the process has the required permissions.
     ///
     /// # Errors
-    /// The process lacks them.
+    /// The process lacks a permission.
     pub(crate) fn check_rights(&self) -> Result<(), SteerError> {
         check_rights(self.request.netns.is_some())
     }

@@ -1,4 +1,4 @@
-//! Executes a plan, maintains the setup, and undoes it.
+//! Executes a plan for routes, rules and the interface, maintains this setup, and undoes it.
 
 use std::fs;
 use std::io;
@@ -53,7 +53,7 @@ pub struct Steering {
     tally: Option<Tally>,
 }
 
-/// The result of [`Steering::keep`].
+/// The result of [`Steering::keep`], which restores changes that other programs have undone.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Upkeep {
     /// One-line messages about changes that other programs had undone. Each message reports
@@ -241,7 +241,8 @@ impl Steering {
         self.forsake();
     }
 
-    /// Leaves the setup in place. The next start or `--restore` will undo it.
+    /// Leaves the setup in place when this value is dropped. The next start or `--restore` will
+    /// undo it.
     fn forsake(&mut self) {
         drop(self.ledger.take());
         self.guard = None;

@@ -298,8 +298,8 @@ fn kept(slot: Slot, exits: &[Exit]) -> String {
     format!("tcp flags & (syn | rst) == 0 ct mark set meta oifname map {{ {map} }}\n")
 }
 
-/// Returns the rules that copy a flow's mark to its packets. Packets become unreachable if their
-/// flow has no path, or has a path of an earlier splitter that this splitter does not have.
+/// Returns the rules that copy a flow's mark to its packets. Packets are unreachable if their flow
+/// has no path, or if its path belonged to an earlier splitter and is missing now.
 fn marked(slot: Slot, exits: &[Exit]) -> String {
     let paths = exits.iter().map(|exit| slot.path(exit.index));
     let known = paths.chain([slot.tun(), slot.own()]).map(|mark| format!("{mark:#x}"));

@@ -45,7 +45,7 @@ pub(crate) struct AddedForwarding {
     pub(crate) six: ForwardingScope,
 }
 
-/// The forwarding of one IP version that is on only because of this program.
+/// The extent of the forwarding that this program has switched on, for one IP version.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) enum ForwardingScope {
     /// No forwarding is on because of this program: the machine forwards by its own settings, or
@@ -58,8 +58,8 @@ pub(crate) enum ForwardingScope {
     All,
 }
 
-/// Returns whether a setting has the value `from`, or had it before another splitter
-/// changed it. `noted` are the original values that such splitters have recorded.
+/// Returns whether a setting has the value `from`, or had it before another splitter changed it.
+/// `noted` are the original values that other splitters have recorded.
 fn is_ours(name: &str, from: &str, noted: &[Setting]) -> bool {
     let found = noted.iter().find(|setting| setting.name == name);
     found.map_or_else(|| value(name), |setting| Some(setting.value.clone())).as_deref()

@@ -110,11 +110,11 @@ impl Shared {
     }
 }
 
-/// Packets and bytes, by the name of the counter.
+/// Numbers of packets and bytes of each nftables counter, by the counter's name.
 type Counted = BTreeMap<String, (u64, u64)>;
 
-/// Sums of the counters. The sums continue when the nftables table is set again and its counters
-/// start from 0.
+/// Sums of the nftables counters. The sums continue when the nftables table is set again and its
+/// counters start from 0.
 #[derive(Debug)]
 struct Sums {
     last: Counted,

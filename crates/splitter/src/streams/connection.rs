@@ -13,9 +13,9 @@ use super::ending::Ending;
 use super::tls::TlsStream;
 use super::wire::{Wire, is_passing};
 
-/// Default maximum time for which packets wait for room in the socket. A longer delay would look
-/// like a full queue to the TCP inside the tunnel, and the other end's resequencer waits at most
-/// 250 ms for late packets.
+/// Default maximum time for which packets wait for room in the socket. To TCP inside the tunnel, a
+/// longer delay would look like a full queue. The other end's resequencer waits at most 250 ms for
+/// late packets.
 pub const AGE: Duration = Duration::from_millis(200);
 /// Maximum bytes that wait for one stream: the data of `AGE` at 80 Mbit/s.
 const MOST: usize = 2 << 20;
@@ -35,7 +35,7 @@ pub(crate) struct Connection {
     wire: Wire,
     unframer: Unframer,
     queue: PacketQueue,
-    /// Received content (a reused buffer).
+    /// Received bytes after decryption, if the stream uses TLS (a reused buffer).
     content: Vec<u8>,
     /// Whether the poller reports when the socket has room.
     awaits_room: bool,
@@ -67,8 +67,8 @@ impl Connection {
         &mut self.wire
     }
 
-    /// Returns whether packets can be transferred: always without TLS, and with TLS after the
-    /// handshake.
+    /// Returns whether packets can be transferred. With TLS, this is the case after the handshake;
+    /// without TLS, always.
     pub(crate) fn is_open(&self) -> bool {
         self.wire.is_open()
     }

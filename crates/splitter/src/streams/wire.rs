@@ -74,8 +74,8 @@ impl Wire {
         self.socket.tcp_mss().ok().map(|bytes| bytes as usize)
     }
 
-    /// Returns whether content can be transferred: always without TLS, and with TLS after the
-    /// handshake.
+    /// Returns whether content can be transferred. With TLS, this is the case after the handshake;
+    /// without TLS, always.
     pub(crate) fn is_open(&self) -> bool {
         self.tls.as_ref().is_none_or(|tls| tls.is_open())
     }

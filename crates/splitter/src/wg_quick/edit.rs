@@ -111,8 +111,8 @@ fn set(
     None
 }
 
-/// Adds a line after the line at index `last`. If `last` is `None`, adds a new section at the front
-/// of the file.
+/// Adds the line `name = value` after the line at index `last`. If `last` is `None`, adds a new
+/// section at the front of the file.
 fn add(lines: &mut Vec<Line>, last: Option<usize>, kind: Kind, name: &str, value: &str) {
     let end = match lines.first() {
         Some(line) if line.text.ends_with("\r\n") => "\r\n",

@@ -8,7 +8,7 @@ pub(super) enum Kind {
     Peer,
 }
 
-/// A setting (a key of the file) in one kind of section.
+/// A key (the name of a setting) that wg or wg-quick knows in one kind of section.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Key {
     /// Name of the key as in the manuals. Letter case does not matter in a file.

@@ -88,7 +88,8 @@ impl WgQuick {
         .map_err(blame)
     }
 
-    /// Returns the port that the tunnel itself is bound to; `None` if the file has none, or 0.
+    /// Returns the port that the tunnel itself is bound to; `None` if the file sets no port, or
+    /// sets it to 0.
     pub fn listen_port(&self) -> Option<u16> {
         self.interface("ListenPort")?.parse().ok().filter(|port| *port > 0)
     }
@@ -98,8 +99,8 @@ impl WgQuick {
         self.interface("MTU")?.parse().ok()
     }
 
-    /// Returns the mark of the tunnel's own packets; `None` if the file has none, or switches it
-    /// off.
+    /// Returns the mark of the tunnel's own packets; `None` if the file sets no mark, or sets it
+    /// to "off" or 0.
     pub fn fwmark(&self) -> Option<u32> {
         mark(self.interface("FwMark")?).ok().flatten()
     }

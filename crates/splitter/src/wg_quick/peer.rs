@@ -9,7 +9,7 @@ pub struct Peer {
     pub number: usize,
     /// Public key of the peer, in base64.
     pub public_key: String,
-    /// Address of the peer; `None` if the file has none.
+    /// Address of the peer (its `Endpoint`); `None` if the file gives none.
     pub endpoint: Option<Target>,
     /// Line of the peer's section header, from 1.
     pub line: usize,

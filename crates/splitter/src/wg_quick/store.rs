@@ -109,7 +109,7 @@ impl Write {
         named.map(drop).map_err(|error| error.error)
     }
 
-    /// Returns the name that the file will have.
+    /// Returns the path that the file will have after [`Write::finish`].
     pub fn target(&self) -> &Path {
         &self.target
     }

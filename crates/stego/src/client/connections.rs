@@ -80,7 +80,7 @@ impl ConnState {
     }
 }
 
-/// The pause before a new connection, after others have failed.
+/// The pause before a new connection is opened, after connections have failed.
 #[derive(Default)]
 pub(super) struct Backoff {
     failures: u32,
@@ -148,7 +148,7 @@ impl<R: CryptoRng> Client<R> {
         self.gone(now, id);
     }
 
-    /// Removes a closed connection.
+    /// Removes a connection that the driver has reported as closed.
     pub(super) fn gone(&mut self, now: Time, id: ConnId) {
         let Some(conn) = self.conns.remove(&id) else { return };
         if !conn.state.heard {
@@ -195,14 +195,17 @@ impl<R: CryptoRng> Client<R> {
         probes.then_some(recovery.last_received() + quiet)
     }
 
-    /// Returns the time at which a connection needs attention while the link is up.
+    /// Returns the time at which an open link has to probe the connection, send over it or close
+    /// it; `None` if there is no such time.
     pub(super) fn next_of_conn(&self, now: Time, link: &Link, conn: &Conn) -> Option<Time> {
         let Some(recovery) = link.recovery(conn.state.path) else { return conn.state.deadline() };
         let probe = self.probe_at(now, link, conn);
         [recovery.dead_at(), probe, conn.cover.due()].into_iter().flatten().min()
     }
 
-    /// Returns the time at which the first connection may be opened, or fails to open.
+    /// Returns the time until which the client waits before the link is up. It is the end of the
+    /// pause before the first connection is opened, or the timeout of a connection that is being
+    /// opened. Returns `None` if the first connection is open.
     pub(super) fn next_attempt(&self, now: Time) -> Option<Time> {
         if self.conns.is_empty() {
             return Some(self.backoff.until.max(now));

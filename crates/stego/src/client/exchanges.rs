@@ -10,13 +10,13 @@ use crate::link::{Demand, Link, LinkViolation, Opening};
 use crate::slot::{Hidden, LoadHint, Profile};
 use crate::token::{TOKEN, TokenAllocator};
 
-/// Number of unacknowledged bytes from which new connections are chosen for their upload capacity.
+/// Minimum number of unacknowledged bytes for which new connections are chosen for uploads.
 const MUCH: u64 = 16 << 10;
 
 /// An estimate of the size of answers, from which the number of requests follows.
 pub(super) struct AnswerSizes {
-    /// Moving average of the number of hidden bytes in an answer, over answers after which the
-    /// server still had data. `None` if requests are sent without such an estimate.
+    /// Moving average of the number of hidden bytes in an answer, counting only answers after
+    /// which the server still had data. `None` if requests are sent without such an estimate.
     average: Option<usize>,
 }
 
@@ -165,7 +165,7 @@ impl<R: CryptoRng> Client<R> {
     }
 }
 
-/// Chooses the load that new connections are expected to have.
+/// Returns the load expected of new connections: mainly uploads, mainly downloads, or little.
 pub(super) fn hint(now: Time, link: &Link) -> LoadHint {
     match link.unacknowledged() as u64 {
         up if up >= MUCH && up > link.backlog() => LoadHint::Up,

@@ -17,9 +17,10 @@ const ADVERTISED_STEP: u64 = 16 << 10;
 /// Advertised backlog in bytes above which the server sends no updates.
 const ADVERTISED_BELOW: u64 = 256 << 10;
 
-/// The acknowledgements that this end sends.
+/// State of the acknowledgements that this end sends.
 pub(super) struct Acks {
-    /// Minimum room that an acknowledgement needs.
+    /// Minimum number of hidden bytes for which a message must have room to carry an
+    /// acknowledgement.
     pub(super) least_room: usize,
     /// Whether acknowledgements are sent together with data before they are due.
     coalesces: bool,

@@ -33,9 +33,9 @@ pub(super) struct ChunkSchedule {
     /// Time since which a small number of bytes has been waiting for more bytes to join the same
     /// message; `None` if no bytes wait.
     waiting_since: Option<Time>,
-    /// Views of all paths. The field is a buffer that is reused.
+    /// The state of each path for the scheduler (a reused buffer).
     views: Vec<PathView>,
-    /// Paths in the order in which they are filled. The field is a buffer that is reused.
+    /// Paths in the order in which they are filled (a reused buffer).
     order: Vec<usize>,
 }
 
@@ -56,9 +56,9 @@ impl ChunkSchedule {
         }
     }
 
-    /// Returns the smallest message that the waiting data need, in bytes. Returns `None` if no
-    /// data wait, or if the data still wait for more to join the same message. `backlog` is the
-    /// number of bytes that the other end has to send.
+    /// Returns the minimum number of bytes that a new message must be able to hide for the waiting
+    /// data. Returns `None` if no data wait, or if the data still wait for more to join the same
+    /// message. `backlog` is the number of bytes that the other end has to send.
     pub(super) fn wanted_room(
         &mut self,
         now: Time,

@@ -197,7 +197,8 @@ impl Connections {
         stale
     }
 
-    /// Removes and returns the list of paths whose connections have to be closed.
+    /// Removes and returns the list of paths whose connections were replaced, and now have to be
+    /// closed.
     pub(super) fn evicted(&mut self) -> Vec<usize> {
         std::mem::take(&mut self.evicted)
     }
@@ -239,7 +240,8 @@ impl Connections {
         self.closed.retain(|_, closed| closed.has_in_flight() && closed.silent_since().is_none());
     }
 
-    /// Returns the time at which the next connection becomes silent.
+    /// Returns the earliest time at which a connection will count as silent; `None` if there is
+    /// none.
     pub(super) fn next_timeout(&self) -> Option<Time> {
         let open = self.iter().map(|open| &open.recovery);
         let all = open.chain(self.closed.values());

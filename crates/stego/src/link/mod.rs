@@ -30,7 +30,7 @@ use acks::Acks;
 use chunks::ChunkSchedule;
 use connections::Connections;
 
-/// Time for which a link counts as active after data were transferred.
+/// Time after the last transfer of data for which a link counts as active.
 const ACTIVE: Duration = Duration::from_secs(5);
 
 /// Error: the other end violates the protocol, or a third party wrote the bytes.
@@ -132,7 +132,7 @@ pub(crate) struct Link {
     connections: Connections,
     chunks: ChunkSchedule,
     acks: Acks,
-    /// The frames of the block that was opened last. The field is a buffer that is reused.
+    /// The frames of the block that was opened last. The buffer is reused.
     frames: Vec<u8>,
     /// Time at which data were last sent or received.
     active: Time,
@@ -217,7 +217,7 @@ impl Link {
         }
     }
 
-    /// Returns the next bytes from the other end's program.
+    /// Returns the next bytes from the other end's program; `None` if there are none.
     pub(crate) fn read(&mut self, now: Time, budget: &mut Budget) -> Option<Vec<u8>> {
         let bytes = self.inbox.read()?;
         let rtt = self.connections.srtt().unwrap_or(DEFAULT_RTT);
@@ -350,7 +350,8 @@ impl Link {
         self.connections.longest_silent()
     }
 
-    /// Removes and returns the list of paths whose connections have to be closed.
+    /// Removes and returns the list of paths whose connections were replaced, and now have to be
+    /// closed.
     pub(crate) fn evicted(&mut self) -> Vec<usize> {
         self.connections.evicted()
     }
@@ -379,7 +380,8 @@ impl Link {
         });
     }
 
-    /// Returns the time at which [`Link::tick`] or [`Link::deal`] has work to do.
+    /// Returns the time at which [`Link::tick`] or [`Link::deal`] has work to do; `None` if there
+    /// is no such time.
     pub(crate) fn next_timeout(&self, now: Time) -> Option<Time> {
         let ack = self.inbox.ack_due(now).filter(|&due| due > now);
         let chunks = self.chunks.due(&self.outbox, self.backlog()).filter(|&due| due > now);

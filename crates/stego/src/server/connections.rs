@@ -1,4 +1,5 @@
-//! The connections of a server: the link that each belongs to, and the bytes received over it.
+//! The connections of a server: assigns each connection to its link, and passes on the bytes
+//! received over it.
 
 use anabranch_multipath::Time;
 use rand_core::CryptoRng;

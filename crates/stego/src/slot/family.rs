@@ -1,4 +1,5 @@
-//! The description of a profile. Each cover's module defines its own.
+//! The description of a profile: the kind of cover traffic, and the use of connections. Each
+//! cover's module describes its own profiles.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,18 +23,19 @@ pub struct Family {
     pub wants_site: bool,
     /// Whether a server needs pictures.
     pub wants_pictures: bool,
-    /// Whether a server needs a site whose objects hide bytes.
+    /// Whether a server needs a web site in whose objects (files such as pictures and scripts) it
+    /// hides bytes.
     pub wants_objects: bool,
     /// Expected number of hidden bytes in an answer, before the first answer has arrived. `None`
     /// if requests are sent without such an estimate.
     pub(crate) answer: Option<usize>,
     /// Whether messages are costly and should therefore be few.
     pub(crate) coalesces: bool,
-    /// Whether both ends may send at any time.
+    /// Whether both ends of a connection may send at any time, instead of in turn.
     pub(crate) streams: bool,
     /// Maximum bytes of a chunk, the unit of retransmission, which has to fit into a message.
     pub(crate) chunk: usize,
-    /// Exclusive upper bound of the number of random bytes after a handshake message.
+    /// Exclusive upper bound of the number of padding bytes after a handshake message.
     pub(crate) padding: u16,
     /// Minimum room for an acknowledgement in bytes. If the longest acknowledgement needs more,
     /// acknowledgements have fewer entries.

@@ -52,7 +52,7 @@ pub(crate) struct SharedContext {
 pub struct Covers {
     /// Pictures in which the answers of a server hide bytes.
     pub pictures: Pictures,
-    /// A site, in whose objects the answers of a server hide bytes.
+    /// A web site. Answers of a server hide bytes in its objects (files).
     pub site: Site,
     /// Shapes (recorded sizes and pauses) of connections. Both ends need the same shapes.
     pub shapes: Shapes,
@@ -68,7 +68,7 @@ impl SharedContext {
 /// Minimum number of padding bytes, if there is padding.
 pub(crate) const RESERVE: usize = 32;
 
-/// An output of a slot that reads a connection.
+/// An output of [`Slot::receive`], which extracts hidden bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Hidden<'a> {
     /// Hidden bytes of the current exchange (usually a request and its answer).

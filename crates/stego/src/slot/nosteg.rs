@@ -42,7 +42,8 @@ pub(super) const SHORT: Family = Family {
 /// A connection without a cover.
 #[derive(Debug)]
 pub(super) struct NoSteg {
-    /// Numbers of bytes that may still be sent and may still arrive; `None` without a limit.
+    /// Number of bytes that may still be sent, and number of bytes that may still arrive; `None`
+    /// without a limit.
     left: Option<[usize; 2]>,
 }
 

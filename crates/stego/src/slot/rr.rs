@@ -29,7 +29,8 @@ pub(super) const FAMILY: Family = Family {
     server: |_, _| Box::new(ServerSlot::default()),
 };
 
-/// Maximum number of hidden bytes in a request. The original's cookies have at most 768.
+/// Maximum number of hidden bytes in a request. The cookies of the original StegoTorus have at
+/// most 768.
 const REQUEST: usize = 2_048;
 /// Maximum number of hidden bytes in an answer.
 const ANSWER: usize = 16_384;

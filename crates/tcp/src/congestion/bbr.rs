@@ -94,7 +94,8 @@ pub(crate) struct RateSample {
     pub(crate) app_limited: bool,
 }
 
-/// An acknowledgement, as BBR's model processes it. All counts are of segments on one path.
+/// An acknowledgement, as BBR's model processes it. All counts concern segments that were sent on
+/// one path.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ModelSample {
     pub(crate) now: Time,

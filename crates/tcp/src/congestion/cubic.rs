@@ -31,7 +31,7 @@ pub(crate) struct Cubic {
     /// convergence.
     w_max: f64,
     epoch: Option<Epoch>,
-    /// Growth that the congestion window has earned, as a fraction of a segment.
+    /// Growth of the congestion window that is not applied yet, as a fraction of a segment.
     credit: f64,
 }
 

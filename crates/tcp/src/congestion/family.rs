@@ -11,9 +11,11 @@ pub struct Family {
     pub name: &'static str,
     /// One line of help.
     pub about: &'static str,
-    /// Whether each leg has a window of its own, so that a connection may have several legs.
+    /// Whether each leg (path to the peer) has a window of its own, so that a connection may have
+    /// several legs.
     pub supports_legs: bool,
-    /// Function that builds the algorithm for a connection with this initial window, in segments.
+    /// Function that builds the algorithm for a connection; the argument is the initial window, in
+    /// segments.
     pub(crate) build: fn(u32) -> Control,
 }
 
@@ -52,7 +54,7 @@ impl Congestion {
         self.0.about
     }
 
-    /// Returns whether a connection may have several legs.
+    /// Returns whether a connection with this algorithm may have several legs (paths to the peer).
     pub fn supports_legs(self) -> bool {
         self.0.supports_legs
     }

@@ -34,7 +34,7 @@ impl CongestionWindow {
     }
 
     /// Increases the window by `acked` segments, at most to `ssthresh` (RFC 5681, section 3.1).
-    /// Returns how many of the segments were not used.
+    /// Returns the part of `acked` by which the window could not grow.
     pub(crate) fn slow_start(&mut self, acked: u32) -> u32 {
         let grown = self.cwnd.saturating_add(acked).min(self.ssthresh);
         let left = acked - (grown - self.cwnd);
@@ -67,13 +67,14 @@ pub(crate) trait Controller: fmt::Debug + Send {
     /// Increases the window. Called outside recovery, if the window limits the sender.
     fn grow(&mut self, window: &mut CongestionWindow, ack: &AckSample);
 
-    /// Returns the slow-start threshold after a congestion event with a window of `cwnd`.
+    /// Returns the new slow-start threshold after a congestion event, in segments. `cwnd` is the
+    /// window at the event, in segments.
     fn ssthresh(&mut self, cwnd: u32) -> u32;
 
     /// Resets what is known about the path, after a retransmission timeout.
     fn on_timeout(&mut self) {}
 
-    /// Adjusts to a pause of `idle` in which nothing was in flight.
+    /// Adjusts the state after a pause of the length `idle`, during which nothing was in flight.
     fn on_resume(&mut self, _idle: Duration) {}
 }
 

@@ -116,8 +116,8 @@ impl Connection {
     }
 
     /// Establishes the connection, after the peer has acknowledged our SYN in a segment with the
-    /// timestamps `stamps`. If the SYN was sent several times, they give the round-trip time (RFC
-    /// 7323, section 4).
+    /// timestamps `stamps`. If the SYN was sent several times, these timestamps show the
+    /// round-trip time (RFC 7323, section 4).
     pub(super) fn establish(&mut self, now: Time, stamps: Option<Timestamps>) {
         if self.state == State::SynSent || self.state == State::SynReceived {
             self.state = State::Established;
@@ -162,7 +162,8 @@ impl Connection {
     }
 
     /// Returns the SYN to send. A copy of the first SYN changes no timer, and is not counted. If
-    /// only the copy arrives, the round-trip time seems longer by the time between the two.
+    /// only the copy arrives, the measured round-trip time is too long by the interval between the
+    /// SYN and its copy.
     pub(super) fn syn_segment(&mut self, now: Time) -> Segment {
         self.copy_due = false;
         let answers = self.state != State::SynSent;

@@ -187,8 +187,8 @@ impl Connection {
         self.sender.leg_rtt(leg)
     }
 
-    /// Sets the path for the next segments without data. [`handle_by`](Connection::handle_by) also
-    /// sets it.
+    /// Sets `leg` as the path for the next segments without data.
+    /// [`handle_by`](Connection::handle_by) also sets it.
     pub fn answer_by(&mut self, leg: usize) {
         self.leg = leg;
     }

@@ -213,8 +213,8 @@ impl Sender {
     }
 
     /// Processes an acknowledgement of a peer without SACK (RFC 6582, section 3.2). A duplicate
-    /// acknowledgement stands for a segment that arrived. The first segment counts as lost after
-    /// the third duplicate. In recovery, it also counts as lost after a partial acknowledgement.
+    /// acknowledgement stands for a segment that arrived. The first unacknowledged segment counts
+    /// as lost after the third duplicate and, in recovery, after a partial acknowledgement.
     fn count_duplicate(&mut self, duplicate: bool, progress: &mut Progress) {
         let recovering = self.recovery.phase == Phase::Recovery;
         if duplicate && !self.board.is_empty() && self.board.add_duplicate() {

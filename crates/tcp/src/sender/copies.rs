@@ -17,7 +17,7 @@ use crate::timers::{Timer, Timers};
 pub(super) struct Copies {
     /// Segments that begin before this stream offset are sent twice.
     until: u64,
-    /// Times of the copies, and the numbers of the segments on the scoreboard.
+    /// The copies to send: for each, its time, and its segment's number on the scoreboard.
     waiting: VecDeque<(Time, u64)>,
 }
 
@@ -36,8 +36,8 @@ impl Copies {
 }
 
 impl Sender {
-    /// Schedules the copy of the segment `chunk` that was sent on the path `leg`, if it is at the
-    /// beginning of the stream.
+    /// Schedules a copy of the segment with `chunk`, which was sent on the path `leg`. Does
+    /// nothing after the part of the stream that is sent twice.
     pub(super) fn schedule_copy(
         &mut self,
         now: Time,
@@ -55,7 +55,7 @@ impl Sender {
         timers.start(Timer::Copy, at);
     }
 
-    /// Returns the copy to send at `now` and its path, if one is due.
+    /// Returns the data of the copy that is due at `now`, and its path; `None` if none is due.
     pub(super) fn next_copy(&mut self, now: Time, timers: &mut Timers) -> Option<(Chunk, usize)> {
         while let Some((_, id)) = self.copies.waiting.pop_front_if(|(at, _)| *at <= now) {
             let Some(sent) = self.board.get(id).filter(|sent| sent.count == 1 && !sent.sacked)

@@ -61,7 +61,7 @@ struct PeerWindow {
     ack: u64,
 }
 
-/// Whether and how far the congestion window was used (RFC 7661, with Linux's rules).
+/// The extent to which the congestion window was used (RFC 7661, with Linux's rules).
 #[derive(Clone, Copy, Debug, Default)]
 struct Usage {
     /// Whether the congestion window has limited the sender in this round trip.
@@ -154,8 +154,8 @@ impl Sender {
         self.peer = PeerWindow { end: 1 + window, max: window, seq: 0, ack: 1 };
     }
 
-    /// Removes the first `bytes` written bytes, which the peer has received with our SYN. Its
-    /// receive window begins after them.
+    /// Removes the first `bytes` written bytes, which the peer has received with our SYN. The
+    /// peer's receive window begins after these bytes.
     pub(crate) fn take_syn_data(&mut self, bytes: u32) {
         let first = 1 + u64::from(bytes);
         self.buffer.drain(..(bytes as usize).min(self.buffer.len()));
@@ -356,7 +356,8 @@ impl Sender {
     }
 
     /// Returns the path with the lowest expected round-trip time among the paths that `suits`
-    /// accepts. The first argument of `suits` is the number of segments in flight on the path.
+    /// accepts; `None` if it accepts none. The first argument of `suits` is the number of segments
+    /// in flight on the path.
     fn best(&self, suits: impl Fn(u32, &Leg) -> bool) -> Option<usize> {
         let legs = self.legs.iter().enumerate();
         let suited = legs.filter(|(place, leg)| suits(self.flying(*place), leg));

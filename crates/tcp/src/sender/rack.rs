@@ -19,7 +19,7 @@ pub(crate) struct Rack {
     rtt: Duration,
     /// Highest stream offset that is known to have arrived at the peer.
     fack: u64,
-    /// Time at which the segment that ends at `fack` was reported.
+    /// Time at which an acknowledgement reported the segment that ends at `fack`.
     fack_at: Time,
     /// Round-trip time of the segment that ends at `fack`; `None` if it was sent more than once.
     fack_rtt: Option<Duration>,
@@ -189,7 +189,8 @@ impl Rack {
         }
     }
 
-    /// Marks the lost segments of the path `leg` (RFC 8985, section 6.2, step 5).
+    /// Marks the segments of the path `leg` that count as lost now (RFC 8985, section 6.2, step
+    /// 5).
     pub(crate) fn detect(
         &self,
         now: Time,

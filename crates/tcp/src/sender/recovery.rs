@@ -86,8 +86,8 @@ impl Recovery {
     }
 
     /// Returns whether an acknowledgement shows that the original of the first retransmission
-    /// arrived (RFC 3522, section 3.2). `echo` is the time at which the timestamp that the
-    /// acknowledgement echoes was sent.
+    /// arrived (RFC 3522, section 3.2). The acknowledgement echoes a timestamp, which was sent at
+    /// the time `echo`.
     fn is_delayed(&self, echo: Option<Time>) -> bool {
         self.first_retransmission.zip(echo).is_some_and(|(first, echo)| echo + TICK <= first)
     }
@@ -108,11 +108,13 @@ pub(crate) struct Progress {
     pub(crate) lost: u32,
     /// Whether a retransmitted segment was lost again.
     pub(crate) lost_again: bool,
-    /// Whether a segment has arrived that was sent before recovery began and never retransmitted.
+    /// Whether the acknowledgement reports a segment that was sent before recovery began, and was
+    /// never retransmitted.
     pub(crate) original: bool,
     /// Whether the peer has reported data that arrived twice (DSACK).
     pub(crate) dsack: bool,
-    /// Start of the clock tick in which the echoed timestamp was sent; `None` without timestamps.
+    /// Earliest time at which the echoed timestamp was sent, given the resolution of the timestamp
+    /// clock; `None` without timestamps.
     pub(crate) echo: Option<Time>,
 }
 

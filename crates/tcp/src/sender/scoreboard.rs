@@ -48,7 +48,7 @@ pub(crate) struct Scoreboard {
     /// Numbers of lost segments that were not sent again yet.
     pending: BTreeSet<u64>,
     /// Transmissions on each path in order of time: for each, the segment's number, and how often
-    /// the segment had been sent. Only the last transmission of each segment is valid.
+    /// the segment had been sent. An entry is valid only for the last transmission of its segment.
     order: [VecDeque<(u64, u32)>; MAX_LEGS],
     /// Number of segments in flight on each path, according to their last transmissions.
     flying: [u32; MAX_LEGS],
@@ -152,7 +152,7 @@ impl Scoreboard {
         fresh
     }
 
-    /// Returns the end of the range of arrived bytes that contains `offset`.
+    /// Returns the end of the range of arrived bytes that contains `offset`; 0 if there is none.
     fn sacked_until(&self, offset: u64) -> u64 {
         self.sacked_ranges.around(offset).map_or(0, |(_, end)| end)
     }
@@ -182,7 +182,8 @@ impl Scoreboard {
         true
     }
 
-    /// Returns the number of the lowest segment that is lost and was not sent again.
+    /// Returns the number of the lowest segment that is lost and was not sent again; `None` if
+    /// there is none.
     pub(crate) fn next_lost(&self) -> Option<u64> {
         self.pending.first().copied()
     }

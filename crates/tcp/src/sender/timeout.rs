@@ -163,8 +163,8 @@ impl Sender {
         std::mem::take(&mut self.window_probe_due)
     }
 
-    /// Returns the part of the next segment that fits into the peer's receive window, after the
-    /// persist timer has expired. Silly window avoidance then no longer delays that part (RFC
+    /// After the persist timer has expired, returns the part of the next segment that fits into
+    /// the peer's receive window. Silly window avoidance then no longer delays that part (RFC
     /// 9293, section 3.8.6.2.1).
     pub(super) fn override_chunk(&mut self) -> Option<Chunk> {
         let room = self.peer.end.saturating_sub(self.nxt);

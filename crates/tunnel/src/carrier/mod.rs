@@ -23,5 +23,6 @@ pub const SHORTEST: usize = 25;
 /// Length of the longest packet, in bytes: the longest payload of a UDP datagram over IPv4.
 pub const LONGEST: usize = 65_507;
 /// Maximum length in bytes of a packet on a stream before the stream is known to be a client's.
-/// Handshakes have at most 512 bytes, and a near end begins each stream with a short packet.
+/// Handshakes have at most 512 bytes, and the client (the near end) begins each stream with a
+/// short packet.
 pub const LONGEST_FIRST: usize = 2_048;

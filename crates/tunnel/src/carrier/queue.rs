@@ -37,7 +37,7 @@ struct Waiting {
 /// Counters of a queue, in packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QueueCount {
-    /// Packets that the stream accepted as a whole.
+    /// Packets that the stream has accepted completely.
     pub sent: u64,
     /// Packets dropped because they waited too long.
     pub aged: u64,

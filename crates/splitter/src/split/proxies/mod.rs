@@ -125,7 +125,7 @@ pub(super) struct Proxies {
     bell: UnixStream,
 }
 
-/// The sender of results, for the threads that run dialogues.
+/// The channel on which the threads that talk to proxies send their results.
 #[derive(Clone, Debug)]
 struct AnswerSender {
     answered: Sender<(PathId, u64, Outcome)>,
@@ -290,7 +290,7 @@ impl Proxies {
         }
     }
 
-    /// Begins the attempts that are due.
+    /// Begins the due attempts to open associations (UDP relays of proxies).
     pub(super) fn ask(&mut self, now: Time, egress_table: &EgressTable) {
         for (&path, place) in &mut self.places {
             let wanted = place.wanted();
@@ -302,8 +302,8 @@ impl Proxies {
         }
     }
 
-    /// Returns the next result that no change of the path's egress or number has outdated; `None`
-    /// if there is none.
+    /// Returns the next result of an attempt to open an association (a UDP relay of a proxy);
+    /// `None` if there is none. Skips results from before a change of the path's egress or number.
     pub(super) fn answer(&mut self) -> Option<(PathId, Outcome)> {
         let mut rings = [0; 64];
         let _ = self.bell.read(&mut rings);
@@ -335,8 +335,9 @@ impl Proxies {
         }
     }
 
-    /// Handles a failed attempt. `alone` is true if the path has no association (UDP relay of the
-    /// proxy) left. Returns a warning, unless it equals the last warning.
+    /// Handles a failed attempt to open an association. `alone` is true if the path has no
+    /// association (UDP relay of the proxy) left. Returns a warning, unless it equals the last
+    /// warning.
     pub(super) fn on_fault(
         &mut self,
         now: Time,
@@ -385,8 +386,8 @@ impl Proxies {
         place.proxy_state.on_loss(now, now.since(made), place.spare.is_none());
     }
 
-    /// Handles the result of a check of the machine's network. Returns the fault of the path: of
-    /// its route, or else of its proxy.
+    /// Handles the result of a check of the machine's network. Returns the fault of the path's
+    /// route, or else of its proxy; `None` if neither has a fault.
     pub(super) fn on_look(&mut self, now: Time, look: &Look) -> Option<DownReason> {
         let Some(place) = self.places.get_mut(&look.path) else { return look.broken };
         if look.moved.is_some() {
@@ -401,7 +402,7 @@ impl Proxies {
         place.broken()
     }
 
-    /// Returns the time of the next timer.
+    /// Returns the time of the next timer of any path; `None` if no timer runs.
     pub(super) fn next_timeout(&self) -> Option<Time> {
         self.places
             .values()
@@ -434,8 +435,8 @@ impl AsFd for Proxies {
 }
 
 impl AnswerSender {
-    /// Begins an attempt on a separate thread. If `afresh`, the thread first resolves the proxy's
-    /// name again.
+    /// Begins an attempt to open an association on a separate thread. If `afresh`, the thread
+    /// first resolves the proxy's name again.
     fn ask(
         &self,
         path: PathId,

@@ -10,15 +10,16 @@ use anabranch_multipath::Time;
 const DOUBT: Duration = Duration::from_millis(500);
 /// Maximum time for which a session waits for an association (a UDP relay of a proxy).
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Minimum lifetime of an association (a UDP relay of a proxy) that counts as a success. A proxy
-/// that ends associations earlier only seems to work.
+/// Minimum lifetime of an association (a UDP relay of a proxy) that counts as a success. An
+/// association that ends earlier counts as a failed attempt.
 const YOUNG: Duration = Duration::from_secs(2);
-/// Pause after the first failed attempt. Each further failure doubles the pause.
+/// Pause after the first failed attempt to open an association. Each further failure doubles the
+/// pause.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
-/// Maximum pause after failed attempts.
+/// Maximum pause after failed attempts to open an association.
 const LONGEST_PAUSE: Duration = Duration::from_secs(15);
-/// Maximum number of simultaneous attempts, so that several sessions that begin together need not
-/// queue.
+/// Maximum number of simultaneous attempts to open an association, which several sessions that
+/// begin together need.
 const AT_ONCE: usize = 8;
 
 /// The state of one proxy: pending attempts, pauses, and whether it works.
@@ -62,8 +63,8 @@ impl ProxyState {
         (self.rested, self.doubt, self.broken) = (None, None, false);
     }
 
-    /// Handles a failed attempt. `alone` is true if the path has no association (UDP relay of the
-    /// proxy) left.
+    /// Handles a failed attempt to open an association. `alone` is true if the path has no
+    /// association (UDP relay of the proxy) left.
     pub(super) fn on_failure(&mut self, now: Time, alone: bool) {
         self.under_way = self.under_way.saturating_sub(1);
         self.doubt = None;
@@ -117,8 +118,8 @@ impl ProxyState {
         over
     }
 
-    /// Returns the time of the next timer. `wanted` is the number of associations (UDP relays of
-    /// proxies) needed.
+    /// Returns the time of the next timer; `None` if no timer runs. `wanted` is the number of
+    /// associations (UDP relays of proxies) needed.
     pub(super) fn next_timeout(&self, wanted: usize) -> Option<Time> {
         let rested = self.rested.filter(|_| wanted > self.under_way);
         rested.into_iter().chain(self.doubt).min()

@@ -1,5 +1,5 @@
-//! Dials of streams. A dial consists of a TCP connection, and a dialogue with a proxy or a TLS
-//! handshake. Dials block, so each has its own thread.
+//! Dials, which open the streams of paths. A dial consists of a TCP connection, and a dialogue
+//! with a proxy or a TLS handshake. Dials block, so each has its own thread.
 
 use std::fmt;
 use std::io::{self, Read, Write};
@@ -36,7 +36,7 @@ pub(super) struct Order {
     pub(super) reach: Option<Reach>,
     /// Address of the far end, in the form that proxies receive.
     pub(super) far: Target,
-    /// Whether the name of the first hop is looked up again.
+    /// Whether the name of the first hop is resolved again before the dial.
     pub(super) afresh: bool,
     /// TLS settings for a path over TLS; `None` if such paths cannot be dialled.
     pub(super) tls: Option<Arc<dyn TlsEnd>>,
@@ -109,7 +109,7 @@ pub(super) enum DialFault {
     Ssh(io::Error),
     /// The TLS handshake failed.
     Tls(TlsError),
-    /// The system lacks a resource for the stream.
+    /// The system lacks a resource for the stream, such as a file descriptor.
     System(io::Error),
 }
 

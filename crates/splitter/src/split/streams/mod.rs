@@ -58,7 +58,8 @@ const BUFFER: usize = 64 << 10;
 /// All paths that are streams.
 pub(super) struct Streams {
     places: BTreeMap<PathId, StreamPath>,
-    /// Number of eras so far. Each change of a path's route begins a new era.
+    /// Number of eras so far. Each change of a path's route begins a new era, which invalidates
+    /// results of earlier dials.
     eras: u64,
     /// Address of the far end, in the form that proxies receive; `None` without a far end.
     far: Option<Target>,
@@ -296,9 +297,9 @@ impl Streams {
         }
     }
 
-    /// Records that a circuit is slower than the fastest path by `lag`, if the lag is known. If
-    /// the circuit has been too slow for too long, dials another circuit as a new user of the
-    /// SOCKS port, and returns the warning to show.
+    /// Records that the onion network's circuit of `path` is slower than the fastest path by
+    /// `lag`; `None` if the lag is unknown. If the circuit has been slow for too long, dials
+    /// another circuit, under a new SOCKS user name. Returns the warning to show.
     pub(super) fn note_lag(
         &mut self,
         now: Time,
@@ -555,7 +556,7 @@ impl StreamPath {
     }
 
     /// Adds the counters of the present connection to the counters of past connections, and resets
-    /// the state of the present connection.
+    /// the record of the circuit's delay.
     fn leave(&mut self) {
         self.replaces = false;
         self.slow.forget();

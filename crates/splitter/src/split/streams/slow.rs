@@ -1,4 +1,4 @@
-//! Decides when a slow circuit should be replaced by another circuit.
+//! Decides when a slow circuit of an onion network should be replaced by another circuit.
 
 use std::time::Duration;
 

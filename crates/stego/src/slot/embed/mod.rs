@@ -129,7 +129,7 @@ impl Course {
     }
 
     /// Returns how many hidden bytes the current step can still take, in addition to the queued
-    /// ones. `taken` bytes of the step are used for other data.
+    /// ones. `taken` bytes of the step are used for the shape's number.
     fn wants(&self, taken: usize) -> usize {
         self.own().map_or(0, |step| step.bytes.saturating_sub(taken + self.queue.len()))
     }

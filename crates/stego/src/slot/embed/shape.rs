@@ -52,8 +52,8 @@ pub struct Shape {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shapes {
     shapes: Arc<[Shape]>,
-    /// For each [`LoadHint`], the indices of the shapes that suit it. They are computed once,
-    /// because computing them for each connection would be slow.
+    /// For each [`LoadHint`], the indices of the shapes that suit this load. The indices are
+    /// computed once, because computing them for each connection would be slow.
     best: Arc<[Vec<usize>; 3]>,
     longest_pause: Duration,
     digest: [u8; 32],

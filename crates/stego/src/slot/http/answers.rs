@@ -1,5 +1,5 @@
 //! The answers of a server, by tier (the kind of body in which bytes are hidden). Only this module
-//! contains the differences between generated bodies, pictures, and objects of a site.
+//! contains the differences between generated bodies, pictures, and objects (files) of a web site.
 
 use anabranch_multipath::Time;
 
@@ -16,19 +16,20 @@ pub(super) enum Answers {
     /// The server hides bytes in pictures. The fields are the index of the next answer's picture,
     /// and the number of answers so far.
     Pictures { picture: usize, answers: usize },
-    /// The server hides bytes in objects of a site.
+    /// The server hides bytes in objects (files) of a web site. The field is the client's position
+    /// in the site.
     Objects(Course),
 }
 
-/// A client's position in a site.
+/// A client's position in a web site, whose objects (files) it requests in turn.
 #[derive(Debug, Default)]
 pub(super) struct Course {
     /// Index of the requested object.
     object: usize,
     /// Index of the object that the client is to request next.
     next: usize,
-    /// State of the generator that chooses among several objects. Its input consists of the hidden
-    /// bytes of requests, which look random.
+    /// State of the pseudorandom generator that chooses among several objects (files of the site).
+    /// Its input consists of the hidden bytes of requests, which look random.
     turn: u64,
 }
 
@@ -148,7 +149,7 @@ pub(super) fn body(tier: Tier, answer: &AnswerHead) -> Result<Body, NotCover> {
 /// stores the path of the next request in `next_path`.
 ///
 /// # Errors
-/// The answer of a site contains no such path.
+/// Bytes are hidden in objects of a site, but the answer contains no path.
 pub(super) fn hear(
     heads: &Heads,
     said: Hidden<'_>,

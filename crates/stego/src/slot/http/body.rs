@@ -20,7 +20,8 @@ pub enum Tier {
     Text,
     /// Answers are pictures. Requests have the form of [`Tier::Opaque`].
     Image,
-    /// Answers are objects of a site. Requests have the form of [`Tier::Opaque`].
+    /// Answers are objects (files of any type) of a web site. Requests have the form of
+    /// [`Tier::Opaque`].
     Site,
 }
 
@@ -42,8 +43,7 @@ impl Tier {
         }
     }
 
-    /// Returns the tier (the way of hiding bytes) of the requests that belong to answers of this
-    /// tier.
+    /// Returns the tier (the way of hiding bytes) of requests, if this is the tier of answers.
     pub(super) fn upwards(self) -> Tier {
         if matches!(self, Tier::Image | Tier::Site) { Tier::Opaque } else { self }
     }
@@ -65,8 +65,8 @@ impl Tier {
         }
     }
 
-    /// Appends a body that contains the `hidden` bytes. `list` is the name of the list in a JSON
-    /// text.
+    /// Appends a body that contains the `hidden` bytes. `list` is the name of the JSON member
+    /// whose strings hide the bytes.
     pub(super) fn write(self, hidden: &[u8], list: &str, out: &mut Vec<u8>) {
         if self != Tier::Text {
             return out.extend_from_slice(hidden);
@@ -99,7 +99,8 @@ enum Kind {
     Text(Text),
     /// A picture, which is read as a whole.
     Image(Vec<u8>),
-    /// An object of a site, which is read as a whole.
+    /// An object (file) of a site, which is read as a whole. The first field is the part of it
+    /// that hides bytes.
     Site(Hiding, Vec<u8>),
 }
 

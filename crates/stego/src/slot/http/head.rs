@@ -80,7 +80,7 @@ impl Heads {
         &self.context.covers.pictures
     }
 
-    /// Returns the name of the list in a JSON text.
+    /// Returns the name of the JSON member whose strings hide bytes.
     pub(super) fn words(&self) -> &str {
         self.context.names.list()
     }
@@ -125,8 +125,9 @@ impl Heads {
     }
 
     /// Writes the head of an answer whose body has `length` bytes. `closes` is whether the
-    /// connection closes after the answer. With `modified`, the head looks like nginx's answer
-    /// with a file of that time, otherwise like a program's answer.
+    /// connection closes after the answer. With `modified` (seconds since 1970), the head looks
+    /// like nginx's answer with a file last modified at that time. Without it, the head looks like
+    /// the answer of a web application.
     ///
     /// A cache may store the file, but no client asks for it again, because each request has
     /// another query.
@@ -174,7 +175,7 @@ impl Heads {
         http_date(self.unix(now))
     }
 
-    /// Returns the site for answers.
+    /// Returns the web site whose files are sent as answers.
     pub(super) fn site(&self) -> &Site {
         &self.context.covers.site
     }

@@ -4,7 +4,7 @@
 //! These bits encode the sign and the value of a coefficient. The Huffman code before them
 //! contains their number (T.81, section F.1.2.2). Therefore every value of the bits makes a valid
 //! picture with the same tables and codes. Its length is also the same, except for stuffed bytes.
-//! The picture looks damaged. The reader does not need the original.
+//! The picture looks damaged. The receiver does not need the original picture.
 
 /// Maximum number of blocks in a picture: 16 megapixels of one component.
 const BLOCKS: usize = 1 << 18;
@@ -90,8 +90,8 @@ fn bit(bytes: &[u8], at: usize) -> bool {
     bytes[at / 8] >> (7 - at % 8) & 1 == 1
 }
 
-/// Splits a scan off the front of `bytes`. Returns its coded data, the positions of its restart
-/// markers, and its length in the file.
+/// Reads a scan (the coded data of a picture) from the front of `bytes`. Returns its coded data,
+/// the positions of its restart markers, and its length in the file.
 fn unstuff(bytes: &[u8]) -> Result<(Vec<u8>, Vec<usize>, usize), NotPicture> {
     let (mut scan, mut restarts, mut at) = (Vec::with_capacity(bytes.len()), Vec::new(), 0);
     loop {

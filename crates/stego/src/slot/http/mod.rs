@@ -33,7 +33,7 @@ pub use pictures::Pictures;
 pub(crate) use site::Notes;
 pub use site::{Hiding, Object, Refusal, Site};
 
-/// Bodies of hidden bytes without encoding.
+/// Profile whose bodies are hidden bytes without encoding.
 pub(super) const OPAQUE: Family = Family {
     name: "http-opaque",
     about: "HTTP; data hidden as binary bodies, such as videos",
@@ -54,7 +54,7 @@ pub(super) const OPAQUE: Family = Family {
     client: |family, context, _, _| client(family, context, Tier::Opaque),
     server: |family, context| server(family, context, Tier::Opaque),
 };
-/// Bodies of hidden bytes without encoding, in many short connections.
+/// Profile whose bodies are hidden bytes without encoding, in many short connections.
 pub(super) const OPAQUE_SHORT: Family = Family {
     name: "http-opaque-short",
     about: "HTTP; data hidden as binary bodies, in many short connections",
@@ -72,7 +72,7 @@ pub(super) const TEXT: Family = Family {
     server: |family, context| server(family, context, Tier::Text),
     ..OPAQUE
 };
-/// Bodies of JSON, in many short connections.
+/// Profile whose bodies are JSON, in many short connections.
 pub(super) const TEXT_SHORT: Family = Family {
     name: "http-text-short",
     about: "HTTP; data hidden as text, in many short connections",
@@ -82,7 +82,8 @@ pub(super) const TEXT_SHORT: Family = Family {
     chunk: 2_600,
     ..TEXT
 };
-/// Pictures. The client does not know in advance how many bytes a picture hides.
+/// Profile whose answers are pictures. The client does not know in advance how many bytes a
+/// picture hides.
 pub(super) const IMAGE: Family = Family {
     name: "http-image",
     about: "HTTP; data hidden in your pictures",
@@ -92,7 +93,8 @@ pub(super) const IMAGE: Family = Family {
     server: |family, context| server(family, context, Tier::Image),
     ..OPAQUE
 };
-/// Objects of a site. The client does not know in advance how many bytes an object hides.
+/// Profile whose answers are objects (files of any type) of a web site. The client does not know
+/// in advance how many bytes an object hides.
 pub(super) const SITE: Family = Family {
     name: "http-site",
     about: "HTTP; data hidden in the objects of your web site",
@@ -116,8 +118,8 @@ fn server(family: &Family, context: &Arc<SharedContext>, tier: Tier) -> Box<dyn 
 /// the GET is no longer than a browser's requests. Padding would make it longer.
 const SMALL: usize = 112;
 /// Possible numbers of hidden bytes in longer GETs; larger numbers use a POST. 704 bytes become
-/// 939 characters, and can contain a cell of Tor within TLS and an acknowledgement. A browser's
-/// requests are as long on sites with cookies.
+/// 939 characters, and can contain a cell of Tor within TLS and an acknowledgement. On sites with
+/// cookies, a browser's requests have a similar length.
 const GETS: [usize; 4] = [192, 256, 448, 704];
 /// Maximum number of hidden bytes in a message.
 const MOST: usize = 64 << 10;
@@ -127,8 +129,8 @@ const LARGEST: usize = 128 << 10;
 const HOLD: Duration = Duration::from_secs(4);
 /// Maximum number of requests per connection; servers have such limits, too (nginx: 1,000).
 const REQUESTS: u32 = 900;
-/// Minimum number of remaining bytes, in each direction, that a connection must still be able to
-/// carry for a further exchange (usually a request and its answer).
+/// Minimum number of bytes that a connection may still carry in each direction. A connection with
+/// fewer bytes left begins no further exchange (usually a request and its answer).
 const LEAST: usize = 3_000;
 
 /// The numbers of bytes and requests that a connection may still carry.

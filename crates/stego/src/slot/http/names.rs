@@ -67,7 +67,7 @@ impl Names {
         }
     }
 
-    /// Returns the number in a path; `None` if it has none.
+    /// Returns the segment number in the path of a GET; `None` if the path has none.
     pub(super) fn number(path: &str) -> Option<u64> {
         let (_, rest) = path.rsplit_once('-')?;
         rest.split_once('.')?.0.parse().ok()
@@ -83,7 +83,7 @@ impl Names {
         self.query
     }
 
-    /// Returns the key of the list in a JSON text.
+    /// Returns the name of the JSON member whose strings hide bytes.
     pub(super) fn list(&self) -> &'static str {
         self.list
     }

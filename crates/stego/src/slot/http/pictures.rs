@@ -7,8 +7,9 @@ use crate::slot::RESERVE;
 const LONGEST: usize = 120_000;
 /// Minimum number of bytes that a picture has to hide: the length of the longest acknowledgement.
 const LEAST: usize = 1_536;
-/// Number of pictures from which one is chosen for an answer. With much data, these are the
-/// pictures with the lowest cost per hidden byte, otherwise the shortest ones that hide enough.
+/// Number of pictures from which one is chosen for an answer. With much data, they are the
+/// pictures with the lowest cost per hidden byte; otherwise, the shortest pictures that hide
+/// enough.
 const CHOICE: usize = 4;
 /// Cost of an answer in bytes, in addition to its picture: heads, acknowledgements, and the time
 /// without traffic until the next request.
@@ -82,7 +83,8 @@ impl Pictures {
         self.entries.is_empty()
     }
 
-    /// Returns the index of the picture for answer number `turn`, if there is much data.
+    /// Returns the index of the picture for answer number `turn` when much data waits; `None`
+    /// without pictures.
     fn usual(&self, turn: usize) -> Option<usize> {
         self.cheapest.get(turn % self.cheapest.len().max(1)).copied()
     }
@@ -123,7 +125,8 @@ impl Pictures {
 
 #[cfg(test)]
 impl Pictures {
-    /// Creates stand-ins for pictures that have these capacities and lengths of files.
+    /// Creates stand-ins for pictures. `sizes` has the capacity of each and the length of its
+    /// file, in bytes.
     pub(super) fn of(sizes: &[(usize, usize)]) -> Pictures {
         let picture = Picture::read(super::jpeg::tests::COLOUR).unwrap();
         let mut pictures = Pictures::default();

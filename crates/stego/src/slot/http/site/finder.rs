@@ -1,6 +1,6 @@
 //! "Finder 1": the rule that finds the positions in a site's bodies at which bytes can be hidden.
-//! A reader applies the same rule to the changed body and finds the same positions, so no database
-//! has to be shared.
+//! The receiver applies this rule to the changed body and finds the same positions, so the two
+//! ends need no common database.
 
 use base64ct::{Base64UrlUnpadded, Encoding};
 
@@ -15,7 +15,7 @@ const CHI_SQUARE: f64 = 380.0;
 /// Minimum number of bytes for which the chi-square test is meaningful.
 const TELLING: usize = 1_024;
 
-/// The part of a body that hides bytes.
+/// The part of an answer's body that hides bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hiding {
     /// The whole body hides bytes: encrypted media and archives.
@@ -28,7 +28,7 @@ pub enum Hiding {
 
 impl Hiding {
     /// Returns the part of a body with this content type that may hide bytes; `None` if none may.
-    /// In that case a reader assumes [`Hiding::Opaque`].
+    /// In that case the receiver of a body assumes [`Hiding::Opaque`].
     pub(in super::super) fn of(content_type: &str) -> Option<Hiding> {
         let kind = content_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
         let texts = ["application/json", "text/json", "application/javascript", "text/javascript"];

@@ -1,5 +1,5 @@
-//! A site whose answers hide bytes. It consists of objects, in the order in which its pages
-//! request them.
+//! A web site whose answers hide bytes. It consists of objects (files such as pictures and
+//! scripts), in the order in which its pages request them.
 
 mod finder;
 mod notes;
@@ -12,7 +12,7 @@ pub(crate) use notes::Notes;
 
 /// Maximum bytes of a body.
 const LONGEST: usize = 120_000;
-/// Minimum number of bytes that an object has to hide.
+/// Minimum number of bytes that an object (a file of the site) must be able to hide.
 const LEAST: usize = 512;
 /// Maximum bytes of a path.
 const PATH: usize = 200;
@@ -21,7 +21,7 @@ const HEAD: usize = 3_000;
 /// Maximum number of lines in a head.
 const LINES: usize = 40;
 
-/// The reason why an object cannot hide bytes.
+/// The reason why an object (a file of a web site) cannot hide bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Refusal {
@@ -29,7 +29,7 @@ pub enum Refusal {
     Path,
     /// A line of the object's head is invalid, or there are too many lines.
     Head,
-    /// Bodies of the object's type cannot hide bytes.
+    /// Bodies with the object's content type cannot hide bytes.
     Type,
     /// The object is longer than 120,000 bytes.
     Long,
@@ -37,7 +37,7 @@ pub enum Refusal {
     Little,
     /// The object is not a baseline JPEG of one scan.
     Picture,
-    /// The object is not random, so random bytes in it would be conspicuous.
+    /// The object's content does not look random, so hidden bytes in it would be conspicuous.
     Random,
     /// Hidden bytes cannot be read back from the object.
     Lost,
@@ -68,7 +68,8 @@ enum Slots {
     Image(Box<Picture>),
 }
 
-/// An object of a site that hides bytes.
+/// An object (a file such as a picture or a script) of a web site. Answers with the object can
+/// hide bytes in it.
 #[derive(Clone, Debug)]
 pub struct Object {
     path: String,
@@ -79,8 +80,8 @@ pub struct Object {
 
 impl Object {
     /// Creates an object from its path, the headers of its answer in order, and its body. Each
-    /// answer sets its own values of `Date`, `Content-Length` and `Connection`, at their positions
-    /// in `headers`.
+    /// answer sets its own values of `Date`, `Content-Length` and `Connection`, at the positions
+    /// of these headers in `headers`.
     ///
     /// # Errors
     /// [`Refusal`] if the object cannot hide bytes.
@@ -122,7 +123,7 @@ impl Object {
         &self.path
     }
 
-    /// Returns the head of the answer with the object.
+    /// Returns the headers of the answer that contains the object, in order.
     #[must_use]
     pub fn headers(&self) -> &[(String, String)] {
         &self.headers
@@ -234,11 +235,12 @@ fn head_is_usual(headers: &[(String, String)]) -> bool {
         && ours.into_iter().all(|name| times(name) <= 1)
 }
 
-/// A site: objects that hide bytes, grouped by page.
+/// A web site: objects (files) that hide bytes, grouped by page.
 #[derive(Clone, Debug, Default)]
 pub struct Site {
     objects: Vec<Object>,
-    /// The objects of each page, in the order of their requests.
+    /// For each page, the indices of its objects in `objects`, in the order in which they are
+    /// requested.
     pages: Vec<Vec<usize>>,
 }
 
@@ -296,8 +298,8 @@ impl Site {
         all.get(of).copied().flatten().unwrap_or_else(page)
     }
 
-    /// Returns the number of hidden bytes in an answer with `object`, without the note that names
-    /// the path of the object `next`.
+    /// Returns the number of hidden bytes for which an answer with `object` has room. Excludes the
+    /// bytes of the note, which contains the path of the object `next`.
     pub(in crate::slot::http) fn room(&self, object: usize, next: usize) -> usize {
         let path = self.objects.get(next).map_or(0, |next| next.path.len());
         let whole = self.objects.get(object).map_or(0, Object::hides);
