@@ -1,4 +1,5 @@
-//! The memory limit that all links (connections between a client and a server) of a process share.
+//! The memory limit that all links (byte streams between a client and a server) of a process
+//! share.
 
 /// Minimum window in bytes, whatever the number of links. A window is the maximum amount of a
 /// stream's data in flight or waiting.

@@ -48,7 +48,7 @@ pub(crate) struct Ack {
     pub(crate) next: u64,
     /// Ranges of later chunks that have arrived, in ascending order and with gaps between them.
     pub(crate) ranges: Vec<Range<u64>>,
-    /// Total bytes of the stream that the other end may have sent so far (flow control).
+    /// Maximum total bytes that may be sent on the acknowledged stream (flow control).
     pub(crate) limit: u64,
     /// Total bytes written so far to the stream in the other direction, whether sent or not.
     pub(crate) written: u64,

@@ -10,8 +10,8 @@ use crate::budget::{Budget, LEAST_WINDOW};
 use crate::frame::{Ack, RANGES, RECEIPTS};
 use crate::outbox::{AHEAD, FEW_PIECES, MOST_WINDOW, PIECE};
 
-/// Number of bytes in a block that contains only an acknowledgement, without the lists of ranges
-/// and receipts.
+/// Maximum number of bytes in a block that contains only an acknowledgement, without the lists of
+/// ranges and receipts.
 const ACK_FIXED: usize = 48;
 /// Maximum delay of an acknowledgement.
 const DELAY: Duration = Duration::from_millis(20);

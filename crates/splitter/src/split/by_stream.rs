@@ -31,7 +31,7 @@ impl Driver<'_> {
     }
 
     /// Sends the packets that the tunnel itself originates, such as probes and handshakes. These
-    /// packets are never dropped, however long they wait for room in a stream.
+    /// packets are never dropped for their age while they wait for room in a stream.
     pub(super) fn send_words(&mut self, now: Time, words: Vec<Outgoing<'static>>) {
         let streams = &mut self.uplinks.streams;
         let (by_stream, others): (Vec<_>, Vec<_>) =

@@ -87,8 +87,8 @@ impl Driver<'_> {
         None
     }
 
-    /// Handles a datagram that was reassembled from fragments. It may be fragmented again on its
-    /// paths, as its sender permitted.
+    /// Handles a datagram that was reassembled from fragments. It may be sent in fragments again,
+    /// because it arrived in fragments.
     fn on_whole(&mut self, now: Time, whole: &Whole) {
         let Whole { from, to, ecn, .. } = *whole;
         let datagram = Datagram { from, to, ecn, payload: whole.payload() };

@@ -145,7 +145,7 @@ pub enum FarEndNews {
         /// Time since the program started, or since the far end was lost.
         waited: Duration,
     },
-    /// Packets of the far end have ceased to arrive on all paths.
+    /// Packets of the far end no longer arrive on any path.
     Lost,
     /// The far end has ended the session.
     Left,

@@ -93,8 +93,8 @@ impl<'s> Driver<'s> {
         Ok(driver)
     }
 
-    /// Adds all descriptors to the poller, reports that clients can connect, and begins to look
-    /// for the far end.
+    /// Adds all descriptors to the poller, reports that clients can connect, and starts to look up
+    /// the far end, if there is one.
     fn begin(&mut self, warnings: &[String]) -> io::Result<()> {
         self.watch_all()?;
         self.report.screen.listening(&self.about);

@@ -205,7 +205,7 @@ impl<R: CryptoRng> Client<R> {
 
     /// Returns the time until which the client waits before the link is up. It is the end of the
     /// pause before the first connection is opened, or the timeout of a connection that is being
-    /// opened. Returns `None` if the first connection is open.
+    /// opened. Returns `None` if all connections are open.
     pub(super) fn next_attempt(&self, now: Time) -> Option<Time> {
         if self.conns.is_empty() {
             return Some(self.backoff.until.max(now));

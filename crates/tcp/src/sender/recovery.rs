@@ -113,8 +113,8 @@ pub(crate) struct Progress {
     pub(crate) original: bool,
     /// Whether the peer has reported data that arrived twice (DSACK).
     pub(crate) dsack: bool,
-    /// Earliest time at which the echoed timestamp was sent, given the resolution of the timestamp
-    /// clock; `None` without timestamps.
+    /// Earliest time at which the echoed timestamp may have been sent, given the resolution of the
+    /// timestamp clock; `None` without timestamps.
     pub(crate) echo: Option<Time>,
 }
 
