@@ -18,7 +18,7 @@ pub(crate) enum Timer {
     Handshake,
     /// Copy of the first SYN.
     SynCopy,
-    /// Time at which the copy of a segment is sent, at the beginning of the stream.
+    /// Time at which a segment at the beginning of the stream is sent a second time.
     Copy,
     /// Time at which a delayed acknowledgement is sent.
     Ack,

@@ -89,7 +89,7 @@ impl Delay {
     }
 
     /// Returns the average delay plus four mean deviations, in microseconds, as in the timeout of
-    /// RFC 6298. Few packets have a longer delay.
+    /// RFC 6298. Few packets have a longer delay. Returns `None` before the first packet.
     fn usual(&self) -> Option<i64> {
         Some(self.mean? / 8 + self.deviation)
     }

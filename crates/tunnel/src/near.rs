@@ -1,4 +1,5 @@
-//! The near end (the side of the clients): it begins handshakes, and has one session.
+//! The near end (the side of the programs that use the tunnel): it begins handshakes, and has one
+//! session.
 //!
 //! The first handshake is sent on the path that answered last. After [`HASTE`] without an answer,
 //! the next handshake is sent on all paths that carry packets now. These packets are copies of one
@@ -53,7 +54,8 @@ pub enum State {
     Up,
 }
 
-/// The near end of a session: the side of the clients, which begins the handshake.
+/// The near end of a session: the side of the programs that use the tunnel, which begins the
+/// handshake.
 pub struct Near<R> {
     own: KeyPair,
     far: PublicKey,

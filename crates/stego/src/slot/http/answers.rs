@@ -149,7 +149,7 @@ pub(super) fn body(tier: Tier, answer: &AnswerHead) -> Result<Body, NotCover> {
 /// stores the path of the next request in `next_path`.
 ///
 /// # Errors
-/// Bytes are hidden in objects of a site, but the answer contains no path.
+/// Bytes are hidden in objects of a site, but the answer contains no valid path.
 pub(super) fn hear(
     heads: &Heads,
     said: Hidden<'_>,
