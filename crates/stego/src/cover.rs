@@ -53,7 +53,8 @@ impl<S: Slot + ?Sized> Cover<S> {
         self.room > 0
     }
 
-    /// Returns the time at which the connection has to send a message, even without hidden bytes.
+    /// Returns the time at which the connection may send again, or has to send a message even
+    /// without hidden bytes; `None` if there is no such time.
     pub(crate) fn due(&self) -> Option<Time> {
         // A message that waits for room in its socket is sent when the socket has room.
         let due = self.slot.due().filter(|_| self.has_room());

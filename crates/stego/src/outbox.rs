@@ -214,7 +214,7 @@ impl Outbox {
 
     /// Selects a chunk that fits into `room` bytes of frames, and assigns it to `connection`.
     /// Retransmissions take precedence. Appends the chunk's frame to `out`, and returns the
-    /// chunk's number.
+    /// chunk's number; `None` if no chunk fits or none waits.
     pub(crate) fn next(&mut self, connection: u64, room: usize, out: &mut Vec<u8>) -> Option<u64> {
         let room = room.checked_sub(DATA_OVERHEAD)?;
         let fits = |chunk: &u64| self.length(*chunk).is_some_and(|length| length <= room);

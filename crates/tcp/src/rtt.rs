@@ -10,7 +10,8 @@ use crate::constants::{INITIAL_RTO, MIN_RTT_WINDOW, RTO_MAX, RTO_MIN};
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Rtt {
     smoothed: SmoothedRtt,
-    /// Round-trip time of another connection on the same path, until the first sample (RFC 9040).
+    /// Round-trip time that is expected until the first sample, from another connection on the
+    /// same path (RFC 9040); `None` if unknown.
     expected: Option<Duration>,
     least: Option<(Duration, Time)>,
     /// Number of times that the retransmission timeout has been doubled since the last sample.
@@ -30,7 +31,8 @@ impl Rtt {
         self.expected = Some(rtt);
     }
 
-    /// Returns `SRTT`, or the expected round-trip time before the first sample.
+    /// Returns `SRTT`; before the first sample, the expected round-trip time or, if that is
+    /// unknown, `None`.
     pub(crate) fn expected(&self) -> Option<Duration> {
         self.srtt().or(self.expected)
     }

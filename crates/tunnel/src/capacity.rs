@@ -54,8 +54,9 @@ pub(crate) struct Train {
 /// capacity.
 #[derive(Default)]
 pub(crate) struct Capacity {
-    /// Average time between two bytes, in seconds. Times are averaged, not rates: a receiver that
-    /// reads several packets at once shortens one interval and lengthens another by the same time.
+    /// Average time between two bytes, in seconds; `None` before the first sample. Times are
+    /// averaged, not rates: a receiver that reads several packets at once shortens one interval
+    /// and lengthens another by the same time.
     interval: Option<f64>,
     /// Whether the path has stretched a train of packets ([`STRETCHED`]). If not, the path may be
     /// faster than any train that was sent.

@@ -40,7 +40,7 @@ pub fn pieces(datagram: &[u8], room: Option<usize>) -> impl Iterator<Item = Piec
 #[derive(Default)]
 pub(crate) struct Joiner {
     /// The datagram that is being joined: its parts so far, the position that the next part must
-    /// have, and its packet number.
+    /// have, and its packet number; `None` if no datagram is begun.
     begun: Option<(Datagram, u8, u64)>,
 }
 

@@ -47,7 +47,8 @@ pub struct Session {
     asks: bool,
     sizes: Vec<usize>,
     epochs: VecDeque<(u32, Epoch)>,
-    /// Number of the epoch (set of keys) of the packets that this end sends.
+    /// Number of the epoch (set of keys) of the packets that this end sends; `None` before the
+    /// first handshake.
     current: Option<u32>,
     /// The number of the next packet.
     number: u64,
@@ -135,7 +136,7 @@ struct Path {
     deaf: bool,
     /// Whether this machine cannot send on this path now.
     is_cut: bool,
-    /// Maximum length of packets on this path in bytes, if known.
+    /// Maximum length of packets on this path in bytes, `None` if unknown.
     room: Option<u16>,
     /// The packets in flight on this path.
     window: Window,
@@ -241,7 +242,7 @@ impl Session {
     }
 
     /// Returns the maximum length of packets on `path` in bytes, as set here or reported by the
-    /// other end. See [`pieces`](crate::pieces).
+    /// other end; `None` if unknown. [`pieces`](crate::pieces) uses this length.
     #[must_use]
     pub fn room(&self, path: PathId) -> Option<usize> {
         self.paths.get(path.index())?.room.map(usize::from)
@@ -581,7 +582,7 @@ impl Session {
     }
 
     /// Returns the time at which [`Session::poll`] next returns a datagram or this end next sends
-    /// a packet on its own.
+    /// a packet on its own; `None` if there is no such time.
     #[must_use]
     pub fn next_timeout(&self) -> Option<Time> {
         let ask = (self.asks && self.is_up()).then_some(self.ask);

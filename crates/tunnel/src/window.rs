@@ -428,7 +428,8 @@ impl Window {
         over
     }
 
-    /// Returns when [`Window::expire`] has to be called, or when pacing allows packets again.
+    /// Returns when [`Window::expire`] has to be called, or when pacing allows packets again;
+    /// `None` if there is no such time.
     pub(crate) fn next_timeout(&self) -> Option<Time> {
         [self.given_up_at(), self.capacity.opens()].into_iter().flatten().min()
     }

@@ -27,7 +27,8 @@ pub(super) struct Control<'s> {
     /// New settings that wait for name resolution.
     pub(super) lookup: Lookup<Settings>,
     pub(super) monitor: Monitor,
-    /// Time at which the machine's setup is checked again, after a check that failed.
+    /// Time at which the machine's routes and rules are checked again after a failed check; `None`
+    /// if the last check succeeded.
     pub(super) keep_at: Option<Time>,
     pub(super) stopped: bool,
 }

@@ -25,7 +25,7 @@ pub(super) struct Look {
     pub(super) path: PathId,
     /// Reason why the path is down; `None` if it works.
     pub(super) broken: Option<DownReason>,
-    /// The change of the path's interface or source address, if there was one.
+    /// The change of the path's interface or source address; `None` if neither has changed.
     pub(super) moved: Option<Moved>,
 }
 

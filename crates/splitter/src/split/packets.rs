@@ -62,10 +62,10 @@ impl Driver<'_> {
         Ok(())
     }
 
-    /// Returns the datagram in `packet` if it is to be split. Fragments are stored until their
-    /// datagram is complete. Packets that the kernel or programs send on every interface
-    /// ([`packet::is_housekeeping`]) are counted. All other packets are answered with the ICMP
-    /// error of a router that refuses to forward them.
+    /// Returns the datagram in `packet` if it is to be split, else `None`. Fragments are stored
+    /// until their datagram is complete. Packets that the kernel or programs send on every
+    /// interface ([`packet::is_housekeeping`]) are counted. All other packets are answered with
+    /// the ICMP error of a router that refuses to forward them.
     fn admit<'p>(&mut self, now: Time, packet: &'p [u8]) -> Option<Datagram<'p>> {
         let ingress = self.ingress.interface()?;
         match packet::read(packet) {

@@ -113,7 +113,7 @@ struct Asking {
     /// Number of failed lookups of each waiting session.
     waiting: BTreeMap<SessionId, u8>,
     under_way: bool,
-    /// Time before which no lookup begins, after a failed lookup.
+    /// Time before which no lookup begins, because a lookup has failed; `None` otherwise.
     rested: Option<Time>,
 }
 

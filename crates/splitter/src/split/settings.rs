@@ -68,7 +68,8 @@ pub struct Settings {
     pub tls: Option<Arc<dyn TlsEnd>>,
     /// Maximum time for which a packet waits for room in a stream.
     pub stream_age: Duration,
-    /// Mark of our own packets (`SO_MARK`), which routing rules can match.
+    /// Mark of our own packets (`SO_MARK`), which routing rules can match; `None` if the user set
+    /// none.
     pub fwmark: Option<u32>,
     /// Whether two paths may have the same interface and source address.
     pub same_egress: bool,

@@ -291,7 +291,7 @@ impl Tunnel {
         }
     }
 
-    /// Returns the next change of the far end's state, if there is one.
+    /// Returns the next change of the far end's state, or `None`.
     pub(super) fn news(&mut self, now: Time) -> Option<FarEndNews> {
         let (up, left) = (self.near.state() == State::Up, self.near.session().is_closed());
         if std::mem::replace(&mut self.up, up) != up {

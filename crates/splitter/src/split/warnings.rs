@@ -59,8 +59,8 @@ impl Warnings {
     }
 
     /// Counts `datagrams` of `length` bytes each that `path` could not send, because its interface
-    /// accepts at most `room` bytes. Warns once their number reaches [`PROBES`]. `name` is the
-    /// name of the path.
+    /// accepts at most `room` bytes. Warns when the total for the path reaches [`PROBES`]. `name`
+    /// is the name of the path.
     pub(super) fn too_long(
         &mut self,
         (path, name): (PathId, &str),
@@ -86,6 +86,7 @@ impl Warnings {
     }
 
     /// Warns that a route leads `packet` into the interface, although `packet` is not to be split.
+    /// The warning names a remedy.
     pub(super) fn unsplit(&mut self, packet: &[u8]) -> Option<String> {
         (!replace(&mut self.unsplit, true)).then(|| {
             let what = packet::describe(packet);

@@ -29,8 +29,8 @@ pub struct Request {
     pub ports: Ports,
     /// Name servers for the namespace; if empty, the machine's are used.
     pub dns: Vec<IpAddr>,
-    /// The interface's addresses, if all packets go to a far end. Connections are then not kept on
-    /// paths.
+    /// The interface's addresses, if all packets go to a far end (our program in front of the
+    /// servers); `None` otherwise. With a far end, connections are not kept on paths.
     pub inner: Option<Inner>,
 }
 

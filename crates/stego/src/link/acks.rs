@@ -74,7 +74,7 @@ impl Acks {
 
     /// Returns the path for an acknowledgement: the path set by [`Acks::prefer`] if it has room
     /// and is not silent. Otherwise returns another path that has room and is not silent, or else
-    /// any path with room.
+    /// any path with room; `None` if no path has room.
     pub(super) fn path(&self, connections: &Connections) -> Option<usize> {
         let fits = |path: &usize| connections.room(*path) >= self.least_room;
         let works = |path: &usize| {

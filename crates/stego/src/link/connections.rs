@@ -161,12 +161,13 @@ impl Connections {
         self.closed.insert(connection.number, connection.recovery);
     }
 
-    /// Frees `path`, and returns its connection.
+    /// Frees `path`, and returns its connection; `None` if it had none.
     pub(super) fn remove(&mut self, path: usize) -> Option<Connection> {
         self.paths.get_mut(path)?.take().map(|connection| *connection)
     }
 
-    /// Returns the path whose connection has been silent for the longest time.
+    /// Returns the path whose connection has been silent for the longest time; `None` if none is
+    /// silent.
     pub(super) fn longest_silent(&self) -> Option<usize> {
         let received = |(path, connection): (usize, &Option<Box<Connection>>)| {
             Some((connection.as_ref()?.recovery.last_received(), path))
@@ -183,8 +184,8 @@ impl Connections {
     }
 
     /// Sets the client's index of the connection of `path`. Returns the path of an earlier
-    /// connection with the same index, which may have ended without notice here. The caller has to
-    /// remove that earlier connection.
+    /// connection with the same index, if there is one; the caller has to remove that connection.
+    /// The client may have closed it without notice.
     pub(super) fn set_seat(&mut self, path: usize, seat: u64) -> Option<usize> {
         let has_seat = |connection: &Option<Box<Connection>>| {
             connection.as_ref().is_some_and(|connection| connection.seat == Some(seat))

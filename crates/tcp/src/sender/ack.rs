@@ -32,12 +32,13 @@ pub(crate) struct AckSegment {
 #[derive(Clone, Copy, Debug, Default)]
 struct Samples {
     /// First transmission time of the segments that are acknowledged cumulatively and were sent
-    /// only once.
+    /// only once; `None` if there are none.
     first: Option<Time>,
     /// Last transmission time of the segments that are acknowledged cumulatively and were sent
-    /// only once.
+    /// only once; `None` if there are none.
     last: Option<Time>,
-    /// Latest transmission time of the segments that SACK blocks report.
+    /// Latest transmission time of the segments that SACK blocks report for the first time; `None`
+    /// if there are none.
     sacked: Option<Time>,
     /// Whether one of the acknowledged segments was sent several times, so that its round-trip
     /// time is unclear.

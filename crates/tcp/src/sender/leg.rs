@@ -43,7 +43,8 @@ pub(super) struct Leg {
 pub(super) struct Acked {
     /// Number of the path's segments that the acknowledgement reports for the first time.
     pub(super) delivered: u32,
-    /// Latest transmission time of the reported segments that were sent only once.
+    /// Latest transmission time of the reported segments that were sent only once; `None` if there
+    /// are none.
     pub(super) newest: Option<Time>,
     /// Number of segments in flight on the path before the acknowledgement.
     pub(super) prior_in_flight: u32,

@@ -47,7 +47,7 @@ pub(crate) struct Recovery {
     /// Number of retransmissions that the peer has not reported as duplicates (DSACK); `None` if
     /// they cannot be counted.
     undo_retransmissions: Option<u32>,
-    /// Time of the first retransmission in this recovery.
+    /// Time of the first retransmission in this recovery; `None` before that.
     first_retransmission: Option<Time>,
 }
 

@@ -204,7 +204,7 @@ impl Scoreboard {
     }
 
     /// Returns the segment that was sent earliest among those in flight on the path `leg`, and its
-    /// number.
+    /// number; `None` if there are none.
     pub(crate) fn oldest(&mut self, leg: usize) -> Option<(u64, &Sent)> {
         while let Some(&(id, count)) = self.order[leg].front() {
             let is_last = |sent: &Sent| sent.count == count && sent.is_flying();

@@ -123,7 +123,7 @@ impl Sender {
     }
 
     /// Sends a tail loss probe: new data if there are any, otherwise the last segment again (RFC
-    /// 8985, section 7.3).
+    /// 8985, section 7.3). Returns the data to send and their path.
     pub(super) fn tail_probe(&mut self, now: Time, timers: &mut Timers) -> Option<(Chunk, usize)> {
         self.stats.probes += 1;
         let new = self.new_chunk();

@@ -74,7 +74,8 @@ struct ProxyPath {
     name: String,
     proxy: Proxy,
     proxy_state: ProxyState,
-    /// The spare association (a UDP relay opened in advance), and the time at which it was opened.
+    /// The spare association (a UDP relay opened in advance), and the time at which it was opened;
+    /// `None` if there is none now.
     spare: Option<(Association, Time)>,
     waiting: VecDeque<WaitingTuple>,
     /// The fault of the route to the proxy; `None` if the route works.
@@ -82,7 +83,7 @@ struct ProxyPath {
     /// Number of the present era. A change of egress, or of the paths' numbers, begins a new era.
     /// Results of attempts that began in an earlier era are ignored.
     era: u64,
-    /// The fault that was last reported in a warning.
+    /// The warning about the proxy that was shown last; `None` if the proxy has worked since.
     told: Option<String>,
 }
 
@@ -239,13 +240,14 @@ impl Proxies {
     }
 
     /// Returns the spare association (a UDP relay of a proxy) of a path, so that the caller can
-    /// watch its connection.
+    /// watch its connection; `None` if the path has none now.
     pub(super) fn spare(&self, path: PathId) -> Option<&Association> {
         Some(&self.places.get(&path)?.spare.as_ref()?.0)
     }
 
     /// Removes and returns the spare association (a UDP relay of a proxy) of `path`, for a
-    /// four-tuple, with the time at which it was opened.
+    /// four-tuple, with the time at which it was opened. Returns `None` if the path has no spare
+    /// association.
     pub(super) fn take(&mut self, path: PathId) -> Option<(Association, Time)> {
         let place = self.places.get_mut(&path)?;
         // An association that has just ended would lose the datagrams.
@@ -336,8 +338,8 @@ impl Proxies {
     }
 
     /// Handles a failed attempt to open an association. `alone` is true if the path has no
-    /// association (UDP relay of the proxy) left. Returns a warning, unless it equals the last
-    /// warning.
+    /// association (UDP relay of the proxy) left. Returns the warning to show; `None` if it equals
+    /// the last warning.
     pub(super) fn on_fault(
         &mut self,
         now: Time,

@@ -99,12 +99,12 @@ struct StreamPath {
     /// Number of the present era. Results of dials that began in an earlier era are ignored,
     /// because they used another route.
     era: u64,
-    /// Reason why the first hop cannot be reached now, if known.
+    /// Reason why the first hop cannot be reached now; `None` if none is known.
     way: Option<DownReason>,
     /// Number of failures since the last successful connection: failed dials, and connections that
     /// ended early.
     failures: u32,
-    /// The fault that was last reported to the user.
+    /// The fault that was last reported to the user; `None` if a connection has worked since.
     told: Option<String>,
     /// Record of how slow the path's circuit is, for a path through an onion network.
     slow: Slow,
@@ -213,14 +213,15 @@ impl Streams {
         self.places.get(&path).is_some_and(|place| matches!(place.kind, StreamKind::Onion(_)))
     }
 
-    /// Returns the reason why `path` is down, if this machine has found one.
+    /// Returns the reason why `path` is down, as found on this machine; `None` if no reason was
+    /// found.
     pub(super) fn broken(&self, path: PathId) -> Option<DownReason> {
         let place = self.places.get(&path)?;
         let is_open = matches!(place.state, State::Open(_));
         place.way.or((!is_open).then_some(DownReason::Dialling))
     }
 
-    /// Returns when the next dial or timeout is due.
+    /// Returns when the next dial or timeout is due; `None` if there is none.
     pub(super) fn next_timeout(&self) -> Option<Time> {
         self.places.values().filter_map(StreamPath::due).min()
     }
@@ -286,7 +287,8 @@ impl Streams {
         }
     }
 
-    /// Handles a failed dial. A connection that is still open remains.
+    /// Handles a failed dial. If the path still has an open connection, keeps it. Returns the
+    /// warning to show, if it is new.
     fn refused(&mut self, now: Time, path: PathId, fault: &str) -> Option<String> {
         match self.places.get_mut(&path) {
             Some(place) if place.replaces => {
@@ -351,7 +353,8 @@ impl Streams {
         }
     }
 
-    /// Handles a first hop whose name has only addresses that this machine cannot reach.
+    /// Handles a first hop whose name has only addresses that this machine cannot reach. Returns
+    /// the warning to show, if it is new.
     pub(super) fn fail_move(&mut self, now: Time, path: PathId) -> Option<String> {
         self.fail(
             now,
@@ -432,7 +435,8 @@ impl Streams {
         ended
     }
 
-    /// Writes appended packets of one path, as [`Streams::flush`] does.
+    /// Writes the appended packets of `path` to its socket. If the connection has failed, returns
+    /// the path, and the warning to show if it is new.
     pub(super) fn flush_one(
         &mut self,
         now: Time,
