@@ -27,8 +27,8 @@ pub(super) struct Control<'s> {
     /// New settings that wait for name resolution.
     pub(super) lookup: Lookup<Settings>,
     pub(super) monitor: Monitor,
-    /// Time at which the machine's routes and rules are checked again after a failed check; `None`
-    /// if the last check succeeded.
+    /// Time at which the machine's routes and rules are checked again, because the system could
+    /// not answer the last check; `None` if it could.
     pub(super) keep_at: Option<Time>,
     pub(super) stopped: bool,
 }

@@ -24,8 +24,8 @@ pub(super) struct Uplinks {
     pub(super) proxies: Proxies,
     pub(super) streams: Streams,
     pub(super) resolver: Resolver,
-    /// The server's address, if the user gave an address; `None` if the user gave a name, which is
-    /// resolved for each session.
+    /// The server's address, if the user gave an address; `None` if the user gave a name, or if
+    /// each packet names its server.
     pub(super) literal: Option<SocketAddr>,
     /// The server of each session.
     pub(super) servers: HashMap<SessionId, SocketAddr>,

@@ -166,8 +166,8 @@ impl Connections {
         self.paths.get_mut(path)?.take().map(|connection| *connection)
     }
 
-    /// Returns the path whose connection has been silent for the longest time; `None` if none is
-    /// silent.
+    /// Returns the path whose connection has been silent for the longest time; `None` without
+    /// connections.
     pub(super) fn longest_silent(&self) -> Option<usize> {
         let received = |(path, connection): (usize, &Option<Box<Connection>>)| {
             Some((connection.as_ref()?.recovery.last_received(), path))

@@ -345,8 +345,8 @@ impl Link {
         Some(&self.connections.get(path)?.recovery)
     }
 
-    /// Returns the path whose connection has been silent for the longest time; `None` if none is
-    /// silent.
+    /// Returns the path whose connection has been silent for the longest time; `None` without
+    /// connections.
     pub(crate) fn longest_silent(&self) -> Option<usize> {
         self.connections.longest_silent()
     }

@@ -164,8 +164,8 @@ impl Sender {
     }
 
     /// After the persist timer has expired, returns the part of the next segment that fits into
-    /// the peer's receive window. Silly window avoidance then no longer delays that part (RFC
-    /// 9293, section 3.8.6.2.1).
+    /// the peer's receive window. Returns `None` if the timer has not expired, or if nothing fits.
+    /// Silly window avoidance then no longer delays that part (RFC 9293, section 3.8.6.2.1).
     pub(super) fn override_chunk(&mut self) -> Option<Chunk> {
         let room = self.peer.end.saturating_sub(self.nxt);
         let length = self.end().saturating_sub(self.nxt).min(self.mss as u64).min(room);
