@@ -128,7 +128,7 @@ pub(super) fn batch_of<'a>(run: &Received<'a>) -> Batch<'a> {
     Batch { bytes: run.bytes, stride: run.stride, ecn: run.ecn }
 }
 
-/// Returns the ranges of consecutive entries for the same socket, in order.
+/// Returns the ranges of consecutive entries of `outgoing` that have the same socket, in order.
 pub(super) fn groups<'g>(outgoing: &'g [Outgoing<'_>]) -> impl Iterator<Item = Range<usize>> + 'g {
     let mut start = 0;
     outgoing.chunk_by(Outgoing::same_socket).map(move |group| {

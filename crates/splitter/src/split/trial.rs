@@ -89,7 +89,7 @@ fn is_forbidden(error: &io::Error) -> bool {
 }
 
 /// Returns a message that names the missing permission. To find it, opens the socket again without
-/// the mark, and without the interface.
+/// the packet mark, and without the binding to an interface.
 fn blame(egress: &Egress, options: &UdpOptions, error: &io::Error) -> String {
     let unmarked = UdpOptions { mark: None, ..options.clone() };
     let unbound = UdpOptions { device: None, ..options.clone() };

@@ -34,7 +34,7 @@ impl CongestionWindow {
     }
 
     /// Increases the window by `acked` segments, at most to `ssthresh` (RFC 5681, section 3.1).
-    /// Returns the part of `acked` by which the window could not grow.
+    /// Returns the number of segments left over at `ssthresh`.
     pub(crate) fn slow_start(&mut self, acked: u32) -> u32 {
         let grown = self.cwnd.saturating_add(acked).min(self.ssthresh);
         let left = acked - (grown - self.cwnd);

@@ -61,7 +61,8 @@ struct PeerWindow {
     ack: u64,
 }
 
-/// The extent to which the congestion window was used (RFC 7661, with Linux's rules).
+/// Use of the congestion window in the present round trip and before (RFC 7661, with Linux's
+/// rules).
 #[derive(Clone, Copy, Debug, Default)]
 struct Usage {
     /// Whether the congestion window has limited the sender in this round trip.
