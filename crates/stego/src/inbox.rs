@@ -45,7 +45,7 @@ pub(crate) struct Inbox {
     waiting: usize,
     /// Chunks that are in order but have not been read.
     ready: VecDeque<Vec<u8>>,
-    /// Number of bytes received.
+    /// Number of bytes of the stream received so far, in order or not.
     received: u64,
     /// Number of bytes of the stream so far, as the other end last advertised.
     length: u64,

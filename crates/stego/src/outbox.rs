@@ -24,7 +24,7 @@ pub(crate) const FEW_PIECES: usize = 64;
 
 /// The sender of one direction's stream, which stores the stream until it is acknowledged.
 pub(crate) struct Outbox {
-    /// Maximum bytes of a chunk.
+    /// Maximum bytes of a chunk (a part of the stream).
     chunk: usize,
     /// Bytes that were written but are not divided into chunks yet.
     fresh: VecDeque<u8>,

@@ -170,7 +170,7 @@ impl<R: CryptoRng> Core for Server<R> {
 }
 
 impl<R: CryptoRng> Server<R> {
-    /// Creates a server without links.
+    /// Creates a server, which has no links (sessions of clients) yet.
     #[must_use]
     pub fn new(config: ServerConfig, rng: R) -> Server<R> {
         Server {
@@ -254,7 +254,8 @@ impl<R: CryptoRng> Server<R> {
         }
     }
 
-    /// Returns the number of links.
+    /// Returns the number of links (sessions of clients), including finished links that are
+    /// remembered.
     #[must_use]
     pub fn links(&self) -> usize {
         self.links.len()

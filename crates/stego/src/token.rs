@@ -78,7 +78,7 @@ pub(crate) struct TokenTable {
     tokens: BTreeMap<Token, (u64, u32)>,
 }
 
-/// The awaited tokens of a link.
+/// The range of the tokens that a server awaits for a link.
 pub(crate) struct LinkTokens {
     token_key: TokenKey,
     link: u64,

@@ -31,7 +31,7 @@ struct SparseAcks {
     /// Expected round-trip time; `None` if it is unknown. Acknowledgements are sparse only if it
     /// is known.
     rtt: Option<Duration>,
-    /// Time of the last acknowledgement.
+    /// Time at which the last acknowledgement was sent.
     last: Time,
     /// Latest timestamp of the peer that has arrived on each path (leg).
     stamps: [Option<u32>; MAX_LEGS],

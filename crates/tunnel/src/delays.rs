@@ -27,7 +27,7 @@ struct Delay {
     /// Minimum delays in the current [`SPAN`] and in the previous one, in microseconds.
     least: [Option<i64>; 2],
     until: Time,
-    /// Average delay in microseconds, times 8.
+    /// Average delay in microseconds, times 8 (to keep precision); `None` before the first packet.
     mean: Option<i64>,
     /// Mean deviation from the average in microseconds, times 4.
     deviation: i64,

@@ -5,7 +5,7 @@ const KEPT: usize = 256;
 /// Maximum size of a stored buffer, in bytes: longer datagrams are rare.
 const LONGEST: usize = 2_048;
 
-/// Stored buffers, whose content is arbitrary.
+/// Stored buffers for datagrams, which still contain old bytes.
 #[derive(Default)]
 pub(crate) struct Spare {
     buffers: Vec<Vec<u8>>,

@@ -32,7 +32,7 @@ pub enum Entrance {
     Tun(Request),
     /// An interface whose packets all go to a far end (our program in front of the servers).
     Packets {
-        /// The interface. Its addresses are `request.inner`.
+        /// The requested interface. Its addresses are in `request.inner`.
         request: Request,
         /// Address or name of the far end.
         to: Target,

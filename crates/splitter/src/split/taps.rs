@@ -72,7 +72,7 @@ impl Taps {
         }
     }
 
-    /// Adopts the paths' new numbers.
+    /// Adopts the paths' new numbers after a reload; their numbers in captures stay the same.
     pub(super) fn renumber(&mut self, settings: &Settings) {
         let number = |name| self.names.iter().position(|known| *known == name);
         // Without captures, the numbers of new paths are not used.

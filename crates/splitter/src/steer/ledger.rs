@@ -19,7 +19,7 @@ use super::Slot;
 use super::slot::SLOTS;
 use super::sysctl::Setting;
 
-/// Directory of the records.
+/// Directory of the record files, which list the changes that splitters have made.
 const FOLDER: &str = "/run/anabranch";
 /// Maximum time to wait for another splitter that starts or ends.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -72,7 +72,7 @@ pub(crate) struct Ledger {
     pub(crate) slot: Slot,
 }
 
-/// The content of all record files.
+/// The content of all record files in one network namespace.
 #[derive(Debug, Default)]
 pub(crate) struct Survey {
     /// Record files of killed splitters, which are now locked, and their content.

@@ -16,7 +16,7 @@ use super::sysctl::{self, AddedForwarding, Setting};
 use super::{Ports, Slot, SteerError, ledger, named, nft};
 use crate::far_end::Inner;
 
-/// The user's settings for the setup.
+/// The user's settings for the interface and for the traffic that is routed into it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
     /// Name of the interface.

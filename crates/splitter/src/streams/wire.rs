@@ -23,7 +23,7 @@ pub(crate) struct Passed {
     pub(crate) inward: Vec<u8>,
 }
 
-/// A non-blocking byte stream.
+/// A non-blocking byte stream on a socket, with or without TLS.
 pub(crate) struct Wire {
     socket: Socket,
     tls: Option<Box<dyn TlsStream>>,

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use super::peer::Peer;
 
-/// A user's choice of a peer.
+/// A user's choice among the peers of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PeerChoice {
     /// The peer at this position among the peers of the file, from 1.

@@ -198,7 +198,7 @@ impl fmt::Display for WgQuick {
 }
 
 impl fmt::Debug for WgQuick {
-    /// Omits the text, which contains secrets.
+    /// Writes the debug form without the file's text, which contains secrets.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("WgQuick").field("file", &self.file).field("peers", &self.peers).finish()
     }

@@ -15,9 +15,9 @@ use crate::slot::{ClientEnd, LoadHint};
 /// Timeout for opening a connection. After an outage, a new connection succeeds sooner than TCP's
 /// retransmissions, whose intervals grow to a minute and more.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// Pause after the first failed connection.
+/// Pause before another connection is opened, after the first failure.
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
-/// Maximum pause after failed connections.
+/// Maximum pause before another connection is opened, after failures.
 const LONGEST_PAUSE: Duration = Duration::from_secs(8);
 /// Time without a byte after which a connection is probed with a PING, while the link is active.
 const PROBE_AFTER: Duration = Duration::from_secs(2);
@@ -32,7 +32,7 @@ pub(super) struct Conn {
 
 /// The state of a connection, except its cover (the traffic that hides the data).
 pub(super) struct ConnState {
-    /// The connection's path in the link.
+    /// Index of the path that the connection occupies in the link.
     pub(super) path: usize,
     dialled: Time,
     pub(super) opened: bool,

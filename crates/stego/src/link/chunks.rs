@@ -22,10 +22,10 @@ const DELAY: Duration = Duration::from_millis(5);
 /// Coalescing delay on a link whose other end sends, so that messages are frequent.
 const DELAY_BUSY: Duration = Duration::from_millis(20);
 
-/// The scheduler of a link's chunks.
+/// The scheduler of a link's chunks (parts of its stream).
 pub(super) struct ChunkSchedule {
     splitter: Splitter,
-    /// Maximum bytes of a chunk.
+    /// Maximum bytes of a chunk (a part of the stream).
     chunk: usize,
     /// Whether messages are costly and should therefore be few. If so, waiting data go into as few
     /// messages as possible.

@@ -21,7 +21,7 @@ pub struct Family {
     pub most: Option<usize>,
     /// Whether a server poses as a web server, so that it needs a site that answers strangers.
     pub wants_site: bool,
-    /// Whether a server needs pictures.
+    /// Whether a server needs pictures in which it hides bytes.
     pub wants_pictures: bool,
     /// Whether a server needs a web site in whose objects (files such as pictures and scripts) it
     /// hides bytes.

@@ -9,7 +9,7 @@ use anabranch_multipath::Time;
 use super::family::{ACK_ROOM, Family, MANY};
 use super::{ClientEnd, Hidden, NotCover, ServerEnd, Slot, family};
 
-/// Profile with few and persistent connections.
+/// Profile without a cover, with few and persistent connections.
 pub(super) const FAMILY: Family = Family {
     name: "nosteg",
     about: "random bytes",
@@ -29,7 +29,7 @@ pub(super) const FAMILY: Family = Family {
     client: |family, _, _, _| Box::new(NoSteg::new(family.most)),
     server: |family, _| Box::new(NoSteg::new(family.most)),
 };
-/// Profile with many short connections.
+/// Profile without a cover, with many short connections.
 pub(super) const SHORT: Family = Family {
     name: "nosteg-short",
     about: "random bytes, in many short connections",
@@ -39,7 +39,7 @@ pub(super) const SHORT: Family = Family {
     ..FAMILY
 };
 
-/// A connection without a cover.
+/// A connection without a cover: it carries hidden bytes as they are.
 #[derive(Debug)]
 pub(super) struct NoSteg {
     /// Number of bytes that may still be sent, and number of bytes that may still arrive; `None`

@@ -34,12 +34,12 @@ pub(super) const FAMILY: Family = Family {
 const REQUEST: usize = 2_048;
 /// Maximum number of hidden bytes in an answer.
 const ANSWER: usize = 16_384;
-/// Delay before a server answers.
+/// Delay of each answer of a server, as in the original StegoTorus.
 const WAIT: Duration = Duration::from_millis(100);
 /// Maximum time for which a server waits for data before it answers.
 const HOLD: Duration = Duration::from_secs(2);
 
-/// The client's end of a connection.
+/// The client's end of a connection with one request and one answer.
 #[derive(Debug, Default)]
 pub(super) struct ClientSlot {
     asked: bool,
@@ -87,7 +87,7 @@ impl ClientEnd for ClientSlot {
     }
 }
 
-/// The server's end of a connection.
+/// The server's end of a connection with one request and one answer.
 #[derive(Debug, Default)]
 pub(super) struct ServerSlot {
     came: usize,

@@ -49,7 +49,7 @@ impl Congestion {
         self.0.name
     }
 
-    /// Returns one line of help.
+    /// Returns one line of help that describes the algorithm.
     pub fn about(self) -> &'static str {
         self.0.about
     }

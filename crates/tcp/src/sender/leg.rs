@@ -24,7 +24,7 @@ pub(super) struct Leg {
     pub(super) control: Control,
     pub(super) window: CongestionWindow,
     paces: bool,
-    /// Time at which pacing allows the next burst on the path.
+    /// Earliest time at which pacing allows the next burst on the path.
     paced_until: Time,
     /// Number of bytes that pacing still allows in the current burst.
     burst: f64,

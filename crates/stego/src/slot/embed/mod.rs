@@ -172,7 +172,7 @@ impl Course {
     }
 }
 
-/// The client's end of a connection.
+/// The client's end of a connection that imitates a recorded shape (sizes and pauses).
 #[derive(Debug)]
 pub(super) struct ClientSlot {
     context: Arc<SharedContext>,
@@ -257,7 +257,7 @@ impl ClientEnd for ClientSlot {
     }
 }
 
-/// The server's end of a connection.
+/// The server's end of a connection that imitates a recorded shape (sizes and pauses).
 #[derive(Debug)]
 pub(super) struct ServerSlot {
     context: Arc<SharedContext>,

@@ -24,7 +24,7 @@ pub(super) enum Answers {
 /// A client's position in a web site, whose objects (files) it requests in turn.
 #[derive(Debug, Default)]
 pub(super) struct Course {
-    /// Index of the requested object.
+    /// Index of the requested object (file) in the site.
     object: usize,
     /// Index of the object that the client is to request next.
     next: usize,

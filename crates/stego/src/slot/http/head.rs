@@ -75,7 +75,7 @@ impl Heads {
         Heads { context, tier }
     }
 
-    /// Returns the pictures for answers.
+    /// Returns the pictures in which answers hide bytes.
     pub(super) fn pictures(&self) -> &Pictures {
         &self.context.covers.pictures
     }

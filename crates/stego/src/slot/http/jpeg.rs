@@ -178,7 +178,7 @@ impl Bits<'_> {
     }
 }
 
-/// A component of a picture.
+/// A colour component of a picture, such as luminance.
 #[derive(Clone, Copy, Debug)]
 struct Component {
     id: u8,

@@ -162,7 +162,7 @@ impl Left {
     }
 }
 
-/// The client's end of a connection.
+/// The client's end of an HTTP connection that hides bytes in requests and answers.
 #[derive(Debug)]
 pub(super) struct ClientSlot {
     heads: Heads,
@@ -279,7 +279,7 @@ impl ClientEnd for ClientSlot {
     }
 }
 
-/// The server's end of a connection.
+/// The server's end of an HTTP connection that hides bytes in requests and answers.
 #[derive(Debug)]
 pub(super) struct ServerSlot {
     heads: Heads,
