@@ -62,11 +62,13 @@ pub struct PathCounters {
     pub works: bool,
     /// Number of sessions that found the path silent and do not use it.
     pub silent_sessions: usize,
-    /// Counters of the stream, if the path is a stream to the far end. The driver fills them in.
+    /// Counters of the stream, if the path is a stream (such as TCP) to the far end, our program
+    /// in front of the server. The driver fills them in.
     pub stream: Option<StreamCounters>,
 }
 
-/// Counters of a path that is a stream to the far end.
+/// Counters of a path that is a stream (such as TCP) to the far end, our program in front of the
+/// server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StreamCounters {
     /// The stream's transport, by its prefix in a path: `tcp`, `ssh`.
@@ -128,14 +130,15 @@ impl Unsplit {
     }
 }
 
-/// Counters of the tunnel to a far end (from the driver).
+/// Counters of the tunnel to a far end, our program in front of the server. The driver provides
+/// them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FarEndCounters {
     /// Whether the far end answers.
     pub up: bool,
     /// Number of packets from the far end that never arrived.
     pub lost: u64,
-    /// Longest time that a datagram waits for older datagrams.
+    /// Longest time that a datagram waits for earlier datagrams that are missing.
     pub patience: Duration,
     /// Decoys (dummy packets) sent to the far end, and decoys received from it and dropped. No
     /// path's counters include them.
@@ -179,7 +182,7 @@ pub struct Snapshot {
     pub waiting: usize,
     /// Datagrams sent before their delay ended, because their queue exceeded its limit.
     pub hurried: u64,
-    /// Our own datagrams that a loop returned to us, and that were refused.
+    /// Datagrams that we had sent and that a loop returned to us; they were refused.
     pub looped: u64,
     /// Number of datagrams of new clients that were refused.
     pub refused: u64,
@@ -193,6 +196,7 @@ pub struct Snapshot {
     /// Packets at an interface that belong to no session: ICMP errors, link-local, broadcast and
     /// multicast packets (counted by the driver). They are neither split nor refused.
     pub housekeeping: u64,
-    /// The far end, if there is one (from the driver).
+    /// Counters of the tunnel to the far end (our program in front of the server), if there is
+    /// one. The driver provides them.
     pub far_end: Option<FarEndCounters>,
 }

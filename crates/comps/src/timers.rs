@@ -46,8 +46,8 @@ impl fmt::Debug for Timer {
 
 /// Checks that sessions of the protocol `carry` tolerate delays of `jitter`.
 ///
-/// An unknown protocol may be QUIC. If there is a `far_end`, it delays datagrams, too, so each end
-/// may use half of the protocol's timer.
+/// An unknown protocol may be QUIC. If `far_end` is true, our program in front of the server
+/// delays datagrams, too, so each end may use half of the protocol's timer.
 ///
 /// # Errors
 /// `jitter` is longer than the protocol's timer.

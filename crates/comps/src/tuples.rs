@@ -72,7 +72,7 @@ impl Tuples {
         (tuple.0 < *self.first.last()?).then(|| PathId::at(after - 1))
     }
 
-    /// Returns the index of the source port `tuple` among the ports of its `path`, from 0.
+    /// Returns the number of the source port `tuple`, counted from 0 among the ports of `path`.
     pub(crate) fn port(&self, path: PathId, tuple: TupleId) -> u16 {
         tuple.0 - self.first[path.index()]
     }

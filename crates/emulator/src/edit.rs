@@ -10,13 +10,13 @@ use serde::Deserialize;
 
 use super::units::{LawRule, LossRule, QueueRule, Rate, Span};
 
-/// A property of a link, as files and the help show it.
+/// Name, form and description of a link's property, for topology files and the help.
 #[derive(Clone, Copy, Debug)]
 pub struct Impairment {
-    /// The key in files and commands.
+    /// The property's key in topology files and commands.
     pub name: &'static str,
-    /// The key for the direction from the second end to the first; `None` if both directions have
-    /// the same value.
+    /// The property's key for the direction from the second end to the first; `None` if both
+    /// directions have the same value.
     pub back: Option<&'static str>,
     /// The form of the value, with units.
     pub form: &'static str,
@@ -24,7 +24,8 @@ pub struct Impairment {
     pub about: &'static str,
 }
 
-/// Defines the properties: the fields of [`Edit`], their effects, and the table for users.
+/// Defines the properties of links: the fields of [`Edit`], their effects, and the table
+/// [`IMPAIRMENTS`].
 macro_rules! impairments {
     ($($name:ident $(/ $back:ident)?: $kind:ty, $form:literal, $about:literal, $set:expr;)*) => {
         /// Properties to set on a link; `None` leaves a property unchanged. Each property applies
@@ -43,7 +44,7 @@ macro_rules! impairments {
             )*
         }
 
-        /// All properties of a link that files and commands can set.
+        /// All properties of a link that topology files and commands can set.
         pub const IMPAIRMENTS: &[Impairment] = &[$(Impairment {
             name: stringify!($name),
             back: [$(Some(stringify!($back)),)? None][0],
@@ -51,7 +52,7 @@ macro_rules! impairments {
             about: $about,
         },)*];
 
-        /// The keys of an [`Edit`] in a file, for messages about unknown keys.
+        /// The keys of an [`Edit`] in a topology file, for messages about unknown keys.
         pub const EDIT_KEYS: &[&str] = &[$(stringify!($name), $(stringify!($back),)?)*];
 
         impl Edit {

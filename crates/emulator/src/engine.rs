@@ -20,7 +20,7 @@ use crate::censor::Censor;
 const BATCH: usize = 64;
 /// Maximum size of an IP packet, in bytes.
 const PACKET: usize = 65_535;
-/// Maximum number of UDP ports that are counted separately.
+/// Maximum number of UDP ports that have separate counters, in each direction of a link.
 const PORTS: usize = 256;
 
 /// All links of a network, with the interfaces at their ends.
@@ -30,7 +30,7 @@ pub(super) struct Engine {
     /// Time of the next arrival in each direction. The index of a direction is also the token of
     /// its interface in the poller.
     agenda: Agenda,
-    /// Future changes of links, in order of time.
+    /// Scheduled changes of links, in order of time.
     script: VecDeque<(Time, Event)>,
     buffer: Vec<u8>,
     /// The censors, by the index of their host.

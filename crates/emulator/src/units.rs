@@ -70,8 +70,8 @@ pub struct QueueRule {
     pub codel: Option<Codel>,
 }
 
-/// A loss setting: a probability, `{ to_bad, to_good, loss_good, loss_bad }`, or `{ script = [..]
-/// }`.
+/// A loss setting: a probability, the parameters of a model with a good and a bad state `{ to_bad,
+/// to_good, loss_good, loss_bad }`, or `{ script = [..] }` with the numbers of lost packets.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(try_from = "RawLoss")]
 pub struct LossRule(pub Loss);
@@ -234,8 +234,8 @@ fn probability(p: f64) -> Result<f64, String> {
     if (0.0..=1.0).contains(&p) { Ok(p) } else { Err(format!("{p} is not a probability; {LOSS}")) }
 }
 
-/// Parses the number before the first unit that matches the end of `text`, and multiplies it by the
-/// unit's value.
+/// Parses the number before the first unit that matches the end of `text`, and multiplies it by
+/// the unit's value. Returns `None` if there is no unit, or no number from 0 upwards.
 fn quantity(text: &str, units: &[(&str, f64)]) -> Option<f64> {
     let (number, worth) =
         units.iter().find_map(|(unit, worth)| Some((text.strip_suffix(unit)?, worth)))?;

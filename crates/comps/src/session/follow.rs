@@ -29,8 +29,8 @@ use super::answer_delay::AnswerDelay;
 /// staying on one path.
 const VISITS: u32 = 4;
 /// Number of unanswered visits (stays of the uplink on one path) that stop counting at each change
-/// of the server's path. A server that follows changes its path as often as its client does, so
-/// few unanswered visits accumulate.
+/// of the server's path. A server that follows its client changes its path as often as the client
+/// does, so few unanswered visits accumulate.
 const FORGIVEN: u32 = 2;
 /// Minimum total time of the unanswered visits (stays of the uplink on one path) before a server
 /// is reported as staying on one path.
@@ -41,8 +41,9 @@ const ROUND_TRIPS: u32 = 10;
 /// Maximum time that one visit (a stay of the uplink on one path) adds to the total time of
 /// unanswered visits.
 const LONGEST: Duration = Duration::from_secs(1);
-/// Maximum ratio of the bytes on other paths to the bytes on the visited path. If a visit (a stay
-/// of the uplink on one path) exceeds this ratio, it counts as unanswered.
+/// Maximum ratio of the downlink bytes that arrive on other paths to those that arrive on the
+/// visited path. A visit (a stay of the uplink on one path) that exceeds this ratio counts as
+/// unanswered.
 const PART: u64 = 10;
 /// Margin for jitter in the time for which answers to the previous path's datagrams may still
 /// arrive after a change of path. The margin is added to one and a half round trips.
@@ -50,7 +51,7 @@ const MARGIN: Duration = Duration::from_millis(10);
 /// Pause between two reports of the same session.
 const PAUSE: Duration = Duration::from_secs(600);
 /// Time during which a server does not count as following its client, after it was seen to stay on
-/// one path.
+/// one path. To follow means to answer on the path that the uplink uses.
 const MEMORY: Duration = Duration::from_secs(5);
 /// Limit of the time of answered visits (stays of the uplink on one path) that a [`Rate`] covers.
 /// Above this limit, the time and the bytes so far are halved before a visit is added.
@@ -73,10 +74,10 @@ pub(super) struct Rtts {
 }
 
 impl Rtts {
-    /// Returns the shortest and the longest of `bounds`: an upper bound of each path's round-trip
-    /// time, and whether enough samples confirm it. The longest is taken from the confirmed bounds,
-    /// since the others may include a delay of the server. If none is confirmed, the longest is the
-    /// shortest.
+    /// Returns the shortest and the longest round-trip time of the paths. For each path, `bounds`
+    /// has an upper bound of the round-trip time, and whether enough samples confirm it. The
+    /// longest time is taken from the confirmed bounds, since the others may include a delay of
+    /// the server. If none is confirmed, the longest time is set to the shortest.
     pub(super) fn of(bounds: impl Iterator<Item = (Duration, bool)> + Clone) -> Rtts {
         let shortest = bounds.clone().map(|(rtt, _)| rtt).min().unwrap_or_default();
         let near = bounds.filter(|(_, is_near)| *is_near).map(|(rtt, _)| rtt);
@@ -135,7 +136,8 @@ impl Answers {
 #[derive(Clone, Copy, Debug, Default)]
 struct Last {
     /// Bytes that arrived on other paths during the visit (the stay of the uplink on one path).
-    /// Answers to the previous visit are excluded if the visit was long enough to separate them.
+    /// Answers to the previous visit are excluded if this visit was long enough to tell the two
+    /// apart.
     others: u64,
     lasted: Duration,
     /// Longest recent delay of an answer at the end of the visit (the stay of the uplink on one
@@ -227,7 +229,8 @@ impl UnansweredTraffic {
     }
 }
 
-/// The test whether one session's server follows its client.
+/// The test whether one session's server follows its client, that is, answers on the path that the
+/// uplink uses.
 #[derive(Debug)]
 pub(super) struct Follow {
     visit: Option<Visit>,
@@ -318,7 +321,7 @@ impl Follow {
         self.place.map(|place| (place, percent as u8))
     }
 
-    /// Records that `bytes` of the server arrived on `path`.
+    /// Records that `bytes` bytes from the server arrived on `path`.
     pub(super) fn on_heard(&mut self, now: Time, path: PathId, bytes: u64) {
         self.heard = Some(now);
         self.delay.on_heard(now);
@@ -343,7 +346,8 @@ impl Follow {
         }
     }
 
-    /// Returns whether the server follows its client; true if that is unknown.
+    /// Returns whether the server follows its client, that is, answers on the path that the uplink
+    /// uses. Returns true if that is unknown.
     pub(super) fn follows(&self, now: Time) -> bool {
         self.stayed.is_none_or(|stayed| now.since(stayed) > MEMORY)
     }
@@ -384,8 +388,8 @@ impl Follow {
         self.count_awaited(now);
     }
 
-    /// Adds the rates of those completed visits (stays of the uplink on one path) whose answers
-    /// can no longer arrive.
+    /// Passes completed visits (stays of the uplink on one path) to [`Follow::count`], once their
+    /// answers can no longer arrive.
     fn count_awaited(&mut self, now: Time) {
         while let Some(over) = self.awaited.pop_front_if(|answers| now >= answers.until) {
             let time = over.until.since(over.from);
@@ -393,7 +397,8 @@ impl Follow {
         }
     }
 
-    /// Adds the rate of a visit to `path` (a stay of the uplink on it): `bytes` arrived in `time`.
+    /// Adds a visit to `path` (a stay of the uplink on it) to the measured rates: `bytes` bytes
+    /// arrived in `time`.
     fn count(&mut self, path: PathId, is_answered: bool, time: Duration, bytes: u64) {
         if is_answered {
             self.answered.add(time, bytes);
@@ -402,8 +407,8 @@ impl Follow {
         }
     }
 
-    /// Decides whether the last visit (stay of the uplink) to `path` was answered. The caller does
-    /// this when the next visit to `path` begins.
+    /// Decides whether the last visit (stay of the uplink) to `path` was answered. The caller
+    /// calls this when the next visit to `path` begins.
     fn judge(&mut self, now: Time, path: PathId) {
         let last = std::mem::take(&mut self.last[path.index()]);
         let is_answered = last.own > 0 && last.own.saturating_mul(PART) >= last.others;

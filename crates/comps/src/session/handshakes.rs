@@ -18,7 +18,7 @@ const FIRST_PTO: Duration = Duration::from_millis(999);
 #[derive(Debug)]
 pub(super) struct Handshakes {
     pub(super) pins: Pins,
-    /// The path and source port of a WireGuard server's last cookie.
+    /// The last cookie of a WireGuard server, with the path and source port on which it arrived.
     cookie: Option<Cookie>,
     /// The path and source port (tuple) of handshakes. This port does not rotate with the ports
     /// that the schedule uses.
@@ -65,9 +65,10 @@ impl Handshakes {
         Some(path)
     }
 
-    /// Returns the path for handshakes. This is the pinned path (the path in use) if an answer has
-    /// arrived on it. Otherwise it is a path on which an answer has arrived meanwhile or, after
-    /// [`FIRST_PTO`], the next usable path. If there is no such path, it is the pinned path.
+    /// Returns the path for handshakes. This is the pinned path (the path that handshakes use now)
+    /// if an answer has arrived on it. Otherwise it is a path on which an answer has arrived
+    /// meanwhile or, after [`FIRST_PTO`], the next usable path. If there is no such path, it is
+    /// the pinned path.
     pub(super) fn next_path(&self, now: Time, paths: &Paths) -> Option<PathId> {
         let (pinned, _) = self.pinned_to?;
         Some(self.beyond_silence(now, pinned, paths).unwrap_or(pinned))
@@ -114,8 +115,8 @@ impl Handshakes {
         self.cookie.is_some()
     }
 
-    /// Returns the path and source port (tuple) for a handshake that answers a cookie. If the user
-    /// `named` a path of handshakes, only that path is returned.
+    /// Returns the path and source port (tuple) for a handshake that answers a cookie. Returns
+    /// `None` if there is no usable cookie, or if the user `named` another path for handshakes.
     pub(super) fn cookie_route(
         &self,
         now: Time,
@@ -125,7 +126,7 @@ impl Handshakes {
         named.is_none_or(|named| named == way.0).then_some(way)
     }
 
-    /// Records that a handshake is sent on the cookie's path and source port.
+    /// Records that a handshake is sent on the path and source port of the cookie.
     pub(super) fn use_up_cookie(&mut self) {
         self.cookie.iter_mut().for_each(Cookie::use_up);
     }

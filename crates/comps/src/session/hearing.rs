@@ -14,7 +14,7 @@ const ACTIVE: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(super) struct Hearing {
     client: Time,
-    /// Time at which a datagram of the client was last split.
+    /// Time at which a datagram of the client was last assigned to a path.
     taken: Time,
     server: Option<Time>,
     /// Time of the server's last answer in any other session, at the moment when this session was
@@ -42,8 +42,8 @@ impl Hearing {
         self.client
     }
 
-    /// Records that a datagram of the client is split. Returns the time since the previous
-    /// datagram.
+    /// Records that a datagram of the client is assigned to a path. Returns the time since the
+    /// previous datagram was assigned.
     pub(super) fn on_taken(&mut self, now: Time) -> Duration {
         now.since(std::mem::replace(&mut self.taken, now))
     }
@@ -81,8 +81,8 @@ impl Hearing {
         self.wait.reported().map(|since| (since, self.last_heard()))
     }
 
-    /// Returns the server's activity: whether a datagram of it arrived recently, or since the time
-    /// `sent` of the client's last datagram.
+    /// Returns the server's activity: whether one of its datagrams arrived recently, and whether
+    /// one arrived since `sent`, the time of the client's last datagram.
     pub(super) fn activity(&self, now: Time, sent: Option<Time>) -> Activity {
         let is_recent =
             |heard: Time| now.since(heard) <= ACTIVE || sent.is_some_and(|sent| heard >= sent);

@@ -59,7 +59,8 @@ pub(crate) struct Origin {
     pub(crate) ends: Ends,
     /// The local address that the client sent to.
     pub(crate) local: Option<IpAddr>,
-    /// The session's depth in a chain of sessions that open each other.
+    /// Position of the session in a chain of sessions, each opened by a datagram of the previous
+    /// one; 0 for the first. A long chain shows a routing loop.
     pub(crate) chain: u8,
     /// Time of the server's last answer in any other session, at the moment when this session was
     /// opened. A client may change its port, which opens a new session: Mosh's client does so
@@ -131,7 +132,7 @@ impl Session {
         self.queues.len()
     }
 
-    /// Returns whether a single path carried all datagrams of the client.
+    /// Returns whether all datagrams of the client used the same path.
     pub(crate) fn is_unsplit(&self) -> bool {
         self.usage.is_unsplit()
     }
@@ -201,7 +202,7 @@ impl Session {
         }
     }
 
-    /// Splits the datagrams whose delay is over.
+    /// Passes the datagrams whose delay is over to [`Session::take`], which assigns them to paths.
     fn take_delayed(&mut self, now: Time, common: &mut Common) {
         let outer = common.kept.replace(now);
         while let Some(queued) = self.queues.pop_delayed(now) {
@@ -211,7 +212,7 @@ impl Session {
         common.hurried += self.queues.take_hurried(&common.config);
     }
 
-    /// Splits datagrams of the client.
+    /// Assigns datagrams of the client to paths.
     fn take(&mut self, now: Time, batch: &Batch<'_>, common: &mut Common) {
         let quiet = self.hearing.on_taken(now);
         if self.recognition.is_answered(batch.datagram(0)) {
@@ -301,7 +302,7 @@ impl Session {
         self.flush(now, common);
     }
 
-    /// Executes all actions that are due at `now`.
+    /// Executes all actions of this session that are due at `now`.
     pub(crate) fn on_timeout(&mut self, now: Time, common: &mut Common) {
         common.no_path += self.queues.waiting.expire(now);
         for index in 0..self.paths.len() {

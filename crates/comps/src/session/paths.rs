@@ -13,7 +13,7 @@ use crate::{DownReason, Renumbering, TupleId};
 /// The state of a session's paths.
 #[derive(Debug)]
 pub(super) struct Paths {
-    /// The scheduled paths, as the scheduler sees them.
+    /// State of each scheduled path that the scheduler reads, such as whether it is usable.
     views: Box<[PathView]>,
     pub(super) health: Box<[Health]>,
     pub(super) tuples: Tuples,
@@ -42,7 +42,7 @@ impl Paths {
         self.health.len()
     }
 
-    /// Returns the scheduled paths, as the scheduler sees them.
+    /// Returns the state of each scheduled path that the scheduler reads.
     pub(super) fn views(&self) -> &[PathView] {
         &self.views
     }
@@ -94,12 +94,12 @@ impl Paths {
     }
 
     /// Records that a datagram of the server arrived on `path`. Also updates the round-trip time
-    /// in the path's view, if `has_windows` is false. Returns true if the path was down and works
-    /// again.
+    /// that the scheduler reads, unless congestion windows provide it (`has_windows`). Returns
+    /// true if the path was down and works again.
     ///
     /// Copies of datagrams test a path whose data was unanswered. The answer to a copy may mean
-    /// that the server moves to the copy's path. So other paths whose data was unanswered are not
-    /// tested at once.
+    /// that the server moves to the copy's path. So tests of other paths whose data was unanswered
+    /// are postponed.
     pub(super) fn on_heard(&mut self, now: Time, path: PathId, has_windows: bool) -> bool {
         if self.health[path.index()].reason() == Some(DownReason::DataUnanswered) {
             self.others(path.index()).for_each(|other| self.health[other].postpone(now));
@@ -130,8 +130,8 @@ impl Paths {
         Rtts::of(self.health.iter().filter_map(Health::rtt_bound))
     }
 
-    /// Returns how much later a datagram arrives over the path with this index than over the
-    /// fastest path; zero if unknown.
+    /// Returns how much later a datagram arrives over the path `index` than over the fastest path:
+    /// half the difference of their round-trip times. Zero if a round-trip time is unknown.
     pub(super) fn lag(&self, index: usize) -> Duration {
         let fastest = self.health.iter().filter_map(Health::rtt).min();
         match (self.health[index].rtt(), fastest) {
@@ -140,8 +140,8 @@ impl Paths {
         }
     }
 
-    /// Returns when the next path that is down comes up without an answer; `None` if there is no
-    /// such path.
+    /// Returns when the next path that is down is put back into use although no answer has arrived
+    /// on it; `None` if there is no such path.
     pub(super) fn next_timeout(&self) -> Option<Time> {
         self.health.iter().filter_map(Health::recovers_at).min()
     }

@@ -11,7 +11,8 @@ use crate::{Batch, SessionId};
 /// The datagrams of one session that wait to be sent.
 #[derive(Debug)]
 pub(super) struct Queues {
-    /// Datagrams delayed before the split; `None` if the settings demand no delay.
+    /// Datagrams that are delayed before they are assigned to paths; `None` if the settings demand
+    /// no delay.
     delay: Option<Box<DelayQueue<QueuedDatagram>>>,
     /// Datagrams that wait for a usable path, or for the server's address.
     pub(super) waiting: WaitQueue,
@@ -39,7 +40,7 @@ impl Queues {
     }
 
     /// Applies the delay in the present settings to later datagrams. Queued datagrams keep their
-    /// times.
+    /// due times.
     pub(super) fn delay_as(&mut self, id: SessionId, config: &Config) {
         match (&mut self.delay, config.jitter) {
             (Some(delay), jitter) => delay.set(jitter.unwrap_or(Jitter::NONE)),
@@ -47,8 +48,8 @@ impl Queues {
         }
     }
 
-    /// Queues the datagrams of a batch for the delay before the split, with at most `limit` bytes
-    /// in the queue. Returns false if the settings demand no delay.
+    /// Queues the datagrams of a batch to delay them before they are assigned to paths. The queue
+    /// holds at most `limit` bytes. Returns false if the settings demand no delay.
     pub(super) fn delays(&mut self, now: Time, batch: &Batch<'_>, limit: usize) -> bool {
         let Some(delay) = &mut self.delay else { return false };
         for index in 0..batch.count() {
@@ -64,8 +65,9 @@ impl Queues {
         self.delay.as_mut()?.pop(now)
     }
 
-    /// Returns the number of datagrams that were released early for lack of room since the last
-    /// call. Removes the queue if it is empty and the settings do not need one.
+    /// Returns the number of datagrams released before their delay was over, for lack of room,
+    /// since the last call. Removes the delay queue if it is empty and the settings demand no
+    /// delay.
     pub(super) fn take_hurried(&mut self, config: &Config) -> u64 {
         let hurried = self.delay.as_mut().map_or(0, |delay| delay.take_hurried());
         self.delay.take_if(|delay| config.jitter.is_none() && delay.is_empty());

@@ -30,8 +30,8 @@ impl Recognition {
         self.protocol.is_some_and(Protocol::always_follows)
     }
 
-    /// Returns whether the protocol keeps the session on one path. With a far end no session must
-    /// stay on one path, because the far end reassembles it for its server.
+    /// Returns whether the protocol keeps the session on one path. With a far end (our program in
+    /// front of the server), no session must stay on one path, because the far end reassembles it.
     pub(super) fn keeps_to_one_path(&self, config: &Config) -> bool {
         !config.far_end && self.protocol.is_some_and(Protocol::keeps_to_one_path)
     }
@@ -43,7 +43,7 @@ impl Recognition {
         !self.is(Protocol::WireGuard) || !is_keepalive()
     }
 
-    /// Returns the protocol to name in a report of numbers in clear.
+    /// Returns the protocol to name in the report that packet numbers are sent unencrypted.
     fn numbered(&self) -> Protocol {
         let seen = self.recogniser.finding();
         let certain = seen.filter(|finding| finding.confidence == Confidence::Certain);
@@ -56,7 +56,7 @@ impl Recognition {
 
 impl Session {
     /// Determines from the client's datagrams which protocol the session carries, and whether its
-    /// packets are numbered in clear. A protocol chosen by the user takes precedence.
+    /// packets have unencrypted numbers. A protocol chosen by the user takes precedence.
     pub(super) fn recognise(&mut self, batch: &Batch<'_>, common: &mut Common) {
         if let (None, Guess::Is(protocol)) = (self.recognition.protocol, common.config.protocol) {
             self.carries(Finding { protocol, confidence: Confidence::Told }, common);
@@ -86,7 +86,8 @@ impl Session {
         }
     }
 
-    /// Compares the server's datagrams with the protocol that the client's datagrams suggest.
+    /// Compares the server's datagrams with the protocol that the client's datagrams suggest. If
+    /// the comparison settles the protocol, the session is treated as carrying that protocol.
     pub(super) fn recognise_answers(&mut self, batch: &Batch<'_>, common: &mut Common) {
         for index in 0..batch.count() {
             if !self.recognition.recogniser.looks_at_servers() {
@@ -142,8 +143,8 @@ impl Session {
         self.refresh(common);
     }
 
-    /// Reports that the packets of this session's protocol are numbered in clear. Each protocol is
-    /// reported once.
+    /// Reports that the packets of this session's protocol have unencrypted numbers. Each protocol
+    /// is reported once.
     fn report_numbers(&mut self, common: &mut Common) {
         let protocol = self.recognition.numbered();
         if common.numbered.insert(protocol) {

@@ -30,8 +30,8 @@ const STILL: Duration = Duration::from_secs(4);
 /// A wait for the server's next answer.
 #[derive(Debug)]
 pub(super) struct Wait {
-    /// Time of the client's first datagram after the last answer; `None` if the client has sent
-    /// none since.
+    /// Time of the client's first datagram after the last answer; `None` if the client has sent no
+    /// datagram since.
     began: Option<Time>,
     /// Time of the client's latest datagram.
     asked: Time,

@@ -77,8 +77,8 @@ impl fmt::Debug for ClientKeys {
     }
 }
 
-/// Parses the header of the first packet of a datagram. Returns `None` if the packet is of no
-/// [`Kind`].
+/// Parses the header of the first packet of a datagram. Returns `None` if the header is malformed,
+/// or if the type of the packet is not in [`Kind`].
 fn header(datagram: &[u8]) -> Option<Header<'_>> {
     let first = *datagram.first()?;
     let version = u32::from_be_bytes(datagram.get(1..5)?.try_into().ok()?);

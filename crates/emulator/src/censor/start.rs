@@ -10,9 +10,10 @@ pub(super) struct Names(Vec<String>);
 /// The state of a connection's beginning.
 #[derive(Debug)]
 pub(super) enum Start {
-    /// The connection is undecided, because its name is not complete yet.
+    /// The connection is undecided: the server name in its ClientHello is not complete yet.
     Coming(Pieces),
-    /// The connection is allowed: its name is not blocked, or no name could be parsed.
+    /// The connection is allowed: its server name is not blocked, or no server name could be
+    /// parsed.
     Free,
     Blocked,
 }

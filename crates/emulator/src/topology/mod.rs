@@ -40,7 +40,7 @@ pub struct Topology {
 pub enum TcpControl {
     /// Reno (RFC 5681).
     Reno,
-    /// CUBIC (RFC 9438), which was used in the papers whose results are compared.
+    /// CUBIC (RFC 9438), which was used in the papers whose results are compared with ours.
     #[default]
     Cubic,
     /// BBR, in the kernel's version.

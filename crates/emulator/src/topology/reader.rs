@@ -104,8 +104,9 @@ struct RawProgram {
     expect: Option<Spanned<Expect>>,
 }
 
-/// The tables of the file, parsed a second time for the keys that events can change. With serde's
-/// `flatten`, one pass would suffice, but the positions of the values would be lost.
+/// The tables `link` and `event` of the topology file, parsed a second time for the keys that
+/// events can change. With serde's `flatten`, one pass would suffice, but the positions of the
+/// values would be lost.
 #[derive(Deserialize)]
 struct RawEdits {
     #[serde(default)]
@@ -147,8 +148,8 @@ impl Reader<'_> {
         read.map_err(|error| self.or_splitters(error))
     }
 
-    /// Returns `error`. If its unknown key belongs to the splitter's file format, adds a hint that
-    /// the file may be one of the splitter's.
+    /// Returns `error`. If its unknown key is a key of `anabranch split` configurations, adds a
+    /// hint that the file may be such a configuration.
     fn or_splitters(&self, error: TomlError) -> TomlError {
         let keys = ["listen", "to", "tun", "path", "wg", "schedule", "every"];
         if !keys.iter().any(|key| error.message.starts_with(&format!("unknown key `{key}`;"))) {

@@ -183,7 +183,8 @@ impl<'t> Map<'t> {
     }
 
     /// Returns the host to which `host` forwards packets for `ip`, and the line of the route in
-    /// the file. Returns `None` if no route of the file applies.
+    /// the file. Returns `None` if `host` does not forward them, or if the route is not from the
+    /// file.
     pub(super) fn passes_on(&self, host: usize, ip: IpAddr) -> Option<(usize, usize)> {
         let about = &self.topology.hosts[host];
         let ends_here = about.address.iter().any(|prefix| prefix.contains(ip));

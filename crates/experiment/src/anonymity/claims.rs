@@ -125,7 +125,7 @@ pub fn claims(summary: &Summary) -> Vec<Claim> {
 }
 
 /// Formats the first, the smallest and the largest of the values `found`, each with its interval
-/// and its network.
+/// and its network. Values are multiplied by `scale`, and followed by `unit`.
 fn listed(found: &[(&str, Band)], digits: usize, scale: f64, unit: &str) -> String {
     let order = |one: &&(&str, Band), other: &&(&str, Band)| one.1.mean.total_cmp(&other.1.mean);
     let ends = [found.first(), found.iter().min_by(order), found.iter().max_by(order)];
@@ -206,7 +206,7 @@ fn formula(summary: &Summary, claim: (&'static str, &'static str, OfRow)) -> Cla
     Claim { said, paper, ours, verdict: Verdict::of(&good), rule }
 }
 
-/// Formats a ratio. Formats it as a dash if it is undefined because no client was compromised.
+/// Formats a ratio; as a dash if it is undefined (`None`) because no client was compromised.
 fn factor(found: Option<f64>, digits: usize) -> String {
     found.map_or_else(|| "–".to_owned(), |found| format!("{found:.digits$}"))
 }

@@ -205,8 +205,8 @@ pub struct Unit {
 }
 
 impl Settings {
-    /// Returns the settings that must not change when the analysis is resumed. The first line of
-    /// the journal has them.
+    /// Returns the settings that must not change when the analysis is resumed. They are in the
+    /// first line of the journal, the file with the results so far.
     pub fn header(&self) -> Value {
         let consensuses = self.consensuses.iter().map(|one| format!("{} {}", one.name, one.hash));
         json!({

@@ -74,7 +74,8 @@ pub enum Outcome {
     },
 }
 
-/// Result of one unit (a part that takes seconds) of the analysis, as the journal stores it.
+/// Result of one unit (a part that takes seconds) of the analysis: one line of the journal, the
+/// file with the results so far.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Analysed {
     /// Name of the unit (the part of the analysis).

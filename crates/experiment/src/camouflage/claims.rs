@@ -9,14 +9,14 @@ use super::summary::{Quantity, StreamBox, counts, ratios};
 /// A statement of the StegoTorus paper about one configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Claim {
-    /// The paper's chopper without camouflage costs hardly more bytes down than Tor (Table 3:
-    /// 1.008 times).
+    /// StegoTorus's chopper (which cuts traffic into blocks), without camouflage, costs hardly
+    /// more bytes down than Tor (Table 3: 1.008 times).
     LeanDown,
-    /// The paper's chopper without camouflage costs hardly more bytes up than Tor (Table 3: 1.031
-    /// times).
+    /// StegoTorus's chopper (which cuts traffic into blocks), without camouflage, costs hardly
+    /// more bytes up than Tor (Table 3: 1.031 times).
     LeanUp,
-    /// The paper's chopper without camouflage is as fast as Tor at 1 MB (Figure 7: .97 of Tor's
-    /// goodput).
+    /// StegoTorus's chopper (which cuts traffic into blocks), without camouflage, is as fast as
+    /// Tor at 1 MB (Figure 7: .97 of Tor's goodput).
     Quick,
     /// HTTP camouflage needs many times the bytes down of a direct download (Table 3: 11.6 times).
     HeavyDown,
@@ -24,8 +24,8 @@ pub enum Claim {
     HeavyUp,
     /// HTTP camouflage has only a small part of Tor's goodput at 1 MB (Figure 7: .047 of it).
     Slow,
-    /// A stream's bandwidth on the wire does not depend on the round-trip time (Figure 6: Tor and
-    /// chopper).
+    /// A stream's bandwidth on the wire does not depend on the round-trip time (Figure 6: Tor, and
+    /// StegoTorus without camouflage).
     Flat,
     /// A stream of [`SLOW`] kB/s cannot be sustained at round-trip times of [`BROKEN_FROM`] ms or
     /// more (Figure 6: HTTP).
@@ -77,8 +77,8 @@ impl Claim {
         Claim::Slow,
     ];
 
-    /// Returns the claim's bound, and whether the bound is a minimum. If the paper claims a factor
-    /// of many times, the bound is half of that factor.
+    /// Returns the claim's bound, and whether the bound is a minimum. If the claim is about many
+    /// times the bytes, the bound is about half of the paper's factor.
     #[must_use]
     pub fn bound(self) -> (f64, bool) {
         match self {

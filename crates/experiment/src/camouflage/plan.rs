@@ -39,7 +39,8 @@ pub enum Arm {
     Obfs4,
     /// C tor through webtunnel, with nginx and TLS in front.
     Webtunnel,
-    /// C tor through our transport with the profile `nosteg`: the paper's chopper alone.
+    /// C tor through our transport with the profile `nosteg`: as StegoTorus's chopper alone, which
+    /// cuts traffic into blocks without camouflage.
     Nosteg,
     /// C tor through our transport with the profile `nosteg-rr`: each connection carries one
     /// request and one reply, as in the original StegoTorus.
@@ -56,7 +57,7 @@ pub enum Arm {
     TextShort,
     /// C tor through our transport: HTTP with JPEGs towards the client.
     Image,
-    /// C tor through our transport: HTTP with the objects of a recorded site, which keep
+    /// C tor through our transport: HTTP with the files of a recorded web site, which keep
     /// meaningful content.
     Site,
     /// C tor through our transport, with the connection sizes and pauses of recorded traffic.
@@ -111,9 +112,10 @@ pub struct Settings {
     pub arms: Vec<Arm>,
     /// Number of rounds (passes over all settings) of downloads through Tor and directly.
     pub rounds: u32,
-    /// Number of rounds of downloads through our transport without Tor inside.
+    /// Number of rounds (passes over all settings) of downloads through our transport without Tor
+    /// inside.
     pub bare_rounds: u32,
-    /// Number of rounds of streams.
+    /// Number of rounds (passes over all settings) in which streams are measured.
     pub stream_rounds: u32,
     /// Round-trip times at which streams are measured, in ms.
     pub rtts: Vec<u32>,

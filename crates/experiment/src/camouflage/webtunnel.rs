@@ -1,5 +1,5 @@
 //! webtunnel as its authors run it: nginx receives the TLS connections, and forwards requests for
-//! one path to webtunnel's server.
+//! one URL path to webtunnel's server.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddrV4};

@@ -33,7 +33,7 @@ pub struct Measured {
     pub legs: u32,
     /// Topology of the network.
     pub place: Layout,
-    /// Rule for the choice of relays by the load clients.
+    /// Rule for the choice of relays by the clients that create load.
     #[serde(default)]
     pub load: Load,
     /// Load in the topology [`Layout::Line`], in percent of the rate of one guard's network line;

@@ -86,7 +86,7 @@ pub enum Layout {
     Line,
 }
 
-/// Rule for the choice of relays by load clients.
+/// Rule for the choice of relays by load clients (clients that only create load in the network).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Load {
@@ -119,7 +119,8 @@ pub struct Settings {
     /// Mean pause of a load client between two fetches in seconds: on loopback, and in
     /// [`Layout::Lines`].
     pub pauses: [f64; 2],
-    /// Rule for the choice of relays by load clients.
+    /// Rule for the choice of relays by load clients (clients that only create load in the
+    /// network).
     pub load: Load,
     /// Loads in the topology [`Layout::Line`], in percent of the rate of one guard's network line.
     pub levels: Vec<u32>,
@@ -127,7 +128,8 @@ pub struct Settings {
     pub seed: u64,
 }
 
-/// Rule for the time at which a load client starts its next fetch.
+/// Rule for the time at which a load client (a client that only creates load) starts its next
+/// fetch.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Pace {
     /// Random pauses with an exponential distribution. The field is the mean time in seconds from
@@ -204,8 +206,8 @@ impl Design {
         matches!(self, Design::Stock | Design::StockConflux)
     }
 
-    /// Returns whether the design differs from another one only by its scheduler (round robin or
-    /// batches).
+    /// Returns whether the design is a variant of another design that differs only in its
+    /// scheduler (round robin or batches).
     pub fn is_variant(self) -> bool {
         matches!(
             self,

@@ -37,8 +37,8 @@ pub struct Cell {
     pub busy: Option<Mean>,
 }
 
-/// Claim of the paper: about several circuits compared with one, or about the relays of one
-/// design.
+/// Claim of the paper. It compares several circuits per stream with one, or the relays of one
+/// design with each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Claim {
     /// The first byte arrives sooner than with one circuit.
@@ -216,8 +216,8 @@ impl Claim {
     }
 
     /// Returns whether the paper makes this claim about `design` with `legs` circuits. Claims that
-    /// compare with one circuit are about several circuits, or about MORE. In MORE every node is
-    /// an entry and a middle. C tor is compared with the paper's row of Tor.
+    /// compare a design with one circuit apply to designs with several circuits, and to MORE. In
+    /// MORE every node is an entry and a middle. C tor is compared with the paper's row of Tor.
     fn is_about(self, design: Design, legs: u32) -> bool {
         match (self, design) {
             (_, Design::Stock) => false,

@@ -118,7 +118,8 @@ impl<'a> Measurement<'a> {
         self.stage.split(&self.bench.splitter, quic::PORT, &words)
     }
 
-    /// Runs the fetch `work`, which should receive `wanted` bytes, and returns its result.
+    /// Runs the fetch `work`, which should receive `wanted` bytes of content, and returns its
+    /// result.
     fn fetch(
         &self,
         wanted: u64,
