@@ -145,7 +145,8 @@ pub struct FarEndCounters {
     pub decoys: [Flow; 2],
 }
 
-/// Sessions whose servers have been silent for at least 10 s, though their clients continued.
+/// Sessions whose servers have been silent for at least 10 s, though their clients continued to
+/// send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Silent {
     /// Number of sessions with a silent server.

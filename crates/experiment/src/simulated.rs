@@ -10,7 +10,7 @@ use super::table::{Column, Rows};
 /// A download in a simulation, as a row of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DownloadRow {
-    /// Number of the random network.
+    /// Index of the random network that was simulated.
     pub network: u64,
     /// Seed of the simulation.
     pub seed: u64,

@@ -83,7 +83,8 @@ impl std::error::Error for Fault {}
 pub struct PeerFault {
     /// Kind of the fault.
     pub kind: PeerFaultKind,
-    /// Description of the fault by the code that detected it, usually the TLS or QUIC library.
+    /// Description of the fault from the code that detected it, usually the TLS library `rustls`
+    /// or the QUIC library `quinn-proto`.
     pub what: String,
 }
 
@@ -97,7 +98,7 @@ pub enum PeerFaultKind {
     Unopened,
     /// A record's length differs from the agreed length.
     Length,
-    /// The peer repeated key updates without data between them.
+    /// The peer changed its keys too often without sending data in between (TLS KeyUpdate).
     KeyUpdates,
     /// The peer broke the protocol in another way.
     Other,

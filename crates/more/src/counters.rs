@@ -22,7 +22,7 @@ pub enum DropReason {
     NoRoute,
     /// The payload was changed on its way.
     Garbled,
-    /// The reply block is not one of this node's, or was already used.
+    /// The packet's reply block was not issued by this node, or was already used.
     UnknownReply,
     /// The packet belongs to no stream and begins none.
     UnknownStream,

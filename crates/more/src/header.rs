@@ -116,8 +116,9 @@ fn last_routing(rng: &mut dyn Rng, last: &Last, secrets: &[Secrets]) -> Option<[
     Some(routing)
 }
 
-/// Returns the bytes at the end of the last hop's routing information. On the way, each relay with
-/// `secrets` appends zeros and then encrypts. These bytes are the result after all of the relays.
+/// Returns the bytes at the end of the last hop's routing information. On the way, each relay
+/// appends zeros and then encrypts. These bytes are the result after all relays, whose keys are
+/// derived from `secrets`.
 fn filler(secrets: &[Secrets]) -> Option<Vec<u8>> {
     let mut filler = Vec::new();
     for keys in secrets {

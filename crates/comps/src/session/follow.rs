@@ -53,11 +53,11 @@ const PAUSE: Duration = Duration::from_secs(600);
 /// Time during which a server does not count as following its client, after it was seen to stay on
 /// one path. To follow means to answer on the path that the uplink uses.
 const MEMORY: Duration = Duration::from_secs(5);
-/// Limit of the time of answered visits (stays of the uplink on one path) that a [`Rate`] covers.
-/// Above this limit, the time and the bytes so far are halved before a visit is added.
+/// Maximum total time of the answered visits (stays of the uplink on one path) in a [`Rate`].
+/// Above this limit, the summed time and bytes are halved before a visit is added.
 const RECENT: Duration = Duration::from_millis(500);
-/// Limit of the time of unanswered visits (stays of the uplink) that an [`UnansweredTraffic`]
-/// covers. Above this limit, the time and the bytes so far are halved before a visit is added.
+/// Maximum total time of the unanswered visits (stays of the uplink) in an [`UnansweredTraffic`].
+/// Above this limit, the summed time and bytes are halved before a visit is added.
 const FORGOTTEN: Duration = Duration::from_secs(2);
 /// Longest silence of the client that still counts as a part of a visit (a stay of the uplink on
 /// one path), when rates are measured.
@@ -136,8 +136,8 @@ impl Answers {
 #[derive(Clone, Copy, Debug, Default)]
 struct Last {
     /// Bytes that arrived on other paths during the visit (the stay of the uplink on one path).
-    /// Answers to the previous visit are excluded if this visit was long enough to tell the two
-    /// apart.
+    /// Answers to the previous visit are excluded if this visit was long enough to separate
+    /// them.
     others: u64,
     lasted: Duration,
     /// Longest recent delay of an answer at the end of the visit (the stay of the uplink on one
@@ -157,7 +157,7 @@ struct Run {
     /// Number of visits (stays of the uplink on a path) that were longer than the delay of the
     /// server's answers. Such visits show that the server does not follow its client.
     evident: u32,
-    /// Total time of the `evident` visits in excess of the delay of the server's answers.
+    /// For the `evident` visits together, the time beyond the delay of the server's answers.
     away: Duration,
     /// Bytes that arrived on the server's present path.
     own: u64,

@@ -81,8 +81,9 @@ impl Hearing {
         self.wait.reported().map(|since| (since, self.last_heard()))
     }
 
-    /// Returns the server's activity: whether one of its datagrams arrived recently, and whether
-    /// one arrived since `sent`, the time of the client's last datagram.
+    /// Returns the number of the server's answers, and whether the server is active. It is active
+    /// if one of its datagrams arrived recently, or since `sent`, the time of the client's last
+    /// datagram.
     pub(super) fn activity(&self, now: Time, sent: Option<Time>) -> Activity {
         let is_recent =
             |heard: Time| now.since(heard) <= ACTIVE || sent.is_some_and(|sent| heard >= sent);

@@ -60,7 +60,7 @@ pub(crate) struct Origin {
     /// The local address that the client sent to.
     pub(crate) local: Option<IpAddr>,
     /// Position of the session in a chain of sessions, each opened by a datagram of the previous
-    /// one; 0 for the first. A long chain shows a routing loop.
+    /// one; 0 for the first. A long chain counts as a loop.
     pub(crate) chain: u8,
     /// Time of the server's last answer in any other session, at the moment when this session was
     /// opened. A client may change its port, which opens a new session: Mosh's client does so

@@ -57,11 +57,11 @@ const CORE_DELAY: Duration = Duration::from_millis(10);
 const GUARDS: usize = 3;
 /// Index of the exit in the list of relays.
 const EXIT: usize = 2 * GUARDS;
-/// Place of the core host in the simulated network.
+/// Index of the core host's location in the simulated network.
 const CORE: usize = 0;
-/// Place of the measuring client.
+/// Index of the measuring client's location in the simulated network.
 const CLIENT: usize = 1;
-/// Place of the first guard. The places of the other guards follow.
+/// Index of the first guard's location in the simulated network. The other guards follow.
 const OF_GUARDS: usize = 2;
 
 /// A time that is compared: from a request to a byte of its reply.
@@ -186,7 +186,7 @@ impl fmt::Display for Combination {
 ///
 /// As in the measured network, each guard has a line to the measuring client and a line to the
 /// core host. All programs except the guards and the measuring client are on the core host. They
-/// exchange the long packets of a loopback interface.
+/// exchange packets of up to 65,535 bytes, as over a loopback interface.
 pub struct Network {
     documents: NetworkDocuments,
 }
@@ -267,7 +267,7 @@ fn unlimited() -> LineSettings {
     LineSettings::with_queue(UNLIMITED, Duration::from_millis(QUEUE_MS.into()))
 }
 
-/// Returns the delays between the places of the hosts: the core, the measuring client and the
+/// Returns the delays between the locations of the hosts: the core, the measuring client and the
 /// guards. Half of a guard's round-trip time is on either side of the guard.
 fn latencies() -> Latencies {
     let quarter = |guard: usize| Duration::from_millis(LINES[guard].1.into()) / 4;

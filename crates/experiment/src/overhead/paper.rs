@@ -43,9 +43,9 @@ pub fn claims() -> &'static [Claim] {
     ]
 }
 
-/// Returns the target of this project for switching every 100 ms between three paths with equal
-/// round trips. The number is the minimum share of the unsplit goodput. The text is the loss that
-/// the abstract of the paper states.
+/// Returns this project's target for splitting traffic of the protocol `kind`: switching every 100
+/// ms between three paths with equal round trips. The number is the minimum share of the unsplit
+/// goodput. The text is the loss that the abstract of the paper states.
 pub(super) fn target(kind: Kind) -> (f64, &'static str) {
     match kind {
         Kind::WireGuard => (0.98, "5-6 % lost"),

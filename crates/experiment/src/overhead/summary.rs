@@ -19,8 +19,8 @@ pub struct Cell {
     /// Goodput in Mbit/s of the repetitions that were really split ([`Measured::counts`]); `None`
     /// if there are none.
     pub counted: Option<Spread>,
-    /// Median, minimum and maximum share of a path in the bytes to the client, over the
-    /// repetitions that were not really split. `None` if all repetitions were really split.
+    /// Median, minimum and maximum of the paths' shares of the bytes to the client, over all paths
+    /// of the repetitions that were not really split. `None` if all repetitions were really split.
     pub uncounted: Option<Spread>,
     /// Goodput divided by the median goodput without switching; `None` if that was not measured.
     /// Includes only repetitions that were really split or, if there are none, all repetitions.

@@ -1,5 +1,6 @@
-//! The far end in front of the tunnel's server (the program that puts split traffic together
-//! again): its keys, its process, and the options with which splitters use it.
+//! The far end (the program that puts split traffic together again), which runs in front of the
+//! tunnel's server. This module has its keys, its process, and the options with which splitters
+//! use it.
 
 use std::io;
 use std::path::Path;

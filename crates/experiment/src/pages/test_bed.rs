@@ -30,7 +30,7 @@ const PATIENCE: Duration = Duration::from_secs(15);
 /// Pause between the first connection and the page load, in which the connection's last packets
 /// arrive.
 const CALM: Duration = Duration::from_millis(250);
-/// Timeout for a splitter that is stopped to complete its trace.
+/// Maximum time that a stopped splitter may take to complete its trace.
 const ENDING: Duration = Duration::from_secs(15);
 
 /// An emulated network with a tunnel and a web server. Pages are loaded in it one after another.

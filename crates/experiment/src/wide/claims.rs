@@ -11,9 +11,9 @@ use super::{ARMS_GROWN, Arm, Measured, Schedule};
 
 /// Minimum number of random networks for an interval.
 const FEWEST_NETWORKS: usize = 3;
-/// Number of clients from which the speed stays constant, according to the paper.
+/// Number of clients from which the download speed stays constant, according to the paper.
 const FLOOR: usize = 140;
-/// Maximum distance from 1 of a ratio that counts as equal.
+/// Maximum distance from 1 at which a ratio of two results counts as 1.
 const EQUAL: f64 = 0.1;
 
 /// Verdict on a claim.

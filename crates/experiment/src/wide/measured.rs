@@ -44,7 +44,7 @@ pub struct Measured {
     pub arm: Arm,
     /// Number of clients in the network.
     pub clients: usize,
-    /// Number of the random network.
+    /// Index of the random network that was simulated.
     pub network: u64,
     /// Seed of the simulation.
     pub seed: u64,

@@ -168,8 +168,8 @@ const DESIGNS: [&str; 5] = ["conflux", "conflux-2013", "mtor", "merged", "anabra
 /// simulated with round robin.
 pub const ARMS_GROWN: [&str; 4] = ["conflux", "conflux-2013", "mtor", "anabranch"];
 
-/// Returns all settings of Figures 2 and 3. Designs with a single path differ only in their
-/// windows.
+/// Returns all settings of Figures 2 and 3. Designs with one Tor circuit differ only in their
+/// windows of cells.
 #[must_use]
 pub fn arms() -> Vec<Arm> {
     let sets = DESIGNS.iter().flat_map(|design| [2, 3].map(|legs| (design, legs)));
@@ -207,8 +207,8 @@ pub struct Settings {
     pub whole_lines: bool,
     /// True if settings with three paths are also simulated.
     pub three_paths: bool,
-    /// Number of the first random network, which is also the first seed. Further numbers count up
-    /// from it.
+    /// Index of the first random network, which is also the first seed. Further indices and seeds
+    /// count up from it.
     pub seed: u64,
 }
 
@@ -219,7 +219,7 @@ pub struct Unit {
     pub arm: Arm,
     /// Number of clients in the network.
     pub clients: usize,
-    /// Number of the random network.
+    /// Index of the random network to simulate.
     pub network: u64,
     /// Seed of the simulation.
     pub seed: u64,

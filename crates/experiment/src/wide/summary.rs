@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::super::Mean;
 use super::{Arm, Measured, SHARES};
 
-/// A value for each simulation, by the network's number and the seed.
+/// A value for each simulation, by the random network's index and the seed.
 pub type ByRun = BTreeMap<(u64, u64), f64>;
 
 /// A ratio with its 95 % interval over random networks.

@@ -1,5 +1,5 @@
-//! Buffers of received datagrams. The QUIC library takes each datagram in a separate buffer, and
-//! drops the buffer when the datagram's data is read.
+//! Buffers of received datagrams. The QUIC library `quinn-proto` takes each datagram in a separate
+//! buffer, and drops the buffer when the datagram's data is read.
 
 use std::collections::VecDeque;
 
@@ -9,13 +9,13 @@ use super::config::LARGEST_DATAGRAM;
 
 /// Number of buffers. It is about the number of datagrams that arrive at once.
 const BUFFERS: usize = 32;
-/// Shortest datagram in bytes that gets one of the buffers. The library's limits on memory count
-/// the bytes of a datagram, not the size of its buffer. So short datagrams must not occupy whole
-/// buffers.
+/// Shortest datagram in bytes that gets one of the buffers. The memory limits of `quinn-proto`
+/// count the bytes of a datagram, not the size of its buffer. So short datagrams must not occupy
+/// whole buffers.
 const SHORTEST: usize = 1_000;
 
-/// The buffers of an endpoint, which are used in turn. A buffer with unread data is left to the
-/// library, and replaced.
+/// The buffers of an endpoint, which are used in turn. If the QUIC library still uses the memory
+/// of a buffer, new memory replaces it.
 #[derive(Debug, Default)]
 pub(super) struct Buffers(VecDeque<BytesMut>);
 

@@ -1,4 +1,4 @@
-//! Settings of the QUIC library.
+//! Settings of the QUIC library `quinn-proto`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,10 +21,10 @@ use crate::tls::Context;
 use crate::tls::setup::{SetupError, setup};
 
 /// Receive window in bytes of a connection, and of each of its streams. It limits the data that
-/// the library buffers while data of a lost datagram is missing.
+/// the QUIC library buffers while data of a lost datagram is missing.
 const WINDOW: u32 = 4 << 20;
-/// Idle timeout of a connection. Its circuits then continue on another link. If UDP becomes
-/// blocked, streams stall for this time.
+/// Idle timeout of a QUIC connection. After it, the connection's circuits continue on another
+/// link. If UDP becomes blocked, streams stall for this time.
 const IDLE: Duration = Duration::from_secs(15);
 /// Interval of keep-alive packets on an idle connection. Three of these packets are sent before
 /// `IDLE` ends the connection.
@@ -35,15 +35,15 @@ const RETRY: Duration = Duration::from_secs(15);
 /// Largest UDP payload in bytes that path MTU discovery (RFC 8899) tries: Ethernet's MTU without
 /// the headers of IPv4 and UDP.
 pub(super) const LARGEST_DATAGRAM: u16 = 1_472;
-/// Difference in bytes at which path MTU discovery ends its search. With the library's value of
-/// 20, a path over IPv6 would get 1,438 bytes, although it carries 1,452.
+/// Difference in bytes at which path MTU discovery ends its search. With `quinn-proto`'s default
+/// of 20, a path over IPv6 would get 1,438 bytes, although it carries 1,452.
 const SEARCH_STEP: u16 = 5;
 
 /// Number of datagrams that the peer may receive before it must acknowledge them
-/// (draft-ietf-quic-ack-frequency). The library's value is 1.
+/// (draft-ietf-quic-ack-frequency). The default of `quinn-proto` is 1.
 const UNACKNOWLEDGED: u32 = 10;
 /// Maximum delay of an acknowledgement if at most [`UNACKNOWLEDGED`] datagrams wait for it. It is
-/// the shortest delay that the library accepts. If the congestion window has at most
+/// the shortest delay that `quinn-proto` accepts. If the congestion window has at most
 /// [`UNACKNOWLEDGED`] datagrams, this delay lengthens each round trip.
 const ACK_DELAY: Duration = Duration::from_millis(1);
 
@@ -53,8 +53,8 @@ pub enum Congestion {
     /// CUBIC (RFC 9438), which reduces the rate at every loss.
     #[default]
     Cubic,
-    /// BBR as implemented by the QUIC library, which calls it experimental. It sends at the
-    /// estimated delivery rate.
+    /// BBR as implemented by `quinn-proto`, which calls it experimental. It sends at the estimated
+    /// delivery rate.
     Bbr,
 }
 
@@ -93,8 +93,8 @@ fn acknowledgements() -> AckFrequencyConfig {
     frequency
 }
 
-/// Returns the settings of an endpoint whose socket has the index `place`. Random choices and the
-/// stateless reset key are derived from `seed`.
+/// Returns the settings of an endpoint whose socket has the index `place` among the sockets at one
+/// address. Random choices and the stateless reset key are derived from `seed`.
 pub(super) fn endpoint(seed: [u8; 32], place: SocketIndex) -> Arc<EndpointConfig> {
     let reset = hmac::Key::new(hmac::HMAC_SHA256, &[&seed[..], b"reset"].concat());
     let mut config = EndpointConfig::new(Arc::new(reset));

@@ -31,7 +31,8 @@ const MOST_HALF_OPEN: usize = 1_024;
 /// Maximum number of queued datagrams that belong to no connection, such as Retry packets. Further
 /// ones are dropped.
 const MOST_ANSWERS: usize = 256;
-/// Maximum number of datagrams in one segmented send.
+/// Maximum number of datagrams that [`Endpoint::transmit`] returns at once, for one segmented send
+/// (UDP segmentation offload).
 const SEGMENTS: usize = 32;
 
 /// Number of a link at its endpoint. Numbers are never reused.
@@ -72,8 +73,8 @@ pub enum EndpointOutput {
     /// A datagram for a peer that has no link: its description and its bytes.
     Answer(Packets, Vec<u8>),
     /// A link whose state may have changed. The link may have opened or ended, have data to read
-    /// or to send, or accept more data. The driver first handles this link, and then sends the
-    /// datagrams that [`Endpoint::transmit`] returns.
+    /// or to send, or accept more data. The driver (the code that does the I/O) first handles this
+    /// link, and then sends the datagrams that [`Endpoint::transmit`] returns.
     Touched(ConnId),
 }
 
@@ -95,11 +96,11 @@ pub struct Packets {
 /// Counters of an endpoint.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EndpointCounts {
-    /// Inbound links whose peers had to prove their address.
+    /// Number of inbound links whose peers had to prove their address.
     pub retried: u64,
-    /// Inbound links that were refused.
+    /// Number of inbound links that were refused.
     pub refused: u64,
-    /// Links that ended without an orderly close.
+    /// Number of links that ended without an orderly close.
     pub broken: u64,
 }
 
@@ -118,7 +119,7 @@ impl EndpointCounts {
 /// The QUIC links of one UDP socket.
 ///
 /// [`Core::next_timeout`] is valid after [`Endpoint::transmit`] has returned `None` for each link
-/// that was touched.
+/// that [`EndpointOutput::Touched`] reported.
 pub struct Endpoint {
     inner: quinn_proto::Endpoint,
     epoch: Epoch,
@@ -159,7 +160,7 @@ impl Endpoint {
     /// are exceptions.
     ///
     /// # Errors
-    /// [`SetupError`] if the library refuses the settings.
+    /// [`SetupError`] if the TLS or QUIC library refuses the settings.
     pub fn new(
         context: &Context,
         units: Units,
@@ -205,8 +206,8 @@ impl Endpoint {
     /// Sets the certificate that later links present.
     ///
     /// # Errors
-    /// [`SetupError`] if the library refuses the settings. The previous certificate then stays in
-    /// use.
+    /// [`SetupError`] if the TLS or QUIC library refuses the settings. The previous certificate
+    /// then stays in use.
     pub fn set_context(&mut self, context: &Context) -> Result<(), SetupError> {
         let datagrams = self.units.lossy > 0;
         if self.takes {
@@ -322,8 +323,8 @@ impl Endpoint {
         }
     }
 
-    /// Passes events from a connection to the library's endpoint, and the endpoint's events to the
-    /// connection.
+    /// Passes events from a connection to the endpoint of `quinn-proto`, and the endpoint's
+    /// answers to the connection. Then handles the connection's own events.
     fn settle(&mut self, id: ConnId) {
         let Some(entry) = self.links.get_mut(&id) else { return };
         while let Some(event) = entry.link.connection.poll_endpoint_events() {

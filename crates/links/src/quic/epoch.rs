@@ -1,4 +1,4 @@
-//! Conversion between the caller's time and the time types of the QUIC library.
+//! Conversion between the caller's time and the time types of the QUIC library `quinn-proto`.
 
 #![allow(clippy::disallowed_types, reason = "the QUIC library requires an `Instant`")]
 
@@ -8,8 +8,8 @@ use std::time::{Duration, Instant, SystemTime};
 use anabranch_multipath::Time;
 use quinn_proto::TimeSource;
 
-/// The library's `Instant` that corresponds to [`Time::ZERO`]. Any value works, because only
-/// differences are used.
+/// The `Instant` that stands for [`Time::ZERO`] in calls of the QUIC library. Any value works,
+/// because only differences are used.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Epoch(Instant);
 
@@ -31,8 +31,8 @@ impl Epoch {
     }
 }
 
-/// The caller's time for the age of Retry tokens. It replaces the library's default, the system's
-/// clock.
+/// A clock that gives the caller's time, from which the QUIC library computes the age of Retry
+/// tokens. It replaces the library's default, the system's clock.
 #[derive(Debug, Default)]
 pub(super) struct TokenClock(AtomicU64);
 

@@ -21,7 +21,8 @@ mod reading;
 /// Initial maximum number of lanes (one for each circuit) that the peer may open. The maximum
 /// doubles when more than half of it is in use.
 pub(super) const LANES: u32 = 256;
-/// Upper bound of the maximum that starts at [`LANES`].
+/// Largest value of the maximum number of lanes (one for each circuit) that the peer may open. The
+/// maximum begins at [`LANES`] and doubles.
 const MOST_LANES: u32 = 1 << 16;
 /// Bytes of stream data that the connection buffers beyond its congestion window. With them it can
 /// send at once when the next acknowledgements arrive.
@@ -65,8 +66,8 @@ pub struct QuicLink {
     /// Lanes that wait for a stream, at most [`MOST_UNOPENED`]: the number and first unit (cell)
     /// of each.
     unopened: VecDeque<(u32, Bytes)>,
-    /// Units that report to the owner that a lane was ended, because [`MOST_UNOPENED`] lanes were
-    /// waiting already.
+    /// Units (cells) that report to the owner that a lane was ended, because [`MOST_UNOPENED`]
+    /// lanes were waiting already.
     refused: Vec<u8>,
     /// Units (cells) of lanes that [`Link::write`] has not passed to the connection yet; empty
     /// between calls.
@@ -112,7 +113,8 @@ impl QuicLink {
         }
     }
 
-    /// Returns the fault with which the link ended, or `None` after an orderly close.
+    /// Returns the fault with which the link ended. Returns `None` after an orderly close, and
+    /// while the link is in use.
     #[must_use]
     pub fn fault(&self) -> Option<&Fault> {
         self.fault.as_ref()
@@ -262,7 +264,8 @@ impl QuicLink {
         }
     }
 
-    /// Opens a lane with its first unit (cell). If no stream is available, queues the unit.
+    /// Opens a lane with its first unit (cell). If the peer allows no further stream yet, queues
+    /// the unit. If [`MOST_UNOPENED`] units are queued already, ends the lane at once.
     fn make(&mut self, lane: u32, unit: Bytes) {
         if let Some(stream) = self.connection.streams().open(Dir::Bi) {
             self.lanes.made(lane, stream);
@@ -341,7 +344,7 @@ impl QuicLink {
         }
     }
 
-    /// Handles the connection's events.
+    /// Handles the events that the QUIC connection reports.
     pub(super) fn work(&mut self) {
         while let Some(event) = self.connection.poll() {
             match event {
@@ -492,7 +495,8 @@ impl Link for QuicLink {
         exported.map(|()| secret).map_err(|_| early)
     }
 
-    /// Shrinks the buffer `refused`. The connection's buffers shrink by themselves.
+    /// Shrinks the buffer `refused`, and returns the number of bytes released. The connection's
+    /// buffers shrink by themselves.
     fn rest(&mut self) -> usize {
         let before = self.refused.capacity();
         self.refused.shrink_to_fit();

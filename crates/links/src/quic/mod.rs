@@ -15,10 +15,10 @@
 //! * [`SocketIndex`]: the index of an endpoint's socket among several sockets at one address.
 //! * [`UnitReader`]: splits a stream's bytes, which arrive in arbitrary pieces, into units.
 //!
-//! Identities work as over TLS: any certificate is accepted, provided that the peer holds its key.
-//! The layer above binds the peer's identity to the connection by certificate and exporter. There
-//! is no 0-RTT, no resumption and no migration. The library `quinn-proto` handles packets, loss
-//! recovery, congestion control and keys.
+//! Identities work as over TLS: any certificate is accepted, provided that the peer holds the
+//! certificate's key. The layer above binds the peer's identity to the connection by certificate
+//! and exporter. There is no 0-RTT, no resumption and no migration. The library `quinn-proto`
+//! handles packets, loss recovery, congestion control and keys.
 
 mod buffers;
 mod config;

@@ -19,12 +19,12 @@ use super::secrets::SecretKeeper;
 use super::setup::{SetupError, setup};
 use super::verify::HolderOfKey;
 
-/// Length of a session ticket in bytes. The TLS library's message has a nonce of 32 bytes. C tor's
-/// message has a nonce of 8 bytes and a ticket of 32. With this value, both messages have the same
-/// length.
+/// Length of a session ticket in bytes. The message of the TLS library `rustls` has a nonce of 32
+/// bytes. C tor's message has a nonce of 8 bytes and a ticket of 32. With this value, both
+/// messages have the same length.
 const TICKET: usize = 8;
-/// Value of the library's setting `max_fragment_size`, which includes the header. Records then
-/// have at most [`SENT`] plain bytes.
+/// Value of the setting `max_fragment_size` of `rustls`, which includes the record header. Records
+/// then have at most [`SENT`] plain bytes.
 const FRAGMENT: usize = SENT + HEADER;
 
 /// The settings of all links of one process. Clones share them and need little memory.
@@ -51,7 +51,7 @@ impl Context {
     /// for a client, which is never asked for a certificate.
     ///
     /// # Errors
-    /// [`SetupError`] if the library refuses the settings.
+    /// [`SetupError`] if the TLS library refuses the settings.
     pub fn new(unix_now: u64) -> Result<Context, SetupError> {
         let provider = provider();
         let (own, key) = self_signed(&provider, unix_now)?;
@@ -62,7 +62,7 @@ impl Context {
     /// All its handshakes have the same lengths, so that simulations can be repeated exactly.
     ///
     /// # Errors
-    /// [`SetupError`] if the library refuses the settings.
+    /// [`SetupError`] if the TLS library refuses the settings.
     pub fn from_seed(seed: &[u8; 32], unix_now: u64) -> Result<Context, SetupError> {
         let (own, key) = from_seed(seed, unix_now)?;
         Context::of(provider(), own, key)
@@ -72,7 +72,7 @@ impl Context {
     /// needs an RSA key here, because C tor closes a link to a relay with another type of TLS key.
     ///
     /// # Errors
-    /// [`SetupError`] if key and certificate do not belong together, or if the library refuses
+    /// [`SetupError`] if key and certificate do not belong together, or if the TLS library refuses
     /// them.
     pub fn with_certificate(certificate: &[u8], key: &[u8]) -> Result<Context, SetupError> {
         let own = CertificateDer::from(certificate.to_vec());
@@ -124,7 +124,7 @@ impl Context {
     /// Creates the link for a connection that we open.
     ///
     /// # Errors
-    /// [`SetupError`] if the library refuses the settings.
+    /// [`SetupError`] if the TLS library refuses the settings.
     pub fn connect(&self) -> Result<Tls, SetupError> {
         // Like C tor, send a random name, so that the ClientHello has the usual shape.
         let name = hostname(&self.provider)?;
@@ -139,7 +139,7 @@ impl Context {
     /// Creates the link for a connection that a peer opened.
     ///
     /// # Errors
-    /// [`SetupError`] if the library refuses the settings.
+    /// [`SetupError`] if the TLS library refuses the settings.
     pub fn accept(&self) -> Result<Tls, SetupError> {
         let keeper = Arc::new(SecretKeeper::default());
         let mut config = ServerConfig::clone(&self.server);
@@ -158,7 +158,7 @@ impl Context {
     /// version.
     ///
     /// # Errors
-    /// [`SetupError`] if the library refuses the settings.
+    /// [`SetupError`] if the TLS library refuses the settings.
     pub fn only_tls12(mut self) -> Result<Context, SetupError> {
         let versions = [&rustls::version::TLS12];
         self.client = Arc::new(client_of(&self.provider, &versions)?);

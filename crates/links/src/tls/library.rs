@@ -1,4 +1,5 @@
-//! The TLS library's part of a connection: the handshake, and all of TLS 1.2.
+//! The part of a connection that the TLS library `rustls` handles: the handshake, and all of TLS
+//! 1.2.
 
 use std::io::{self, Read, Write};
 use std::sync::Arc;
@@ -10,12 +11,12 @@ use super::keys::{Cipher, HEADER};
 use super::records::Handover;
 use super::secrets::SecretKeeper;
 
-/// A connection of the TLS library, and the object that stores the connection's secrets.
+/// A connection of the TLS library `rustls`, and the object that stores the connection's secrets.
 pub(super) struct Library {
     connection: Connection,
     keeper: Arc<SecretKeeper>,
     records: Cutter,
-    /// Number of bytes of the peer's stream that the library has read.
+    /// Number of bytes of the peer's stream that `rustls` has read.
     read: u64,
 }
 
@@ -40,7 +41,7 @@ impl Library {
     /// that it sends nothing more.
     ///
     /// # Errors
-    /// An error of the library, which ends the connection.
+    /// An error of the TLS library, which ends the connection.
     pub(super) fn receive(
         &mut self,
         bytes: &mut &[u8],
@@ -104,9 +105,9 @@ impl Library {
         !self.is_handshaking() && version == Some(ProtocolVersion::TLSv1_3)
     }
 
-    /// Ends the library's part of the connection. Returns `None` if the library has no secrets for
-    /// us, or if this crate does not support the cipher suite. The settings of
-    /// [`Context`](super::Context) exclude such suites.
+    /// Ends the use of `rustls` for the connection, and returns the state that this crate's record
+    /// layer needs. Returns `None` if `rustls` has no secrets for us, or if this crate does not
+    /// support the cipher suite. The settings of [`Context`](super::Context) exclude such suites.
     pub(super) fn hand_over(mut self) -> Option<Handover> {
         let mut out = Vec::new();
         self.transmit(&mut out);

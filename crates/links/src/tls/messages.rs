@@ -32,22 +32,23 @@ pub(super) const NEW_SESSION_TICKET: u8 = 4;
 pub(super) const KEY_UPDATE: u8 = 24;
 /// Bytes before the body of a handshake message: its type and length.
 const PREFIX: usize = 4;
-/// Maximum bytes of a handshake message's body, as in the library.
+/// Maximum bytes of a handshake message's body, as in `rustls`.
 const LONGEST: usize = 0xffff;
-/// Maximum number of KeyUpdates without data between them, as in the library and in BoringSSL.
+/// Maximum number of KeyUpdates without data between them, as in `rustls` and in BoringSSL.
 const UPDATES: u8 = 32;
 /// Maximum number of user_canceled alerts from the peer. Alerts up to this number are ignored.
 const WARNINGS: u8 = 4;
 
-/// A violation by the peer, and the alert that reports it. `alert` is `None` if the violation is
-/// itself an alert of the peer.
+/// A violation of the protocol by the peer, and the alert that reports it. `alert` is `None` if
+/// the violation is itself an alert of the peer.
 #[derive(Debug)]
 pub(super) struct Breach {
     pub(super) alert: Option<u8>,
     pub(super) fault: PeerFault,
 }
 
-/// Returns a violation that is reported to the peer by the alert with the number `alert`.
+/// Returns a violation of the protocol that is reported to the peer by the alert with the number
+/// `alert`.
 pub(super) fn refuse(alert: u8, error: impl Into<Error>) -> Breach {
     Breach { alert: Some(alert), fault: PeerFault::of(&error.into()) }
 }

@@ -2,15 +2,16 @@
 //!
 //! Certificates prove nothing by themselves. Each side presents a self-signed certificate. The
 //! CERTS cell, sent through the link, binds the certificate's digest to the relay's identity. Any
-//! certificate is therefore accepted, provided that the peer holds its key.
+//! certificate is therefore accepted, provided that the peer holds the certificate's key.
 //! [`Link::peer_certificate`] returns the certificate to the code that checks CERTS.
 //! [`Link::export`] returns the keying material that AUTHENTICATE signs (RFC 5705, RFC 8446
 //! section 7.5).
 //!
-//! The library does the handshake (`library`), and all of TLS 1.2. After a TLS 1.3 handshake this
-//! crate uses its own record layer. `secrets` receives the connection's secrets from the library
-//! and derives `keys` from them. A `sealer` and an `opener` handle one direction each. `messages`
-//! checks which messages may arrive between data, and `records` combines these parts.
+//! The TLS library `rustls` does the handshake (module `library`), and all of TLS 1.2. After a TLS
+//! 1.3 handshake this crate uses its own record layer. `secrets` receives the connection's secrets
+//! from `rustls` and derives `keys` from them. A `sealer` and an `opener` handle one direction
+//! each. `messages` checks which messages may arrive between data, and `records` combines these
+//! parts.
 
 use std::fmt;
 use std::sync::Arc;
@@ -53,7 +54,8 @@ pub const FAMILY: StreamFamily = StreamFamily {
     accept: |context| Ok(Box::new(context.accept()?)),
 };
 
-/// Minimum content of a record in bytes if all records have one size: the content of a KeyUpdate.
+/// Minimum number of content bytes in a record if all records have the same size. It is the length
+/// of a KeyUpdate message, which must fit into one record.
 const LEAST: usize = 5;
 /// Maximum total size of the buffers that a link keeps after [`Link::rest`], in bytes.
 const TRICKLE: usize = 4 << 10;
@@ -72,12 +74,12 @@ pub struct Tls {
     fixed: Option<usize>,
 }
 
-/// The code that processes the connection's records in its present phase.
+/// Phase of a connection, with the code that processes its records in this phase.
 enum Phase {
     Library(Box<Library>),
     Records(Box<Records>),
-    /// No code processes records: the library did not release the secrets. The connection cannot
-    /// continue.
+    /// No code processes records, because the TLS library did not release the secrets. The
+    /// connection cannot continue.
     Lost,
 }
 
@@ -167,8 +169,8 @@ impl Tls {
         Fault::Peer(fault)
     }
 
-    /// Sends the bytes that were written before the handshake was done. With TLS 1.3, takes over
-    /// the records from the library.
+    /// Sends the bytes that were written before the handshake was done. With TLS 1.3, this crate's
+    /// record layer takes over from the TLS library.
     fn open(&mut self) -> Result<(), Fault> {
         let Phase::Library(library) = &mut self.phase else { return Ok(()) };
         self.peers = library.peer_certificate().cloned();

@@ -40,8 +40,8 @@ pub(super) enum Content {
 }
 
 impl Opener {
-    /// Returns an opener that continues after the records that the library has decrypted with this
-    /// secret.
+    /// Returns an opener that continues after the records that the TLS library has decrypted with
+    /// this secret.
     pub(super) fn new(secret: Secret, cipher: Cipher, next: Anchor) -> Opener {
         let keys = RecordKeys::of(&secret, cipher);
         Opener { secret, cipher, keys, next, early: None, partial: Vec::new() }

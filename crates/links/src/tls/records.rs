@@ -1,9 +1,9 @@
 //! A TLS 1.3 connection after its handshake, with this crate's own record layer (RFC 8446, section
 //! 5).
 //!
-//! Each record is encrypted and decrypted in place, and its bytes are copied once. The library's
-//! record layer copies them four times on reception and twice on transmission. It also decrypts
-//! records only in order, so an unordered link cannot use it.
+//! Each record is encrypted and decrypted in place, and its bytes are copied once. The record
+//! layer of the TLS library `rustls` copies them four times on reception and twice on
+//! transmission. It also decrypts records only in order, so an unordered link cannot use it.
 
 use anabranch_multipath::Time;
 
@@ -31,18 +31,18 @@ pub(super) struct Records {
     owes_update: bool,
 }
 
-/// State of the connection at the point where the library's own record layer stopped.
+/// State of the connection at the point where the record layer of the TLS library stopped.
 pub(super) struct Handover {
     pub(super) secrets: TrafficSecrets,
     pub(super) cipher: Cipher,
     pub(super) is_client: bool,
-    /// Number of records that the library encrypted with our traffic secret.
+    /// Number of records that the TLS library encrypted with our traffic secret.
     pub(super) sent: u64,
-    /// Number of records that the library decrypted with the peer's traffic secret.
+    /// Number of records that the TLS library decrypted with the peer's traffic secret.
     pub(super) received: u64,
-    /// Number of bytes of the peer's stream that the library has read.
+    /// Number of bytes of the peer's stream that the TLS library has read.
     pub(super) read: u64,
-    /// Bytes that the library has encrypted but not sent yet.
+    /// Bytes that the TLS library has encrypted but not sent yet.
     pub(super) out: Vec<u8>,
 }
 
@@ -60,11 +60,11 @@ impl Records {
         }
     }
 
-    /// Processes bytes from the network, and appends the decrypted bytes. Returns true once the
-    /// peer has announced that it sends nothing more.
+    /// Processes bytes from the network, and appends the decrypted bytes to `plain`. Returns true
+    /// once the peer has announced that it sends nothing more.
     ///
     /// # Errors
-    /// A violation by the peer. The alert that reports it is ready to be sent.
+    /// A violation of the protocol by the peer. The alert that reports it is ready to be sent.
     pub(super) fn receive(
         &mut self,
         mut bytes: &[u8],

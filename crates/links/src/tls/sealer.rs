@@ -29,8 +29,8 @@ pub(super) struct Sealer {
 }
 
 impl Sealer {
-    /// Returns a sealer that continues after the `number` records that the library has encrypted
-    /// with this secret. `out` may still contain the last of these records.
+    /// Returns a sealer that continues after the `number` records that the TLS library has
+    /// encrypted with this secret. `out` may still contain the last of these records.
     pub(super) fn new(secret: Secret, cipher: Cipher, number: u64, out: Vec<u8>) -> Sealer {
         let keys = RecordKeys::of(&secret, cipher);
         Sealer { secret, cipher, keys, number, content: None, finished: false, out }

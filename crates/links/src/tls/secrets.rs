@@ -1,8 +1,8 @@
 //! The secrets of a TLS 1.3 connection, and the keys derived from them (RFC 8446, section 7).
 //!
-//! The library performs the handshake. It passes both traffic secrets and the exporter secret to
-//! the connection's own [`SecretKeeper`]. Keys, IVs, later secrets and exported keying material are
-//! derived here.
+//! The TLS library `rustls` performs the handshake. It passes both traffic secrets and the
+//! exporter secret to the connection's own [`SecretKeeper`]. Keys, IVs, later secrets and exported
+//! keying material are derived here.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -16,8 +16,8 @@ const PREFIX: &[u8] = b"tls13 ";
 /// label together.
 const LONGEST_LABEL: usize = 255 - PREFIX.len();
 
-/// One secret of a connection, stored in the library's form. This form erases the secret from
-/// memory when it is dropped.
+/// One secret of a connection, stored as a type of the crypto library `aws-lc-rs`, which erases
+/// the secret from memory when it is dropped.
 pub(super) struct Secret {
     prk: Prk,
     hash: Hash,
@@ -117,7 +117,7 @@ impl Secret {
     }
 }
 
-/// A length in bytes, as a type that the library requires.
+/// A length in bytes, as a type that the crypto library `aws-lc-rs` requires.
 struct Length(usize);
 
 impl KeyType for Length {
@@ -133,7 +133,8 @@ pub(super) struct TrafficSecrets {
     pub(super) exporter: Secret,
 }
 
-/// Store for the secrets of one connection, in memory only. The library passes the secrets to it.
+/// Store for the secrets of one connection, in memory only. The TLS library `rustls` passes the
+/// secrets to it.
 #[derive(Default)]
 pub(super) struct SecretKeeper(Mutex<Kept>);
 

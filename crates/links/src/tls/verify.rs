@@ -1,5 +1,5 @@
-//! A verifier that accepts any certificate if the peer holds its key. The peer's identity is
-//! checked later, by the CERTS cell.
+//! A verifier that accepts any certificate if the peer holds the certificate's key. The peer's
+//! identity is checked later, by the CERTS cell.
 
 use std::sync::Arc;
 

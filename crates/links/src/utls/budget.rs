@@ -13,7 +13,7 @@ const PER_SECOND: u32 = 1 << 10;
 #[derive(Clone, Debug)]
 pub struct TrialBudget {
     left: u32,
-    /// Number of failed attempts that are allowed now, in billionths.
+    /// Number of failed attempts that are allowed now, in billionths of an attempt.
     free: u64,
     counted: Time,
 }
