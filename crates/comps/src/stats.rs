@@ -56,7 +56,7 @@ pub struct PathCounters {
     pub drops: Drops,
     /// "Port unreachable" answers: the path works, the server's port is closed.
     pub refused: u64,
-    /// Lowest recent round-trip time of all sessions.
+    /// Lowest recent round-trip time of all sessions; `None` if it was not measured.
     pub rtt: Option<Duration>,
     /// Whether the path works: the driver has reported no error that concerns all sessions.
     pub works: bool,

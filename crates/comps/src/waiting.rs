@@ -62,7 +62,7 @@ impl WaitQueue {
         dropped
     }
 
-    /// Removes and returns the oldest datagram.
+    /// Removes and returns the oldest datagram; `None` if the queue is empty.
     pub(crate) fn take(&mut self) -> Option<QueuedDatagram> {
         let kept = self.kept.pop_front()?;
         self.bytes -= kept.bytes.len();

@@ -45,7 +45,7 @@ impl<T: Copy + Ord> Agenda<T> {
     }
 
     /// Returns the earliest due time and the index of its direction. If several directions have
-    /// this time, returns the one added first.
+    /// this time, returns the direction that was added first. Returns `None` if nothing is due.
     pub(super) fn first(&self) -> Option<(T, usize)> {
         self.order.first().copied()
     }

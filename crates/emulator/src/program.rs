@@ -29,7 +29,7 @@ pub struct Program {
     pub background: bool,
     /// Expected end of the program.
     pub expect: Expect,
-    /// Line of the program's command in the file, counted from 1.
+    /// Line of the program's command in the topology file, counted from 1.
     pub line: usize,
 }
 

@@ -32,8 +32,8 @@ pub struct Size(pub usize);
 #[serde(try_from = "Written")]
 pub struct LawRule(pub DelayLaw);
 
-/// A value as it is written in the file. A number without a unit is kept as text, and is refused
-/// later.
+/// A value as it is written in the topology file. A number without a unit is kept as text, and is
+/// refused later.
 #[derive(Deserialize)]
 #[serde(from = "RawWritten")]
 struct Written(String);

@@ -39,14 +39,16 @@ pub fn cache() -> Option<PathBuf> {
     Some(named.or_else(home)?.join("anabranch"))
 }
 
-/// Returns the directory of the programs that the interop tests have built for this user.
+/// Returns the directory of the programs that the interop tests have built for this user; `None`
+/// if the user has no home.
 pub fn built() -> Option<PathBuf> {
     Some(cache()?.join("peers/bin"))
 }
 
 impl Programs {
-    /// Creates a search in these directories, in this order: `own`, the programs that the interop
-    /// tests have built, `PATH`, and the directories where Debian installs servers.
+    /// Creates a search in these directories, in this order: `own` (the user's directory, if
+    /// given), the programs that the interop tests have built, `PATH`, and the directories where
+    /// Debian installs servers.
     pub fn new(own: Option<&Path>) -> Programs {
         let path = env::var_os("PATH").unwrap_or_default();
         let mut folders: Vec<PathBuf> =

@@ -104,7 +104,7 @@ impl HopKeys {
     }
 
     /// Returns the header for the next hop. `rest` contains the MAC and the routing information of
-    /// that header.
+    /// that header. Returns `None` if the point in the next header cannot be computed.
     pub(crate) fn blind(&self, rest: &[u8; MAC + ROUTING]) -> Option<[u8; HEADER_SIZE]> {
         let mut header = [0; HEADER_SIZE];
         let (point, tail) = header.split_at_mut(POINT);

@@ -236,7 +236,7 @@ pub(super) struct Follow {
     visit: Option<Visit>,
     last: Box<[Last]>,
     /// The path on which the server answered last. A server that does not follow its client stays
-    /// on this path.
+    /// on this path. `None` before the first answer.
     place: Option<PathId>,
     /// Time at which the server first answered on `place`, its present path; zero until the server
     /// changes its path.
@@ -252,7 +252,7 @@ pub(super) struct Follow {
     delay: AnswerDelay,
     heard: Option<Time>,
     /// Latest time at which at least [`VISITS`] visits (stays of the uplink) to other paths were
-    /// unanswered.
+    /// unanswered; `None` if there was no such time.
     stayed: Option<Time>,
     next_report: Time,
 }
@@ -284,7 +284,8 @@ impl Follow {
     }
 
     /// Records that the uplink uses `path`. If the server stays on one path and a report is due,
-    /// returns the server's path and that path's share of the downlink bytes in percent.
+    /// returns the server's path and that path's share of the downlink bytes in percent. Otherwise
+    /// returns `None`.
     pub(super) fn on_sent(&mut self, now: Time, path: PathId, rtts: Rtts) -> Option<(PathId, u8)> {
         if self.visit.is_some_and(|visit| visit.path == path) {
             return None;

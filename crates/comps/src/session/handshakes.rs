@@ -18,10 +18,11 @@ const FIRST_PTO: Duration = Duration::from_millis(999);
 #[derive(Debug)]
 pub(super) struct Handshakes {
     pub(super) pins: Pins,
-    /// The last cookie of a WireGuard server, with the path and source port on which it arrived.
+    /// The last cookie of a WireGuard server, with the path and source port on which it arrived;
+    /// `None` if no cookie arrived.
     cookie: Option<Cookie>,
-    /// The path and source port (tuple) of handshakes. This port does not rotate with the ports
-    /// that the schedule uses.
+    /// The path and source port (tuple) of handshakes; `None` if they are not chosen yet. This
+    /// port does not rotate with the ports that the schedule uses.
     pinned_to: Option<(PathId, TupleId)>,
     /// Time at which the path in `pinned_to` was chosen.
     pinned_at: Time,

@@ -18,7 +18,7 @@ pub(super) struct Hearing {
     taken: Time,
     server: Option<Time>,
     /// Time of the server's last answer in any other session, at the moment when this session was
-    /// opened.
+    /// opened; `None` if it had not answered.
     before: Option<Time>,
     /// Number of answers of the server that arrived in this session.
     answers: u64,
@@ -70,7 +70,8 @@ impl Hearing {
         self.server.is_some()
     }
 
-    /// Returns when the server's last datagram arrived, in this session or an earlier one.
+    /// Returns when the server's last datagram arrived, in this session or in another one before
+    /// it was opened. Returns `None` if there was no datagram.
     pub(super) fn last_heard(&self) -> Option<Time> {
         self.server.or(self.before)
     }

@@ -57,14 +57,15 @@ use crate::{Batch, DownReason, Event, Held, Output, Protocol, Renumbering, Sessi
 pub(crate) struct Origin {
     pub(crate) id: SessionId,
     pub(crate) ends: Ends,
-    /// The local address that the client sent to.
+    /// The local address to which the client sent its datagrams; `None` if the listener has only
+    /// one address.
     pub(crate) local: Option<IpAddr>,
     /// Position of the session in a chain of sessions, each opened by a datagram of the previous
     /// one; 0 for the first. A long chain counts as a loop.
     pub(crate) chain: u8,
     /// Time of the server's last answer in any other session, at the moment when this session was
-    /// opened. A client may change its port, which opens a new session: Mosh's client does so
-    /// every 10 s while no datagram arrives.
+    /// opened; `None` if it had not answered. A client may change its port, which opens a new
+    /// session: Mosh's client does so every 10 s while no datagram arrives.
     pub(crate) heard_before: Option<Time>,
 }
 
@@ -72,7 +73,8 @@ pub(crate) struct Origin {
 #[derive(Debug)]
 pub(crate) struct Session {
     pub(crate) origin: Origin,
-    /// Time at which the session's timer in the core's table is due.
+    /// Time at which the session's timer in the table of all timers is due; `None` if it is not
+    /// set.
     pub(crate) armed: Option<Time>,
     /// Whether the server's address is known.
     resolved: bool,
@@ -116,7 +118,8 @@ impl Session {
         self.hearing.has_answered()
     }
 
-    /// Returns when the server's last datagram arrived, in this session or an earlier one.
+    /// Returns when the server's last datagram arrived, in this session or in another one before
+    /// it was opened. Returns `None` if there was no datagram.
     pub(crate) fn last_heard(&self) -> Option<Time> {
         self.hearing.last_heard()
     }

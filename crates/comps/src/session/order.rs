@@ -48,7 +48,7 @@ const MOST: usize = 1 << 20;
 pub(super) struct InOrder {
     /// The uplink's last visit to (stay on) each path.
     visits: Box<[Visit]>,
-    /// The path whose datagrams are delivered on arrival.
+    /// The path whose datagrams are delivered on arrival; `None` before the first datagram.
     front: Option<Front>,
     /// Time at which the last datagram arrived, on any path.
     heard: Time,

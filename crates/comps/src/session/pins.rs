@@ -118,7 +118,7 @@ struct Connection {
     /// Whether the client sent early data, which may bring new IDs before the handshake ends.
     early: bool,
     /// Time of the client's first packet with a short header since the connection was last pinned
-    /// (kept on one path).
+    /// (kept on one path); `None` if there was no such packet.
     short_sent: Option<Time>,
     /// Time at which the client last sent a long header.
     long_sent: Time,
@@ -259,9 +259,10 @@ impl Pins {
     }
 
     /// Returns the connection of a server's packet with a short header. The first choice is the
-    /// connection with the packet's ID. The next choice is the oldest pinned connection (kept on
-    /// one path) whose client has an empty ID and has sent a short header. If all connections are
-    /// pinned, the last choice is the oldest connection whose client has sent a short header.
+    /// connection with the packet's ID. Other choices are pinned connections (kept on one path)
+    /// that the server has answered and whose client has sent a short header. Of these, it returns
+    /// the oldest connection whose client has an empty ID or, if all connections are pinned, the
+    /// oldest one. Returns `None` if there is none.
     fn receiver(&mut self, datagram: &[u8]) -> Option<&mut Connection> {
         let all = &self.connections;
         let oldest = |fits: &dyn Fn(&Connection) -> bool| all.iter().position(fits);

@@ -60,7 +60,7 @@ impl Queues {
         true
     }
 
-    /// Returns the next datagram whose delay is over.
+    /// Removes and returns the next datagram whose delay is over; `None` if there is none.
     pub(super) fn pop_delayed(&mut self, now: Time) -> Option<QueuedDatagram> {
         self.delay.as_mut()?.pop(now)
     }
@@ -90,8 +90,9 @@ impl Queues {
         std::mem::take(&mut self.backlog).len() as u64
     }
 
-    /// Returns when the next delayed or held datagrams are due. Datagrams that wait for a path or
-    /// a congestion window have no due time.
+    /// Returns when the next datagrams are due: delayed or held datagrams to be sent, or datagrams
+    /// that have waited too long for a path. Returns `None` if there are none. Datagrams that wait
+    /// for a congestion window have no due time.
     pub(super) fn next_timeout(&self) -> Option<Time> {
         let delayed = self.delay.as_ref().and_then(|delay| delay.next_due());
         let held = self.held.as_ref().map(Held::due);

@@ -10,7 +10,7 @@ use crate::{Renumbering, TupleId};
 /// The use of a session's paths by the client's datagrams.
 #[derive(Debug, Default)]
 pub(super) struct Usage {
-    /// Time, path and source port (tuple) of the last datagram.
+    /// Time, path and source port (tuple) of the last datagram; `None` if nothing was sent.
     last: Option<(Time, PathId, TupleId)>,
     /// Whether more than one path has carried the client's datagrams.
     split: bool,
@@ -40,12 +40,12 @@ impl Usage {
         self.last.is_some()
     }
 
-    /// Returns when the last datagram was sent.
+    /// Returns when the last datagram was sent; `None` if nothing was sent.
     pub(super) fn last_sent(&self) -> Option<Time> {
         self.last.map(|(at, ..)| at)
     }
 
-    /// Returns the path of the last datagram.
+    /// Returns the path of the last datagram; `None` if nothing was sent.
     pub(super) fn path(&self) -> Option<PathId> {
         self.last.map(|(_, path, _)| path)
     }

@@ -99,10 +99,11 @@ pub struct End {
     /// Source addresses for packets on the routes of this end, at most one for each IP version.
     pub prefsrc: Vec<IpAddr>,
     /// Metric of the routes of this end; the kernel prefers the route with the smallest metric.
+    /// `None` means the kernel's default.
     pub metric: Option<u32>,
     /// True if packets that leave by this interface get the interface's address as their source.
     pub nat: bool,
-    /// Line of the file that names this end's host, counted from 1.
+    /// Line of the topology file that names this end's host, counted from 1.
     pub line: usize,
 }
 
@@ -114,7 +115,7 @@ pub struct Route {
     /// Gateway, which is an address of the next host on this link. `None` means the host at the
     /// other end.
     pub via: Option<IpAddr>,
-    /// Line of the route in the file, counted from 1.
+    /// Line of the route in the topology file, counted from 1.
     pub line: usize,
 }
 

@@ -121,7 +121,7 @@ pub(super) struct Reader<'r> {
 }
 
 impl Reader<'_> {
-    /// Converts the file into a topology, and checks names and values.
+    /// Converts the topology file into a [`Topology`], and checks names and values.
     pub(super) fn topology(&self) -> Result<Topology, TomlError> {
         let raw: RawTopology = self.read()?;
         let edits: RawEdits = self.read()?;
@@ -235,7 +235,8 @@ impl Reader<'_> {
         Ok(links)
     }
 
-    /// Returns the events in order of time. Events at the same time keep the file's order.
+    /// Returns the events in order of time. Events at the same time keep their order in the
+    /// topology file.
     fn events(
         &self,
         raw: Vec<RawEvent>,
@@ -310,8 +311,8 @@ impl Reader<'_> {
         })
     }
 
-    /// Returns the program's given name, or the file name of its command if none is given. The
-    /// logs have the same name.
+    /// Returns the name that the topology file gives the program, or else the file name of its
+    /// command. The program's logs have the same name.
     fn program_name(
         &self,
         name: Option<Spanned<String>>,

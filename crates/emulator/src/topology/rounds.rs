@@ -76,7 +76,7 @@ fn after(prefix: Prefix) -> Option<IpAddr> {
 
 /// Returns the loop that packets to `ip` enter; `None` if they enter none. The first value lists
 /// the hosts of the loop, with the first host again at the end. The second value is the line of
-/// the first host's route in the file.
+/// the first host's route in the topology file.
 fn round(map: &Map<'_>, ip: IpAddr) -> Option<(Vec<usize>, usize)> {
     let mut seen = vec![false; map.topology.hosts.len()];
     for start in 0..seen.len() {

@@ -10,7 +10,7 @@ use anabranch_os::netlink::Prefix;
 
 use super::{Cable, End, Route, Topology};
 
-/// An error in the file: its line, counted from 1, and a message.
+/// An error in the topology file: its line, counted from 1, and a message.
 pub(super) type Mistake = (usize, String);
 
 /// Checks the ends of all links, and returns the map of routes.
@@ -44,7 +44,8 @@ struct HostRoute {
     to: Prefix,
     metric: u32,
     next: usize,
-    /// Line of the route in the file; `None` for a route that the kernel adds for an address.
+    /// Line of the route in the topology file; `None` for a route that the kernel adds for an
+    /// address.
     line: Option<usize>,
 }
 
@@ -183,8 +184,8 @@ impl<'t> Map<'t> {
     }
 
     /// Returns the host to which `host` forwards packets for `ip`, and the line of the route in
-    /// the file. Returns `None` if `host` does not forward them, or if the route is not from the
-    /// file.
+    /// the topology file. Returns `None` if `host` does not forward them, or if the kernel itself
+    /// added the route.
     pub(super) fn passes_on(&self, host: usize, ip: IpAddr) -> Option<(usize, usize)> {
         let about = &self.topology.hosts[host];
         let ends_here = about.address.iter().any(|prefix| prefix.contains(ip));
@@ -217,7 +218,7 @@ impl<'t> Map<'t> {
     }
 
     /// Returns the route that `host` uses for packets to `ip`: the route with the longest prefix,
-    /// and among these the one with the smallest metric.
+    /// and among these the one with the smallest metric. Returns `None` if no route leads to `ip`.
     fn best(&self, host: usize, ip: IpAddr) -> Option<&HostRoute> {
         let ways = self.ways[host].iter().filter(|way| way.to.contains(ip));
         ways.min_by_key(|way| (std::cmp::Reverse(way.to.len), way.metric))

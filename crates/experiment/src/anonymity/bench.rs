@@ -22,7 +22,7 @@ use super::{Analysed, Analysis, Listing, Named, Outcome, SHARES, Settings, Unit}
 const PORT: u16 = 443;
 
 /// Function that returns the bytes of the consensus in `file`. If `file` is an archive, `hour`
-/// selects the consensus by its valid-after time.
+/// selects the consensus by its valid-after time; otherwise `hour` is `None`.
 pub type Reader = fn(file: &Path, hour: Option<&str>) -> Result<Vec<u8>, String>;
 
 /// Executor of units of the anonymity analysis. It keeps one consensus in memory.

@@ -39,7 +39,7 @@ pub struct Held {
     /// NaN if there are too few rounds.
     pub found: f64,
     /// The 95 % interval of the median. For a stream, it is the smallest and the largest deviation
-    /// that the 95 % intervals of the bandwidths allow.
+    /// that the 95 % intervals of the bandwidths allow. `None` if there are too few rounds.
     pub interval: Option<[f64; 2]>,
     /// Number of rounds. For a stream, it is the smallest number of rounds at any round-trip time.
     pub rounds: usize,

@@ -47,10 +47,10 @@ pub struct Bench {
 /// Directories with cover data (pictures, recorded sites) for our transport.
 #[derive(Clone, Debug, Default)]
 pub struct Folders {
-    /// Directory of the JPEG files for the profile [`Arm::Image`].
+    /// Directory of the JPEG files for the profile [`Arm::Image`], if they are given.
     pub pictures: Option<PathBuf>,
-    /// Directory of the recorded site for the profile [`Arm::Site`], as `anabranch pt crawl`
-    /// writes it.
+    /// Directory of the recorded site for the profile [`Arm::Site`], if it is given. `anabranch pt
+    /// crawl` writes such directories.
     pub covers: Option<PathBuf>,
 }
 

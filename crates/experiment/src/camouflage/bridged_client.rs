@@ -26,10 +26,10 @@ const CLIENT_RULES: &str =
 pub(super) struct Kit<'a> {
     pub(super) programs: &'a Programs,
     pub(super) anabranch: &'a Path,
-    /// Directory of the JPEG files for the profile [`Arm::Image`].
+    /// Directory of the JPEG files for the profile [`Arm::Image`], if they are given.
     pub(super) pictures: Option<&'a Path>,
-    /// Directory of the recorded site for the profile [`Arm::Site`], as `anabranch pt crawl`
-    /// writes it.
+    /// Directory of the recorded site for the profile [`Arm::Site`], if it is given. `anabranch pt
+    /// crawl` writes such directories.
     pub(super) covers: Option<&'a Path>,
 }
 
@@ -218,7 +218,7 @@ fn bridge_line<'a>(
 }
 
 /// Returns the first bridge line in `text`. Replaces its placeholders by the address `at` and the
-/// fingerprint `identity`.
+/// fingerprint `identity`. Returns `None` if `text` has no bridge line.
 fn line_of(text: &str, at: &str, identity: &str) -> Option<String> {
     let line = text.lines().find(|line| line.starts_with("Bridge "))?;
     let line = line.replace("<IP ADDRESS>:<PORT>", at).replace("<FINGERPRINT>", identity);

@@ -122,7 +122,8 @@ impl Claim {
         ratios(records, [arm, other], quantity)
     }
 
-    /// Judges the claim by `interval`, the confidence interval of the measured value.
+    /// Judges the claim by `interval`, the confidence interval of the measured value; `None` if
+    /// there are too few rounds for an interval.
     fn verdict(self, interval: Option<[f64; 2]>) -> Verdict {
         let (bound, is_least) = self.bound();
         match interval {
@@ -212,7 +213,7 @@ fn deviation(boxes: &[&StreamBox]) -> Option<[f64; 2]> {
 
 /// Returns the payload that arrives per second, divided by the stream's rate, at round-trip times
 /// of [`BROKEN_FROM`] ms or more. The two values are the minimum and the maximum that the
-/// intervals allow.
+/// intervals allow. Returns `None` if there are too few rounds, or no such measurements.
 fn held(boxes: &[&StreamBox]) -> Option<[f64; 2]> {
     let far = boxes.iter().filter(|one| one.rtt >= BROKEN_FROM);
     let intervals: Vec<[f64; 2]> =

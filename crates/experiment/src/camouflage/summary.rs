@@ -33,7 +33,7 @@ pub struct Row {
     pub to_direct: [Option<f64>; 2],
     /// Time to the first byte, in seconds.
     pub first_byte: Option<Median>,
-    /// Goodput in kB/s from the request to the last byte.
+    /// Goodput in kB/s from the request to the last byte; `None` if there are no downloads.
     pub goodput: Option<Median>,
     /// Goodput divided by the goodput of Tor alone in the same round; `None` if the rounds allow
     /// no comparison.

@@ -24,9 +24,9 @@ pub struct Cell {
     /// Time to the first byte in seconds: with normal requests, and with the HTTP request sent
     /// together with the SOCKS request.
     pub first_byte: [Option<Mean>; 2],
-    /// Time to fetch a page, in seconds.
+    /// Time to fetch a page, in seconds; `None` if no repetition completed.
     pub web: Option<Mean>,
-    /// Time to fetch a bulk download, in seconds.
+    /// Time to fetch a bulk download, in seconds; `None` if no repetition completed.
     pub bulk: Option<Mean>,
     /// CPU time in ms per MB that the network carried: of all guards together, of all middles
     /// together, and of the exit.
@@ -270,7 +270,8 @@ impl Claim {
     }
 
     /// Returns the ratio in the paper's `row` that the claim is about: between the design and one
-    /// circuit, or between two kinds of relays of the design.
+    /// circuit, or between two kinds of relays of the design. Returns `None` if the row lacks a
+    /// value.
     fn ratio_of_paper(self, row: &Row) -> Option<f64> {
         match self.is_within() {
             true => self.of_paper(row),

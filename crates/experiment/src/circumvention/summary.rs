@@ -20,13 +20,15 @@ pub struct Cell {
     pub count: usize,
     /// Number of fetches in which the censor dropped a packet.
     pub cut: usize,
-    /// Time to the first byte of the content in seconds, over the successful fetches.
+    /// Time to the first byte of the content in seconds, over the successful fetches; `None` if
+    /// there are none.
     pub first_byte: Option<Spread>,
-    /// Goodput of the content in Mbit/s, over the successful fetches.
+    /// Goodput of the content in Mbit/s, over the successful fetches; `None` if there are none.
     pub goodput: Option<Spread>,
-    /// Direct path's share of all bytes, over the successful fetches.
+    /// Direct path's share of all bytes, over the successful fetches; `None` if there are none.
     pub direct: Option<Spread>,
-    /// Bytes of the VPN's packets in each successful fetch.
+    /// Bytes of the VPN's packets in each successful fetch; `None` if there are no successful
+    /// fetches.
     pub vpn: Option<Spread>,
 }
 
@@ -43,10 +45,10 @@ pub struct Verdict {
     /// not measured.
     pub works: Option<bool>,
     /// Delay of the first byte in seconds if only the handshake uses the VPN, compared with a
-    /// fetch without censor and splitter in the same repetition.
+    /// fetch without censor and splitter in the same repetition. `None` if no repetition has both.
     pub added: Option<Spread>,
     /// Delay of the first byte in seconds if only the handshake uses the VPN, compared with a
-    /// fetch entirely through the VPN in the same repetition.
+    /// fetch entirely through the VPN in the same repetition. `None` if no repetition has both.
     pub added_to_vpn: Option<Spread>,
 }
 

@@ -103,7 +103,7 @@ fn latest<'a>(lines: impl DoubleEndedIterator<Item = &'a str>, name: &str) -> Op
 }
 
 /// Parses the CPU ticks of a process, in user and kernel mode, from `/proc/PID/stat` (proc(5):
-/// fields 14 and 15).
+/// fields 14 and 15). Returns `None` if a field is missing or malformed.
 fn ticks(stat: &str) -> Option<f64> {
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace().skip(11);
     let [user, kernel]: [f64; 2] = [fields.next()?.parse().ok()?, fields.next()?.parse().ok()?];

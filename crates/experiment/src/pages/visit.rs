@@ -32,11 +32,12 @@ pub(super) struct Visit {
     pub(super) requests: u32,
     /// Number of requests that failed because of the page itself.
     pub(super) refused: u32,
-    /// HTTP status and protocol of the response with the page itself.
+    /// HTTP status and protocol of the response with the page itself; `None` before it arrives.
     pub(super) answer: Option<(i64, String)>,
     /// Protocols of all responses.
     pub(super) protocols: BTreeSet<String>,
-    /// Time from the first request to the load event, in seconds by the browser's clock.
+    /// Time from the first request to the load event, in seconds by the browser's clock; `None`
+    /// before the load event.
     pub(super) seconds: Option<f64>,
     /// Failure of this load that another attempt may avoid; `None` if there was none so far.
     pub(super) trouble: Option<String>,

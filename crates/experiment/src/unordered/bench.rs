@@ -66,7 +66,8 @@ impl Bench {
         Ok(Bench { programs: found, anabranch, settings: settings.clone() })
     }
 
-    /// Returns whether the program C tor was found.
+    /// Returns whether the program C tor was found, in the directory `programs` (if given) or in
+    /// the usual directories.
     #[must_use]
     pub fn has_stock(programs: Option<&Path>) -> bool {
         Programs::new(programs).find(&[TOR]).is_ok()

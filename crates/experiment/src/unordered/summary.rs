@@ -52,7 +52,8 @@ pub struct LinkRow {
     pub rounds: usize,
     /// Number of cells that were to be sent, and number of cells that arrived.
     pub cells: (u64, u64),
-    /// Share of cells that arrived before their delivery in order ([`CellDelays::early`]).
+    /// Share of cells that arrived before their delivery in order ([`CellDelays::early`]); `None`
+    /// if no cells were measured.
     pub early: Option<Mean>,
     /// Mean delays of cells in ms for three rules of delivery: in the order of sending, in the
     /// order within each circuit, and at once.

@@ -137,7 +137,8 @@ fn keeps_first_byte(records: &[Measured], arm: &Arm, (fewest, most): (usize, usi
     }
 }
 
-/// Returns the verdict on a claim that `ratio` is above 1.
+/// Returns the verdict on a claim that `ratio` is above 1. `ratio` is `None` if simulations for it
+/// are missing.
 fn above(ratio: Option<Ratio>) -> Verdict {
     match ratio {
         None => Verdict::Open(NO_RUNS),
@@ -148,7 +149,8 @@ fn above(ratio: Option<Ratio>) -> Verdict {
     }
 }
 
-/// Returns the verdict on a claim that `ratio` is 1.
+/// Returns the verdict on a claim that `ratio` is 1. `ratio` is `None` if simulations for it are
+/// missing.
 fn equal(ratio: Option<Ratio>) -> Verdict {
     let (least, most) = (1.0 - EQUAL, 1.0 + EQUAL);
     match ratio {

@@ -25,25 +25,27 @@ pub struct Ratio {
 pub type Measure = fn(&Measured) -> Option<f64>;
 
 /// Returns the download speed of web clients in KiB/s: 320 KiB divided by the median download
-/// time.
+/// time. Returns `None` without downloads.
 #[must_use]
 pub fn web_speed(run: &Measured) -> Option<f64> {
     run.web.last_median().map(|time| 320.0 / time)
 }
 
 /// Returns the download speed of bulk clients in KiB/s: 1 MiB divided by the median download time.
+/// Returns `None` without downloads.
 #[must_use]
 pub fn bulk_speed(run: &Measured) -> Option<f64> {
     run.bulk.last_median().map(|time| 1024.0 / time)
 }
 
-/// Returns the median time to the first byte of web clients, in seconds.
+/// Returns the median time to the first byte of web clients, in seconds; `None` without downloads.
 #[must_use]
 pub fn web_first(run: &Measured) -> Option<f64> {
     run.web.first_median()
 }
 
-/// Returns the median time to the first byte of bulk clients, in seconds.
+/// Returns the median time to the first byte of bulk clients, in seconds; `None` without
+/// downloads.
 #[must_use]
 pub fn bulk_first(run: &Measured) -> Option<f64> {
     run.bulk.first_median()

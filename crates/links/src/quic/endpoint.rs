@@ -350,7 +350,8 @@ impl Endpoint {
         }
     }
 
-    /// Returns the link with the number `id`, unless the owner has closed it.
+    /// Returns the link with the number `id`. Returns `None` if there is no such link, or if the
+    /// owner has closed it.
     pub fn link(&mut self, id: ConnId) -> Option<&mut QuicLink> {
         self.links.get_mut(&id).filter(|entry| !entry.left).map(|entry| &mut entry.link)
     }

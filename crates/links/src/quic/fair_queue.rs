@@ -63,9 +63,10 @@ impl FairQueue {
         }
     }
 
-    /// Removes and returns the next unit (cell). CoDel may first drop units of the same lane. Call
-    /// this only when the unit can be sent. `together` is the number of units that fit into a
-    /// datagram; CoDel drops nothing while at most this number is queued.
+    /// Removes and returns the next unit (cell); `None` if the queue is empty. CoDel may first
+    /// drop units of the same lane. Call this only when the unit can be sent. `together` is the
+    /// number of units that fit into a datagram. CoDel drops nothing while at most this number of
+    /// units is queued.
     pub(super) fn pop(&mut self, now: Time, together: usize) -> Option<Bytes> {
         let number = self.turns.pop_front()?;
         let lane = self.lanes.get_mut(&number)?;

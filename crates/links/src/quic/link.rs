@@ -47,7 +47,7 @@ pub struct QuicLink {
     /// True if the owner has closed the link.
     closed: bool,
     fault: Option<Fault>,
-    /// The stream of lane 0, which belongs to the link itself.
+    /// The stream of lane 0, which belongs to the link itself; `None` before it is opened.
     own_lane: Option<StreamId>,
     /// The reader of the units (cells) of lane 0.
     own_reader: UnitReader,
