@@ -31,7 +31,7 @@ pub struct Row {
     pub bytes: [Option<Mean>; 2],
     /// The values of `bytes` as multiples of the bytes of a direct download.
     pub to_direct: [Option<f64>; 2],
-    /// Time to the first byte, in seconds.
+    /// Time to the first byte, in seconds; `None` if there are no downloads.
     pub first_byte: Option<Median>,
     /// Goodput in kB/s from the request to the last byte; `None` if there are no downloads.
     pub goodput: Option<Median>,
