@@ -58,12 +58,13 @@ pub struct PathCounters {
     pub refused: u64,
     /// Lowest recent round-trip time of all sessions; `None` if it was not measured.
     pub rtt: Option<Duration>,
-    /// Whether the path works: the driver has reported no error that concerns all sessions.
+    /// Whether the path works: the driver (our code that does the I/O) has reported no error that
+    /// concerns all sessions.
     pub works: bool,
     /// Number of sessions that found the path silent and do not use it.
     pub silent_sessions: usize,
     /// Counters of the stream, if the path is a stream (such as TCP) to the far end, our program
-    /// in front of the server. The driver fills them in.
+    /// in front of the server. The driver (our code that does the I/O) fills them in.
     pub stream: Option<StreamCounters>,
 }
 
@@ -98,7 +99,8 @@ impl PathCounters {
 }
 
 /// Traffic of a path outside the sessions: flows that stay on one path, such as TCP connections.
-/// Their packets do not pass through the core; the driver counts them.
+/// Their packets do not pass through this crate; the driver (our code that does the I/O) counts
+/// them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pinned {
     /// Number of flows that began.
@@ -130,18 +132,18 @@ impl Unsplit {
     }
 }
 
-/// Counters of the tunnel to a far end, our program in front of the server. The driver provides
-/// them.
+/// Counters of the tunnel to a far end, our program in front of the server. The driver (our code
+/// that does the I/O) provides them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FarEndCounters {
-    /// Whether the far end answers.
+    /// Whether the far end (our program in front of the server) answers.
     pub up: bool,
-    /// Number of packets from the far end that never arrived.
+    /// Number of packets from the far end (our program in front of the server) that never arrived.
     pub lost: u64,
     /// Longest time that a datagram waits for earlier datagrams that are missing.
     pub patience: Duration,
-    /// Decoys (dummy packets) sent to the far end, and decoys received from it and dropped. No
-    /// path's counters include them.
+    /// Decoys (dummy packets) sent to the far end (our program in front of the server), and decoys
+    /// received from it and dropped. No path's counters include them.
     pub decoys: [Flow; 2],
 }
 
@@ -174,8 +176,8 @@ pub struct Snapshot {
     pub opened: u64,
     /// Live and closed sessions that used only one path.
     pub unsplit: Unsplit,
-    /// Traffic outside the sessions, one entry per path; empty if no flows are kept on one path
-    /// (counted by the driver).
+    /// Traffic outside the sessions, one entry per path; empty if no flows are kept on one path.
+    /// The driver (our code that does the I/O) counts this traffic.
     pub pinned: Vec<Pinned>,
     /// Number of datagrams dropped because they had waited too long for a path.
     pub no_path: u64,
@@ -183,21 +185,24 @@ pub struct Snapshot {
     pub waiting: usize,
     /// Datagrams sent before their delay ended, because their queue exceeded its limit.
     pub hurried: u64,
-    /// Datagrams that we had sent and that a loop returned to us; they were refused.
+    /// Number of our own datagrams that a loop returned to us. They were refused.
     pub looped: u64,
     /// Number of datagrams of new clients that were refused.
     pub refused: u64,
-    /// Datagrams dropped at our sockets because their buffers were full (counted by the driver).
+    /// Datagrams dropped at our sockets because their buffers were full. The driver (our code that
+    /// does the I/O) counts them.
     pub missed: u64,
-    /// Datagrams that could not be delivered to clients (counted by the driver).
+    /// Datagrams that could not be delivered to clients. The driver (our code that does the I/O)
+    /// counts them.
     pub not_returned: u64,
     /// Datagrams from proxies that were dropped because they did not contain a whole datagram of
-    /// the server (counted by the driver).
+    /// the server. The driver (our code that does the I/O) counts them.
     pub foreign: u64,
     /// Packets at an interface that belong to no session: ICMP errors, link-local, broadcast and
-    /// multicast packets (counted by the driver). They are neither split nor refused.
+    /// multicast packets. They are neither split nor refused. The driver (our code that does the
+    /// I/O) counts them.
     pub housekeeping: u64,
     /// Counters of the tunnel to the far end (our program in front of the server), if there is
-    /// one. The driver provides them.
+    /// one. The driver (our code that does the I/O) provides them.
     pub far_end: Option<FarEndCounters>,
 }

@@ -21,8 +21,8 @@ const SCRIPTS: [&str; 2] = ["chromium", "aioquic-server"];
 /// eye.
 const KEPT: usize = 8;
 
-/// Properties that all results in a journal must share. Two builds of one version have different
-/// origins.
+/// Properties that all results in a journal (the file of an experiment's results) must share. Two
+/// builds of one version have different origins.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Origin {
     program: String,
@@ -47,7 +47,8 @@ impl Origin {
         })
     }
 
-    /// Returns the first line of a journal: the settings, with the origin added.
+    /// Returns the first line of a journal (the file of an experiment's results): the settings,
+    /// with the origin added.
     pub fn join(&self, mut settings: Value) -> Value {
         for (key, value) in json!(self).as_object().into_iter().flatten() {
             settings[key] = value.clone();

@@ -24,7 +24,7 @@ pub trait Unit {
     fn lasts(&self) -> Duration;
 }
 
-/// Result of one measurement, as the journal stores it.
+/// Result of one measurement, as the journal (the file of the experiment's results) stores it.
 pub trait Record: Serialize + DeserializeOwned {
     /// Returns the name of the measurement: [`Unit::id`].
     fn unit(&self) -> &str;
@@ -34,7 +34,8 @@ pub trait Record: Serialize + DeserializeOwned {
 pub enum Event<'a, U, R> {
     /// A measurement starts.
     Begun(&'a U),
-    /// A measurement is done, and its result is stored in the journal.
+    /// A measurement is done, and its result is stored in the journal, the file of the
+    /// experiment's results.
     Done(&'a U, &'a R),
     /// A measurement failed for the given reason, and will be tried again.
     Again(&'a U, &'a str),
@@ -43,7 +44,7 @@ pub enum Event<'a, U, R> {
 /// Reason why an experiment's plan was not completed.
 #[derive(Debug)]
 pub enum Incomplete {
-    /// A result cannot be stored in the journal.
+    /// A result cannot be stored in the journal, the file of the experiment's results.
     Journal(JournalError),
     /// A measurement failed. The fields are its name and the reason.
     Unit(String, String),
@@ -60,9 +61,9 @@ impl fmt::Display for Incomplete {
 
 impl std::error::Error for Incomplete {}
 
-/// Executes the units (measurements) that have no record in the journal, in order. Calls `tell`
-/// for each event, with the progress. Returns true if all units are done. Returns false if `stop`
-/// was set before that, and only the unit in progress is then lost.
+/// Executes the units (measurements) that have no record in the journal (the results file), in
+/// order. Calls `tell` for each event, with the progress. Returns true if all units are done.
+/// Returns false if `stop` was set before that, and only the unit in progress is then lost.
 ///
 /// # Errors
 /// [`Incomplete`]: a unit failed twice, or its record could not be stored.

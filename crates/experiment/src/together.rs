@@ -3,7 +3,7 @@
 //!
 //! Unlike [`carry_out`](super::carry_out), this module also stores failed attempts. A failed unit
 //! is tried again at the end of the plan, a limited number of times. If a unit is given up, the
-//! journal has the reason.
+//! reason is in the journal, the file of the experiment's results.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -26,7 +26,7 @@ pub trait Attempt: Record {
 type Tell<'a, U, R> = Box<dyn FnMut(&Progress, Event<'_, U, R>) + Send + 'a>;
 
 /// The remaining units (measurements) of an experiment, which workers take one after another, and
-/// the journal for their results.
+/// the journal, the file for their results.
 pub struct Turns<'a, U, R> {
     shared: Mutex<Shared<'a, U, R>>,
     changed: Condvar,
@@ -46,9 +46,10 @@ struct Shared<'a, U, R> {
     gone: Option<Incomplete>,
 }
 
-/// Executes the units (measurements) that have no successful record in the journal, on `workers`
-/// threads. Each unit has at most `tries` attempts in total, even if the experiment is stopped and
-/// resumed. Each thread runs `work`, which takes units from [`Turns::next`] until none is left.
+/// Executes the units (measurements) that have no successful record in the journal (the results
+/// file), on `workers` threads. Each unit has at most `tries` attempts in total, even if the
+/// experiment is stopped and resumed. Each thread runs `work`, which takes units from
+/// [`Turns::next`] until none is left.
 ///
 /// Returns true if nothing is left to do. Returns false if `stop` was set before that, and only
 /// the units in progress are then lost.

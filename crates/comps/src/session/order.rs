@@ -30,7 +30,8 @@ const LONG_SILENCE: Duration = Duration::from_millis(6);
 /// uses another path, the last datagram on the path in front may also be this short. But then the
 /// path in front has no queue, so that datagram arrives before the first datagram on the new path.
 const PROBE: usize = 100;
-/// Time for which a probe is held, so that it does not overtake earlier datagrams.
+/// Time for which a probe (a short datagram such as a PATH_CHALLENGE) is held, so that it does not
+/// overtake earlier datagrams.
 const PROBE_WAITS: Duration = Duration::from_micros(1_000);
 /// Maximum number of datagrams of an unvalidated path that may overtake the first waiting probe.
 /// For each further waiting probe, the maximum is greater by one. Until validation the server sends
@@ -38,7 +39,7 @@ const PROBE_WAITS: Duration = Duration::from_micros(1_000);
 /// overtake counts as lost (RFC 9002, section 6.1.1). With a maximum of two, no probe counts as
 /// lost if the server sent up to four datagrams before the probe.
 const PROBE_LETS: usize = 2;
-/// Maximum number of probes that wait in one session.
+/// Maximum number of probes (short datagrams such as a PATH_CHALLENGE) that wait in one session.
 const MOST_PROBES: usize = 16;
 /// Maximum bytes held in one session. If more arrive, all are released.
 const MOST: usize = 1 << 20;
@@ -65,7 +66,7 @@ struct Visit {
     known: bool,
 }
 
-/// A probe that waits to be delivered.
+/// A probe (a short datagram such as a PATH_CHALLENGE) that waits to be delivered.
 #[derive(Debug)]
 struct Probe {
     path: PathId,
@@ -85,7 +86,7 @@ struct Front {
     heard: Time,
     /// Length of this path's silence. A pause of all paths adds at most [`PAUSE`] to it.
     silent: Duration,
-    /// Bytes that have arrived on this path since the core began to hold datagrams of other paths.
+    /// Bytes that have arrived on this path since we began to hold datagrams of other paths.
     brought: usize,
 }
 
@@ -250,7 +251,8 @@ impl InOrder {
         }
     }
 
-    /// Returns how many datagrams may overtake a further probe.
+    /// Returns how many datagrams may overtake a further probe (a short datagram such as a
+    /// PATH_CHALLENGE), if one arrives now.
     fn lets(&self) -> usize {
         PROBE_LETS + self.probes.iter().filter(|probe| probe.lets < usize::MAX).count()
     }

@@ -13,10 +13,10 @@ use super::super::ratio;
 use super::SHARES;
 use super::summary::{FingerprintTable, PathTable, Summary, YearTable};
 
-/// Verdict on a claim of the paper, computed from our results.
+/// Verdict on a claim of the DBSec 2019 paper, computed from our results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// The claim holds in each interpretation of the paper's wording.
+    /// The claim holds in each interpretation of the DBSec 2019 paper's wording.
     Holds,
     /// The claim holds in some interpretations of its wording or on some networks, but not in all.
     Depends,
@@ -31,7 +31,7 @@ pub enum Verdict {
 pub struct Claim {
     /// Statement of the claim.
     pub said: &'static str,
-    /// The number or the wording with which the paper supports the claim.
+    /// The number or the wording with which the DBSec 2019 paper supports the claim.
     pub paper: &'static str,
     /// The numbers that we measured, with intervals.
     pub ours: String,
@@ -66,9 +66,9 @@ impl Verdict {
         }
     }
 
-    /// Compares the number `paper` with the values `found`. The paper measured one network, and
-    /// `found` has one value for each of several networks. A value agrees with the paper if it
-    /// differs by at most `near`.
+    /// Compares the number `paper` with the values `found`. The DBSec 2019 paper measured one
+    /// network, and `found` has one value for each of several networks. A value agrees with the
+    /// paper if it differs by at most `near`.
     ///
     /// Returns [`Verdict::Holds`] if all values agree, and [`Verdict::Depends`] if only some
     /// agree. If none agrees, returns [`Verdict::Depends`] if `paper` lies between two of them,
@@ -85,7 +85,7 @@ impl Verdict {
     }
 }
 
-/// Returns the verdicts on all claims, in the order of the paper.
+/// Returns the verdicts on all claims, in the order of the DBSec 2019 paper.
 #[must_use]
 pub fn claims(summary: &Summary) -> Vec<Claim> {
     vec![

@@ -12,9 +12,9 @@ use serde_json::{Value, json};
 
 use super::super::runner;
 
-/// Shares of the network's entry and exit weight that the adversary holds in the paper's formulas
-/// (section 6.1, footnote 14). Each share is followed by the maximum number of circuits per stream
-/// to analyse with it.
+/// Shares of the network's entry and exit weight that the adversary holds in the DBSec 2019
+/// paper's formulas (section 6.1, footnote 14). Each share is followed by the maximum number of
+/// circuits per stream to analyse with it.
 pub const SHARES: [(f64, usize); 2] = [(0.2, 3), (0.1, 5)];
 /// Share of the network's entry weight that the adversary holds in the simulation of a year
 /// (section 6.2).
@@ -61,8 +61,9 @@ const fn variant(
 
 const RANDOM: Adversary = Adversary::Replaces(Spread::Random);
 
-/// All adversaries in the simulation of a year. The first is the adversary of the paper's Figure
-/// 5, which is applied to all consensuses. The others are applied only to the first consensus.
+/// All adversaries in the simulation of a year. The first is the adversary of the DBSec 2019
+/// paper's Figure 5, which is applied to all consensuses. The others are applied only to the first
+/// consensus.
 pub const VARIANTS: [Variant; 9] = [
     variant(
         "by lot",
@@ -145,8 +146,8 @@ pub struct Named {
 /// Anonymity analyses to make, and their size.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
-    /// Consensuses to analyse. The first is the consensus of the paper's Figure 5: all adversaries
-    /// are applied to it.
+    /// Consensuses to analyse. The first is the consensus of the DBSec 2019 paper's Figure 5: all
+    /// adversaries are applied to it.
     pub consensuses: Vec<Named>,
     /// Number of clients in the simulation of a year, for each number of circuits per stream. If
     /// all random adversaries share their clients, the first consensus has this number of clients,
@@ -257,7 +258,7 @@ impl Settings {
 
     /// Divides the simulation of a year into units (parts that take seconds). Returns the range of
     /// clients and the range of random adversaries of each unit. `is_first` is true if the
-    /// consensus is the one of the paper's Figure 5.
+    /// consensus is the one of the DBSec 2019 paper's Figure 5.
     fn parts(&self, variant: &Variant, is_first: bool) -> Vec<(Range<usize>, Range<usize>)> {
         let is_fixed = variant.adversary == Adversary::Replaces(Spread::Heaviest);
         let draws = if is_fixed { 1 } else { self.draws };
@@ -276,7 +277,7 @@ impl Settings {
 }
 
 /// Returns the numbers of guards to analyse for a client with one circuit per stream: the
-/// consensus parameter, and 1 as in the paper.
+/// consensus parameter, and 1 as in the DBSec 2019 paper.
 fn rules(consensus: &Named) -> Vec<usize> {
     let mut rules = vec![consensus.in_use, 1];
     rules.dedup();

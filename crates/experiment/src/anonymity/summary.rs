@@ -50,8 +50,8 @@ pub struct YearTable {
     pub draws: usize,
     /// Number of clients for each random adversary and each number of circuits per stream.
     pub clients: u64,
-    /// Results for clients with one, two and three circuits per stream, and for the paper's
-    /// "COMB": a mixture of such clients.
+    /// Results for clients with one, two and three circuits per stream, and for the DBSec 2019
+    /// paper's "COMB": a mixture of such clients.
     pub rows: Vec<YearRow>,
 }
 
@@ -110,9 +110,9 @@ impl Summary {
         self.paths.iter().map(|table| &table.listing).chain(years).next()
     }
 
-    /// Returns the results that correspond to the paper's Figure 5. These are the results for the
-    /// first consensus and the first adversary, if a client with one circuit per stream uses one
-    /// guard. Returns `None` if they are missing.
+    /// Returns the results that correspond to the DBSec 2019 paper's Figure 5. These are the
+    /// results for the first consensus and the first adversary, if a client with one circuit per
+    /// stream uses one guard. Returns `None` if they are missing.
     #[must_use]
     pub fn figure_5(&self) -> Option<&YearTable> {
         let first = &self.first()?.name;
@@ -159,10 +159,10 @@ pub struct Value {
     /// For `year`, it is the adversary's name. Empty for `fingerprints`.
     pub adversary: String,
     /// Number of circuits per stream; 0 for a mixture of clients with one, two and three circuits,
-    /// which the paper calls COMB.
+    /// which the DBSec 2019 paper calls COMB.
     pub legs: usize,
     /// Number of guards that a client uses; 0 for a mixture of clients with different numbers (the
-    /// paper's COMB).
+    /// DBSec 2019 paper's COMB).
     pub in_use: usize,
     /// Day of the simulated year; 0 for the analyses `paths` and `fingerprints`.
     pub day: u64,

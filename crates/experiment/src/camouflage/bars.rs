@@ -94,7 +94,7 @@ impl Bar {
 }
 
 /// Compares all measured configurations with their limits. `judged` are the verdicts on the
-/// paper's claims.
+/// StegoTorus paper's claims.
 #[must_use]
 pub fn hold(records: &[Measured], judged: &[Judged]) -> Vec<Held> {
     let all = Arm::ALL.iter().flat_map(|&arm| bounds(arm).into_iter().map(move |b| (arm, b)));
@@ -117,8 +117,8 @@ fn of_downloads(records: &[Measured], arm: Arm, bar: Bar, bound: f64) -> Option<
 }
 
 /// Compares the bandwidth of the 50 kB/s stream through `http-opaque` with its limit. The measured
-/// value is in `one`, a verdict on a claim of the paper. Returns `None` if `one` is about another
-/// stream or another claim.
+/// value is in `one`, a verdict on a claim of the StegoTorus paper. Returns `None` if `one` is
+/// about another stream or another claim.
 fn of_stream(one: &Judged) -> Option<Held> {
     let (bound, _) = one.claim.bound();
     let is_it = (one.claim, one.arm, one.rate) == (Claim::Flat, Arm::Opaque, Some(50));

@@ -32,7 +32,7 @@ pub enum Claim {
     Breaks,
 }
 
-/// Verdict on a claim of the paper.
+/// Verdict on a claim of the StegoTorus paper.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// The whole interval of the measured value satisfies the claim.
@@ -47,7 +47,7 @@ pub enum Verdict {
 /// A claim about one configuration, with the measured value and the verdict.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Judged {
-    /// The claim of the paper.
+    /// The claim of the StegoTorus paper.
     pub claim: Claim,
     /// The configuration that the claim is about.
     pub arm: Arm,
@@ -78,7 +78,7 @@ impl Claim {
     ];
 
     /// Returns the claim's bound, and whether the bound is a minimum. If the claim is about many
-    /// times the bytes, the bound is about half of the paper's factor.
+    /// times the bytes, the bound is about half of the StegoTorus paper's factor.
     #[must_use]
     pub fn bound(self) -> (f64, bool) {
         match self {
@@ -93,8 +93,8 @@ impl Claim {
         }
     }
 
-    /// Returns whether the paper makes the claim about `arm`, or about the system that corresponds
-    /// to `arm`.
+    /// Returns whether the StegoTorus paper makes the claim about `arm`, or about the system that
+    /// corresponds to `arm`.
     fn is_about(self, arm: Arm) -> bool {
         match self {
             Claim::LeanDown | Claim::LeanUp | Claim::Quick => {

@@ -2,8 +2,8 @@
 
 use super::plan::Arm;
 
-/// A row of the paper's Table 3: the mean number of bytes on the wire in each direction, over 32
-/// downloads of 1,000,000 B.
+/// A row of the StegoTorus paper's Table 3: the mean number of bytes on the wire in each
+/// direction, over 32 downloads of 1,000,000 B.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Row {
     /// Bytes sent to the server.
@@ -12,8 +12,8 @@ pub struct Row {
     pub down: f64,
 }
 
-/// Returns the row of the paper's Table 3 that corresponds to `arm`; `None` if there is none. The
-/// paper has one HTTP module, which is compared with each of our HTTP profiles.
+/// Returns the row of the StegoTorus paper's Table 3 that corresponds to `arm`; `None` if there is
+/// none. The paper has one HTTP module, which is compared with each of our HTTP profiles.
 #[must_use]
 pub fn table_3(arm: Arm) -> Option<Row> {
     let (up, down) = match arm {
@@ -26,8 +26,8 @@ pub fn table_3(arm: Arm) -> Option<Row> {
     Some(Row { up, down })
 }
 
-/// Returns the values of the paper's Figure 7 for `arm`: mean goodput in kB/s for downloads of
-/// 100, 200, … 1,000 kB. `None` if the figure lacks this method.
+/// Returns the values of the StegoTorus paper's Figure 7 for `arm`: mean goodput in kB/s for
+/// downloads of 100, 200, … 1,000 kB. `None` if the figure lacks this method.
 #[must_use]
 pub fn figure_7(arm: Arm) -> Option<[f64; 10]> {
     match arm {
@@ -64,10 +64,10 @@ const HTTP: [[f64; 8]; 3] = [
     [473., 162., 140., 47., 39., 27., 23., 21.],
 ];
 
-/// Round-trip time in ms from which HTTP cannot sustain a stream of [`SLOW`] kB/s in the paper
-/// (section 6).
+/// Round-trip time in ms from which HTTP cannot sustain a stream of [`SLOW`] kB/s in the
+/// StegoTorus paper (section 6).
 pub const BROKEN_FROM: u32 = 200;
-/// Rate of the slowest stream in the paper's text, in kB/s.
+/// Rate of the slowest stream in the StegoTorus paper's text, in kB/s.
 pub const SLOW: u32 = 50;
 
 #[cfg(test)]

@@ -10,15 +10,15 @@ use serde_json::{Value, json};
 use super::super::named::named;
 use super::super::runner;
 
-/// Round-trip time of the access line in the paper, in ms.
+/// Round-trip time of the access line in the StegoTorus paper, in ms.
 pub const RTT: u32 = 85;
-/// Size in bytes of the downloads of the paper's Table 3, and of the longest downloads of Figure
-/// 7.
+/// Size in bytes of the downloads of the StegoTorus paper's Table 3, and of the longest downloads
+/// of Figure 7.
 pub const LONGEST: u32 = 1_000_000;
 /// Number of downloads of [`LONGEST`] bytes in a measurement.
 pub const DOWNLOADS: usize = 4;
-/// Sizes in bytes of the downloads of the paper's Figure 7. A measurement has one download of each
-/// size below the longest.
+/// Sizes in bytes of the downloads of the StegoTorus paper's Figure 7. A measurement has one
+/// download of each size below the longest.
 pub const LENGTHS: [u32; 10] =
     [100_000, 200_000, 300_000, 400_000, 500_000, 600_000, 700_000, 800_000, 900_000, LONGEST];
 /// Approximate time to start a bridge and a client.
@@ -37,7 +37,7 @@ pub enum Arm {
     Tor,
     /// C tor through `obfs4proxy`.
     Obfs4,
-    /// C tor through webtunnel, with nginx and TLS in front.
+    /// C tor through webtunnel, a transport whose server has nginx with TLS in front of it.
     Webtunnel,
     /// C tor through our transport with the profile `nosteg`: as StegoTorus's chopper alone, which
     /// cuts traffic into blocks without camouflage.
@@ -47,9 +47,10 @@ pub enum Arm {
     NostegRr,
     /// C tor through our transport with the profile `nosteg-short`: many short connections.
     NostegShort,
-    /// C tor through our transport: HTTP with opaque bodies.
+    /// C tor through our transport: HTTP whose bodies are random-looking bytes.
     Opaque,
-    /// C tor through our transport: HTTP with opaque bodies and many short connections.
+    /// C tor through our transport: HTTP whose bodies are random-looking bytes, over many short
+    /// connections.
     OpaqueShort,
     /// C tor through our transport: HTTP whose bodies are printable text.
     Text,

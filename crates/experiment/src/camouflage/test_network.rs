@@ -8,8 +8,8 @@ use std::net::Ipv4Addr;
 use super::super::onions::Seat;
 use super::super::stage::Stage;
 
-/// Uplink rate of the client's access line in kbit/s (the paper's section 6: 5.6 Mbit/s down and
-/// .7 Mbit/s up).
+/// Uplink rate of the client's access line in kbit/s (the StegoTorus paper's section 6: 5.6 Mbit/s
+/// down and .7 Mbit/s up).
 pub const UP_KBIT: u32 = 700;
 /// Downlink rate of the client's access line in kbit/s; for the source see [`UP_KBIT`].
 pub const DOWN_KBIT: u32 = 5_600;

@@ -93,7 +93,7 @@ impl Measured {
     }
 
     /// Returns the CPU use of one guard, of one middle and of the exit, in percent of one core, as
-    /// in the paper.
+    /// in the DBSec 2019 paper.
     pub fn percent(&self) -> [f64; 3] {
         let [a, b, c, d, e, f, exit] = self.cpu;
         let share = |seconds: f64| seconds * 100.0 / self.seconds.max(1e-9);

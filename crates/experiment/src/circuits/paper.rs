@@ -4,7 +4,7 @@
 
 use super::plan::Design;
 
-/// A row of the paper's table: times in seconds, and CPU use in percent of a core.
+/// A row of the DBSec 2019 paper's table: times in seconds, and CPU use in percent of a core.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Row {
     /// Number of circuits over which a stream is split.
@@ -13,14 +13,14 @@ pub struct Row {
     pub first_byte: f64,
     /// Time to fetch a web page of 320 KiB, in seconds.
     pub web: f64,
-    /// Time to fetch 1 MiB, in seconds; `None` if the paper's fetches did not finish.
+    /// Time to fetch 1 MiB, in seconds; `None` if the DBSec 2019 paper's fetches did not finish.
     pub bulk: Option<f64>,
     /// CPU use of a guard, of a middle and of the exit, in percent of a core.
     pub cpu: [f64; 3],
 }
 
-/// The paper's row of Tor, which has one circuit. Conflux and mTor with one circuit are also
-/// compared with it.
+/// The DBSec 2019 paper's row of Tor, which has one circuit. Conflux and mTor with one circuit are
+/// also compared with it.
 pub const ONE: Row =
     Row { legs: 1, first_byte: 0.027, web: 0.059, bulk: Some(0.113), cpu: [57.87, 49.85, 31.74] };
 const CONFLUX: [Row; 2] = [
@@ -36,11 +36,13 @@ const MUDP_OR: [Row; 3] = [
     Row { legs: 2, first_byte: 0.002, web: 0.034, bulk: Some(0.081), cpu: [36.75, 32.67, 73.48] },
     Row { legs: 3, first_byte: 0.0024, web: 0.035, bulk: Some(0.113), cpu: [22.73, 24.45, 75.30] },
 ];
-/// The paper's row of MORE with one path. Its rows for two and three paths are about the same.
+/// The DBSec 2019 paper's row of MORE with one path. Its rows for two and three paths are about
+/// the same.
 const MORE: Row =
     Row { legs: 1, first_byte: 0.014, web: 1.41, bulk: None, cpu: [6.73, 6.93, 75.92] };
 
-/// Returns the paper's row for `design` with `legs` circuits; `None` if the table has none.
+/// Returns the DBSec 2019 paper's row for `design` with `legs` circuits; `None` if the table has
+/// none.
 #[must_use]
 pub fn row(design: Design, legs: u32) -> Option<Row> {
     let rows: &[Row] = match design {

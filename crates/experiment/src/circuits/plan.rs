@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::super::runner;
 
-/// Size of a web page in bytes, as in the paper.
+/// Size of a web page in bytes, as in the DBSec 2019 paper.
 pub const WEB: usize = 320 << 10;
 /// Emulated network line of each guard in the topology [`Layout::Line`]: rate in Mbit/s, and added
 /// round-trip time in ms, as in [`LINES`](super::LINES).
@@ -38,7 +38,8 @@ pub enum Design {
     Conflux,
     /// Conflux of 2013 as published, with its published scheduler.
     Conflux2013,
-    /// Conflux of 2013 with round robin, the scheduler with which the paper compared all designs.
+    /// Conflux of 2013 with round robin, the scheduler with which the DBSec 2019 paper compared
+    /// all designs.
     Conflux2013Turns,
     /// mTor as published, with its published scheduler.
     MTor,
@@ -61,11 +62,11 @@ pub enum Design {
     /// mUDP-OR (TCP over several circuits whose cells may get lost) with a separate congestion
     /// window for each circuit.
     MudpOr,
-    /// mUDP-OR (TCP over several circuits whose cells may get lost) as in the paper: CUBIC with
-    /// one congestion window, and round robin.
+    /// mUDP-OR (TCP over several circuits whose cells may get lost) as in the DBSec 2019 paper:
+    /// CUBIC with one congestion window, and round robin.
     MudpOrTurns,
-    /// MORE: each packet takes its own path. The paper has rows for 1, 2 and 3 paths, but does not
-    /// explain the number of paths; here there is one row.
+    /// MORE: each packet takes its own path. The DBSec 2019 paper has rows for 1, 2 and 3 paths,
+    /// but does not explain the number of paths; here there is one row.
     More,
     /// C tor as clients and relays, without Conflux.
     Stock,
@@ -77,7 +78,8 @@ pub enum Design {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Layout {
-    /// All programs on loopback: no emulated line limits the rate. The paper had an isolated LAN.
+    /// All programs on loopback: no emulated line limits the rate. The DBSec 2019 paper had an
+    /// isolated LAN.
     Loopback,
     /// Guards whose network lines have different rates and delays.
     Lines,
@@ -112,7 +114,7 @@ pub struct Settings {
     /// download. Half of them send the HTTP request together with the SOCKS request (optimistic
     /// data).
     pub repetitions: u32,
-    /// Size of a bulk download in MiB; the paper's is 1.
+    /// Size of a bulk download in MiB; the DBSec 2019 paper's is 1.
     pub bulk: u32,
     /// Number of clients that create load in the network.
     pub clients: u32,

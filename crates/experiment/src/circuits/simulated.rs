@@ -286,8 +286,8 @@ fn latencies() -> Latencies {
     Latencies::matrix(&rows).expect("the matrix has as many rows as columns")
 }
 
-/// Returns the network lines: for each guard one to the measuring client and one to the core, each
-/// with both directions.
+/// Returns the network lines: for each guard one to the measuring client and one to the core host,
+/// each with both directions.
 fn lines() -> Vec<([usize; 2], CoreImpairment)> {
     let queue = Duration::from_millis(QUEUE_MS.into());
     let of_guard = |guard: usize| {

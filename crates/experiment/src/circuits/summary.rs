@@ -37,8 +37,8 @@ pub struct Cell {
     pub busy: Option<Mean>,
 }
 
-/// Claim of the paper. It compares several circuits per stream with one, or the relays of one
-/// design with each other.
+/// Claim of the DBSec 2019 paper. It compares several circuits per stream with one, or the relays
+/// of one design with each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Claim {
     /// The first byte arrives sooner than with one circuit.
@@ -91,12 +91,12 @@ pub struct Verdict {
     /// Topology, and the load in percent of the rate of one guard's network line, if the topology
     /// has levels of load.
     pub place: (Layout, Option<u32>),
-    /// The claim of the paper.
+    /// The claim of the DBSec 2019 paper.
     pub claim: Claim,
     /// The measured ratio that the claim is about. It compares the design with one circuit in the
     /// same round, or two kinds of relays within the design.
     pub ratio: Mean,
-    /// The ratio that the claim is about, in the paper.
+    /// The ratio that the claim is about, in the DBSec 2019 paper.
     pub paper: f64,
     /// Result that follows from the measured ratio.
     pub answer: Answer,
@@ -155,8 +155,8 @@ fn cell(records: &[Measured], wanted: Key) -> Cell {
     }
 }
 
-/// Returns the share of measured mean times whose confidence interval is as narrow as the paper's
-/// intervals ([`Mean::is_narrow`]).
+/// Returns the share of measured mean times whose confidence interval is as narrow as the DBSec
+/// 2019 paper's intervals ([`Mean::is_narrow`]).
 #[must_use]
 pub fn narrow(cells: &[Cell]) -> f64 {
     let times = cells
@@ -170,10 +170,10 @@ fn share_narrow(means: impl Iterator<Item = Mean>) -> f64 {
     average(&narrow).unwrap_or_default()
 }
 
-/// Returns the share of mean times whose confidence interval is as narrow as the paper's
-/// intervals, if all repetitions count as independent. The paper seems to make this assumption.
-/// Repetitions of a round share circuits, so these intervals understate the variation between
-/// rounds.
+/// Returns the share of mean times whose confidence interval is as narrow as the DBSec 2019
+/// paper's intervals, if all repetitions count as independent. The paper seems to make this
+/// assumption. Repetitions of a round share circuits, so these intervals understate the variation
+/// between rounds.
 #[must_use]
 pub fn narrow_by_repetitions(records: &[Measured]) -> f64 {
     let mut by_cell = BTreeMap::<_, [Vec<f64>; 4]>::new();
@@ -215,9 +215,10 @@ impl Claim {
         matches!(self, Claim::Bulk | Claim::BulkFails)
     }
 
-    /// Returns whether the paper makes this claim about `design` with `legs` circuits. Claims that
-    /// compare a design with one circuit apply to designs with several circuits, and to MORE. In
-    /// MORE every node is an entry and a middle. C tor is compared with the paper's row of Tor.
+    /// Returns whether the DBSec 2019 paper makes this claim about `design` with `legs` circuits.
+    /// Claims that compare a design with one circuit apply to designs with several circuits, and
+    /// to MORE. In MORE every node is an entry and a middle. C tor is compared with the paper's
+    /// row of Tor.
     fn is_about(self, design: Design, legs: u32) -> bool {
         match (self, design) {
             (_, Design::Stock) => false,
@@ -252,7 +253,8 @@ impl Claim {
         }
     }
 
-    /// Returns the value in the paper's `row` that the claim is about; `None` if there is none.
+    /// Returns the value in the DBSec 2019 paper's `row` that the claim is about; `None` if there
+    /// is none.
     fn of_paper(self, row: &Row) -> Option<f64> {
         Some(match self {
             Claim::FirstByte => row.first_byte,
@@ -269,9 +271,9 @@ impl Claim {
         })
     }
 
-    /// Returns the ratio in the paper's `row` that the claim is about: between the design and one
-    /// circuit, or between two kinds of relays of the design. Returns `None` if the row lacks a
-    /// value.
+    /// Returns the ratio in the DBSec 2019 paper's `row` that the claim is about: between the
+    /// design and one circuit, or between two kinds of relays of the design. Returns `None` if the
+    /// row lacks a value.
     fn ratio_of_paper(self, row: &Row) -> Option<f64> {
         match self.is_within() {
             true => self.of_paper(row),
@@ -307,9 +309,9 @@ impl Claim {
     }
 }
 
-/// Judges the paper's claims about all measured designs. Compares each design with [`Design::Tor`]
-/// in the same topology, at the same load and in the same round. Claims about the relays of one
-/// design are also judged for Tor's one circuit.
+/// Judges the DBSec 2019 paper's claims about all measured designs. Compares each design with
+/// [`Design::Tor`] in the same topology, at the same load and in the same round. Claims about the
+/// relays of one design are also judged for Tor's one circuit.
 ///
 /// The CPU use of one guard or middle is judged per byte that the network carried. It is judged
 /// only if load clients use the same relays as the measuring client ([`Load::Employed`]).

@@ -29,10 +29,10 @@ pub(super) const NEEDS: &[(&str, &str)] =
     &[("mosh-server", "package mosh"), ("mosh-client", "package mosh")];
 
 const PORT: u16 = 60001;
-/// Size in bytes of the file that Mosh displays, as in the paper.
+/// Size in bytes of the file that Mosh displays, as in the CoMPS paper.
 const FILE: usize = 10_000_000;
 /// Maximum duration in seconds of a measurement with Mosh, if other measurements are limited by a
-/// number of bytes. The paper states no duration.
+/// number of bytes. The CoMPS paper states no duration.
 const MOST: f64 = 60.0;
 /// Bytes of terminal output after which the first screen of the file counts as displayed.
 const SCREEN: u64 = 1500;

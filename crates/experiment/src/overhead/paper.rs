@@ -12,11 +12,11 @@ pub struct Claim {
     pub every: (u32, u32),
     /// Smallest and largest share of the throughput that is lost.
     pub loss: (f64, f64),
-    /// Wording of the paper, adapted so that it can be read alone.
+    /// Wording of the CoMPS paper, adapted so that it can be read alone.
     pub words: &'static str,
 }
 
-/// Returns all statements of the paper.
+/// Returns all statements of the CoMPS paper.
 pub fn claims() -> &'static [Claim] {
     &[
         Claim {
@@ -45,7 +45,7 @@ pub fn claims() -> &'static [Claim] {
 
 /// Returns this project's target for splitting traffic of the protocol `kind`: switching every 100
 /// ms between three paths with equal round trips. The number is the minimum share of the unsplit
-/// goodput. The text is the loss that the abstract of the paper states.
+/// goodput. The text is the loss that the abstract of the CoMPS paper states.
 pub(super) fn target(kind: Kind) -> (f64, &'static str) {
     match kind {
         Kind::WireGuard => (0.98, "5-6 % lost"),

@@ -14,7 +14,7 @@ use super::super::quic::Maker;
 use super::super::runner;
 use super::Limit;
 
-/// Intervals between path changes in the paper's Figure 8, in milliseconds; 0 means never.
+/// Intervals between path changes in the CoMPS paper's Figure 8, in milliseconds; 0 means never.
 pub const EVERY: [u32; 10] = [10, 20, 30, 40, 50, 100, 200, 500, 1000, 0];
 
 /// Approximate time of a measurement in addition to the transfer: building the network and

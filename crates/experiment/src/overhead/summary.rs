@@ -43,7 +43,7 @@ pub struct Verdict {
     pub system: System,
     /// Minimum share of the unsplit goodput that the target requires.
     pub wanted: f64,
-    /// Loss that the paper states for this software, in the paper's words.
+    /// Loss that the CoMPS paper states for this software, in the paper's words.
     pub paper: &'static str,
     /// Measured share of the unsplit goodput; `None` if it was not measured, or no repetition was
     /// really split.

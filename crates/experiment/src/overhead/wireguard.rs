@@ -57,8 +57,8 @@ impl Session for Tunnel<'_> {
     }
 }
 
-/// Creates a TCP socket with the congestion control `cubic`, which the paper used, whatever this
-/// machine's default is.
+/// Creates a TCP socket with the congestion control `cubic`, which the CoMPS paper used, whatever
+/// this machine's default is.
 fn tcp() -> io::Result<Socket> {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
     socket.set_tcp_congestion(b"cubic")?;

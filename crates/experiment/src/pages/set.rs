@@ -15,8 +15,8 @@ use anabranch_capture::{Row, Trace, TraceFacts, TraceWriter};
 pub struct Set<'a> {
     /// Directory with the trace of each single page load.
     pub traces: &'a Path,
-    /// All attempts in the order of the journal. The index of an attempt in this list is the
-    /// number of the page load in the data set.
+    /// All attempts in the order of the journal, the file of the experiment's results. The index
+    /// of an attempt in this list is the number of the page load in the data set.
     pub records: &'a [Loaded],
     /// Seed of the experiment, which is stored in the data set.
     pub seed: u64,

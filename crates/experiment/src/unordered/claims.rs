@@ -5,7 +5,7 @@ use super::measured::Measured;
 use super::paper;
 use super::plan::{Arm, Line};
 
-/// A claim of the paper that compares unordered links with ordered links.
+/// A claim of the FOCI 2013 paper that compares unordered links with ordered links.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Claim {
     /// With loss, downloads over unordered links complete earlier. Once the share
@@ -35,7 +35,7 @@ pub enum Answer {
 /// A claim about one kind of emulated line, with the measured value and the result.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Judged {
-    /// The claim of the paper.
+    /// The claim of the FOCI 2013 paper.
     pub claim: Claim,
     /// Properties of the emulated network line: loss, delay variation and congestion control.
     pub line: Line,
@@ -49,7 +49,7 @@ pub struct Judged {
 const SAME: f64 = 0.1;
 
 impl Claim {
-    /// All claims of the paper.
+    /// All claims of the FOCI 2013 paper.
     pub const ALL: [Claim; 3] = [Claim::HalfDone, Claim::Alike, Claim::Slowest];
 
     fn is_about(self, line: Line) -> bool {

@@ -38,7 +38,7 @@ pub struct CellDelays {
     /// Delays if all cells are delivered in the order in which they were sent, as TCP does.
     pub in_order: Delays,
     /// Delays if the cells of each of [`CELL_CIRCUITS`](super::CELL_CIRCUITS) circuits are
-    /// delivered in order, as by uTor (the paper's modified Tor).
+    /// delivered in order, as by uTor (the FOCI 2013 paper's modified Tor).
     pub by_circuit: Delays,
     /// Delays if each cell is delivered when it arrives.
     pub unordered: Delays,

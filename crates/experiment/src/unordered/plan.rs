@@ -49,7 +49,7 @@ pub enum Arm {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Direction {
-    /// From the middle to the exit, as in the paper. Lost segments carry requests, and
+    /// From the middle to the exit, as in the FOCI 2013 paper. Lost segments carry requests, and
     /// acknowledgements of downloaded data.
     ToExit,
     /// From the exit to the middle. Lost segments carry downloaded data.

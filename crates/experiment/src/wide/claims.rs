@@ -11,7 +11,8 @@ use super::{ARMS_GROWN, Arm, Measured, Schedule};
 
 /// Minimum number of random networks for an interval.
 const FEWEST_NETWORKS: usize = 3;
-/// Number of clients from which the download speed stays constant, according to the paper.
+/// Number of clients from which the download speed stays constant, according to the DBSec 2019
+/// paper.
 const FLOOR: usize = 140;
 /// Maximum distance from 1 at which a ratio of two results counts as 1.
 const EQUAL: f64 = 0.1;
@@ -39,12 +40,12 @@ impl Verdict {
     }
 }
 
-/// A claim of the paper about one design (way to use several paths), with our result.
+/// A claim of the DBSec 2019 paper about one design (way to use several paths), with our result.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Claim {
     /// Text of the claim.
     pub said: &'static str,
-    /// Number of the paper's figure that the claim is about.
+    /// Number of the DBSec 2019 paper's figure that the claim is about.
     pub figure: &'static str,
     /// Design that the claim is about.
     pub design: String,

@@ -13,13 +13,13 @@ use serde_json::{Value, json};
 
 use super::super::{runner, sweep};
 
-/// Numbers of relays that are not exits, of exits, and of servers in the paper's network (section
-/// 5).
+/// Numbers of relays that are not exits, of exits, and of servers in the DBSec 2019 paper's
+/// network (section 5).
 const RELAYS: [usize; 3] = [59, 14, 14];
 /// Number of clients in the whole network: 206 web clients and 22 bulk clients (section 5).
 pub const MOST_CLIENTS: usize = 228;
-/// Numbers of clients in the paper's Figure 4. The paper's text mentions only 140 and the last
-/// number.
+/// Numbers of clients in the DBSec 2019 paper's Figure 4. The paper's text mentions only 140 and
+/// the last number.
 pub const STEPS: [usize; 6] = [20, 60, 100, 140, 180, MOST_CLIENTS];
 /// Queue length of a network line, as the time for which a full queue delays a packet.
 const QUEUE: Duration = Duration::from_millis(50);
@@ -168,8 +168,8 @@ const DESIGNS: [&str; 5] = ["conflux", "conflux-2013", "mtor", "merged", "anabra
 /// simulated with round robin.
 pub const ARMS_GROWN: [&str; 4] = ["conflux", "conflux-2013", "mtor", "anabranch"];
 
-/// Returns all settings of Figures 2 and 3. Designs with one Tor circuit differ only in their
-/// windows of cells.
+/// Returns all settings of Figures 2 and 3. The settings [`Arm::tor`] and [`Arm::tor_fixed`]
+/// differ only in their congestion windows.
 #[must_use]
 pub fn arms() -> Vec<Arm> {
     let sets = DESIGNS.iter().flat_map(|design| [2, 3].map(|legs| (design, legs)));

@@ -38,7 +38,7 @@ pub struct Context {
     own: CertificateDer<'static>,
 }
 
-/// TLS settings of QUIC links: the same key and certificate, TLS 1.3 only.
+/// TLS settings of QUIC links. They have the key and certificate of TLS links, but only TLS 1.3.
 pub(crate) struct QuicTls {
     pub(crate) client: Arc<ClientConfig>,
     pub(crate) server: Arc<ServerConfig>,
