@@ -33,8 +33,8 @@ impl Tuples {
         Tuples { first: first.into(), ports: ports.into(), allowed: ports.into(), turn }
     }
 
-    /// Excludes `paths`, and allows all other paths, even if they were excluded before. Also
-    /// undoes a [`Tuples::cut`].
+    /// Excludes `paths` (paths that do not reach the server), and allows all other paths, even if
+    /// they were excluded before. Also undoes a [`Tuples::cut`].
     pub(crate) fn bar(&mut self, paths: &[PathId]) {
         for (ports, ends) in self.ports.iter_mut().zip(self.first.windows(2)) {
             *ports = ends[1] - ends[0];
@@ -85,8 +85,8 @@ impl Tuples {
     }
 
     /// Returns the tuples (paths with one of their source ports) under new settings, without any
-    /// limit on their number. Paths that remain keep their current port, and barred paths stay
-    /// barred.
+    /// limit on their number. Paths that remain keep their current port, if it still exists.
+    /// Excluded paths stay excluded.
     pub(crate) fn renumbered(&self, config: &Config, numbers: &Renumbering) -> Tuples {
         let mut tuples = Tuples::new(&config.ports);
         let mut barred = Vec::new();
@@ -102,7 +102,8 @@ impl Tuples {
         tuples
     }
 
-    /// Returns whether `path` may be used at all: it is not barred.
+    /// Returns whether `path` may be used at all, that is, whether neither [`Tuples::bar`] nor
+    /// [`Tuples::cut`] excludes all of its ports.
     pub(crate) fn allows(&self, path: PathId) -> bool {
         self.allowed[path.index()] > 0
     }

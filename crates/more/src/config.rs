@@ -3,8 +3,8 @@
 /// Default content of a packet in bytes. With the overhead of Sphinx and QUIC, the packet fits
 /// into a UDP datagram of 1,200 bytes, which every path with QUIC carries (RFC 9000, section 14).
 pub const PAYLOAD: usize = 795;
-/// Content in bytes of a packet with the data of one of Tor's relay cells, as in the paper's
-/// prototype.
+/// Content in bytes of a packet with the data of one of Tor's relay cells, as in the prototype of
+/// de la Cadena et al. (DBSec 2019).
 pub const CELL_PAYLOAD: usize = 498;
 /// Minimum content of a packet in bytes: a reply block, and an acknowledgement with three SACK
 /// blocks.

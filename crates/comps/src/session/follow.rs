@@ -45,8 +45,8 @@ const LONGEST: Duration = Duration::from_secs(1);
 /// visited path. A visit (a stay of the uplink on one path) that exceeds this ratio counts as
 /// unanswered.
 const PART: u64 = 10;
-/// Margin for jitter in the time for which answers to the previous path's datagrams may still
-/// arrive after a change of path. The margin is added to one and a half round trips.
+/// Margin for jitter. For this time plus one and a half round trips after a change of path,
+/// answers to datagrams on the previous path may still arrive.
 const MARGIN: Duration = Duration::from_millis(10);
 /// Pause between two reports of the same session.
 const PAUSE: Duration = Duration::from_secs(600);

@@ -18,8 +18,8 @@ pub(super) struct Queues {
     pub(super) waiting: WaitQueue,
     /// Datagrams that wait for room in a congestion window.
     pub(super) backlog: Backlog<QueuedDatagram>,
-    /// Datagrams held until a copy on a path that is down has arrived; `None` if no copy is in
-    /// flight.
+    /// Datagrams that are held while a copy of the first of them, sent to test a path that is
+    /// down, is in flight. `None` if no such copy is in flight.
     pub(super) held: Option<Held>,
 }
 

@@ -54,7 +54,8 @@ pub enum Design {
     /// circuit leads to the exit.
     Merged,
     /// Circuits that meet at a middle relay, with the `batched weighted` scheduler of
-    /// TrafficSliver: it sends batches of 50 to 70 cells, by weights that are redrawn.
+    /// TrafficSliver: it sends batches of 50 to 70 cells, each on a circuit that is drawn by
+    /// random weights.
     MergedBatches,
     /// UDP-OR: a TCP connection between client and exit, over one circuit whose cells may get
     /// lost.

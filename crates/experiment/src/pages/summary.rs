@@ -47,8 +47,8 @@ pub struct Counts {
 }
 
 /// Distribution of single page loads over the paths, for all successful split loads. A short load
-/// changes its path only a few times. Its shares therefore differ from the shares over all loads
-/// together.
+/// changes its path only a few times. The shares of the paths in one load therefore differ from
+/// their shares in all loads together.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Evenness {
     /// Numbers of loads whose data to the client used one path, two paths, and so on.

@@ -61,8 +61,8 @@ impl RecordKeys {
     }
 
     /// Decrypts `sealed`, the bytes after the header, in place. Returns the number of plain bytes
-    /// at the front of `sealed`. Returns `None` if `sealed` was not encrypted with this key and
-    /// this number; the content of `sealed` is then undefined.
+    /// at the front of `sealed`. Returns `None` if `sealed` was not encrypted with this key under
+    /// this record number; the content of `sealed` is then undefined.
     pub(crate) fn open(
         &self,
         number: u64,
