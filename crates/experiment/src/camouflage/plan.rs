@@ -39,8 +39,8 @@ pub enum Arm {
     Obfs4,
     /// C tor through webtunnel, a transport whose server has nginx with TLS in front of it.
     Webtunnel,
-    /// C tor through our transport with the profile `nosteg`: as StegoTorus's chopper alone, which
-    /// cuts traffic into blocks without camouflage.
+    /// C tor through our transport with the profile `nosteg`. It corresponds to StegoTorus's
+    /// chopper alone, which cuts traffic into blocks without camouflage.
     Nosteg,
     /// C tor through our transport with the profile `nosteg-rr`: each connection carries one
     /// request and one reply, as in the original StegoTorus.
