@@ -70,8 +70,8 @@ pub struct QueueRule {
     pub codel: Option<Codel>,
 }
 
-/// A loss setting: a probability, the parameters of a model with a good and a bad state `{ to_bad,
-/// to_good, loss_good, loss_bad }`, or `{ script = [..] }` with the numbers of lost packets.
+/// A loss setting. It is a probability, or `{ to_bad, to_good, loss_good, loss_bad }` for a model
+/// with a good and a bad state. `{ script = [..] }` has the numbers of the lost packets.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(try_from = "RawLoss")]
 pub struct LossRule(pub Loss);

@@ -41,9 +41,8 @@ const ROUND_TRIPS: u32 = 10;
 /// Maximum time that one visit (a stay of the uplink on one path) adds to the total time of
 /// unanswered visits.
 const LONGEST: Duration = Duration::from_secs(1);
-/// Maximum ratio of the downlink bytes that arrive on other paths to those that arrive on the
-/// visited path. A visit (a stay of the uplink on one path) that exceeds this ratio counts as
-/// unanswered.
+/// Maximum ratio of the downlink bytes on other paths to the downlink bytes on the visited path. A
+/// visit (a stay of the uplink on one path) that exceeds this ratio counts as unanswered.
 const PART: u64 = 10;
 /// Margin for jitter. For this time plus one and a half round trips after a change of path,
 /// answers to datagrams on the previous path may still arrive.

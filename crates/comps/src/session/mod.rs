@@ -57,8 +57,8 @@ use crate::{Batch, DownReason, Event, Held, Output, Protocol, Renumbering, Sessi
 pub(crate) struct Origin {
     pub(crate) id: SessionId,
     pub(crate) ends: Ends,
-    /// The local address to which the client sent its datagrams; `None` if the listener has only
-    /// one address.
+    /// The destination address of the client's datagrams, which is local; `None` if the listener
+    /// has only one address.
     pub(crate) local: Option<IpAddr>,
     /// Position of the session in a chain of sessions, each opened by a datagram of the previous
     /// one; 0 for the first. A long chain counts as a loop.

@@ -102,8 +102,8 @@ impl Summary {
         summary
     }
 
-    /// Returns the properties of the first consensus, to which all adversaries are applied.
-    /// Returns `None` if there are no results.
+    /// Returns the properties of the first consensus. All adversaries are applied to it. Returns
+    /// `None` if there are no results.
     #[must_use]
     pub fn first(&self) -> Option<&Listing> {
         let years = self.years.iter().map(|table| &table.listing);
