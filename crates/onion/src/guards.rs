@@ -74,18 +74,18 @@ pub struct Choice<I> {
 #[derive(Clone, Debug)]
 pub struct Guards<I> {
     params: GuardParams,
-    /// The sample, in the order of sampling.
+    /// The sample: relays drawn at random as possible guards, in the order of drawing.
     sample: Vec<Guard<I>>,
-    /// The primary guards, in the order of preference.
+    /// The primary guards, best first.
     primary: Vec<I>,
     circuits: Circuits<I>,
-    /// The last time at which a circuit was built.
+    /// The last time at which a circuit was built; `None` if none was built yet.
     online: Option<u64>,
 }
 
 impl<I: Name> Guards<I> {
-    /// Restores guards that an earlier process stored, in the order of sampling. The caller must
-    /// call [`Guards::renew`] next.
+    /// Restores the sample of guards that an earlier process stored. `kept` is in the order in
+    /// which the guards were drawn. The caller must call [`Guards::renew`] next.
     #[must_use]
     pub fn restore(kept: Vec<Sampled<I>>) -> Guards<I> {
         Guards {
@@ -97,12 +97,12 @@ impl<I: Name> Guards<I> {
         }
     }
 
-    /// Returns the guards to store, in the order of sampling.
+    /// Returns the guards to store on disk, in the order in which they were drawn.
     pub fn kept(&self) -> impl Iterator<Item = &Sampled<I>> {
         self.sample.iter().map(|guard| &guard.kept)
     }
 
-    /// Returns the primary guards, best first.
+    /// Returns the primary guards (the guards that the client tries first), best first.
     #[must_use]
     pub fn primary(&self) -> &[I] {
         &self.primary
@@ -115,8 +115,8 @@ impl<I: Name> Guards<I> {
     }
 
     /// Applies a new consensus or new restrictions (guard-spec 4.10). `consensus` contains the
-    /// time from which the consensus is valid, and `true` if it is live now. Only a live consensus
-    /// removes guards. Returns true if the state to store has changed.
+    /// time from which the consensus is valid, and `true` if its validity has not expired. Guards
+    /// are removed only if it is `true`. Returns true if the state to store has changed.
     pub fn renew(
         &mut self,
         now: u64,
@@ -147,8 +147,8 @@ impl<I: Name> Guards<I> {
         self.sample.iter().map(|guard| guard.kept.over_at(&self.params)).min()
     }
 
-    /// Chooses distinct guards for the legs of a set (parallel circuits), one for each of `keys`.
-    /// Returns fewer guards than legs if no more are available.
+    /// Chooses distinct guards for the legs of a set (parallel circuits), one for each circuit in
+    /// `keys`. Returns fewer guards than legs if no more are available.
     ///
     /// The guards in use are the first usable primary guards that `avoid` does not exclude. Their
     /// number is `guard-n-primary-guards-to-use` or the number of legs, whichever is larger. If
@@ -191,8 +191,10 @@ impl<I: Name> Guards<I> {
     }
 
     /// Chooses the guard of an additional leg (parallel circuit): the best guard in use that
-    /// `avoid` does not exclude. Never chooses a guard that is not in use, so that additional legs
-    /// do not expose the client to more relays (C tor's issue 40876).
+    /// `avoid` does not exclude. The guards in use are the first `guard-n-primary-guards-to-use`
+    /// usable primary guards. No other guard is chosen, so that additional legs do not expose the
+    /// client to more relays (C tor's issue 40876). Returns `None` if `avoid` excludes all guards
+    /// in use.
     pub fn choose_further_leg(
         &mut self,
         now: u64,
@@ -232,8 +234,9 @@ impl<I: Name> Guards<I> {
         }
     }
 
-    /// Chooses a guard among the first `few` usable primary guards. If no primary guard is usable,
-    /// chooses another guard of the sample.
+    /// Chooses a guard among the first `few` usable primary guards. If `avoid` excludes them or
+    /// none is usable, chooses another guard of the sample. Returns `None` if no guard is
+    /// available.
     fn choose_among(
         &mut self,
         few: usize,
@@ -304,8 +307,8 @@ impl<I: Name> Guards<I> {
         }
     }
 
-    /// Returns the circuits that have waited for the outcome of a better guard and may be used
-    /// from now on (guard-spec 4.9).
+    /// Returns the circuits that may be used from now on (guard-spec 4.9). They have waited
+    /// because a circuit through a better guard was still possible.
     pub fn ready(&mut self, now: u64) -> Vec<u64> {
         let down = |id| self.find(id).is_none_or(|guard| guard.reach == Reach::No);
         if !self.primary.iter().all(|&id| down(id)) {
@@ -317,7 +320,8 @@ impl<I: Name> Guards<I> {
         self.circuits.upgrade(now, self.params.connect_timeout, &rank)
     }
 
-    /// Removes and returns the circuits that have waited too long. The caller must close them.
+    /// Removes and returns the circuits that have waited too long for circuits through better
+    /// guards. The caller must close them.
     pub fn outdated(&mut self, now: u64) -> Vec<u64> {
         self.circuits.outdated(now, self.params.idle_timeout)
     }
@@ -330,14 +334,16 @@ impl<I: Name> Guards<I> {
         }
     }
 
-    /// Returns true if circuits wait for the outcome of a better guard. The caller must then call
-    /// [`Guards::ready`] and [`Guards::outdated`] once per second.
+    /// Returns true if built circuits wait because a circuit through a better guard is still
+    /// possible. The caller must then call [`Guards::ready`] and [`Guards::outdated`] once per
+    /// second.
     #[must_use]
     pub fn is_waiting(&self) -> bool {
         self.circuits.is_waiting()
     }
 
-    /// Chooses one of the first `few` usable primary guards at random.
+    /// Chooses at random one of the first `few` usable primary guards that `avoid` does not
+    /// exclude. Returns `None` if there is none.
     fn best(&self, few: usize, avoid: &dyn Fn(I) -> bool, rng: &mut dyn Rng) -> Option<Choice<I>> {
         let usable = |&id: &I| self.find(id).is_some_and(Guard::is_usable) && !avoid(id);
         let first: Vec<I> = self.primary.iter().copied().filter(usable).take(few).collect();

@@ -221,7 +221,7 @@ pub trait LinkCore {
     }
 
     /// Releases unused buffer memory of a link that has received little recently. Returns the
-    /// number of bytes released; 0 in a core that keeps no such memory.
+    /// number of bytes released; 0 in a core without such buffers.
     fn rest(&mut self, _link: LinkId) -> usize {
         0
     }

@@ -14,8 +14,8 @@ use crate::event::CircuitFault;
 use crate::handshake::extension::Agreed;
 use crate::wire::message::Sendme;
 
-/// Initial window of a leg that carries another circuit's cells, in cells. It equals the window of
-/// a circuit without congestion control.
+/// Initial window, in cells, of a leg that carries another circuit's cells because the legs of its
+/// set join at a middle relay. It equals the window of a circuit without congestion control.
 const WIDE: u64 = 1_000;
 
 /// Flow control between the two ends of one circuit: window and acknowledgements.
@@ -28,9 +28,10 @@ pub struct Leg {
     unacknowledged: u64,
     /// Number of DATA cells received, and number sent.
     carried: [u64; 2],
-    /// Number of acknowledged cells that are not yet applied to the window. They are cells of the
-    /// circuit that this leg carries. The number is always smaller than the number of cells that
-    /// one SENDME acknowledges.
+    /// Number of acknowledged cells that are not yet applied to the window. They belong to the
+    /// trunk: the circuit that continues where the set's legs join, and whose cells this leg
+    /// carries. The number is always smaller than the number of cells that one SENDME
+    /// acknowledges.
     unsettled: u64,
     /// True if SENDMEs without a tag are accepted (`sendme_accept_min_version` is 0).
     takes_bare: bool,
@@ -92,30 +93,32 @@ impl Leg {
         Some(tag)
     }
 
-    /// Makes the leg carry cells of another circuit from now on, instead of its own DATA cells.
-    /// The leg's window begins large, because the other circuit's window already limits the cells
-    /// in flight. A small window would look like congestion to the other circuit.
+    /// Makes the leg carry cells of another circuit (the trunk, which continues where the set's
+    /// legs join) from now on, instead of its own DATA cells. The leg's window begins large,
+    /// because the other circuit's window already limits the cells in flight. A small window would
+    /// look like congestion to the other circuit.
     pub(crate) fn pass_cells(&mut self, params: &Params) {
         let params = Params { cwnd_init: WIDE, ..params.clone() };
         let sendme_inc = u8::try_from(self.control.sendme_inc()).ok();
         self.control = congestion::control(sendme_inc, &params);
     }
 
-    /// Counts a sent cell of the circuit whose cells this leg carries. The receiver acknowledges
-    /// it with a RECEIVED message.
+    /// Counts a sent cell of the trunk (the circuit that continues where the set's legs join). The
+    /// receiver acknowledges it with a RECEIVED message.
     pub(crate) fn passed(&mut self) {
         self.carried[1] += 1;
         self.control.sent();
     }
 
-    /// Counts a received cell of the circuit whose cells this leg carries.
+    /// Counts a received cell of the trunk (the circuit that continues where the set's legs join).
     pub(crate) fn counted(&mut self) {
         self.carried[0] += 1;
     }
 
-    /// Handles a RECEIVED message, which acknowledges `cells` cells of the circuit that this leg
-    /// carries. The window changes as if SENDMEs had acknowledged these cells. If `rtt` is `None`
-    /// (no useful round-trip time is known), only removes the cells from those in flight.
+    /// Handles a RECEIVED message, which acknowledges `cells` cells of the trunk (the circuit that
+    /// continues where the set's legs join). The window changes as if SENDMEs had acknowledged
+    /// these cells. If `rtt` is `None` (no useful round-trip time is known), only removes the
+    /// cells from those in flight.
     pub(crate) fn settled(&mut self, cells: u64, rtt: Option<Duration>, outlet: Outlet) {
         self.unsettled += cells;
         while self.unsettled >= self.control.sendme_inc() {

@@ -141,7 +141,7 @@ impl Newcomers {
         }
     }
 
-    /// Returns the number of connections refused since the start.
+    /// Returns the number of connections refused since this relay started.
     #[must_use]
     pub fn refused(&self) -> u64 {
         self.refused

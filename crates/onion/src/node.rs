@@ -46,12 +46,12 @@ use memory::{Memory, MemoryUse};
 pub(crate) enum Timer {
     /// Time limit of the link's handshake. When it expires, an incomplete link is closed.
     Handshake(LinkId),
-    /// In the circuit set, a stream with a limited rate may send again.
+    /// A stream of the circuit set may send again, after the limit of its rate made it wait.
     Streams(SetId),
-    /// Time limit for the other end to accept a leg of the circuit set.
+    /// Time limit for the other end to accept a new leg (parallel circuit) of the circuit set.
     Linking(SetId),
-    /// A resilient circuit set, which survives the loss of legs, must act on its legs. For
-    /// example, it retransmits messages on another leg.
+    /// A resilient circuit set, which survives the loss of legs (parallel circuits), must act on
+    /// its legs. For example, it retransmits messages on another leg.
     LegActions(SetId),
     /// Check whether the link has been idle for long enough to send padding.
     Padding(LinkId),
@@ -85,12 +85,12 @@ pub enum Why {
     Fault(CircuitFault),
     /// The memory for cells is full, and this circuit's cells have waited longest.
     Memory,
-    /// The circuit's set has ended, and the circuit ends with it.
+    /// The set of parallel circuits that this circuit belongs to has ended.
     Set,
-    /// The other end did not accept the circuit as a leg of its set in time.
+    /// The other end did not accept the circuit in time as a leg (parallel circuit) of a set.
     Unlinked,
-    /// The other end has stopped acknowledging cells on the circuit, while other legs of its set
-    /// continue.
+    /// The other end has stopped acknowledging cells on the circuit, while the other circuits of
+    /// its set continue.
     Silent,
     /// No link to the next relay can carry the circuit's lossy cells (sent in datagrams).
     NoLossyLink,
@@ -180,11 +180,12 @@ pub trait NodeRole: Sized {
         body: &mut Body,
     );
 
-    /// Notes that all legs of the set of `circuit` have stopped answering. The set needs a new
-    /// leg.
+    /// Notes that all legs (parallel circuits) of the set of `circuit` have stopped answering. The
+    /// set needs a new leg.
     fn fell_silent(_: &mut Node<Self>, _circuit: u32) {}
 
-    /// Notes that a set of several circuits is ending.
+    /// Notes that the set `set` of several circuits is ending. `nonce` is the secret that
+    /// identifies it at both ends.
     fn set_ended(node: &mut Node<Self>, set: SetId, nonce: &SetNonce);
 }
 
@@ -392,7 +393,8 @@ impl<R: NodeRole> Node<R> {
         self.end_set(id, Why::Fault(fault));
     }
 
-    /// Returns the lane (link and circuit ID) of one of the set's legs.
+    /// Returns the lane (link and circuit ID) of one of the set's legs (parallel circuits); `None`
+    /// if the set has no leg.
     fn lane_of_leg(&mut self, id: SetId) -> Option<Lane> {
         let leg = self.sets.several(id)?.circuits().next()?;
         self.circuits.get(leg)?.lane()

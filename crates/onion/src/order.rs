@@ -57,7 +57,7 @@ impl HeldCell {
     }
 }
 
-/// State of the numbers of one circuit ID, in both directions.
+/// State of the cell numbers of one circuit ID, in both directions.
 #[derive(Clone, Copy, Debug, Default)]
 struct Sequence {
     /// Number of the next cell that we send.
@@ -68,7 +68,7 @@ struct Sequence {
     rests: bool,
 }
 
-/// State of all numbers of one link, in both directions.
+/// State of the cell numbers of all circuit IDs on one link, in both directions.
 #[derive(Debug, Default)]
 pub struct CellOrder {
     circuits: BTreeMap<u32, Sequence>,
@@ -77,7 +77,7 @@ pub struct CellOrder {
     /// Cells that create a circuit with an ID that an earlier circuit still uses, because the
     /// earlier circuit's last cell has not arrived yet.
     reborn: BTreeMap<u32, HeldCell>,
-    /// IDs of circuits that closed since the last `tick`.
+    /// IDs of circuits that closed since the last call of [`CellOrder::tick`].
     left: Vec<u32>,
     /// IDs that must not be reused yet, with the times at which they become free.
     resting: VecDeque<(Time, u32)>,
@@ -98,8 +98,8 @@ impl CellOrder {
     /// Handles the arrival of `cell` with the number `number`.
     ///
     /// # Errors
-    /// Returns [`WrongNumber`] if the number was already handled or stored, if it is too far
-    /// ahead, or if too many cells are stored.
+    /// Returns [`WrongNumber`] if a cell with this number was already handled or stored, if the
+    /// number is too far ahead, or if too many cells are stored.
     pub fn take(&mut self, cell: &Cell<'_>, number: u32) -> Result<Turn, WrongNumber> {
         let circuit = cell.circuit;
         let sequence = self.circuits.entry(circuit).or_default();
@@ -188,7 +188,7 @@ impl CellOrder {
     }
 }
 
-/// Returns the range of all stored cells with the circuit ID `circuit`.
+/// Returns the range of the keys of all stored cells with the circuit ID `circuit`.
 fn all_of(circuit: u32) -> std::ops::RangeInclusive<(u32, u32)> {
     (circuit, 0)..=(circuit, u32::MAX)
 }

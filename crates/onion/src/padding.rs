@@ -98,7 +98,7 @@ pub enum Amount {
     Off,
 }
 
-/// The highest kind of use that a link has had so far.
+/// Kind of use of a link, in rising order. A link has the highest kind that occurred on it so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Usage {
     /// No circuits, or only one-hop circuits for directory requests.
@@ -161,7 +161,7 @@ impl Rules {
     }
 }
 
-/// Times of a link's cells and timers.
+/// State of a link's padding: its use, the times of its last cells, and the expiry of its timers.
 #[derive(Debug, Default)]
 pub(crate) struct Quiet {
     pub(crate) usage: Usage,
@@ -171,16 +171,16 @@ pub(crate) struct Quiet {
     pub(crate) rest: Duration,
     /// Time of the next check whether the link has been without circuits for `rest`.
     pub(crate) resting: Option<Time>,
-    /// Time of the last cell that was sent or received.
+    /// Time at which the last cell was sent or received.
     moved: Time,
-    /// Time of the last cell that was not padding.
+    /// Time at which the last cell other than padding was sent or received.
     used: Time,
     /// Start of the present idle period, if the time of its PADDING cell is already chosen.
     drawn: Option<Time>,
 }
 
 impl Quiet {
-    /// Notes a cell that was sent or received.
+    /// Notes that a cell was sent or received at `now`.
     pub(crate) fn note(&mut self, now: Time, is_padding: bool) {
         self.moved = now;
         if !is_padding {
@@ -193,10 +193,10 @@ impl Quiet {
         self.moved + millis(silence.0)
     }
 
-    /// Returns true if a PADDING cell must be sent now, and the time of the next timer. The random
-    /// idle time is chosen only after the link has been idle for the minimum. The timer of a busy
-    /// link therefore runs at most once per minimum idle time. Idle times have the same
-    /// distribution as if a time were chosen at each cell.
+    /// Returns whether a PADDING cell must be sent now, and the time at which the padding timer
+    /// runs next. The random idle time is chosen only after the link has been idle for the
+    /// minimum. The timer of a busy link therefore runs at most once per minimum idle time. Idle
+    /// times have the same distribution as if a time were chosen at each cell.
     pub(crate) fn look(
         &mut self,
         now: Time,

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-/// Identifier of an introduction or rendezvous point.
+/// Identifier of an introduction or rendezvous point of an onion service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Point {
     /// The introduction point of the onion service with this key.
@@ -13,8 +13,8 @@ pub enum Point {
     Rendezvous([u8; 20]),
 }
 
-/// Location of a point: the circuit to the point's owner, and the parallel core (shard) that has
-/// this circuit.
+/// Location of an introduction or rendezvous point: the circuit to the point's owner, and the
+/// parallel core (shard) that has this circuit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PointLocation {
     /// The parallel core (shard) that owns the circuit.
@@ -23,8 +23,8 @@ pub struct PointLocation {
     pub circuit: u32,
 }
 
-/// The points of all shards (parallel cores) of a relay. All shards share one table, which the
-/// caller passes to each core.
+/// The introduction and rendezvous points of all shards (parallel cores) of a relay. All shards
+/// share one table, which the caller passes to each core.
 pub trait PointTable: Send {
     /// Registers the circuit at `place` as `point`. Returns the location of the previously
     /// registered circuit, if any. A new introduction point of a service replaces the old one. For
@@ -39,7 +39,7 @@ pub trait PointTable: Send {
     fn leave(&mut self, point: &Point, place: PointLocation);
 }
 
-/// The table of all points of a relay.
+/// The table of all introduction and rendezvous points of a relay.
 #[derive(Debug, Default)]
 pub struct Points(BTreeMap<Point, PointLocation>);
 

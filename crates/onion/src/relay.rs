@@ -228,17 +228,16 @@ pub struct Stats {
     /// Number of open circuits.
     pub circuits: usize,
     /// Number of lanes (circuit IDs in use) on all links of this shard (parallel core of the
-    /// relay). The count includes circuits that belong to other shards and continue on links of
-    /// this shard.
+    /// relay). The count includes circuits of other shards that continue on links of this shard.
     pub lanes: usize,
     /// Number of open streams.
     pub streams: usize,
     /// Number of sets that may have several circuits.
     pub sets: usize,
-    /// Number of circuits that are legs of sets of several circuits.
+    /// Number of circuits in sets that may have several circuits.
     pub legs: usize,
     /// Bytes buffered in circuit sets: messages that wait for earlier ones or for their
-    /// acknowledgement, and cells that wait for a leg.
+    /// acknowledgement, and cells that wait for a leg (a circuit of the set) with room.
     pub reordered: usize,
     /// Largest number of bytes that ever waited in one circuit set for earlier messages.
     pub most_reordered: usize,
@@ -323,7 +322,7 @@ impl Stats {
 /// A relay's core.
 pub type Relay = Node<RelayRole>;
 
-/// State of a node in the role of a relay.
+/// The part of the state of a [`Node`] that only a relay has.
 pub struct RelayRole {
     config: Config,
     /// Roles of the relay on links that it accepts: first the role with the present TLS
@@ -371,7 +370,8 @@ impl Relay {
         self.role.config.onion_keys = onion_keys;
     }
 
-    /// Sets the consensus parameters. They apply to new circuits, points and sets.
+    /// Sets the consensus parameters. They apply to new circuits, new introduction and rendezvous
+    /// points, and new circuit sets.
     pub fn set_network_params(&mut self, params: &NetworkParams) {
         let NetworkParams { circuits, padding, services, conflux } = params;
         self.role.config.params = Arc::clone(circuits);
@@ -392,8 +392,8 @@ impl Relay {
         self.role.dedicated = Some(most);
     }
 
-    /// Changes settings. If more than `max_cells` cells are queued, closes the circuits whose
-    /// cells have waited longest.
+    /// Changes the settings that may change while the relay is running. If more than `max_cells`
+    /// cells are queued, closes the circuits whose cells have waited longest.
     pub fn set_behaviour(&mut self, behaviour: Behaviour) {
         let Behaviour { exit, allow_private, max_cells } = behaviour;
         (self.role.config.exit, self.role.config.allow_private) = (exit, allow_private);

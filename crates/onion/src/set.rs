@@ -144,9 +144,9 @@ impl Set {
         }
     }
 
-    /// Returns the leg (parallel circuit) for the next cells, their kind, and how many cells to
-    /// send. Returns `None` if there is nothing to send, or if no leg has room. `waiting` is the
-    /// approximate number of pending data cells.
+    /// Returns the leg (parallel circuit) for the next cells, their kind (such as DATA), and how
+    /// many cells to send. Returns `None` if there is nothing to send, or if no leg has room.
+    /// `waiting` is the approximate number of pending data cells.
     pub(crate) fn choose(&mut self, now: Time, waiting: u64) -> Option<(PathId, Next, u64)> {
         let Set { streams, route: Route::Several(several), .. } = self else { return None };
         if let Some(is_data) = several.next_again() {
@@ -184,8 +184,8 @@ impl Set {
         Some((leg, next, 1))
     }
 
-    /// Returns the state of a leg's (parallel circuit's) queue, for the leg's congestion control.
-    /// `queued` is the number of cells in this queue.
+    /// Returns the state of the queue of a leg (parallel circuit), for the leg's congestion
+    /// control. `queued` is the number of cells in this queue.
     pub(crate) fn outlet(&self, queued: usize) -> Outlet {
         let blocked = queued >= QUEUE_HIGH;
         Outlet { queued: queued as u64, blocked, wanting: self.streams.is_wanting() }

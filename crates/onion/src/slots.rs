@@ -8,7 +8,7 @@
 use std::cell::Cell;
 use std::collections::BTreeMap;
 
-/// Number of remembered slots.
+/// Number of slots that the table remembers for recent keys.
 const RECENT: usize = 16;
 
 /// A key of a [`SlotTable`].
@@ -23,7 +23,7 @@ impl SlotKey for u32 {
     }
 }
 
-/// A map from `K` to `V`, iterated in the order of the keys unless stated otherwise.
+/// A map from `K` to `V`. Its iterators follow the order of the keys unless they state otherwise.
 pub(crate) struct SlotTable<K, V> {
     slots: Vec<Option<(K, V)>>,
     free: Vec<u32>,

@@ -24,7 +24,7 @@ pub struct StreamKey(pub u64);
 /// Maximum number of bytes of a stream that wait to be sent in cells.
 const OUTGOING: usize = 128 * DATA;
 
-/// Side of a circuit at which this end of a stream is: client or exit.
+/// Role of this end of a stream: client or exit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Side {
     Client,
@@ -67,7 +67,7 @@ pub(crate) struct Stream {
     ending: Option<EndReason>,
     pub(crate) incoming: VecDeque<u8>,
     flow: Box<dyn Flow>,
-    /// True if the program waits for room to write more bytes.
+    /// True if the local program waits for room in the send buffer to write more bytes.
     starved: bool,
 }
 
@@ -88,8 +88,8 @@ trait Flow: Send {
     /// `by`. Only [`LegWindows`] distinguishes the legs.
     fn may_send(&mut self, now: Time, by: &[PathId]) -> bool;
 
-    /// Returns the time at which to check again whether the stream may send. Returns `None` if
-    /// waiting does not help.
+    /// Returns the time at which to check again whether the stream may send, if the limit of its
+    /// rate delays it. Otherwise returns `None`.
     fn wake_at(&self) -> Option<Time>;
 
     /// Counts a DATA cell with `bytes` bytes that was sent on the leg (parallel circuit) `by`.
@@ -115,8 +115,8 @@ trait Flow: Send {
         Ok(())
     }
 
-    /// Asks the peer to pause if `rest` is true, and to resume otherwise. `waiting` is the number
-    /// of bytes that wait for the local program.
+    /// Asks the peer to pause sending if `rest` is true, and to resume otherwise. `waiting` is the
+    /// number of bytes that wait for the local program.
     fn rest(&mut self, now: Time, rest: bool, waiting: usize, replies: &mut Replies<'_>);
 
     /// Notes that the local program has read `bytes` bytes, and that `waiting` bytes are left.
@@ -198,8 +198,8 @@ impl Stream {
         }
     }
 
-    /// Accepts as many of the program's `bytes` as there is room for. Returns the number of bytes
-    /// accepted.
+    /// Accepts the program's `bytes`, up to the free room in the send buffer. Returns the number
+    /// of bytes accepted.
     pub(crate) fn write(&mut self, bytes: &[u8]) -> usize {
         let room =
             if self.ending.is_some() { 0 } else { OUTGOING.saturating_sub(self.outgoing.len()) };
@@ -238,8 +238,8 @@ impl Stream {
         self.open || self.side == Side::Client
     }
 
-    /// Returns the time at which to check again whether the stream may send. Returns `None` if
-    /// waiting does not help.
+    /// Returns the time at which to check again whether the stream may send, if the limit of its
+    /// rate delays it. Otherwise returns `None`.
     pub(crate) fn wake_at(&self) -> Option<Time> {
         if self.is_wanting() { self.flow.wake_at() } else { None }
     }
@@ -296,9 +296,9 @@ impl Stream {
         Ok(woke)
     }
 
-    /// Notes a DATA cell with `bytes` bytes that arrived on the leg `by` before earlier messages
-    /// of its circuit set. `much_waits` is true if the set's queue of waiting messages is at least
-    /// half full.
+    /// Notes a DATA cell with `bytes` bytes that arrived on the leg `by` (a parallel circuit)
+    /// before earlier messages of its circuit set. `much_waits` is true if the set's queue of
+    /// waiting messages is at least half full.
     pub(crate) fn received_early(
         &mut self,
         now: Time,

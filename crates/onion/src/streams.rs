@@ -121,7 +121,7 @@ impl Streams {
         }
     }
 
-    /// Adds the stream `key` with the ID `id`. Returns false if the ID is in use.
+    /// Adds a stream with the ID `id` and the key `key`. Returns false if the ID is in use.
     pub(crate) fn add(&mut self, id: u16, key: StreamKey) -> bool {
         if id == 0 || self.streams.contains_key(&id) {
             return false;
@@ -167,7 +167,7 @@ impl Streams {
         self.open.extend(legs);
     }
 
-    /// Returns true if at least one stream may send data on `leg` (a parallel circuit).
+    /// Returns true if at least one stream may send data on `leg` (a parallel circuit) now.
     pub(crate) fn may_send_by(&mut self, now: Time, leg: PathId) -> bool {
         self.turns.wake(now);
         self.next_on(now, leg).is_some()
@@ -230,7 +230,7 @@ impl Streams {
         Some(done)
     }
 
-    /// Returns the stream with the ID `id`, for reading.
+    /// Returns a shared reference to the stream with the ID `id`; `None` if there is none.
     pub(crate) fn peek(&self, id: u16) -> Option<&Stream> {
         self.streams.get(&id)
     }
@@ -279,8 +279,9 @@ impl Streams {
         }
     }
 
-    /// Handles a message that both ends may receive. Messages of a closed stream are ignored,
-    /// because the peer may have sent them before it knew of the closing.
+    /// Handles a message of a stream that clients and exits alike may receive. Messages of a
+    /// closed stream are ignored, because the peer may have sent them before it knew of the
+    /// closing.
     pub(crate) fn take(&mut self, now: Time, message: Message<'_>) -> Result<(), Broken> {
         let id = message.stream;
         if message.command == RelayCommand::END {
@@ -339,7 +340,7 @@ impl Streams {
     }
 
     /// Returns the kind of message that [`Streams::fill`] would write now. It is DATA only if
-    /// `data` is true.
+    /// `data` is true. Returns `None` if there is nothing to send.
     pub(crate) fn next(&mut self, now: Time, data: bool) -> Option<Next> {
         if let Some(ControlMessage { command, stream, by, .. }) = self.say.front() {
             return Some(Next::Control { counted: is_counted(*command, *stream), by: *by });
@@ -383,9 +384,9 @@ impl Streams {
         Some(Filled::Data)
     }
 
-    /// Returns the next stream that may send. If the stream must send END instead of data, also
-    /// returns the reason. END messages come first, because each stream has only one, and both
-    /// ends keep state for the stream until END is sent.
+    /// Returns the ID of the next stream that may send. If the stream must send END instead of
+    /// data, also returns the reason. END messages come first, because each stream has only one,
+    /// and both ends keep state for the stream until END is sent.
     fn next_in_turn(&mut self, now: Time, data: bool) -> Option<(u16, Option<EndReason>)> {
         self.turns.wake(now);
         if let Some(id) = self.turns.next_ending() {

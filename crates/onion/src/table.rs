@@ -31,8 +31,8 @@ impl<T> Slab<T> {
         self.free.last().copied().unwrap_or(self.values.len() as u32)
     }
 
-    /// Adds a value and returns its index, which is that of a previous call of
-    /// [`Slab::next_index`].
+    /// Adds a value and returns its index: the index that [`Slab::next_index`] returned before
+    /// this call.
     pub(crate) fn insert(&mut self, value: T) -> u32 {
         let index = self.next_index();
         match self.free.pop() {
@@ -107,8 +107,8 @@ impl StreamTable {
         }
     }
 
-    /// Notes that the peer closed the stream `key`. Returns the reason if the program has already
-    /// read all bytes.
+    /// Notes that the peer closed the stream `key`. Returns the reason of the closing if the
+    /// program has already read all bytes, otherwise `None`.
     pub(crate) fn ended(
         &mut self,
         key: StreamKey,

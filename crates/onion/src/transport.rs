@@ -9,8 +9,8 @@ use anabranch_multipath::{LinkView, Time};
 
 /// Maximum age of statistics. Older statistics are requested again.
 const FRESH: Duration = Duration::from_millis(10);
-/// Binary logarithm of a period in nanoseconds: 2^27 ns (134 ms). Cells sent in the present or the
-/// previous period count as recent.
+/// Binary logarithm of the period for counting cells, in nanoseconds: 2^27 ns (134 ms). Cells sent
+/// in the present or the previous period count as recent.
 const SPAN: u32 = 27;
 
 /// The last known statistics of the connection below a link.
@@ -21,8 +21,8 @@ pub(crate) struct Transport {
 }
 
 impl Transport {
-    /// Returns the last known statistics with their age. Requests new ones if they are older than
-    /// [`FRESH`].
+    /// Returns the last known statistics with their age; `None` if there are none yet. Requests
+    /// new statistics if there are none, or if they are older than [`FRESH`].
     pub(crate) fn ask(&mut self, now: Time) -> Option<LinkView> {
         let seen = self.seen.map(|(at, view)| LinkView { age: now.since(at), ..view });
         self.asked |= seen.is_none_or(|view| view.age >= FRESH);

@@ -10,9 +10,11 @@ use super::{Choice, Name};
 pub enum Readiness {
     /// The circuit may be used as soon as it is built, because its guard is primary.
     OnCompletion,
-    /// After completion, the circuit may be used only if no better circuit exists.
+    /// After completion, the circuit may be used only if there is no circuit through a better
+    /// guard.
     IfNoBetter,
-    /// The circuit is built, but waits because a better circuit may still be built.
+    /// The circuit is built, but waits because a circuit through a better guard may still be
+    /// built.
     Waiting,
     /// The circuit may be used now.
     Complete,
@@ -56,8 +58,8 @@ impl<I: Name> Circuits<I> {
         gone.is_some_and(|gone| matches!(gone.readiness, Readiness::Waiting | Readiness::Complete))
     }
 
-    /// Records that the circuit `key` is built. Returns true if it must wait for better circuits.
-    /// A circuit through a primary guard need not wait.
+    /// Records that the circuit `key` is built. Returns true if it must wait for circuits through
+    /// better guards. A circuit through a primary guard need not wait.
     pub(super) fn built(&mut self, now: u64, key: u64, is_primary: bool) -> bool {
         let Some(circuit) = self.all.get_mut(&key) else { return false };
         let waits =
@@ -71,8 +73,9 @@ impl<I: Name> Circuits<I> {
         self.all.values().any(|circuit| circuit.readiness == Readiness::Waiting)
     }
 
-    /// Releases the waiting circuits that no better circuit blocks, and returns their keys. A
-    /// circuit under construction blocks other circuits for `patience` seconds.
+    /// Marks each waiting circuit as usable unless a circuit through a better guard blocks it.
+    /// Returns the keys of the circuits that became usable. A circuit under construction blocks
+    /// other circuits for `patience` seconds.
     pub(super) fn upgrade(
         &mut self,
         now: u64,

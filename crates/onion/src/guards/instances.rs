@@ -17,7 +17,7 @@ pub enum Instance {
     Bridges,
 }
 
-/// All samples of guards that a client has, and the current one.
+/// All samples of guards that a client has, and the choice of the sample that is in use now.
 #[derive(Clone, Debug)]
 pub struct Instances<I> {
     default: Guards<I>,
@@ -29,7 +29,7 @@ pub struct Instances<I> {
 }
 
 impl<I: Name> Instances<I> {
-    /// Restores the samples that an earlier process stored.
+    /// Restores the samples of guards that an earlier process stored.
     #[must_use]
     pub fn restore(
         default: Vec<Sampled<I>>,
@@ -56,13 +56,13 @@ impl<I: Name> Instances<I> {
         }
     }
 
-    /// Returns the name of the current sample of guards.
+    /// Returns the name of the sample of guards that is in use now.
     #[must_use]
     pub fn current(&self) -> Instance {
         self.current.unwrap_or(Instance::Default)
     }
 
-    /// Returns the current sample of guards.
+    /// Returns the sample of guards that is in use now.
     pub fn guards(&mut self) -> &mut Guards<I> {
         match self.current() {
             Instance::Default => &mut self.default,
@@ -71,9 +71,11 @@ impl<I: Name> Instances<I> {
         }
     }
 
-    /// Selects the sample of guards by the share of all guards that the user allows. The selection
-    /// changes only if the share passes the bound by a margin, to prevent oscillation. Returns
-    /// true if the user must be warned now that too few guards are allowed.
+    /// Selects the restricted sample if the user allows less than
+    /// `guard-meaningful-restriction-percent` of all guards, otherwise the default sample.
+    /// `allowed` is the number of allowed guards. A later change needs a margin of 5 % of the
+    /// bound, to prevent oscillation. Returns true if the user must be warned now that too few
+    /// guards are allowed.
     pub fn select(
         &mut self,
         allowed: usize,

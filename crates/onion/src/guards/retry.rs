@@ -13,7 +13,7 @@ const SCHEDULE: [(u64, u64, u64); 4] = [
 ];
 
 /// Returns true if a guard may be tried again at `now`. `tried` is the time of the last attempt.
-/// All attempts since `failing` have failed.
+/// All attempts since `failing` have failed. If either is `None`, the result is true.
 pub(super) fn is_due(now: u64, tried: Option<u64>, failing: Option<u64>, is_primary: bool) -> bool {
     let (Some(tried), Some(failing)) = (tried, failing) else { return true };
     let for_long = now.saturating_sub(failing);

@@ -42,8 +42,8 @@ impl<I> Sampled<I> {
         now >= self.over_at(params)
     }
 
-    /// Returns the time at which the guard's lifetime ends. The time changes if a later consensus
-    /// changes whether the guard is listed.
+    /// Returns the time at which the guard's lifetime ends. The result is valid until a consensus
+    /// starts or stops listing the guard.
     pub(super) fn over_at(&self, params: &GuardParams) -> u64 {
         let unlisted = self.unlisted_since.filter(|_| !self.listed);
         let long_gone = unlisted.map_or(u64::MAX, |since| since + params.unlisted_lifetime);
@@ -74,7 +74,7 @@ pub enum Reach {
     Yes,
     /// The guard is not reachable: the last circuit through it was not built.
     No,
-    /// Unknown, or the time for another attempt has come.
+    /// The reachability is unknown, or it is time for another attempt.
     Maybe,
 }
 
@@ -97,7 +97,7 @@ impl<I> From<Sampled<I>> for Guard<I> {
 }
 
 impl<I> Guard<I> {
-    /// Returns whether the guard may be tried.
+    /// Returns whether a circuit through the guard may be tried now.
     pub(super) fn is_usable(&self) -> bool {
         self.filtered && self.reach != Reach::No
     }

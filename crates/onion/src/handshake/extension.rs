@@ -4,8 +4,8 @@ use super::Refused;
 use crate::wire::extend::{self, Extension};
 use crate::wire::message::Format;
 
-/// Counter Galois Onion as a subprotocol (tor-spec, "Subprotocol versioning"): the number of
-/// `Relay`, and the version.
+/// The subprotocol `Relay=6`, which stands for Counter Galois Onion (tor-spec, "Subprotocol
+/// versioning"): the number 2 of the protocol `Relay`, and the version 6.
 const CGO: (u8, u8) = (2, 6);
 
 /// The features that a client requests from a hop.
@@ -46,7 +46,7 @@ pub struct Agreed {
 }
 
 impl Agreed {
-    /// Returns the format that messages have in cells.
+    /// Returns the format of relay messages in the circuit's cells.
     #[must_use]
     pub fn format(self) -> Format {
         if self.cgo { Format::V1 } else { Format::V0 }
@@ -73,8 +73,8 @@ pub fn request(wish: HopRequest) -> Vec<u8> {
 ///
 /// # Errors
 /// [`Refused::Malformed`] if `message` cannot be parsed. [`Refused::Unsupported`] if the client
-/// requests a subprotocol other than Counter Galois Onion. The error is the same for Counter
-/// Galois Onion if congestion control is not requested or not offered.
+/// requests a subprotocol other than Counter Galois Onion, or requests Counter Galois Onion while
+/// congestion control is not requested or not offered.
 pub fn answer(message: &[u8], offered: Offered) -> Result<(Vec<u8>, Agreed), Refused> {
     let asked = extend::read_requests(message).ok_or(Refused::Malformed)?;
     let wanted = asked.contains(&Extension::CongestionRequest);

@@ -155,7 +155,8 @@ impl Request<'_> {
     }
 }
 
-/// Input from which the keys of the client's message are derived.
+/// Input from which the two keys of the client's message are derived: for its encryption and its
+/// MAC.
 struct First<'a> {
     lasting: &'a [u8; 32],
     relay: &'a [u8; 32],

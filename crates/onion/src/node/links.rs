@@ -107,8 +107,9 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// Handles the RELAY cells at the front of `cells` without the channel. An open channel does
-    /// nothing with RELAY cells, and nearly all cells of a busy link are RELAY cells.
+    /// Handles the RELAY cells at the front of `cells`. They bypass the link's [`Channel`] (the
+    /// state of its handshake), which does nothing with RELAY cells once it is open. Nearly all
+    /// cells of a busy link are RELAY cells.
     ///
     /// # Errors
     /// Returns a violation if the link must be closed.

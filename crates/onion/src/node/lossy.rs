@@ -46,7 +46,7 @@ pub struct LossyStats {
 }
 
 impl LossyStats {
-    /// Returns the sums of the counters of two cores.
+    /// Returns the sum of each counter of this core and of the core `other`.
     #[must_use]
     pub fn with(self, other: &LossyStats) -> LossyStats {
         LossyStats {
@@ -117,8 +117,8 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// Passes a lossy cell (sent in a datagram) to its link. If the link leads to another shard
-    /// (parallel core) of this relay, that shard counts the cell.
+    /// Passes a lossy cell (sent in a datagram) to the link of `lane` (a circuit on a link). If
+    /// the link leads to another shard (parallel core) of this relay, that shard counts the cell.
     pub(crate) fn send_lossy(&mut self, now: Time, lane: Lane, (counter, body): (u32, &Body)) {
         let link = self.channels.link(lane.link);
         self.lossy.sent += u64::from(link.is_some_and(|link| !link.channel.is_sibling()));

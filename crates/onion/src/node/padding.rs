@@ -20,7 +20,7 @@ impl<R: NodeRole> Node<R> {
         links.into_iter().for_each(|id| self.watch(id));
     }
 
-    /// Records that the link `id` was used for `usage`, unless a higher kind of use is already
+    /// Records that the link `id` was used for `usage`, unless a higher [`Usage`] is already
     /// recorded.
     pub(crate) fn mark_link(&mut self, id: LinkId, usage: Usage) {
         if let Some(link) = self.channels.link(id).filter(|link| link.quiet.usage < usage) {

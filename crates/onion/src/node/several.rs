@@ -49,7 +49,8 @@ impl<'a> Port<'a> {
         Ok(Port { lane, control, layers, format, channels, rng })
     }
 
-    /// Sends the message that must precede a numbered message, if `mark` requires one.
+    /// Sends the message that must precede a numbered message, if there must be one. `mark`
+    /// describes how the number is sent.
     pub(super) fn send_before(&mut self, now: Time, mark: &Mark) {
         let Some((command, data)) = mark.before() else { return };
         let mut body = [0; BODY];
@@ -59,14 +60,15 @@ impl<'a> Port<'a> {
     }
 
     /// Sends a cell of the trunk (the circuit that continues where the set's legs join) on this
-    /// leg. The leg's other end forwards the cell.
+    /// leg (parallel circuit). The leg's other end forwards the cell.
     pub(super) fn pass(&mut self, now: Time, command: Command, body: &mut Body) {
         self.layers.wrap(command, body);
         self.control.passed();
         self.channels.push(now, self.lane, command, body);
     }
 
-    /// Sends a cell. Counts it as data if `is_data` is true.
+    /// Encrypts a cell and queues it for its link. Counts it in the flow control if `is_data` is
+    /// true.
     fn push(&mut self, now: Time, mut body: Body, is_data: bool) {
         let tag = self.layers.seal(Command::RELAY, &mut body);
         if let Some(tag) = tag.filter(|_| is_data) {
@@ -113,8 +115,8 @@ impl<R: NodeRole> Node<R> {
         self.recount(id);
     }
 
-    /// Sends at most `cells` consecutive cells of one kind on `leg` (a parallel circuit). Returns
-    /// the number of cells sent.
+    /// Sends at most `cells` consecutive cells on `leg` (a parallel circuit). All of them have the
+    /// kind `next`, such as DATA. Returns the number of cells sent.
     fn send_run(
         &mut self,
         now: Time,

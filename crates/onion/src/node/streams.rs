@@ -94,7 +94,7 @@ impl<R: NodeRole> Node<R> {
         self.pump(now, set);
     }
 
-    /// Returns the set that has `circuit` as a leg.
+    /// Returns the set of parallel circuits that `circuit` belongs to.
     pub(crate) fn set_of(&self, circuit: u32) -> Option<SetId> {
         self.circuits.get(circuit).and_then(R::Circuit::set)
     }
@@ -131,7 +131,7 @@ impl<R: NodeRole> Node<R> {
     }
 
     /// Sends pending cells of the streams on `leg`, the only leg of the circuit set `id`. Returns
-    /// true if the caller must call this function again. This happens only if `leg` is a trunk (a
+    /// true if the caller must call this function again, which is the case only for a trunk (a
     /// circuit whose cells the legs of another set carry).
     fn send_by_one(&mut self, now: Time, id: SetId, leg: u32) -> bool {
         let Some(waiting) = self.waiting_of(leg) else { return false };

@@ -27,10 +27,11 @@ const MAX_EARLY: u8 = 8;
 
 /// One circuit of a relay.
 pub struct Circuit {
-    /// The lane (circuit ID on a link) towards the client. It is `NOWHERE` for a trunk, whose
-    /// cells travel on the legs of a set.
+    /// The lane (circuit ID on a link) towards the client. It is `NOWHERE` for a trunk: a circuit
+    /// whose cells travel on the legs (parallel circuits) of a set.
     pub(super) lane: Lane,
-    /// The set whose trunk this circuit is, if any. The legs of that set carry the trunk's cells.
+    /// The set whose legs (parallel circuits) carry this circuit's cells. `None` for a circuit
+    /// that is not a trunk.
     pub(super) trunk_of: Option<SetId>,
     pub(super) next: Next,
     /// True if the client on this circuit has asked for an introduction. It may ask only once.
@@ -48,7 +49,8 @@ pub struct Circuit {
     pub(super) ticket: Option<u64>,
 }
 
-/// A relay's end of a circuit: the layer of encryption, the flow control and the set.
+/// A relay's end of a circuit: the layer of encryption, the flow control, and the set of circuits
+/// with their streams.
 pub(super) struct Own {
     layer: Box<dyn RelayLayer>,
     /// The encryption layers for lossy cells (sent in datagrams); `None` if the circuit carries no
@@ -417,7 +419,8 @@ impl Relay {
         }
     }
 
-    /// Records `usage` for the links of the circuit `index`: they have had at least this use.
+    /// Records `usage` for both links of the circuit `index`, unless a higher [`Usage`] is
+    /// recorded.
     pub(super) fn mark_circuit(&mut self, index: u32, usage: Usage) {
         let Some(circuit) = self.circuits.get(index) else { return };
         let lanes = [Some(circuit.lane), circuit.next.lane()];

@@ -27,7 +27,7 @@ use crate::wire::resilient::{self, ResilientLink};
 /// this request from the exit, C tor's clients send on one leg only.
 const UX: DesiredUx = DesiredUx::HighThroughput;
 
-/// A leg (parallel circuit) that one parallel core (shard) hands over to another.
+/// A leg (parallel circuit) that one parallel core (shard) of this relay hands over to another.
 struct HandedLeg {
     own: Own,
     /// The leg's previous circuit set, which has no other leg.
@@ -89,7 +89,7 @@ impl Linking {
     }
 
     /// Returns the data of the LINKED message that answers this request with `linked`, in the
-    /// format of the circuit set's design.
+    /// format of the design that the circuit set uses, such as proposal 329.
     fn answer(&self, linked: &ConfluxLink) -> Vec<u8> {
         let (nonce, dealing) = (linked.nonce, String::new());
         let said = match (self.design, self.design.ancestor()) {
@@ -119,7 +119,7 @@ fn read_dealing(text: &str, legs: usize) -> Result<Option<Dealing>, ConfluxFault
 }
 
 impl Relay {
-    /// Handles `message`, which links a circuit or controls a set.
+    /// Handles `message`, which links a circuit to a circuit set or controls the set.
     ///
     /// # Errors
     /// Returns the violation if the client broke the protocol.

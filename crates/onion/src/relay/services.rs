@@ -1,9 +1,9 @@
 //! Onion services: introduction points and rendezvous points (rend-spec-v3 3 and 4).
 //!
-//! A point is a circuit that ends at this relay. A rendezvous point joins the circuits of a client
-//! and a service: cells of one circuit that are not addressed to this relay continue on the other.
-//! If the two circuits belong to different shards (parallel cores of the relay), a circuit on the
-//! link between the shards joins them.
+//! An introduction or rendezvous point is a circuit that ends at this relay. A rendezvous point
+//! joins the circuits of a client and a service: cells of one circuit that are not addressed to
+//! this relay continue on the other. If the two circuits belong to different shards (parallel
+//! cores of the relay), a circuit on the link between the shards joins them.
 
 use std::collections::BTreeMap;
 
@@ -238,7 +238,7 @@ impl Relay {
         Ok(())
     }
 
-    /// Joins the client's circuit `index` to `service`, the continuation towards the service.
+    /// Joins the client's circuit `index` to the circuit of a service, which `service` names.
     /// Returns false if no client waits on this circuit with `cookie`.
     fn meet(
         &mut self,

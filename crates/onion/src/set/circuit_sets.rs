@@ -63,8 +63,8 @@ impl CircuitSets {
         }
     }
 
-    /// Returns the lossy streams of the circuit set `id`, if they include the stream `stream` with
-    /// the key `key`.
+    /// Returns the streams of the circuit set `id` whose cells travel in datagrams, if the stream
+    /// with the ID `stream` and the key `key` is one of them.
     pub(crate) fn lossy_of(
         &mut self,
         id: SetId,

@@ -89,7 +89,7 @@ struct LossyStream {
     starved: bool,
     /// Time of the stream's entry in the table of timers.
     timer: Option<Time>,
-    /// Number of bytes that the stream had in memory at the last count.
+    /// Number of bytes that the stream had in memory when they were last counted.
     held: usize,
 }
 
@@ -100,7 +100,7 @@ pub(crate) struct LossyStreams {
     /// Streams that may have a segment to send.
     due: BTreeSet<u16>,
     timers: BTreeSet<(Time, u16)>,
-    /// Expiry time of the core's timer; `None` if no timer is set.
+    /// Expiry time of the core's timer for these streams; `None` if no timer is set.
     armed: Option<Time>,
     /// Reset segments to send, as answers to segments of unknown streams.
     resets: VecDeque<Segment>,
@@ -201,8 +201,8 @@ impl LossyStreams {
         }
     }
 
-    /// Passes the legs (parallel circuits) to a new connection. The connection sends its first
-    /// segments on `leg`, or on the leg with the lowest round-trip time if `leg` is `None`.
+    /// Passes the legs (parallel circuits) to a new TCP connection `tcp`. The connection sends its
+    /// first segments on `leg`, or on the leg with the lowest round-trip time if `leg` is `None`.
     fn equip(&self, tcp: &mut Connection, leg: Option<usize>) {
         let Some(legs) = &self.legs else {
             self.rtt.into_iter().for_each(|rtt| tcp.expect_rtt(0, rtt));
@@ -240,7 +240,7 @@ impl LossyStreams {
         self.held = self.held + now - std::mem::replace(&mut stream.held, now);
     }
 
-    /// Returns true if there ever was a stream.
+    /// Returns true if there ever was a stream over lossy cells (sent in datagrams).
     pub(crate) fn were_used(&self) -> bool {
         !self.streams.is_empty() || !self.recent.is_empty()
     }
@@ -308,8 +308,9 @@ impl LossyStreams {
         self.settle(id);
     }
 
-    /// Accepts as many of the program's `bytes` as there is room for. Returns the number of bytes
-    /// accepted. If the stream is unknown, the bytes are discarded and count as accepted.
+    /// Accepts the program's `bytes` for the stream `id`, up to the free room in its send buffer.
+    /// Returns the number of bytes accepted. If the stream is unknown, the bytes are discarded and
+    /// count as accepted.
     pub(crate) fn write(&mut self, id: u16, bytes: &[u8]) -> usize {
         let Some(stream) = self.streams.get_mut(&id) else { return bytes.len() };
         let taken = stream.tcp.write(bytes);
@@ -499,7 +500,7 @@ impl LossyStreams {
         }
     }
 
-    /// Returns true if an event waits.
+    /// Returns true if an event of a stream waits to be fetched.
     pub(crate) fn has_event(&self) -> bool {
         !self.events.is_empty()
     }
@@ -509,7 +510,9 @@ impl LossyStreams {
         self.events.pop_front()
     }
 
-    /// Returns the next cell to send now. `legs` are the legs of the circuit set, if there are any.
+    /// Returns the next cell to send now. `legs` are the legs (parallel circuits) of the circuit
+    /// set; `None` if the set can have only one circuit. Returns `None` if nothing can be sent
+    /// now.
     pub(crate) fn poll(&mut self, now: Time, legs: Option<&mut LossyLegs>) -> Option<LossyCell> {
         if let Some(reset) = self.resets.pop_front() {
             return Some(LossyCell::new(&reset, None));
@@ -586,7 +589,7 @@ impl LossyStreams {
 }
 
 impl LossyStream {
-    /// Closes this end of the stream. Bytes that were written before are sent first.
+    /// Closes this end of the stream, after sending the bytes that the program has written.
     fn leave(&mut self) {
         (self.key, self.left) = (None, true);
         self.tcp.close();
@@ -599,7 +602,8 @@ impl LossyStream {
     }
 }
 
-/// Returns the reason to report for a connection that has failed; `None` if it has ended normally.
+/// Returns the reason to report for a TCP connection that has failed; `None` if the connection has
+/// ended normally.
 fn reason(ending: Ending) -> Option<EndReason> {
     match ending {
         Ending::Finished | Ending::Aborted => None,

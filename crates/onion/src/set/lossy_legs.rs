@@ -57,7 +57,8 @@ impl LossyLegs {
         self.has_windows
     }
 
-    /// Returns the slots that have linked legs (parallel circuits): bit `n` stands for slot `n`.
+    /// Returns the slots with legs (parallel circuits) that both ends have linked: bit `n` is set
+    /// for slot `n`.
     pub(crate) fn linked(&self) -> u8 {
         let is_linked = |leg: &Option<LossyLeg>| leg.is_some_and(|leg| leg.asked.is_none());
         let legs = self.legs.iter().enumerate().filter(|(_, leg)| is_linked(leg));
@@ -84,9 +85,9 @@ impl LossyLegs {
         wanted.or_else(|| self.legs.iter().find_map(linked)).map(|leg| leg.circuit)
     }
 
-    /// Returns the leg (parallel circuit) for the next cell of a connection that has a separate
-    /// window on each leg, as a slot. `views` describes the connection's legs. `waiting` is the
-    /// number of cells that wait. Returns `None` if the cells must wait longer.
+    /// Returns the slot of the leg (parallel circuit) for the next cell of a connection with a
+    /// separate window on each leg. `views` describes the connection's legs. `waiting` is the
+    /// number of cells that wait to be sent. Returns `None` if they must wait longer.
     pub(crate) fn choose_by(
         &mut self,
         now: Time,

@@ -5,7 +5,7 @@ use std::time::Duration;
 /// Statistics of a set that may have several circuits (legs), as seen from one of its ends.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SetNumbers {
-    /// Name of the method that numbers the circuit set's messages
+    /// Name of the method by which the circuit set numbers its messages
     /// ([`Numbering::name`](crate::conflux::Numbering::name)).
     pub design: &'static str,
     /// Scheduler of this end, and the number of consecutive cells that it sends on one leg
@@ -51,7 +51,7 @@ pub struct LegNumbers {
     pub window: u64,
     /// Number of cells in flight on the leg (parallel circuit).
     pub inflight: u64,
-    /// Number of cells queued for the leg's (parallel circuit's) link.
+    /// Number of cells of the leg (parallel circuit) that wait for its link.
     pub queued: u64,
 }
 

@@ -21,7 +21,7 @@ pub(crate) struct Passing {
     /// leg has room, oldest first.
     waiting: VecDeque<(Command, Vec<u8>)>,
     early: u8,
-    /// True if cells have arrived that are not yet distributed among the legs (parallel circuits).
+    /// True if arrived cells are not yet distributed among the legs (parallel circuits).
     undealt: bool,
     /// Reason for the closing of the trunk (the circuit that continues where the set's legs join).
     cut: Option<DestroyReason>,
@@ -65,7 +65,7 @@ impl Passing {
         !std::mem::replace(&mut self.undealt, true)
     }
 
-    /// Notes that the queued cells are now being distributed among the legs (parallel circuits).
+    /// Notes that the distribution of the queued cells among the legs (parallel circuits) begins.
     pub(crate) fn sees_dealing(&mut self) {
         self.undealt = false;
     }
@@ -85,8 +85,8 @@ impl Passing {
         self.waiting.len() * BODY
     }
 
-    /// Returns true if a cell with `command` may be forwarded. A RELAY_EARLY cell is counted
-    /// towards its limit.
+    /// Returns true if a cell with `command` may be forwarded. A RELAY_EARLY cell counts towards
+    /// the limit [`MOST_EARLY`].
     pub(crate) fn may_go_on(&mut self, command: Command) -> bool {
         self.early = self.early.saturating_add(u8::from(command == Command::RELAY_EARLY));
         self.early <= MOST_EARLY
@@ -95,7 +95,7 @@ impl Passing {
 
 /// Converts a cell of the trunk (the circuit that continues where the set's legs join) to a
 /// message of its set. The cell's command becomes the message's command, and the whole body its
-/// data. Such messages are never sent.
+/// data. These messages exist only in memory, and are never sent.
 pub(crate) fn as_message(command: Command, body: &[u8]) -> Message<'_> {
     Message { command: RelayCommand(command.0), stream: 0, data: body }
 }

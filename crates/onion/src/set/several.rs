@@ -22,11 +22,11 @@ use crate::wire::conflux::DesiredUx;
 use crate::wire::message::{Format, Message, RelayCommand};
 
 /// Maximum number of messages that a leg's first SWITCH may skip before the client has
-/// acknowledged any data. If a first SWITCH skips more before any message was delivered, Arti
-/// closes the leg (parallel circuit), although a larger number may be correct.
+/// acknowledged any data. Arti closes a leg (parallel circuit) whose first SWITCH skips more
+/// before any message was delivered, although a larger number may be correct.
 const FIRST: u64 = 124;
 /// Minimum period over which arrived cells are counted. The round-trip times measured during
-/// linking are too short for this, because they do not include the queues of a loaded path.
+/// linking would be too short a period, because they do not include the queues of a loaded path.
 const UNMEASURED: Duration = Duration::from_millis(200);
 
 /// The legs of a circuit set, and the scheduler that distributes messages among them.
@@ -63,16 +63,18 @@ pub(crate) struct Several {
     tends_at: Option<Time>,
 }
 
-/// A cell of the trunk (the circuit that continues where the set's legs join) to send on a leg.
+/// A cell of the trunk (the circuit that continues where the set's legs join) that is to be sent
+/// on a leg.
 pub(crate) struct PassingCell {
-    /// The cell's number in the circuit set if the cell is retransmitted; `None` if it is new.
+    /// The number of a retransmitted cell in the circuit set; `None` if the cell is new.
     again: Option<u64>,
     pub(crate) command: Command,
     pub(crate) body: Vec<u8>,
 }
 
-/// A count of the DATA cells that arrived since `since`. The period is about the longest
-/// round-trip time of a leg (parallel circuit), so the peer's windows had room for these cells.
+/// Number of DATA cells that arrived since `since`. The counting period is about the longest
+/// round-trip time of a leg (parallel circuit). The peer's windows therefore had room for this
+/// number of cells.
 #[derive(Clone, Copy, Debug, Default)]
 struct Arrivals {
     since: Time,
@@ -222,7 +224,7 @@ impl Several {
         Ok(mark)
     }
 
-    /// Makes `circuit` the leg in the slot `leg` of the set.
+    /// Adds `circuit` to the set as a leg (parallel circuit), in the slot `leg`.
     pub(crate) fn add(&mut self, leg: PathId, circuit: u32) {
         self.circuits.set(leg, circuit);
         let under_way = self.design.under_way(self.circuits.iter().count());
@@ -239,12 +241,12 @@ impl Several {
         if alone { Fate::Dies } else { fate }
     }
 
-    /// Returns the leg of `circuit`.
+    /// Returns the slot of the leg that is the circuit `circuit`; `None` if there is none.
     pub(crate) fn leg(&self, circuit: u32) -> Option<PathId> {
         self.circuits.iter().find(|(_, other)| **other == circuit).map(|(leg, _)| leg)
     }
 
-    /// Returns the circuit of `leg`.
+    /// Returns the circuit that is the leg in the slot `leg`; `None` if the slot is empty.
     pub(crate) fn circuit(&self, leg: PathId) -> Option<u32> {
         self.circuits.get(leg).ok().copied()
     }
@@ -328,9 +330,9 @@ impl Several {
         self.circuits.iter().any(|(_, circuit)| has_room(circuit))
     }
 
-    /// Returns the number of cells that `leg` (a parallel circuit) may carry now. Before the other
-    /// end's first acknowledgement, the number is limited so that no first SWITCH exceeds
-    /// [`FIRST`]. Only the exit in Conflux of proposal 329 has this limit.
+    /// Returns the number of cells that `leg` (a parallel circuit) may carry now. Until the other
+    /// end has acknowledged data, an exit that uses proposal 329 limits the number, so that no
+    /// leg's first SWITCH exceeds [`FIRST`].
     fn first_room(&self, leg: PathId) -> u64 {
         let is_stock = self.design == Design::Conflux && self.end.is_exit();
         if self.opened || !is_stock || self.end.measured_legs() < 2 {
@@ -373,8 +375,8 @@ impl Several {
         assigned(splitter.assign(now, &self.narrowed, 1))
     }
 
-    /// Returns true if the first message to retransmit is data, and false if it is not. Returns
-    /// `None` if there is no such message.
+    /// Returns true if the first message to retransmit is a DATA message, and false if it is
+    /// another one. Returns `None` if there is nothing to retransmit.
     pub(crate) fn next_again(&self) -> Option<bool> {
         let next = self.end.retransmitter()?.next_again()?;
         Some(next.command == RelayCommand::DATA)
@@ -398,7 +400,8 @@ impl Several {
         retransmitter.sent(now, leg, SentMessage { number, command, stream, data });
     }
 
-    /// Returns the leg of `circuit`, if we must send an acknowledgement on it.
+    /// Returns the leg (parallel circuit) that is `circuit`, if we must send an acknowledgement on
+    /// it. Otherwise returns `None`.
     pub(crate) fn leg_that_owes(&self, circuit: u32) -> Option<PathId> {
         let leg = self.leg(circuit)?;
         self.end.retransmitter()?.owes(leg).then_some(leg)
@@ -451,8 +454,9 @@ impl Several {
     /// sent message, because no SWITCH is needed on it. Before the first message, it is the leg
     /// with the shortest round-trip time, or any linked leg if none is measured.
     ///
-    /// While streams are paused in a resilient design, it is the leg on which messages arrive. The
-    /// missing messages are on another leg, which may have failed unnoticed and would lose XOFF.
+    /// While streams are paused in a design that retransmits lost messages, it is the leg on which
+    /// messages arrive. The missing messages are on another leg, which may have failed unnoticed.
+    /// XOFF would be lost there.
     pub(crate) fn control(&self) -> Option<PathId> {
         self.takes_control(self.preferred()?)
     }
@@ -489,7 +493,7 @@ impl Several {
         (queued < QUEUE_HIGH as u64).then_some(leg)
     }
 
-    /// Returns statistics of the circuit set for display, without the values for streams.
+    /// Returns statistics of the circuit set for display, without the values about its streams.
     pub(crate) fn numbers<C: Ending>(&self, circuits: &Slab<C>, channels: &Channels) -> SetNumbers {
         let Dealing { schedule, every, .. } = self.dealing(self.end.desired());
         let waiting = self.end.waiting();

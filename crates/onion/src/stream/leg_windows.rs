@@ -79,7 +79,8 @@ impl Flow for LegWindows {
         on.windows.received(now, arrived, &mut replies.by(leg))
     }
 
-    /// Does nothing, because the windows always limit the data.
+    /// Does nothing: the peer need not be asked to pause, because the windows always limit its
+    /// data.
     fn rest(&mut self, _: Time, _: bool, _: usize, _: &mut Replies<'_>) {}
 
     fn consumed(&mut self, now: Time, bytes: usize, waiting: usize, replies: &mut Replies<'_>) {

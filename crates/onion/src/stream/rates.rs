@@ -18,7 +18,7 @@ pub(super) struct Rates {
     /// Number of bytes waiting for the peer's program above which the peer sends XOFF.
     peers_limit: u64,
     said_xoff: bool,
-    /// True while the peer must pause because the stream's set is paused.
+    /// True while the peer must pause because all streams of the circuit set are paused.
     resting: bool,
     /// Total number of bytes received.
     came: u64,
@@ -68,8 +68,8 @@ impl Rates {
         }
     }
 
-    /// Returns true if more bytes wait for the program (`waiting`) than the peer can have had in
-    /// flight when we sent XOFF.
+    /// Returns true if more bytes wait for the program (`waiting`) than the peer can have sent
+    /// before it received our XOFF.
     fn is_flooded(&self, waiting: usize, burst: usize) -> bool {
         waiting.saturating_sub(burst)
             > self.limit + self.params.ss_cwnd_max.min(self.params.cwnd_max) as usize * DATA

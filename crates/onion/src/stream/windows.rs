@@ -60,7 +60,8 @@ impl Flow for Windows {
         Ok(())
     }
 
-    /// Does nothing, because a fixed window always limits the data.
+    /// Does nothing: the peer need not be asked to pause, because a fixed window always limits its
+    /// data.
     fn rest(&mut self, _: Time, _: bool, _: usize, _: &mut Replies<'_>) {}
 
     fn consumed(&mut self, _now: Time, _bytes: usize, waiting: usize, replies: &mut Replies<'_>) {

@@ -52,7 +52,7 @@ struct LegTurns {
     queued: BTreeMap<u16, Queued>,
 }
 
-/// State of a stream in a queue.
+/// State of a stream that waits in one of the queues `new` and `old`.
 struct Queued {
     /// Number of cells that the stream may send before its turn ends.
     left: u16,
@@ -132,7 +132,7 @@ impl Turns {
     }
 
     /// Marks the streams with a limited rate that may send again at `now` as ready. Returns the
-    /// time at which the next such stream may send.
+    /// time at which the next stream with a limited rate may send; `None` if none waits.
     pub(super) fn wake(&mut self, now: Time) -> Option<Time> {
         while let Some(&(wake, id)) = self.wakes.first() {
             if wake > now {
@@ -186,8 +186,8 @@ impl LegTurns {
         }
     }
 
-    /// Marks the stream `id`, which has a limited rate, as ready. It joins the queue `old`,
-    /// because it has had a turn before.
+    /// Marks the stream `id`, which has a limited rate, as ready. Adds the stream to the queue
+    /// `old`, because it has had a turn before.
     fn wake(&mut self, id: u16) {
         let LegTurns { queued, old, .. } = self;
         let queued = queued.entry(id).or_insert_with(|| {
@@ -197,7 +197,7 @@ impl LegTurns {
         queued.ready = true;
     }
 
-    /// Returns the next stream to send.
+    /// Returns the ID of the stream that may send next on this leg; `None` if no stream can.
     fn next_ready(&mut self) -> Option<u16> {
         while let Some(&id) = self.new.front() {
             let queued = self.queued.get_mut(&id)?;

@@ -7,7 +7,7 @@
 
 use super::conflux::SetNonce;
 
-/// The only version of LINK and LINKED.
+/// The only version of the messages LINK and LINKED.
 const VERSION: u8 = 1;
 /// Length in bytes of the fixed part of LINK and LINKED before the text: version, design, nonce,
 /// and length of the text.
@@ -25,10 +25,10 @@ pub enum Ancestor {
     MTor = 2,
 }
 
-/// The data of LINK and LINKED.
+/// The data of a LINK or LINKED message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AncestorLink {
-    /// The design of the set of circuits.
+    /// The published design that the set of circuits uses.
     pub design: Ancestor,
     /// The nonce of the set of circuits.
     pub nonce: SetNonce,

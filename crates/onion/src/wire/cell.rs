@@ -120,13 +120,14 @@ pub struct Cell<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooLong(pub usize);
 
-/// Width of circuit IDs on a link. It is 2 bytes in VERSIONS cells, which are sent before
-/// negotiation, and in link protocol 3.
+/// Width of circuit IDs on a link. The width depends on the negotiated version of the link
+/// protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Width {
-    /// Two bytes: in VERSIONS cells, which precede the negotiation, and in link protocol 3.
+    /// Circuit IDs have two bytes: in VERSIONS cells, which precede the negotiation, and in link
+    /// protocol 3.
     Two,
-    /// Four bytes: in link protocol 4 and later.
+    /// Circuit IDs have four bytes: in link protocol 4 and later.
     Four,
 }
 
@@ -173,8 +174,8 @@ impl LaneHead {
         Some(LaneHead { circuit, length, makes, ends: command == Command::DESTROY })
     }
 
-    /// Returns the DESTROY cell that stands for the rest of a lane whose stream was reset
-    /// (tor-spec, "Tearing down circuits").
+    /// Returns a DESTROY cell for `circuit`. It replaces the rest of the circuit's lane (its QUIC
+    /// stream), which the peer has reset (tor-spec, "Tearing down circuits").
     #[must_use]
     pub fn broken_lane(circuit: u32) -> Vec<u8> {
         const CHANNEL_CLOSED: u8 = 8;

@@ -9,7 +9,7 @@ use std::fmt;
 use rand_core::CryptoRng;
 use subtle::ConstantTimeEq;
 
-/// The only version of LINK and LINKED in use.
+/// The only version in use of the messages LINK and LINKED.
 const VERSION: u8 = 1;
 /// Length in bytes of a nonce.
 const NONCE: usize = 32;
@@ -94,16 +94,16 @@ impl DesiredUx {
     }
 }
 
-/// The data of LINK and LINKED.
+/// The data of a LINK or LINKED message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConfluxLink {
     /// The nonce of the set of circuits.
     pub nonce: SetNonce,
-    /// The number of the last message in the set of circuits that the sender of LINK or LINKED has
-    /// sent.
+    /// The number of the last message that the sender of LINK or LINKED has sent in the set of
+    /// circuits.
     pub sent: u64,
-    /// The number of the last message in the set of circuits that the sender of LINK or LINKED has
-    /// received.
+    /// The number of the last message that the sender of LINK or LINKED has received in the set of
+    /// circuits.
     pub received: u64,
     /// The sender's preference for the data that it receives.
     pub ux: DesiredUx,

@@ -36,8 +36,8 @@ impl CurveKeys {
         self.secret.as_bytes()
     }
 
-    /// Returns the secret shared with the owner of the public key `peer`. Returns `None` if that
-    /// key leads to a degenerate secret.
+    /// Returns the secret shared with the owner of the public key `peer`. Returns `None` if `peer`
+    /// has low order, so that the secret would be predictable.
     pub fn agree(&self, peer: &[u8; 32]) -> Option<[u8; 32]> {
         let shared = self.secret.diffie_hellman(&(*peer).into());
         shared.was_contributory().then(|| *shared.as_bytes())

@@ -184,7 +184,7 @@ impl AuthorityKeys {
 }
 
 impl fmt::Debug for AuthorityKeys {
-    /// Prints the key digests, without the key.
+    /// Prints the digests of the keys, without the private key.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("AuthorityKeys")
             .field("ids", &self.certificate.keys())
@@ -193,13 +193,13 @@ impl fmt::Debug for AuthorityKeys {
 }
 
 impl fmt::Debug for IdentityKey {
-    /// Prints the identity, without the key.
+    /// Prints the authority's identity, without the private key.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("IdentityKey").field("identity", &self.identity()).finish_non_exhaustive()
     }
 }
 
-/// Returns the digest that identifies a key.
+/// Returns the SHA-1 digest of a public key, which identifies the key.
 fn identity(key: &KeyPair) -> [u8; 20] {
     key.to_public_key().to_rsa_identity().to_bytes()
 }
@@ -228,7 +228,7 @@ fn certificate(
     Ok(text)
 }
 
-/// Returns a signature item, as [`AuthorityKeys::signature`] does.
+/// Makes the signature item that [`AuthorityKeys::signature`] returns.
 fn signature(
     signing: &KeyPair,
     id: &[u8; 20],

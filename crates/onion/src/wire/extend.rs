@@ -119,7 +119,8 @@ pub fn put_created2(handshake: &[u8]) -> Vec<u8> {
     [&length.to_be_bytes(), handshake].concat()
 }
 
-/// Parses the body of CREATED2, or the data of EXTENDED2.
+/// Parses the body of CREATED2, or the data of EXTENDED2. Returns the handshake data; `None` if it
+/// is truncated.
 pub fn read_created2(body: &[u8]) -> Option<&[u8]> {
     let (length, rest) = body.split_first_chunk()?;
     rest.get(..usize::from(u16::from_be_bytes(*length)))
@@ -185,21 +186,21 @@ pub fn read_answers(message: &[u8]) -> Option<Vec<Extension>> {
     Some(known.chain(lossy(message)).collect())
 }
 
-/// Returns the subprotocols in an extension list that was already checked. The library does not
-/// return them.
+/// Returns the subprotocols that `message` requests. `message` is an extension list that the crate
+/// `tor-cell` has already parsed without error; its parser does not return them.
 fn pairs(message: &[u8]) -> Vec<(u8, u8)> {
     let body = body_of(message, 3).unwrap_or_default();
     body.chunks_exact(2).map(|pair| (pair[0], pair[1])).collect()
 }
 
-/// Returns [`Extension::Lossy`] if an extension list that was already checked contains it. Ignores
-/// the extension's body, which only later versions may define.
+/// Returns [`Extension::Lossy`] if the extension list `message`, already parsed without error,
+/// contains it. Ignores the extension's body, which only later versions may define.
 fn lossy(message: &[u8]) -> Option<Extension> {
     body_of(message, LOSSY).map(|_| Extension::Lossy)
 }
 
-/// Returns the body of the first extension of type `wanted` in an extension list that was already
-/// checked.
+/// Returns the body of the first extension of type `wanted` in the extension list `message`, which
+/// was already parsed without error. Returns `None` if there is none.
 fn body_of(message: &[u8], wanted: u8) -> Option<&[u8]> {
     let mut rest = message.get(1..)?;
     while let Some((&[kind, length], tail)) = rest.split_first_chunk() {

@@ -12,8 +12,9 @@ use super::keys::{KeyError, at, certificate, untag};
 
 /// Suffix of the names of family key files, as in C tor.
 pub const FAMILY_KEY_SUFFIX: &str = ".secret_family_key";
-/// Lifetime in seconds of a relay's certificate (C tor's value). Each new descriptor has a new
-/// certificate, and the time between descriptors is at most 18 hours.
+/// Lifetime in seconds of the certificate that the family key signs for a relay (C tor's value).
+/// Each new descriptor has a new certificate, and the time between descriptors is at most 18
+/// hours.
 const CERT_SECONDS: u64 = 30 * 86_400;
 
 /// A family's secret key.

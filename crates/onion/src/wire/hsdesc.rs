@@ -133,7 +133,7 @@ pub fn read_blinded_key(text: &str) -> Option<[u8; 32]> {
     decoded(text.trim_end_matches('='))
 }
 
-/// Encodes a blinded key as requests contain it.
+/// Encodes a blinded key in the format of the requests for descriptors (base64).
 #[must_use]
 pub fn put_blinded_key(key: &[u8; 32]) -> String {
     Base64Unpadded::encode_string(key)
@@ -145,7 +145,8 @@ fn decoded<const N: usize>(text: &str) -> Option<[u8; N]> {
     (length == N).then_some(bytes)
 }
 
-/// Returns the signer and the certified key of the certificate, if the certificate is valid.
+/// Verifies the certificate `cert`, and returns the public keys in it: first the signer's, then
+/// the certified one.
 fn certified(cert: &[u8], unix_now: u64) -> Result<([u8; 32], [u8; 32]), HsDescError> {
     let bad = HsDescError::Malformed("its certificate");
     let cert = Ed25519Cert::decode(cert).map_err(|_| bad)?;
@@ -161,7 +162,7 @@ fn certified(cert: &[u8], unix_now: u64) -> Result<([u8; 32], [u8; 32]), HsDescE
     Ok((signer, subject.into()))
 }
 
-/// A line of a descriptor, and the object that follows it, if any.
+/// A line of a descriptor, and the object (a base64 block) that follows it, if any.
 struct Item<'a> {
     keyword: &'a str,
     /// The text between the line's keyword and the next space.
@@ -169,11 +170,11 @@ struct Item<'a> {
     object: Option<(&'a str, Vec<u8>)>,
 }
 
-/// All lines of a descriptor in order, with their objects.
+/// All lines of a descriptor in order, each with its object (a base64 block), if any.
 struct Items<'a>(Vec<Item<'a>>);
 
 impl<'a> Items<'a> {
-    /// Parses all lines and objects.
+    /// Parses all lines of a descriptor, and the objects (base64 blocks) that follow them.
     ///
     /// # Errors
     /// Returns [`HsDescError::Malformed`] if an object has no end or is not base64. The text must
@@ -238,8 +239,8 @@ impl<'a> Items<'a> {
     }
 }
 
-/// Returns the kind of object that `line` begins or ends: the text after `mark`. Returns `None` for
-/// any other line.
+/// Returns the kind of the object (base64 block) that `line` begins or ends, such as `MESSAGE`.
+/// `mark` is the text before the kind, such as `-----BEGIN `. Returns `None` for any other line.
 fn boundary<'a>(line: &'a str, mark: &str) -> Option<&'a str> {
     line.strip_prefix(mark)?.strip_suffix("-----")
 }

@@ -31,7 +31,7 @@ impl fmt::Display for KeyError {
 
 impl std::error::Error for KeyError {}
 
-/// Converts a library's error into [`KeyError::Making`].
+/// Converts the error of a cryptography library into [`KeyError::Making`].
 pub(super) fn making(error: impl fmt::Display) -> KeyError {
     KeyError::Making(error.to_string())
 }

@@ -94,7 +94,7 @@ pub struct Credentials {
     /// Certificates of the types 2, 4, 6 and 7 with their types, for links on which we are the
     /// initiator.
     pub as_initiator: Vec<(u8, Vec<u8>)>,
-    /// The key that the certificate of type 6 certifies.
+    /// The key that signs AUTHENTICATE cells. The certificate of type 6 certifies it.
     pub auth_key: Keypair,
     /// SHA-256 of the TLS certificate that our links present.
     pub tls_certificate: [u8; 32],
@@ -104,8 +104,8 @@ impl RelayKeys {
     /// Generates all keys of a new relay.
     ///
     /// # Errors
-    /// Returns [`KeyError::Making`] if a library fails, which happens only for key sizes that are
-    /// not used here.
+    /// Returns [`KeyError::Making`] if a cryptography library fails, which happens only for key
+    /// sizes that are not used here.
     pub fn generate<R: CryptoRng>(rng: &mut R, unix_now: u64) -> Result<RelayKeys, KeyError> {
         let secret = StaticSecret::random_from_rng(&mut *rng);
         let master = ExpandedKeypair::from(&Keypair::generate(rng));
@@ -244,7 +244,8 @@ impl RelayKeys {
     /// an RSA key, because C tor closes links to relays with other TLS keys (C tor's issue 41226).
     ///
     /// # Errors
-    /// Returns [`KeyError::Making`] if `key` is invalid, or the library cannot make a certificate.
+    /// Returns [`KeyError::Making`] if `key` is invalid, or the X.509 library cannot make a
+    /// certificate.
     pub fn link_key<R: CryptoRng>(
         &self,
         rng: &mut R,
@@ -342,7 +343,8 @@ impl RelayKeys {
     /// Signs `SHA-1(text)` with the RSA identity key.
     ///
     /// # Errors
-    /// Returns [`KeyError::Making`] if the library fails, which it does for unusual key sizes.
+    /// Returns [`KeyError::Making`] if the cryptography library fails, which happens only for
+    /// unusual key sizes.
     pub fn sign_sha1(&self, text: &[u8]) -> Result<Vec<u8>, KeyError> {
         self.identity.sign(&Sha1::digest(text)).map_err(making)
     }
@@ -503,7 +505,7 @@ fn from_expanded(name: &'static str, content: &[u8]) -> Result<ExpandedKeypair, 
 /// Parses a file with an ntor onion key, and returns the secret key.
 ///
 /// # Errors
-/// Returns [`KeyError::Bad`] if it contains no such key.
+/// Returns [`KeyError::Bad`] if the file contains no such key.
 pub fn ntor_of_file(content: &[u8]) -> Result<[u8; 32], KeyError> {
     Ok(from_ntor(content)?.secret.to_bytes())
 }
@@ -549,17 +551,17 @@ fn hostname<R: CryptoRng>(rng: &mut R, domain: &str) -> String {
     format!("www.{letters}.{domain}")
 }
 
-/// Returns a random lifetime in seconds for a TLS certificate: a number of whole days, or in half
-/// of all cases one second less.
+/// Returns a random lifetime in seconds for a TLS certificate: a whole number of days, reduced by
+/// one second in half of all cases.
 fn lifetime<R: CryptoRng>(rng: &mut R) -> u64 {
     let [least, most] = TLS_SECONDS;
     let life = least + below(most - least, rng);
     life - life % DAY - below(2, rng)
 }
 
-/// Returns the start and the end of a validity of `life` seconds, in seconds since 1970. The start
-/// is the beginning of a random past day, so that it does not reveal when the certificate was
-/// made. At least one day of the validity is left.
+/// Returns the start and the end of a validity period of `life` seconds, in seconds since 1970.
+/// The start is the beginning of a random past day, so that it does not reveal when the
+/// certificate was made. At least one day of the validity is left.
 fn span<R: CryptoRng>(rng: &mut R, now: u64, life: u64) -> [u64; 2] {
     let earliest = (now + 2 * DAY).saturating_sub(life).min(now);
     let from = earliest + below((now - earliest).max(1), rng);

@@ -113,7 +113,8 @@ pub fn put_quic(port: u16, token: &TlsLinkToken) -> [u8; 18] {
     body
 }
 
-/// Parses the port and the token of a QUIC cell. Returns `None` if the port is 0.
+/// Parses the port and the token of a QUIC cell, as [`put_quic`] writes them. Returns `None` if
+/// the port is 0.
 pub fn read_quic(body: &[u8]) -> Option<(u16, TlsLinkToken)> {
     let (port, rest) = body.split_first_chunk()?;
     let port = Some(u16::from_be_bytes(*port)).filter(|port| *port > 0)?;
@@ -144,7 +145,7 @@ pub const COUNTS_IN_CELL: usize = BODY / COUNT;
 /// A circuit ID, and the number of cells of that circuit that arrived.
 pub type CellCount = (u32, u32);
 
-/// Appends the cell counts `counts` to `out`, 8 bytes for each.
+/// Appends the cell counts `counts` to `out`, 8 bytes for each count.
 pub fn put_counts(out: &mut Vec<u8>, counts: impl Iterator<Item = CellCount>) {
     for (circuit, count) in counts {
         out.extend_from_slice(&circuit.to_be_bytes());
