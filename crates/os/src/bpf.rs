@@ -29,7 +29,7 @@ pub fn create_map([kind, key, value, entries, flags]: [u32; 5]) -> io::Result<Ow
     unsafe { bpf(MAP_CREATE, (&raw mut attributes).cast(), size_of_val(&attributes)) }
 }
 
-/// The attributes of `BPF_PROG_LOAD` that this module sets.
+/// The attributes of `BPF_PROG_LOAD` (a command of bpf(2)) that this module sets.
 #[repr(C)]
 struct Load {
     kind: u32,
@@ -74,7 +74,7 @@ unsafe fn bpf(
     }
 }
 
-/// A mapping of memory that the kernel shares with the process.
+/// A mapping of an eBPF map: memory that the kernel shares with the process.
 #[derive(Debug)]
 pub struct Mapping {
     start: NonNull<u8>,

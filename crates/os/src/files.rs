@@ -11,10 +11,10 @@ use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Minimum interval between two messages about rejected connections.
+/// Minimum interval between two messages to the operator about rejected connections.
 const PAUSE: Duration = Duration::from_secs(60);
 
-/// Raises the soft limit, usually 1,024, to the hard limit.
+/// Raises the process's soft limit on open files, usually 1,024, to its hard limit.
 pub fn raise_limit() {
     let maximum = getrlimit(Resource::Nofile).maximum;
     // If the kernel refuses, later errors of opening sockets will report the limit.
@@ -27,8 +27,7 @@ pub fn limit() -> u64 {
     getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
 }
 
-/// Returns whether a file could not be opened because the process, or the system, has too many
-/// open.
+/// Returns true if `error` means that the process or the system has too many open files.
 #[must_use]
 pub fn ran_out(error: &io::Error) -> bool {
     [Errno::MFILE, Errno::NFILE].iter().any(|no| error.raw_os_error() == Some(no.raw_os_error()))
@@ -44,7 +43,7 @@ pub struct Spare {
 }
 
 impl Spare {
-    /// Opens the spare descriptor.
+    /// Opens the spare file descriptor.
     #[must_use]
     pub fn new() -> Spare {
         Spare { file: Spare::file(), turned_away: 0 }
@@ -121,8 +120,8 @@ impl FileWatch {
     }
 }
 
-/// Returns whether `accept` can be called again at once: the error concerns only one connection,
-/// or a signal interrupted the call.
+/// Returns true if `accept` can be called again at once after `error`, because the error concerns
+/// only one connection, or a signal interrupted the call.
 fn is_newcomers(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::ConnectionAborted | ErrorKind::Interrupted)
 }

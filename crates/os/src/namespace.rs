@@ -91,7 +91,8 @@ pub fn enter_user_namespace_if_needed() -> bool {
     !rustix::thread::capabilities(None).is_ok_and(may) && become_root().is_ok()
 }
 
-/// Moves the calling thread into its own mount namespace, a copy of the current one.
+/// Moves the calling thread into a mount namespace of its own, a copy of the thread's previous
+/// mount namespace.
 pub fn own_mounts() -> io::Result<()> {
     // SAFETY: NEWNS, and FS with it, unshare mounts and the working directory, not the file table.
     Ok(unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNS) }?)
@@ -108,8 +109,8 @@ fn become_root() -> io::Result<()> {
     fs::write("/proc/self/gid_map", format!("0 {} 1", group.as_raw()))
 }
 
-/// Runs `work` on a new thread, because a thread cannot return to its old namespace without
-/// privilege.
+/// Runs `work` on a new thread, so that `work` may move its thread into another namespace. A
+/// thread cannot return to its old namespace without privilege.
 pub(crate) fn on_fresh_thread<R: Send>(
     work: impl FnOnce() -> io::Result<R> + Send,
 ) -> io::Result<R> {

@@ -25,10 +25,10 @@ const ROOT: &str = "/run/anabranch";
 const ENDING: &str = ".status";
 /// Timeout for serving one reader, or for reading the text of one process.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// Maximum bytes of a text. A longer text is rejected, because this program writes none.
+/// Maximum bytes of a status text. This program writes no longer text, so a reader rejects it.
 const LONGEST: usize = 1 << 20;
 /// Maximum number of attempts to bind a socket. Processes in different PID namespaces may have the
-/// same process number, and a directory may be removed in the meantime.
+/// same process number, and the directory may be removed between its creation and the binding.
 const ATTEMPTS: u32 = 64;
 
 /// The status socket of this process, which exists until this value is dropped.
@@ -60,7 +60,7 @@ impl StatusSocket {
         Ok(board)
     }
 
-    /// Publishes `text`, which later readers receive.
+    /// Replaces the status text by `text`, which later readers receive.
     pub fn post(&self, text: String) {
         *self.text.lock().unwrap_or_else(PoisonError::into_inner) = text;
     }

@@ -113,7 +113,8 @@ pub fn nearest<'c>(word: &str, candidates: impl IntoIterator<Item = &'c str>) ->
     best.filter(|&(likeness, _)| likeness > 0.7).map(|(_, candidate)| candidate)
 }
 
-/// Returns "; did you mean `X`?", or an empty text.
+/// Returns "; did you mean `X`?", with the most similar candidate `X`, or an empty text if no
+/// candidate resembles `word`.
 pub fn hint<'c>(word: &str, candidates: impl IntoIterator<Item = &'c str>) -> String {
     nearest(word, candidates).map_or_else(String::new, |c| format!("; did you mean `{c}`?"))
 }
@@ -187,7 +188,8 @@ fn table_of(text: &str, error: &toml::de::Error) -> String {
     key.unwrap_or_default()
 }
 
-/// Returns the innermost key whose value contains the byte at `at`, and that value.
+/// Returns the innermost key whose value contains the byte at position `at` of the file, and this
+/// value. Returns `None` if there is none.
 fn key_at<'t>(table: &'t DeTable<'_>, at: usize) -> Option<(&'t str, &'t DeValue<'t>)> {
     let holds = |span: Range<usize>| span.contains(&at);
     let inner = |value: &'t DeValue<'t>| match value {
@@ -217,7 +219,8 @@ fn matches(path: &str, place: &[String]) -> bool {
     wanted.len() == place.len() && wanted.iter().zip(place).all(same)
 }
 
-/// Returns the message that `name` is not one of `keys`, with the most similar key.
+/// Returns the message that `name`, a key of the table at the path `place`, is not one of `keys`.
+/// The message contains the most similar key, or all keys if none is similar.
 #[must_use]
 pub fn unknown(name: &str, place: &[String], keys: &[&str]) -> String {
     let table = if place.is_empty() { String::new() } else { format!(" in [{}]", place.join(".")) };

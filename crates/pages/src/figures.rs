@@ -28,8 +28,8 @@ pub fn lane(path: i16, name: &str, remark: &str, drawing: &Markup) -> Markup {
     }
 }
 
-/// Renders a drawing that fills the available width. Its own coordinates are `width` by 100 units.
-/// `shapes` are SVG elements; they contain only numbers and escaped text.
+/// Renders a drawing that fills the available width. Its coordinate system has `width` by 100
+/// units. `shapes` are SVG elements; they contain only numbers and escaped text.
 pub fn drawing(class: &str, width: f64, title: &str, grid: &[f64], shapes: &str) -> Markup {
     html! {
         svg.plot.(class) role="img" preserveAspectRatio="none" viewBox={ "0 0 " (number(width)) " 100" } {
@@ -53,7 +53,7 @@ pub fn bar(path: i16, (x, width): (f64, f64), height: f64, title: Option<&str>) 
     .into_string()
 }
 
-/// Renders an axis with the labels `ticks`. Each tick's position is a share of the axis's width.
+/// Renders an axis. `ticks` are its labels, each with its position as a share of the axis's width.
 pub fn axis(ticks: &[(f64, String)]) -> Markup {
     html! {
         svg.axis aria-hidden="true" {

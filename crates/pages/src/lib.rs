@@ -1,6 +1,6 @@
 //! Result pages in HTML. A page has no scripts, and needs no network and no other file.
 //!
-//! * This module has the frame and the style of every page.
+//! * This module renders the HTML frame and the style of every page.
 //! * [`figures`]: lanes, axes, tables, and readable numbers.
 //! * [`trace`]: the page of a trace, with what the observer of each path saw. [`tables`]: the
 //!   summary of a trace for terminals and for programs.
@@ -23,7 +23,7 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 /// Program and version that generated a page.
 pub const GENERATOR: &str = concat!("anabranch ", env!("CARGO_PKG_VERSION"));
 
-/// Start of the tag that identifies the pages of this program.
+/// Start of the HTML tag that identifies the pages of this program.
 const MARK: &str = r#"<meta name="generator" content="anabranch"#;
 
 /// Content security policy of pages: nothing may be loaded or run, whatever the data contain.

@@ -78,8 +78,8 @@ fn heading(facts: &TraceFacts, summary: &Summary) -> String {
     out
 }
 
-/// Returns the paragraph about packet numbers in clear and what they reveal; `None` if the trace
-/// has no such numbers.
+/// Returns the paragraph that explains what unencrypted packet numbers reveal to an observer;
+/// `None` if the trace's packets have no such numbers.
 pub(crate) fn in_clear(facts: &TraceFacts) -> Option<String> {
     let title = |name: &String| {
         let known = FAMILIES.iter().find(|family| family.name == name);
@@ -94,8 +94,8 @@ pub(crate) fn in_clear(facts: &TraceFacts) -> Option<String> {
     })
 }
 
-/// Returns the title of a session: its number, its run, and the label of the loaded page if it is
-/// known.
+/// Returns the title of a session: its number, the number of the experiment's repetition (`run`)
+/// if there are several, and the label of the loaded page if it is known.
 pub(crate) fn title(session: &Session) -> String {
     let mut title = format!("session {}", session.load);
     if session.run != 0 {
@@ -107,8 +107,8 @@ pub(crate) fn title(session: &Session) -> String {
     title
 }
 
-/// Formats a table with two lines for each path and two for all paths together, one for each
-/// direction.
+/// Formats a table with two lines, one for each direction, for each path and for all paths
+/// together.
 fn section(facts: &TraceFacts, title: &str, paths: &[PathSummary], whole: &PathSummary) -> String {
     let mut rows = HEADER.map(|line| line.map(str::to_owned)).to_vec();
     for path in paths.iter().chain([whole]) {

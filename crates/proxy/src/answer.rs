@@ -15,8 +15,8 @@ const CAPABILITIES: &str =
 /// Name and version of this program, for the comments of `Via` and `Server`.
 const SOFTWARE: &str = concat!("Anabranch ", env!("CARGO_PKG_VERSION"));
 
-/// Error: a dialogue ended without a request. The contained bytes have to be sent before the
-/// connection is closed.
+/// Error: a dialogue with a program ended without a request. The contained bytes have to be sent
+/// to the program before the connection is closed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProxyEnd(pub Vec<u8>);
 
@@ -93,7 +93,7 @@ impl HttpAnswer {
         self
     }
 
-    /// Completes the head of an answer that opens the stream.
+    /// Completes the head of an answer after which the connection carries the bytes of a stream.
     pub(crate) fn stream(self) -> Vec<u8> {
         (self.head + "\r\n").into_bytes()
     }
@@ -111,7 +111,7 @@ impl HttpAnswer {
     }
 }
 
-/// Builds the answer to a CONNECT request.
+/// Builds the HTTP answer that reports `outcome` to a program that sent a CONNECT request.
 pub(crate) fn http_answer(service: Service, outcome: &Outcome) -> Vec<u8> {
     let Outcome::Failed(reason) = outcome else {
         return HttpAnswer::new(service, Method::Connect, "200 Connection established").stream();

@@ -21,13 +21,14 @@ const NO_DESCRIPTOR: u8 = 0xf0;
 /// Prefix of SOCKS5 user names that have a format of Tor's own. The number of the format follows
 /// the prefix (proposal 351).
 const MAGIC: &[u8] = b"<torS0X>";
-/// Number of the only supported format. In this format, the user name ends after the number, and
-/// the password isolates streams.
+/// Number of the only supported format of such user names. In this format, the user name ends
+/// after the number. The password isolates streams: streams with different passwords never share a
+/// circuit.
 const FORMAT_ISOLATION: &[u8] = b"0";
 /// Status of a failed login (RFC 1929).
 const REFUSED_LOGIN: u8 = 1;
 
-/// A dialogue with a program, up to the answer to the program's request.
+/// The proxy's side of a dialogue with a program, up to the answer to the program's request.
 #[derive(Debug, Default)]
 pub struct Dialogue {
     inbox: Vec<u8>,
@@ -123,7 +124,7 @@ impl Dialogue {
         Some((user, rest.split_first()?.1))
     }
 
-    /// Builds the answer in the program's protocol.
+    /// Builds the answer that reports `outcome` in the protocol that the program uses.
     #[must_use]
     pub fn answer(&self, outcome: &Outcome) -> Vec<u8> {
         match (self.stage, outcome) {
@@ -193,8 +194,9 @@ impl Dialogue {
         Ok(())
     }
 
-    /// Returns whether a user name is supported: either an ordinary name, or one of a supported
-    /// format. An unsupported format may request features that this client lacks (proposal 351).
+    /// Returns whether a user name is supported: either an ordinary name, or a name in a supported
+    /// format of Tor's own. An unsupported format may request features that this client lacks
+    /// (proposal 351).
     fn understands(&self, user: &[u8]) -> bool {
         let format = user.strip_prefix(MAGIC).filter(|_| self.service != Service::Transport);
         format.is_none_or(|format| format == FORMAT_ISOLATION)

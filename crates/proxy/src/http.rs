@@ -22,7 +22,7 @@ const PAGE: &str = "<!doctype html><title>Not a web server</title>\
 pub(crate) enum HttpRequest {
     /// A CONNECT request.
     Connect(Connect),
-    /// A request with another method, and the answer to it. A further request may follow.
+    /// The answer to a request with a method other than CONNECT. A further request may follow.
     Answered(Vec<u8>),
 }
 
@@ -100,8 +100,8 @@ fn connect(target: &str, headers: &Headers<'_>, service: Service) -> Result<Conn
     Ok(Connect { host, port, isolation, family, is_old_authorization })
 }
 
-/// Joins the isolation values unambiguously: each value is preceded by its length, and a missing
-/// value differs from an empty one.
+/// Joins the values of the isolation headers unambiguously: each value is preceded by its length.
+/// A missing header has a different encoding from an empty one.
 fn tuple(values: [Option<&[u8]>; 3]) -> Vec<u8> {
     let parts = values.into_iter().flat_map(|value| {
         let length = value.map_or(u16::MAX, |value| u16::try_from(value.len()).unwrap_or(u16::MAX));

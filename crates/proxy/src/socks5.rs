@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// Version of the protocol, which is the first byte of its messages.
+/// Version of the SOCKS protocol, which is the first byte of its messages.
 pub(crate) const VERSION: u8 = 5;
 /// Version of the login protocol, which is the first byte of its messages (RFC 1929, section 2).
 pub(crate) const LOGIN_VERSION: u8 = 1;
@@ -28,7 +28,7 @@ const NAME: u8 = 3;
 /// Address type of an IPv6 address (RFC 1928, section 5).
 const IPV6: u8 = 4;
 
-/// An address in a message, with its port (RFC 1928, section 5).
+/// An address in a SOCKS5 message, with its port (RFC 1928, section 5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SocksAddress<'m> {
     /// An IP address and a port.

@@ -1,11 +1,12 @@
-//! Arguments of a transport for a bridge, as pairs of key and value.
+//! Arguments that a pluggable transport needs for a bridge, as pairs of key and value.
 
 use std::fmt;
 
 /// Maximum bytes of a SOCKS5 user name or password (RFC 1929).
 const FIELD: usize = 255;
 
-/// Pairs of key and value, in the given order. A key may occur more than once.
+/// Arguments of a transport: pairs of key and value, in the given order. A key may occur more than
+/// once.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Args(pub Vec<(String, String)>);
 
@@ -13,7 +14,7 @@ pub struct Args(pub Vec<(String, String)>);
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ArgsError {
-    /// This part has no `=`, or nothing before the `=`.
+    /// This part of the text has no `=`, or nothing before the `=`.
     NoKey(String),
     /// The text ends in a backslash, which has to precede another character.
     Unended,

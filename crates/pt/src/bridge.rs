@@ -14,7 +14,8 @@ const ED25519: &str = "ed25519:";
 /// A bridge line: `[TRANSPORT] ADDRESS:PORT [FINGERPRINT] [ed25519:KEY] [KEY=VALUE ...]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BridgeLine {
-    /// The transport through which clients reach the bridge; `None` for a plain link.
+    /// The transport through which clients reach the bridge; `None` if they connect to it without
+    /// a transport.
     pub transport: Option<String>,
     /// The bridge's address, which some transports ignore.
     pub address: SocketAddr,

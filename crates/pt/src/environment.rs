@@ -1,4 +1,5 @@
-//! Environment variables that a transport receives from its manager.
+//! Environment variables that a pluggable transport receives from its manager, the program that
+//! starts it.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -7,7 +8,7 @@ use crate::line::{Line, is_name};
 
 const VERSION: &str = "1";
 
-/// The settings that a transport receives when it is started.
+/// The settings that a pluggable transport receives in environment variables when it is started.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Environment {
     /// The directory for the transport's files.
@@ -83,7 +84,8 @@ pub struct ServerMethod {
     pub options: Args,
 }
 
-/// Error: the environment is invalid. Contains the line that reports this to the manager.
+/// Error: the environment is invalid. Contains the output line that reports this error to the
+/// transport's manager.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EnvironmentError(pub Line);
 

@@ -57,7 +57,7 @@ impl fmt::Display for ExtOrError {
 
 impl std::error::Error for ExtOrError {}
 
-/// Information about a connection that a transport forwards to its relay.
+/// Information about a client's connection that a transport forwards to its relay.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ConnectionInfo {
     /// Address of the client.
@@ -66,7 +66,7 @@ pub struct ConnectionInfo {
     pub transport: Option<String>,
 }
 
-/// Extracts the cookie from the content of a cookie file; `None` if it has none.
+/// Extracts the cookie from the content of a cookie file; `None` if the file contains no cookie.
 #[must_use]
 fn cookie(file: &[u8]) -> Option<[u8; 32]> {
     file.strip_prefix(COOKIE_FILE)?.try_into().ok()
@@ -104,7 +104,7 @@ fn put(command: u16, body: &[u8], out: &mut Vec<u8>) {
     out.extend(body);
 }
 
-/// The transport's side of a dialogue.
+/// The transport's side of a dialogue with a relay's Extended ORPort.
 #[derive(Debug)]
 pub struct ExtOrClient {
     key: [u8; 32],
@@ -148,12 +148,12 @@ impl ExtOrClient {
         }
     }
 
-    /// Removes and returns the bytes received after the relay's last message.
+    /// Removes and returns the bytes received after the relay's last message of the dialogue.
     pub fn rest(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.inbox.0)
     }
 
-    /// Processes one message. Returns false if it is not complete yet.
+    /// Processes one message of the relay. Returns false if the message is not complete yet.
     fn step(&mut self, out: &mut Vec<u8>) -> Result<bool, ExtOrError> {
         match self.stage {
             ClientStage::Types => {
@@ -217,7 +217,7 @@ impl ExtOrClient {
     }
 }
 
-/// The relay's side of a dialogue.
+/// The relay's side of a dialogue with a transport at the Extended ORPort.
 #[derive(Debug)]
 pub struct ExtOrServer {
     key: [u8; 32],
@@ -265,7 +265,7 @@ impl ExtOrServer {
         }
     }
 
-    /// Removes and returns the bytes received after the transport's last message.
+    /// Removes and returns the bytes received after the transport's last message of the dialogue.
     pub fn rest(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.inbox.0)
     }

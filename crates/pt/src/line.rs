@@ -1,4 +1,5 @@
-//! Lines of a transport's standard output, which must contain nothing else.
+//! The lines with which a pluggable transport reports to its manager. Its standard output must
+//! contain nothing else.
 
 use std::fmt;
 use std::iter::Peekable;
@@ -18,12 +19,12 @@ pub enum Protocol {
     Socks5,
 }
 
-/// Importance of a transport's message.
+/// Severity of a message that a transport logs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Severity {
-    /// An event that prevents something.
+    /// An event that prevents an operation of the transport.
     Error,
-    /// An event that may prevent something.
+    /// An event that may prevent an operation of the transport.
     Warning,
     /// An event of interest to every user.
     Notice,
@@ -33,13 +34,14 @@ pub enum Severity {
     Debug,
 }
 
-/// A line of a transport's standard output.
+/// A line with which a transport reports to its manager on standard output.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Line {
-    /// The transport speaks this protocol version.
+    /// The transport uses this version of the protocol between manager and transport.
     Version(String),
-    /// The transport speaks none of the offered versions, for this reason.
+    /// The transport supports none of the protocol versions that the manager offered, for this
+    /// reason.
     VersionError(String),
     /// The transport's environment is invalid, for this reason.
     EnvError(String),
@@ -139,7 +141,7 @@ fn method_error(rest: &str, line: fn(String, String) -> Line) -> Option<Line> {
     is_name(name).then(|| line(name.to_owned(), why.to_owned()))
 }
 
-/// Parses `SEVERITY=word MESSAGE="words"`.
+/// Parses the part `SEVERITY=word MESSAGE="words"` of a LOG line; `None` if it is malformed.
 fn log(rest: &str) -> Option<Line> {
     let (word, message) = rest.strip_prefix("SEVERITY=")?.split_once(" MESSAGE=")?;
     let (severity, _) = Severity::ALL.into_iter().find(|(_, name)| *name == word)?;

@@ -1,4 +1,4 @@
-//! The managing side of a transport that runs as another program.
+//! The manager of a pluggable transport that runs as a separate program.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -23,7 +23,7 @@ pub struct Method {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Failure {
-    /// The transport speaks none of the versions that we offer.
+    /// The transport supports none of the protocol versions that we offer.
     Version(String),
     /// The transport reports that its settings are invalid.
     Environment(String),
@@ -141,19 +141,19 @@ impl Manager {
         Ok(())
     }
 
-    /// Returns whether the transport has reported all its methods.
+    /// Returns whether the program has reported all its methods (transports).
     #[must_use]
     pub fn is_ready(&self) -> bool {
         self.ready
     }
 
-    /// Returns the working methods.
+    /// Returns the methods (transports) that are ready for use.
     #[must_use]
     pub fn methods(&self) -> &[Method] {
         &self.methods
     }
 
-    /// Returns the names of the methods that failed, with the reasons.
+    /// Returns the names of the methods (transports) that failed, with the reasons.
     #[must_use]
     pub fn refused(&self) -> &[(String, String)] {
         &self.refused

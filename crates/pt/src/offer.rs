@@ -7,7 +7,8 @@ use std::net::SocketAddr;
 use crate::args::{Args, ArgsError};
 use crate::line::is_name;
 
-/// A transport of a bridge: `NAME ADDRESS:PORT [KEY=VALUE ...] [exec PROGRAM ARGS]`.
+/// A transport that a bridge offers to clients: `NAME ADDRESS:PORT [KEY=VALUE ...] [exec PROGRAM
+/// ARGS]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OfferLine {
     /// Name of the transport.

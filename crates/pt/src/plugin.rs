@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 
 use crate::line::{Protocol, is_name};
 
-/// A set of transports, and the program that provides them.
+/// A line that names transports, and the program that provides them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PluginLine {
     /// The transports' names.

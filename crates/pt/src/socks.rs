@@ -106,12 +106,14 @@ impl SocksClient {
         Ok(self.stage == SocksStage::Open)
     }
 
-    /// Removes and returns the bytes received after the transport's last message.
+    /// Removes and returns the bytes received after the transport's last SOCKS message. They are
+    /// the bridge's first bytes.
     pub fn rest(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.inbox)
     }
 
-    /// Processes one message. Returns false if it is not complete yet.
+    /// Processes one SOCKS message of the transport. Returns false if the message is not complete
+    /// yet.
     fn step(&mut self, out: &mut Vec<u8>) -> Result<bool, SocksRefusal> {
         let length = match self.stage {
             SocksStage::Method | SocksStage::Login => 2,

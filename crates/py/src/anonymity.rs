@@ -18,10 +18,10 @@ use crate::split::refuse;
 
 /// A flat array of fractions. The Python code reshapes it.
 type Flat<'py> = Bound<'py, PyArray1<f64>>;
-/// Result of `paths`. Its elements have a row for each number of circuits per stream, from 1. The
-/// kinds of probabilities are fields of [`PathRow`]: any, all, merge, entries. `closed` is the
-/// probability by the closed formula. `drawn` is the share of simulated circuits, and `low` and
-/// `high` are the bounds of its 95 % interval.
+/// Result of the Python function `paths`. Its elements have a row for each number of circuits per
+/// stream, from 1. The kinds of probabilities are fields of [`PathRow`]: any, all, merge, entries.
+/// `closed` is the probability by the closed formula. `drawn` is the share of simulated circuits,
+/// and `low` and `high` are the bounds of its 95 % interval.
 ///
 /// * the adversary's share of entries, exits and middles, and its number of relays
 /// * probabilities: rows × kinds × (closed, drawn, low, high)
@@ -30,10 +30,10 @@ type Flat<'py> = Bound<'py, PyArray1<f64>>;
 /// * numbers of sets of circuits that were built and that could not be built: rows × (built, not
 ///   built)
 type Paths<'py> = ((f64, f64, f64, f64), Flat<'py>, Flat<'py>, Flat<'py>, Vec<(u64, u64)>);
-/// Result of `year`. Its elements have rows for 1, 2 and 3 circuits per stream, and a row for
-/// clients that are a mixture of these three ([`year::rows`]). The kinds of compromise are the
-/// fields of [`Compromised`]: any ever, all ever, any now, all now. `low` and `high` are the 5 %
-/// and 95 % quantiles over the random adversaries.
+/// Result of the Python function `year`. Its elements have rows for 1, 2 and 3 circuits per
+/// stream, and a row for clients that are a mixture of these three ([`year::rows`]). The kinds of
+/// compromise are the fields of [`Compromised`]: any ever, all ever, any now, all now. `low` and
+/// `high` are the 5 % and 95 % quantiles over the random adversaries.
 ///
 /// * guards in use: rows
 /// * number of different guards: rows
@@ -41,12 +41,13 @@ type Paths<'py> = ((f64, f64, f64, f64), Flat<'py>, Flat<'py>, Flat<'py>, Vec<(u
 /// * shares of compromised clients for each random adversary: adversaries × days × (1, 2 and 3
 ///   circuits) × kinds
 type Year<'py> = (Vec<Option<usize>>, Vec<f64>, Flat<'py>, Flat<'py>);
-/// Result of `fingerprints`. Its elements have a row for each number of circuits per stream. The
-/// measures are the fields of [`Sharing`], in the order of `measures`. `low` and `high` are two
-/// quantiles over the random draws: 5 % and 95 %.
+/// Result of the Python function `fingerprints`. Its elements have a row for each number of
+/// circuits per stream. The measures are the fields of [`Sharing`], in the order of `measures`.
+/// `low` and `high` are two quantiles over the random draws: 5 % and 95 %.
 ///
 /// * guards in use: rows
-/// * number of clients per set of guards, by the formula of the paper: rows
+/// * number of clients per set of guards, by the formula of "Analysis of Multi-path Onion
+///   Routing", section 6.2: rows
 /// * measured sharing, if each client draws its own guards and if sets are fixed: rows × (drawn,
 ///   fixed) × measures × (mean, low, high)
 type Fingerprints<'py> = (Vec<usize>, Vec<f64>, Flat<'py>);

@@ -1,6 +1,7 @@
-//! Convolutions of counts in time slots with kernels of nine taps: three of weight 2, six of
-//! weight -1 (Dempster, Schmidt and Webb, "MiniRocket", KDD 2021). The functions count the results
-//! above thresholds in one pass over memory. NumPy needs a dozen passes for the same counts.
+//! Convolutions of packet counts per time slot with kernels of nine taps (coefficients): three of
+//! weight 2, six of weight -1 (Dempster, Schmidt and Webb, "MiniRocket", KDD 2021). The functions
+//! count the time slots with a result above each threshold, in one pass over memory. NumPy needs a
+//! dozen passes for the same counts.
 
 use std::collections::BTreeMap;
 
@@ -8,14 +9,15 @@ use numpy::{IntoPyArray, PyArray1, PyReadonlyArray1};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
-/// Number of taps of a convolution kernel. `HEAVY` of them have weight 2, the others weight -1.
+/// Number of taps (coefficients) of a convolution kernel. `HEAVY` of them have weight 2, the
+/// others weight -1.
 const TAPS: usize = 9;
-/// Number of taps of a convolution kernel that have weight 2.
+/// Number of taps (coefficients) with weight 2 in a convolution kernel.
 const HEAVY: usize = 3;
-/// Number of thresholds of a convolution kernel.
+/// Number of thresholds with which the results of a convolution kernel are compared.
 const THRESHOLDS: usize = 4;
 
-/// A convolution kernel, and the channel that it is applied to.
+/// A convolution kernel: the taps with weight 2, and the thresholds for its results.
 struct Kernel {
     /// Index of the kernel in the arguments, and of its counts in the result.
     place: usize,
@@ -23,8 +25,8 @@ struct Kernel {
     thresholds: [f32; THRESHOLDS],
 }
 
-/// Convolution kernels, grouped by channel and dilation. All kernels of a group read the same
-/// taps.
+/// Convolution kernels, grouped by channel and dilation (distance between adjacent taps). All
+/// kernels of a group read the same values.
 struct Kernels {
     by_taps: BTreeMap<(usize, usize), Vec<Kernel>>,
     count: usize,
@@ -68,8 +70,8 @@ impl Kernels {
         Ok(kernels)
     }
 
-    /// Counts the results of one sequence (channels x slots) above each threshold, and stores the
-    /// counts in `out` by kernel.
+    /// Counts the time slots of one sequence (channels x slots) with a result above each
+    /// threshold. Stores the counts in `out` by kernel.
     fn count(&self, sequence: &[f32], slots: usize, scratch: &mut Scratch, out: &mut [f64]) {
         for (&(channel, dilation), kernels) in &self.by_taps {
             let row = &sequence[channel * slots..][..slots];
@@ -83,12 +85,14 @@ impl Kernels {
     }
 }
 
-/// Reusable buffers for a row of slots and the sums over its taps.
+/// Reusable buffers for the convolutions of one channel (values per time slot) with one dilation.
 #[derive(Default)]
 struct Scratch {
-    /// The row of slots, padded with zeros on both sides by the reach of the taps.
+    /// Input of the convolutions: values per time slot, padded on both sides with zeros by half of
+    /// the kernel's width.
     wide: Vec<f32>,
-    /// Sum of all taps at each slot from `first` to `end`; zero at other slots.
+    /// Sum of the nine values that a kernel reads, for each time slot from `first` to `end`. At
+    /// other time slots the sum is zero.
     total: Vec<f32>,
     first: usize,
     end: usize,
@@ -113,8 +117,9 @@ impl Scratch {
         }
     }
 
-    /// Counts the slots at which the result of `kernel` is above each threshold. Sums in the same
-    /// order as NumPy does for `3 * (a + b + c) - sum`, so that results are equal bit by bit.
+    /// Counts the time slots at which the result of `kernel` is above each threshold. Adds in the
+    /// same order as NumPy does for `3 * (a + b + c) - sum`, so that both have bit-identical
+    /// results.
     fn above(&self, kernel: &Kernel, slots: usize, dilation: usize) -> [u32; THRESHOLDS] {
         let length = self.end - self.first;
         let [a, b, c] = kernel.heavy.map(|tap| &self.wide[tap * dilation + self.first..][..length]);
@@ -133,13 +138,14 @@ impl Scratch {
     }
 }
 
-/// Counts the slots of each sequence at which the result is above each threshold of a kernel.
-/// Returns float64 counts: sequences x kernels x 4.
+/// Convolves sequences with kernels of nine taps (coefficients), and counts the time slots at
+/// which the result is above each threshold of a kernel. Returns float64 counts: sequences x
+/// kernels x 4.
 ///
 /// `series` (float32) is sequences x channels x slots. For each kernel, `heavy` has the three taps
 /// of weight 2, numbered from 0 to 8. `dilations` has the distance in slots between two adjacent
 /// taps of each kernel. `of_channels` has the channel of each kernel, and `thresholds` has four
-/// thresholds for each kernel. Rows are padded with zeros at both ends.
+/// thresholds for each kernel. Each channel is padded with zeros at both ends.
 #[pyfunction]
 #[pyo3(signature = (series, channels, slots, heavy, dilations, of_channels, thresholds))]
 #[allow(clippy::too_many_arguments, reason = "the caller in Python passes one-dimensional arrays")]

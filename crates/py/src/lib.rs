@@ -1,9 +1,10 @@
 //! The Python module `anabranch._core`: the schedulers and the trace splitter of
-//! `anabranch-multipath`, Maybenot, the anonymity analysis, and the inner loop of one attack.
+//! `anabranch-multipath`, Maybenot, the anonymity analysis, and the inner loop of one attack (the
+//! convolutions of MiniRocket).
 //!
 //! The module makes no decisions of its own. Arrays are one-dimensional, contiguous NumPy arrays.
-//! Each error of the core becomes a `ValueError` with the same message. Splitting a trace releases
-//! the interpreter lock.
+//! Each error of the Rust crates becomes a `ValueError` with the error's message. Splitting a
+//! trace releases the interpreter lock.
 
 mod anonymity;
 mod convolutions;

@@ -27,11 +27,11 @@ use crate::split::refuse;
 /// Framework version at the beginning of a serialised Maybenot machine.
 const SERIALISED: &str = "02";
 
-/// Value of `origin` that marks a padding packet.
+/// Value of `origin` (a packet's index in the original trace) that marks a padding packet.
 const PADDING: i64 = -1;
 
-/// All packets that the client sees: times (float64), origins (int64) and directions (bool, true
-/// for up).
+/// All packets that the client sees: times (float64, seconds), origins (int64: indices in the
+/// original trace, -1 for padding) and directions (bool, true for packets that the client sends).
 type PathEvents<'py> =
     (Bound<'py, PyArray1<f64>>, Bound<'py, PyArray1<i64>>, Bound<'py, PyArray1<bool>>);
 
@@ -176,8 +176,8 @@ impl<'a> Trace<'a> {
     }
 }
 
-/// Offset of the trace's first packet from the clock's origin. The server sends a packet `delay`
-/// before the client sees it, and that time must not be before the origin.
+/// Offset of the trace's first packet from the origin of the simulator's clock. The server sends a
+/// packet `delay` before the client sees it, and that time must not be before the origin.
 const ORIGIN: Duration = Duration::from_secs(3600);
 
 /// Returns true for a packet that leaves through the client's network interface, false for a
@@ -241,7 +241,8 @@ fn quietly<T>(work: impl FnOnce() -> T) -> Option<T> {
 }
 
 thread_local! {
-    /// True if panics of this thread are caught and turned into errors.
+    /// True while panics of this thread are caught and turned into errors, and must not be
+    /// printed.
     static QUIET: Cell<bool> = const { Cell::new(false) };
 }
 

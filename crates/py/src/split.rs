@@ -1,4 +1,4 @@
-//! Splitting of many recorded loads over paths in one call.
+//! Splitting of many recorded page loads over network paths in one call.
 
 use std::fmt::Display;
 use std::ops::Range;
@@ -12,13 +12,15 @@ use pyo3::prelude::*;
 
 /// Settings for splitting traces. Python users set them through `anabranch.splitting.Split`.
 ///
-/// Loads are concatenated in flat arrays: load k has the packets `offsets[k]` to `offsets[k + 1]`.
+/// The packets of all page loads are concatenated in flat arrays: page load k has the packets from
+/// `offsets[k]` up to, but not including, `offsets[k + 1]`.
 #[pyclass(frozen, module = "anabranch._core")]
 pub(crate) struct TraceSplit {
     core: trace::TraceSplit,
 }
 
-/// Packets in the order in which an observer sees them: their indices, and their times.
+/// Packets in the order in which an observer sees them: indices in the flat arrays, and times in
+/// seconds.
 type Seen<'py> = (Bound<'py, PyArray1<i64>>, Bound<'py, PyArray1<f64>>);
 
 /// Times, bytes and paths of packets that were sent.
@@ -61,12 +63,13 @@ impl TraceSplit {
         Ok(TraceSplit { core: core.map_err(|error| named(setting(&error), error))? })
     }
 
-    /// Returns the path of each packet (int16) in split number `replica` of each load.
+    /// Returns the path of each packet (int16) in split number `replica` of each page load.
     ///
-    /// `load` (int64) and `run` (int32) have the identifying numbers of each load. `offsets`
-    /// (int64) has the position of each load's first packet in the flat arrays, and finally the
-    /// end of the last load. `times` (float64, seconds) and `sizes` (int32, + up, - down) have the
-    /// time and the size of each packet.
+    /// `load` (int64) has the number of each page load, and `run` (int32) the number of the
+    /// experiment's repetition that the page load belongs to. `offsets` (int64) has the position
+    /// of each page load's first packet in the flat arrays, and finally the end of the last page
+    /// load. `times` (float64, seconds) and `sizes` (int32, + up, - down) have the time and the
+    /// size of each packet.
     #[pyo3(signature = (load, run, offsets, times, sizes, replica=0))]
     #[expect(clippy::too_many_arguments, reason = "columns of one table")]
     fn assign<'py>(
@@ -92,8 +95,8 @@ impl TraceSplit {
     }
 
     /// Applies the delays of the paths. Returns the order (int64, indices into the flat arrays) in
-    /// which each load's packets are seen, and the times (float64). `paths` (int16) is the result
-    /// of `assign`.
+    /// which each page load's packets are seen, and the times (float64, seconds). `paths` (int16)
+    /// is the result of `assign`.
     fn delay<'py>(
         &self,
         py: Python<'py>,
@@ -112,8 +115,9 @@ impl TraceSplit {
     }
 }
 
-/// Returns the times (float64, seconds) at which packets of one direction leave a splitter that
-/// delays them by times drawn from `jitter` (`0-20ms`).
+/// Returns the times (float64, seconds) at which packets of one direction leave one end of a split
+/// session. This end delays each packet by a random time from the range `jitter`, such as
+/// `0-20ms`.
 ///
 /// `times` (float64, seconds, sorted) and `sizes` (int32, signed bytes) have the time and the size
 /// of each arriving packet.
@@ -139,8 +143,9 @@ pub(crate) fn mean_delay(jitter: &str) -> PyResult<f64> {
     Ok(jitter.mean().as_secs_f64())
 }
 
-/// Returns the decoys (dummy packets) that one end sends in addition to the packets of a load. The
-/// result has their times (float64, seconds), bytes (int32) and paths (int16), in order of time.
+/// Returns the decoys (dummy packets) that one end sends in addition to the packets of a page
+/// load. The result has their times (float64, seconds), bytes (int32) and paths (int16), in order
+/// of time.
 ///
 /// `budget` has the syntax of `anabranch split --decoys`. `times` (float64, seconds, sorted),
 /// `sizes` (int32, signed bytes) and `at` (int16, paths from 0 to `paths` - 1) describe the
@@ -210,7 +215,8 @@ fn flat<'a, T: Element>(array: &'a PyReadonlyArray1<'_, T>) -> PyResult<&'a [T]>
     array.as_slice().map_err(refuse)
 }
 
-/// Returns the range of packets of each load. `lengths` are the lengths of the flat arrays.
+/// Returns the range of each page load's packets in the flat arrays. `lengths` are the lengths of
+/// these arrays.
 fn bounds(offsets: &[i64], lengths: &[usize]) -> PyResult<Vec<Range<usize>>> {
     let place = |&offset: &i64| usize::try_from(offset).ok();
     let places: Option<Vec<usize>> = offsets.iter().map(place).collect();
@@ -233,7 +239,7 @@ fn named(setting: &str, error: impl Display) -> PyErr {
     PyValueError::new_err(format!("{setting}: {error}"))
 }
 
-/// Parses a value of the Rust code from the syntax that users write.
+/// Parses a Rust value from the text that users write for it, such as a scheduler.
 pub(crate) fn text<T: FromStr<Err: Display>>(text: &str) -> PyResult<T> {
     text.parse().map_err(refuse)
 }

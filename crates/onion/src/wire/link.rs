@@ -231,8 +231,8 @@ impl fmt::Display for BadCerts {
     }
 }
 
-/// Returns the body of a CERTS cell with these certificates. Each certificate is given with its
-/// type.
+/// Returns the body of a CERTS cell with the certificates `certs`, each given as its type and its
+/// bytes.
 pub fn put_certs(certs: &[(u8, Vec<u8>)]) -> Vec<u8> {
     let mut body = vec![certs.len() as u8];
     for (kind, cert) in certs {
@@ -285,8 +285,9 @@ fn distinct(body: &[u8]) -> Result<Certs, BadCerts> {
 /// The signer of an Ed25519 certificate, and the key that it certifies.
 type Signed = ([u8; 32], [u8; 32]);
 
-/// Verifies the Ed25519 certificate of type `kind`, if present. Returns its signer and the
-/// certified key. If `signer` is given, this key must have signed the certificate.
+/// Verifies the Ed25519 certificate of type `kind`, if present. Returns the certificate's signer
+/// and the certified key; `None` if the certificate is absent. If `signer` is given, this key must
+/// have signed the certificate.
 fn edwards(
     certs: &Certs,
     kind: CertType,
@@ -350,7 +351,7 @@ pub fn read_challenge(body: &[u8]) -> Option<bool> {
     Some(challenge.methods().contains(&AUTH_TYPE))
 }
 
-/// Values that both ends of a link know. They determine the AUTHENTICATE cell.
+/// Values that bind an AUTHENTICATE cell to one link. Both ends of the link know them.
 #[derive(Clone, Debug, Default)]
 pub struct Binding {
     /// SHA-256 of the RSA identity keys: the initiator's, then the responder's.
@@ -414,7 +415,7 @@ pub struct Info {
     pub unix: Option<u64>,
     /// Our address as the sender sees it.
     pub seen: Option<IpAddr>,
-    /// The addresses that the sender gives as its own.
+    /// The addresses that the sender lists as its own.
     pub own: Vec<IpAddr>,
 }
 
@@ -452,7 +453,7 @@ pub enum Padding {
     Start(u16, u16),
 }
 
-/// Parses a PADDING_NEGOTIATE cell.
+/// Parses a PADDING_NEGOTIATE cell; `None` if the cell is malformed or its command is unknown.
 pub fn read_padding(body: &[u8]) -> Option<Padding> {
     PaddingNegotiate::decode_from_reader(&mut Reader::from_slice(body)).ok()?;
     let &[_, command, low0, low1, high0, high1] = body.first_chunk()?;

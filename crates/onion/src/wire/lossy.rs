@@ -19,20 +19,22 @@ const TCP_HEADER: usize = 20;
 /// Maximum segment size in bytes of TCP inside lossy cells, which are sent in datagrams (RFC 9293,
 /// section 3.7.1). As in UDP-OR, a segment must fit into one lossy cell.
 pub const MSS: u16 = (SEGMENT - TCP_HEADER) as u16;
-/// Length in bytes of the header of a first message: command and length.
+/// Length in bytes of the header of the first message that each direction of a stream sends:
+/// command and length.
 pub const HEAD: usize = 3;
-/// Address for the checksum of segments, which carry no addresses inside a circuit.
+/// IP address that both ends assume in the checksum of TCP segments. Inside a circuit, segments
+/// carry no addresses.
 const NOWHERE: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
 
-/// Error for a first message that is longer than a relay message.
+/// Error: the first message of one direction of a stream is longer than a relay message may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooLong;
 
-/// Length in bytes of a SACK block that follows a segment.
+/// Length in bytes of each SACK block after a segment in a cell: two sequence numbers.
 const BLOCK: usize = 8;
 
-/// Returns the body of a cell that contains `segment` and, as far as there is room, its further
-/// SACK blocks. The caller encrypts the body.
+/// Returns the body of a cell that contains `segment`. SACK blocks beyond the limit of TCP's
+/// options follow the segment, as far as there is room. The caller encrypts the body.
 ///
 /// # Panics
 /// If the segment with its header does not fit into a cell. Without options, up to [`MSS`] bytes
@@ -66,8 +68,8 @@ pub fn read_segment(body: &Body) -> Option<Segment> {
     (segment.source != 0 && segment.source == segment.destination).then_some(segment)
 }
 
-/// Parses a SACK block that follows a segment. Returns `None` for an empty block, which ends the
-/// list.
+/// Parses one of the SACK blocks after a segment in a cell. Returns `None` for an empty block,
+/// which ends the list.
 fn read_block(bytes: &[u8; BLOCK]) -> Option<(Seq, Seq)> {
     let number = |from: usize| Some(Seq(u32::from_be_bytes(*bytes[from..].first_chunk()?)));
     let block = (number(0)?, number(4)?);
@@ -117,8 +119,8 @@ pub struct LossyLink {
 }
 
 impl LossyLink {
-    /// Parses the data of LOSSY_LINK: the nonce, followed by the text. Returns `None` if the data
-    /// is truncated, or the text is too long or not UTF-8.
+    /// Parses the data of LOSSY_LINK: the nonce, followed by the text [`LossyLink::dealing`].
+    /// Returns `None` if the data is truncated, or the text is too long or not UTF-8.
     #[must_use]
     pub fn read(data: &[u8]) -> Option<LossyLink> {
         let (&nonce, text) = data.split_first_chunk::<32>()?;
@@ -126,7 +128,7 @@ impl LossyLink {
         Some(LossyLink { nonce: nonce.into(), dealing: text.to_owned() })
     }
 
-    /// Returns the data of LOSSY_LINK; `None` if the text is too long.
+    /// Returns the data of LOSSY_LINK; `None` if the text in `dealing` is too long.
     #[must_use]
     pub fn write(&self) -> Option<Vec<u8>> {
         let text = Some(self.dealing.as_bytes()).filter(|text| text.len() <= DEALING)?;

@@ -27,12 +27,12 @@ const HEADER_V0: usize = 11;
 /// Length in bytes of the header of a message with a tag: tag, command, length. A stream ID
 /// follows for commands that have one.
 const HEADER_V1: usize = 19;
-/// The position in the body of the field "recognised", which is zero in a cell for the hop that
-/// decrypts it.
+/// The position of the field "recognised" in the body of a cell. The field is zero if the cell is
+/// addressed to the hop that decrypts it.
 pub const RECOGNISED: Range<usize> = 1..3;
-/// The position of the digest in the body.
+/// The position of the digest in the body of a cell.
 pub const DIGEST: Range<usize> = 5..9;
-/// Number of zero bytes between the data and the random padding.
+/// Number of zero bytes between the data of a relay message and the random padding.
 const GAP: usize = 4;
 
 /// The layout of a message in a cell's body, which depends on the relay encryption in use.
@@ -79,7 +79,7 @@ pub struct Message<'a> {
     pub data: &'a [u8],
 }
 
-/// Parses a decrypted body. Returns `None` if the length in it is invalid.
+/// Parses the decrypted body of a relay cell. Returns `None` if its length field is invalid.
 pub fn read(format: Format, body: &Body) -> Option<Message<'_>> {
     let number = |at: usize| u16::from_be_bytes([body[at], body[at + 1]]);
     let (command, length, stream) = match format {
@@ -93,7 +93,8 @@ pub fn read(format: Format, body: &Body) -> Option<Message<'_>> {
     Some(Message { command, stream, data })
 }
 
-/// Writes a message into a body, followed by random padding (tor-spec, "Relay cells").
+/// Writes a relay message into the body of a cell, followed by random padding (tor-spec, "Relay
+/// cells").
 ///
 /// # Panics
 /// If the data is longer than the format permits.
@@ -103,8 +104,8 @@ pub fn write(format: Format, body: &mut Body, message: Message<'_>, rng: &mut dy
     write_header(format, body, message.command, message.stream, message.data.len(), rng);
 }
 
-/// Writes the header and the padding of a message whose data is already in the body. The tag is
-/// written later.
+/// Writes the header and the padding of a message whose data is already in the body. The
+/// encryption of the cell adds the digest or the tag later.
 pub fn write_header(
     format: Format,
     body: &mut Body,
@@ -160,7 +161,8 @@ pub struct Begin {
 }
 
 impl Begin {
-    /// Parses the data of BEGIN.
+    /// Parses the data of BEGIN. Returns `None` if it is malformed, or if the host name is empty
+    /// or not printable ASCII.
     pub fn read(data: &[u8]) -> Option<Begin> {
         let begin = msg::Begin::decode_from_reader(&mut Reader::from_slice(data)).ok()?;
         let host = String::from_utf8(begin.addr().to_vec()).ok()?;

@@ -41,7 +41,8 @@ pub struct Consensus {
     pub relays: Vec<RelayStatus>,
     /// The network's parameters (param-spec).
     pub params: BTreeMap<String, i32>,
-    /// The bandwidth weights of positions, in parts of 10,000 (dir-spec 3.8.3): `Wgg`, `Wmd`, ….
+    /// The weights with which relays' bandwidths count in each position of a path, in units of
+    /// 1/10,000 (dir-spec 3.8.3): `Wgg`, `Wmd`, ….
     pub weights: BTreeMap<String, i32>,
 }
 
@@ -68,13 +69,13 @@ pub struct RelayStatus {
     pub addresses: Vec<SocketAddr>,
     /// The relay's flags.
     pub flags: Flags,
-    /// The relay's bandwidth weight, in the units of the consensus.
+    /// The relay's bandwidth weight: the number after `Bandwidth=` in the consensus.
     pub bandwidth: u32,
     /// The optional subprotocols that the relay supports.
     pub speaks: Speaks,
 }
 
-/// The flags of a relay that this software uses.
+/// The flags from a relay's consensus entry, as far as this software uses them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[allow(
     clippy::struct_excessive_bools,
@@ -291,9 +292,9 @@ impl fmt::Display for DocumentError {
 
 impl std::error::Error for DocumentError {}
 
-/// Maximum bytes of a consensus.
+/// Maximum accepted length of a consensus, in bytes.
 pub const LONGEST_CONSENSUS: usize = 16 << 20;
-/// Maximum bytes of a microdescriptor, of a certificate, or of a descriptor.
+/// Maximum accepted length of a microdescriptor, of a certificate, or of a descriptor, in bytes.
 pub const LONGEST_ITEM: usize = 64 << 10;
 
 /// A consensus whose signatures are not verified.
@@ -494,8 +495,8 @@ fn family_ids(descriptor: &RouterDesc) -> Vec<String> {
     AsRef::<Vec<_>>::as_ref(&descriptor.family_ids()).iter().map(ToString::to_string).collect()
 }
 
-/// A bridge. All values are from the bridge's own descriptor, because consensuses do not list
-/// bridges.
+/// A bridge. Its status and its microdescriptor are derived from its server descriptor, because
+/// consensuses do not list bridges.
 #[derive(Clone, Debug)]
 pub struct Bridge {
     /// The equivalent of a consensus entry, with the addresses of the descriptor.

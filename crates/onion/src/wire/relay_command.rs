@@ -1,11 +1,12 @@
-//! The commands of relay messages, one on each line. They are defined by tor-spec, "Relay cells";
-//! rend-spec-v3; proposals 324 and 329; and this project (`docs/spec/numbers.md`).
+//! The commands of relay messages. They are defined by tor-spec, "Relay cells"; rend-spec-v3;
+//! proposals 324 and 329; and this project (`docs/spec/numbers.md`).
 
 /// The command of a relay message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RelayCommand(pub u8);
 
-/// The part of the protocol that handles a relay command.
+/// The part of the protocol (Tor's, with this project's extensions) that a relay command belongs
+/// to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RelayKind {
     /// A stream. In cells with a tag (proposal 359), messages for a stream have a stream ID.
@@ -35,7 +36,7 @@ macro_rules! relay_commands {
             pub const ALL: &[(RelayCommand, &str)] =
                 &[$($((RelayCommand::$name, stringify!($name)),)*)*];
 
-            /// Returns the part of the protocol that handles this command.
+            /// Returns the part of the protocol that this command belongs to.
             #[must_use]
             pub const fn kind(self) -> RelayKind {
                 match self {

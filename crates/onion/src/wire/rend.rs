@@ -94,8 +94,8 @@ impl EstablishIntro {
     }
 }
 
-/// Parses the limit in an extension. Returns `None` if the extension is malformed or has unknown
-/// parameters.
+/// Parses the limit on INTRODUCE2 messages in `field`, the body of the extension `DOS_PARAMS`.
+/// Returns `None` if the extension is malformed or has unknown parameters.
 fn read_limit(field: &[u8]) -> Option<IntroLimit> {
     let mut reader = Reader::from_slice(field);
     let (mut rate, mut burst) = (0, 0);
@@ -173,13 +173,14 @@ impl IntroStatus {
         [0, self.code(), 0]
     }
 
-    /// Returns the number that stands for the status in messages.
+    /// Returns the status code of INTRODUCE_ACK.
     #[must_use]
     pub fn code(self) -> u8 {
         self as u8
     }
 
-    /// Returns the status with this number. Unknown numbers count as [`IntroStatus::CannotRelay`].
+    /// Returns the status that the code of INTRODUCE_ACK stands for. Unknown codes count as
+    /// [`IntroStatus::CannotRelay`].
     #[must_use]
     pub fn of(code: u8) -> IntroStatus {
         match code {

@@ -21,12 +21,12 @@ const RESUMES: u8 = 1;
 const RUN: u8 = 0;
 /// Value in SWITCH: from here on, each message on this circuit contains its number.
 const SINGLY: u8 = 1;
-/// Value in RECEIVED: the message is unrequested.
+/// Value in RECEIVED: the sender of RECEIVED has not received a PROBE that it answers.
 const UNASKED: u8 = 0;
-/// Value in RECEIVED: the message answers PROBE.
+/// Value in RECEIVED: this RECEIVED message answers a PROBE message.
 const ASKED: u8 = 1;
 
-/// The data of LINK and LINKED.
+/// The data of a LINK or LINKED message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResilientLink {
     /// True if the circuits of the set join at a middle hop. They then carry whole cells.
@@ -87,8 +87,8 @@ pub struct LegSwitch {
 }
 
 impl LegSwitch {
-    /// Parses the data of SWITCH. Returns `None` if the data is truncated, or its first byte is
-    /// unknown.
+    /// Parses the data of SWITCH. Returns `None` if the data is truncated, or its first byte has
+    /// an unknown value.
     #[must_use]
     pub fn read(data: &[u8]) -> Option<LegSwitch> {
         let (&[how], rest) = data.split_first_chunk()?;
@@ -107,15 +107,15 @@ impl LegSwitch {
 /// RECEIVED is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Received {
-    /// True if the message answers PROBE.
+    /// True if this RECEIVED message answers a PROBE message.
     pub asked: bool,
     /// The low 32 bits of the number of received messages, including duplicates.
     pub count: u32,
 }
 
 impl Received {
-    /// Parses the data of RECEIVED. Returns `None` if the data is truncated, or its first byte is
-    /// unknown.
+    /// Parses the data of RECEIVED. Returns `None` if the data is truncated, or its first byte has
+    /// an unknown value.
     #[must_use]
     pub fn read(data: &[u8]) -> Option<Received> {
         let (&[why], rest) = data.split_first_chunk()?;

@@ -28,7 +28,7 @@ const SHA256_WITH_RSA: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.
 /// Number of random bytes in a serial number, as in C tor.
 const SERIAL: usize = 8;
 
-/// The contents of a certificate to make.
+/// The contents of an X.509 certificate that [`certificate`] makes.
 pub(super) struct Draft<'d> {
     /// The host name of the subject.
     pub(super) subject: &'d str,
@@ -44,7 +44,7 @@ pub(super) struct Draft<'d> {
 /// random serial number, signed with SHA-256 and RSA.
 ///
 /// # Errors
-/// Returns [`KeyError::Making`] if the library fails.
+/// Returns [`KeyError::Making`] if the cryptography library fails.
 pub(super) fn certificate<R: CryptoRng>(
     rng: &mut R,
     draft: &Draft<'_>,
@@ -102,8 +102,8 @@ pub(super) fn is_self_signed(der: &[u8], key: &PublicKey, unix_now: u64) -> bool
     (from..=until).contains(&unix_now) && signed_by(&certificate, key).unwrap_or(false)
 }
 
-/// Returns whether `key` signed the certificate. Returns `None` if the signature is malformed, or
-/// if its algorithm is not [`SHA256_WITH_RSA`].
+/// Returns true if `key` signed the certificate, and false if another key did. Returns `None` if
+/// the signature is malformed, or if its algorithm is not [`SHA256_WITH_RSA`].
 fn signed_by(certificate: &Certificate, key: &PublicKey) -> Option<bool> {
     let content = certificate.tbs_certificate.to_der().ok()?;
     let signature = Signature::try_from(certificate.signature.as_bytes()?).ok()?;

@@ -48,43 +48,44 @@ impl Format {
     }
 }
 
-/// Precision of the match between a range of an `Accept` header and a type.
+/// Precision of the match between a media range of an `Accept` header and a media type.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 enum Closeness {
-    /// The range does not match.
+    /// The media range does not match the media type.
     #[default]
     None,
-    /// The range is `*/*`.
+    /// The media range is `*/*`.
     All,
-    /// The range is of the kind `text/*`.
+    /// The media range names only the main type, such as `text/*`.
     Kind,
-    /// The range is of the kind `text/plain`.
+    /// The media range names the whole type, such as `text/plain`.
     Named,
-    /// The range is of the kind `text/plain;version=0.0.4`.
+    /// The media range names type and version, such as `text/plain;version=0.0.4`.
     Version,
 }
 
-/// A client's preference for a type: the quality of the most specific range that matches the type.
+/// A client's preference for a media type: the quality (`q`) of the most specific media range that
+/// matches the type.
 #[derive(Clone, Copy, Debug, Default)]
 struct Preference {
     closeness: Closeness,
     quality: f64,
 }
 
-/// A range of an `Accept` header.
+/// A media range of an `Accept` header, such as `text/*;q=0.5`.
 #[derive(Debug)]
 struct Range<'a> {
     kind: &'a str,
     name: &'a str,
     version: Option<&'a str>,
-    /// Quality of the range, from 0 (not acceptable) to 1.
+    /// Quality (`q`) of the media range, from 0 (not acceptable) to 1.
     quality: f64,
 }
 
 impl<'a> Range<'a> {
-    /// Parses `type/name;parameter=value;q=0.5`. Returns `None` if the text is not a range. Other
-    /// parameters, such as `charset` and `escaping`, are ignored, because all names of our metrics
-    /// are plain.
+    /// Parses a media range such as `type/name;parameter=value;q=0.5`. Returns `None` if the text
+    /// has another form. Other parameters, such as `charset` and `escaping`, are ignored, because
+    /// all names of our metrics are plain.
     fn parse(text: &'a str) -> Option<Range<'a>> {
         let mut parts = text.split(';').map(str::trim);
         let (kind, name) = parts.next()?.split_once('/')?;
@@ -119,7 +120,8 @@ fn quality(text: &str) -> Option<f64> {
     text.parse().ok().filter(|quality| (0.0..=1.0).contains(quality))
 }
 
-/// Returns the preference that `ranges` express for the type `kind`/`name`, in one of `versions`.
+/// Returns the preference that the media ranges `ranges` express for the media type `kind`/`name`,
+/// in one of `versions`.
 fn liking(ranges: &[Range<'_>], kind: &str, name: &str, versions: &[&str]) -> Preference {
     let each = ranges.iter().map(|range| Preference {
         closeness: range.closeness(kind, name, versions),

@@ -196,7 +196,8 @@ impl Request {
     }
 }
 
-/// Returns the format that `headers` request. A value that is not text is ignored.
+/// Returns the format that `headers` request. An `Accept` header whose value is not valid UTF-8 is
+/// ignored.
 fn format_of(headers: &[httparse::Header<'_>]) -> Format {
     let accepts = headers.iter().filter(|header| header.name.eq_ignore_ascii_case("accept"));
     Format::wanted(accepts.filter_map(|header| std::str::from_utf8(header.value).ok()))

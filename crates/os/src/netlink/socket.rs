@@ -12,12 +12,13 @@ use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
 /// KiB).
 const DATAGRAM: usize = 64 * 1024;
 
-/// Requests all objects of one kind (`NLM_F_DUMP`), and returns them.
+/// Requests all objects of one kind, such as all routes (`NLM_F_DUMP`), and returns them.
 pub(super) fn dump(request: Message) -> io::Result<Vec<Message>> {
     exchange(request, NLM_F_DUMP)
 }
 
-/// Requests one object. An error of the kernel is returned as its errno.
+/// Requests one object, such as the route to an address. An error of the kernel is returned as its
+/// errno.
 pub(super) fn ask(request: Message) -> io::Result<Vec<Message>> {
     exchange(request, NLM_F_ACK)
 }
@@ -75,7 +76,8 @@ fn encode(request: Message, flags: u16) -> Vec<u8> {
     bytes
 }
 
-/// Appends the objects in `datagram` to `answers`. Returns true once the exchange is complete.
+/// Appends the objects in the kernel's answer `datagram` to `answers`. Returns true if `datagram`
+/// ends the answer, and the error that the kernel reports in it, if any.
 fn collect(datagram: &[u8], answers: &mut Vec<Message>) -> io::Result<bool> {
     for message in messages(datagram) {
         match message?.payload {

@@ -27,7 +27,8 @@ pub enum Complaint {
     Port,
     /// No path leads to the destination.
     Unreachable,
-    /// The packet is of a kind that the splitter does not carry.
+    /// The splitter (the program that spreads sessions over several paths) does not carry this
+    /// kind of packet.
     Prohibited,
 }
 

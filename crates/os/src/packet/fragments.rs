@@ -10,7 +10,8 @@ use etherparse::defrag::IpDefragBuf;
 
 use super::{Fragment, FragmentId};
 
-/// Maximum number of incomplete datagrams. At this maximum, a new datagram replaces the oldest.
+/// Maximum number of incomplete datagrams in memory. At this maximum, a new datagram replaces the
+/// oldest one.
 const AT_ONCE: usize = 64;
 /// Time after which an incomplete datagram is dropped. RFC 8200, section 4.5, specifies 60 s, but
 /// fragments from this machine itself arrive together.
@@ -34,7 +35,7 @@ pub struct Whole {
     /// ECN bits of the fragments: "congestion experienced" if any fragment has it (RFC 3168,
     /// section 5.3).
     pub ecn: u8,
-    /// The UDP header and the payload.
+    /// The whole datagram: the UDP header and the payload.
     bytes: Vec<u8>,
 }
 

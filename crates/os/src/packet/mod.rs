@@ -23,7 +23,7 @@ pub use read::{
 };
 pub use write::{SegmentNumbers, write, write_segment};
 
-/// Creates an error that reports a fault of the caller.
+/// Creates an `InvalidInput` error with the description `why`.
 fn invalid(why: impl Into<String>) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, why.into())
 }

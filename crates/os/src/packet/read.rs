@@ -7,7 +7,8 @@ use etherparse::{
     TransportSlice,
 };
 
-/// The content of an IP packet, as far as it matters to the splitter.
+/// The content of an IP packet, as far as the splitter (the program that spreads sessions over
+/// several paths) needs it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Content<'a> {
     /// A complete UDP datagram.

@@ -11,8 +11,8 @@ use etherparse::{
 
 use super::invalid;
 
-/// Hop limit in headers that are built here, in both directions. A socket does not report the
-/// received hop limit.
+/// Hop limit in IP headers that this module builds, for packets in both directions. A socket does
+/// not report the hop limit of received packets.
 pub(super) const HOPS: u8 = 64;
 /// Receive window in TCP headers that are built here: the maximum without window scaling.
 const WINDOW: u16 = u16::MAX;

@@ -1,7 +1,8 @@
 //! Rewriting of parsers' messages about a value, in words that users know: `expected a nonzero
 //! usize` becomes `write a whole number of 1 or more`.
 
-/// Ends of parsers' messages after "expected", each with the text that replaces it.
+/// Phrases after "expected" at the end of a parser's message, each with the text that replaces the
+/// phrase.
 const WANTED: &[(&str, &str)] = &[
     ("u8", "a whole number from 0 to 255"),
     ("u16", "a whole number from 0 to 65535"),
@@ -32,7 +33,7 @@ const WANTED: &[(&str, &str)] = &[
     ("socket address", "ADDRESS:PORT in quotes, such as '127.0.0.1:9001'"),
 ];
 
-/// Other phrases in parsers' messages, each with the text that replaces it.
+/// Other phrases in parsers' messages, each with the text that replaces the phrase.
 const WHOLE: &[(&str, &str)] = &[
     ("invalid digit found in string", "it is not a whole number"),
     ("cannot parse integer from empty string", "it is empty: write a whole number"),

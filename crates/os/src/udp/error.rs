@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use super::sys::RawError;
 
-/// A kind of failure, by its meaning for the path.
+/// A kind of failure to send or receive datagrams, by its meaning for the network path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Fault {
     /// A buffer or a queue on this machine is full. The datagram is to be dropped and counted.
@@ -59,7 +59,7 @@ pub enum Origin {
         /// Code of the ICMP message.
         code: u8,
     },
-    /// The kernel names another origin, or none.
+    /// The kernel names another origin of the error, or none.
     Other,
 }
 
@@ -76,7 +76,8 @@ pub struct QueuedError {
     pub offender: Option<IpAddr>,
     /// Destination of the datagram that caused the error; `None` if unknown.
     pub about: Option<SocketAddr>,
-    /// For [`Fault::TooBig`], the MTU in the message, in bytes, including the IP header.
+    /// For [`Fault::TooBig`], the MTU that the kernel reports with the error, in bytes, including
+    /// the IP header.
     pub mtu: Option<u32>,
 }
 

@@ -58,7 +58,8 @@ impl<'a> Received<'a> {
         }
     }
 
-    /// Returns the datagrams in the form in which a connected socket sends them.
+    /// Returns the datagrams as [`Datagrams`] without addresses, to be forwarded on a connected
+    /// socket.
     pub fn onward(&self) -> Datagrams<'a> {
         let Self { bytes, stride, ecn, .. } = *self;
         Datagrams { bytes, stride, ecn, to: None, source: None }
@@ -76,7 +77,7 @@ pub struct RecvBatch {
 }
 
 impl RecvBatch {
-    /// Creates buffers for `messages` messages per call (1 to 64).
+    /// Creates buffers for up to `messages` messages (1 to 64) per call of [`RecvBatch::recv`].
     #[must_use]
     pub fn new(messages: usize) -> Self {
         let messages = messages.clamp(1, sys::MESSAGES);
@@ -86,8 +87,8 @@ impl RecvBatch {
         }
     }
 
-    /// Returns the maximum number of messages per call. If a call returns fewer messages, the
-    /// socket is empty.
+    /// Returns the maximum number of messages that one call of [`RecvBatch::recv`] returns. If a
+    /// call returns fewer messages, no further ones wait at the socket.
     pub fn capacity(&self) -> usize {
         self.buffers.len() / SLOT
     }

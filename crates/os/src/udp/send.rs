@@ -100,7 +100,8 @@ impl SendReport<'_> {
 #[derive(Debug, Default)]
 pub struct SendQueue {
     messages: Vec<Message>,
-    /// Reusable memory for the pieces of a batch. The vector is empty between batches.
+    /// Reusable memory for the pieces (references to bytes) of a batch. The vector is empty
+    /// between batches.
     pieces: Vec<IoSlice<'static>>,
     failures: Vec<SendFailure>,
 }
@@ -165,9 +166,9 @@ impl<'q, 'a> SendBatch<'q, 'a> {
         SendReport { sent, sent_bytes, failures: &queue.failures, earlier }
     }
 
-    /// Returns the number of datagrams of `stride` bytes that fit into the last message. Begins a
-    /// new message if no datagram fits, so the result is at least one. `len` is the number of
-    /// bytes that remain to be added.
+    /// Returns the number of datagrams of `stride` bytes that fit into the batch's last message
+    /// (one segmented send). Begins a new message if no datagram fits, so the result is at least
+    /// one. `len` is the total length in bytes of the datagrams still to be added.
     fn room(&mut self, datagrams: &Datagrams<'_>, len: usize, stride: usize) -> usize {
         let to = datagrams.to.map(sys::canonical);
         let source = datagrams.source.map(|source| source.to_canonical());
@@ -185,7 +186,8 @@ impl<'q, 'a> SendBatch<'q, 'a> {
         if self.segments { (MAX_BYTES / stride.max(1)).clamp(1, MAX_SEGMENTS) } else { 1 }
     }
 
-    /// Appends the datagrams in `run` to the last message, which must have room for them.
+    /// Appends the datagrams in `run` to the batch's last message (one segmented send), which must
+    /// have room for them.
     fn append(&mut self, run: &'a [u8]) {
         self.pieces.push(IoSlice::new(run));
         let last = self
@@ -318,8 +320,9 @@ fn errno(error: &io::Error) -> i32 {
     error.raw_os_error().unwrap_or(libc::EIO)
 }
 
-/// Reuses the memory of `pieces` for pieces with another lifetime. The standard library collects a
-/// vector's own iterator in place, so this function neither allocates nor copies.
+/// Returns an empty vector that reuses the memory of `pieces`, for references with another
+/// lifetime. The standard library collects a vector's own iterator in place, so this function
+/// neither allocates nor copies.
 fn recycle<'a>(mut pieces: Vec<IoSlice<'_>>) -> Vec<IoSlice<'a>> {
     pieces.clear();
     pieces.into_iter().map(|_| IoSlice::new(&[])).collect()

@@ -13,7 +13,8 @@ use super::sys;
 /// `SO_NETNS_COOKIE`, which the `libc` crate lacks.
 const NETNS_COOKIE: i32 = 71;
 
-/// Options for opening a socket. The defaults suit a path of the splitter.
+/// Options for opening a socket. The defaults suit a network path of the splitter, which spreads
+/// sessions over several paths.
 #[derive(Clone, Debug)]
 pub struct UdpOptions {
     /// Interface that the socket is bound to (`SO_BINDTODEVICE`; this needs no privilege since

@@ -173,7 +173,7 @@ pub(super) fn receive(
     Ok(())
 }
 
-/// Sends as many of the first `messages` as possible, with one `sendmmsg`. Returns the number of
+/// Sends `messages` with one `sendmmsg`, which may stop before the last one. Returns the number of
 /// messages that the kernel accepted, which is at least one.
 ///
 /// An error concerns the first message. `v6` is true if the socket is an IPv6 socket.
@@ -226,7 +226,8 @@ pub(super) fn take_error(fd: BorrowedFd<'_>) -> io::Result<Option<RawError>> {
     }
 }
 
-/// Builds a message header from a name, pieces and control data, each with its length.
+/// Builds a message header from a socket address (`name`), an array of byte ranges and control
+/// data, each with its length.
 fn header(
     (name, name_len): (*mut c_void, usize),
     (iovec, pieces): (*mut libc::iovec, usize),
@@ -332,7 +333,8 @@ fn each_control(header: &libc::msghdr, mut visit: impl FnMut(c_int, c_int, &[u8]
     }
 }
 
-/// Returns the address in a received header. An IPv4 address inside IPv6 becomes IPv4.
+/// Returns the socket address in the header of a received message; `None` if there is none. An
+/// IPv4 address inside IPv6 becomes IPv4.
 fn name(header: &libc::msghdr) -> Option<SocketAddr> {
     if (header.msg_namelen as usize) < mem::size_of::<libc::sockaddr_in>() {
         return None;

@@ -25,8 +25,7 @@ pub struct Subject<'a> {
     pub facts: &'a TraceFacts,
     /// Summary of the trace: counts by session and path.
     pub summary: &'a Summary,
-    /// Traffic of the sessions over time: their rates and their runs (packets in a row on one
-    /// path).
+    /// Traffic of the sessions over time: rates, and runs (consecutive packets on one path).
     pub courses: &'a Courses,
     /// Sessions that get their own section, as indices into the summary's sessions.
     pub chosen: &'a [usize],
@@ -42,8 +41,8 @@ struct Part<'a> {
     paths: &'a [PathSummary],
     whole: &'a PathSummary,
     course: &'a Course,
-    /// Number of page loads in this section, if the times of each load count from the load's own
-    /// start. Rates are then averaged over the loads. `None` otherwise.
+    /// Number of page loads in this section, if the times of each page load are counted from the
+    /// start of that page load. Rates are then averaged over the page loads. `None` otherwise.
     loads: Option<usize>,
 }
 
@@ -101,8 +100,8 @@ impl<'a> Part<'a> {
         legible(&self.facts.path_name(path))
     }
 
-    /// Formats the rate of `size` in `seconds`. If [`Part::loads`] has a number of page loads, the
-    /// result is the mean rate of one load.
+    /// Formats `size` divided by `seconds` as a rate. If [`Part::loads`] has a number of page
+    /// loads, the result is the mean rate of one load.
     fn rate(&self, size: u64, seconds: f64) -> String {
         self.units.rate(size as f64 / seconds / self.loads.unwrap_or(1) as f64)
     }

@@ -1,4 +1,4 @@
-//! The figure of shares, and the table of all counts.
+//! The figure of the paths' shares of the packets, and the table with all numbers of each path.
 
 use anabranch_capture::{Flow, PathSummary};
 use maud::{Markup, html};
@@ -64,7 +64,7 @@ fn bar(part: &Part<'_>, way: Direction) -> Markup {
     }
 }
 
-/// Renders all counts by path and direction.
+/// Renders a table with all numbers by path and direction, such as packets and sizes.
 pub(super) fn table(part: &Part<'_>) -> Markup {
     let title = "What each observer saw, in numbers";
     let more = part.paths.len().saturating_sub(PATHS);

@@ -1,5 +1,5 @@
-//! The figure of rates. Its first row is for all paths together. The rows below are for one path
-//! each, on the same scale.
+//! The figure of traffic rates over time. Its first row is for all paths together. The rows below
+//! are for one path each, on the same scale.
 
 use std::fmt::Write as _;
 
@@ -9,7 +9,7 @@ use super::{Direction, Part};
 use crate::figures::{self, axis, drawing, grouped, lane, number, span, times};
 use crate::tables::in_clear;
 
-/// Maximum number of rows in the table of rates.
+/// Maximum number of rows in the table of rates, each for one interval of time.
 const ROWS: usize = 16;
 
 /// Renders the rates over time, with both directions side by side.

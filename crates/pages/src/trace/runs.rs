@@ -8,18 +8,18 @@ use super::words::{self, Measure};
 use super::{Direction, Part};
 use crate::figures::{self, axis, drawing, grouped, lane, number, span, times};
 
-/// Width of the detailed view, in the drawing's units.
+/// Width of the detailed view of the first runs, in the drawing's units.
 const WIDTH: f64 = 1000.0;
 
 /// Number of uplink runs that the detailed view covers. A run is a series of packets that take the
 /// same path.
 const LOOK: usize = 24;
 
-/// Maximum number of rows in the table below the detailed view.
+/// Maximum number of rows in the table below the detailed view of the first runs.
 const ROWS: usize = 60;
 
 /// Maximum share of all packets that the bar for the shortest runs may contain. This bar merges
-/// several classes of run lengths.
+/// several classes (histogram bins) of run lengths.
 const NEXT_TO_NOTHING: f64 = 0.03;
 
 /// Renders the beginning of a session run by run. The result is empty if the session never changed
@@ -141,7 +141,7 @@ fn weights(lane: &LaneTraffic, measure: Measure) -> &[u64] {
     }
 }
 
-/// The range of classes of run lengths that a figure displays with one bar each.
+/// The range of classes (histogram bins) of run lengths that a figure displays with one bar each.
 #[derive(Clone, Copy)]
 struct Shown {
     /// First class with its own bar. Its lower bound is a power of ten. One more bar before it
@@ -152,10 +152,11 @@ struct Shown {
 }
 
 impl Shown {
-    /// Selects the classes to display. The first class begins at the largest power of ten for
-    /// which all shorter runs contain at most the share [`NEXT_TO_NOTHING`] of the packets. Runs
-    /// of class 0 do not count here. The last class is the last class within the same power of ten
-    /// as the longest run. Returns `None` if there are no runs.
+    /// Selects the classes (histogram bins) of run lengths to display. The first class begins at
+    /// the largest power of ten for which all shorter runs contain at most the share
+    /// [`NEXT_TO_NOTHING`] of the packets. Runs of class 0 do not count here. The last class is
+    /// the last class within the same power of ten as the longest run. Returns `None` if there are
+    /// no runs.
     fn of(part: &Part<'_>, measure: Measure) -> Option<Shown> {
         let mut sums = [0; Histogram::LEN];
         for (_, _, lane) in Direction::BOTH.iter().flat_map(|&way| part.lanes(way)) {
@@ -173,8 +174,8 @@ impl Shown {
         Some(Shown { first, last, measure })
     }
 
-    /// Returns the weights of the classes of `lane` that are displayed, after the total weight of
-    /// all shorter runs.
+    /// Returns the numbers of packets in the bars for the path `lane`: first all packets in
+    /// shorter runs, then the packets in each displayed class (histogram bin) of run lengths.
     fn of_lane(self, lane: &LaneTraffic) -> Vec<u64> {
         let weights = weights(lane, self.measure);
         let shorter = weights[..self.first].iter().sum();
@@ -185,7 +186,7 @@ impl Shown {
         self.first - 1..=self.last
     }
 
-    /// Describes the range of a class in words.
+    /// Describes the run lengths in a class (histogram bin), such as "10 to 17".
     fn told(self, class: usize) -> String {
         let edge = |class| edge(class, self.measure);
         match self.measure {
@@ -236,7 +237,7 @@ fn bars(path: i16, weights: &[u64], shown: Shown, most: u64, part: &Part<'_>) ->
     used.map(shape).collect()
 }
 
-/// Formats the lower bound of a class.
+/// Formats the lower bound of a class (histogram bin) of run lengths.
 fn edge(class: usize, measure: Measure) -> String {
     match measure {
         Measure::Time => span(Histogram::from(class) / 1e3),

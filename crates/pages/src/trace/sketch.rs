@@ -45,8 +45,8 @@ fn end(x: f64, middle: f64, name: &str) -> Markup {
     }
 }
 
-/// Renders a path, the eye of its observer, and the shares of each direction that this observer
-/// saw.
+/// Renders a path, the eye of its observer, and the share of each direction's packets that this
+/// observer saw.
 fn row(name: &str, path: &PathSummary, y: f64, middle: f64) -> Markup {
     let short: String = match name.chars().nth(ROOM) {
         Some(_) => name.chars().take(ROOM - 1).chain(['…']).collect(),

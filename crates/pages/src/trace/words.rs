@@ -20,12 +20,12 @@ pub(super) enum Measure {
     Packets,
 }
 
-/// Nouns for the rows of a trace and for the unit of their sizes.
+/// Nouns for the rows of a trace (packets or cells) and for the unit of their sizes.
 #[derive(Clone, Copy)]
 pub(super) struct Units(pub(super) SizeUnit);
 
 impl Units {
-    /// Returns the noun for one row, such as "packet".
+    /// Returns the noun for one row of the trace, such as "packet".
     pub(super) fn one(self) -> &'static str {
         match self.0 {
             SizeUnit::IpPacket => "packet",
@@ -34,7 +34,7 @@ impl Units {
         }
     }
 
-    /// Returns the noun for several rows, such as "packets".
+    /// Returns the noun for several rows of the trace, such as "packets".
     pub(super) fn plural(self) -> &'static str {
         match self.0 {
             SizeUnit::IpPacket => "packets",
@@ -43,12 +43,12 @@ impl Units {
         }
     }
 
-    /// Formats a number of rows with its noun.
+    /// Formats `count`, a number of rows of the trace, with its noun, as in "3 packets".
     pub(super) fn many(self, count: u64) -> String {
         format!("{} {}", grouped(count), if count == 1 { self.one() } else { self.plural() })
     }
 
-    /// Returns the noun for the unit of a sum of sizes.
+    /// Returns the noun for the unit in which the trace's sizes are summed.
     pub(super) fn sizes(self) -> &'static str {
         match self.0 {
             SizeUnit::Direction => "units",
@@ -56,13 +56,13 @@ impl Units {
         }
     }
 
-    /// Formats an exact sum of sizes.
+    /// Formats `sum`, a sum of the sizes of the trace's rows, without rounding.
     pub(super) fn size(self, sum: u64) -> String {
         grouped(sum)
     }
 
-    /// Formats a rounded sum of sizes in brackets. The result is empty if it would only repeat the
-    /// number of rows.
+    /// Formats `sum`, a sum of the sizes of the trace's rows, rounded and in brackets. The result
+    /// is empty if each row counts as 1, because it would only repeat the number of rows.
     fn about(self, sum: u64) -> String {
         match self.0 {
             SizeUnit::Direction => String::new(),
@@ -70,7 +70,7 @@ impl Units {
         }
     }
 
-    /// Formats a rate, given as size per second.
+    /// Formats the rate `per_second`, given in the unit of the trace's sizes per second.
     pub(super) fn rate(self, per_second: f64) -> String {
         match self.0 {
             SizeUnit::Direction => format!("{per_second:.0} units/s"),
@@ -148,8 +148,8 @@ fn every(schedule: &str) -> Option<Every> {
     every.split(' ').next()?.parse().ok()
 }
 
-/// Returns the unit in which the schedule sets the lengths of runs. If the unit is unknown,
-/// returns packets.
+/// Returns the unit in which the schedule sets the lengths of runs (consecutive packets on one
+/// path). If the unit is unknown, returns packets.
 pub(super) fn measure(facts: &TraceFacts) -> Measure {
     match facts.schedule.as_deref().and_then(every) {
         Some(
@@ -159,7 +159,7 @@ pub(super) fn measure(facts: &TraceFacts) -> Measure {
     }
 }
 
-/// Returns a plain explanation of a family of schedulers; `None` for an unknown one.
+/// Returns a plain explanation of a family of schedulers; `None` if the family is unknown.
 fn meaning(family: &str) -> Option<&'static str> {
     FAMILIES.iter().find(|each| each.name == family).map(|each| each.plain)
 }
@@ -244,8 +244,8 @@ fn observer(part: &Part<'_>, path: i16) -> Markup {
     }
 }
 
-/// Renders the largest shares that one observer saw, and a warning for a direction that was hardly
-/// split.
+/// Renders the largest share of each direction's packets that any single observer saw, and a
+/// warning for a direction that was hardly split.
 fn nobody(part: &Part<'_>) -> Markup {
     let most =
         |way: Direction| part.paths.iter().map(|path| way.flow(path).share).fold(0.0, f64::max);
@@ -280,7 +280,7 @@ fn nobody(part: &Part<'_>) -> Markup {
     }
 }
 
-/// Renders the limits of what the page shows.
+/// Renders the list of facts that the page does not show.
 pub(super) fn limits(subject: &Subject<'_>) -> Markup {
     let sizes = match subject.facts.unit {
         SizeUnit::IpPacket => "Sizes are those of IP packets with their headers.",

@@ -11,14 +11,14 @@ const LONGEST: usize = 8192;
 const MOST_HEADERS: usize = 64;
 /// Maximum number of characters of a proxy's reason phrase that are displayed.
 const SHOWN: usize = 60;
-/// First bytes of every answer.
+/// First bytes of every answer of an HTTP proxy.
 const NAME: &[u8] = b"HTTP/1.";
 
-/// A dialogue with an HTTP proxy.
+/// The client's side of a dialogue with an HTTP proxy.
 #[derive(Debug)]
 pub struct HttpDialogue {
     inbox: Vec<u8>,
-    /// Total bytes of interim answers so far.
+    /// Total bytes of interim answers (status 1xx) so far.
     skipped: usize,
     has_login: bool,
     is_open: bool,
@@ -76,8 +76,9 @@ impl HttpDialogue {
         &self.inbox
     }
 
-    /// Parses the head of the answer. Returns its length and its status, either of an interim
-    /// answer or of an answer that opens the stream. Returns `None` while the head is incomplete.
+    /// Parses the head of the answer. Returns the head's length and its status. It is the status
+    /// of an interim answer (1xx), or of an answer that opens the stream. Returns `None` while the
+    /// head is incomplete.
     fn head(&self) -> Result<Option<(usize, u16)>, ClientFault> {
         let known = self.inbox.len().min(NAME.len());
         if self.inbox[..known] != NAME[..known] {
@@ -102,7 +103,7 @@ impl HttpDialogue {
     }
 }
 
-/// Formats a status and its reason, reduced to printable ASCII.
+/// Formats the status of an HTTP answer and its reason phrase `text`, reduced to printable ASCII.
 fn reason(status: u16, text: &str) -> String {
     let plain = text.chars().filter(|c| c.is_ascii_graphic() || *c == ' ').take(SHOWN);
     format!("{status} {}", plain.collect::<String>()).trim_end().to_owned()

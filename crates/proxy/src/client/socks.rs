@@ -21,7 +21,8 @@ const REPLIES: [&str; 9] = [
 ];
 const SUCCEEDED: u8 = 0;
 const COMMAND_NOT_SUPPORTED: u8 = 7;
-/// Maximum bytes of a reply: version, reply, reserved, type, a name of 255 bytes, port.
+/// Maximum bytes of a SOCKS5 reply: version, reply code, reserved, address type (4 bytes), a name
+/// of 255 bytes with its length, port.
 const LONGEST: usize = 4 + 1 + 255 + 2;
 
 /// A request to a proxy.
@@ -39,7 +40,7 @@ pub enum SocksRequest {
     },
 }
 
-/// A dialogue with a SOCKS5 proxy.
+/// The client's side of a dialogue with a SOCKS5 proxy.
 #[derive(Debug)]
 pub struct SocksDialogue {
     request: SocksRequest,
@@ -197,8 +198,8 @@ impl SocksDialogue {
         }
     }
 
-    /// Returns the minimum number of bytes that the reply still lacks. Its total length follows
-    /// from the address type and, for a name, from the name's length.
+    /// Returns the minimum number of bytes that the proxy's reply still lacks. The reply's total
+    /// length follows from the address type and, for a name, from the name's length.
     fn missing_of_reply(&self) -> usize {
         let whole = match (self.inbox.get(3), self.inbox.get(4)) {
             (Some(1), _) => 4 + 4 + 2,

@@ -57,7 +57,7 @@ async function takes([kind, data]) {
   document.body.textContent = 'verdicts:' + verdicts.join('') + '.';
 })();
 </script>";
-/// Marker in the body of the test page. The verdicts follow it.
+/// Marker in the body of the test page, before the digits with the browser's verdicts.
 const BEGINS: &str = "verdicts:";
 
 /// Path of the browser's executable.

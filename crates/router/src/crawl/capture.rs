@@ -10,7 +10,8 @@ use super::{CUT, Fetched, Found, is_of_transfer};
 const HEADERS: usize = 96;
 
 /// Reads the responses with status 200 to GET requests from a packet capture. Only responses of
-/// `host` count. If `host` is `None`, only responses of the first page's host count ([`of_host`]).
+/// `host` count. If `host` is `None`, only responses of the host that served the first page count
+/// ([`of_host`]).
 ///
 /// # Errors
 /// The source is no capture, is damaged, or has no such request.
@@ -81,7 +82,7 @@ struct Head {
     headers: Vec<(String, String)>,
     /// Length of the start line and the headers in bytes.
     length: usize,
-    /// Value of the `Content-Length` header.
+    /// Length of the body in bytes, from the `Content-Length` header; `None` without this header.
     body: Option<usize>,
 }
 
@@ -145,7 +146,7 @@ impl Head {
 }
 
 /// Decodes the chunked HTTP body at the start of `bytes` (RFC 9112, section 7.1). Returns the
-/// body, and the number of bytes that it takes on the wire.
+/// body, and its length on the wire in bytes; `None` if the body is incomplete or malformed.
 fn chunks(bytes: &[u8]) -> Option<(Vec<u8>, usize)> {
     let (mut body, mut at) = (Vec::new(), 0_usize);
     loop {

@@ -21,7 +21,8 @@ const VERSION: u32 = 1;
 /// Version of the rule that finds the places in an object where bytes can be hidden. Both ends of
 /// a camouflaged link must use the same version.
 const FINDER: u32 = 1;
-/// File name of the index in a folder of covers. The bodies are in the subfolder `BODIES`.
+/// File name of the index in a folder of covers. The bodies of the objects are in the subfolder
+/// `BODIES`.
 const INDEX: &str = "covers.json";
 const BODIES: &str = "bodies";
 

@@ -106,7 +106,8 @@ pub fn check_server(text: &str) -> Result<Server, DocumentError> {
 }
 
 /// Splits concatenated documents. Each document extends from the line that begins with `keyword`
-/// to the end of its RSA signature. Skips text between documents, and an incomplete document.
+/// to the end of its RSA signature. Skips text between documents, and a document without a
+/// complete signature.
 pub fn divided<'a>(text: &'a str, keyword: &'a str) -> impl Iterator<Item = &'a str> {
     const END: &str = "\n-----END SIGNATURE-----\n";
     let mut rest = text;
