@@ -115,8 +115,8 @@ impl<I: Name> Guards<I> {
     }
 
     /// Applies a new consensus or new restrictions (guard-spec 4.10). `consensus` contains the
-    /// time from which the consensus is valid, and `true` if its validity has not expired. Guards
-    /// are removed only if it is `true`. Returns true if the state to store has changed.
+    /// time from which the consensus is valid, and `true` if the consensus is valid at `now`.
+    /// Guards are removed only if it is `true`. Returns true if the state to store has changed.
     pub fn renew(
         &mut self,
         now: u64,
@@ -175,7 +175,7 @@ impl<I: Name> Guards<I> {
         legs
     }
 
-    /// Chooses a guard for one leg of a circuit set of `legs` legs, by the rules of
+    /// Chooses a guard for one leg (parallel circuit) of a set of `legs` legs, by the rules of
     /// [`Guards::choose_legs`]. From the second leg on, `avoid` must exclude the guards of the
     /// other legs.
     pub fn choose_leg(
@@ -191,7 +191,7 @@ impl<I: Name> Guards<I> {
     }
 
     /// Chooses the guard of an additional leg (parallel circuit): the best guard in use that
-    /// `avoid` does not exclude. The guards in use are the first `guard-n-primary-guards-to-use`
+    /// `avoid` does not exclude. The guards in use are the first [`GuardParams::primary_to_use`]
     /// usable primary guards. No other guard is chosen, so that additional legs do not expose the
     /// client to more relays (C tor's issue 40876). Returns `None` if `avoid` excludes all guards
     /// in use.
@@ -214,8 +214,8 @@ impl<I: Name> Guards<I> {
 
     /// Chooses a guard for the circuit `key` (guard-spec 4.6). `avoid` excludes guards that must
     /// not share a path with the circuit's exit. For traffic, the guard is chosen by the rules of
-    /// [`Guards::choose_legs`], as for a set of one leg. Returns `None` if no guard is available
-    /// at the moment.
+    /// [`Guards::choose_legs`], as for a set of one circuit. Returns `None` if no guard is
+    /// available at the moment.
     pub fn choose(
         &mut self,
         now: u64,

@@ -90,7 +90,7 @@ pub enum LinkInput<'a> {
         link: LinkId,
         /// True at one end of the link, false at the other.
         first: bool,
-        /// The number of the other shard.
+        /// The number of the other shard (parallel core).
         shard: usize,
     },
     /// Another parallel core (shard) of this relay has the link to the relay that

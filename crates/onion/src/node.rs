@@ -285,7 +285,7 @@ impl<R: NodeRole> Node<R> {
         self.lossy_congestion = congestion;
     }
 
-    /// Queues an output for the driver.
+    /// Queues an output for the driver (I/O code).
     pub(crate) fn put(&mut self, output: impl Into<R::Output>) {
         self.outputs.push_back(output.into());
     }

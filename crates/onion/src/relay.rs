@@ -162,7 +162,7 @@ pub enum Input {
     },
 }
 
-/// An action that the driver must perform.
+/// An action that the driver (I/O code) must perform.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Output {
     /// An action on a link.

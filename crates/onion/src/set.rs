@@ -92,8 +92,8 @@ impl Set {
     }
 
     /// Returns the circuit for the next lossy cell (sent in a datagram); `None` if no circuit is
-    /// available now. `slot` is the leg's slot, if the stream's connection has already chosen a
-    /// leg.
+    /// available now. `slot` is the slot of the circuit that the stream's TCP connection has
+    /// chosen, if it chooses circuits itself.
     pub(crate) fn choose_lossy(&mut self, now: Time, slot: Option<usize>) -> Option<u32> {
         match (&mut self.lossy_legs, &self.route) {
             (Some(legs), _) if legs.have_windows() => legs.circuit_at(slot.unwrap_or(0)),
@@ -115,7 +115,8 @@ impl Set {
         true
     }
 
-    /// Returns the state for several legs; `None` if the circuit set can have only one leg.
+    /// Returns the state for several legs (parallel circuits); `None` if the circuit set can have
+    /// only one leg.
     pub(crate) fn several(&mut self) -> Option<&mut Several> {
         match &mut self.route {
             Route::One(_) => None,

@@ -36,8 +36,8 @@ pub trait SetTable: Send {
     /// Removes the circuit set with `nonce` at `place`, because it has ended.
     fn leave(&mut self, nonce: &SetNonce, place: SetLocation);
 
-    /// Stores a leg for another parallel core (shard) of this relay. Returns a number that this
-    /// shard can use to fetch the leg.
+    /// Stores a leg (one circuit of a set) for another parallel core (shard) of this relay.
+    /// Returns a number that this shard can use to fetch the leg.
     fn hand_over(&mut self, orphan: Orphan) -> u64;
 
     /// Removes and returns the leg (parallel circuit) with the number `number`.

@@ -62,8 +62,8 @@ pub(crate) struct Stream {
     side: Side,
     id: u16,
     outgoing: VecDeque<u8>,
-    /// Reason in the END message that is sent after the outgoing bytes; `None` if the program has
-    /// not closed the stream.
+    /// Reason in the END message that is sent after the outgoing bytes; `None` if the local
+    /// program has not closed the stream.
     ending: Option<EndReason>,
     pub(crate) incoming: VecDeque<u8>,
     flow: Box<dyn Flow>,
@@ -144,7 +144,7 @@ trait Flow: Send {
 struct Arrived {
     /// Length of the cell's data.
     bytes: usize,
-    /// Number of bytes that wait for the program, including this cell's data.
+    /// Number of received bytes that wait for the local program, including this cell's data.
     waiting: usize,
     /// Maximum excess of data over the window, in bytes. When a missing message arrives, the data
     /// that waited for it in the circuit set is delivered at once, and so may exceed the window.
@@ -209,13 +209,14 @@ impl Stream {
         taken
     }
 
-    /// Returns true if the program waits for room to write more bytes.
+    /// Returns true if the local program waits for room in the send buffer to write more bytes.
     pub(crate) fn has_more(&self) -> bool {
         look();
         self.starved && self.ending.is_none()
     }
 
-    /// Notes that the program has closed the stream. END with `reason` follows the outgoing bytes.
+    /// Notes that the local program has closed the stream. END with `reason` follows the outgoing
+    /// bytes.
     pub(crate) fn end(&mut self, reason: EndReason) {
         self.ending = Some(reason);
     }
@@ -278,9 +279,9 @@ impl Stream {
         self.ending.filter(|_| self.outgoing.is_empty())
     }
 
-    /// Queues the data of a received DATA cell for the program. `by` is the leg (parallel circuit)
-    /// on which the cell arrived; `None` if that leg is closed. Returns true if the program had
-    /// nothing to read before.
+    /// Queues the data of a received DATA cell for the local program. `by` is the leg (parallel
+    /// circuit) on which the cell arrived; `None` if that leg is closed. Returns true if the
+    /// program had nothing to read before.
     pub(crate) fn received(
         &mut self,
         now: Time,
@@ -311,7 +312,7 @@ impl Stream {
         self.flow.received_early(now, arrived, &mut Replies { stream: self.id, by: None, say })
     }
 
-    /// Removes `bytes` bytes that the program has read.
+    /// Removes `bytes` received bytes, because the local program has read them.
     pub(crate) fn consumed(&mut self, now: Time, bytes: usize, say: &mut VecDeque<ControlMessage>) {
         self.incoming.drain(..bytes.min(self.incoming.len()));
         let waiting = self.incoming.len();

@@ -49,7 +49,7 @@ pub(crate) enum Next {
     /// numbers it.
     Data,
     /// A message other than DATA. `counted` is true if a circuit set of several legs numbers it.
-    /// `by` is the leg on which it must be sent; `None` for any leg.
+    /// `by` is the leg (parallel circuit) on which it must be sent; `None` for any leg.
     Control { counted: bool, by: Option<PathId> },
     /// A message that was sent on a lost leg (parallel circuit) and must be sent again.
     Again,
@@ -61,9 +61,9 @@ pub(crate) const ONLY: PathId = PathId(0);
 /// The leg (parallel circuit) on which a message is sent.
 #[derive(Clone, Copy)]
 pub(crate) struct OutLeg<'a> {
-    /// The leg's slot in the circuit set.
+    /// The slot of the leg (parallel circuit) in the circuit set.
     pub(crate) by: PathId,
-    /// Format of messages in the leg's cells.
+    /// Format of relay messages in the cells of the leg (parallel circuit).
     pub(crate) format: Format,
     /// True if the leg (parallel circuit) has room for a DATA cell.
     pub(crate) has_room: bool,

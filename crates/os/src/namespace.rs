@@ -41,7 +41,7 @@ impl Namespace {
         Ok(Namespace { handle: File::open(file)? })
     }
 
-    /// Creates a second handle of the same namespace.
+    /// Creates a second handle of this network namespace.
     ///
     /// # Errors
     /// An error of the kernel, for example if no file descriptor is left.

@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 const ROOT: &str = "/run/anabranch";
 /// Suffix of the names of sockets.
 const ENDING: &str = ".status";
-/// Timeout for serving one reader, or for reading the text of one process.
+/// Timeout for serving a status text to one reader, or for reading the status text of one process.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// Maximum bytes of a status text. This program writes no longer text, so a reader rejects it.
 const LONGEST: usize = 1 << 20;
@@ -189,7 +189,7 @@ fn sockets_in(folder: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(entries.flatten().map(|entry| entry.path()).filter(is_ours).collect())
 }
 
-/// Reads the text of one process, in bounded time and memory.
+/// Reads the status text that one process serves at `path`, in bounded time and memory.
 fn read(path: &Path) -> io::Result<String> {
     let end = Instant::now() + PATIENCE;
     let mut stream = UnixStream::connect(path)?;

@@ -18,11 +18,13 @@ pub struct Sampled<I> {
     /// The time since which consensuses do not list the relay, randomly shifted into the past;
     /// `None` while they list it.
     pub unlisted_since: Option<u64>,
-    /// The record of the first circuit that was built through the guard; `None` if none was.
+    /// The record of the first circuit that was built through the guard; `None` if no circuit was
+    /// built through it yet.
     pub confirmed: Option<Confirmed>,
 }
 
-/// The record that a circuit was built through a guard, which confirms the guard.
+/// The record of the first circuit that was built through a guard. This circuit confirms the
+/// guard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Confirmed {
     /// The time at which the circuit was built, randomly shifted into the past.

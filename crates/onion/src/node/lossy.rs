@@ -229,7 +229,7 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// Passes the present legs of the circuit set `id` to its streams.
+    /// Passes the present legs (parallel circuits) of the circuit set `id` to its streams.
     pub(crate) fn update_lossy_legs(&mut self, id: SetId) {
         if let Some(set) = self.sets.get_mut(id)
             && let (Some(lossy), Some(legs)) = (&mut set.lossy, &set.lossy_legs)
@@ -238,8 +238,8 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// Makes the circuit `index` a leg of the set `id`. Returns false if the set is full or cannot
-    /// have lossy legs.
+    /// Makes the circuit `index` a leg (parallel circuit) of the set `id`. Returns false if the
+    /// set is full, or cannot have legs whose cells travel in datagrams.
     pub(crate) fn join_lossy_set(&mut self, index: u32, id: SetId, asked: Option<Time>) -> bool {
         let Some(own) = self.set_of(index) else { return false };
         let legs = self.sets.get_mut(id).and_then(|set| set.lossy_legs.as_mut());
@@ -259,8 +259,8 @@ impl<R: NodeRole> Node<R> {
         late.into_iter().for_each(|circuit| R::give_up(self, circuit, Why::Unlinked));
     }
 
-    /// Removes the circuit `circuit` from the set `id`. Returns false if the set has no other
-    /// lossy leg; the caller must then remove the set.
+    /// Removes the circuit `circuit` from the set `id`. Returns false if the set has no other leg
+    /// (parallel circuit) whose cells travel in datagrams. The caller must then remove the set.
     pub(super) fn leave_lossy_set(&mut self, id: SetId, circuit: u32) -> bool {
         let Some(set) = self.sets.get_mut(id) else { return false };
         if set.leave_lossy(circuit) {

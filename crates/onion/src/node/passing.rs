@@ -64,7 +64,8 @@ impl<R: NodeRole> Node<R> {
     }
 
     /// Returns the number of queued cells of `circuit`. These cells wait for the circuit's link,
-    /// or for the legs that carry the circuit. Returns `None` if there is no such circuit.
+    /// or for the legs (parallel circuits) that carry the circuit's cells. Returns `None` if there
+    /// is no such circuit.
     pub(crate) fn waiting_of(&mut self, circuit: u32) -> Option<usize> {
         let (carrier, ..) = self.circuits.get_mut(circuit).and_then(R::Circuit::parts)?;
         match carrier {
@@ -82,14 +83,15 @@ impl<R: NodeRole> Node<R> {
         self.set_of(self.sets.trunk_of(id)?)
     }
 
-    /// Returns the number of streams with data that the legs of the circuit set `id` carry.
+    /// Returns the number of streams that have data for the legs (parallel circuits) of the
+    /// circuit set `id`.
     pub(super) fn streams_over(&self, id: SetId) -> usize {
         let of = self.streams_set_over(id).unwrap_or(id);
         self.sets.get(of).map_or(0, |set| set.streams.len())
     }
 
-    /// Returns the number of bytes of streams received over the legs of the circuit set `id`, and
-    /// the number sent.
+    /// Returns the number of stream bytes received over the legs (parallel circuits) of the
+    /// circuit set `id`, and the number sent.
     pub(super) fn carried_over(&self, id: SetId) -> [u64; 2] {
         let of = self.streams_set_over(id).unwrap_or(id);
         self.sets.get(of).map_or([0; 2], |set| set.streams.carried)

@@ -34,7 +34,8 @@ pub(super) struct Port<'a> {
 }
 
 impl<'a> Port<'a> {
-    /// Returns the parts of a leg that are needed to send on it.
+    /// Returns the parts of a leg (parallel circuit) that are needed to send on it. `index` is the
+    /// number of the leg's circuit.
     pub(super) fn of<C: Ending>(
         circuits: &'a mut Slab<C>,
         channels: &'a mut Channels,

@@ -100,8 +100,9 @@ impl<R: NodeRole> Node<R> {
     }
 
     /// Sends pending cells of the set of `circuit`, because the circuit's queue has room again.
-    /// Does nothing if the set's legs carry a trunk without waiting cells. In that case, the
-    /// trunk's streams have already sent everything that their windows allow.
+    /// Does nothing if the set's legs carry a trunk (a circuit that continues where the legs join)
+    /// without waiting cells. In that case, the trunk's streams have already sent everything that
+    /// their windows allow.
     pub(super) fn pump_by(&mut self, now: Time, circuit: u32) {
         let Some(id) = self.set_of(circuit) else { return };
         let Some(set) = self.sets.get_mut(id).filter(|set| !set.is_idle()) else { return };
@@ -204,7 +205,7 @@ impl<R: NodeRole> Node<R> {
     }
 
     /// Handles a message that arrived on the circuit `index` and ends here. It is either a message
-    /// of a stream, or a SENDME for a leg.
+    /// of a stream, or a SENDME for the circuit.
     ///
     /// # Errors
     /// Returns the violation if the other end broke the protocol.

@@ -122,7 +122,8 @@ pub(super) enum Next {
     /// The circuit waits for another parallel core (shard) of this relay to introduce the client.
     /// The request was sent on this lane (a circuit on a link).
     Introducing(Lane),
-    /// The circuit is joined, as a rendezvous point, to this circuit of the same shard.
+    /// The circuit is joined, as a rendezvous point, to this circuit of the same parallel core
+    /// (shard).
     Joined(u32),
     /// The circuit is joined, as a rendezvous point, to a circuit of another parallel core (shard)
     /// of this relay, over this lane (a circuit on a link).

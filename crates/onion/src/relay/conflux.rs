@@ -30,7 +30,7 @@ const UX: DesiredUx = DesiredUx::HighThroughput;
 /// A leg (parallel circuit) that one parallel core (shard) of this relay hands over to another.
 struct HandedLeg {
     own: Own,
-    /// The leg's previous circuit set, which has no other leg.
+    /// The circuit set that the leg (parallel circuit) had before, with no other circuit in it.
     set: Set,
     by_relay: bool,
     request: Request,
@@ -43,14 +43,14 @@ pub(super) enum Request {
     Lossy(LossyLink),
 }
 
-/// A client's request to make a circuit a leg of a set.
+/// A client's request to make a circuit a leg (parallel circuit) of a set.
 pub(super) struct Linking {
     design: Design,
     link: ConfluxLink,
     /// Scheduler that the client requests for messages from this relay; `None` if it requests
     /// none.
     dealing: Option<Dealing>,
-    /// The leg's serial number, in designs with serial numbers.
+    /// The serial number of the leg (parallel circuit) in its set, in designs with serial numbers.
     serial: u32,
     /// True if the circuit set must already exist at this relay; false if the request may create
     /// it.
@@ -58,7 +58,8 @@ pub(super) struct Linking {
 }
 
 impl Linking {
-    /// Parses LINK of any design, for a circuit set of at most `legs` legs.
+    /// Parses a LINK message of any design, for a circuit set of at most `legs` legs (parallel
+    /// circuits).
     ///
     /// # Errors
     /// The message is malformed, or asks for an unknown scheduler.

@@ -52,7 +52,8 @@ impl Relay {
         }
     }
 
-    /// Returns the circuit set of the leg `index`, if the set's legs join at this relay.
+    /// Returns the circuit set that the circuit `index` belongs to, if the set's circuits join at
+    /// this relay.
     fn merged_set_of(&self, index: u32) -> Option<SetId> {
         let id = self.set_of(index)?;
         self.sets.get(id)?.is_merged().then_some(id)

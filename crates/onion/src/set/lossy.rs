@@ -75,17 +75,19 @@ impl LossyCell {
 
 /// One end of a stream.
 struct LossyStream {
-    /// The program's key for the stream. `None` at the exit until a key is assigned, and after the
-    /// program has left (`left`).
+    /// Key that identifies the stream to its local program. `None` at the exit until a key is
+    /// assigned, and once `left` is true.
     key: Option<StreamKey>,
-    /// True once the program has closed the stream, or has been notified of the stream's end.
+    /// True once the stream's local program has closed the stream, or has been notified of its
+    /// end.
     left: bool,
     tcp: Connection,
     /// True once the first message from the other end has arrived.
     has_head: bool,
-    /// True if the destination is connected, so that the program's bytes may be sent.
+    /// True if the exit is connected to the destination, so that bytes from the stream's local
+    /// program may be sent.
     is_open: bool,
-    /// True while the program waits for room to write more bytes.
+    /// True while the stream's local program waits for room to write more bytes.
     starved: bool,
     /// Time of the stream's entry in the table of timers.
     timer: Option<Time>,
@@ -308,9 +310,9 @@ impl LossyStreams {
         self.settle(id);
     }
 
-    /// Accepts the program's `bytes` for the stream `id`, up to the free room in its send buffer.
-    /// Returns the number of bytes accepted. If the stream is unknown, the bytes are discarded and
-    /// count as accepted.
+    /// Accepts `bytes` from the local program of the stream `id`, up to the free room in its send
+    /// buffer. Returns the number of bytes accepted. If the stream is unknown, the bytes are
+    /// discarded and count as accepted.
     pub(crate) fn write(&mut self, id: u16, bytes: &[u8]) -> usize {
         let Some(stream) = self.streams.get_mut(&id) else { return bytes.len() };
         let taken = stream.tcp.write(bytes);
@@ -410,8 +412,8 @@ impl LossyStreams {
         }
     }
 
-    /// Processes the bytes that the stream `id` has received. `was_empty` is true if the program
-    /// had no bytes to read before.
+    /// Processes the bytes that the stream `id` has received. `was_empty` is true if the stream's
+    /// local program had no bytes to read before.
     fn progress(&mut self, id: u16, was_empty: bool) -> Result<(), Malformed> {
         self.due.insert(id);
         // After the program has left, received bytes are discarded, perhaps before the first
@@ -457,7 +459,8 @@ impl LossyStreams {
         Ok(())
     }
 
-    /// Notifies the program that it can read, if it had nothing to read before.
+    /// Notifies the local program of the stream `id` that it can read, if it had nothing to read
+    /// before (`was_empty`).
     fn wake_reader(&mut self, id: u16, was_empty: bool) {
         let Some(stream) = self.streams.get(&id).filter(|stream| stream.is_open) else { return };
         let wakes = was_empty && stream.tcp.readable() > 0;
@@ -466,8 +469,8 @@ impl LossyStreams {
         }
     }
 
-    /// Notifies the program of the stream `id` that there is room, or that the stream has ended.
-    /// Drops received bytes if the program has closed the stream.
+    /// Notifies the local program of the stream `id` that there is room to write, or that the
+    /// stream has ended. Drops received bytes if the program has closed the stream.
     fn settle(&mut self, id: u16) {
         let Some(stream) = self.streams.get_mut(&id) else { return };
         if stream.left && stream.tcp.readable() > 0 {
@@ -595,7 +598,7 @@ impl LossyStream {
         self.tcp.close();
     }
 
-    /// Returns the bytes that the program has not read.
+    /// Returns the received bytes that the stream's local program has not read.
     fn unread(&self) -> VecDeque<u8> {
         let (front, back) = if self.is_open { self.tcp.peek() } else { (&[][..], &[][..]) };
         front.iter().chain(back).copied().collect()

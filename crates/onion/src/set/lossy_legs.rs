@@ -71,7 +71,7 @@ impl LossyLegs {
         self.legs.map(|leg| leg?.rtt)
     }
 
-    /// Returns the slot of the leg `circuit`.
+    /// Returns the slot of the leg that is the circuit `circuit`; `None` if there is none.
     pub(crate) fn slot(&self, circuit: u32) -> Option<usize> {
         let is_it = |leg: &Option<LossyLeg>| leg.is_some_and(|leg| leg.circuit == circuit);
         self.legs.iter().position(is_it)
@@ -114,16 +114,16 @@ impl LossyLegs {
         &self.nonce
     }
 
-    /// Adds a leg. Returns false if the circuit set is full. At the client, `asked` is the time of
-    /// the link request; the leg is used after the exit has answered it. At the exit, `asked` is
-    /// `None`.
+    /// Adds `circuit` to the set as a leg. Returns false if the circuit set is full. At the
+    /// client, `asked` is the time of the link request; the leg is used after the exit has
+    /// answered it. At the exit, `asked` is `None`.
     pub(crate) fn add(&mut self, circuit: u32, asked: Option<Time>) -> bool {
         let free = self.legs.iter_mut().find(|leg| leg.is_none());
         free.map(|leg| *leg = Some(LossyLeg { circuit, asked, rtt: None })).is_some()
     }
 
-    /// Notes that the exit has answered the link request of the leg `circuit`. Returns the time
-    /// from request to answer, or `None` if no answer was expected.
+    /// Notes that the exit has answered the request to link the leg `circuit` (a circuit of the
+    /// set). Returns the time from request to answer, or `None` if no answer was expected.
     pub(crate) fn answered(&mut self, now: Time, circuit: u32) -> Option<Duration> {
         let mut legs = self.legs.iter_mut().flatten();
         let leg = legs.find(|leg| leg.circuit == circuit)?;
@@ -137,7 +137,8 @@ impl LossyLegs {
         self.legs.iter().flatten().filter(is_late).map(|leg| leg.circuit).collect()
     }
 
-    /// Returns the circuit for the next cell; `None` if no leg is linked.
+    /// Returns the circuit for the next cell; `None` if both ends have not yet linked any circuit
+    /// of the set.
     pub(crate) fn choose(&mut self, now: Time) -> Option<u32> {
         let view = |leg: &Option<LossyLeg>| match leg {
             Some(LossyLeg { asked: None, .. }) => PathView::open(),
@@ -155,7 +156,7 @@ impl LossyLegs {
         self.legs.iter().flatten().any(|leg| leg.asked.is_none())
     }
 
-    /// Removes the leg `circuit`.
+    /// Removes the circuit `circuit` from the set's legs.
     pub(crate) fn lose(&mut self, circuit: u32) {
         for leg in &mut self.legs {
             leg.take_if(|leg| leg.circuit == circuit);

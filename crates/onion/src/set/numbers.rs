@@ -5,7 +5,7 @@ use std::time::Duration;
 /// Statistics of a set that may have several circuits (legs), as seen from one of its ends.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SetNumbers {
-    /// Name of the method by which the circuit set numbers its messages
+    /// Name of the circuit set's method for numbering messages
     /// ([`Numbering::name`](crate::conflux::Numbering::name)).
     pub design: &'static str,
     /// Scheduler of this end, and the number of consecutive cells that it sends on one leg
@@ -34,7 +34,7 @@ pub struct SetNumbers {
 /// Statistics of a leg (one circuit of a set).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LegNumbers {
-    /// Number that the client's caller assigned to the leg's circuit; `None` at a relay.
+    /// Number that the caller of the client's core assigned to the circuit; `None` at a relay.
     pub circuit: Option<u64>,
     /// True if both ends have linked the leg (parallel circuit). Otherwise it carries no data.
     pub is_linked: bool,

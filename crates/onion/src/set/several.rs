@@ -56,8 +56,8 @@ pub(crate) struct Several {
     lively: Option<PathId>,
     /// Number of buffered bytes ([`Several::held`]) at the last count.
     counted: usize,
-    /// Format of messages in the cells of the legs. All legs have the same format, so that a
-    /// message that was sent on one leg can be sent again on any other.
+    /// Format of messages in the cells of the legs (parallel circuits). All legs have the same
+    /// format, so that a message that was sent on one leg can be sent again on any other.
     format: Option<Format>,
     /// Expiry time of the timer for actions on the circuit set's legs.
     tends_at: Option<Time>,
@@ -232,7 +232,8 @@ impl Several {
     }
 
     /// Removes the leg of `circuit`. `unacknowledged` is true if many cells were in flight on the
-    /// leg: at least the number that one SENDME acknowledges. Returns whether the set continues.
+    /// leg: at least the number that one SENDME acknowledges. Returns whether the set of circuits
+    /// continues.
     pub(crate) fn lose(&mut self, circuit: u32, unacknowledged: bool) -> Fate {
         let Some(leg) = self.leg(circuit) else { return Fate::Lives };
         self.circuits.remove(leg);

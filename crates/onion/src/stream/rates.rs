@@ -68,15 +68,15 @@ impl Rates {
         }
     }
 
-    /// Returns true if more bytes wait for the program (`waiting`) than the peer can have sent
+    /// Returns true if more bytes wait for our program (`waiting`) than the peer can have sent
     /// before it received our XOFF.
     fn is_flooded(&self, waiting: usize, burst: usize) -> bool {
         waiting.saturating_sub(burst)
             > self.limit + self.params.ss_cwnd_max.min(self.params.cwnd_max) as usize * DATA
     }
 
-    /// Notes that `waiting` bytes wait for the program. Returns true if an XOFF message must be
-    /// sent.
+    /// Notes that `waiting` received bytes wait for our program. Returns true if an XOFF message
+    /// must be sent.
     fn filled(&mut self, now: Time, waiting: usize) -> bool {
         if self.said_xoff {
             // The pause would distort the measured reading rate.
@@ -96,7 +96,7 @@ impl Rates {
         self.drain = Drain::default();
     }
 
-    /// Notes that the program has read `bytes` bytes, and that `waiting` bytes are left. Returns
+    /// Notes that our program has read `bytes` bytes, and that `waiting` bytes are left. Returns
     /// the rate for an XON message, if one must be sent.
     fn drained(&mut self, now: Time, bytes: usize, waiting: usize) -> Option<u32> {
         self.measure(now, bytes as u64);
@@ -132,8 +132,9 @@ impl Rates {
         (drain.since, drain.bytes) = (Some(now), 0);
     }
 
-    /// Doubles the average rate if the program has read at least `xon_rate` cells and no bytes are
-    /// left. The program could then have read faster than the rate sent to the peer (as in C tor).
+    /// Doubles the average reading rate if our program has read at least `xon_rate` cells and no
+    /// bytes are left. The program could then have read faster than the rate sent to the peer (as
+    /// in C tor).
     fn raise(&mut self) {
         let drain = &mut self.drain;
         if drain.told > 0 && drain.bytes >= self.params.xon_rate * DATA as u64 {

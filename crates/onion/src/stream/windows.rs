@@ -9,8 +9,8 @@ use super::{Arrived, Broken, Flow, Replies};
 use crate::congestion::{Control, Fixed, Outlet};
 use crate::wire::message::{DATA, RelayCommand};
 
-/// Maximum number of bytes that wait for the program while SENDMEs still reopen the peer's window.
-/// If more bytes wait, no SENDME is sent.
+/// Maximum number of received bytes waiting for the local program at which SENDMEs still reopen
+/// the peer's window. If more bytes wait, no SENDME is sent.
 const READ_SLOWLY: usize = 10 * DATA;
 
 /// Fixed windows for both directions of one stream.

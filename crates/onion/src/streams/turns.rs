@@ -175,8 +175,8 @@ impl Turns {
 }
 
 impl LegTurns {
-    /// Updates the entry of the stream `id`, which has changed. `wanting` is true if the stream
-    /// has bytes to send.
+    /// Updates the queue entry of the stream `id`, after the stream has changed. `wanting` is true
+    /// if the stream has bytes to send.
     fn note(&mut self, id: u16, wanting: bool) {
         if let Some(queued) = self.queued.get_mut(&id) {
             queued.ready = wanting;
@@ -197,7 +197,8 @@ impl LegTurns {
         queued.ready = true;
     }
 
-    /// Returns the ID of the stream that may send next on this leg; `None` if no stream can.
+    /// Returns the ID of the stream that may send next on this leg (parallel circuit); `None` if
+    /// no stream can.
     fn next_ready(&mut self) -> Option<u16> {
         while let Some(&id) = self.new.front() {
             let queued = self.queued.get_mut(&id)?;

@@ -60,7 +60,8 @@ impl Extensions {
     const EARLY: u8 = 1;
     /// Bit for the extension `beside` in the first capability byte of a CAPABILITIES cell.
     const BESIDE: u8 = 2;
-    /// Bit for the extension `lossy` in the first capability byte of a CAPABILITIES cell.
+    /// Bit for the extension `lossy` (cells in datagrams) in the first capability byte of a
+    /// CAPABILITIES cell.
     const LOSSY: u8 = 4;
 
     /// Returns whether any extension is set.

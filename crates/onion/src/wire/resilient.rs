@@ -21,7 +21,7 @@ const RESUMES: u8 = 1;
 const RUN: u8 = 0;
 /// Value in SWITCH: from here on, each message on this circuit contains its number.
 const SINGLY: u8 = 1;
-/// Value in RECEIVED: the sender of RECEIVED has not received a PROBE that it answers.
+/// Value in RECEIVED: this RECEIVED message answers no PROBE message.
 const UNASKED: u8 = 0;
 /// Value in RECEIVED: this RECEIVED message answers a PROBE message.
 const ASKED: u8 = 1;
@@ -130,14 +130,15 @@ impl Received {
     }
 }
 
-/// Parses the data of GONE, and returns the serial number of the closed leg. Returns `None` if the
-/// data is truncated.
+/// Parses the data of GONE, and returns the serial number of the closed leg (circuit of a set).
+/// Returns `None` if the data is truncated.
 #[must_use]
 pub fn read_gone(data: &[u8]) -> Option<u32> {
     data.first_chunk().map(|serial| u32::from_be_bytes(*serial))
 }
 
-/// Returns the data of GONE, which reports that the leg with the serial number `serial` is closed.
+/// Returns the data of GONE, which reports that the leg (circuit of a set) with the serial number
+/// `serial` is closed.
 #[must_use]
 pub const fn put_gone(serial: u32) -> [u8; 4] {
     serial.to_be_bytes()

@@ -21,8 +21,8 @@ pub(super) const DATAGRAM: usize = 64 * 1024;
 /// A change in the network namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// An interface appeared or changed. The field is its new state (see [`Link::up`],
-    /// [`Link::running`]).
+    /// An interface appeared or changed. The contained value is the interface's new state (see
+    /// [`Link::up`], [`Link::running`]).
     Link(Link),
     /// The interface with this index was removed.
     LinkGone(u32),

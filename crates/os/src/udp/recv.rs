@@ -105,7 +105,7 @@ impl RecvBatch {
     }
 }
 
-/// The messages that one call received, in order of arrival.
+/// The messages that one call of [`RecvBatch::recv`] received, in order of arrival.
 #[derive(Clone, Debug)]
 pub struct Batch<'a> {
     arrivals: slice::Iter<'a, Arrival>,

@@ -17,7 +17,7 @@ use libc::{c_int, c_void};
 
 /// `SO_ATTACH_REUSEPORT_CBPF`, which the `libc` crate lacks.
 const ATTACH_REUSEPORT_CBPF: c_int = 51;
-/// Maximum number of messages that one call receives or sends.
+/// Maximum number of messages that one system call receives or sends.
 pub(super) const MESSAGES: usize = 64;
 
 /// The properties of a received message, apart from its bytes.
