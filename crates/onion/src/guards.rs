@@ -47,7 +47,7 @@ pub trait Listing<I> {
     /// restrictions permit it.
     fn allows(&self, id: I) -> bool;
     /// Returns a random relay that could be a guard, by the weights of path selection. Skips
-    /// relays for which `taken` returns true.
+    /// relays for which `taken` returns true. Returns `None` if no relay is left.
     fn draw(&self, taken: &dyn Fn(I) -> bool, rng: &mut dyn Rng) -> Option<I>;
 }
 
@@ -141,7 +141,8 @@ impl<I: Name> Guards<I> {
     }
 
     /// Returns the time in seconds since 1970 at which [`Guards::renew`] will remove a guard,
-    /// provided that the consensus continues to list the same relays.
+    /// provided that consensuses continue to list the same relays. Returns `None` if the sample is
+    /// empty.
     #[must_use]
     pub fn next_over(&self) -> Option<u64> {
         self.sample.iter().map(|guard| guard.kept.over_at(&self.params)).min()
@@ -177,7 +178,7 @@ impl<I: Name> Guards<I> {
 
     /// Chooses a guard for one leg (parallel circuit) of a set of `legs` legs, by the rules of
     /// [`Guards::choose_legs`]. From the second leg on, `avoid` must exclude the guards of the
-    /// other legs.
+    /// other legs. Returns `None` if no guard is available.
     pub fn choose_leg(
         &mut self,
         now: u64,
@@ -352,8 +353,10 @@ impl<I: Name> Guards<I> {
         Some(Choice { id, readiness: Readiness::OnCompletion })
     }
 
-    /// Chooses the best guard that is not primary: a confirmed guard if possible, else the first
-    /// guard of the sample. Prefers guards that no other circuit is trying.
+    /// Chooses the best usable guard that is not primary and that `avoid` does not exclude.
+    /// Confirmed guards come first, in their order, then unconfirmed guards in the order of the
+    /// sample. A guard that another circuit is trying is chosen only if it is confirmed and no
+    /// other confirmed guard is left. Returns `None` if there is no such guard.
     fn spare(&self, avoid: &dyn Fn(I) -> bool) -> Option<Choice<I>> {
         let open = |guard: &&Guard<I>| {
             let id = guard.kept.id;

@@ -82,7 +82,7 @@ impl Leg {
     }
 
     /// Counts a received DATA cell with the tag `tag`. If a SENDME is due, returns the tag to send
-    /// in it.
+    /// in it, otherwise `None`.
     pub(crate) fn received(&mut self, tag: Tag) -> Option<Tag> {
         self.carried[0] += 1;
         self.unacknowledged += 1;

@@ -165,17 +165,19 @@ impl Rules {
 #[derive(Debug, Default)]
 pub(crate) struct Quiet {
     pub(crate) usage: Usage,
-    /// Time at which the padding timer runs next.
+    /// Time at which the padding timer runs next; `None` if the timer is not set.
     pub(crate) watched: Option<Time>,
     /// Time for which the link stays open without circuits.
     pub(crate) rest: Duration,
-    /// Time of the next check whether the link has been without circuits for `rest`.
+    /// Time at which the node checks next whether the link has been without circuits for `rest`;
+    /// `None` if no check is planned.
     pub(crate) resting: Option<Time>,
     /// Time at which the last cell was sent or received.
     moved: Time,
     /// Time at which the last cell other than padding was sent or received.
     used: Time,
-    /// Start of the present idle period, if the time of its PADDING cell is already chosen.
+    /// Start of the present idle period, if the time of its PADDING cell is already chosen;
+    /// otherwise `None`.
     drawn: Option<Time>,
 }
 

@@ -31,7 +31,7 @@ pub trait PointTable: Send {
     /// a rendezvous cookie, the first circuit stays registered.
     fn enter(&mut self, point: Point, place: PointLocation) -> Option<PointLocation>;
 
-    /// Returns the location of `point`.
+    /// Returns the location of `point`; `None` if it is not registered.
     fn find(&self, point: &Point) -> Option<PointLocation>;
 
     /// Removes `point` if it is registered for the circuit at `place`. Otherwise does nothing,

@@ -77,7 +77,8 @@ impl Pool {
         true
     }
 
-    /// Removes the first cell of `queue`, and returns the cell's index in the pool.
+    /// Removes the first cell of `queue`, and returns the cell's index in the pool. Returns `None`
+    /// if the queue is empty.
     fn unlink_first(&mut self, queue: &mut Queue) -> Option<u32> {
         let index = Some(queue.head).filter(|head| *head != NONE)?;
         queue.head = std::mem::replace(&mut self.slot(index).next, NONE);

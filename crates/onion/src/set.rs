@@ -213,6 +213,7 @@ impl Set {
 
 /// Returns the leg (parallel circuit) for the next data cells, and their number. If streams have a
 /// window on each leg, assigns one cell at a time, to a leg on which a stream with data has room.
+/// Returns `None` if no leg can take a cell.
 fn assign(
     now: Time,
     streams: &mut Streams,

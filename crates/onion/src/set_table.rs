@@ -27,10 +27,10 @@ pub type Orphan = Box<dyn Any + Send>;
 /// shard transfers to another. All shards share one table, which the caller passes to each core.
 pub trait SetTable: Send {
     /// Adds the circuit set with `nonce` at `place`. If a set with this nonce exists, changes
-    /// nothing and returns the location of that set.
+    /// nothing and returns the location of that set. Otherwise returns `None`.
     fn enter(&mut self, nonce: &SetNonce, place: SetLocation) -> Option<SetLocation>;
 
-    /// Returns the location of the circuit set with `nonce`.
+    /// Returns the location of the circuit set with `nonce`; `None` if there is none.
     fn find(&self, nonce: &SetNonce) -> Option<SetLocation>;
 
     /// Removes the circuit set with `nonce` at `place`, because it has ended.
@@ -40,7 +40,8 @@ pub trait SetTable: Send {
     /// Returns a number that this shard can use to fetch the leg.
     fn hand_over(&mut self, orphan: Orphan) -> u64;
 
-    /// Removes and returns the leg (parallel circuit) with the number `number`.
+    /// Removes and returns the leg (parallel circuit) that [`SetTable::hand_over`] stored under
+    /// `number`; `None` if there is none.
     fn take_over(&mut self, number: u64) -> Option<Orphan>;
 }
 

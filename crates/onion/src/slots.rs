@@ -44,7 +44,7 @@ impl<K, V> Default for SlotTable<K, V> {
 }
 
 impl<K: SlotKey, V> SlotTable<K, V> {
-    /// Returns the slot of `key`.
+    /// Returns the slot of `key`; `None` if the table has no such key.
     fn slot(&self, key: K) -> Option<usize> {
         let recent = &self.recent[key.hint() as usize % RECENT];
         let slot = recent.get() as usize;

@@ -240,7 +240,8 @@ impl Streams {
         self.streams.len()
     }
 
-    /// Removes and returns the stream `id`, without sending anything.
+    /// Removes and returns the stream `id`, without sending a message. Returns `None` if there is
+    /// none.
     pub(crate) fn remove(&mut self, id: u16) -> Option<Stream> {
         self.turns.note(id, None);
         self.streams.remove(&id)
@@ -257,7 +258,7 @@ impl Streams {
         self.say.push_back(ControlMessage { command, stream, data, by: None });
     }
 
-    /// Removes and returns the next event of the streams.
+    /// Removes and returns the next event of the streams; `None` if no event waits.
     pub(crate) fn happened(&mut self) -> Option<StreamEvent> {
         self.happened.pop_front()
     }
@@ -267,7 +268,8 @@ impl Streams {
         self.turns.is_wanting()
     }
 
-    /// Returns the earliest time after `now` at which a stream with a limited rate may send again.
+    /// Returns the earliest time after `now` at which a stream with a limited rate may send again;
+    /// `None` if no stream waits for its rate.
     pub(crate) fn wake_at(&mut self, now: Time) -> Option<Time> {
         self.turns.wake(now)
     }
@@ -396,8 +398,9 @@ impl Streams {
         id.map(|id| (id, None))
     }
 
-    /// Returns the next stream that may send data. If streams have a window on each leg (parallel
-    /// circuit), uses the first leg of `open` on which any stream may send.
+    /// Returns the ID of the next stream that may send data; `None` if no stream may. If streams
+    /// have a window on each leg (parallel circuit), uses the first leg of `open` on which any
+    /// stream may send.
     fn next_sending(&mut self, now: Time) -> Option<u16> {
         match self.have_leg_windows() {
             true => (0..self.open.len()).find_map(|place| self.next_on(now, self.open[place])),
@@ -405,8 +408,9 @@ impl Streams {
         }
     }
 
-    /// Returns the next stream that may send data on `leg`. Streams that may not send on this leg
-    /// (parallel circuit) are skipped until their state changes.
+    /// Returns the ID of the next stream that may send data on `leg`; `None` if no stream may.
+    /// Streams that may not send on this leg (parallel circuit) are skipped until their state
+    /// changes.
     fn next_on(&mut self, now: Time, leg: PathId) -> Option<u16> {
         let queue = self.queue_of(leg);
         let Streams { streams, turns, .. } = self;

@@ -123,8 +123,9 @@ impl StreamTable {
         None
     }
 
-    /// Removes bytes of a closed stream that the program has read. If no bytes are left, returns
-    /// the reason for the closing.
+    /// Removes the first `bytes` unread bytes of the closed stream `key`, because the local
+    /// program has read them. If no bytes are left, returns the reason for the closing, otherwise
+    /// `None`.
     pub(crate) fn consumed(&mut self, key: StreamKey, bytes: usize) -> Option<EndReason> {
         let Some(StreamState::Left { bytes: left, reason }) = self.places.get_mut(&key) else {
             return None;

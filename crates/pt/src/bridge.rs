@@ -21,7 +21,8 @@ pub struct BridgeLine {
     pub address: SocketAddr,
     /// The bridge's RSA identity. If it is `None`, a client accepts any identity at the address.
     pub fingerprint: Option<[u8; 20]>,
-    /// The bridge's ed25519 identity, which arti supports and C tor does not.
+    /// The bridge's ed25519 identity, which arti supports and C tor does not. `None` if the line
+    /// contains none.
     pub ed25519: Option<[u8; 32]>,
     /// Arguments for the bridge's transport.
     pub args: Args,
@@ -138,7 +139,8 @@ fn is_identity(word: &str) -> bool {
     word.starts_with(ED25519) || !word.contains('=')
 }
 
-/// Decodes a 32-byte key from base64, with or without the final `=`.
+/// Decodes a 32-byte key from base64, with or without the final `=`. Returns `None` if `text` has
+/// another form.
 fn key(text: &str) -> Option<[u8; 32]> {
     let mut key = [0; 32];
     let text = text.strip_suffix('=').unwrap_or(text);

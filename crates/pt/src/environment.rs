@@ -25,9 +25,9 @@ pub struct Environment {
 /// given.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Outbound {
-    /// Source address of connections over IPv4.
+    /// Source address of connections over IPv4; `None` lets the kernel choose.
     pub v4: Option<Ipv4Addr>,
-    /// Source address of connections over IPv6.
+    /// Source address of connections over IPv6; `None` lets the kernel choose.
     pub v6: Option<Ipv6Addr>,
 }
 
@@ -58,7 +58,8 @@ pub enum Side {
 pub struct Client {
     /// Names of the requested transports.
     pub transports: Vec<String>,
-    /// URI of the proxy that the transport has to use for connections to bridges.
+    /// URI of the proxy that the transport has to use for connections to bridges; `None` for
+    /// direct connections.
     pub proxy: Option<String>,
 }
 
@@ -67,9 +68,10 @@ pub struct Client {
 pub struct Server {
     /// The requested transports.
     pub methods: Vec<ServerMethod>,
-    /// Address of the relay's ORPort.
+    /// Address of the relay's ORPort; `None` if the manager gives none.
     pub relay: Option<SocketAddr>,
-    /// Address of the relay's Extended ORPort, and the path of its cookie file.
+    /// Address of the relay's Extended ORPort, and the path of its cookie file; `None` if the
+    /// relay has no such port.
     pub extended: Option<(SocketAddr, String)>,
 }
 

@@ -60,9 +60,9 @@ impl std::error::Error for ExtOrError {}
 /// Information about a client's connection that a transport forwards to its relay.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ConnectionInfo {
-    /// Address of the client.
+    /// Address of the client; `None` if it is not reported.
     pub user: Option<SocketAddr>,
-    /// Name of the transport.
+    /// Name of the transport; `None` if it is not reported.
     pub transport: Option<String>,
 }
 

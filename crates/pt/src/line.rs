@@ -168,8 +168,9 @@ fn unquote(text: &str) -> Option<String> {
     }
 }
 
-/// Decodes an escape of up to three octal digits. `first` is the first digit. Transports in Go
-/// write quoted text this way, with each byte beyond ASCII as an escape.
+/// Decodes an escape of up to three octal digits. `first` is the first digit. Returns `None` if
+/// the value exceeds 255. Transports in Go write quoted text this way, with each byte beyond ASCII
+/// as an escape.
 fn octal(first: u8, rest: &mut Peekable<impl Iterator<Item = u8>>) -> Option<u8> {
     let mut value = u16::from(first - b'0');
     for _ in 0..2 {

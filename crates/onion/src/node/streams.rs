@@ -94,7 +94,8 @@ impl<R: NodeRole> Node<R> {
         self.pump(now, set);
     }
 
-    /// Returns the set of parallel circuits that `circuit` belongs to.
+    /// Returns the set of parallel circuits that `circuit` belongs to; `None` if the circuit does
+    /// not exist, or does not end at this node.
     pub(crate) fn set_of(&self, circuit: u32) -> Option<SetId> {
         self.circuits.get(circuit).and_then(R::Circuit::set)
     }

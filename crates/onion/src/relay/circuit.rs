@@ -158,6 +158,7 @@ impl Circuit {
 
     /// Removes and returns our end of the circuit, to hand it over to another parallel core
     /// (shard) of this relay. The circuit continues to that shard on `lane` (a circuit on a link).
+    /// Returns `None` if this shard does not have our end.
     pub(super) fn give_away(&mut self, lane: Lane) -> Option<Own> {
         self.next = Next::Open(lane);
         self.passes_lossy = self.is_lossy();

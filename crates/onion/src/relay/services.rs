@@ -260,7 +260,8 @@ impl Relay {
     }
 
     /// Sends a request to another parallel core (shard) of this relay, on a new lane (circuit ID)
-    /// of the link to that shard. Returns this lane.
+    /// of the link to that shard. Returns this lane; `None` if there is no such link, or no
+    /// circuit ID is free.
     fn cross(
         &mut self,
         now: Time,

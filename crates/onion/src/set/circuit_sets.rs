@@ -19,7 +19,7 @@ impl CircuitSets {
         SetId(self.sets.insert(set))
     }
 
-    /// Removes the circuit set `id`.
+    /// Removes and returns the circuit set `id`; `None` if there is none.
     pub(crate) fn remove(&mut self, id: SetId) -> Option<Set> {
         let mut set = self.sets.remove(id.0)?;
         let most = set.several().map_or(0, |several| several.end.waiting().most());
@@ -75,14 +75,15 @@ impl CircuitSets {
         lossy.filter(|lossy| lossy.has(stream, key))
     }
 
-    /// Returns the circuit set with the most buffered bytes ([`Several::held`]).
+    /// Returns the circuit set with the most buffered bytes ([`Several::held`]); `None` if no set
+    /// can have several circuits.
     pub(crate) fn fullest(&self) -> Option<SetId> {
         let held = self.all_several().map(|(id, several)| (several.held(), id));
         held.max().map(|(_, id)| id)
     }
 
     /// Returns the circuit set whose streams over lossy cells (sent in datagrams) have the most
-    /// bytes in memory.
+    /// bytes in memory; `None` if no set has lossy cells.
     pub(crate) fn fullest_lossy(&self) -> Option<SetId> {
         let held = |(id, set): (u32, &Set)| Some((set.lossy.as_ref()?.held(), SetId(id)));
         self.sets.numbered().filter_map(held).max().map(|(_, id)| id)

@@ -89,7 +89,8 @@ struct LossyStream {
     is_open: bool,
     /// True while the stream's local program waits for room to write more bytes.
     starved: bool,
-    /// Time of the stream's entry in the table of timers.
+    /// Time at which the stream's timer expires, as in the table of timers; `None` if the timer is
+    /// not set.
     timer: Option<Time>,
     /// Number of bytes that the stream had in memory when they were last counted.
     held: usize,
@@ -116,8 +117,9 @@ pub(crate) struct LossyStreams {
     /// The legs (circuits of the set), if each connection has a separate window on each leg.
     /// `None` if each connection has one window.
     legs: Option<Legs>,
-    /// Round-trip time for connections with one window. At first it is the round-trip time of the
-    /// circuit, and then the last measurement by any of these connections.
+    /// Round-trip time that new connections with one window expect; `None` if unknown. At first it
+    /// is the round-trip time of the circuit, and then the last measurement by any of these
+    /// connections.
     rtt: Option<Duration>,
 }
 
@@ -340,7 +342,7 @@ impl LossyStreams {
     /// Closes the stream `id` on behalf of its program. Bytes that the program has written are
     /// sent first. At the exit, sends END on a stream that is not open yet. If the destination of
     /// an open stream has failed, removes the stream at once and returns the reason. The exit must
-    /// then send END in ordinary cells of the circuit.
+    /// then send END in ordinary cells of the circuit. Otherwise returns `None`.
     pub(crate) fn end(&mut self, id: u16, reason: EndReason) -> Option<EndReason> {
         let stream = self.streams.get_mut(&id)?;
         if self.side == Side::Exit && !stream.is_open {

@@ -42,10 +42,10 @@ pub struct LegNumbers {
     /// as the guard sees them; a relay counts only cells with DATA.
     pub cells: [u64; 2],
     /// Smoothed round-trip time, measured with SENDMEs. Until the first SENDME arrives, it is the
-    /// time that linking took.
+    /// time that linking took. `None` if neither is known.
     pub rtt: Option<Duration>,
     /// Minimum round-trip time, measured with SENDMEs. Until the first SENDME arrives, it is the
-    /// time that linking took.
+    /// time that linking took. `None` if neither is known.
     pub least_rtt: Option<Duration>,
     /// Congestion window for cells that this end sends, in cells.
     pub window: u64,

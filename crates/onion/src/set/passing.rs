@@ -23,7 +23,8 @@ pub(crate) struct Passing {
     early: u8,
     /// True if arrived cells are not yet distributed among the legs (parallel circuits).
     undealt: bool,
-    /// Reason for the closing of the trunk (the circuit that continues where the set's legs join).
+    /// Reason for the closing of the trunk (the circuit that continues where the set's legs join);
+    /// `None` while the trunk is open.
     cut: Option<DestroyReason>,
     /// True if the client has been notified of `cut`.
     is_notified: bool,
@@ -70,7 +71,7 @@ impl Passing {
         self.undealt = false;
     }
 
-    /// Removes and returns the cell that has waited longest.
+    /// Removes and returns the cell that has waited longest; `None` if no cell waits.
     pub(crate) fn pop(&mut self) -> Option<(Command, Vec<u8>)> {
         self.waiting.pop_front()
     }

@@ -52,14 +52,17 @@ pub(crate) struct Several {
     opened: bool,
     /// True if the circuit set's streams are paused.
     resting: bool,
-    /// The leg (parallel circuit) on which the most recent numbered message arrived.
+    /// The leg (parallel circuit) on which the most recent numbered message arrived; `None` before
+    /// the first.
     lively: Option<PathId>,
     /// Number of buffered bytes ([`Several::held`]) at the last count.
     counted: usize,
     /// Format of messages in the cells of the legs (parallel circuits). All legs have the same
-    /// format, so that a message that was sent on one leg can be sent again on any other.
+    /// format, so that a message that was sent on one leg can be sent again on any other. `None`
+    /// before the first leg.
     format: Option<Format>,
-    /// Expiry time of the timer for actions on the circuit set's legs.
+    /// Expiry time of the timer for actions on the circuit set's legs; `None` if the timer is not
+    /// set.
     tends_at: Option<Time>,
 }
 
@@ -182,7 +185,7 @@ impl Several {
     }
 
     /// Returns the next cell of the trunk (the circuit that continues where the set's legs join)
-    /// to send. Retransmissions come first.
+    /// to send. Retransmissions come first. Returns `None` if there is nothing to send.
     pub(crate) fn next_cell(&mut self) -> Option<PassingCell> {
         let retransmitter = self.end.retransmitter_mut()?;
         if let Some(SentMessage { number, command, data, .. }) = retransmitter.take_again() {
@@ -350,7 +353,7 @@ impl Several {
     }
 
     /// Returns the leg (parallel circuit) for the next data cells, and how many of the `cells`
-    /// pending cells to send on it.
+    /// pending cells to send on it. Returns `None` if no leg can take a cell.
     pub(crate) fn assign(&mut self, now: Time, cells: u64) -> Option<(PathId, u64)> {
         self.renew_splitter();
         let (_, splitter) = self.splitter.as_mut()?;
@@ -358,8 +361,8 @@ impl Several {
     }
 
     /// Returns the leg (parallel circuit) for the next data cell, and the number 1. Considers only
-    /// legs for which `has_room` returns true. A stream with data has room in its window on such a
-    /// leg.
+    /// legs for which `has_room` returns true, because a stream with data has room in its window
+    /// there. Returns `None` if no leg can take a cell.
     pub(crate) fn assign_one(
         &mut self,
         now: Time,
@@ -453,7 +456,8 @@ impl Several {
 
     /// Returns the leg (parallel circuit) for messages other than data. It is the leg of the last
     /// sent message, because no SWITCH is needed on it. Before the first message, it is the leg
-    /// with the shortest round-trip time, or any linked leg if none is measured.
+    /// with the shortest round-trip time, or any linked leg if none is measured. Returns `None` if
+    /// that leg's queue is full, or no leg is linked.
     ///
     /// While streams are paused in a design that retransmits lost messages, it is the leg on which
     /// messages arrive. The missing messages are on another leg, which may have failed unnoticed.
@@ -465,7 +469,7 @@ impl Several {
     /// Returns the leg (parallel circuit) for a numbered message other than data. A client uses
     /// the leg that the scheduler chooses, unless that leg has no room or the streams are paused.
     /// An exit uses the leg of its last message. The client has just sent on that leg, or waits
-    /// for data on it.
+    /// for data on it. Returns `None` if the chosen leg's queue is full.
     pub(crate) fn counted_control(&mut self, now: Time) -> Option<PathId> {
         let by_last = self.resting || self.end.is_exit();
         let assigned = if by_last { None } else { self.assign(now, 1) };

@@ -145,8 +145,8 @@ impl Turns {
         None
     }
 
-    /// Returns the next stream to send on `leg` (a parallel circuit). Streams that are known to
-    /// have nothing to send are skipped.
+    /// Returns the ID of the next stream to send on `leg` (a parallel circuit); `None` if there is
+    /// none. Streams that are known to have nothing to send are skipped.
     pub(super) fn next_ready(&mut self, leg: PathId) -> Option<u16> {
         self.on(leg).next_ready()
     }
@@ -157,7 +157,7 @@ impl Turns {
         queued.and_modify(|queued| queued.left = queued.left.saturating_sub(1));
     }
 
-    /// Returns a stream that must send END now.
+    /// Returns the ID of a stream that must send END now; `None` if there is none.
     pub(super) fn next_ending(&self) -> Option<u16> {
         self.ending.first().copied()
     }

@@ -346,7 +346,7 @@ pub(crate) fn put_across(out: &mut Vec<u8>, circuit: u32, counter: u32, body: &B
 }
 
 /// Parses the body of an ACROSS cell. Returns the counter and the body of the lossy cell (a cell
-/// for datagrams).
+/// for datagrams); `None` if the body is truncated.
 pub(crate) fn read_across(content: &mut [u8]) -> Option<(u32, &mut Body)> {
     let (counter, body) = content.split_first_chunk_mut()?;
     Some((u32::from_be_bytes(*counter), body.try_into().ok()?))

@@ -127,7 +127,8 @@ impl HsDescOuter {
     }
 }
 
-/// Parses the blinded key in the path of a request (rend-spec-v3 2.2.6).
+/// Parses the blinded key in the path of a request (rend-spec-v3 2.2.6): base64 of 32 bytes.
+/// Returns `None` if `text` has another form.
 #[must_use]
 pub fn read_blinded_key(text: &str) -> Option<[u8; 32]> {
     decoded(text.trim_end_matches('='))

@@ -132,7 +132,7 @@ pub fn put_beside(number: u32, token: &TlsLinkToken) -> [u8; 20] {
     body
 }
 
-/// Parses the number and the token of a BESIDE cell.
+/// Parses the number and the token of a BESIDE cell; `None` if the cell is truncated.
 pub fn read_beside(body: &[u8]) -> Option<(u32, TlsLinkToken)> {
     let (number, rest) = body.split_first_chunk()?;
     Some((u32::from_be_bytes(*number), *rest.first_chunk()?))
@@ -414,13 +414,13 @@ impl Binding {
 pub struct Info {
     /// The sender's clock in seconds since 1970; `None` from clients.
     pub unix: Option<u64>,
-    /// Our address as the sender sees it.
+    /// Our address as the sender sees it; `None` if the sender's cell has no such address.
     pub seen: Option<IpAddr>,
     /// The addresses that the sender lists as its own.
     pub own: Vec<IpAddr>,
 }
 
-/// Parses a NETINFO cell.
+/// Parses a NETINFO cell; `None` if the cell is malformed.
 pub fn read_netinfo(body: &[u8]) -> Option<Info> {
     let netinfo = Netinfo::decode_from_reader(&mut Reader::from_slice(body)).ok()?;
     let unix = netinfo.timestamp().and_then(|time| time.duration_since(UNIX_EPOCH).ok());

@@ -242,7 +242,8 @@ pub enum Answer {
     Never,
 }
 
-/// Parses the data of RESOLVE: a name, which may be in `in-addr.arpa`.
+/// Parses the data of RESOLVE: a name, which may be in `in-addr.arpa`. Returns `None` if the data
+/// is malformed, or if the name is empty or not printable ASCII.
 pub fn read_resolve(data: &[u8]) -> Option<String> {
     let question = msg::Resolve::decode_from_reader(&mut Reader::from_slice(data)).ok()?;
     let name = String::from_utf8(question.query().to_vec()).ok()?;
@@ -254,7 +255,8 @@ pub fn put_resolve(name: &str) -> Option<Vec<u8>> {
     encode(msg::Resolve::new(name)).filter(|data| data.len() <= CONTROL)
 }
 
-/// Parses the data of RESOLVED: results, each with its TTL in seconds.
+/// Parses the data of RESOLVED: results, each with its TTL in seconds. Skips results of unknown
+/// types. Returns `None` if the data is malformed.
 pub fn read_resolved(data: &[u8]) -> Option<Vec<(Answer, u32)>> {
     let message = msg::Resolved::decode_from_reader(&mut Reader::from_slice(data)).ok()?;
     let answers = message.into_answers().into_iter();
@@ -315,7 +317,7 @@ pub fn put_sendme(tag: &Tag) -> Vec<u8> {
 }
 
 /// Parses the data of XON: the rate in kilobytes per second that the peer's application accepts (0
-/// means no limit).
+/// means no limit). Returns `None` if the data is malformed.
 pub fn read_xon(data: &[u8]) -> Option<u32> {
     Xon::decode_from_reader(&mut Reader::from_slice(data)).ok()?;
     Some(u32::from_be_bytes(*data.get(1..5)?.first_chunk()?))

@@ -125,7 +125,8 @@ fn read_auth_key(reader: &mut Reader<'_>) -> Option<[u8; 32]> {
 }
 
 /// Parses the data of INTRODUCE1, and returns the key of the requested introduction point. The
-/// relay forwards all of the data to the service.
+/// relay forwards all of the data to the service. Returns `None` if the data is malformed, or of
+/// the obsolete version 2.
 #[must_use]
 pub fn read_introduce1(data: &[u8]) -> Option<[u8; 32]> {
     let mut reader = Reader::from_slice(data);
@@ -140,13 +141,15 @@ pub fn read_introduce1(data: &[u8]) -> Option<[u8; 32]> {
     (is_new && reader.remaining() > 0).then_some(auth_key)
 }
 
-/// Parses the data of ESTABLISH_RENDEZVOUS, which is only a cookie.
+/// Parses the data of ESTABLISH_RENDEZVOUS, which is only a cookie. Returns `None` if the data has
+/// another length.
 #[must_use]
 pub fn read_establish_rendezvous(data: &[u8]) -> Option<[u8; COOKIE]> {
     data.try_into().ok()
 }
 
-/// Parses the data of RENDEZVOUS1. Returns the cookie, and the data for the client.
+/// Parses the data of RENDEZVOUS1. Returns the cookie, and the data for the client; `None` if the
+/// cookie is truncated.
 #[must_use]
 pub fn read_rendezvous1(data: &[u8]) -> Option<(&[u8; COOKIE], &[u8])> {
     data.split_first_chunk()

@@ -31,13 +31,15 @@ pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02X}")).collect()
 }
 
-/// Parses 40 hexadecimal digits, the format of fingerprints and digests, into 20 bytes.
+/// Parses 40 hexadecimal digits, the format of fingerprints and digests, into 20 bytes. Returns
+/// `None` if `text` has another form.
 #[must_use]
 pub fn twenty(text: &str) -> Option<[u8; 20]> {
     bytes(text)
 }
 
-/// Parses `2 * N` hexadecimal digits, in upper or lower case, into `N` bytes.
+/// Parses `2 * N` hexadecimal digits, in upper or lower case, into `N` bytes. Returns `None` if
+/// `text` has another form.
 #[must_use]
 pub fn bytes<const N: usize>(text: &str) -> Option<[u8; N]> {
     let digits = text.len() == 2 * N && text.bytes().all(|digit| digit.is_ascii_hexdigit());

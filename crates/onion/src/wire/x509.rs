@@ -86,7 +86,8 @@ fn time(unix: u64) -> Result<Time, der::Error> {
     early.or_else(|_| GeneralizedTime::from_unix_duration(since).map(Time::GeneralTime))
 }
 
-/// Returns the host name of a certificate's issuer.
+/// Returns the host name of the issuer of a certificate in DER; `None` if the certificate is
+/// malformed or the issuer is not a plain name.
 pub(super) fn issuer(der: &[u8]) -> Option<String> {
     let name = Certificate::from_der(der).ok()?.tbs_certificate.issuer.to_string();
     name.strip_prefix("CN=").map(str::to_owned)

@@ -115,7 +115,7 @@ impl<'a> Range<'a> {
     }
 }
 
-/// Parses a quality from 0 to 1.
+/// Parses the quality (`q`) of a media range; `None` if it is not a number from 0 to 1.
 fn quality(text: &str) -> Option<f64> {
     text.parse().ok().filter(|quality| (0.0..=1.0).contains(quality))
 }

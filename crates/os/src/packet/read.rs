@@ -124,13 +124,15 @@ pub fn describe(packet: &[u8]) -> String {
     }
 }
 
-/// Returns the source and the destination of a packet; `None` if it is not an IP packet.
+/// Returns the source and the destination of `packet`; `None` if it is not an IP packet, or is a
+/// forged IPv6 packet with an IPv4 address in IPv6 form.
 pub fn ends(packet: &[u8]) -> Option<(IpAddr, IpAddr)> {
     let ip = IpSlice::from_slice(packet).ok()?;
     Some((ip.source_addr(), ip.destination_addr()))
 }
 
-/// Returns the source, the destination and the ECN bits of a packet.
+/// Returns the source, the destination and the ECN bits of a packet; `None` if it is not an IP
+/// packet, or is a forged IPv6 packet with an IPv4 address in IPv6 form.
 fn ends_and_ecn(net: &NetSlice<'_>) -> Option<(IpAddr, IpAddr, u8)> {
     match net {
         NetSlice::Ipv4(ip) => {

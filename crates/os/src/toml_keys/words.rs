@@ -85,8 +85,8 @@ pub fn in_plain_words(message: &str) -> String {
     }
 }
 
-/// Splits the message of a JSON error into its text and its position, such as "2 column 7" for line
-/// 2.
+/// Splits the message of a JSON error into its text and its position, such as "2 column 7" for
+/// line 2. Returns `None` if the message has no position.
 fn json_place(message: &str) -> Option<(&str, &str)> {
     let (message, place) = message.rsplit_once(" at line ")?;
     let (line, column) = place.split_once(" column ")?;

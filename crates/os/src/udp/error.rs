@@ -77,7 +77,7 @@ pub struct QueuedError {
     /// Destination of the datagram that caused the error; `None` if unknown.
     pub about: Option<SocketAddr>,
     /// For [`Fault::TooBig`], the MTU that the kernel reports with the error, in bytes, including
-    /// the IP header.
+    /// the IP header; `None` for other errors, or if unknown.
     pub mtu: Option<u32>,
 }
 

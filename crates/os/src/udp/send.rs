@@ -61,7 +61,7 @@ pub struct SendReport<'q> {
     pub failures: &'q [SendFailure],
     /// Error number of an *earlier* datagram that this call reported, such as `ECONNREFUSED` for a
     /// closed port. In this case the kernel did not send the current datagram. The datagram was
-    /// therefore sent again, and has its own result.
+    /// therefore sent again, and has its own result. `None` if there was no such error.
     pub earlier: Option<i32>,
 }
 

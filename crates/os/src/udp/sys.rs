@@ -54,7 +54,7 @@ pub(super) struct RawError {
     pub(super) code: u8,
     pub(super) info: u32,
     pub(super) offender: Option<IpAddr>,
-    /// Destination of the datagram that caused the error.
+    /// Destination of the datagram that caused the error; `None` if the kernel does not report it.
     pub(super) about: Option<SocketAddr>,
 }
 

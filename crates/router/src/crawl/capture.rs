@@ -103,7 +103,8 @@ impl Head {
     }
 
     /// Parses the final response in `bytes`, after any interim (1xx) responses (RFC 9110, section
-    /// 15.2). Also returns the length of the interim responses in bytes.
+    /// 15.2). Also returns the length of the interim responses in bytes. Returns `None` if there
+    /// is no complete head of a final response.
     fn last_answer(bytes: &[u8]) -> Option<(Head, usize)> {
         let mut before = 0;
         loop {

@@ -121,7 +121,8 @@ pub fn divided<'a>(text: &'a str, keyword: &'a str) -> impl Iterator<Item = &'a 
     })
 }
 
-/// Returns the position of the first line that begins with the word `keyword`.
+/// Returns the position of the first line that begins with the word `keyword`; `None` if there is
+/// none.
 fn begins(text: &str, keyword: &str) -> Option<usize> {
     let is_one = |place: usize| {
         text[place..].strip_prefix(keyword).is_some_and(|rest| rest.starts_with(' '))
