@@ -19,8 +19,8 @@ pub struct SetLocation {
     pub set: u32,
 }
 
-/// A leg (one circuit of a set) that one shard transfers to another. Only the relay's cores know
-/// the actual type behind `Any`.
+/// A leg (one circuit of a set) that one parallel core (shard) of a relay transfers to another.
+/// Only the relay's cores know the actual type behind `Any`.
 pub type Orphan = Box<dyn Any + Send>;
 
 /// The sets of all shards (parallel cores) of a relay, and the legs (parallel circuits) that one
