@@ -20,7 +20,7 @@ pub struct SetLocation {
 }
 
 /// A leg (one circuit of a set) that one parallel core (shard) of a relay transfers to another.
-/// Only the relay's cores know the actual type behind `Any`.
+/// Only the relay's cores know the actual type of the `Any` value.
 pub type Orphan = Box<dyn Any + Send>;
 
 /// The sets of all shards (parallel cores) of a relay, and the legs (parallel circuits) that one
