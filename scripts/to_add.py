@@ -556,7 +556,7 @@ IMPAIRMENT = Stub(
     lines=(
         (
             "crates/netem/src/settings.rs",
-            "    /// Whether the link is down. A link that is down drops everything.\n"
+            "    /// True if the link is down. A link that is down drops everything.\n"
             "    pub down: bool,\n",
             "    /// Whether the link loses everything.\n    pub stub: bool,\n",
         ),
