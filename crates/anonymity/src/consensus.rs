@@ -25,7 +25,8 @@ use base64ct::{Base64Unpadded, Encoding};
 
 /// Number of fields in a row of a table.
 const FIELDS: usize = 12;
-/// Exit policy of relays with the flag Exit if the file has no exit policies.
+/// Exit policy that relays with the flag Exit are assumed to have if the consensus file has no
+/// exit policies.
 const ANY_PORT: &str = "accept 1-65535";
 /// Maximum size of a consensus file, in bytes.
 pub const LONGEST: u64 = 64 << 20;
@@ -73,11 +74,11 @@ pub struct Listed {
     pub has_families: bool,
 }
 
-/// Minimum number of relays in a table that [`is_cut`] checks. The check assumes uniformly
-/// distributed identities, which only a large sample of the public network has.
+/// Minimum number of relays in a consensus table for [`is_cut`] to check it. That check assumes
+/// uniformly distributed identities, which only a large sample of the public network has.
 const LARGE: usize = 1000;
-/// Maximum number of relays that may be expected after the last relay of a complete table. If more
-/// are expected, [`is_cut`] treats the table as incomplete.
+/// Limit for [`is_cut`]. If more relays than this are expected after the last relay of a table,
+/// the table counts as incomplete.
 const MISSING: f64 = 40.0;
 
 /// Entry of one relay in a consensus file.
@@ -206,8 +207,8 @@ fn bad(line: usize, what: &str) -> NoConsensus {
 }
 
 impl Row {
-    /// Stores a further line of the relay's entry, which begins with the line `r`. Returns false if
-    /// the further line is malformed.
+    /// Stores a line of the relay's entry other than its first line (`r`). Returns false if the
+    /// line is malformed.
     fn take(&mut self, keyword: &str, rest: &str) -> bool {
         match keyword {
             "s" => self.flags = flags(rest),

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Mean of a quantity over random draws, with the range of the middle nine tenths of the draws.
+/// Mean of a quantity over random draws, and the range from its 5 % to its 95 % quantile.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Band {
     /// Mean of the quantity over the draws.

@@ -1,11 +1,11 @@
 //! Guard fingerprints ("Analysis of Multi-path Onion Routing", section 6.2). A client's set of `m`
 //! guards identifies the client if few other clients have the same set.
 //!
-//! The paper's formula is the number of clients divided by `C(guards, m)`. It is the mean number of
-//! clients per set if all sets are equally likely. In practice, guards are drawn by weight, and the
-//! mean over clients describes what a client experiences. This module reports both means. A third
-//! measure is the effective size ([`Sharing::effective`]): equal sets of this size would have the
-//! same entropy as the observed sets.
+//! The paper's formula is the number of clients divided by `C(guards, m)`. It is the mean number
+//! of clients per set if all sets are equally likely. In practice, guards are drawn by weight, and
+//! the mean over clients describes what a client experiences. This module reports both means. A
+//! third measure is the effective size ([`Sharing::effective`]): if all sets had this size, their
+//! entropy would be that of the observed sets.
 
 use anabranch_multipath::seed::stream;
 use anabranch_onion::draw::below;
@@ -25,12 +25,13 @@ const PIECE: usize = 2000;
 /// Settings of the simulation of guard fingerprints.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FingerprintSettings {
-    /// Number of clients whose guard sets are compared in each draw.
+    /// Number of clients that each repetition (draw) simulates. Their guard sets are compared with
+    /// each other.
     pub clients: usize,
     /// Maximum number of circuits per stream (legs). Each number from 1 to `legs` gives a row of
     /// results. Each leg has its own guard.
     pub legs: usize,
-    /// Number of draws. Each draw simulates new clients.
+    /// Number of random repetitions (draws) of the simulation. Each simulates new clients.
     pub draws: usize,
     /// Seed of all random choices.
     pub seed: u64,
@@ -54,7 +55,7 @@ impl Default for FingerprintSettings {
 /// Measures of how many clients share the same set of guards.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Sharing {
-    /// Number of clients per set of guards: the mean over the sets in use.
+    /// Number of clients per set of guards: the mean over the sets that clients have.
     pub over_sets: Band,
     /// Number of clients with the same set of guards as a given client, including that client: the
     /// mean over clients, Σn²/N.
@@ -123,8 +124,8 @@ pub fn combinations(all: usize, some: usize) -> f64 {
     (0..some).map(|n| all.saturating_sub(n) as f64 / (n + 1) as f64).product()
 }
 
-/// A client's guards, sorted by number. With fixed sets of guards, the first element is the number
-/// of the client's set. Unused elements are `u32::MAX`.
+/// The numbers of a client's guards, in ascending order. With fixed sets of guards, the first
+/// element is instead the number of the client's set. Unused elements are `u32::MAX`.
 type Set = [u32; MOST_LEGS];
 
 fn own(

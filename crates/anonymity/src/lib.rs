@@ -7,13 +7,13 @@
 //! 1. [`consensus`] reads a consensus: a document of the directory protocol, or a table with one
 //!    relay per row.
 //! 2. [`hostile`] selects the relays that the adversary runs.
-//! 3. [`paths`] computes the probability that a circuit of `m` legs is compromised: in closed
-//!    form, and by drawing paths.
+//! 3. [`paths`] computes the probability that a stream over `m` circuits is compromised: by a
+//!    formula, and by simulated circuits.
 //! 4. [`year`] computes the share of clients that are compromised within a year, with one, two or
 //!    three guards. [`town`] is the population of relays over that year, in which relays join and
 //!    leave.
 //! 5. [`fingerprints`] counts the clients that share a set of `m` guards.
-//! 6. [`figures`] aggregates the draws.
+//! 6. [`figures`] computes means and intervals over the random draws.
 //!
 //! The crate opens no file, reads no clock, starts no thread and draws no entropy. Its results
 //! depend only on the input and the seed, and not on the number of [`Workers`].

@@ -27,7 +27,7 @@ use crate::{BadSetting, MOST_LEGS, Workers, count, enough_guards, share};
 /// Simulated time at which the clients start, in seconds since 1970. Its value does not affect the
 /// results.
 const NOW: u64 = 1_500_000_000;
-/// Number of circuits that a thread simulates before it takes more work.
+/// Number of sets of circuits that a thread simulates before it takes more work.
 const PIECE: u64 = 500;
 
 /// Settings of the simulation of compromised circuits.
@@ -82,13 +82,15 @@ pub fn closed_form(entry: f64, exit: f64, legs: usize) -> (f64, f64) {
     (exit * (1.0 - (1.0 - entry).powi(power)), exit * entry.powi(power))
 }
 
-/// Probability of an event, once from a formula and once as the share of simulated circuits.
+/// Probability of an event, once from a formula, and once as a share of the simulated sets of
+/// circuits.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Chance {
     /// Probability according to the formula for independent relays, with the shares of weight that
     /// the adversary actually obtained.
     pub closed: f64,
-    /// Share of the simulated circuits, with its 95 % interval over the draws of the adversary.
+    /// Share of the simulated sets of circuits in which the event occurred, with its 95 % interval
+    /// over the draws of the adversary.
     pub drawn: Share,
 }
 
@@ -97,7 +99,8 @@ pub struct Chance {
 pub struct PathRow {
     /// Number of circuits per stream.
     pub legs: usize,
-    /// Number of sets of circuits that were built.
+    /// Number of simulated sets of circuits. Each set has `legs` circuits, which carry one stream.
+    /// Failed attempts (`unbuilt`) are not included.
     pub circuits: u64,
     /// Probability that at least one entry and the exit are hostile.
     pub any: Chance,
@@ -116,8 +119,8 @@ pub struct PathRow {
     /// Share of a stream's bytes that hostile entries see: the mean over the simulated sets of
     /// circuits.
     pub bytes: f64,
-    /// Number of attempts that failed because no relay was left for a position. `circuits` does
-    /// not include them.
+    /// Number of attempts to build a set of circuits that failed, because no relay was left for a
+    /// position. `circuits` does not include them.
     pub unbuilt: u64,
 }
 
@@ -126,7 +129,7 @@ pub struct PathRow {
 pub struct Holding {
     /// The adversary's share of the weight of entry relays.
     pub entry: f64,
-    /// The hostile relays' share of the weight of exits that allow the port.
+    /// The hostile relays' share of the weight of exits that allow [`PathSettings::port`].
     pub exit: f64,
     /// The adversary's share of the weight of middle relays.
     pub middle: f64,
@@ -139,7 +142,7 @@ pub struct Holding {
 pub struct PathDraw {
     /// The adversary's share of the weight of entry relays.
     pub entry: f64,
-    /// The adversary's share of the weight of exits that allow the port.
+    /// The adversary's share of the weight of exits that allow [`PathSettings::port`].
     pub exit: f64,
     /// The adversary's share of the weight of middle relays.
     pub middle: f64,
@@ -152,15 +155,16 @@ pub struct PathDraw {
 /// Counts of simulated sets of circuits, for one number of circuits per stream.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PathCounts {
-    /// Counts of sets of circuits, by the number of hostile entries, from none to all. Each
-    /// element has three counts: all such sets, the sets with a hostile exit, and the sets with a
-    /// hostile relay where the circuits meet.
+    /// Element `n` counts sets of circuits with `n` hostile entries. It has three counts: all such
+    /// sets, the sets with a hostile exit, and the sets with a hostile relay where the circuits
+    /// meet.
     pub by_entries: Vec<[u64; 3]>,
-    /// Number of attempts that failed because no relay was left for a position.
+    /// Number of attempts to build a set of circuits that failed, because no relay was left for a
+    /// position.
     pub unbuilt: u64,
 }
 
-/// Simulates sets of one circuit up to [`PathSettings::legs`] circuits, against each random
+/// Simulates streams over 1, 2, … and up to [`PathSettings::legs`] circuits, against each random
 /// adversary.
 ///
 /// # Errors
@@ -230,7 +234,7 @@ struct Clients<'a> {
     target: Target,
 }
 
-/// The hostile relays of a set of circuits: the number of hostile entries, and whether the exit
+/// Result for one simulated set of circuits: the number of hostile entries, and whether the exit
 /// and the relay where the circuits meet are hostile.
 struct Circuit {
     entries: usize,
@@ -375,7 +379,7 @@ impl PathCounts {
         self
     }
 
-    /// Returns the number of sets of circuits that were built.
+    /// Returns the number of sets of circuits that were built, without failed attempts.
     fn built(&self) -> u64 {
         self.by_entries.iter().map(|of| of[0]).sum()
     }

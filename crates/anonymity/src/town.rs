@@ -10,8 +10,8 @@ use rand_core::Rng;
 
 /// Length of a day in seconds.
 pub const DAY: u64 = 86_400;
-/// Maximum number of attempts to draw a usable relay at random. After that, the weights of all
-/// usable relays are summed instead.
+/// Maximum number of attempts to draw a relay that is not already taken. After that, the relay is
+/// drawn from a list of the relays that are not taken.
 const TRIES: usize = 64;
 
 /// The population of entry relays over a simulated year. Each period in which a place has the same

@@ -1,18 +1,18 @@
 //! Entries of clients over a year ("Analysis of Multi-path Onion Routing", section 6.2 and Figure
 //! 5). The adversary holds a share of the entry weight, and the module computes the share of
-//! clients that it compromises. A stream has `m` circuits (legs), each with its own guard. A client
-//! uses its first `m` primary guards, or more if the consensus requires it
+//! clients that it compromises. A stream has `m` circuits (legs), each with its own guard. A
+//! client uses its first `m` primary guards, or more if the consensus requires it
 //! (`guard-n-primary-guards-to-use`, [`Guards::choose_legs`]).
 //!
-//! There are two models. In *any*, one hostile entry is enough, as for traffic confirmation. In
-//! *all*, the `m` entries of a stream must all be hostile, as for website fingerprinting on all of
-//! a stream's traffic. That happens if `m` of the guards in use are hostile at the same time. Each
-//! model counts clients that were compromised at any time up to a day (*ever*), and clients that
-//! are compromised on that day (*now*).
+//! There are two models. In *any*, one hostile entry compromises a client, as in traffic
+//! confirmation. In *all*, the `m` entries of a stream must all be hostile, as in website
+//! fingerprinting on all of a stream's traffic. That happens if `m` of the guards in use are
+//! hostile at the same time. Each model counts clients that were compromised at any time up to a
+//! day (*ever*), and clients that are compromised on that day (*now*).
 //!
 //! The simulation of a client proceeds from event to event. At an event, a guard expires or is no
-//! longer listed. If the adversary only makes existing relays hostile, all random adversaries share
-//! the same clients.
+//! longer listed. If the adversary only makes existing relays hostile, all random adversaries
+//! share the same clients.
 //!
 //! Clients and draws have numbers, and the result of each is independent of the others. [`tally`]
 //! counts a part of the clients and draws, [`add`] merges counts, and [`rows`] summarises them.
@@ -97,13 +97,13 @@ impl Default for YearSettings {
 pub struct Compromised {
     /// Share of clients that had a hostile entry at some time until that day.
     pub any_ever: Band,
-    /// Share of clients that, at some time until that day, had at least as many hostile entries at
-    /// once as circuits per stream.
+    /// Share of clients that had at least `m` hostile entries at the same time, at some time until
+    /// that day, where `m` is the number of circuits per stream.
     pub all_ever: Band,
     /// Share of clients that have a hostile entry on that day.
     pub any_now: Band,
-    /// Share of clients that have at least as many hostile entries on that day as circuits per
-    /// stream.
+    /// Share of clients that have at least `m` hostile entries on that day, where `m` is the
+    /// number of circuits per stream.
     pub all_now: Band,
 }
 

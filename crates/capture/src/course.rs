@@ -48,8 +48,8 @@ pub struct Course {
     /// Sum of the sizes in each step over all paths. If the trace has rows of path -1 (the unsplit
     /// traffic), this is the sum of only those rows.
     pub whole: PerDirection<Vec<u64>>,
-    /// The first [`RUNS`] runs (consecutive packets on one path) of a session. Empty if this value
-    /// combines several sessions.
+    /// The first [`RUNS`] runs (consecutive packets on one path) of a session. Empty if this
+    /// course combines several sessions.
     pub runs: PerDirection<Vec<Run>>,
 }
 
@@ -67,9 +67,11 @@ pub struct Lane {
 pub struct LaneTraffic {
     /// Sum of the sizes in each step.
     pub sizes: Vec<u64>,
-    /// Packets, counted by the length in packets of the run ([`Run`]) that contains them.
+    /// Histogram of the lengths of runs ([`Run`]) in packets. Each run counts with its number of
+    /// packets.
     pub by_packets: Histogram,
-    /// Packets, counted by the duration in milliseconds of the run ([`Run`]) that contains them.
+    /// Histogram of the durations of runs ([`Run`]) in milliseconds. Each run counts with its
+    /// number of packets.
     pub by_ms: Histogram,
 }
 
@@ -97,12 +99,12 @@ pub struct Courses {
 }
 
 impl Courses {
-    /// Reads `trace` a second time, and returns its courses. `chosen` are the indices of the
-    /// selected sessions in `summary.sessions`. A course has separate traffic for at most `lanes`
-    /// paths: the paths with the most bytes.
+    /// Reads `trace` a second time, and returns its traffic over time. `chosen` are the indices of
+    /// the selected sessions in `summary.sessions`. A course has separate traffic for at most
+    /// `lanes` paths: the paths with the most bytes.
     ///
-    /// The page loads of a data set have no common clock ([`Summary::is_data_set`]). In the course
-    /// of all sessions, each load therefore begins at 0.
+    /// The page loads of a data set have no common clock ([`Summary::is_data_set`]). In the
+    /// [`Course`] of all sessions together, each load therefore begins at time 0.
     ///
     /// # Errors
     /// The errors of [`Trace::for_each`].
@@ -129,8 +131,8 @@ struct OpenSession {
     unsplit: bool,
     /// Index of the session in `chosen`; `None` if it is not selected.
     place: Option<usize>,
-    /// Time, in seconds since the trace began, that counts as 0 for this session in the course of
-    /// all sessions.
+    /// Time, in seconds since the trace began, that counts as 0 for this session in the [`Course`]
+    /// of all sessions together.
     zero: f64,
     /// In each direction, the run in progress ([`Run`]).
     run: PerDirection<Option<Run>>,

@@ -94,7 +94,7 @@ impl LateFacts {
         self.streams.append(&mut later.streams);
     }
 
-    /// Returns the metadata entries of the lists that are not empty.
+    /// Returns the Parquet metadata entries of these facts, without facts whose list is empty.
     pub(super) fn entries(&self) -> impl Iterator<Item = KeyValue> {
         let lists = [("numbers", &self.numbers), ("streams", &self.streams)];
         let lists = lists.into_iter().filter(|(_, list)| !list.is_empty());

@@ -1,8 +1,8 @@
 //! Distributions of any number of lengths of bursts (in packets or milliseconds) in bounded
 //! memory.
 
-/// Number of bits of a double's mantissa that a bucket's key omits. The key keeps 9 bits, so a
-/// bucket is at most 0.2 % wide.
+/// Number of low bits of a double's 52-bit mantissa that a bucket's key omits. The key keeps 9
+/// bits, so a bucket is at most 0.2 % wide.
 const DROPPED: u32 = 52 - 9;
 
 /// A distribution of lengths, which are non-negative numbers.

@@ -13,9 +13,9 @@
 //! Taps never delay a driver by more than [`PATIENCE`], because encoding and writing happen on a
 //! separate thread. A tap that fails reports this once; the driver then drops the tap and
 //! continues forwarding. A file receives its name when [`Tap::flush`] first writes content. If a
-//! tap fails or the program is killed, its files remain and are readable up to the last flush.
-//! Without traffic, [`Tap::finish`] leaves files without rows or packets. If such a tap is dropped
-//! without a call of [`Tap::finish`], it leaves no file.
+//! tap fails or the program is killed, the tap's files remain and are readable up to the last
+//! flush. Without traffic, [`Tap::finish`] leaves files without rows or packets. A tap without
+//! traffic that is dropped without a call of [`Tap::finish`] leaves no file.
 
 mod course;
 mod draft;
@@ -73,7 +73,7 @@ pub struct ObservedBatch<'a> {
     pub transport: Transport,
     /// Whether the batch goes from the client to the server.
     pub outward: bool,
-    /// Local address of the path's socket.
+    /// The client's address on this path, which is the local address of the path's socket.
     pub client_end: SocketAddr,
     /// The server's address.
     pub server: SocketAddr,

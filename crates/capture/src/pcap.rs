@@ -31,7 +31,8 @@ const FULL: (usize, usize) = (1 << 20, 1 << 13);
 /// Maximum packet length that a file announces, larger than any IP packet without jumbo payload.
 const SNAPLEN: u32 = 1 << 18;
 
-/// `if_tsresol` for nanoseconds: ten to the power of minus nine.
+/// Value of the pcapng option `if_tsresol` for timestamps in nanoseconds: the unit is 10 to the
+/// power of -9 seconds.
 const NANOSECONDS: u8 = 9;
 
 /// Value of the direction bits in `epb_flags` for a received packet.
@@ -50,7 +51,7 @@ pub struct PcapLimits {
 }
 
 impl PcapLimits {
-    /// Returns the name of file `number`, from 1, of the path `name`.
+    /// Returns the name of file `number` (counted from 1) of the path `name`.
     pub fn file_name(&self, name: &str, number: u32) -> String {
         match self.size {
             Some(_) => format!("{name}_{number:05}.pcapng"),
@@ -79,11 +80,11 @@ pub struct PcapTap {
 }
 
 impl PcapTap {
-    /// Begins the files of the paths `names` in `folder`, and creates `folder` if it is missing.
+    /// Creates `folder` if it is missing, and in it a capture file for each path in `names`.
     /// `start` is the wall-clock time at time zero.
     ///
     /// # Errors
-    /// The directory cannot be created or written to, a file has the name of a directory, or a
+    /// `folder` cannot be created or written to, a directory has the name of a capture file, or a
     /// path's name is not a valid file name.
     pub fn create(
         folder: &Path,
@@ -173,7 +174,7 @@ struct Batch {
     bytes: Vec<u8>,
 }
 
-/// The sink of a capture, which rebuilds the packets. This happens on the worker's thread, because
+/// The consumer of a capture's batches. It rebuilds the packets on the worker's thread, because
 /// rebuilding costs more than copying the payload.
 struct PcapSink {
     files: Vec<PathFiles>,

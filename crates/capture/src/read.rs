@@ -151,8 +151,8 @@ impl Trace {
     /// Memory is bounded by the number of page loads, not by the number of rows.
     ///
     /// # Errors
-    /// The file cannot be decoded, or a row breaks a rule of the schema. Rows before that have
-    /// been visited.
+    /// The file cannot be decoded, or a row breaks a rule of the schema. Earlier rows were passed
+    /// to `visit` before.
     pub fn for_each(&self, mut visit: impl FnMut(&Row<'_>)) -> Result<(), TraceError> {
         let mut check = Check::default();
         for index in 0..self.file.num_row_groups() {
@@ -189,7 +189,7 @@ fn check_ends(file: &File, length: u64) -> Result<(), TraceError> {
 
 /// Converts a panic of the Parquet decoder into an error. Some damaged pages cause such panics.
 ///
-/// The caller must not use the data that `decode` was working on afterwards.
+/// After such an error, the caller must not use the data that `decode` was working on.
 fn guarded<T>(decode: impl FnOnce() -> Result<T, TraceError>) -> Result<T, TraceError> {
     keep_quiet_while_decoding();
     let outer = DECODING.replace(true);
@@ -207,9 +207,9 @@ thread_local! {
     static DECODING: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Installs a panic hook that prints nothing for panics that [`guarded`] catches. They would look
-/// like a fault of the program, and the error already reports them. Other panics, including those
-/// of other threads, are printed as before.
+/// Installs a panic hook that prints nothing for panics that [`guarded`] catches. Such panics
+/// would look like a fault of the program, and the error already reports them. Other panics,
+/// including those of other threads, are printed as before.
 fn keep_quiet_while_decoding() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {

@@ -27,7 +27,8 @@ const GROUP: usize = 1 << 17;
 /// Maximum number of equal labels that are passed to the Parquet encoder at once.
 const LABELS: usize = 1 << 10;
 
-/// A row of a trace: one datagram, or one unit of another kind ([`SizeUnit`](super::SizeUnit)).
+/// A row of a trace: one datagram or, with some values of [`SizeUnit`](super::SizeUnit), one Tor
+/// cell.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Row<'a> {
     /// Number of the page load or session, unique within `run`.

@@ -5,7 +5,8 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-/// Maximum time for which a slow disk may delay a driver. After this time, the capture fails.
+/// Maximum time for which a slow disk may delay a driver (the loop that forwards datagrams). After
+/// this time, the capture fails.
 pub const PATIENCE: Duration = Duration::from_millis(500);
 
 /// Number of batches in circulation: one being filled, one being written, and one in between.
@@ -32,7 +33,7 @@ enum SinkCommand<B> {
     Commit,
 }
 
-/// A sink on its own thread. A fixed number of batches circulates between this value and the
+/// A [`Sink`] on its own thread. A fixed number of batches circulates between this value and the
 /// thread, which bounds memory.
 pub(super) struct Worker<S: Sink> {
     /// Maximum time to wait until the thread returns an empty batch. It is [`PATIENCE`], except in
@@ -101,7 +102,8 @@ impl<S: Sink> Worker<S> {
         thread.join().unwrap_or_else(|_| Err(io::Error::other("the capture's thread panicked")))
     }
 
-    /// Abandons a thread that hangs, because joining it would make the driver hang, too.
+    /// Abandons a thread that hangs, because joining it would make the driver hang, too. Returns
+    /// the error that the disk is too slow.
     fn give_up(&mut self) -> io::Error {
         self.orders = None;
         self.thread = None;
