@@ -15,17 +15,17 @@ pub const SCHEDULE: &str = "weighted:4";
 /// default applies if neither the user nor the schedule's publication specifies a length.
 pub const EVERY: &str = "100ms";
 
-/// Default schedule with a far end (our program in front of the server), where both ends split. On
-/// simulated Tor, attacks on the path with the most traffic recognise fewer page loads than with
-/// [`SCHEDULE`] (docs/results/schedules.md). All paths have the same probability in every session,
-/// so the probabilities do not identify a session.
+/// Default schedule with a far end (our program in front of the server), where both ends split. In
+/// simulations of Tor, website fingerprinting on the path with the most traffic recognises fewer
+/// page loads than with [`SCHEDULE`] (docs/results/schedules.md). All paths have the same
+/// probability in every session, so the probabilities do not identify a session.
 pub const FAR_END_SCHEDULE: &str = "uniform";
 
 /// Default length of a run (consecutive datagrams on one path) with a far end: a geometric random
 /// number of datagrams with mean 10. The default applies if the schedule's publication specifies
-/// no length. Compared with runs of 50 ms, attacks recognise fewer short and slow page loads, and
-/// transfers are faster because several paths carry data at a time (docs/results/schedules.md,
-/// docs/notes/forwarder-performance.md).
+/// no length. Compared with runs of 50 ms, website fingerprinting recognises fewer short and slow
+/// page loads, and transfers are faster because several paths carry data at a time
+/// (docs/results/schedules.md, docs/notes/forwarder-performance.md).
 pub const FAR_END_EVERY: &str = "~10p";
 
 /// The settings of one splitter: its paths, and how sessions use them.
@@ -52,8 +52,8 @@ pub struct Config {
     pub jitter: Option<Jitter>,
     /// The seed of all random choices.
     pub seed: u64,
-    /// Maximum number of four-tuples that one QUIC connection may use, including the handshake
-    /// path's (at least 1).
+    /// Maximum number of four-tuples that one QUIC connection may use; at least 1. The four-tuple
+    /// of the handshake path is included.
     pub quic_tuples: usize,
     /// Maximum time that datagrams from the server are held to restore their order after the
     /// server has moved to another path; `None` delivers all datagrams on arrival.

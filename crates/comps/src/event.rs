@@ -194,7 +194,7 @@ pub enum DownReason {
     Silent,
     /// No answer has ever arrived on this path, and only one other path has received answers.
     /// Either this path discards everything, or the server does not follow its client. In the 3 s
-    /// before the path was taken out, its datagrams were also sent on the other path.
+    /// before the path was taken out of use, its datagrams were also sent on the other path.
     NeverAnswered,
     /// The path was used for a second without an answer, while the server answered on other paths.
     /// At most three answers had arrived on this path before. Either the path loses most

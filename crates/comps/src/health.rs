@@ -33,7 +33,7 @@ struct Silence {
     /// Number of answers of the server on any path before the period began.
     answers: u64,
     /// Whether the time after the last datagram is added to `used`. It is added if the server
-    /// answers datagrams of this kind, and was active when the datagram was sent.
+    /// answers datagrams of that datagram's kind, and was active when the datagram was sent.
     counts: bool,
 }
 
@@ -68,8 +68,8 @@ impl Health {
         self.rtt.rtt()
     }
 
-    /// Returns the lowest sample of the round-trip time, which is an upper bound, and whether
-    /// enough samples confirm it ([`RttFilter::upper_bound`]).
+    /// Returns the lowest sample of the round-trip time, and whether enough samples confirm it
+    /// ([`RttFilter::upper_bound`]). The lowest sample is an upper bound of the round-trip time.
     pub(crate) fn rtt_bound(&self) -> Option<(Duration, bool)> {
         self.rtt.upper_bound()
     }
@@ -144,7 +144,7 @@ impl Health {
         is_back
     }
 
-    /// Returns the reason to report when the path is taken out because it is silent.
+    /// Returns the reason to report when the path is taken out of use because it is silent.
     pub(crate) fn why_silent(&self) -> DownReason {
         match self.answers {
             1..=FEW => DownReason::DataUnanswered,

@@ -73,8 +73,8 @@ pub enum Input<'a> {
         /// Total bytes of the datagrams that were not sent.
         bytes: u64,
     },
-    /// A path broke or works again for all sessions. The source is this machine or, with a far
-    /// end, the driver's probes.
+    /// A path broke or works again for all sessions. The driver has observed this on this machine
+    /// or, with a far end, by its probes.
     Path {
         /// The path.
         path: PathId,

@@ -20,8 +20,8 @@ const LATEST: Duration = Duration::from_secs(3);
 /// Age after which an unanswered datagram no longer starts a sample. The datagram was lost, or the
 /// server does not answer datagrams of its kind.
 const UNANSWERED: Duration = Duration::from_secs(1);
-/// Minimum number of samples in a window before it replaces an older minimum. Fewer samples may all
-/// be late answers of a server with little to send.
+/// Minimum number of samples in a window before the window's minimum replaces an older minimum.
+/// Fewer samples may all be late answers of a server with little to send.
 const SAMPLES: u32 = 3;
 /// Number of samples needed before an estimate above [`UNKNOWN`] is used.
 const AGREE: u32 = 2;

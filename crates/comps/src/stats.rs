@@ -54,7 +54,7 @@ pub struct PathCounters {
     pub copies: u64,
     /// Datagrams that were not sent.
     pub drops: Drops,
-    /// "Port unreachable" answers: the path works, the server's port is closed.
+    /// Number of ICMP answers "port unreachable": the path works, but the server's port is closed.
     pub refused: u64,
     /// Lowest recent round-trip time of all sessions; `None` if it was not measured.
     pub rtt: Option<Duration>,

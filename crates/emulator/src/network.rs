@@ -21,8 +21,8 @@ use super::setup::{self, SetupError};
 use super::stats::LinkStats;
 use super::topology::Topology;
 
-/// Maximum time for which the thread waits for a packet or a due event. If a stop does not wake the
-/// thread, the thread notices it within this time.
+/// Maximum time for which the thread that runs the links waits for a packet or a due event. Within
+/// this time, the thread also notices a stop that did not wake it.
 const LONGEST_WAIT: Duration = Duration::from_millis(500);
 
 /// Niceness of the thread that runs the links.

@@ -1,4 +1,4 @@
-//! Processes in the hosts of a network, which the caller starts one by one.
+//! Processes that the caller starts, one by one, in the hosts of a network.
 
 use std::fs;
 use std::io::{self, Read, Write};
@@ -13,7 +13,8 @@ use rustix::mount::{MountFlags, mount};
 
 use super::Namespace;
 
-/// Directory of the files of this group of processes. The files vanish when the last process ends.
+/// Directory in memory that only the processes of a group see. Its files vanish when the last
+/// process of the group ends.
 const OWN_FILES: &str = "/run";
 
 /// A PID namespace for processes in hosts. All of these processes end when this value is dropped,

@@ -149,8 +149,8 @@ pub struct Family {
 /// [`Family::follow`].
 pub const HEAD: usize = 64;
 
-/// All protocols, in the order in which a datagram is compared with them. The first protocol is
-/// chosen whose mark (fixed fields, [`Family::mark`]) is in the datagram. OpenVPN and Mosh have
+/// All protocols, in the order in which a datagram is compared with them. The first protocol whose
+/// mark (fixed fields, [`Family::mark`]) is in the datagram is chosen. OpenVPN and Mosh have
 /// hardly any fixed fields in their data packets, so they come last before [`Protocol::Other`],
 /// which has no mark.
 pub const FAMILIES: &[Family] = &[

@@ -14,8 +14,8 @@ const WIDTH: usize = 4;
 /// Number of consecutive rises by one that prove a counter. Each of the 122 fields of a random
 /// datagram rises that often with a probability of 2^-224.
 const STEPS: u8 = 7;
-/// Maximum number of inspected datagrams per session. A few would not suffice, because a handshake
-/// precedes the data, and control packets without the field interrupt a sequence.
+/// Maximum number of inspected datagrams per session. A few datagrams would not suffice, because a
+/// handshake precedes the data, and control packets without the field interrupt a sequence.
 const LOOKS: u16 = 512;
 
 /// The search for a counter in one session.

@@ -33,8 +33,8 @@ const PLAIN: usize = 1 + 8 + 1 + 4;
 /// Length in bytes of a reset packet with `--tls-crypt`, which adds a packet ID, a time and a tag
 /// of 32 bytes.
 const WRAPPED: usize = PLAIN + 4 + 4 + 32;
-/// Lengths in bytes of a reset packet with `--tls-auth` by SHA-1, SHA-256 and SHA-512, which adds
-/// a tag, a packet ID and a time.
+/// Lengths in bytes of a reset packet with `--tls-auth` by SHA-1, SHA-256 and SHA-512. This option
+/// adds a tag (20, 32 or 64 bytes), a packet ID and a time (4 bytes each).
 const SIGNED: [usize; 3] = [PLAIN + 20 + 8, PLAIN + 32 + 8, PLAIN + 64 + 8];
 /// Length in bytes of the shortest data packet: opcode, peer ID, packet ID, and the tag of an
 /// AEAD.

@@ -154,8 +154,8 @@ pub fn packets(datagram: &[u8]) -> impl Iterator<Item = Long> + '_ {
 /// Returns whether a datagram ends with a packet with a short header, after packets with long
 /// headers.
 ///
-/// Zero bytes are padding that some stacks put after the last packet: the fixed bit (RFC 9000,
-/// section 17.3.1) is 0 there.
+/// After the last packet, some stacks put zero bytes as padding. These are no packet, because the
+/// fixed bit (RFC 9000, section 17.3.1) is 0 there.
 pub fn ends_short(datagram: &[u8]) -> bool {
     let mut rest = datagram;
     while let Some((_, after)) = long(rest) {

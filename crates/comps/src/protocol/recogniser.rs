@@ -38,8 +38,8 @@ pub struct Finding {
     pub confidence: Confidence,
 }
 
-/// A protocol whose mark (fixed fields) one datagram has, until another datagram agrees or
-/// contradicts.
+/// A protocol that is not certain yet, because only one datagram has its mark (fixed fields).
+/// Another datagram can confirm or contradict it.
 #[derive(Debug)]
 struct Candidate {
     protocol: Protocol,
@@ -216,8 +216,8 @@ impl Recogniser {
     }
 }
 
-/// Returns the protocol of a client's datagram that corrects an earlier finding of `protocol`;
-/// `None` if the datagram does not correct it.
+/// Returns the right protocol if a client's later `datagram` shows that the finding `protocol` was
+/// wrong; `None` otherwise.
 fn turns_out(protocol: Protocol, datagram: &[u8]) -> Option<Protocol> {
     match protocol {
         Protocol::Other => quic::is_of_a_client(datagram).then_some(Protocol::Quic),

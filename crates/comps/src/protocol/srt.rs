@@ -22,7 +22,7 @@ pub const FAMILY: Family = Family {
 const HEADER: usize = 16;
 /// Length of a handshake packet without extensions, in bytes.
 const HANDSHAKE: usize = HEADER + 48;
-/// First bytes of a control packet of type 0, without subtype.
+/// First bytes of a control packet of type 0 (handshake), without subtype.
 const CONTROL: [u8; 4] = [0x80, 0, 0, 0];
 /// The version in a caller's first handshake packet.
 const VERSION: u32 = 4;

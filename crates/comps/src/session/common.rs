@@ -22,8 +22,8 @@ pub(crate) struct Common {
     pub(crate) numbered: BTreeSet<Protocol>,
     /// The time before which no session reports that its server does not answer.
     pub(crate) next_unanswered: Time,
-    /// The error of each path that concerns all sessions, as the driver has reported it; `None`
-    /// for a path without an error.
+    /// For each path, an error that concerns all sessions, as the driver has reported it; `None`
+    /// for a path without such an error.
     pub(crate) broken: Vec<Option<DownReason>>,
     /// The state of each path's congestion window, if the schedule uses windows.
     pub(crate) windows: Option<Vec<PathView>>,

@@ -19,7 +19,8 @@ const QUIET: Duration = Duration::from_secs(2);
 /// after 30 s, although RFC 4787 requires 120 s.
 const IDLE: Duration = Duration::from_secs(15);
 /// Time for which the second attempt (a copy of a datagram) on a path holds the session's traffic,
-/// in addition to the difference of the round-trip times. Each further attempt doubles this time.
+/// in addition to the difference between the one-way delays of this path and the fastest path.
+/// Each further attempt doubles this time.
 const FIRST_LAG: Duration = Duration::from_millis(5);
 /// Maximum time for which one attempt (a copy of a datagram) holds the session's traffic.
 const LONGEST_LAG: Duration = Duration::from_millis(100);
@@ -60,9 +61,9 @@ impl Session {
     ///
     /// A server follows its client to the source address of the newest packet, and drops replays.
     /// So it answers the copy only if the copy arrives before the original and all later
-    /// datagrams. Therefore the session's traffic is held for the difference of the round-trip
-    /// times. Each further attempt holds it longer, so that the copy arrives first even on a
-    /// slower path.
+    /// datagrams. Therefore the session's traffic is held for the difference between the one-way
+    /// delays of this path and the fastest path. Each further attempt holds it longer, so that the
+    /// copy arrives first even if the path has become slower.
     pub(super) fn try_down_paths(&mut self, now: Time, batch: &Batch<'_>, common: &mut Common) {
         if self.queues.held.is_some()
             || !self.paths.health.iter().any(|health| health.due_try(now).is_some())
@@ -163,8 +164,9 @@ impl Session {
     }
 }
 
-/// Returns the time for which traffic is held in addition to the difference of the round-trip
-/// times. It grows with `tries`, the number of earlier attempts on the path.
+/// Returns the time for which traffic is held in addition to the difference between the one-way
+/// delays of the path and the fastest path. It grows with `tries`, the number of earlier attempts
+/// on the path.
 fn patience(tries: u32) -> Duration {
     match tries {
         0 => Duration::ZERO,

@@ -47,7 +47,7 @@ const PART: u64 = 10;
 /// Margin for jitter. For this time plus one and a half round trips after a change of path,
 /// answers to datagrams on the previous path may still arrive.
 const MARGIN: Duration = Duration::from_millis(10);
-/// Pause between two reports of the same session.
+/// Minimum pause between two reports that the server of a session stays on one path.
 const PAUSE: Duration = Duration::from_secs(600);
 /// Time during which a server does not count as following its client, after it was seen to stay on
 /// one path. To follow means to answer on the path that the uplink uses.
@@ -156,11 +156,12 @@ struct Run {
     /// Number of visits (stays of the uplink on a path) that were longer than the delay of the
     /// server's answers. Such visits show that the server does not follow its client.
     evident: u32,
-    /// For the `evident` visits together, the time beyond the delay of the server's answers.
+    /// Sum, over the `evident` visits, of the part of each visit that exceeds the delay of the
+    /// server's answers. A visit adds at most [`LONGEST`].
     away: Duration,
-    /// Bytes that arrived on the server's present path.
+    /// Bytes that arrived on the server's present path since these visits began.
     own: u64,
-    /// Bytes that arrived on all paths.
+    /// Bytes that arrived on all paths since these visits began.
     all: u64,
 }
 

@@ -79,7 +79,8 @@ impl Session {
     }
 
     /// Returns why the session has stayed on one path. `far_end` states whether the session has a
-    /// far end (our program in front of the server), where no protocol needs a single path.
+    /// far end (our program in front of the server). A far end removes one reason, because then no
+    /// protocol needs a single path.
     pub(crate) fn why_kept(&self, far_end: bool) -> Kept {
         let keeps = |protocol: &Protocol| !far_end && protocol.keeps_to_one_path();
         if let Some(protocol) = self.recognition.protocol().filter(keeps) {

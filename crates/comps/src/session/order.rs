@@ -16,8 +16,8 @@ use crate::{Batch, Held};
 /// Time after which a path's queues count as empty if datagrams arrive on another path but not on
 /// this one.
 const SILENCE: Duration = Duration::from_millis(4);
-/// Maximum time that a pause of all paths adds to one path's silence. This machine may have caused
-/// such a pause, so it does not show that one path is silent.
+/// Maximum time that a pause, in which nothing arrives on any path, adds to one path's silence.
+/// This machine may have caused the pause, so it does not show that one path is silent.
 const PAUSE: Duration = Duration::from_millis(1);
 /// Time without datagrams after which a path counts as silent, even if nothing arrived on other
 /// paths either.

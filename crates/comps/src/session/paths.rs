@@ -13,7 +13,8 @@ use crate::{DownReason, Renumbering, TupleId};
 /// The state of a session's paths.
 #[derive(Debug)]
 pub(super) struct Paths {
-    /// State of each scheduled path that the scheduler reads, such as whether it is usable.
+    /// For each path that the schedule uses, the state that the scheduler reads, such as whether
+    /// the path is usable.
     views: Box<[PathView]>,
     pub(super) health: Box<[Health]>,
     pub(super) tuples: Tuples,
@@ -42,7 +43,7 @@ impl Paths {
         self.health.len()
     }
 
-    /// Returns the state of each scheduled path that the scheduler reads.
+    /// Returns, for each path that the schedule uses, the state that the scheduler reads.
     pub(super) fn views(&self) -> &[PathView] {
         &self.views
     }

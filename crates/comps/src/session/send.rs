@@ -181,7 +181,8 @@ impl Session {
         went > 0
     }
 
-    /// Sends datagrams on the path of handshakes, or queues them. Returns their number.
+    /// Sends datagrams on the path of handshakes, or queues them if no such path is usable.
+    /// Returns the number of datagrams.
     fn send_pinned(&mut self, now: Time, run: Run<'_>, common: &mut Common) -> u64 {
         let cookie = self.cookie_route(now, common);
         if cookie.is_some() {

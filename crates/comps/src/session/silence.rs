@@ -9,7 +9,7 @@
 //!
 //! If answers have only ever arrived on one path, the question cannot be decided. For 3 s the
 //! datagrams of a silent path are also sent on the answering path, so that nothing is lost. Then
-//! the silent path is taken out.
+//! the silent path is taken out of use.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ use super::{Common, Session};
 use crate::{DownReason, Event};
 
 /// Time for which the datagrams of a path without any answer are also sent on the answering path,
-/// before the path is taken out.
+/// before the path without answers is taken out of use.
 const UNDECIDED: Duration = Duration::from_secs(3);
 
 impl Session {
@@ -55,9 +55,9 @@ impl Session {
     /// Takes `path` out of use if no answers arrive on it although the server is active.
     ///
     /// If all used paths have become silent, the cause is the server or the whole network, so no
-    /// path is taken out. The last usable path is never taken out because of silence. If the other
-    /// paths were taken out because their data was unanswered ([`DownReason::DataUnanswered`]),
-    /// they are used again.
+    /// path is taken out of use. Silence never takes the last usable path out of use. If the other
+    /// paths were taken out of use because their data was unanswered
+    /// ([`DownReason::DataUnanswered`]), they are used again.
     pub(super) fn check_silence(&mut self, now: Time, path: PathId, common: &mut Common) {
         let index = path.index();
         if common.config.far_end || !self.paths.is_usable(index) {

@@ -166,14 +166,14 @@ fn frame(frames: &[u8], at: usize, take: &mut impl FnMut(u64, &[u8])) -> Option<
 }
 
 /// Parses bytes that follow their length, which is in one byte at offset `at`. Returns the bytes
-/// and the offset after them; `None` if `bytes` ends before.
+/// and the offset after them; `None` if `bytes` is too short.
 fn counted(bytes: &[u8], at: usize) -> Option<(&[u8], usize)> {
     let end = at + 1 + usize::from(*bytes.get(at)?);
     Some((bytes.get(at + 1..end)?, end))
 }
 
 /// Parses the variable-length integer (RFC 9000, section 16) at offset `at`. Returns the integer
-/// and the offset after it; `None` if `bytes` ends before.
+/// and the offset after it; `None` if `bytes` is too short.
 fn number(bytes: &[u8], at: usize) -> Option<(u64, usize)> {
     let first = *bytes.get(at)?;
     let end = at + (1 << (first >> 6));
