@@ -70,8 +70,8 @@ fn in_users_words(message: &str) -> String {
     }
 }
 
-/// Adds the command that the user probably meant to clap's message about an unknown command. After
-/// `help`, clap itself suggests no command.
+/// Returns clap's message about an unknown command, with a suggestion: the command that the user
+/// probably meant. After `help`, clap itself suggests no command.
 fn unknown_command(error: &clap::Error) -> String {
     let told = one_line(&error.render().to_string());
     let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidSubcommand) else {

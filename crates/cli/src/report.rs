@@ -96,8 +96,11 @@ impl ReportArgs {
         }
     }
 
-    /// Returns the file for the page; `None` if no page is wanted. The page never replaces the
-    /// trace. It replaces other files that are not pages of this program only with `--output`.
+    /// Returns the file for the page; `None` if no page is wanted.
+    ///
+    /// # Errors
+    /// The file is the trace itself. Or the file exists and is not a page of this program, and
+    /// `--output` was not given. Or page and tables would both go to standard output.
     fn target(&self) -> Result<Option<PathBuf>, Failure> {
         if self.output.is_none() && (self.text || self.json) {
             return Ok(None);

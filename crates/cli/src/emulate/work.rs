@@ -36,8 +36,8 @@ enum Input {
     End,
 }
 
-/// Maximum number of queued inputs. At this maximum, a program that prints blocks, as it would on
-/// a slow terminal.
+/// Maximum number of queued inputs. While the queue is full, programs block when they print, as
+/// they would on a slow terminal.
 const WAITING: usize = 1024;
 
 /// An emulation that handles signals and has no network yet.
@@ -116,8 +116,8 @@ impl Work {
         })
     }
 
-    /// Processes inputs until all awaited programs have ended, or a signal or the end of standard
-    /// input ends the emulation.
+    /// Processes inputs until all programs except background programs have ended, or until a
+    /// signal or the end of standard input ends the emulation.
     fn follow(&self, network: &Network, jobs: &[Job], face: &mut dyn Face) -> Result<(), Failure> {
         let mut awaited = jobs.iter().filter(|job| !job.program.background).count();
         // An error means that all senders are gone, and therefore that all programs have ended.

@@ -15,7 +15,8 @@ use super::allowed::{Folder, need_root};
 use super::marks;
 use crate::failure::Failure;
 
-/// File of the measurements, with one line for each unit (measurement) or attempt.
+/// Name of an experiment's journal. After its first line, the journal has one line for each
+/// measurement (unit), or for each attempt at a measurement.
 pub(crate) const JOURNAL: &str = "units.jsonl";
 
 /// Options of every experiment: where results go.
@@ -188,8 +189,8 @@ pub(crate) fn make(folder: &Path) -> Result<(), Failure> {
 }
 
 /// Creates a folder of results as [`make`] does. Refuses a folder that has files and no journal,
-/// because these files are not results to continue. `own` are names that a folder of results may
-/// have without a journal.
+/// because these files are not results to continue. `own` are names of files that a folder without
+/// a journal may contain.
 ///
 /// # Errors
 /// Misuse (exit code 2): the folder cannot be created, or has other files.

@@ -64,8 +64,8 @@ fn prose_wrapped(text: &str) -> String {
 /// Character that temporarily replaces a space at which a line must not be broken.
 const BOUND: char = '\u{a0}';
 
-/// Replaces some spaces by [`BOUND`]: those before a word that Markdown would read as markup at
-/// the beginning of a line, such as a minus.
+/// Replaces each space by [`BOUND`] if the next word, such as a minus, would be Markdown markup at
+/// the beginning of a line.
 fn bound(line: &str) -> String {
     let is_markup = |word: &str| {
         let number = word.trim_end_matches(['.', ')']);

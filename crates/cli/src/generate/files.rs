@@ -25,7 +25,7 @@ const KINDS: [(&str, &[&str]); 6] = [
     ("emulate", &[include_str!("../../../../examples/emulated.toml")]),
 ];
 
-/// Flags and arguments that a file cannot set.
+/// Flags and arguments that a settings file cannot contain.
 const NO_KEYS: [&str; 6] = ["help", "version", "config", "check", "restore", "file"];
 
 /// Keys of a `[[path]]` table in a splitter's file, with their descriptions.
@@ -41,8 +41,8 @@ const PATH_KEYS: [(&str, &str); 9] = [
     ("password-file", "File whose first line is the password."),
 ];
 
-/// Returns the name of the man page about the file of `command`; `None` if the command has no
-/// file.
+/// Returns the name of the man page about the settings file of `command`; `None` if the command
+/// has no settings file.
 pub(super) fn page_of(command: &str) -> Option<String> {
     let known = KINDS.iter().any(|(kind, _)| *kind == command);
     known.then(|| format!("anabranch-{command}.toml"))

@@ -1,4 +1,4 @@
-//! Man pages: one for the program, one for each sub-command, one for each kind of file.
+//! Man pages: one for the program, one for each sub-command, one for each kind of settings file.
 
 use std::fs;
 use std::io;

@@ -1,9 +1,10 @@
-//! Shell completion of the value of `--path` with the interfaces of this machine. The rest of a
+//! Shell completion of the value of `--path` with this machine's network interfaces. The rest of a
 //! completion script is made from the definition of the command line.
 
 use clap_complete::Shell;
 
-/// Adds completion of interfaces after `--path` to `script`, the completion script for `shell`.
+/// Adds completion of network interfaces after `--path` to `script`, the completion script for
+/// `shell`.
 pub(super) fn complete(shell: Shell, script: String) -> String {
     match shell {
         Shell::Bash => script + BASH,
@@ -17,7 +18,8 @@ pub(super) fn complete(shell: Shell, script: String) -> String {
 }
 
 /// Completion for bash. Readline ends words at `=` and `:`, so the whole word is taken from the
-/// command line. The text before the part that readline expects (`$2`) is removed again.
+/// command line. Of each proposed word, only the part that replaces readline's word (`$2`) is
+/// returned.
 const BASH: &str = r#"
 _anabranch_or_path() {
     local line="${COMP_LINE:0:COMP_POINT}" part="$2"

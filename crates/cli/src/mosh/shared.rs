@@ -1,5 +1,5 @@
 //! The options of `anabranch split` that `anabranch mosh` shares. Both commands use the same
-//! definition. Options that a login sets itself are left out.
+//! definition. Options that `anabranch mosh` sets itself are left out.
 
 use clap::{ArgMatches, Args, Command, FromArgMatches};
 

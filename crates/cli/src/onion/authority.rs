@@ -34,7 +34,7 @@ const INTERVAL: u64 = 3600;
 /// Minimum value of `--interval`, in seconds.
 const LEAST_INTERVAL: u64 = 10;
 const VALID_INTERVALS: u64 = 3;
-/// Maximum wait for the first consensus, in seconds.
+/// Maximum time from the authority's start to its first consensus, in seconds.
 const FIRST: u64 = 120;
 const CERTIFIED_DAYS: u64 = 365;
 const DAY: u64 = 86_400;
@@ -294,8 +294,8 @@ impl AuthorityArgs {
 }
 
 impl Source<AuthorityArgs> {
-    /// Reads the settings from flags and file again. The running authority adopts its own settings
-    /// at once. Returns the settings of the authority's relay.
+    /// Reads the settings from flags and file again. The running authority uses its new settings
+    /// at once. Returns the settings of the relay that is part of the authority.
     ///
     /// # Errors
     /// The file cannot be read or is invalid.

@@ -29,8 +29,8 @@ use crate::split::check_file;
 use crate::split::forms;
 use crate::split::no_metrics;
 
-/// Default address for programs. It is C tor's default address with another port, so that both
-/// programs can run at the same time.
+/// Default address at which programs connect to the proxy. It is C tor's default address with
+/// another port, so that C tor can run at the same time.
 const LISTEN: &str = "127.0.0.1:9250";
 /// Maximum number of circuits in a set (circuits that carry the same streams together), if the
 /// consensus sets no other limit.

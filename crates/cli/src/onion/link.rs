@@ -74,7 +74,7 @@ pub(super) fn client_kinds() -> impl TypedValueParser<Value = LinkKind> {
 pub(super) struct SegmentControl(pub(super) LossyCongestion);
 
 impl SegmentControl {
-    /// Returns a parser of the names of the algorithms.
+    /// Returns a parser of the names of congestion control algorithms.
     pub(super) fn parser() -> impl TypedValueParser<Value = SegmentControl> {
         let shown =
             |control: LossyCongestion| PossibleValue::new(control.name()).help(control.about());

@@ -75,7 +75,8 @@ impl Log {
         self.line(text);
     }
 
-    /// Returns whether the log consists of lines for people, and not only of warnings.
+    /// Returns whether lines for people are printed. Returns false if the log is for programs, or
+    /// has only warnings.
     pub(super) fn is_for_people(&self) -> bool {
         !self.json && !self.quiet
     }

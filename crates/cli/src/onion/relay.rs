@@ -37,9 +37,10 @@ use crate::split::no_metrics;
 
 pub(super) const MEMORY_MB: usize = 512;
 const GRACE_S: u64 = 30;
-/// Default rate in bytes per second. It is C tor's default, and practically no limit.
+/// Default limit of a relay's traffic in bytes per second (`--rate`). It is C tor's default, and
+/// practically no limit.
 const RATE: u64 = 1 << 30;
-/// Minimum rate in bytes per second (C tor's value).
+/// Minimum value of `--rate`, in bytes per second (C tor's value).
 const LEAST_RATE: u64 = 75 << 10;
 /// Text at the end of `--help`.
 const FILES: &str = "\

@@ -20,7 +20,7 @@ use super::{platform, state_folder};
 use crate::failure::Failure;
 use crate::status::{PublishedStatus, run_name};
 
-/// Default address for programs, where Tor Browser expects tor.
+/// Default address of the client's proxy. Tor Browser expects tor at this address.
 const LISTEN: &str = "127.0.0.1:9150";
 const RELAYS: u8 = 7;
 const EXITS: u8 = 2;
@@ -129,7 +129,7 @@ impl UpArgs {
     }
 }
 
-/// Adds a remedy to the event that an exit policy has refused a request: the option `--exit`.
+/// If an exit policy has refused a request, adds a remedy to its `event`: the option `--exit`.
 fn with_cure(event: client::ClientEvent) -> client::ClientEvent {
     match event {
         client::ClientEvent::Refused(refused) if refused.why == Why::Policy => {

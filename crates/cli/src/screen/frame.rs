@@ -16,9 +16,9 @@ use crate::text::wrapped;
 /// Number of events in a view.
 const EVENTS: u16 = 5;
 
-/// Width of the column with the keys in the explanation.
+/// Width of the column of keys in the view's explanation of keys and words.
 const KEYS_COLUMN: usize = 12;
-/// Minimum width of the text after the keys, in columns.
+/// Minimum width of the column that explains the keys and words, in columns of the terminal.
 const LEAST_ROOM: usize = 20;
 
 /// Content of a view at one moment, which can be drawn.

@@ -19,7 +19,7 @@ pub(crate) fn check(name: &str, picture: &impl Picture) {
     check_look(name, picture, &Look::new(Palette::new(true)));
 }
 
-/// Compares a view as [`check`] does, with the choices `look`.
+/// Compares a view as [`check`] does, with the choices of the user in `look`.
 pub(crate) fn check_look(name: &str, picture: &impl Picture, look: &Look) {
     for width in [80, 100, 160] {
         let now = told(&seen(picture, width, look));

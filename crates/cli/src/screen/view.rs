@@ -135,9 +135,9 @@ impl<M: Picture> State<M> {
         }
     }
 
-    /// Executes the request that the user makes with `key`. Returns whether the caller must end
-    /// the program. This is true only for the first such request, because a second SIGINT would
-    /// discard captures.
+    /// Executes the request that the user makes with `key`. Returns true if the caller must end
+    /// the program, which it does by SIGINT. A repeated request to end the program returns false,
+    /// because a second SIGINT would discard captures.
     fn execute(&mut self, key: Key) -> bool {
         self.wanted = true;
         let look = &mut self.look;

@@ -1,4 +1,4 @@
-//! Reading of the consensus that a scenario names.
+//! Reads the consensus file that a scenario names.
 
 use std::path::Path;
 use std::sync::Arc;

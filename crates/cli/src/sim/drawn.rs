@@ -20,9 +20,9 @@ const MAX_RATE: u64 = 1_000_000_000_000;
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
 #[serde(try_from = "OneOrMany")]
 pub(super) enum Rates {
-    /// A table of rates in bits per second.
+    /// A table of rates in bits per second, which hosts of all kinds can use.
     Table(QuantileTable),
-    /// Rates of the relays in the public network.
+    /// Rates of the relays in the public network, which only relays can use.
     Public(PublicRates),
 }
 
@@ -38,8 +38,8 @@ enum OneOrMany {
     One(Written),
 }
 
-/// A value in the file. Every type is accepted at first. A value of an unsuitable type then gets
-/// the same error message as an invalid text.
+/// A value in the scenario file. Every TOML type is accepted at first. A value of an unsuitable
+/// type then gets the same error message as an invalid text.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Written {
@@ -75,7 +75,7 @@ impl Rates {
     /// Returns the rates of hosts that are not relays.
     ///
     /// # Errors
-    /// The table has rates of relays.
+    /// These are rates of relays in the public network, which other hosts cannot use.
     pub(super) fn of_others(&self) -> Result<QuantileTable, String> {
         match self {
             Rates::Table(table) => Ok(table.clone()),

@@ -134,8 +134,8 @@ fn read(file: &Path) -> Result<String, Failure> {
     text.map_err(|e| Failure::misuse(format!("{}: {e}: name a scenario file", file.display())))
 }
 
-/// Checks before the simulation that `file` can be created after it: `file` must not exist, and
-/// its folder must.
+/// Checks, before the simulation, that `file` can be created at its end: `file` must not exist,
+/// and its folder must exist.
 fn writable(file: &Path) -> Result<(), Failure> {
     let name = file.display();
     if file.exists() {

@@ -1,4 +1,4 @@
-//! Reading of the settings in a TOML file.
+//! Reads the settings of the splitter from a TOML file.
 
 use std::fs;
 use std::path::Path;

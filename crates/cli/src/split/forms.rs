@@ -140,8 +140,8 @@ where
     commas(deserializer).map(Some)
 }
 
-/// Returns the error for `text`. Adds `text` to the parser's message if the message does not
-/// contain it.
+/// Returns the error for the invalid value `text`. Adds `text` to the parser's message if the
+/// message does not contain it.
 fn refused<'de, D: Deserializer<'de>>(text: &str, error: &impl Display) -> D::Error {
     let told = in_plain_words(&error.to_string());
     D::Error::custom(match told.contains(text) {
@@ -360,7 +360,7 @@ impl PathFields {
     }
 }
 
-/// A text that error messages never repeat.
+/// A text, such as a password, that error messages never repeat.
 #[derive(Deserialize)]
 #[serde(untagged, expecting = "the password is not a text: put it in quotes")]
 enum Hidden {

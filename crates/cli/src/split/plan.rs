@@ -232,7 +232,8 @@ fn for_packets(
 
 /// Maximum number of paths of a splitter that sends to a far end (`anabranch merge`).
 const MOST_PATHS: usize = 64;
-/// Maximum length in bytes of the name of a server that the far end forwards to.
+/// Maximum length, in bytes, of a server's name in `--behind`. The far end forwards to one or
+/// several servers, and names select them.
 const LONGEST_NAME: usize = 32;
 
 /// Returns the settings of the far end; `None` if the server is not a far end.
@@ -412,7 +413,7 @@ fn config(options: &Options, paths: &[PathSpec], roles: &Roles) -> Result<Config
 struct Roles {
     handshake: Option<usize>,
     handshake_scheduled: bool,
-    /// Number of paths of the schedule.
+    /// Number of paths that the schedule uses.
     scheduled: usize,
 }
 
@@ -451,7 +452,8 @@ impl Roles {
     }
 
     /// Checks the `limit` on four-tuples per QUIC connection. If the schedule does not use the
-    /// handshake path, a connection needs two: one on this path, and one on another path.
+    /// handshake path, a connection needs two four-tuples: one on the handshake path, and one on
+    /// another path.
     fn check_tuples(&self, limit: usize) -> Result<(), Failure> {
         if limit > 1 || self.handshake_scheduled {
             return Ok(());
@@ -494,8 +496,8 @@ fn find(paths: &[PathSpec], name: &str, setting: &str) -> Result<usize, Failure>
     })
 }
 
-/// Refuses files that could not be written, before the splitter starts. Otherwise the error would
-/// occur at its end.
+/// Checks, before the splitter starts, that its trace and captures can be written. Otherwise the
+/// error would occur at its end.
 fn check_outputs(options: &Options, paths: &[PathSpec]) -> Result<(), Failure> {
     let mut trace = options.trace.iter();
     trace.try_for_each(|trace| check_file("trace", trace, options.replace))?;

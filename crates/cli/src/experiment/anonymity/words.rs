@@ -20,7 +20,8 @@ pub(super) struct Subject<'a> {
     pub(super) claims: &'a [Claim],
 }
 
-/// One reading of Figure 5: a definition of the clients that count as compromised.
+/// One interpretation of the paper's Figure 5: a definition of the clients that count as
+/// compromised.
 pub(super) struct Kind {
     /// Name for headings.
     pub(super) name: &'static str,
@@ -28,7 +29,8 @@ pub(super) struct Kind {
     pub(super) of: fn(&Compromised) -> Band,
 }
 
-/// The four readings of Figure 5: definitions of the clients that count as compromised.
+/// The four interpretations of the paper's Figure 5: definitions of the clients that count as
+/// compromised.
 pub(super) const KINDS: [Kind; 4] = [
     Kind { name: "Model 1, by this day: one entry was hostile", of: |at| at.any_ever },
     Kind {
@@ -120,7 +122,7 @@ fn band(band: Band, digits: usize) -> String {
     format!("{:.digits$} ({:.digits$} to {:.digits$})", band.mean, band.low, band.high)
 }
 
-/// Column headings of the table of circuits.
+/// Column headings of the table of probabilities that a stream is compromised.
 pub(super) const PATH_HEAD: [&str; 9] = [
     "consensus",
     "share",
@@ -133,7 +135,8 @@ pub(super) const PATH_HEAD: [&str; 9] = [
     "bytes that hostile entries see",
 ];
 
-/// Returns the results about circuits as table rows.
+/// Returns the probabilities that a stream is compromised, as rows of a table. The headings are
+/// [`PATH_HEAD`].
 pub(super) fn path_rows(tables: &[PathTable]) -> Vec<Vec<String>> {
     let rows = tables.iter().flat_map(|table| table.rows.iter().map(move |row| (table, row)));
     rows.map(|(table, row)| {
@@ -167,7 +170,7 @@ pub(super) fn legend(row: &YearRow) -> String {
     }
 }
 
-/// Returns the column headings of the table of a year by days.
+/// Returns the column headings of the table with the shares of compromised clients by day.
 pub(super) fn day_head(table: &YearTable) -> Vec<String> {
     let days = table.days.iter().filter(|day| TOLD.contains(day));
     let days = days.map(|day| format!("day {day}"));
@@ -184,7 +187,8 @@ pub(super) fn day_rows(table: &YearTable, kind: &Kind) -> Vec<Vec<String>> {
     table.rows.iter().map(row).collect()
 }
 
-/// Column headings of the table of the last day, for all adversaries and consensuses.
+/// Column headings of the table with the shares of compromised clients on the last day of the
+/// year, for all adversaries and consensuses.
 pub(super) const LAST_HEAD: [&str; 9] = [
     "consensus",
     "adversary",

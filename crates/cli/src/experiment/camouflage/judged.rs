@@ -1,4 +1,5 @@
-//! Texts about required limits and claims: their subjects, their rules and the verdicts.
+//! Texts about the required limits of what our profiles may cost, and about the paper's claims:
+//! how they are judged, and the verdicts.
 
 use anabranch_experiment::camouflage::bars::{Bar, Held};
 use anabranch_experiment::camouflage::claims::{Claim, Judged, Verdict};

@@ -123,7 +123,8 @@ pub(super) fn machine(subject: &Subject<'_>) -> String {
     )
 }
 
-/// Share of the CPUs in use above which the machine itself slows the measured programs down.
+/// Maximum share of the machine's CPUs in use at which the machine does not slow down the measured
+/// programs.
 const BUSY: f64 = 0.7;
 
 /// Column headings of the table of verdicts.

@@ -8,8 +8,8 @@ use maud::{Markup, html};
 use super::super::common::{command, origin};
 use super::words::{self, Subject};
 
-/// Routes of the figures, each with its colour. These are all routes except the direct one through
-/// the censor.
+/// Ways to reach a server (routes) that the figures show, each with its colour. Only the direct
+/// route through the censor is left out.
 const WAYS: [(Access, i16); 3] = [(Access::Open, -1), (Access::Vpn, 0), (Access::Handshake, 1)];
 
 /// Returns the whole HTML page with all results.

@@ -33,7 +33,7 @@ pub(super) fn title(server: Server) -> &'static str {
     }
 }
 
-/// Returns the name of a route in texts and tables.
+/// Returns the name of a way to reach the server (a route) in texts and tables.
 pub(super) fn way(access: Access) -> &'static str {
     match access {
         Access::Open => "without censor",

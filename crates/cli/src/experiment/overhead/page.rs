@@ -170,8 +170,8 @@ fn paper(kind: Kind, every: &[u32]) -> String {
     shapes
 }
 
-/// Returns the x coordinate of the switching interval with the index `at`: the middle of a column
-/// that is one unit wide.
+/// Returns the x coordinate of the middle of column `at`, which shows the switching interval with
+/// this index. Each column is one unit wide.
 fn middle(at: usize) -> String {
     number(at as f64 + 0.5)
 }

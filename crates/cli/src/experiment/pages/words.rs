@@ -27,7 +27,8 @@ impl Subject<'_> {
         counts(self.records)
     }
 
-    /// Describes the schedule: the additional arguments of `anabranch split`, and its defaults.
+    /// Describes how the splitter chose paths: the additional arguments of `anabranch split`, and
+    /// the splitter's default schedule.
     pub(super) fn schedule(&self) -> String {
         let default = self.header["default"].as_str().unwrap_or("not noted");
         let words = splitter(self.header);

@@ -197,7 +197,7 @@ pub(super) fn curve_rows(subject: &Subject<'_>) -> Vec<Vec<String>> {
     subject.curves.iter().map(row).collect()
 }
 
-/// Column headings of the table of comparisons.
+/// Column headings of the table that compares arms (kinds of links) with ordered links.
 pub(super) const PAIR_HEAD: [&str; 4] = [
     "lines",
     "variant",

@@ -1,5 +1,5 @@
 //! Figures 2, 3 and 4 of "Analysis of Multi-path Onion Routing": distributions of download times
-//! with all clients, and speeds over the number of clients.
+//! with the largest number of clients, and times and speeds over the number of clients.
 
 use anabranch_experiment::wide::claims::MEASURES;
 use anabranch_experiment::wide::summary::{Measure, by_run, curve, mean, of};

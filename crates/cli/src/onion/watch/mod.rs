@@ -176,7 +176,7 @@ fn of_lossy(numbers: &Numbers) -> Value {
     })
 }
 
-/// Returns the counters of links that were opened for a single circuit as a JSON object.
+/// Returns, as a JSON object, the counters of links that were opened for a single circuit.
 fn of_dedicated(stats: &Stats) -> Value {
     json!({"links": stats.dedicated_links, "shared_circuits": stats.shared_circuits})
 }
@@ -187,8 +187,8 @@ fn of_mptcp(counts: MptcpCounts) -> Value {
     json!({"links": links, "subflows": subflows, "fell_back": fell_back})
 }
 
-/// Returns the result of comparing clocks as a JSON object: which clock is wrong, and by how many
-/// seconds.
+/// Returns, as a JSON object, the result of comparing clocks: which clock is wrong, and by how
+/// many seconds.
 pub(super) fn clock(skew: &Skew) -> Value {
     let Skew { verdict, name } = skew;
     match verdict {
@@ -205,7 +205,7 @@ pub(super) fn clock(skew: &Skew) -> Value {
     }
 }
 
-/// Returns the result of rereading the settings as a JSON object.
+/// Returns, as a JSON object, the result of rereading the settings.
 pub(super) fn reloaded(names: &Names) -> Value {
     json!({"event": "reloaded", "changed": names.changed, "restart": names.restart})
 }

@@ -39,8 +39,8 @@ impl<'s> Pricing<'s> {
     }
 }
 
-/// Returns whether `every` makes the path change more often than every [`LONG`] on average.
-/// Returns true for every interval in packets.
+/// Returns whether `every` makes the path change more often than once per [`LONG`] on average.
+/// Returns true if `every` is a number of packets.
 fn ruins_quic(every: Every) -> bool {
     match every {
         Every::Never => false,
