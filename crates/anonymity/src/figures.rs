@@ -45,9 +45,9 @@ pub struct Share {
 }
 
 impl Share {
-    /// Computes a share over `draws`, each a pair of a count and its total. The interval is a
-    /// Student's t interval of the draws' shares, so it includes the variation between draws. For
-    /// a single draw, it is Wilson's interval.
+    /// Computes a share over `draws`, each a count and its total. The interval is a Student's t
+    /// interval of the draws' shares, so it includes the variation between draws. For a single
+    /// draw, it is Wilson's interval.
     #[must_use]
     pub fn over(draws: &[(u64, u64)]) -> Share {
         let (count, all) = draws.iter().fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));

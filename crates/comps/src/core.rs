@@ -24,7 +24,7 @@ const EVICTABLE: Duration = Duration::from_secs(10);
 /// Maximum new sessions per second, after a burst of at most `Config::sessions`. The limit bounds
 /// the rate at which sockets are opened.
 const OPENINGS: u64 = 1_000;
-/// Pause between two reports of the same problem.
+/// Minimum pause between two reports of the same problem.
 const COMPLAINT_PAUSE: Duration = Duration::from_secs(1);
 /// Maximum bytes of datagrams that may wait for a path: in all sessions together, and in one
 /// session.

@@ -23,7 +23,7 @@ pub(crate) struct Choice<'a> {
     /// Hour from which the consensus is valid, such as `2024-05-17T17`; `None` if the file has
     /// only one consensus.
     pub(crate) hour: Option<&'a str>,
-    /// Option or separator before `hour` on the command line. Error messages repeat it.
+    /// Text before `hour` on the command line: an option or a separator. Error messages repeat it.
     pub(crate) written: &'static str,
 }
 

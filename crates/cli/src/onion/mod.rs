@@ -100,7 +100,7 @@ pub(crate) struct Common {
 }
 
 impl Common {
-    /// Names of the settings that all commands have in a file.
+    /// Names of the settings that the settings file of every onion command may have.
     const KEYS: [&str; 6] = ["data", "authority", "authorities", "name", "json", "quiet"];
 
     /// Returns the flags, with the settings of `file` for flags that were not given.

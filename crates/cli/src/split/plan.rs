@@ -120,7 +120,7 @@ fn tls(options: &Options, paths: &[PathSpec]) -> Result<Option<Arc<dyn TlsEnd>>,
 }
 
 /// Returns the entrance of clients' datagrams: a listener or an interface. Also checks for
-/// conflicts, because clap does not see the options of a file.
+/// conflicts between options, because clap does not see the options of a file.
 fn entrance(
     options: &Options,
     paths: &[PathSpec],

@@ -52,7 +52,7 @@ use crate::config::Config;
 use crate::io::Ends;
 use crate::{Batch, DownReason, Event, Held, Output, Protocol, Renumbering, SessionId, TupleId};
 
-/// The beginning of a session.
+/// Facts about a session that are known when it is opened.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Origin {
     pub(crate) id: SessionId,

@@ -18,7 +18,7 @@ pub(super) struct Usage {
     pub(super) stay: PathStay,
 }
 
-/// The change from the datagrams sent last to the ones sent now.
+/// The datagrams sent now, compared with the datagrams sent last.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Step {
     /// The path and the source port of the datagrams sent last; `None` if nothing was sent before.

@@ -98,7 +98,7 @@ impl Model {
         self.time = now;
     }
 
-    /// Describes the counters of faults that are not 0; `None` if all are 0.
+    /// Describes the faults that were counted; `None` if all counters of faults are 0.
     pub(super) fn complaints(&self) -> Option<String> {
         let stats = &self.numbers.stats;
         let counts = [
