@@ -15,14 +15,14 @@ const MAP_CREATE: libc::c_int = 0;
 const PROG_LOAD: libc::c_int = 5;
 /// Program type of socket filters (`BPF_PROG_TYPE_SOCKET_FILTER`).
 const SOCKET_FILTER: u32 = 1;
-/// Licence that the programs declare to the kernel. They call no GPL-only helper function.
+/// Licence that the eBPF programs declare to the kernel. They call no GPL-only helper function.
 const LICENCE: &[u8] = b"MIT\0";
 
 /// Creates a map from its type (`enum bpf_map_type`), the sizes of a key and of a value in bytes,
 /// the maximum number of entries, and the flags.
 ///
 /// # Errors
-/// `EPERM` without CAP_BPF; `EINVAL` if the kernel has no such maps.
+/// `EPERM` without CAP_BPF; `EINVAL` if the kernel does not support maps of this type.
 pub fn create_map([kind, key, value, entries, flags]: [u32; 5]) -> io::Result<OwnedFd> {
     let mut attributes = [kind, key, value, entries, flags];
     // SAFETY: the kernel reads the attributes, whose size is passed.
@@ -56,7 +56,8 @@ pub fn load_filter(code: &[u64]) -> io::Result<OwnedFd> {
     unsafe { bpf(PROG_LOAD, (&raw mut attributes).cast(), size_of::<Load>()) }
 }
 
-/// Makes the system call bpf(2) with `command`. Returns the file that the kernel opens.
+/// Makes the system call bpf(2) with `command`. Returns the file descriptor of the map or the eBPF
+/// program that the kernel created.
 ///
 /// # Safety
 /// `attributes` must point to `length` bytes in the form that `command` requires.
@@ -86,7 +87,7 @@ pub struct Mapping {
 unsafe impl Send for Mapping {}
 
 impl Mapping {
-    /// Maps `length` bytes of a file, beginning at `offset`.
+    /// Maps `length` bytes of `file`, the descriptor of an eBPF map, beginning at `offset`.
     ///
     /// # Errors
     /// An error of the kernel.

@@ -54,14 +54,14 @@ impl Spare {
     }
 
     /// Returns the number of connections that were accepted and closed at once, because no file
-    /// could be opened for them.
+    /// descriptor was left for them.
     #[must_use]
     pub fn turned_away(&self) -> u64 {
         self.turned_away
     }
 
     /// Accepts the next connection of a non-blocking listener. Returns `None` if no connection
-    /// waits.
+    /// waits or `accept` fails. If no file descriptor is left, rejects all waiting connections.
     pub fn accept(&mut self, listener: &TcpListener) -> Option<(TcpStream, SocketAddr)> {
         loop {
             match listener.accept() {
@@ -102,8 +102,9 @@ pub struct FileWatch {
 
 impl FileWatch {
     /// Compares `turned_away`, the number of connections rejected so far, with the number at the
-    /// last message. Returns a message for the operator if there are new rejections and a message
-    /// is due. `have` is the number of open connections.
+    /// last message. Returns a message for the operator if there are new rejections and the last
+    /// message is at least a minute old; `None` otherwise. `have` is the number of open
+    /// connections.
     pub fn look(&mut self, now: Time, turned_away: u64, have: usize) -> Option<String> {
         let is_early = self.at.is_some_and(|at| now.since(at) < PAUSE);
         if turned_away == self.told || is_early {

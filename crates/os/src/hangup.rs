@@ -31,8 +31,8 @@ impl Hangup {
         Ok(Hangup { signalled, on_terminal })
     }
 
-    /// Clears all pending signals. Returns whether the terminal has closed. The process then has
-    /// to exit instead of reloading its settings.
+    /// Clears all pending SIGHUP signals. Returns true if the controlling terminal has closed. In
+    /// this case, the process has to exit instead of reloading its settings.
     pub fn take(&mut self) -> bool {
         let mut taken = [0; 64];
         while self.signalled.read(&mut taken).is_ok_and(|count| count > 0) {}
@@ -46,20 +46,21 @@ impl AsFd for Hangup {
     }
 }
 
-/// Opens the controlling terminal of this process; ENXIO if there is none (tty(4)).
+/// Opens the controlling terminal of this process. The error is `ENXIO` if there is none (tty(4)).
 fn terminal() -> io::Result<File> {
     File::open("/dev/tty")
 }
 
-/// Returns whether `signal` was ignored when the program began.
+/// Returns whether this process ignores `signal` now. Until the program handles the signal, this
+/// is the setting with which the program was started.
 #[must_use]
 pub fn is_ignored(signal: i32) -> bool {
     fs::read_to_string("/proc/self/status")
         .is_ok_and(|status| ignored_signals(&status) >> (signal - 1) & 1 == 1)
 }
 
-/// Parses the mask of ignored signals, in the format of proc_pid_status(5); the lowest bit is
-/// signal 1.
+/// Returns the mask of ignored signals from `status`, the content of `/proc/self/status`. The
+/// lowest bit is signal 1. The mask is 0 if `status` contains none.
 fn ignored_signals(status: &str) -> u64 {
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)

@@ -17,8 +17,9 @@ pub enum Transport {
 }
 
 /// Returns the program that uses the port of `address`, with name and process number, as in `socat
-/// (process 17)`. Returns `None` if /proc does not show the program. The port may belong to
-/// another user's program, or to the kernel itself (the `ListenPort` of a WireGuard interface).
+/// (process 17)`. Returns `None` if /proc does not show the program. This happens if the port
+/// belongs to another user's program, or to the kernel itself (the `ListenPort` of a WireGuard
+/// interface).
 pub fn holder(transport: Transport, address: SocketAddr) -> Option<String> {
     let tables = match transport {
         Transport::Udp => ["/proc/net/udp", "/proc/net/udp6"],

@@ -15,8 +15,8 @@ use rustix::thread::{CapabilitySet, CapabilitySets, LinkNameSpaceType, UnshareFl
 
 /// A network namespace, which exists as long as this handle or a process inside it exists.
 ///
-/// The namespace has no name in the file system, so it disappears with the process, however the
-/// process ends.
+/// The namespace has no name in the file system, so it disappears with the last process that uses
+/// it, however this process ends.
 #[derive(Debug)]
 pub struct Namespace {
     handle: File,

@@ -25,10 +25,12 @@ const ROOT: &str = "/run/anabranch";
 const ENDING: &str = ".status";
 /// Timeout for serving a status text to one reader, or for reading the status text of one process.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// Maximum bytes of a status text. This program writes no longer text, so a reader rejects it.
+/// Maximum bytes of a status text. A reader rejects a longer text, because this program never
+/// writes one.
 const LONGEST: usize = 1 << 20;
-/// Maximum number of attempts to bind a socket. Processes in different PID namespaces may have the
-/// same process number, and the directory may be removed between its creation and the binding.
+/// Maximum number of attempts to bind a socket. An attempt fails if a process in another PID
+/// namespace has the same process number, and therefore the same socket name. It also fails if the
+/// directory was removed after its creation.
 const ATTEMPTS: u32 = 64;
 
 /// The status socket of this process, which exists until this value is dropped.

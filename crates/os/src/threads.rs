@@ -7,7 +7,7 @@ use std::thread;
 /// the last call.
 ///
 /// # Panics
-/// Any call of `work` panics.
+/// Panics if any call of `work` panics.
 pub fn share_out(threads: usize, pieces: usize, work: &(dyn Fn(usize) + Sync)) {
     let next = AtomicUsize::new(0);
     let take = || {

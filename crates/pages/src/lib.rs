@@ -52,7 +52,7 @@ pub fn page(title: &str, body: &Markup) -> String {
     page.into_string()
 }
 
-/// Writes a page completely or not at all.
+/// Writes `page` to the file `target`, completely or not at all.
 ///
 /// # Errors
 /// The file cannot be created or written.

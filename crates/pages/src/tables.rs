@@ -29,7 +29,8 @@ const HEADER: [[&str; WIDTH]; 2] = [
     ],
 ];
 
-/// Formats the facts and the summary as one line of JSON, in the format of `docs/formats.md`.
+/// Formats a trace's metadata (`facts`) and its `summary` as one line of JSON, in the format of
+/// `docs/formats.md`.
 pub fn as_json(facts: &TraceFacts, summary: &Summary) -> String {
     let report = json!({
         "names": facts.paths,
@@ -42,7 +43,8 @@ pub fn as_json(facts: &TraceFacts, summary: &Summary) -> String {
     format!("{report}\n")
 }
 
-/// Formats a table for all sessions, and one for each of the first `shown` sessions.
+/// Formats the `summary` of a trace as text: a table for all sessions together, and a table for
+/// each of the first `shown` sessions.
 pub fn as_tables(facts: &TraceFacts, summary: &Summary, shown: usize) -> String {
     let mut out = heading(facts, summary);
     if let [session] = summary.sessions.as_slice() {

@@ -343,7 +343,7 @@ impl Unproven {
     }
 
     /// Verifies the consensus as [`Unproven::prove`] does, but accepts an expired consensus of any
-    /// age. Its relays can still serve a newer consensus.
+    /// age, because the relays in it can still serve a newer one.
     ///
     /// # Errors
     /// Returns a [`DocumentError`] for the same reasons as [`Unproven::prove`], except for expiry.

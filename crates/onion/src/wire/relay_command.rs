@@ -78,15 +78,16 @@ relay_commands! {
         ANCESTOR_LINK = 160,
         ANCESTOR_LINKED = 161,
         ANCESTOR_LINKED_ACK = 162,
-        /// Sets the numbering of the following messages on a circuit, in this project's resilient
-        /// sets of circuits. `docs/spec/resilient-legs.md` defines the commands from 163 to 166.
+        /// In this project's resilient sets of circuits: states how the following messages on a
+        /// circuit are numbered. `docs/spec/resilient-legs.md` defines the commands from 163 to
+        /// 166.
         RESILIENT_SWITCH = 163,
         /// Acknowledges messages in resilient sets of circuits. Contains the number of messages
         /// received on a circuit.
         RESILIENT_RECEIVED = 164,
         /// Reports that the sender has closed a circuit of a resilient set.
         RESILIENT_GONE = 165,
-        /// Requests `RESILIENT_RECEIVED` at once, in resilient sets of circuits.
+        /// Requests an immediate `RESILIENT_RECEIVED` message, in resilient sets of circuits.
         RESILIENT_PROBE = 166,
     }
     Service {

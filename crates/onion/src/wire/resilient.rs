@@ -2,10 +2,10 @@
 //! circuit (leg) (`docs/spec/resilient-legs.md`). The legs of a set join at the exit or at a
 //! middle hop (`docs/spec/middle-merge.md`).
 //!
-//! The relay at which the legs join exchanges these messages with the client, so they have no
-//! stream ID. LINK and LINKED have the same relay commands as in [`ancestors`](super::ancestors).
-//! Their versions here are 2 and 3, and the layout after the version byte differs from that of
-//! version 1.
+//! The client and the relay at which the legs join exchange these messages. The messages concern
+//! no stream, so they have no stream ID. LINK and LINKED have the same relay commands as in
+//! [`ancestors`](super::ancestors). Their versions here are 2 and 3, and the layout after the
+//! version byte differs from that of version 1.
 
 use super::ancestors::DEALING;
 use super::conflux::SetNonce;

@@ -1,4 +1,5 @@
-//! Tags of cells, which SENDME messages return.
+//! Authentication tags of cells. A SENDME message returns the tag of the cell that it
+//! acknowledges.
 
 use subtle::ConstantTimeEq;
 

@@ -87,7 +87,7 @@ fn time(unix: u64) -> Result<Time, der::Error> {
 }
 
 /// Returns the host name of the issuer of a certificate in DER; `None` if the certificate is
-/// malformed or the issuer is not a plain name.
+/// malformed or the text form of the issuer's name does not begin with `CN=`.
 pub(super) fn issuer(der: &[u8]) -> Option<String> {
     let name = Certificate::from_der(der).ok()?.tbs_certificate.issuer.to_string();
     name.strip_prefix("CN=").map(str::to_owned)

@@ -16,8 +16,8 @@ pub(super) enum Format {
 
 impl Format {
     /// Chooses the format from the `Accept` values `accepts` (RFC 9110, section 12.5.1). The
-    /// format with the higher quality is chosen. If the qualities are equal, OpenMetrics is chosen
-    /// if a value names it, and text otherwise.
+    /// format with the higher quality (`q`) is chosen. If the qualities are equal, OpenMetrics is
+    /// chosen if a value names it, and text otherwise.
     pub(super) fn wanted<'a>(accepts: impl Iterator<Item = &'a str>) -> Format {
         let ranges: Vec<Range<'_>> =
             accepts.flat_map(|value| value.split(',')).filter_map(Range::parse).collect();
@@ -133,8 +133,9 @@ fn liking(ranges: &[Range<'_>], kind: &str, name: &str, versions: &[&str]) -> Pr
     closest.unwrap_or_default()
 }
 
-/// Converts a page into the older text format, which has no units, no end marker and no `info`. In
-/// that format, the comments about a counter use the name of the counter's samples, with `_total`.
+/// Converts a page into the older text format, which has no units, no end marker and no type
+/// `info`. In that format, the `HELP` and `TYPE` lines of a counter contain the name of its
+/// samples, which ends in `_total`.
 fn text(page: &str) -> String {
     let kinds: Vec<(&str, &str)> =
         page.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' ')).collect();

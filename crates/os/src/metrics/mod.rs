@@ -3,7 +3,7 @@
 //!
 //! A program passes a collector of its counters to a [`Page`], and the page to a [`Server`]. No
 //! metric identifies a client or a server: the page contains only numbers, and the names that the
-//! user gave to paths.
+//! user gave to network paths.
 
 mod format;
 mod page;

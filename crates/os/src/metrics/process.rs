@@ -81,7 +81,9 @@ fn clamped(value: u64) -> usize {
     usize::try_from(value).unwrap_or(usize::MAX)
 }
 
-/// Parses the number of a field of `/proc/self/status` (proc(5)), such as `VmRSS:    5132 kB`.
+/// Returns the number in the field `field` of `status`, the content of `/proc/self/status`
+/// (proc(5)). An example of a field is `VmRSS:    5132 kB`. Returns `None` if the field is absent
+/// or has no number.
 fn number(status: &str, field: &str) -> Option<u64> {
     let value = status.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'))?;
     value.split_whitespace().next()?.parse().ok()

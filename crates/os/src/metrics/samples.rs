@@ -76,8 +76,9 @@ pub fn level(
     gauge.encode(encoder.encode_descriptor(name, help, unit.as_ref(), gauge.metric_type())?)
 }
 
-/// Splits the unit off the end of `name`. The encoder of OpenMetrics appends the unit to the name
-/// again, and also writes it into the `# UNIT` line.
+/// Splits `name` into the name without its unit, and the unit; `None` if `name` ends with no known
+/// unit. The encoder of OpenMetrics appends the unit to the name again, and also writes it into
+/// the `# UNIT` line.
 fn with_unit(name: &str) -> (&str, Option<Unit>) {
     let units = [("_bytes", Unit::Bytes), ("_seconds", Unit::Seconds)];
     let of_name = units.into_iter().find_map(|(end, unit)| Some((name.strip_suffix(end)?, unit)));

@@ -18,9 +18,9 @@ const PLACES: usize = 8;
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Maximum bytes of a request, followed by the maximum number of its header lines.
 const REQUEST: (usize, usize) = (8 << 10, 64);
-/// Pause after `accept` has failed.
+/// Pause between a failure of `accept` and the next call.
 const PAUSE: Duration = Duration::from_millis(100);
-/// A function that returns the page, which is called for each request.
+/// A function that is called for each request and returns the metrics page.
 type Page = dyn Fn() -> String + Send + Sync;
 
 /// A server on its own thread. The thread ends when this value is dropped.

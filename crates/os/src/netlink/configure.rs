@@ -1,5 +1,5 @@
-//! Functions that change the settings of links, and the routes of the main table. All of them need
-//! `CAP_NET_ADMIN`.
+//! Functions that change the settings of links (network interfaces), and the routes of the main
+//! routing table. All of them need `CAP_NET_ADMIN`.
 
 use std::io;
 use std::net::IpAddr;

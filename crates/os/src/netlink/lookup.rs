@@ -18,8 +18,8 @@ pub struct Route {
     pub oif: u32,
     /// The next router; `None` if the destination is on the interface's own network.
     pub gateway: Option<IpAddr>,
-    /// The source address that the kernel would choose. For IPv6, it is present only if the route
-    /// has a source address or the lookup specified one.
+    /// The source address that the kernel would choose. For IPv6, it is `None` if neither the
+    /// route nor the lookup specified a source address.
     pub prefsrc: Option<IpAddr>,
     /// Maximum bytes of an IP packet: the route's own value (path MTU discovery, `ip route ...
     /// mtu`), or otherwise the interface's.

@@ -1,4 +1,4 @@
-//! The kernel's links, addresses and routes, over rtnetlink (RFC 3549).
+//! The kernel's links (network interfaces), addresses and routes, over rtnetlink (RFC 3549).
 //!
 //! Every function opens its own socket in the network namespace of the *calling thread*, sends its
 //! request, and closes the socket. [`Monitor`] keeps its socket open and reports later changes.

@@ -1,4 +1,4 @@
-//! Notifications of changes of links, addresses, routes and rules.
+//! Notifications of changes of links (network interfaces), addresses, routes and routing rules.
 
 use std::io;
 use std::net::IpAddr;

@@ -194,8 +194,8 @@ pub enum DefaultRoute {
     Nowhere,
 }
 
-/// Sets the default route of `table` (256 or more). It replaces a default route to the same kind of
-/// target: an interface, or [`DefaultRoute::Nowhere`].
+/// Sets the default route of `table` (256 or more). It replaces the table's default route of the
+/// same kind, [`DefaultRoute::Out`] or [`DefaultRoute::Nowhere`]. A route of the other kind stays.
 pub fn set_default(family: Family, table: u32, way: DefaultRoute) -> io::Result<()> {
     let mut message = RouteMessage::default();
     message.header.address_family = family.kernel();

@@ -126,8 +126,8 @@ impl From<LinkLayerType> for LinkKind {
 }
 
 impl Address {
-    /// Parses an address. `IFA_LOCAL` is used if it is present: on point-to-point links
-    /// `IFA_ADDRESS` is the other end's address.
+    /// Parses an address; `None` if the message contains none. `IFA_LOCAL` is used if it is
+    /// present, because on point-to-point links `IFA_ADDRESS` is the other end's address.
     pub(super) fn parse(message: &AddressMessage) -> Option<Address> {
         let (mut local, mut address) = (None, None);
         for attribute in &message.attributes {

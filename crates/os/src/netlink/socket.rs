@@ -77,7 +77,8 @@ fn encode(request: Message, flags: u16) -> Vec<u8> {
 }
 
 /// Appends the objects in the kernel's answer `datagram` to `answers`. Returns true if `datagram`
-/// ends the answer, and the error that the kernel reports in it, if any.
+/// is the last one of the answer. If the kernel reports an error in `datagram`, returns that
+/// error.
 fn collect(datagram: &[u8], answers: &mut Vec<Message>) -> io::Result<bool> {
     for message in messages(datagram) {
         match message?.payload {

@@ -10,8 +10,9 @@ use etherparse::{Icmpv4Type, Icmpv6Type, IpSlice, PacketBuilder};
 use super::write::{HOPS, write};
 
 /// Maximum bytes of the undeliverable packet that an ICMPv4 message quotes, followed by the
-/// maximum for ICMPv6. With this limit, messages have at most 576 bytes (RFC 1812, section
-/// 4.3.2.3) and 1,280 bytes (RFC 4443, section 2.4).
+/// maximum for ICMPv6. Messages have at most 576 bytes over IPv4 (RFC 1812, section 4.3.2.3) and
+/// 1,280 bytes over IPv6 (RFC 4443, section 2.4), including 28 or 48 bytes for the IP and ICMP
+/// headers.
 const QUOTED: (usize, usize) = (576 - 28, 1280 - 48);
 /// Minimum MTU that is reported for an IPv4 path, followed by the minimum for IPv6 (RFC 791, RFC
 /// 8200). A router's claim of a smaller MTU counts as forged, and passing it on could block a
@@ -33,9 +34,9 @@ pub enum Complaint {
 }
 
 /// Appends to `out` the ICMP message that reports `complaint` to the sender of `packet`. The
-/// source address is `here4` or `here6`, depending on the packet's IP version. Returns whether a
-/// message was appended. ICMP errors, truncated packets and packets from a non-unicast address get
-/// no message (RFC 1122, section 3.2.2).
+/// source address of the ICMP message is `here4` or `here6`, depending on the IP version of
+/// `packet`. Returns whether a message was appended. ICMP errors, truncated packets and packets
+/// from a non-unicast address get no message (RFC 1122, section 3.2.2).
 ///
 /// # Errors
 /// The message cannot be built. This never happens for a packet from the kernel.

@@ -124,16 +124,15 @@ pub fn describe(packet: &[u8]) -> String {
     }
 }
 
-/// Returns the source and the destination of `packet`; `None` if it is not an IP packet. Also
-/// returns `None` for an IPv6 packet with an IPv4 address in IPv6 form, which is forged.
+/// Returns the source and the destination of `packet`; `None` if it is not an IP packet.
 pub fn ends(packet: &[u8]) -> Option<(IpAddr, IpAddr)> {
     let ip = IpSlice::from_slice(packet).ok()?;
     Some((ip.source_addr(), ip.destination_addr()))
 }
 
 /// Returns the source, the destination and the ECN bits of a packet; `None` if it is not an IP
-/// packet. Also returns `None` for an IPv6 packet with an IPv4 address in IPv6 form, which is
-/// forged.
+/// packet. Also returns `None` for an IPv6 packet with an IPv4-mapped address, because only forged
+/// packets have these addresses.
 fn ends_and_ecn(net: &NetSlice<'_>) -> Option<(IpAddr, IpAddr, u8)> {
     match net {
         NetSlice::Ipv4(ip) => {

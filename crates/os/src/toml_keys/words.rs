@@ -94,8 +94,8 @@ fn json_place(message: &str) -> Option<(&str, &str)> {
     (is_number(line) && is_number(column)).then_some((message, place))
 }
 
-/// Removes ` (os error N)` from `text`, because the description of the error precedes it. Also
-/// removes the random name of a temporary file, such as ` at path "/proc/.x.part"`, because
+/// Removes ` (os error N)` from `text`, because the text before it already describes the error.
+/// Also removes the random name of a temporary file, such as ` at path "/proc/.x.part"`, because
 /// messages name the file that the user knows.
 #[must_use]
 pub fn without_codes(text: &str) -> String {

@@ -30,16 +30,17 @@
 //!
 //! # Why the *don't fragment* bit is always set, and the path MTU is ignored
 //!
-//! All sockets use `IP_PMTUDISC_PROBE` and its IPv6 counterpart. They must not fragment: many NATs
-//! drop fragments without ports, fragments make a session recognisable, and QUIC forbids them. Of
-//! the two modes that set the bit, `DO` also rejects datagrams beyond the path MTU that an ICMP
-//! message has claimed. Any host on the Internet can forge an ICMP message by guessing a port, and
-//! the effect of the message lasts ten minutes. The message may claim an MTU of only 552 bytes
-//! over IPv4, below QUIC's smallest packet, so an off-path attacker could block a path. `PROBE`
-//! rejects only datagrams beyond the *interface's* MTU, with `EMSGSIZE` ([`Fault::TooBig`]). The
-//! error queue ([`UdpSocket::take_error`]) and [`UdpSocket::mtu`] report the path MTU that a
-//! router claims, for statistics and display. QUIC's own probing (RFC 9000, section 14.2.1)
-//! continues above this layer undisturbed.
+//! All sockets use `IP_PMTUDISC_PROBE` and its IPv6 counterpart, unless
+//! [`UdpSocket::allow_fragments`] was called. They must not fragment: many NATs drop fragments
+//! without ports, fragments make a session recognisable, and QUIC forbids them. Of the two modes
+//! that set the bit, `DO` also rejects datagrams beyond the path MTU that an ICMP message has
+//! claimed. Any host on the Internet can forge an ICMP message by guessing a port, and the effect
+//! of the message lasts ten minutes. The message may claim an MTU of only 552 bytes over IPv4,
+//! below QUIC's smallest packet, so an off-path attacker could block a path. `PROBE` rejects only
+//! datagrams beyond the *interface's* MTU, with `EMSGSIZE` ([`Fault::TooBig`]). The error queue
+//! ([`UdpSocket::take_error`]) and [`UdpSocket::mtu`] report the path MTU that a router claims,
+//! for statistics and display. QUIC's own probing (RFC 9000, section 14.2.1) continues above this
+//! layer undisturbed.
 
 mod error;
 mod recv;

@@ -9,7 +9,8 @@ use super::send::Datagrams;
 use super::socket::UdpSocket;
 use super::sys::{self, Arrival};
 
-/// Size of one buffer in bytes. It exceeds any UDP payload, even the payload of joined datagrams.
+/// Size of one buffer in bytes. It exceeds any UDP payload, even the payload of several datagrams
+/// that the kernel has joined (UDP GRO).
 const SLOT: usize = 65_536;
 
 /// One or more datagrams from one sender, which the kernel may have joined.
@@ -77,7 +78,8 @@ pub struct RecvBatch {
 }
 
 impl RecvBatch {
-    /// Creates buffers for up to `messages` messages (1 to 64) per call of [`RecvBatch::recv`].
+    /// Creates buffers for up to `messages` messages (1 to 64) per call of [`RecvBatch::recv`]. A
+    /// message is one datagram, or several datagrams that the kernel has joined.
     #[must_use]
     pub fn new(messages: usize) -> Self {
         let messages = messages.clamp(1, sys::MESSAGES);

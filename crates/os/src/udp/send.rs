@@ -219,7 +219,7 @@ fn room_behind(last: &Message, len: usize, stride: usize) -> usize {
     }
 }
 
-/// The state of a batch that is being sent, with its counts.
+/// The state of a batch that is being sent, with the counts of sent and refused datagrams.
 struct Sender<'s> {
     socket: &'s UdpSocket,
     failures: &'s mut Vec<SendFailure>,
@@ -234,7 +234,8 @@ impl<'s> Sender<'s> {
         Self { socket, failures, sent: 0, sent_bytes: 0, refused: 0, earlier: None }
     }
 
-    /// Sends `messages` in order, each once.
+    /// Sends `messages` in order. After its first error, a message is tried again, because the
+    /// error may belong to an earlier datagram.
     fn send(&mut self, messages: &[Message], pieces: &[IoSlice<'_>]) {
         let mut rest = messages;
         let mut first_error = None;

@@ -24,8 +24,8 @@ pub struct UdpOptions {
     /// means no mark.
     pub mark: Option<u32>,
     /// Size of the receive buffer in bytes (`SO_RCVBUF`), which the kernel doubles for its
-    /// overhead. If the process may not exceed the system's limit (`net.core.rmem_max`), the kernel
-    /// silently reduces the size. [`UdpSocket::memory`] returns the actual one.
+    /// overhead. If the process may not exceed the system's limit (`net.core.rmem_max`), the
+    /// kernel silently reduces the size. [`UdpSocket::memory`] returns the actual size.
     pub recv_buffer: usize,
     /// Size of the send buffer in bytes (`SO_SNDBUF`). Datagrams that do not fit fail with
     /// [`Fault::Full`](super::Fault::Full). Large values only lengthen the queue before a slow
@@ -41,8 +41,9 @@ pub struct UdpOptions {
     /// sockets never queue errors, so that errors of one client do not affect another.
     pub error_queue: bool,
     /// True if other sockets with this option may have the same address and port (`SO_REUSEPORT`).
-    /// The program of [`UdpSocket::choose_by`] then selects the socket for each datagram. Without a
-    /// program, the kernel assigns all datagrams from one port of a peer to the same socket.
+    /// The BPF program of [`UdpSocket::choose_by`] then selects the socket for each datagram.
+    /// Without a BPF program, the kernel assigns all datagrams from one port of a peer to the same
+    /// socket.
     pub share_port: bool,
 }
 
@@ -117,9 +118,9 @@ impl UdpSocket {
         sys::attach_choice(self.as_fd(), program)
     }
 
-    /// Opens a socket that is connected to `peer`. It is bound to `local`, or to an address that
-    /// the route determines; if the port is 0, the kernel chooses one. IPv4 addresses inside IPv6
-    /// are treated as IPv4.
+    /// Opens a socket that is connected to `peer`. It is bound to `local`; if that is `None`, the
+    /// route determines the local address. If the local port is 0, the kernel chooses a port. IPv4
+    /// addresses inside IPv6 are treated as IPv4.
     ///
     /// # Errors
     /// The errors of [`bind`](Self::bind), and an error if no route leads to `peer`.

@@ -1,4 +1,4 @@
-//! The system calls of the data path, which are the only unsafe code of this module.
+//! The system calls for sending and receiving. They are the only unsafe code of [`udp`](super).
 //!
 //! Every function of this module is safe to call: it takes slices and owned values, builds the
 //! kernel's structures on its own stack for one call, and returns plain data. No function keeps a
@@ -176,7 +176,8 @@ pub(super) fn receive(
 /// Sends `messages` with one `sendmmsg`, which may stop before the last one. Returns the number of
 /// messages that the kernel accepted, which is at least one.
 ///
-/// An error concerns the first message. `v6` is true if the socket is an IPv6 socket.
+/// A returned error concerns the first message in `messages`. `v6` is true if the socket is an
+/// IPv6 socket.
 pub(super) fn send(
     fd: BorrowedFd<'_>,
     v6: bool,
@@ -273,7 +274,8 @@ fn arrival(header: &libc::mmsghdr) -> Arrival {
     arrival
 }
 
-/// Reads an entry of the error queue. Returns `None` if it contains no error of the network layer.
+/// Reads an entry of the error queue. Returns `None` if it contains no extended error
+/// (`IP_RECVERR`, `IPV6_RECVERR`).
 fn raw_error(header: &libc::msghdr) -> Option<RawError> {
     const HEAD: usize = mem::size_of::<libc::sock_extended_err>();
     let mut found = None;
@@ -296,7 +298,7 @@ fn raw_error(header: &libc::msghdr) -> Option<RawError> {
     found
 }
 
-/// Reads the address in the `sockaddr` that follows an extended error, if there is one.
+/// Reads the IP address in the `sockaddr` that follows an extended error; `None` if it has none.
 fn offender(data: &[u8]) -> Option<IpAddr> {
     match i32::from(u16::from_ne_bytes(octets(data, 0)?)) {
         libc::AF_INET => octets::<4>(data, 4).map(IpAddr::from),

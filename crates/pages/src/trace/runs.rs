@@ -22,8 +22,8 @@ const ROWS: usize = 60;
 /// several classes (histogram bins) of run lengths.
 const NEXT_TO_NOTHING: f64 = 0.03;
 
-/// Renders the beginning of a session run by run. The result is empty if the session never changed
-/// its path.
+/// Renders the first runs of a session one by one (runs are successive packets on one path). The
+/// result is empty if the session never changed its path.
 pub(super) fn closely(part: &Part<'_>) -> Markup {
     let course = part.course;
     let enough = course.runs.up.get(LOOK).map_or(f64::INFINITY, |run| run.first);
@@ -152,11 +152,11 @@ struct Shown {
 }
 
 impl Shown {
-    /// Selects the classes (histogram bins) of run lengths to display. The first class begins at
-    /// the largest power of ten for which all shorter runs contain at most the share
-    /// [`NEXT_TO_NOTHING`] of the packets. Runs of class 0 do not count here. The last class is
-    /// the last class within the same power of ten as the longest run. Returns `None` if there are
-    /// no runs.
+    /// Selects the classes (histogram bins) of run lengths to display. They begin at the largest
+    /// power of ten for which all shorter runs contain at most the share [`NEXT_TO_NOTHING`] of
+    /// the packets. Class 0, the runs of a single packet, is not counted in that share. The
+    /// displayed classes end at the first power of ten above the longest run. Returns `None` if
+    /// there are no runs.
     fn of(part: &Part<'_>, measure: Measure) -> Option<Shown> {
         let mut sums = [0; Histogram::LEN];
         for (_, _, lane) in Direction::BOTH.iter().flat_map(|&way| part.lanes(way)) {
