@@ -1,4 +1,5 @@
-//! Answers to programs, in the protocol that each program speaks.
+//! The proxy's answers to programs that use it, in the protocol of each program: SOCKS4, SOCKS5 or
+//! HTTP.
 
 use std::net::IpAddr;
 
@@ -72,9 +73,9 @@ pub(crate) struct HttpAnswer {
 }
 
 impl HttpAnswer {
-    /// Starts an answer. For programs that use a Tor client, it adds the proxy's capabilities and
-    /// the name of this program (proposal 365). They are in `Via` after CONNECT, and in `Server`
-    /// after other methods.
+    /// Starts an answer. For programs that use a Tor client, adds the headers of proposal 365.
+    /// `Tor-Capabilities` lists the proxy's capabilities. `Via` (after CONNECT) or `Server` (after
+    /// other methods) names this proxy's software.
     pub(crate) fn new(service: Service, method: Method, status: &str) -> HttpAnswer {
         let answer = HttpAnswer { head: format!("HTTP/1.1 {status}\r\n") };
         match (service, method) {

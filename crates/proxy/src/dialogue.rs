@@ -21,9 +21,9 @@ const NO_DESCRIPTOR: u8 = 0xf0;
 /// Prefix of SOCKS5 user names that have a format of Tor's own. The number of the format follows
 /// the prefix (proposal 351).
 const MAGIC: &[u8] = b"<torS0X>";
-/// Number of the only supported format of such user names. In this format, the user name ends
-/// after the number. The password isolates streams: streams with different passwords never share a
-/// circuit.
+/// Number of the only supported format of user names with the prefix [`MAGIC`]. In this format,
+/// the user name ends after the number. The password isolates streams: streams with different
+/// passwords never share a circuit.
 const FORMAT_ISOLATION: &[u8] = b"0";
 /// Status of a failed login (RFC 1929).
 const REFUSED_LOGIN: u8 = 1;
@@ -107,7 +107,7 @@ impl Dialogue {
     }
 
     /// Returns advice for the program's author, if the request has a form that applications should
-    /// no longer use.
+    /// no longer use; `None` otherwise.
     #[must_use]
     pub fn advice(&self) -> Option<&'static str> {
         self.is_old_authorization.then_some(

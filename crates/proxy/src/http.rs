@@ -42,8 +42,8 @@ pub(crate) struct Connect {
 /// request. Returns `None` while the head is incomplete.
 ///
 /// # Errors
-/// No request can follow on the connection. The error contains the last answer, which is empty if
-/// the proxy must not answer.
+/// The request is refused, and no other request can follow on the connection. The error contains
+/// the proxy's answer, which is empty if the proxy must not answer.
 pub(crate) fn read(
     bytes: &[u8],
     service: Service,

@@ -46,7 +46,8 @@ pub enum Reason {
 pub(crate) struct Codes {
     /// The reply code of SOCKS5 (RFC 1928, section 6).
     pub(crate) socks: u8,
-    /// The status code and phrase of HTTP. Tor appends the reason's name to them.
+    /// The status code and phrase of HTTP. As in Tor, the answer also has the reason's name after
+    /// them.
     pub(crate) status: &'static str,
     /// The value of `Tor-Request-Failed`: `end/` with the name of an exit's reason, as C tor sends
     /// it, or `anabranch/` with a reason that only this project has.

@@ -3,8 +3,8 @@
 //! # Tour
 //!
 //! Both sides of Tor's pluggable transports, version 1 (pt-spec): the text and the bytes that a
-//! transport and the program that manages it exchange. The crate does no I/O; `router::pt` starts
-//! processes and opens sockets.
+//! transport exchanges with its manager, the program that starts it. The crate does no I/O;
+//! `router::pt` starts processes and opens sockets.
 //!
 //! * [`Environment`] is the set of environment variables that a transport receives. [`Line`] is a
 //!   line of a transport's standard output.

@@ -1,5 +1,5 @@
-//! The lines with which a pluggable transport reports to its manager. Its standard output must
-//! contain nothing else.
+//! The lines with which a pluggable transport reports to its manager. The transport's standard
+//! output must contain nothing else.
 
 use std::fmt;
 use std::iter::Peekable;

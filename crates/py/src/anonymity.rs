@@ -19,12 +19,13 @@ use crate::split::refuse;
 /// A flat array of fractions. The Python code reshapes it.
 type Flat<'py> = Bound<'py, PyArray1<f64>>;
 /// Result of the Python function `paths`. Its elements have a row for each number of circuits per
-/// stream, from 1. The kinds of probabilities are fields of [`PathRow`]: any, all, merge, entries.
-/// `closed` is the probability by the closed formula. `drawn` is the share of simulated circuits,
-/// and `low` and `high` are the bounds of its 95 % interval.
+/// stream, from 1. The kinds of compromise are fields of [`PathRow`]: any, all, merge, entries.
+/// `closed` is the probability of compromise by the closed formula. `drawn` is the share of
+/// simulated sets of circuits that were compromised. `low` and `high` are the bounds of its 95 %
+/// interval.
 ///
 /// * the adversary's share of entries, exits and middles, and its number of relays
-/// * probabilities: rows × kinds × (closed, drawn, low, high)
+/// * probabilities of compromise: rows × kinds × (closed, drawn, low, high)
 /// * shares of sets of circuits by their number of hostile entries: rows × (1 + most circuits)
 /// * shares of bytes that hostile entries see: rows
 /// * numbers of sets of circuits that were built and that could not be built: rows × (built, not
@@ -32,8 +33,9 @@ type Flat<'py> = Bound<'py, PyArray1<f64>>;
 type Paths<'py> = ((f64, f64, f64, f64), Flat<'py>, Flat<'py>, Flat<'py>, Vec<(u64, u64)>);
 /// Result of the Python function `year`. Its elements have rows for 1, 2 and 3 circuits per
 /// stream, and a row for clients that are a mixture of these three ([`year::rows`]). The kinds of
-/// compromise are the fields of [`Compromised`]: any ever, all ever, any now, all now. `low` and
-/// `high` are the 5 % and 95 % quantiles over the random adversaries.
+/// compromise are the fields of [`Compromised`] (`any_ever`, `all_ever`, `any_now`, `all_now`): a
+/// hostile entry in any or in all circuits, at any time so far or on that day. `low` and `high`
+/// are the 5 % and 95 % quantiles over the random adversaries.
 ///
 /// * guards in use: rows
 /// * number of different guards: rows
@@ -48,8 +50,8 @@ type Year<'py> = (Vec<Option<usize>>, Vec<f64>, Flat<'py>, Flat<'py>);
 /// * guards in use: rows
 /// * number of clients per set of guards, by the formula of "Analysis of Multi-path Onion
 ///   Routing", section 6.2: rows
-/// * measured sharing, if each client draws its own guards and if sets are fixed: rows × (drawn,
-///   fixed) × measures × (mean, low, high)
+/// * measured sharing of sets of guards, first if each client draws its own guards, then if the
+///   sets are fixed: rows × (drawn, fixed) × measures × (mean, low, high)
 type Fingerprints<'py> = (Vec<usize>, Vec<f64>, Flat<'py>);
 
 /// A consensus of the Tor network in memory.

@@ -10,7 +10,7 @@ use pyo3::prelude::*;
 use crate::split::{refuse, text};
 
 /// Draws the paths of the first `runs` runs of a session over `paths` open paths. A run is a
-/// sequence of consecutive packets on one path. Returns int16.
+/// sequence of consecutive packets on one path. Returns the indices of the paths (int16).
 #[pyfunction]
 #[pyo3(signature = (schedule, paths, runs, seed, entity=0))]
 pub(crate) fn draw_paths<'py>(
@@ -33,7 +33,7 @@ pub(crate) fn draw_paths<'py>(
 }
 
 /// Draws the lengths of `runs` runs (sequences of consecutive packets on one path) whose length is
-/// set in packets. Returns uint64 packets.
+/// set in packets. Returns the lengths in packets (uint64).
 #[pyfunction]
 #[pyo3(signature = (every, runs, seed, entity=0))]
 pub(crate) fn draw_run_packets<'py>(
@@ -59,8 +59,8 @@ pub(crate) fn draw_run_packets<'py>(
 }
 
 /// Draws the lengths of `runs` runs (sequences of consecutive packets on one path) whose length is
-/// set in time. Returns float64 seconds. If `every` makes runs longer in the course of a page
-/// load, each result is the length of a load's first run.
+/// set in time. Returns the lengths in seconds (float64). If `every` makes runs longer in the
+/// course of a page load, each result is the length of a load's first run.
 #[pyfunction]
 #[pyo3(signature = (every, runs, seed, entity=0))]
 pub(crate) fn draw_run_seconds<'py>(

@@ -41,13 +41,14 @@ pub(crate) fn maybenot_check(machines: Vec<String>) -> PyResult<()> {
     machines_of(&machines, 0, "check").map(|_| ())
 }
 
-/// Returns a trace as the client sees it if `client` and `server` run Maybenot machines.
+/// Returns a trace as the client sees it if the client runs the Maybenot machines in `client`, and
+/// the server those in `server`.
 ///
 /// `times` are float64 seconds, sorted; `up` is true for packets that the client sends. A machine
 /// is given in serialised form (`02eNp...`), or by its name in maybenot-machines with its numbers
 /// (`front 1700 1000000 14000000 50`). A named machine may draw further numbers, from `seed`.
-/// `delay` is the one-way delay from client to server in seconds. `pps` is a packet rate per
-/// second; packets above it are delayed further.
+/// `delay` is the one-way delay from client to server in seconds. `pps` is the maximum number of
+/// packets per second; packets beyond it are delayed further.
 ///
 /// In the result, `origin` is the index in `times` of a real packet, and -1 for padding. The real
 /// packets of a direction keep their order. A packet that was not delayed keeps its exact time.
@@ -258,8 +259,9 @@ pub(crate) fn hush_caught_panics() {
 }
 
 /// Maximum number of states of a FRONT machine. Each state stands for an equal part of the area
-/// under a curve. maybenot-machines truncates the curve where 1/2,981 of the area is left. With
-/// more states, its search for the last state would not end.
+/// under the density of a Rayleigh distribution, which determines the times of padding.
+/// maybenot-machines truncates the density where 1/2,981 of the area is left. With more states,
+/// the crate's search for the last state would not end.
 const FRONT_STATES: usize = 2_900;
 
 /// Checks that maybenot-machines would neither panic nor loop forever with the numbers of

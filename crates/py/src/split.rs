@@ -29,8 +29,9 @@ type Sent<'py> = (Bound<'py, PyArray1<f64>>, Bound<'py, PyArray1<i32>>, Bound<'p
 #[pymethods]
 impl TraceSplit {
     /// Creates the settings of a split. `mode` is "together", "follow", "follow:20ms" or
-    /// "independent". `delays` has (up, down) in seconds for each path, or is None. `draw` is
-    /// "load", "session:20" or "silence:1s".
+    /// "independent". `delays` has (up, down) in seconds for each path, or is None. `draw` states
+    /// when the schedule draws its probabilities: for each page load ("load"), for every 20 page
+    /// loads ("session:20"), or after each silence of at least 1 s ("silence:1s").
     #[new]
     #[pyo3(signature = (schedule, every, paths, mode="together", seed=0, delays=None, draw="load"))]
     fn new(
@@ -95,8 +96,8 @@ impl TraceSplit {
     }
 
     /// Applies the delays of the paths. Returns the order (int64, indices into the flat arrays) in
-    /// which each page load's packets are seen, and the times (float64, seconds). `paths` (int16)
-    /// is the result of `assign`.
+    /// which an observer sees the packets of each page load, and the times (float64, seconds) at
+    /// which they are seen. `paths` (int16) is the result of `assign`.
     fn delay<'py>(
         &self,
         py: Python<'py>,
@@ -149,7 +150,7 @@ pub(crate) fn mean_delay(jitter: &str) -> PyResult<f64> {
 ///
 /// `budget` has the syntax of `anabranch split --decoys`. `times` (float64, seconds, sorted),
 /// `sizes` (int32, signed bytes) and `at` (int16, paths from 0 to `paths` - 1) describe the
-/// packets.
+/// packets of the page load.
 #[pyfunction]
 pub(crate) fn decoys<'py>(
     py: Python<'py>,

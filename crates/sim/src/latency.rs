@@ -17,14 +17,14 @@ pub struct Latencies {
 pub struct NotSquare;
 
 impl Latencies {
-    /// Returns the latencies of a core network with a single place: the delay between any two
-    /// hosts is `delay`.
+    /// Creates the latencies of a core network with a single place (a point at which access lines
+    /// join it). The delay between any two hosts is `delay`.
     pub fn uniform(delay: Duration) -> Latencies {
         Latencies { places: 1, delays: vec![delay] }
     }
 
-    /// Returns the latencies of a square matrix: row `a`, column `b` is the delay from place `a`
-    /// to place `b` (points at which access lines join the core network).
+    /// Creates latencies from the square matrix `rows`. Row `a`, column `b` is the delay from
+    /// place `a` to place `b` (points at which access lines join the core network).
     ///
     /// # Errors
     /// [`NotSquare`] if the matrix is empty or not square.

@@ -47,7 +47,7 @@ pub enum Happening<P> {
         /// The packet that arrived.
         packet: P,
     },
-    /// A timer expired that the host had set with [`Network::set_timer`].
+    /// A timer that the host had set with [`Network::set_timer`] has expired.
     Timer {
         /// Number of the timer.
         timer: u32,
@@ -63,7 +63,8 @@ pub struct Network<P> {
     queue: EventQueue<Event>,
     hosts: Vec<Access>,
     latencies: Latencies,
-    /// Paths between two places that have a line, lose packets or have a varying delay.
+    /// Paths of the core network with a line, losses or a varying delay, by their first and last
+    /// place.
     paths: BTreeMap<[usize; 2], CorePath>,
     packets: Packets<P>,
     trace: TraceHash,
@@ -77,7 +78,7 @@ enum Event {
     /// The packet with this number has crossed the core network, and reaches the access line of
     /// its destination.
     Reach(u32),
-    /// The first packet in transit on the host's line has arrived at the host.
+    /// The first packet in transit on the access line to the host has arrived at the host.
     Deliver,
     Timer(u32),
 }
@@ -87,8 +88,8 @@ struct Access {
     up: Line,
     down: Line,
     place: usize,
-    /// Packets in transit on the line to the host, each with its time of arrival. Only the first
-    /// packet has an event in the queue.
+    /// Packets in transit on the access line to the host, each with its time of arrival. Only the
+    /// first packet has an event in the queue.
     incoming: VecDeque<(Time, u32)>,
 }
 
@@ -198,7 +199,7 @@ impl<P> Network<P> {
     }
 
     /// Sends a packet of `bytes` bytes. It passes the access lines of both hosts and the core
-    /// network, and arrives unless a line drops it.
+    /// network, and arrives unless one of them drops or loses it.
     pub fn send(&mut self, from: HostId, to: HostId, bytes: u16, load: P) {
         let leaves = match self.hosts[from.index()].up.push(self.now, bytes) {
             Ok(leaves) => leaves,
@@ -253,8 +254,8 @@ impl<P> Network<P> {
         self.queue.push(time.max(self.now), host, Event::Timer(timer));
     }
 
-    /// Returns the next event at or before `until`. Afterwards [`Network::now`] is the time of the
-    /// event, or `until` if there is none.
+    /// Returns the next event at or before `until`; `None` if there is none. Afterwards,
+    /// [`Network::now`] is the time of the returned event, or `until`.
     pub fn next(&mut self, until: Time) -> Option<(HostId, Happening<P>)> {
         while let Some((time, host, event)) = self.queue.pop(until) {
             self.now = time;

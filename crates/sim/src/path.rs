@@ -12,7 +12,7 @@ use crate::line::{Line, LineDrop, LineSettings};
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct CoreImpairment {
     /// Line that all packets between the two places share. The latency begins at the end of this
-    /// line. `None` if nothing but the hosts' access lines limits their rate.
+    /// line. `None` if only the hosts' access lines limit the rate of packets.
     pub line: Option<LineSettings>,
     /// Share of packets that are lost, in `0.0..=1.0`.
     pub loss: f64,

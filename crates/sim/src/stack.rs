@@ -88,7 +88,7 @@ struct Socket {
     reported: bool,
     is_dirty: bool,
     /// Time for which the timer is set. If the timeout moves to a later time, this value does not
-    /// change.
+    /// change. `None` if no timer is set.
     armed: Option<Time>,
 }
 
@@ -186,8 +186,8 @@ impl Stack {
     }
 
     /// Returns the next part of a connection's stream that arrived out of order, with its offset
-    /// in the stream; `None` if there is none. Such parts are kept only if [`Config::early`] is
-    /// set.
+    /// in the stream; `None` if there is none. Parts that arrive out of order are kept only if
+    /// [`Config::early`] is set.
     pub fn early(&mut self, conn: ConnId) -> Option<(u64, Vec<u8>)> {
         self.socket(conn)?.tcp.early()
     }

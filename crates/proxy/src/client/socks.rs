@@ -31,8 +31,8 @@ pub enum SocksRequest {
     /// Requests a stream to a host.
     Connect(Destination),
     /// Requests a relay for UDP datagrams (UDP ASSOCIATE). The request contains an unspecified
-    /// client address (RFC 1928, section 7). With a NAT on its path, a client does not know which
-    /// address the proxy will see.
+    /// client address (RFC 1928, section 7). If there is a NAT between client and proxy, the
+    /// client does not know which client address the proxy will see.
     Associate {
         /// True if the unspecified address is `::` rather than 0.0.0.0, because the client reaches
         /// the proxy over IPv6.

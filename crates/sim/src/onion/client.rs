@@ -230,8 +230,9 @@ impl Program {
         }
     }
 
-    /// Ends the current download. The next download begins after a pause. It begins at once if it
-    /// is a second one ([`ClientLoad::second`]).
+    /// Ends the current download, and returns its record; `None` if there is no current download.
+    /// The next download begins after a pause, or at once if it is a second one
+    /// ([`ClientLoad::second`]).
     fn end(&mut self, now: Time, complete: bool) -> Option<DownloadRecord> {
         self.is_second = self.load.second.is_some() && !self.is_second;
         let next = match self.is_second {
@@ -467,7 +468,8 @@ impl ClientHost {
         }
     }
 
-    /// Returns the index of the program whose current download has the number `number`.
+    /// Returns the index of the program whose current download has the number `number`; `None` if
+    /// there is none.
     fn place(&self, number: u64) -> Option<usize> {
         self.programs.iter().position(
             |program| matches!(&program.stage, Stage::Busy(running) if running.number == number),
@@ -553,7 +555,8 @@ impl ClientHost {
         self.stirred = true;
     }
 
-    /// Returns the index of the program whose current download uses `stream`.
+    /// Returns the index of the program whose current download uses `stream`; `None` if there is
+    /// none.
     fn place_of(&self, stream: StreamKey) -> Option<usize> {
         let uses = |running: &Running| running.stream.is_some_and(|(key, _)| key == stream);
         self.programs

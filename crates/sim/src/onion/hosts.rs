@@ -11,7 +11,7 @@ use super::documents::START;
 use crate::queue::HostId;
 use crate::simulation::Io;
 
-/// Links between relays, and between clients and relays.
+/// Type of the links between relays, and between clients and relays.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LinkLayer {
     /// TLS over TCP. A cell waits for all earlier cells of the link.

@@ -21,7 +21,7 @@ use crate::queue::HostId;
 use crate::simulation::Io;
 use crate::stack::{ConnId, TcpEvent};
 
-/// Number of unsent bytes in a TCP connection at which no further cells are sealed, as with
+/// Number of unsent bytes in a TCP connection at which no further cells are written to it, as with
 /// `TCP_NOTSENT_LOWAT`. The constant `UNSENT` of the router is the same.
 const UNSENT: usize = 32 << 10;
 /// Number of bytes that are fetched at once from a core (the protocol state of a relay or client)
@@ -76,7 +76,8 @@ struct Link {
     /// True if the core (the protocol state of the relay or client) has cells to send over this
     /// link.
     wants: bool,
-    /// Time at which the free room in the TCP connection was last determined (KIST).
+    /// Time at which the free room in the TCP connection was last determined (KIST); `None` before
+    /// the first time.
     looked: Option<Time>,
     /// Bytes that may still be sent until the free room in the connection is determined again.
     room: usize,

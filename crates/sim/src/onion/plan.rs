@@ -18,9 +18,9 @@ use crate::line::LineSettings;
 use crate::network::HostSettings;
 use crate::queue::HostId;
 
-/// A network given by numbers of hosts. The rates of its lines and its delays are drawn from
-/// tables. `network` is the seed of these draws. Each simulation has a second seed, which
-/// determines its events.
+/// A network given by numbers of hosts. The rates of the hosts' access lines, and the delays
+/// between hosts, are drawn from tables. `network` is the seed of these draws. Each simulation has
+/// a second seed, which determines its events.
 #[derive(Clone, Debug)]
 pub struct NetworkPlan {
     /// Settings that all nodes share. Each simulation replaces the seed in these settings.
@@ -43,7 +43,7 @@ pub struct NetworkPlan {
     pub bulk: usize,
     /// Seed for the random properties of the network: relays, rates and delays.
     pub network: u64,
-    /// Rates of the hosts' lines.
+    /// Rates of the hosts' access lines.
     pub rates: LineRates,
     /// Maximum time for which a packet waits in the queue of an access line.
     pub queue: Duration,
@@ -66,8 +66,8 @@ pub const MAX_CLIENTS: usize = 1_000_000;
 pub struct RelaySample {
     /// The relays of the consensus.
     pub consensus: Arc<ConsensusRelays>,
-    /// True if the rate of each relay's line is the relay's weight in the consensus. If false, the
-    /// rate is drawn from [`NetworkPlan::rates`].
+    /// True if the rate of each relay's access line is the relay's weight in the consensus. If
+    /// false, the rate is drawn from [`NetworkPlan::rates`].
     pub lines_by_weight: bool,
 }
 
@@ -145,7 +145,7 @@ pub struct PlannedRun {
     web: usize,
     warm_up: Time,
     /// Two lists: relays that are not exits, and exits. Each relay is given by its host and the
-    /// rate of its line in bits per second.
+    /// rate of its access line in bits per second.
     relays: [Vec<(HostId, u64)>; 2],
 }
 
@@ -202,9 +202,9 @@ impl NetworkPlan {
         Keyring::new(self.relays + self.exits)
     }
 
-    /// Creates the documents of the relays. All simulations of this network share them. Clients
-    /// weight a relay by its weight in the consensus if relays are sampled, otherwise by the rate
-    /// of its line.
+    /// Creates the documents of the relays. All simulations of this network share them. A relay's
+    /// weight in clients' choices is its weight in the consensus if relays are sampled, otherwise
+    /// the rate of its access line.
     ///
     /// # Panics
     /// If `keys` has too few relays.
@@ -313,9 +313,9 @@ impl PlannedRun {
         })
     }
 
-    /// Returns two values of utilisation: for the lines of relays that are not exits, and for the
-    /// lines of exits. Utilisation is the number of carried bytes divided by the capacity, over
-    /// the whole simulation. Only the busier direction of each line counts.
+    /// Returns two values of utilisation: for the access lines of relays that are not exits, and
+    /// for the access lines of exits. Utilisation is the number of carried bytes divided by the
+    /// capacity, over the whole simulation. Only the busier direction of each line counts.
     pub fn loads(&self) -> [f64; 2] {
         self.relays.each_ref().map(|lines| used(&self.network, lines))
     }

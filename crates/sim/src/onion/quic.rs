@@ -1,5 +1,5 @@
 //! The QUIC links of a relay or a client: the crate `links` in virtual time, over the simulated
-//! lines. In the simulation, this type replaces the router's carrier of QUIC links.
+//! lines. In the simulation, [`QuicLinks`] replaces the router's carrier of QUIC links.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -49,7 +49,8 @@ fn unit(bytes: &[u8], first: bool) -> Option<Head> {
 }
 
 /// Returns the TLS settings of all QUIC links of a network. All relays present the same
-/// certificate. Its key and signatures have a fixed length, so that packets do too.
+/// certificate. Its key and signatures have a fixed length, so that the lengths of packets do not
+/// depend on random numbers.
 pub(super) fn context() -> Context {
     Context::from_seed(&[0; 32], START).expect("the TLS library accepts an Ed25519 key")
 }

@@ -71,8 +71,8 @@ impl ListedRelay {
         ports.chain([format!("{rest} *:*")]).collect()
     }
 
-    /// Returns the rate of the relay's line in bits per second: its weight, or [`LEAST_RATE`] if
-    /// the weight is lower.
+    /// Returns the rate of the relay's access line in bits per second: its weight, or
+    /// [`LEAST_RATE`] if the weight is lower.
     pub(super) fn rate(&self) -> NonZeroU64 {
         let rate = (u64::from(self.weight) * 8000).max(LEAST_RATE);
         NonZeroU64::new(rate).unwrap_or(NonZeroU64::MIN)

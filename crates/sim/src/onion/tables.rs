@@ -1,4 +1,5 @@
-//! Tables of quantiles, from which the lines and delays of a network are drawn.
+//! Tables of quantiles. The rates of a network's access lines, and its delays, are drawn from
+//! them.
 
 use std::num::NonZeroU64;
 use std::sync::Arc;
@@ -57,10 +58,10 @@ impl QuantileTable {
     }
 }
 
-/// Rates of lines in bits per second.
+/// Rates of hosts' access lines in bits per second, by the kind of host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LineRates {
-    /// Rates of relays that are not exits.
+    /// Rates of the access lines of relays that are not exits.
     pub relays: QuantileTable,
     /// Rates of exits.
     pub exits: QuantileTable,

@@ -31,7 +31,8 @@ pub enum Crypto {
     /// Cells are encrypted, as in a real network.
     #[default]
     Full,
-    /// Cells are not encrypted. A simulation has the same events, but takes less real time.
+    /// Cells are not encrypted. A simulation has the same events as with [`Crypto::Full`], but
+    /// takes less real time.
     Elided,
 }
 
@@ -40,7 +41,7 @@ pub enum Crypto {
 pub struct Common {
     /// Seed of all random numbers.
     pub seed: u64,
-    /// Links between relays, and between clients and relays.
+    /// Type of the links between relays, and between clients and relays.
     pub link: LinkLayer,
     /// Congestion control of QUIC links ([`LinkLayer::Quic`]).
     pub quic_congestion: QuicCongestion,
@@ -253,7 +254,7 @@ impl OnionNetwork {
         self.simulation.trace()
     }
 
-    /// Returns the simulation, which has all hosts and their lines.
+    /// Returns the simulation, which has all hosts and their access lines.
     pub fn simulation(&self) -> &Simulation<OnionHost> {
         &self.simulation
     }
