@@ -14,7 +14,7 @@ const HEADERS: usize = 96;
 /// ([`of_host`]).
 ///
 /// # Errors
-/// The source is no capture, is damaged, or has no such request.
+/// The source is no capture, is damaged, or contains no such response.
 pub(super) fn read(source: impl Read, host: Option<&str>) -> Result<Found, String> {
     let capture = read_flows(source)?;
     let (count, mut found) = (capture.flows.len(), Found::default());

@@ -31,12 +31,14 @@ pub(super) fn plain(host: &str) -> String {
 }
 
 /// Adds the objects of one host to `found`. The host is `wanted` or, if that is `None`, the host
-/// of the first page. The first page is the first response to a GET with status 200 and type
-/// `text/html`, so that earlier redirects do not count.
+/// of the first page. Without a page, it is the only host with objects. The first page is the
+/// first response to a GET with status 200 and type `text/html`, so that earlier redirects do not
+/// count.
 ///
 /// # Errors
-/// The host has no objects. Or `wanted` is `None`, there is no page, and the only objects are not
-/// all of one host. The error is one line that names hosts with objects, if there are any.
+/// The host has no objects. If `wanted` is `None` and there is no page, it is also an error that
+/// the objects are from several hosts. The error is one line that names hosts with objects, if
+/// there are any.
 pub(super) fn of_host(
     mut exchanges: Vec<Exchange>,
     wanted: Option<&str>,
@@ -71,9 +73,9 @@ pub(super) fn of_host(
     Ok(found)
 }
 
-/// Returns the host of the first HTML page. If there is no page, returns the host of all objects,
-/// that is, of successful responses to GET requests. The error is a message that there are no
-/// objects, or that they are from several hosts.
+/// Returns the host of the first HTML page. If there is no page, but all objects (successful
+/// responses to GET requests) are from one host, returns that host. Otherwise, the error is a
+/// message that there are no objects, or that they are from several hosts.
 fn of_first_page(exchanges: &[Exchange]) -> Result<String, String> {
     let is_page = |one: &&Exchange| {
         let page = |object: &Fetched| object.content_type().eq_ignore_ascii_case("text/html");

@@ -66,7 +66,8 @@ impl Programs {
         Programs { listener, policy, programs, tokens, next: FIRST }
     }
 
-    /// Returns the address at which local programs connect, if any.
+    /// Returns the address at which local programs connect; `None` if the node accepts no
+    /// programs.
     pub(super) fn address(&self) -> Option<SocketAddr> {
         self.listener.as_ref().and_then(|listener| listener.local_addr().ok())
     }

@@ -85,7 +85,8 @@ impl Authority {
     }
 }
 
-/// Parses 40 hexadecimal digits into 20 bytes; Tor's `$` before fingerprints is optional.
+/// Parses 40 hexadecimal digits into 20 bytes; Tor's `$` before fingerprints is optional. Returns
+/// `None` if `text` has another form.
 #[must_use]
 pub fn digest(text: &str) -> Option<[u8; 20]> {
     twenty(text.strip_prefix('$').unwrap_or(text))

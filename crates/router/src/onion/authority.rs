@@ -72,7 +72,8 @@ pub struct Settings {
     pub relay: Arc<RelayKeys>,
     /// Rules for relays' flags, and the schedule of consensuses.
     pub core: core::Settings,
-    /// File of measured bandwidths, if there is one. It is read again for each consensus.
+    /// File of measured bandwidths, which is read again for each consensus; `None` without
+    /// measurements.
     pub bandwidths: Option<PathBuf>,
     /// Lifetime of a signing key's certificate, in seconds.
     pub certified_for: u64,
@@ -115,7 +116,7 @@ pub struct Changes {
     pub core: core::Settings,
     /// The operator's contact, in one line.
     pub contact: String,
-    /// File of measured bandwidths, if there is one.
+    /// File of measured bandwidths; `None` without measurements.
     pub bandwidths: Option<PathBuf>,
     /// Lifetime of the next signing key's certificate, in seconds.
     pub certified_for: u64,

@@ -218,7 +218,7 @@ impl BridgeRoutes {
 
     /// Returns the address to connect to for a link to the bridge at `address`. For a bridge with
     /// a pluggable transport, this is the address of the transport, and the SOCKS dialogue with
-    /// the transport is also returned.
+    /// the transport is also returned. For other bridges, the dialogue is `None`.
     ///
     /// # Errors
     /// `address` is not an address of a bridge, or the pluggable transport for it is not running.

@@ -97,7 +97,7 @@ pub struct Settings {
     pub design: Design,
     /// Scheduler that distributes data among the circuits of a set. If `None`, the scheduler of
     /// the multipath design is used. A design without its own scheduler uses the scheduler that
-    /// the last relay requests.
+    /// the last relay of the circuits requests.
     pub dealing: Option<Dealing>,
     /// Packet tap that delivers TCP segments before earlier segments have arrived
     /// ([`Tap::open_all`]); `None` to use only ordered links. With a tap, the client requests
@@ -125,7 +125,8 @@ pub struct Changes {
     pub restrictions: RelayRestrictions,
     /// Amount of link padding.
     pub padding: Amount,
-    /// Number of circuits over which each stream is split, as in [`Settings`].
+    /// Number of circuits over which each stream is split; `None` for the number that the network
+    /// recommends.
     pub legs: Option<usize>,
     /// Maximum memory for queued cells, in bytes.
     pub memory: usize,
@@ -145,8 +146,8 @@ pub enum ClientEvent {
     /// and whether its last hop uses Counter Galois Onion encryption.
     Built(u64, Vec<String>, bool),
     /// A circuit has joined a set of circuits over which streams are split. The fields are the
-    /// circuit's number, the name of the multipath design, and the time that the last relay took
-    /// to confirm.
+    /// circuit's number, the name of the multipath design, and the time that the circuit's last
+    /// relay took to confirm.
     Linked(u64, &'static str, Duration),
     /// A circuit was closed. The fields are its number, the names of its relays (first hop first),
     /// and the reason.
@@ -800,7 +801,7 @@ impl<'r> ClientLoop<'r> {
         named.unwrap_or_else(|| "a relay".to_owned())
     }
 
-    /// Returns the nickname of the relay `id`, if it is known.
+    /// Returns the nickname of the relay `id`; `None` if it is unknown.
     fn name(&self, id: &[u8; 20]) -> Option<String> {
         self.circmgr.nickname(id).map(str::to_owned)
     }

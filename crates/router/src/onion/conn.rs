@@ -19,8 +19,8 @@ use super::newcomers::ConnectionSlot;
 use super::tap::{Cookie, Segment, Tap, saved_syn};
 use super::tcp_info;
 
-/// Maximum number of unsent bytes in the kernel's send buffer (`TCP_NOTSENT_LOWAT`). Further bytes
-/// wait in the protocol core, which can still change their order.
+/// Maximum number of unsent bytes in the kernel's send buffer (`TCP_NOTSENT_LOWAT`). Further cells
+/// wait in the protocol core, which can still change the order of cells.
 const UNSENT: u32 = 32 << 10;
 /// Encryption pauses while this number of encrypted bytes, or more, wait for the socket.
 const SEALED: usize = 64 << 10;
@@ -30,8 +30,8 @@ const RECORDS: usize = 2;
 /// Number of bytes to fetch from the protocol core at once if records are so small that
 /// [`RECORDS`] records have fewer bytes. The number is rounded down to whole records.
 const SMALL: usize = 32 << 10;
-/// Minimum number of bytes that a link must transfer between two checks to count as in use. The
-/// buffer of an idle link shrinks to this number of bytes.
+/// Minimum number of bytes that a link must transfer between two checks for idle links to count as
+/// in use. The buffer of an idle link shrinks to this number of bytes.
 const TRICKLE: usize = 4 << 10;
 
 /// A link to a neighbour (relay or client) over TCP, and its socket.
@@ -54,7 +54,7 @@ pub(super) struct Conn {
     pub(super) by_transport: bool,
     /// True if the socket is an MPTCP socket. It may still use only one path.
     is_multipath: bool,
-    /// Time of the first check at which the link was not yet open.
+    /// Time of the first check at which the link was not yet open; `None` before that check.
     pub(super) opening: Option<Time>,
     /// True if the protocol core has been notified of the link.
     pub(super) told: bool,
@@ -76,7 +76,8 @@ pub(super) struct Conn {
     pub(super) carried: [u64; 2],
     /// Sum of the two counts in `carried` at the last check for idle links.
     asked: u64,
-    /// Next timeout of the link that [`TcpLinks`](super::links::tcp::TcpLinks) has registered.
+    /// The link's next timeout, as registered in [`TcpLinks`](super::links::tcp::TcpLinks); `None`
+    /// if none is registered.
     pub(super) due: Option<Time>,
     sealed: Vec<u8>,
     sent: usize,
@@ -128,8 +129,9 @@ impl Conn {
         Ok(conn)
     }
 
-    /// Connects to the address of `target` with the index `place`. Uses plain TCP if the
-    /// connection uses a pluggable transport.
+    /// Connects to the address of `target` with the index `place`. The socket has the kind `tcp`
+    /// (TCP or MPTCP). A connection to a pluggable transport always uses plain TCP, and no packet
+    /// tap.
     pub(super) fn dial(
         target: Target,
         place: usize,
@@ -247,7 +249,7 @@ impl Conn {
     }
 
     /// Returns the earlier of two times: the link's timeout, and the next measurement of the
-    /// kernel's room if data waits for room.
+    /// kernel's room if data waits for room. Returns `None` if neither time is set.
     pub(super) fn next_timeout(&self) -> Option<Time> {
         let room = self.looked.filter(|_| self.wants && self.room == 0);
         let room = room.map(|looked| looked + kist::INTERVAL);

@@ -433,8 +433,8 @@ impl DirThread {
         self.done(&job, named, true, outcome);
     }
 
-    /// Returns the address of the bridge with the index `place`. The address serves as the
-    /// bridge's name in messages.
+    /// Returns the first address of the bridge with the index `place`, which serves as the
+    /// bridge's name in messages; `None` if there is no such bridge.
     fn bridge(&self, place: usize) -> Option<String> {
         let addresses = self.settings.bridges.get(place).map(|bridge| &bridge.addresses);
         addresses.and_then(|addresses| addresses.first()).map(ToString::to_string)

@@ -137,7 +137,8 @@ struct NameThread {
 #[derive(Clone)]
 struct HostsFile {
     path: PathBuf,
-    /// Modification time and length of the hosts file when it was last read.
+    /// Modification time and length of the hosts file when it was last read; `None` if there was
+    /// no file.
     state: Option<(SystemTime, u64)>,
 }
 

@@ -277,7 +277,8 @@ impl Node {
     }
 }
 
-/// Waits until `nodes` nodes listen. Passes their other messages to `watch`.
+/// Waits until `nodes` nodes have reported that they listen. Passes all other messages of nodes to
+/// `watch`.
 fn await_all(
     told: &Receiver<(String, NodeReport)>,
     nodes: usize,

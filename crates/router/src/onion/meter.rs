@@ -60,9 +60,9 @@ impl Meter {
         let _ = self.full_at.fetch_update(Ordering::Relaxed, Ordering::Relaxed, later);
     }
 
-    /// Returns the time at which a waiting link should be woken. If no bytes pass before that
-    /// time, the bucket then allows the bytes of ten milliseconds at its rate. It allows at least
-    /// 4096 bytes, and at most the burst.
+    /// Returns the time at which a waiting link should be woken. If no bytes pass before, the
+    /// bucket then allows the number of bytes that its rate allows in ten milliseconds. This
+    /// number is raised to at least 4096, and limited to the burst.
     pub(super) fn some_at(&self) -> Time {
         let burst = self.burst();
         let some = (self.rate() / 100).max(4096).min(burst);

@@ -119,8 +119,7 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Creates settings from `description`, with one event loop. The relay stops at once when
-    /// asked to, and private addresses are not allowed.
+    /// Creates settings from `description`, with one event loop and the defaults of [`Live::new`].
     #[must_use]
     pub fn new(
         listen: Vec<SocketAddr>,
@@ -208,7 +207,7 @@ impl Numbers {
 }
 
 /// Combines the values of two event loops with `with`. If only one has a value, returns that
-/// value.
+/// value. Returns `None` if neither has one.
 fn both<T>(one: Option<T>, other: Option<T>, with: impl Fn(T, T) -> T) -> Option<T> {
     match (one, other) {
         (Some(one), Some(other)) => Some(with(one, other)),

@@ -8,7 +8,7 @@ use anabranch_os::hangup::Hangup;
 use anabranch_os::manager::reloading;
 
 /// Callback that reads the settings again. Its error is one line that names the mistake and its
-/// place.
+/// place in the settings.
 pub type Reread<'r, T> = Box<dyn FnMut() -> Result<Renewed<T>, String> + 'r>;
 
 /// Settings that were read again after SIGHUP.

@@ -67,8 +67,8 @@ pub fn own_folder(data: &Path) -> Result<Vec<String>, StoreError> {
     Ok(tightened)
 }
 
-/// Removes other users' access to `folder`, if this user owns it. Returns a message if they had
-/// access.
+/// Removes other users' access to `folder`, if this user owns it. Returns a message if it has
+/// removed access, otherwise `None`.
 fn tighten(folder: &Path) -> Result<Option<String>, StoreError> {
     let told = |error| StoreError::File(folder.to_owned(), error);
     let metadata = fs::metadata(folder).map_err(told)?;

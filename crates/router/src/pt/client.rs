@@ -45,7 +45,7 @@ pub enum Entrance {
 pub struct ClientSettings {
     /// Ports at which programs connect.
     pub listen: Vec<(SocketAddr, Entrance)>,
-    /// Scheduler that chooses the connection for each chunk of data.
+    /// Scheduler that chooses, for each chunk of a link's data, one of the link's TCP connections.
     pub schedule: Spec,
     /// Shapes (recorded sizes and times of messages), which the connections of some profiles
     /// imitate.
@@ -84,7 +84,8 @@ struct Link {
     core: Client<ChaCha20Rng>,
     bridge: SocketAddr,
     local: Option<Local>,
-    /// SOCKS dialogue that must be answered once the link is open or has failed.
+    /// SOCKS dialogue that must be answered once the link is open or has failed; `None` if no
+    /// answer is due.
     answer: Option<Dialogue>,
     up: bool,
     since: Time,

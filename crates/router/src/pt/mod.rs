@@ -57,8 +57,8 @@ pub use plugin::{Plugin, PluginFailure, PluginSettings, ServerPlugin};
 pub use server::{Onward, ServerSettings, ServerStation};
 pub use stream::{ListenSettings, Listener, Stream, dial, listen};
 
-/// Default scheduler for chunks of data. With it, the connection with the most room takes the next
-/// chunk.
+/// Default scheduler, which distributes a link's chunks of data among its TCP connections. With
+/// it, the connection with the most room takes the next chunk.
 pub const SCHEDULE: &str = "pull";
 /// Poller token of the socket that stops a client or server of our transport.
 const STOP: u64 = 0;
@@ -122,7 +122,8 @@ trait Station {
 
     fn poller(&mut self) -> &mut Poller;
 
-    /// Returns the time at which [`Station::work`] must be called if there is no event before.
+    /// Returns the time at which [`Station::work`] must be called if there is no event before;
+    /// `None` if nothing is scheduled.
     fn next_timeout(&self) -> Option<Time>;
 
     /// Handles the event `ready` of a file.
@@ -185,9 +186,9 @@ fn carry_while<S: AsFd, T: Station>(
     }
 }
 
-/// Returns the time at which a station's clock started, in seconds since 1970. Each call computes
-/// this time from the machine's present time. The machine's time may have been changed since the
-/// last call, and the station's clock stops while the machine sleeps.
+/// Returns the time at which `clock`, the clock of a client or server, started, in seconds since
+/// 1970. Each call computes this time from the machine's present time. The machine's time may have
+/// been changed since the last call, and `clock` stops while the machine sleeps.
 fn wall(clock: Clock) -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     now.saturating_sub(clock.now().since(Time::ZERO)).as_secs()

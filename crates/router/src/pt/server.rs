@@ -64,7 +64,7 @@ pub struct ServerSettings {
     /// A web server that answers peers that are not clients of our transport; `None` for no
     /// answer.
     pub site: Option<SocketAddr>,
-    /// Scheduler that chooses the connection for each chunk of data.
+    /// Scheduler that chooses, for each chunk of a link's data, one of the link's TCP connections.
     pub schedule: Spec,
     /// Maximum number of bytes that are queued for all links and both directions together.
     pub memory: usize,
@@ -93,7 +93,8 @@ pub struct ServerStation {
     /// processed yet, in the order of the links.
     peers: VecDeque<SocketAddr>,
     addresses: BTreeMap<u64, SocketAddr>,
-    /// The local connection of each link; `None` if the connection has failed or has ended.
+    /// The local connection of each link, to the relay or server in [`ServerSettings::onward`];
+    /// `None` if the connection has failed or has ended.
     hosts: BTreeMap<LinkId, Option<Local>>,
     leaving: Leaving,
     touched: BTreeSet<LinkId>,

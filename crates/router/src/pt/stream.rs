@@ -204,7 +204,7 @@ impl Listener {
     }
 
     /// Waits for the next stream. Also returns the source address of the first connection that
-    /// carried it.
+    /// carried it; `None` if the address is unknown.
     ///
     /// # Errors
     /// The server has ended, so there are no more streams.

@@ -22,8 +22,8 @@ const BUFFER: usize = 32 << 10;
 /// Maximum number of unsent bytes in the kernel for each socket (`TCP_NOTSENT_LOWAT`). The limit
 /// is small, because these bytes are delayed if the connection fails.
 const UNSENT: u32 = 16 << 10;
-/// Minimum growth in bytes of a wire's free room before it is reported to the protocol core. A
-/// wire is a TCP connection.
+/// Minimum growth, in bytes, of the free room in a wire's queue (a wire is a TCP connection). The
+/// protocol core is not notified of smaller growth.
 const STEP: usize = 4 << 10;
 /// Number of bytes that are read in one call.
 const PIECE: usize = 64 << 10;

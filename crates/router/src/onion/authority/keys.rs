@@ -172,8 +172,8 @@ fn make_identity(folder: &Path, rng: &mut impl CryptoRng) -> Result<IdentityKey,
 }
 
 /// Generates a signing key, certifies it with `identity`, and writes the files of the key and its
-/// certificate. If the program ends in between, [`signing`] completes or discards the change at
-/// the next start.
+/// certificate. If the program ends before both files are written, [`signing`] completes or
+/// discards the change at the next start.
 fn certify(
     folder: &Path,
     identity: &IdentityKey,
@@ -222,8 +222,8 @@ fn signing(folder: &Path, troubles: &mut Vec<String>) -> Result<AuthorityKeys, S
     AuthorityKeys::from_files(&key, &read(CERTIFICATE)?).map_err(told)
 }
 
-/// Reads the previous certificate from `folder`. Renames the file if it is damaged, and adds a
-/// message to `troubles`.
+/// Reads the previous certificate from `folder`; `None` if there is none. If its file is damaged,
+/// renames the file, adds a message to `troubles`, and also returns `None`.
 fn before(folder: &Path, troubles: &mut Vec<String>) -> Result<Option<AuthorityCert>, StoreError> {
     let instead = "clients cannot verify documents that the previous signing key signed";
     certificate(&folder.join(BEFORE), instead, troubles)

@@ -29,8 +29,8 @@ use crate::onion::dirclient::{DirCommand, REPUBLISH_S, unix};
 const TICK: Duration = Duration::from_secs(1);
 /// Pause after a failure until the next attempt, in seconds.
 const RETRY: u64 = 60;
-/// Maximum number of messages to the registry in a batch. After each batch, the changed documents
-/// are served, and the senders of the messages get their replies.
+/// Maximum number of messages that the registry processes in a batch. After each batch, the
+/// changed documents are served, and the senders of the messages get their replies.
 const BATCH: usize = 100;
 
 /// Ends of the channels between the registry's thread and other threads.

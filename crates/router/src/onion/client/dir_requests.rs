@@ -18,9 +18,9 @@ use crate::onion::dirclient::DirRequest;
 const PATIENCE: Duration = Duration::from_secs(15);
 /// Maximum time without progress of a directory request whose circuit is built.
 const SILENCE: Duration = Duration::from_secs(30);
-/// Minimum average rate of a directory's reply, in bytes per second. A request may take
-/// `PATIENCE`, `SILENCE`, and the time of its received bytes at this rate. A slower reply is
-/// abandoned, because it could take hours.
+/// Minimum average rate of a directory's reply, in bytes per second. A request may take the sum of
+/// `PATIENCE`, `SILENCE`, and the time in which the bytes received so far arrive at this rate. A
+/// slower reply is abandoned, because it could take hours.
 const SLOWEST: u64 = 1000;
 
 /// Context for operations on directory requests.
@@ -38,7 +38,7 @@ pub(super) struct At<'a> {
 pub(super) struct Done {
     /// Number of the request.
     pub(super) number: u64,
-    /// RSA identity of the relay that received the request, if any.
+    /// RSA identity of the relay that received the request; `None` if no relay received it.
     pub(super) relay: Option<[u8; 20]>,
     /// The reply, whose content has not been checked yet, or the failure.
     pub(super) outcome: Result<ResponseReader, Failure>,

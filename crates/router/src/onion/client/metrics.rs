@@ -40,8 +40,8 @@ impl ClientMetrics {
         Ok(ClientMetrics { numbers, server })
     }
 
-    /// Updates the counters with `event`. On [`ClientEvent::Listening`], returns a warning if other
-    /// machines can read the counters.
+    /// Updates the counters with `event`. On [`ClientEvent::Listening`], returns a warning if
+    /// other machines can read the counters. In all other cases, returns `None`.
     pub fn note(&self, event: &ClientEvent) -> Option<String> {
         // The numbers are never half updated, so poisoning is harmless.
         let mut numbers = self.numbers.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,4 +1,5 @@
-//! Connections of local programs to a client, from a program's first request to its end.
+//! Connections of local programs to a client, from a program's request to the end of its
+//! connection.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
@@ -27,8 +28,8 @@ const TRIES: u32 = 3;
 /// Maximum number of connected local programs.
 const MOST: usize = 4096;
 /// Timeout for a program's request while the client has no consensus. This time suffices for a
-/// first start on a slow line. It is shorter than the timeout for a circuit, because a longer wait
-/// does not help if the authorities are unreachable.
+/// first start over a slow Internet connection. It is shorter than the timeout for a circuit,
+/// because a longer wait does not help if the authorities are unreachable.
 const UNTIL_CONSENSUS: Duration = Duration::from_secs(15);
 
 /// A local program that is connected to the client.

@@ -14,7 +14,7 @@ pub struct Refused {
     pub port: Option<u16>,
     /// Reason why the request was refused.
     pub why: Why,
-    /// Remedy for the user, if there is one.
+    /// Remedy for the user; `None` if there is none.
     pub cure: Option<&'static str>,
 }
 

@@ -57,10 +57,10 @@ impl Due {
     }
 
     /// Processes a consensus that does not list our relay. Publishing is due at once if the
-    /// authority may have lost our descriptor. Two conditions must hold. The consensus was made
-    /// after the authority accepted the descriptor. One and a half intervals between consensuses
-    /// have passed since the authority accepted it (C tor: 90 minutes, with an interval of one
-    /// hour). All parameters are in seconds.
+    /// authority may have lost our descriptor, which is assumed on two conditions. The consensus
+    /// was made after the authority accepted the descriptor. In addition, one and a half intervals
+    /// between consensuses have passed since the authority accepted it (C tor: 90 minutes, with an
+    /// interval of one hour). All parameters are in seconds.
     pub(super) fn missed(&mut self, unix: u64, valid_after: u64, interval: u64) {
         let ahead = self.taken > unix;
         let long_ago = unix >= self.taken + interval + interval / 2 && valid_after > self.taken;

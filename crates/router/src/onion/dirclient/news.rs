@@ -30,7 +30,7 @@ pub struct DirRequest {
 pub struct Fetched {
     /// Kind of the requested document.
     pub what: &'static str,
-    /// Name of the relay or authority that received the request, if it is known.
+    /// Name of the relay or authority that received the request; `None` if it is unknown.
     pub from: Option<String>,
     /// True if the request was made over a circuit; otherwise it was made to a directory port.
     pub by_circuit: bool,

@@ -103,7 +103,7 @@ struct Port {
     /// True if the socket accepts incoming links.
     takes: bool,
     /// Packets for which the socket's send buffer had no room. They are sent before any other
-    /// packets.
+    /// packets. `None` if no packets wait.
     blocked: Option<(Packets, Vec<u8>)>,
     /// Links that can send only after the packets in `blocked` are sent.
     waiting: BTreeSet<ConnId>,

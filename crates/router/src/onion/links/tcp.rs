@@ -50,8 +50,8 @@ pub(in crate::onion) struct TcpLinks {
     last: u64,
     buffer: Vec<u8>,
     plain: Vec<u8>,
-    /// Events of the link that was read last. They stay here until [`Carrier::next_news`] returns
-    /// them.
+    /// Events of the link that was read last, until [`Carrier::next_news`] has returned all of
+    /// them; then `None`.
     fresh: Option<PendingEvents>,
     /// Links for which the tap has delivered data.
     shown: BTreeSet<LinkId>,

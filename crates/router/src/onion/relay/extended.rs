@@ -80,7 +80,7 @@ impl ExtendedPort {
 pub(super) struct Extended {
     brought: Receiver<TransportedConnection>,
     waker: UnixStream,
-    /// Socket that ends the thread when it is closed.
+    /// Socket that ends the thread when it is closed; `None` once it is closed.
     stop: Option<UnixStream>,
     thread: Option<JoinHandle<()>>,
 }

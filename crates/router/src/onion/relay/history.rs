@@ -26,14 +26,14 @@ pub(super) struct HistoryFile {
     unknown_of: BTreeMap<u64, Unknown>,
     path: PathBuf,
     written: Time,
-    /// The thread that is writing the file, or wrote it last.
+    /// The thread that is writing the file, or wrote it last; `None` if there is no such thread.
     writer: Option<JoinHandle<()>>,
-    /// Message for the operator, if the file was damaged.
+    /// Message for the operator if the file was damaged; otherwise `None`.
     pub(super) trouble: Option<String>,
 }
 
-/// Contents of the file: the current period, its end in seconds since 1970, and the earlier
-/// periods, oldest first.
+/// Contents of the file: the current period of the history, its end in seconds since 1970, and the
+/// earlier periods, oldest first.
 #[derive(Serialize, Deserialize)]
 struct Written {
     ends: u64,
@@ -43,8 +43,8 @@ struct Written {
     unknown: Unknown,
 }
 
-/// A period in the file: bytes received and sent, and the maximum rates over ten seconds, in bytes
-/// per second.
+/// A period of the history, in the file: bytes received and sent, and the maximum rates over ten
+/// seconds, in bytes per second.
 #[derive(Serialize, Deserialize)]
 struct WrittenPeriod {
     carried: [u64; 2],

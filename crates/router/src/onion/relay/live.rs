@@ -40,8 +40,8 @@ pub struct Live {
 }
 
 impl Live {
-    /// Creates settings with `description`. The relay stops at once when asked to, and private
-    /// addresses are not allowed.
+    /// Creates settings with `description`, without a grace period, and without circuits and
+    /// streams to private addresses.
     #[must_use]
     pub fn new(description: Description) -> Live {
         let v6 = description.v6.map(|v6| IpAddr::from(*v6.ip()));
@@ -68,8 +68,8 @@ impl Live {
     }
 
     /// Returns a warning if the relay's own address is private but private addresses are not
-    /// allowed. With these settings, the relay would not extend circuits to other relays of its
-    /// network.
+    /// allowed; otherwise `None`. With these settings, the relay would not extend circuits to
+    /// other relays of its network.
     pub(super) fn warning(&self) -> Option<String> {
         let private = self.own.iter().find(|&&own| !is_public(own));
         let private = private.filter(|_| !self.allow_private)?;

@@ -60,8 +60,8 @@ pub(super) struct Parts {
 
 /// Settings of QUIC links for one of a relay's event loops.
 pub(super) struct QuicSide {
-    /// Sockets for incoming QUIC links. The first event loop gets its sockets later, when the TCP
-    /// addresses are known.
+    /// Sockets for incoming QUIC links. `None` for the first event loop, which gets its sockets
+    /// later, when the TCP addresses are known.
     pub(super) sockets: Option<QuicSockets>,
     pub(super) entrance: Entrance,
     pub(super) linking: QuicLinking,

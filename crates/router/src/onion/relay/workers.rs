@@ -60,7 +60,7 @@ pub(super) struct Workers {
 
 struct Hand {
     /// Sender of messages to the event loop. The thread of the event loop ends when the sender is
-    /// dropped.
+    /// dropped, which leaves `None`.
     orders: Option<Sender<WorkerOrder>>,
     bell: Arc<Bell>,
     thread: Option<JoinHandle<()>>,
@@ -84,8 +84,8 @@ impl Workers {
         Ok(Workers { workers, told, numbers, refusing, turn: 0 })
     }
 
-    /// Passes a connection to the event loop whose turn it is. If it is the first event loop's
-    /// turn, returns the connection.
+    /// Passes a connection to the event loop whose turn it is, and returns `None`. If it is the
+    /// first event loop's turn, returns the connection.
     pub(super) fn hand(&mut self, newcomer: Newcomer) -> Option<Newcomer> {
         let turn = self.turn;
         self.turn = (turn + 1) % (self.workers.len() + 1);

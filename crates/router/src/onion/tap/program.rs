@@ -18,8 +18,8 @@ pub(super) const SOCKETS: usize = 1 << 14;
 /// Length of an entry in the table of sockets in bytes: cookie (8), sequence number of the next
 /// byte (4), padding (4).
 pub(super) const ENTRY: usize = 16;
-/// Maximum number of pieces into which a TCP segment is divided. A segment has up to 64 KiB and a
-/// header.
+/// Maximum number of pieces into which a TCP segment is divided: 32 for the 64 KiB of the longest
+/// segment, and one more for its header.
 const PIECES: i32 = 33;
 
 /// Number of the BPF helper function that looks up a table entry (`enum bpf_func_id`).
