@@ -130,7 +130,8 @@ impl Mapping {
         unsafe { AtomicU32::from_ptr(self.start.as_ptr().add(at).cast()) }
     }
 
-    /// Returns a range of bytes. The kernel must not change them while they are borrowed.
+    /// Returns `length` bytes from offset `at`. The kernel must not change them while they are
+    /// borrowed.
     ///
     /// # Panics
     /// The bytes exceed the mapping.

@@ -74,7 +74,7 @@ impl Poller {
         Ok(epoll::add(&self.epoll, file, EventData::new_u64(token), interest.flags())?)
     }
 
-    /// Changes the events for which a file is watched.
+    /// Changes the events for which `file` is watched to `interest`, and its token to `token`.
     ///
     /// # Errors
     /// `NotFound` if the file is not watched, or another error of the kernel.

@@ -100,7 +100,8 @@ fn variable(name: &str) -> Option<OsString> {
     env::var_os(name).filter(|value| !value.is_empty())
 }
 
-/// Binds a new socket in `folder`, with mode 0600.
+/// Binds a new socket in `folder`, with mode 0600. Its name contains `kind` and the process
+/// number. Also returns the socket's path.
 fn bind(folder: &Path, kind: &str) -> io::Result<(UnixListener, PathBuf)> {
     let mut attempt = 0;
     loop {

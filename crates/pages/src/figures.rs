@@ -29,7 +29,8 @@ pub fn lane(path: i16, name: &str, remark: &str, drawing: &Markup) -> Markup {
 }
 
 /// Renders a drawing that fills the available width. Its coordinate system has `width` by 100
-/// units. `shapes` are SVG elements; they contain only numbers and escaped text.
+/// units. `title` is a tooltip, and `grid` has the positions of vertical lines. `shapes` are SVG
+/// elements; they contain only numbers and escaped text.
 pub fn drawing(class: &str, width: f64, title: &str, grid: &[f64], shapes: &str) -> Markup {
     html! {
         svg.plot.(class) role="img" preserveAspectRatio="none" viewBox={ "0 0 " (number(width)) " 100" } {

@@ -39,7 +39,7 @@ pub(crate) fn socks_answer(outcome: &Outcome) -> Vec<u8> {
     }
 }
 
-/// Builds a SOCKS5 reply with the address 0.0.0.0:0.
+/// Builds a SOCKS5 reply with the reply code `code` and the address 0.0.0.0:0.
 pub(crate) fn socks_reply(code: u8) -> Vec<u8> {
     vec![5, code, 0, 1, 0, 0, 0, 0, 0, 0]
 }

@@ -33,9 +33,9 @@ type Flat<'py> = Bound<'py, PyArray1<f64>>;
 type Paths<'py> = ((f64, f64, f64, f64), Flat<'py>, Flat<'py>, Flat<'py>, Vec<(u64, u64)>);
 /// Result of the Python function `year`. Its elements have rows for 1, 2 and 3 circuits per
 /// stream, and a row for clients that are a mixture of these three ([`year::rows`]). The kinds of
-/// compromise are the fields of [`Compromised`] (`any_ever`, `all_ever`, `any_now`, `all_now`): a
-/// hostile entry in any or in all circuits, at any time so far or on that day. `low` and `high`
-/// are the 5 % and 95 % quantiles over the random adversaries.
+/// compromise are the fields of [`Compromised`] (`any_ever`, `all_ever`, `any_now`, `all_now`): at
+/// least one hostile entry, or as many as circuits per stream, at some time until that day or on
+/// that day. `low` and `high` are the 5 % and 95 % quantiles over the random adversaries.
 ///
 /// * guards in use: rows
 /// * number of different guards: rows
@@ -231,7 +231,8 @@ impl Consensus {
 
 /// Returns two probabilities for circuits of independently drawn relays. The first is that the
 /// exit and at least one of `legs` entries are hostile. The second is that the exit and all
-/// entries are hostile.
+/// entries are hostile. Each entry is hostile with the probability `entry`, and the exit with the
+/// probability `exit`.
 #[pyfunction]
 pub(crate) fn closed_form(entry: f64, exit: f64, legs: usize) -> (f64, f64) {
     paths::closed_form(entry, exit, legs)

@@ -117,9 +117,9 @@ impl Scratch {
         }
     }
 
-    /// Counts the time slots at which the result of `kernel` is above each threshold. Adds in the
-    /// same order as NumPy does for `3 * (a + b + c) - sum`, so that both have bit-identical
-    /// results.
+    /// Counts the time slots at which the result of `kernel` is above each threshold. `dilation`
+    /// is the distance in slots between two adjacent taps (coefficients). Adds in the same order
+    /// as NumPy does for `3 * (a + b + c) - sum`, so that both have bit-identical results.
     fn above(&self, kernel: &Kernel, slots: usize, dilation: usize) -> [u32; THRESHOLDS] {
         let length = self.end - self.first;
         let [a, b, c] = kernel.heavy.map(|tap| &self.wide[tap * dilation + self.first..][..length]);

@@ -211,7 +211,8 @@ fn arguments(seed: u64, delay: f64, pps: Option<u32>, most: usize) -> PyResult<S
     Ok(args)
 }
 
-/// Parses the machines in `texts`. Named machines draw their numbers from `seed`.
+/// Parses the machines in `texts`. Named machines draw their random numbers from a generator with
+/// the seeds `seed` and `purpose`.
 fn machines_of(texts: &[String], seed: u64, purpose: &str) -> PyResult<Vec<Machine>> {
     let mut dice = Xoshiro256StarStar::seed_from_u64(seed::stream(seed, 0, purpose).next_u64());
     let mut machines = Vec::new();

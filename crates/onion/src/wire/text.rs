@@ -15,7 +15,8 @@ pub(crate) fn line(text: &mut String, content: &str) {
     text.push('\n');
 }
 
-/// Appends `content` to `text` as an object in PEM format: base64 in lines of 64 characters.
+/// Appends `content` to `text` as an object with the label `kind` in PEM format: base64 in lines
+/// of 64 characters.
 pub(crate) fn object(text: &mut String, kind: &str, content: &[u8]) {
     line(text, &format!("-----BEGIN {kind}-----"));
     let encoded = Base64::encode_string(content);

@@ -35,7 +35,7 @@ pub struct NewRoute {
     pub congestion_control: Option<&'static str>,
 }
 
-/// Switches the interface `index` on or off.
+/// Switches the interface `index` on if `up` is true, otherwise off.
 pub fn set_up(index: u32, up: bool) -> io::Result<()> {
     let mut message = link(index);
     message.header.change_mask = LinkFlags::Up;

@@ -86,8 +86,8 @@ pub fn route_to(
     read(found.ok_or(RouteError::NoRoute)?)
 }
 
-/// Checks that the source address belongs to this machine. The kernel does not check an IPv6
-/// source, and reports an invalid IPv4 source only as `EINVAL`.
+/// Checks that the source address `src`, if given, belongs to this machine. The kernel does not
+/// check an IPv6 source, and reports an invalid IPv4 source only as `EINVAL`.
 fn check_source(src: Option<IpAddr>) -> Result<(), RouteError> {
     let Some(src) = src else { return Ok(()) };
     if src.is_loopback() || query::addresses()?.iter().any(|address| address.ip == src) {

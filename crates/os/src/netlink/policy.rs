@@ -339,8 +339,8 @@ fn is_ours(message: &RouteMessage) -> bool {
     message.header.protocol == RouteProtocol::Other(OURS)
 }
 
-/// Adds a virtual Ethernet pair. The end `here` is in this namespace, and the end `there` is in
-/// `namespace`.
+/// Adds a virtual Ethernet pair. The interface `here` is in this namespace, and the interface
+/// `there` is in `namespace`. Both have the MTU `mtu` in bytes.
 ///
 /// # Errors
 /// `EEXIST` if a name is already used.

@@ -371,8 +371,8 @@ pub(super) fn canonical(address: SocketAddr) -> SocketAddr {
     }
 }
 
-/// Writes `to` in the form that a socket of its IP version requires. Returns the location and the
-/// length of what was written.
+/// Writes `to` into `name`, in the form that a socket requires. `v6` is true for an IPv6 socket.
+/// Returns the location and the length of the written address.
 fn write_name(name: &mut MaybeUninit<Name>, to: SocketAddr, v6: bool) -> (*mut c_void, usize) {
     let (form, length) = match to {
         SocketAddr::V4(to) if !v6 => (v4_name(to), mem::size_of::<libc::sockaddr_in>()),

@@ -73,7 +73,8 @@ fn close_direction(part: &Part<'_>, way: Direction, lasts: f64) -> Markup {
     }
 }
 
-/// Renders a run as a block. The block has a minimum width, so that short runs are visible.
+/// Renders a run (successive packets on one path) as a block. The figure covers `lasts` seconds.
+/// The block has a minimum width, so that short runs are visible.
 fn block(part: &Part<'_>, run: &Run, lasts: f64) -> String {
     let at = |time: f64| ((time - part.course.begins) / lasts * WIDTH).clamp(0.0, WIDTH);
     let width = (at(run.last) - at(run.first)).max(1.5);

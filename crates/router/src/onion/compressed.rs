@@ -111,8 +111,9 @@ impl Shelf {
         self.ready.get(kind).cloned()
     }
 
-    /// Stores the reply for later requests, if replies of its kind are shared. Does not store it
-    /// if the documents have changed meanwhile, or if there is no room.
+    /// Stores a compressed `reply` for later requests, if its path is in [`PATHS`]. `edition` is
+    /// the version of the documents from which it was made. Does not store a reply of an old
+    /// version, or a reply for which there is no room ([`MOST_BYTES`]).
     fn put(&mut self, edition: u64, kind: Kind, reply: &Reply) {
         self.coming.remove(&(edition, kind.clone()));
         let bytes: usize = self.ready.values().map(Reply::length).sum();

@@ -231,8 +231,8 @@ impl Program {
     }
 
     /// Ends the current download, and returns its record; `None` if there is no current download.
-    /// The next download begins after a pause, or at once if it is a second one
-    /// ([`ClientLoad::second`]).
+    /// `complete` is true if all bytes have arrived. The next download begins after a pause, or at
+    /// once if it is a second one ([`ClientLoad::second`]).
     fn end(&mut self, now: Time, complete: bool) -> Option<DownloadRecord> {
         self.is_second = self.load.second.is_some() && !self.is_second;
         let next = match self.is_second {
@@ -370,7 +370,8 @@ impl ClientHost {
         self.stirred = true;
     }
 
-    /// Ends the current download of the program with the index `place`.
+    /// Ends the current download of the program with the index `place`. `complete` is true if all
+    /// bytes have arrived.
     fn end(&mut self, now: Time, place: usize, complete: bool) {
         self.downloads.extend(self.programs[place].end(now, complete));
     }

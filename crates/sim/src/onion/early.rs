@@ -39,8 +39,8 @@ impl EarlyRecords {
         }
     }
 
-    /// Adds bytes of the stream. Appends to `plain` the content of the records that these bytes
-    /// complete. The caller must add each byte at most once.
+    /// Adds the bytes of the stream that begin at `offset`. Appends to `plain` the content of the
+    /// records that these bytes complete. The caller must add each byte at most once.
     pub(super) fn insert(&mut self, offset: u64, mut bytes: &[u8], plain: &mut Vec<u8>) {
         let Some(mut at) = offset.checked_sub(self.start) else { return };
         while !bytes.is_empty() {

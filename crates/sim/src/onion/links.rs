@@ -496,7 +496,8 @@ impl Link {
         (RECORDS * record).max(SMALL / record * record) / CELL * CELL
     }
 
-    /// Returns the number of bytes that may be sent over the link now.
+    /// Returns the number of bytes that may be sent over the link now. `by_room` is true if KIST
+    /// limits this number ([`kist::room`]); otherwise only [`UNSENT`] does.
     fn room(&mut self, io: &Io<'_>, by_room: bool) -> usize {
         let Some(view) = io.tcp.view(io.now, self.conn) else { return 0 };
         if by_room && self.looked.is_none_or(|at| io.now.since(at) >= kist::INTERVAL) {

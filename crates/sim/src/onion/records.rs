@@ -84,8 +84,8 @@ impl Reader {
         self.early = Some(EarlyRecords::new(self.read, [HEADER, content, OVERHEAD]));
     }
 
-    /// Reads the records in a part of the stream that arrived before earlier parts. Appends the
-    /// content of the records to `plain`.
+    /// Reads the records in `bytes`, a part of the stream that arrived before earlier parts and
+    /// begins at `offset`. Appends the content of the records to `plain`.
     pub(super) fn open_early(&mut self, offset: u64, bytes: &[u8], plain: &mut Vec<u8>) {
         if let Some(early) = &mut self.early {
             early.insert(offset, bytes, plain);

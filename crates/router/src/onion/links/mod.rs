@@ -136,8 +136,8 @@ pub(super) trait Carrier {
     /// [`Carrier::end`].
     fn flush(&mut self, now: Time, poller: &Poller, link: LinkId, fetch: &mut Fetch<'_>) -> bool;
 
-    /// Returns the secret that is exported from the TLS session of `_link` (RFC 5705) for
-    /// AUTHENTICATE cells. Returns `None` if there is no TLS session.
+    /// Returns the secret that is exported from the TLS session of `_link` with the context value
+    /// `_context` (RFC 5705), for AUTHENTICATE cells. Returns `None` if there is no TLS session.
     fn export(&mut self, _link: LinkId, _context: &[u8; 32]) -> Option<[u8; 32]> {
         None
     }

@@ -452,8 +452,8 @@ impl QuicLinks {
         written > 0
     }
 
-    /// Sends the pending datagrams of the connection `conn` until the socket's send buffer is
-    /// full.
+    /// Sends the pending datagrams of the connection `conn`, through the socket with the index
+    /// `place`, until the socket's send buffer is full.
     fn transmit(&mut self, now: Time, place: usize, conn: ConnId) {
         let Some(port) = self.ports.get_mut(place) else { return };
         let mut sent = 0;
@@ -469,7 +469,8 @@ impl QuicLinks {
         self.count_sent(now, sent);
     }
 
-    /// Sends the reply of the QUIC endpoint to a packet that belongs to no link.
+    /// Sends the QUIC endpoint's reply to a packet that belongs to no link, through the socket
+    /// with the index `place`.
     fn answer(&mut self, now: Time, place: usize, packets: &Packets, bytes: &[u8]) {
         let mut batch = self.queue.batch(&self.ports[place].socket);
         batch.push(datagrams(packets, bytes));
