@@ -93,7 +93,8 @@ pub fn claims(summary: &Summary) -> Vec<Claim> {
             summary,
             1,
             (
-                "an adversary with 20 % of entries and exits compromises this share of circuits",
+                "share of streams over one circuit that an adversary with 20 % of entries and \
+                 exits compromises",
                 "4 %",
                 0.04,
             ),
@@ -101,12 +102,17 @@ pub fn claims(summary: &Summary) -> Vec<Claim> {
         circuits(
             summary,
             3,
-            ("the same share for circuits with three entries (footnote 14)", "9.8 %", 0.098),
+            (
+                "share of streams over three circuits that an adversary with 20 % of entries and \
+              exits compromises (paper's footnote 14; three entry relays)",
+                "9.8 %",
+                0.098,
+            ),
         ),
         formula(
             summary,
             (
-                "probability that one of m entries and the exit are hostile",
+                "probability that at least one of m entries and the exit are hostile",
                 "f_x (1 - (1 - f_g)^m)",
                 |row| row.any,
             ),
@@ -180,8 +186,8 @@ fn circuits(summary: &Summary, legs: usize, claim: (&'static str, &'static str, 
         paper,
         ours: listed(&found, 2, 100.0, " %"),
         verdict: Verdict::of(&good),
-        rule: "holds in networks where the simulated share is within 0.005 of the paper's, or \
-               where its interval contains the paper's",
+        rule: "holds in networks where the simulated share differs from the paper's share by at \
+               most 0.005, or where its 95 % interval contains the paper's share",
     }
 }
 
@@ -201,8 +207,8 @@ fn formula(summary: &Summary, claim: (&'static str, &'static str, OfRow)) -> Cla
         rows().map(|row| row.legs).max().unwrap_or(0)
     );
     let good: Vec<bool> = chances.iter().map(|one| is_near(&band(one), one.closed)).collect();
-    let rule = "holds where the simulated value is within 0.005 of the formula's, or where its \
-                interval contains the formula's";
+    let rule = "holds where the simulated probability differs from the formula's value by at most \
+                0.005, or where its 95 % interval contains the formula's value";
     Claim { said, paper, ours, verdict: Verdict::of(&good), rule }
 }
 
@@ -243,12 +249,14 @@ fn twice(summary: &Summary) -> Claim {
         _ => String::new(),
     };
     Claim {
-        said: "model 1 (one hostile entry): clients become more vulnerable",
+        said: "more clients are vulnerable with several entries than with one, if one hostile \
+               entry makes a client vulnerable (model 1)",
         paper: "\"around twice\"",
         ours,
         verdict: Verdict::of(&good),
-        rule: "holds in interpretations (two or three entries, on one day or within the year) in \
-               which the factor is 1.5 to 2.5",
+        rule: "there are four interpretations (two or three entries, on one day or within the \
+               year). The claim holds in each in which the number of vulnerable clients is 1.5 to \
+               2.5 times that with one entry",
     }
 }
 
@@ -280,12 +288,14 @@ fn exponentially(summary: &Summary) -> Claim {
         _ => String::new(),
     };
     Claim {
-        said: "model 2 (all entries hostile): vulnerability falls with the number of entries m",
+        said: "the share of vulnerable clients falls with the number of entries m, if only \
+               clients whose entries are all hostile are vulnerable (model 2)",
         paper: "\"exponentially\"",
         ours,
         verdict: Verdict::of(&good),
-        rule: "holds in interpretations (on one day, within the year) in which each further entry \
-               relay divides the share of vulnerable clients by 4 or more",
+        rule: "there are two interpretations (on one day, within the year). The claim holds in \
+               each in which every further entry relay divides the share of vulnerable clients by \
+               4 or more",
     }
 }
 
@@ -324,20 +334,23 @@ fn thousand(summary: &Summary) -> Claim {
         .map(of)
         .collect();
     Claim {
-        said: "number of clients that share the same m entries: 2,000,000 / C(2000, m)",
+        said: "with 2,000,000 clients and 2000 entries, 2,000,000 / C(2000, m) clients share a \
+               set of m entries",
         paper: "1000; 1.0005; .0015",
         ours: format!(
             "{:.0} with one entry relay, {:.4} with two and {:.4} with three on average, if all \
-             are equally likely. In real consensuses clients choose entry relays of a high weight \
-             more often, so the number is higher: {}",
+             sets of entry relays are equally likely to be chosen. In real consensuses clients \
+             choose entry relays of a high weight more often, so the number is higher than the \
+             formula's: {}",
             paper[0],
             paper[1],
             paper[2],
             ends.join(", ")
         ),
         verdict: Verdict::of(&good),
-        rule: "holds as a formula; for clients that choose relays by weight, it holds where the \
-               mean over clients is within 10 % of the formula's",
+        rule: "the formula gives the paper's numbers. For clients that choose relays by weight, \
+               the claim holds in networks where the mean over clients exceeds the formula's \
+               value by less than 10 %",
     }
 }
 
@@ -349,16 +362,18 @@ fn shared(summary: &Summary) -> Claim {
         rows.iter().map(|(name, row)| (*name, row.own.over_sets)).collect();
     let found: Vec<f64> = clients.iter().chain(&sets).map(|(_, band)| band.mean).collect();
     Claim {
-        said: "83,000 clients, one entry: mean number of clients that share an entry",
+        said: "with 83,000 clients that have one entry each, mean number of clients that share an \
+               entry",
         paper: "112",
         ours: format!(
-            "over clients {}; over sets {}",
+            "mean over clients {}; mean over entries {}",
             listed(&clients, 1, 1.0, ""),
             listed(&sets, 1, 1.0, "")
         ),
         verdict: Verdict::between(112.0, &found, 11.2),
-        rule: "holds in networks and interpretations (mean over clients, mean over sets) in which \
-               the number is within 10 % of the paper's",
+        rule: "there are two interpretations (mean over clients, mean over entries). The claim \
+               holds in each network and interpretation in which the number differs from the \
+               paper's by at most 10 %",
     }
 }
 
@@ -367,11 +382,12 @@ fn unique(summary: &Summary) -> Claim {
     let found: Vec<(&str, Band)> = rows.iter().map(|(name, row)| (*name, row.own.unique)).collect();
     let values: Vec<f64> = found.iter().map(|(_, band)| band.mean).collect();
     Claim {
-        said: "two entries: share of clients that are alone with their pair",
+        said: "with two entries, share of clients whose pair of entries no other client has",
         paper: "roughly 90 %",
         ours: listed(&found, 1, 100.0, " %"),
         verdict: Verdict::between(0.9, &values, 0.03),
-        rule: "holds in networks where the share is within 3 percentage points of the paper's",
+        rule: "holds in networks where the share differs from the paper's by at most 3 percentage \
+               points",
     }
 }
 
@@ -389,11 +405,12 @@ fn largest(summary: &Summary) -> Claim {
         verdict => verdict,
     };
     Claim {
-        said: "two entries: other clients with the same pair, in the largest set",
+        said: "with two entries, number of other clients with the most common pair",
         paper: "14",
         ours: listed(&found, 1, 1.0, ""),
         verdict,
-        rule: "the claim holds in networks where the measured interval contains the paper's number",
+        rule: "the claim holds in networks where the interval of the simulated number contains \
+               the paper's number",
     }
 }
 

@@ -93,14 +93,14 @@ pub const VARIANTS: [Variant; 9] = [
         hostile_churn: true,
         ..variant(
             "by lot, all go",
-            "random relays; all relays are replaced after 300 days on average",
+            "random relays are hostile; all relays are replaced after 300 days on average",
             RANDOM,
             Some(300.0),
         )
     },
     variant(
         "by lot, honest go",
-        "random relays; honest relays are replaced after 300 days on average",
+        "random relays are hostile; honest relays are replaced after 300 days on average",
         RANDOM,
         Some(300.0),
     ),

@@ -58,8 +58,8 @@ pub struct Claim {
 }
 
 const NO_RUNS: &str = "no downloads to compare";
-const FEW_NETWORKS: &str = "an interval needs three networks or more";
-const BOTH_SIDES: &str = "the interval contains the limit";
+const FEW_NETWORKS: &str = "an interval needs results from three random networks or more";
+const BOTH_SIDES: &str = "the interval contains the limit of the claim";
 /// Returns all claims, in the order of the figures. `clients` is the number of clients of Figures
 /// 2 and 3.
 #[must_use]
@@ -107,7 +107,8 @@ fn udp_answers_first(records: &[Measured], arm: &Arm, clients: usize) -> Claim {
         design: arm.to_string(),
         ours,
         verdict: above(ours),
-        rule: "time to first byte of web downloads, Tor relative to the design, with all clients",
+        rule: "time to first byte of web downloads with Tor, divided by that with this row's \
+               design, at the largest number of clients. The claim holds if the ratio is above 1",
     }
 }
 
@@ -120,7 +121,8 @@ fn udp_is_slower(records: &[Measured], arm: &Arm, clients: usize) -> Claim {
         design: arm.to_string(),
         ours,
         verdict: above(ours),
-        rule: "speed of bulk downloads, Tor relative to the design, with all clients",
+        rule: "speed of bulk downloads with Tor, divided by that with this row's design, at the \
+               largest number of clients. The claim holds if the ratio is above 1",
     }
 }
 
@@ -133,8 +135,8 @@ fn keeps_first_byte(records: &[Measured], arm: &Arm, (fewest, most): (usize, usi
         design: arm.to_string(),
         ours,
         verdict: equal(ours),
-        rule: "time to first byte of web downloads, with all clients relative to the fewest \
-               clients; the claim holds if the ratio is 0.9 to 1.1",
+        rule: "time to first byte of web downloads at the largest number of clients, divided by \
+               that at the smallest. The claim holds if the ratio is 0.9 to 1.1",
     }
 }
 
@@ -188,8 +190,9 @@ fn more_help_bulk(records: &[Measured], arm: &Arm, clients: usize) -> Claim {
         design: arm.to_string(),
         ours,
         verdict: above(ours),
-        rule: "speed of bulk downloads relative to one path, divided by the speed of web downloads \
-               relative to one path",
+        rule: "gain of bulk downloads, divided by the gain of web downloads. A gain is the speed \
+               over several paths, divided by the speed over one path. The claim holds if the \
+               ratio is above 1",
     }
 }
 
@@ -203,8 +206,9 @@ fn turns_beat_own(records: &[Measured], [turns, own]: [&Arm; 2], clients: usize)
         design: format!("{} × {}", turns.design, turns.legs),
         ours,
         verdict: above(ours),
-        rule: "speed of bulk downloads, round robin relative to the design's own scheduler, with \
-               all clients",
+        rule: "speed of bulk downloads with round robin, divided by that with the design's own \
+               scheduler (the paper's congestion-based rule), at the largest number of clients. \
+               The claim holds if the ratio is above 1",
     }
 }
 
@@ -221,8 +225,9 @@ fn own_beats_turns(
         design: format!("{} × {}", own.design, own.legs),
         ours,
         verdict: above(ours),
-        rule: "speed of bulk downloads, the design's own scheduler relative to round robin, with \
-               the fewest clients",
+        rule: "speed of bulk downloads with the design's own scheduler (the paper's \
+               congestion-based rule), divided by that with round robin, at the smallest number \
+               of clients. The claim holds if the ratio is above 1",
     }
 }
 
@@ -241,9 +246,9 @@ fn floor(records: &[Measured], arm: &Arm, (fewest, most): (usize, usize)) -> Cla
         design: arm.to_string(),
         ours,
         verdict,
-        rule: "speed of bulk downloads, with all clients relative to 140 clients; the claim holds \
-               if the ratio is 0.9 to 1.1, and the speed with the fewest clients is higher than \
-               with 140",
+        rule: "speed of bulk downloads at the largest number of clients, divided by that with 140 \
+               clients. The claim holds if the ratio is 0.9 to 1.1, and the speed at the smallest \
+               number of clients is higher than with 140 clients",
     }
 }
 
@@ -256,8 +261,9 @@ fn constant(records: &[Measured], arm: &Arm, most: usize) -> Claim {
         design: arm.to_string(),
         ours,
         verdict: equal(ours),
-        rule: "speed of bulk downloads relative to one path, with all clients relative to 140 \
-               clients; the claim holds if the ratio is 0.9 to 1.1",
+        rule: "gain of bulk downloads at the largest number of clients, divided by the gain with \
+               140 clients. A gain is the speed over several paths, divided by the speed over one \
+               path. The claim holds if the ratio is 0.9 to 1.1",
     }
 }
 

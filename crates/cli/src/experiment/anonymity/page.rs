@@ -17,7 +17,9 @@ pub(super) fn page(subject: &Subject<'_>) -> String {
             header {
                 h1 { "Anonymity of multi-path circuits" }
                 p.muted {
-                    (words::what(subject)) " (Analysis of Multi-path Onion Routing, section 6)"
+                    (words::what(subject))
+                    ". The analysis repeats section 6 of \"Analysis of Multi-path Onion Routing\" \
+                     (de la Cadena et al., DBSec 2019)."
                 }
             }
             main {
@@ -67,8 +69,9 @@ fn year(table: &YearTable) -> Markup {
                 " possible entries. The adversary has random relays with a tenth of the weight of \
                  entries. Lines are means over "
                 (table.draws)
-                " draws of the adversary, bands contain nine tenths of the draws. COMB: 60 % of \
-                 clients have one entry, 20 % two, 20 % three."
+                " random choices (draws) of the adversary's relays. Bands contain nine tenths of \
+                 the draws. COMB is the paper's mixture: 60 % of clients have one entry, 20 % \
+                 two, 20 % three."
             }
             ul.legend {
                 @for (row, place) in table.rows.iter().zip(0i16..) {
@@ -113,7 +116,8 @@ fn adversaries(subject: &Subject<'_>) -> Markup {
             h2 id="adversaries" { "All adversaries and networks, after a year" }
             (figures::table(
                 "targets",
-                "Shares of clients, mean (5 % to 95 % of the draws)",
+                "Shares of clients with a hostile entry, or with all entries hostile at once, at \
+                 some time in the year: mean (5th to 95th percentile of the draws)",
                 &words::LAST_HEAD,
                 rows.iter().map(Vec::as_slice),
             ))
@@ -141,7 +145,8 @@ fn circuits(tables: &[PathTable]) -> Markup {
             p {
                 "The probability that at least one entry and the exit are hostile. Each dot is a \
                  consensus, with the 95 % interval over the draws of the adversary. The tick is \
-                 the formula's value for the shares of the drawn adversary."
+                 the value of the formula for the weights of the adversary's relays: a mean over \
+                 the draws."
             }
             ul.legend {
                 @for ((share, _), place) in SHARES.iter().zip(0i16..) {
@@ -153,7 +158,7 @@ fn circuits(tables: &[PathTable]) -> Markup {
             @for legs in 1..=most.unwrap_or(0) { (chances(tables, legs)) }
             (axis(&percents(MOST)))
             @let head = words::PATH_HEAD.map(str::to_owned);
-            (figures::numbers("Circuits: by formula and by drawing", &head, &rows))
+            (figures::numbers("Circuits: probabilities by formula and by simulation", &head, &rows))
         }
     }
 }
@@ -217,8 +222,8 @@ fn fingerprints(tables: &[FingerprintTable]) -> Markup {
         section aria-labelledby="fingerprints" {
             h2 id="fingerprints" { "Guard fingerprints (section 6.2)" }
             p {
-                "Share of clients whose set of guards no other client has. Each dot is a consensus \
-                 in which a client with one leg uses one guard."
+                "Share of clients whose set of guards no other client has. Each dot is a \
+                 consensus in which a client with one circuit per stream uses one guard."
             }
             @for legs in 1..=3 { (unique(tables, legs)) }
             (axis(&percents(1.0)))
@@ -229,8 +234,9 @@ fn fingerprints(tables: &[FingerprintTable]) -> Markup {
             p {
                 "Formula: clients divided by C(guards, in use). Over sets: mean number of clients \
                  per used set. Over clients: mean number of clients with a client's set, itself \
-                 included (Σn²/N). Effective: N / 2^H, where H is the entropy of sets. Means over \
-                 populations (5 % to 95 %)."
+                 included (Σn²/N). Effective: N / 2^H, where H is the entropy of sets. N is the \
+                 number of clients, and n the number of clients of a set. Values are means over \
+                 simulated populations of clients (5th to 95th percentile)."
             }
         }
     }

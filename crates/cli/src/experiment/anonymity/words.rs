@@ -50,14 +50,19 @@ const TOLD: [u64; 4] = [30, 90, 182, 365];
 /// Describes the result of a unit (one part of the analysis) in a few words.
 pub(super) fn outcome(record: &Analysed) -> String {
     match &record.outcome {
-        Outcome::Paths { draws, .. } => format!("{} draws of the adversary", draws.len()),
+        Outcome::Paths { draws, .. } => {
+            format!("{} random choices of the adversary's relays", draws.len())
+        }
         Outcome::Year { tallies, .. } => {
             let clients: u64 = tallies.iter().map(|tally| tally.clients).sum();
             format!("{} simulated client-years for each number of entry relays", grouped(clients))
         }
         Outcome::Fingerprints { rows, .. } => {
             let unique = rows.get(1).map_or(0.0, |row| row.own.unique.mean);
-            format!("{:.1} % of pairs are unique", unique * 100.0)
+            format!(
+                "{:.1} % of clients have a pair of guards that no other client has",
+                unique * 100.0
+            )
         }
     }
 }
@@ -192,7 +197,7 @@ pub(super) fn day_rows(table: &YearTable, kind: &Kind) -> Vec<Vec<String>> {
 pub(super) const LAST_HEAD: [&str; 9] = [
     "consensus",
     "adversary",
-    "guards in use with one leg",
+    "guards in use with one circuit",
     "clients × draws",
     "one entry",
     "any of two",

@@ -14,13 +14,13 @@ pub(super) const BAR_HEAD: [&str; 7] =
 /// Explains what the required limits are, and how they are judged.
 pub(super) fn held() -> &'static str {
     "Each limit is the most that one of our profiles (forms of camouflage) may cost. Goodput and \
-     bytes are those of downloads of 1 MB without Tor. The row \"stream of 50 kB/s\" is of a steady \
-     stream through Tor. For each round the median of its downloads is taken; a measured value is \
-     the median of these values. From six rounds on it has a 95 % interval (by ranks). The last \
-     column compares the same download through Tor with Tor alone in the same round. Goodput is \
-     measured from the start of the connection, so it includes the time to open the link. A limit \
-     is missed if any download was aborted or failed. With fewer than five rounds it cannot be \
-     judged."
+     bytes are those of downloads of 1 MB without Tor. The row \"stream of 50 kB/s\" is of a \
+     steady stream through Tor. For each round the median of its downloads is taken; a measured \
+     value is the median of these values. From six rounds on it has a 95 % interval (by ranks). \
+     The last column is a ratio: the value of this download through our profile and Tor, divided \
+     by that of Tor alone in the same round. Goodput is measured from the start of the \
+     connection, so it includes the time to open the link. A limit is missed if any download was \
+     aborted or failed. With fewer than five rounds it cannot be judged."
 }
 
 /// Returns the required limits as rows of a table, the missed ones first. The headings are
@@ -36,7 +36,11 @@ fn bar_row(one: &Held) -> Vec<String> {
         Bar::Goodput => ("goodput, kB/s", 0),
         Bar::Down => ("bytes down / payload", 3),
         Bar::Up => ("bytes up / payload", 3),
-        Bar::Flat => ("stream of 50 kB/s, difference from the shortest round trip", 3),
+        Bar::Flat => (
+            "stream of 50 kB/s: difference of its bandwidth from that at the shortest \
+                       round trip",
+            3,
+        ),
     };
     let sign = if one.bar == Bar::Goodput { "≥" } else { "≤" };
     let found = match one.bar {
@@ -78,35 +82,53 @@ pub(super) const CLAIM_HEAD: [&str; 6] =
 
 fn claim(claim: Claim) -> (&'static str, &'static str) {
     match claim {
-        Claim::LeanDown => {
-            ("without a cover, the transport costs little more than Tor: down", "1.008 × Tor's")
+        Claim::LeanDown => (
+            "StegoTorus without a cover protocol sends little more than Tor, to the client",
+            "1.008 × Tor's",
+        ),
+        Claim::LeanUp => (
+            "StegoTorus without a cover protocol sends little more than Tor, to the server",
+            "1.031 × Tor's",
+        ),
+        Claim::Quick => {
+            ("StegoTorus without a cover protocol is as fast as Tor", "553 of 573 kB/s")
         }
-        Claim::LeanUp => {
-            ("without a cover, the transport costs little more than Tor: up", "1.031 × Tor's")
-        }
-        Claim::Quick => ("without a cover, the transport is as fast as Tor", "553 of 573 kB/s"),
-        Claim::HeavyDown => ("HTTP costs many times the bytes: down", "12 × direct"),
-        Claim::HeavyUp => ("HTTP costs many times the bytes: up", "41 × direct"),
-        Claim::Slow => ("HTTP is slow", "27 of 573 kB/s"),
+        Claim::HeavyDown => (
+            "StegoTorus over HTTP sends many times the bytes of a direct \
+                              download, to the client",
+            "12 × direct",
+        ),
+        Claim::HeavyUp => (
+            "StegoTorus over HTTP sends many times the bytes of a direct download, \
+                            to the server",
+            "41 × direct",
+        ),
+        Claim::Slow => ("StegoTorus over HTTP is slow", "27 of 573 kB/s"),
         Claim::Flat => {
             ("the bandwidth of a stream does not depend on the round-trip time", "flat to 450 ms")
         }
-        Claim::Breaks => ("HTTP does not sustain 50 kB/s from 200 ms on", "44 to 23 kB/s from 250"),
+        Claim::Breaks => (
+            "StegoTorus over HTTP does not sustain 50 kB/s at round-trip times of \
+                           200 ms or more",
+            "44 to 23 kB/s from 250 ms on",
+        ),
     }
 }
 
 /// Explains how the claims are judged.
 pub(super) fn judged() -> &'static str {
-    "A claim is judged with an interval of 95 %. It holds, or does not hold, if the whole interval \
-     is on one side of its bound; otherwise it cannot be judged. The bounds are ours, because the \
-     paper gives numbers without intervals. For a claim of many times the bytes, the bound is \
-     about half of the paper's factor. Downloads are compared round by round, by the ratio of the \
-     medians of both connections (medians by ranks); an interval needs six rounds. For a flat \
-     stream, the medians at the worst and at the shortest round trip are compared, within their \
-     intervals. A stream that was aborted is not flat. For a sustained stream, the share of 50 \
-     kB/s that arrives in a second is judged, at all round trips from 200 ms on. If a claim about \
-     the price of HTTP fails for our profile, our profile is cheaper. A flat rate of http-opaque \
-     is not a claim of the paper; it is a target for our profile."
+    "A claim is judged by the 95 % interval of a measured value. The claim holds if the whole \
+     interval satisfies its bound, and does not hold if no part of it does. Otherwise the claim \
+     cannot be judged. The bounds are ours, because the paper (StegoTorus, CCS 2012) gives \
+     numbers without intervals. For a claim of many times the bytes, the bound is about half of \
+     the paper's factor. Downloads over two connections are compared by the ratio of their \
+     medians in each round. The interval is computed from the ranks of these ratios, and needs \
+     six rounds. For a stream of constant bandwidth, the medians at the worst and at the shortest \
+     round-trip time are compared, within their intervals. A stream that was aborted is not \
+     constant. For a sustained stream, the share of 50 kB/s that arrives in a second is judged, \
+     at all round-trip times from 200 ms on. If a claim about the cost of HTTP does not hold for \
+     our profile, our profile costs less. A constant bandwidth of http-opaque is not a claim of \
+     the paper; it is a target for our profile."
 }
 
 /// Returns the paper's claims as rows of a table. The headings are [`CLAIM_HEAD`].

@@ -8,8 +8,9 @@ use super::judged;
 use super::words::{self, Subject};
 
 /// Caption of Figure 7 on the page.
-const CURVES: &str = "kB/s over the length of a download, from the request to the last byte: means \
-                      of rounds; aborted downloads count as 0. Dashed: the paper's values.";
+const CURVES: &str = "Goodput in kB/s, from the request to the last byte, against the size of a \
+                      download. Points are means of rounds. Aborted downloads count as 0. Dashed \
+                      lines: the paper's values.";
 
 /// Returns the whole HTML page, with Figures 6 and 7 as SVG.
 pub(super) fn page(subject: &Subject<'_>, [figure_6, figure_7]: &[String; 2]) -> String {
@@ -21,7 +22,11 @@ pub(super) fn page(subject: &Subject<'_>, [figure_6, figure_7]: &[String; 2]) ->
         &html! {
             header {
                 h1 { "What camouflage costs" }
-                p.muted { (words::what()) " (Weinberg et al., StegoTorus, CCS 2012, section 6)." }
+                p.muted {
+                    (words::what())
+                    ". The experiment repeats section 6 of \"StegoTorus\" (Weinberg et al., CCS \
+                     2012)."
+                }
                 p { (words::how_often(subject)) " " (words::machine(subject)) }
             }
             main {

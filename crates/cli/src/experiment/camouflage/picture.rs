@@ -55,7 +55,7 @@ pub(super) fn figure_6(subject: &Subject<'_>) -> String {
         traces: streams(subject, rate),
     };
     picture(
-        "Bandwidth on the wire, kB/s, over the round trip",
+        "Bandwidth on the client's line (kB/s) against the round-trip time",
         &rates.iter().map(panel).collect::<Vec<_>>(),
     )
 }
@@ -93,7 +93,7 @@ pub(super) fn figure_7(subject: &Subject<'_>) -> String {
     let panel =
         Panel { title: "goodput, kB/s".to_owned(), along: "kB", ticks: kilobytes.to_vec(), traces };
     let panels: Vec<Panel> = std::iter::once(panel).filter(|p| !p.traces.is_empty()).collect();
-    picture("Mean goodput, kB/s, over the length of a download", &panels)
+    picture("Mean goodput (kB/s) against the size of a download", &panels)
 }
 
 fn picture(title: &str, panels: &[Panel]) -> String {

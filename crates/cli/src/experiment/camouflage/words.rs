@@ -77,17 +77,17 @@ pub(super) fn how_often(subject: &Subject<'_>) -> String {
 
 /// Describes how a measurement is made.
 pub(super) fn method() -> String {
-    "For each measurement a bridge and a client of C tor start with empty data folders. The client \
-     knows only the bridge; its circuits continue over one middle relay and one exit. All of them \
-     are C tor; the authority is ours. Counting starts after a first byte has been fetched, when \
-     the link is open. A download starts when the line has been idle for half a second. Its cost \
-     is all bytes on the line until 0.3 s after the last byte, including C tor's own padding and \
-     maintenance. Goodput is the length divided by the time from the SOCKS request to the last \
-     byte. For a stream, the bytes on the line are read each second from its first byte on. \
-     Payload is random, and every byte is compared. Without Tor, `anabranch pt client` and \
-     `anabranch pt server` carry a connection to the web server, with one link for each download. \
-     The bridge of webtunnel is behind nginx with TLS. HTTP profiles have no web site behind them, \
-     so there are no other visitors."
+    "For each measurement a bridge and a client of C tor start with empty data folders. The \
+     client knows only the bridge; its circuits continue over one middle relay and one exit. All \
+     of them are C tor; the directory authority is Anabranch's. Counting starts after a first \
+     byte has been fetched, when the link is open. A download starts when the line has been idle \
+     for half a second. Its cost is all bytes on the line until 0.3 s after the last byte, \
+     including C tor's own padding and maintenance. Goodput is the length divided by the time \
+     from the SOCKS request to the last byte. For a stream, the bytes on the line are read each \
+     second from its first byte on. Payload is random, and every byte is compared. Without Tor, \
+     `anabranch pt client` and `anabranch pt server` carry a connection to the web server, with \
+     one link for each download. For webtunnel, nginx with TLS stands in front of the bridge. The \
+     HTTP profiles run without a web site, so there are no other visitors."
         .to_owned()
 }
 

@@ -17,7 +17,11 @@ pub(super) fn page(subject: &Subject<'_>) -> String {
         &html! {
             header {
                 h1 { "Several circuits for one stream" }
-                p.muted { (words::what(subject)) " (de la Cadena et al., DBSec 2019, section 5.1)." }
+                p.muted {
+                    (words::what(subject))
+                    ". The experiment repeats section 5.1 of \"Analysis of Multi-path Onion \
+                     Routing\" (de la Cadena et al., DBSec 2019)."
+                }
             }
             main {
                 @for place in places(subject) { (section(subject, place)) }

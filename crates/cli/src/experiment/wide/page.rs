@@ -15,7 +15,9 @@ pub(super) fn page(subject: &Subject<'_>) -> String {
             header {
                 h1 { "Multi-path designs in a large simulated network" }
                 p.muted {
-                    (words::what(subject)) " (Analysis of Multi-path Onion Routing, Figures 2 to 4)"
+                    (words::what(subject))
+                    ". The experiment repeats Figures 2 to 4 of \"Analysis of Multi-path Onion \
+                     Routing\" (de la Cadena et al., DBSec 2019)."
                 }
                 p.muted { (words::reduced(subject)) }
             }
@@ -62,9 +64,9 @@ fn tables(subject: &Subject<'_>) -> Markup {
         section aria-labelledby="numbers" {
             h2 id="numbers" { "Numbers" }
             p {
-                "Medians over the downloads of a run, then means over drawn networks with their \
-                 95 % intervals. A download that failed counts with the time after which its \
-                 client gave up."
+                "A value of one simulation is the median over its downloads. The tables have the \
+                 means over the random networks, with their 95 % intervals. A download that \
+                 failed counts with the time after which its client gave up."
             }
             (figures::table(
                 "numbers",
