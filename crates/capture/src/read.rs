@@ -506,7 +506,7 @@ impl Check {
         if !same || monitored != load.monitored {
             return Err(format!(
                 "`label` or `monitored` differs from that of earlier rows with `load` {id}; all \
-                 rows of a load must agree"
+                 rows of one page load must agree"
             ));
         }
         load.time = time;

@@ -70,8 +70,9 @@ impl fmt::Display for JitterTooLong {
         let why = if self.halved { " (both ends delay packets)" } else { "" };
         write!(
             f,
-            "the delays '{}' are too long: {whose} sends an unanswered packet again after {} ms \
-             ({source}), so that everything would be sent twice: choose delays below {} ms{why}",
+            "the delays '{}' are too long, because {whose} sends an unanswered packet again after \
+             {} ms ({source}), and everything would be sent twice: choose delays below {} \
+             ms{why}",
             self.jitter,
             lasts.as_millis(),
             longest.as_secs_f64() * 1e3

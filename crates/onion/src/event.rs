@@ -180,9 +180,12 @@ impl fmt::Display for CarrierFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             CarrierFault::Unopened => "a TLS record that cannot be decrypted",
-            CarrierFault::Length => "a TLS record whose length is not the agreed one",
+            CarrierFault::Length => {
+                "a TLS record whose length is not the fixed length that both \
+                                     ends agreed on"
+            }
             CarrierFault::KeyUpdates => "repeated changes of a link's keys without data in between",
-            CarrierFault::Record => "a TLS record that is not allowed there",
+            CarrierFault::Record => "a TLS record of a type that is not allowed on an open link",
             CarrierFault::Stream => "a QUIC stream that breaks the link's protocol",
         })
     }

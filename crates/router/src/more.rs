@@ -209,6 +209,9 @@ impl NodeLoop {
 fn since(begins: u64, now: SystemTime) -> io::Result<Duration> {
     let begins = UNIX_EPOCH + Duration::from_secs(begins);
     now.duration_since(begins).map_err(|_| {
-        io::Error::other("the network begins in the future: check this machine's clock")
+        io::Error::other(
+            "the start time in the network file is in the future: check this \
+                          machine's clock",
+        )
     })
 }

@@ -46,10 +46,13 @@ impl fmt::Display for Refusal {
                  that belongs to it",
             ),
             Refusal::Time => out.write_str(
-                "the descriptor is more than a day old, or its time is in the future: is the \
-                 relay's clock right?",
+                "the descriptor is more than a day old, or its time is in the future: check the \
+                 relay's clock",
             ),
-            Refusal::Older => out.write_str("a later descriptor is known"),
+            Refusal::Older => out.write_str(
+                "this authority already has a later descriptor of the \
+                                             relay",
+            ),
             Refusal::Identity => out.write_str(
                 "one of the relay's identity keys (RSA, Ed25519) was seen before together with \
                  another key: always keep both keys of a relay together",

@@ -41,7 +41,11 @@ impl fmt::Display for NotStored {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             NotStored::Bad(error) => error.fmt(out),
-            NotStored::Old(revision) => write!(out, "revision {revision} is here already"),
+            NotStored::Old(revision) => write!(
+                out,
+                "this directory already has revision \
+                                                     {revision} of the descriptor"
+            ),
         }
     }
 }

@@ -203,7 +203,7 @@ impl LinkPair {
         let (mut sent, mut next, mut ahead) = (0, 0, std::collections::BTreeSet::new());
         while next < cells {
             if begun.elapsed() > patience {
-                return Err(io::Error::other(format!("cell {next} of {cells} has not come")));
+                return Err(io::Error::other(format!("cell {next} of {cells} has not arrived")));
             }
             while sent < cells && self.conns[from].has_room() {
                 let (some, now) = (sent..cells.min(sent + WRITTEN), self.now());

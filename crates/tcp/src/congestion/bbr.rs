@@ -30,7 +30,8 @@ use super::{Control, Family};
 
 pub(super) const FAMILY: Family = Family {
     name: "bbr",
-    about: "BBR, version 1: the rate at which data arrive, with little effect of random losses.",
+    about: "BBR, version 1: sends at the rate at which data arrive; random losses have little \
+            effect.",
     supports_legs: true,
     build: |initial_window| Control::Model(Box::new(Bbr::new(initial_window))),
 };

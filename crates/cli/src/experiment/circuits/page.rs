@@ -119,12 +119,14 @@ fn conditions(subject: &Subject<'_>) -> Markup {
                 "Each network is started from scratch: our authority, three guards, three middle \
                  relays and one exit, with one thread each, all Anabranch or all C tor. All \
                  clients use the measured design. Clients that load the network fetch a page, \
-                 pause (exponentially, " (subject.header["pauses"][0]) " s on average on loopback, "
+                 pause for a random time (exponential distribution, mean "
+                (subject.header["pauses"][0])
+                " s on loopback, "
                 (subject.header["pauses"][1])
-                " s with lines), and repeat. Times start at a program's SOCKS request; with \
-                 optimistic data the HTTP request leaves together with the SOCKS request. Every \
-                 byte is compared with what the server sends. The paper may have measured first \
-                 bytes on new circuits; here the circuits are in use."
+                " s on emulated lines), and repeat. Times start at a program's SOCKS request; \
+                 with optimistic data the HTTP request leaves together with the SOCKS request. \
+                 Every byte is compared with what the server sends. The paper may have measured \
+                 first bytes on new circuits; here the circuits are in use."
             }
             p {
                 "With Conflux the exit chooses the circuit of each cell (" code { "lowrtt" }

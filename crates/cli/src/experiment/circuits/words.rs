@@ -81,7 +81,8 @@ pub(super) fn what(subject: &Subject<'_>) -> String {
          circuit or several. The other {} clients create load. The first network is on loopback. \
          In the second the connections of the three guards have different rates and round-trip \
          times: {}. In the third they are equal, with {} Mbit/s and {} ms, and the clients that \
-         create load use a fixed share of one connection's rate. Their circuits use {}",
+         create load use a fixed share of one connection's rate. The circuits of the clients that \
+         create load use {}",
         subject.bulk(),
         subject.header["clients"],
         lines.join(", "),
@@ -135,12 +136,12 @@ pub(super) const HEAD: [&str; 6] =
 pub(super) fn judged() -> String {
     "Each ratio compares a design with one circuit of Tor in the same network, at the same load \
      and in the same round. The number after ± is half the width of its 95 % interval over rounds \
-     (Student's t). Ratios between entries, middles and exits compare relays within a design. A \
-     claim holds if it is true for every value in the interval, and does not hold if it is false \
-     for every value. Two values are alike if the whole interval is within 10 % of 1. CPU time is \
-     per byte that the network carried, for one guard and one middle relay that the circuits use, \
-     and for the exit. Only a load on these same circuits can show the CPU time of one guard and \
-     one middle relay."
+     (Student's t). Ratios between guards, middle relays and exits compare relays within a \
+     design. A claim holds if it is true for every value in the interval, and does not hold if it \
+     is false for every value. Two values are alike if the whole interval of their ratio is \
+     within 10 % of 1. CPU time is per byte that the network carried, for one guard and one \
+     middle relay that the circuits use, and for the exit. The CPU time of one guard and one \
+     middle relay can be measured only if the clients that create load use these two relays."
         .to_owned()
 }
 
@@ -159,16 +160,16 @@ pub(super) fn intervals(subject: &Subject<'_>) -> String {
 
 fn claim(claim: Claim) -> &'static str {
     match claim {
-        Claim::FirstByte => "the first byte arrives sooner",
-        Claim::Web => "320 KiB arrive sooner",
-        Claim::Bulk => "1 MiB arrives sooner",
-        Claim::Guard => "a guard uses less CPU time",
-        Claim::Middle => "a middle uses less CPU time",
-        Claim::Exit => "the exit uses as much CPU time",
-        Claim::EntriesCostMore => "entries cost more than middles",
-        Claim::ExitCostsLess => "the exit costs less than all middles",
-        Claim::WebLater => "320 KiB arrive later",
-        Claim::BulkFails => "most downloads do not finish (share)",
+        Claim::FirstByte => "the first byte arrives sooner than with one circuit",
+        Claim::Web => "320 KiB arrive sooner than with one circuit",
+        Claim::Bulk => "1 MiB arrives sooner than with one circuit",
+        Claim::Guard => "a guard uses less CPU time than with one circuit",
+        Claim::Middle => "a middle relay uses less CPU time than with one circuit",
+        Claim::Exit => "the exit uses the same CPU time as with one circuit",
+        Claim::EntriesCostMore => "all guards use more CPU time than all middle relays",
+        Claim::ExitCostsLess => "the exit uses less CPU time than all middle relays",
+        Claim::WebLater => "320 KiB arrive later than with one circuit",
+        Claim::BulkFails => "most downloads do not finish (here the ratio is their share)",
     }
 }
 

@@ -26,8 +26,8 @@ pub(super) fn page(subject: &Subject<'_>) -> String {
                 p.muted {
                     (subject.records.len()) " downloads, " (words::limit(subject.header)) ", through "
                     code { (command("anabranch split", subject.header)) }
-                    " over emulated paths of 100 Mbit/s, compared with the paper's figures (CoMPS, \
-                     section 6)"
+                    " over emulated paths of 100 Mbit/s, compared with section 6 of the paper \
+                     CoMPS"
                 }
             }
             main {
@@ -223,11 +223,12 @@ fn conditions(subject: &Subject<'_>) -> Markup {
             h2 id="conditions" { "How it was measured" }
             p {
                 "Each download has an emulated network of its own (" code { "anabranch emulate" }
-                "): three paths of 100 Mbit/s with queues of 250 kB and no loss; each path has its \
-                 own address at the client. The schedule is weighted random. The probabilities of \
-                 the paths are a flat Dirichlet draw for each repetition, the same for all systems \
-                 and intervals; a draw that would leave a path nearly unused is repeated. \
-                 Downloads without switching use the paths in turn"
+                "): three paths of 100 Mbit/s with queues of 250 kB and no loss; each path has \
+                 its own address at the client. The schedule is weighted random. For each \
+                 repetition the probabilities of the paths are drawn from a flat Dirichlet \
+                 distribution. All systems and intervals use the same probabilities. A draw that \
+                 would leave a path nearly unused is repeated. Each download without switching \
+                 uses one path; the repetitions use the paths in turn"
                 @if !splitter(subject.header).is_empty() { ", without the further options of the \
                                                             split measurements" }
                 ". Repetitions are interleaved, in a seeded order."

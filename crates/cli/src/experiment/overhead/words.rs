@@ -101,8 +101,11 @@ pub(super) fn reached(verdict: &Verdict) -> &'static str {
     match (verdict.reached, verdict.kept) {
         (Some(true), _) => "yes",
         (Some(false), _) => "no",
-        (None, Some(kept)) if kept.count > 1 => "unclear: some downloads reach it, some do not",
-        (None, Some(_)) => "unclear: only one download",
+        (None, Some(kept)) if kept.count > 1 => {
+            "unclear: some downloads reach the wanted share, \
+                                                 some do not"
+        }
+        (None, Some(_)) => "unclear, because there is only one download",
         (None, None) => "–",
     }
 }
@@ -147,7 +150,7 @@ pub(super) fn not_run(cells: &[Cell]) -> Vec<String> {
             EVERY.iter().filter(has).map(|&ms| every(ms)).collect::<Vec<_>>()
         };
         if !cells.iter().any(|cell| cell.system == system) {
-            missing.push(format!("{}: nothing", title(system)));
+            missing.push(format!("{}: not measured", title(system)));
             continue;
         }
         for net in Net::ALL {
@@ -155,7 +158,7 @@ pub(super) fn not_run(cells: &[Cell]) -> Vec<String> {
                 let gone = of(net, paths);
                 if gone.len() == EVERY.len() {
                     missing.push(format!(
-                        "{}, {}, {paths} paths: nothing",
+                        "{}, {}, {paths} paths: not measured",
                         title(system),
                         network(net)
                     ));

@@ -39,7 +39,8 @@ fn times(subject: &Subject<'_>) -> Markup {
             @if let Some(slower) = slower {
                 p {
                     "Until its load event, a page takes " (between(slower, 1.0, 2))
-                    " times as long split as undefended: the median over "
+                    " times as long with splitting as without (undefended). This is the median \
+                     over "
                     (slower.count) " pages of the ratio of their medians (least to most). A split \
                      load has "
                     @if let Some(larger) = larger { (between(larger, 1.0, 2)) }

@@ -22,10 +22,11 @@ pub(super) fn page(subject: &Subject<'_>) -> String {
                 section aria-labelledby="figure" {
                     h2 id="figure" { "Completed downloads over time" }
                     figure {
-                        figcaption { p { "The share of all downloads that are done, over seconds, \
-                                          as in Figure 3. Dashed: the paper's shares at 5 % loss \
-                                          after 5 s, under 30 % in order and over 50 % \
-                                          unordered." } }
+                        figcaption { p { "Share of all downloads that are complete, against time \
+                                          in seconds, as in the paper's Figure 3. Dashed lines: \
+                                          the paper's shares at 5 % loss after 5 s. They are \
+                                          under 30 % with links in order, and over 50 % with \
+                                          unordered links." } }
                         div.scroll { (PreEscaped(picture::figure(subject))) }
                     }
                 }

@@ -50,7 +50,7 @@ pub(super) fn figure(subject: &Subject<'_>) -> String {
     let view = format!("0 0 {} {}", number(whole), number(tall));
     let picture = html! {
         svg xmlns="http://www.w3.org/2000/svg" width=(number(whole)) height=(number(tall)) viewBox=(view) {
-            title { "Share of downloads that are done, over seconds" }
+            title { "Share of completed downloads against time in seconds" }
             style { (PreEscaped(STYLE)) }
             rect width="100%" height="100%" fill="#fff" {}
             @for panel in &panels { (panel) }

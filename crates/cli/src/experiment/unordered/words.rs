@@ -201,19 +201,19 @@ pub(super) fn curve_rows(subject: &Subject<'_>) -> Vec<Vec<String>> {
 pub(super) const PAIR_HEAD: [&str; 4] = [
     "lines",
     "variant",
-    "share done when 30 % of the in-order downloads are done",
-    "time of a download / its time in order",
+    "share done when 30 % of the downloads over ordered links are done",
+    "time of a download / its time over ordered links",
 ];
 
 /// Explains how arms (kinds of links) are compared.
 pub(super) fn compared() -> String {
     format!(
         "According to the paper, at 5 % loss more than {} of the unordered downloads are done \
-         within {} s, but less than {} of the ordered ones. That time depends on settings that the \
-         paper does not give. So here the comparison is made when {} of our in-order downloads are \
-         done. The table has medians over rounds with their 95 % intervals (without an assumption \
-         on the distribution); all variants of a round share its random seed. Ratios of times use \
-         the median over the downloads of a round.",
+         within {} s, but less than {} of the ordered ones. That time depends on settings that \
+         the paper does not give. So here the comparison is made when {} of our downloads over \
+         ordered links are done. The table has medians over rounds with their 95 % intervals \
+         (without an assumption on the distribution); all variants of a round share its random \
+         seed. Ratios of times use the median over the downloads of a round.",
         percent(paper::UNORDERED),
         paper::MOMENT,
         percent(paper::ORDERED),
@@ -260,8 +260,12 @@ pub(super) fn claim_rows(subject: &Subject<'_>) -> Vec<Vec<String>> {
                 "share of downloads over unordered links that are done when 30 % over ordered links are done",
                 "over 0.50",
             ),
-            Claim::Alike => ("time of the fastest / their time in order", "alike"),
-            Claim::Slowest => ("time of the slowest / their time in order", "0.60 to 0.70"),
+            Claim::Alike => {
+                ("time of the fastest downloads / their time over ordered links", "alike")
+            }
+            Claim::Slowest => {
+                ("time of the slowest downloads / their time over ordered links", "0.60 to 0.70")
+            }
         };
         let answer = match one.answer {
             Answer::Holds => "holds",

@@ -171,7 +171,8 @@ fn links(numbers: &Numbers) -> Vec<String> {
     let lossy = numbers.grants_lossy.then(|| {
         let LossyStats { received, garbage, .. } = stats.lossy;
         format!(
-            "lossy circuits {}, cells {received}, closed by forged cells {garbage}",
+            "UDP-OR circuits {}, cells received {received}, closed because of forged cells \
+             {garbage}",
             stats.circuits_lossy
         )
     });

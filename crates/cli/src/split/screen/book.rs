@@ -221,14 +221,16 @@ fn down(reason: DownReason) -> &'static str {
         DownReason::Dialling => "its connection to the far end is not open",
         DownReason::Proxy => "its proxy closed the connection or refuses to relay",
         DownReason::NoSocket => "the limit of open files is reached (ulimit -n)",
-        DownReason::Silent => "used for a second without an answer",
+        DownReason::Silent => "packets were sent on it for 1 s without an answer",
         DownReason::NeverAnswered => {
-            "no answer has ever arrived on it. Either it loses all datagrams, or the server \
-             answers only over another path. To keep using it, add --keep-silent-paths"
+            "no answer has ever arrived on this path. Either the path loses all datagrams, or the \
+             server answers only over another path. To keep using this path, add \
+             --keep-silent-paths"
         }
         DownReason::DataUnanswered => {
-            "data sent on it stays unanswered, and few packets ever arrived on it. Either it loses \
-             most packets, or the server accepts data from one address only"
+            "the server does not answer data sent on this path, and few packets ever arrived on \
+             it. Either the path loses most packets, or the server accepts data from one address \
+             only"
         }
         DownReason::Unheard => "the far end does not answer on it",
     }

@@ -193,10 +193,10 @@ pub(super) fn settings(about: &Listening) -> String {
 pub(super) fn losses(snapshot: &Snapshot) -> Option<String> {
     let counts = [
         (snapshot.no_path, "because no path was usable"),
-        (snapshot.refused, "from new clients over a limit"),
+        (snapshot.refused, "from too many new clients"),
         (snapshot.missed, "because the receive buffer was full"),
         (snapshot.not_returned, "that could not be sent to clients"),
-        (snapshot.foreign, "from proxies but not from the server"),
+        (snapshot.foreign, "that proxies relayed from hosts other than the server"),
     ];
     let lost = counts.into_iter().filter(|(count, _)| *count > 0);
     let told: Vec<_> = lost.map(|(count, what)| format!("{count} {what}")).collect();
@@ -339,8 +339,8 @@ pub(super) mod tests {
     fn what_was_lost_here_is_named_by_its_cause() {
         assert_eq!(losses(&Snapshot::default()), None);
         let lost = Snapshot { refused: 3, not_returned: 1, ..Snapshot::default() };
-        let text = "datagrams dropped by the splitter: 3 from new clients over a limit, 1 that \
-                    could not be sent to clients";
+        let text = "datagrams dropped by the splitter: 3 from too many new clients, 1 that could \
+                    not be sent to clients";
         assert_eq!(losses(&lost).as_deref(), Some(text));
     }
 }

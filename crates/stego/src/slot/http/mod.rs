@@ -97,7 +97,7 @@ pub(super) const IMAGE: Family = Family {
 /// in advance how many bytes an object hides.
 pub(super) const SITE: Family = Family {
     name: "http-site",
-    about: "HTTP; data hidden in the objects of your web site",
+    about: "HTTP; data hidden in the files of your web site",
     wants_objects: true,
     answer: Some(1 << 10),
     ack_room: LITTLE_ACK_ROOM,
