@@ -129,10 +129,11 @@ _INTRODUCTION = (
     "cost and the protection of all designs. `make reproduce-index` writes the whole page."
 )
 _VERDICTS = (
-    "Ratios are geometric means with 95 % intervals, over rounds of `experiment circuits` behind "
-    "lines or over simulated networks. Designs on UDP are compared with the TCP design that is "
-    "fastest in the same networks. For designs on UDP there are only simulated times, because the "
-    "committed measurement is older than the program's support for measuring these designs."
+    "Ratios are geometric means with 95 % intervals, over rounds of `experiment circuits` with "
+    "emulated lines, or over simulated networks. Designs on UDP are compared with the TCP design "
+    "that is fastest in the same networks. For designs on UDP there are only simulated times, "
+    "because the committed measurement is older than the program's support for measuring these "
+    "designs."
 )
 _WIDE = (
     "This table has the same designs with two paths in the simulated network of [wide](wide.md), "
@@ -143,10 +144,10 @@ _WIDE = (
 
 def _notes() -> Iterator[str]:
     yield from _item(
-        "*Measured* times and CPU are from [`experiment circuits`](circuits.md) behind lines. They "
-        "are means over five rounds (`circuits.parquet`). The client waits for the connection "
-        "before it sends the request. Clients use all guards, so the CPU of a single guard cannot "
-        "be judged."
+        "*Measured* times and CPU are from [`experiment circuits`](circuits.md) with emulated "
+        "lines. They are means over five rounds (`circuits.parquet`). The client waits for the "
+        "connection before it sends the request. Clients use all guards, so the CPU of a single "
+        "guard cannot be judged."
     )
     yield from _item(
         "*Simulated* times are from `anabranch sim` (`designs.parquet`, `lab/results/designs.py`). "

@@ -46,8 +46,8 @@ def formula(data: Data, measure: str) -> Found:
         for far, row in zip(apart, rows, strict=True)
     ]
     verdict, why = _each(good, "settings")
-    text = f"at most {max(apart):.4f} from the drawn value, {len(rows)} settings"
-    return Found(text, verdict, why, (f"at most {max(apart):.4f} from the drawn value",))
+    differ = f"formula and simulation differ by at most {max(apart):.4f}"
+    return Found(f"{differ}, in {len(rows)} settings", verdict, why, (differ,))
 
 
 def negligible(data: Data, legs: int) -> Found:
@@ -56,7 +56,8 @@ def negligible(data: Data, legs: int) -> Found:
     ratio = Interval(
         several["mean"] / one["mean"], several["low"] / one["high"], several["high"] / one["low"]
     )
-    text = f"{ratio.value:.2f} ({ratio.low:.2f} to {ratio.high:.2f}) times one leg's in {FIRST[:7]}"
+    interval = f"({ratio.low:.2f} to {ratio.high:.2f})"
+    text = f"{ratio.value:.2f} {interval} times the share with one circuit, in {FIRST[:7]}"
     return Found(text, within(ratio, 0.1), "", (f"{ratio.value:.1f} times",))
 
 
@@ -112,7 +113,7 @@ def model(data: Data, measure: str, least: float, most: float) -> Found:
     text = f"{two} times with two entries, {three} with three"
     if measure == "all_now":
         text = f"{two} times fewer with the second entry, {three} with the third"
-    why = "two entries and three differ" if verdict == OPEN else ""
+    why = "the results for two and for three entries differ" if verdict == OPEN else ""
     precise = tuple(f"{each.value:.{2 if measure == 'any_now' else 1}f}" for each in factors)
     return Found(text, verdict, why, precise)
 

@@ -98,7 +98,8 @@ def _reached(result: Row, metric: str, at_least: float, text: str, quote: str) -
         verdict = FAILS
     why = "the interval contains the bound" if verdict == OPEN else ""
     if result["facts"].get("restored"):
-        why = "; ".join(filter(None, (why, "restored from an earlier page")))
+        earlier = "the number is from an earlier version of the results page"
+        why = "; ".join(filter(None, (why, earlier)))
     return Found(text, verdict, why, (quote,))
 
 
@@ -122,7 +123,7 @@ def split(data: Data, attack: str, protocol: str) -> Found:
     text += _inline(found[True], "r_precision")
     quotes = (_inline(found[True], "recall"), _inline(found[True], "r_precision"))
     if False not in found:
-        return Found(text, OPEN, "undefended loads have not been judged by it", quotes)
+        return Found(text, OPEN, "undefended loads have not been judged by this protocol", quotes)
     less, more = (found[each]["metrics"]["recall"] for each in (True, False))
     text += f"; undefended: recall {_inline(found[False], 'recall')}"
     verdict = HOLDS if less["high"] < more["low"] else FAILS if less["low"] > more["high"] else OPEN

@@ -52,7 +52,7 @@ def censor(data: Data) -> Found:
         texts.append(f"{server}: {sum(row['through'] for row in of)} of {len(of)}, {spread} direct")
         quotes.append(spread)
     verdict = HOLDS if good else OPEN
-    return Found("; ".join(texts), verdict, "" if good else "a fetch went otherwise", tuple(quotes))
+    return Found("; ".join(texts), verdict, "" if good else "not all fetches agree", tuple(quotes))
 
 
 def kept(data: Data, file: str, system: str, every: int, at_least_kept: float) -> Found:
