@@ -58,10 +58,11 @@ pub(super) fn paths_text(
     let mut text = head(listed);
     let _ = writeln!(
         text,
-        "the adversary runs {relays:.0} relays; a client chooses one of them as entry with \
-         probability {entry:.4}, as exit to port {} with {exit:.4}, as middle relay with \
-         {middle:.4}\ncolumn 'formula' is computed; column 'drawn' is measured on {} random \
-         circuits, with its 95 % interval\n",
+        "the adversary runs {relays:.0} relays. A client chooses one of them as entry with \
+         probability {entry:.4}, as exit to port {} with {exit:.4}, and as middle relay with \
+         {middle:.4}.\nThe table has the probability that these relays are hostile, for streams \
+         over 1, 2, ... circuits:\ncomputed by a formula, and simulated with {} random sets of \
+         circuits. The joining middle is\nthe middle relay at which a stream's circuits join.\n",
         settings.port,
         settings.circuits * settings.draws,
     );
@@ -71,21 +72,22 @@ pub(super) fn paths_text(
         ("one entry and the joining middle", |row| row.merge),
         ("all entries, which see all bytes", |row| row.entries),
     ];
-    let _ = writeln!(text, "{:<34} legs  formula    drawn   interval", "hostile relays");
+    let _ = writeln!(text, "{:<32} circuits  computed  simulated  95 % interval", "hostile relays");
     for (name, chance) in kinds {
         for row in rows {
             let Chance { closed, drawn } = chance(row);
             let _ = writeln!(
                 text,
-                "{name:<34} {:>4}   {closed:.4}   {:.4}   {:.4} to {:.4}",
+                "{name:<32} {:>8}  {closed:>8.4}  {:>9.4}  {:.4} to {:.4}",
                 row.legs, drawn.value, drawn.low, drawn.high
             );
         }
     }
-    text += "\nprobability of each number of hostile entries in a circuit; each entry sees 1 / \
-             legs of the bytes if they are spread evenly\n";
+    text += "\nprobability of each number of hostile entries among a stream's circuits (each entry \
+             sees the\nsame share of the stream's bytes if they are spread evenly)\n";
     for row in rows {
-        let _ = write!(text, "{} {}:", row.legs, if row.legs == 1 { "leg" } else { "legs" });
+        let _ =
+            write!(text, "{} {}:", row.legs, if row.legs == 1 { "circuit" } else { "circuits" });
         for (entries, share) in row.seen.iter().enumerate() {
             let _ = write!(text, "  {entries}: {share:.4}");
         }
@@ -167,8 +169,11 @@ pub(super) fn year_text(listed: &Listed, settings: &YearSettings, rows: &[YearRo
     };
     let _ = writeln!(
         text,
-        "{} clients, {} random choices (draws); the adversary {whose} with {} of the entry weight; \
-         {stay}\nshares of clients: mean over the draws (5th to 95th percentile)\n",
+        "{} clients, {} random adversaries (draws). The adversary {whose} with the share {} of the \
+         weight of all entries.\nDuring the year {stay}.\nEach value is a share of clients: mean \
+         over the draws (5th to 95th percentile). Columns:\nlegs = circuits per stream, each with \
+         its own entry (COMB: 60 % of clients have 1, 20 % 2, 20 % 3);\nin use = guards (entry \
+         relays) of a client at a time; guards = guards of a client in the year, mean\n",
         settings.clients, settings.draws, settings.share
     );
     for (kind, (_, name)) in COMPROMISED.iter().enumerate() {
@@ -237,8 +242,14 @@ pub(super) fn fingerprints_text(
     let mut text = head(listed);
     let _ = writeln!(
         text,
-        "number of clients that share a set of guards (first relays): {} clients, mean of {} \
-         simulations\n\n{:<26} {:>9} {:>10} {:>12} {:>8} {:>8} {:>8} {:>10}",
+        "number of clients that share a set of guards (first relays), among {} clients: means of \
+         {} simulations.\nRows: drawn = each client draws its guards; in fixed sets = each client \
+         draws one of fixed sets of guards.\nColumns: legs = circuits per stream; in use = guards \
+         of a client; formula = clients per set if all sets are\nequally likely; over sets = mean \
+         over the sets in use; over clients = mean number of clients with a client's set,\nand \
+         median of it; unique = share of clients whose set nobody else has; largest = clients \
+         with the most\ncommon set; effective = N / 2^H, with N clients and the entropy H of the \
+         sets\n\n{:<26} {:>9} {:>10} {:>12} {:>8} {:>8} {:>8} {:>10}",
         settings.clients,
         settings.draws,
         "legs in use",
