@@ -21,9 +21,9 @@ _ABOUT = {
     "up": "padding per real byte, up",
     "down": "padding per real byte, down",
     "bandwidth": "padding per real byte, both",
-    "median_bandwidth": "the same, median load",
+    "median_bandwidth": "padding per real byte, median load",
     "time": "time added per second",
-    "median_time": "the same, median load",
+    "median_time": "time added per second, median load",
 }
 
 

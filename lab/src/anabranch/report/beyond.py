@@ -246,9 +246,9 @@ _COSTS = {
     "up": "bytes up",
     "down": "bytes down",
     "bandwidth": "bytes, both",
-    "median_bandwidth": "the same, median load",
+    "median_bandwidth": "bytes, median load",
     "time": "time",
-    "median_time": "the same, median load",
+    "median_time": "time, median load",
 }
 
 

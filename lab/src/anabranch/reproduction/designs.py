@@ -77,7 +77,7 @@ def own_rule(data: Data, column: str) -> Found:
         for design in RULES
         for legs in LEGS
     }
-    return _found("of round robin's time: ", ratios, lambda ratio: below(ratio, 1))
+    return _found("ratio to the time with round robin: ", ratios, lambda ratio: below(ratio, 1))
 
 
 def relieved(data: Data) -> Found:
@@ -91,7 +91,8 @@ def relieved(data: Data) -> Found:
         for design in RULES
         for legs in LEGS
     }
-    return _found("of the CPU with the own scheduler: ", ratios, lambda ratio: below(ratio, 1))
+    of = "ratio to the CPU time with the design's own scheduler: "
+    return _found(of, ratios, lambda ratio: below(ratio, 1))
 
 
 def more(data: Data, circuits: int) -> Found:
@@ -161,7 +162,7 @@ def _against_tcp(data: Data, load: str, column: str, judge: Callable[[Interval],
     tcp = [key for key in times if key not in UDP]
     fastest = min(tcp, key=lambda key: mean(map(math.log, times[key])))
     ratios = {name_of(*key): _ratio(times[key], times[fastest]) for key in UDP}
-    return _found(f"of the time of {name_of(*fastest)}: ", ratios, judge)
+    return _found(f"ratio to the time of {name_of(*fastest)}: ", ratios, judge)
 
 
 def _by_rounds(

@@ -114,8 +114,8 @@ def _head(every: Sequence[Entry]) -> Iterator[str]:
         "Each table, figure and numbered claim of the four papers that this project reproduces, "
         "with the paper's number and ours. `make reproduce-index` writes this page from the data "
         "in `docs/results`; no number of ours is typed by hand, and a test compares them with the "
-        "results pages. `make reproduce SHORT=1` (root, an hour) runs the experiments in short, "
-        "and fails where a verdict is the opposite of the one here."
+        "results pages. `make reproduce SHORT=1` (root, an hour) runs short versions of the "
+        "experiments, and fails where a verdict is the opposite of the verdict here."
     )
     yield ""
     yield f"| verdict | claims of {len(every)} |"
@@ -125,12 +125,13 @@ def _head(every: Sequence[Entry]) -> Iterator[str]:
             yield f"| {verdict} | {counts[verdict]} |"
     yield ""
     yield from wrapped(
-        "A verdict compares a 95 % interval with a bound (goodput over paths has no interval: "
-        "there the least and the greatest run are compared). The claim *holds* or *does not hold* "
-        "if the whole interval lies on one side of the bound. It *cannot be judged* if the "
-        "interval contains the bound. Two things are *alike* if the interval of their ratio lies "
-        "within ± 10 % of 1. Where the paper has a number without an interval, we chose the bound, "
-        "and it stands next to the number. Data, command, time and settings are below each table."
+        "A verdict compares a 95 % interval with a bound. Goodput over paths has no interval: "
+        "there the runs with the lowest and the highest goodput are compared with the bound. The "
+        "claim *holds* or *does not hold* if the whole interval lies on one side of the bound. It "
+        "*cannot be judged* if the interval contains the bound. Two values are *alike* if the "
+        "interval of their ratio lies within ± 10 % of 1. Where the paper has a number without an "
+        "interval, we chose the bound; it is given next to the number. Data, command, time and "
+        "settings are below each table."
     )
 
 
@@ -148,7 +149,7 @@ def _result(found: Found) -> tuple[str, str]:
 
 def _made(paper: Paper, of: Sequence[Entry]) -> Iterator[str]:
     """Yields a table of commands, times and settings, with the claims that each measures."""
-    yield f"How the numbers next to {paper.name}'s are made:"
+    yield f"How our numbers for {paper.name} are made:"
     yield ""
     ways: dict[tuple[str, str, str, str], list[str]] = {}
     for entry in of:

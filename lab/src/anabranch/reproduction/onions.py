@@ -80,12 +80,12 @@ def circuits(data: Data, place: str, claim: str) -> Found:
     }
     found = _compared(
         f"| {place} | {{}} | {claim} | {{}} |",
-        "of one circuit's: ",
+        "ratio to one circuit of Tor: ",
         ratios,
         lambda ratio: within(ratio, EXIT) if "exit" in claim else below(ratio, 1),
     )
     if "guard" in claim or "middle" in claim:
-        why = "clients use all three guards, so that several circuits cannot relieve one"
+        why = "clients use all three guards, so that several circuits cannot relieve one guard"
         return _doubted(found, why)
     return found
 
@@ -106,7 +106,7 @@ def costs(data: Data, place: str, claim: str) -> Found:
         ratios[f"{name} × {legs}"] = mean_interval(list(by_rounds.values()))
     return _compared(
         f"| {place} | {{}} | {claim} | {{}} |",
-        "of middles': ",
+        "ratio to all middle relays: ",
         ratios,
         lambda ratio: below(ratio, 1) if "less" in claim else above(ratio, 1),
     )
@@ -148,7 +148,8 @@ def wide_floor(data: Data, claim: str) -> Found:
         for design, schedule in paths
     }
     found = _wide(f"| {claim} | 4 | {{}} | {{}} |", ratios, lambda ratio: within(ratio, AS_LONG))
-    return _doubted(found, "exits use 30 % of their lines, so that nothing is congested")
+    why = "exits use 30 % of the capacity of their lines, so that nothing is congested"
+    return _doubted(found, why)
 
 
 def _faster(
