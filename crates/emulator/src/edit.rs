@@ -89,7 +89,7 @@ impairments! {
         "Packet loss: its probability, a model of loss in bursts, or the numbers of lost packets.",
         |settings, rule| settings.loss = plain(&rule.0);
     queue / queue_back: QueueRule, "250kB (B, kB, MB, KiB, MiB), { codel, interval, limit } or unlimited",
-        "Limit of the queue: the data that wait to be sent or are being sent.",
+        "Limit of the queue: bytes that wait to be sent or are being sent.",
         |settings, rule| (settings.queue, settings.codel) = (rule.limit, rule.codel);
     reorder: bool, "true or false",
         "If true, packets may overtake each other because of jitter.",

@@ -226,7 +226,8 @@ class Split:
         every = self.every or published_every(self.schedule)
         if every is None:
             raise SplitError(
-                f"every: '{self.schedule}' has no default for when it changes the path: give every"
+                f"every: '{self.schedule}' has no default for when it changes the path: "
+                "give a value of `every`, such as 50p"
             )
         return every
 

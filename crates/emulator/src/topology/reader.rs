@@ -249,7 +249,7 @@ impl Reader<'_> {
             if edit == Edit::default() {
                 return Err(self.error(
                     raw.link.span(),
-                    "this [[event]] changes nothing; add a property of the link, such as `down = \
+                    "this [[event]] changes nothing; add a property of its link, such as `down = \
                      true`",
                 ));
             }

@@ -14,7 +14,8 @@ pub(super) const FAMILY: Family = Family {
     about: "the fastest path (lowest round-trip time). While its congestion window is full, \
             another path that can send at least one packet within one round-trip time of the \
             fastest path (CWNDRTT in C tor)",
-    plain: "the circuit that answers fastest is chosen; while it is full, another one with room",
+    plain: "the circuit that answers fastest is chosen, or another one while its congestion \
+            window is full",
     every: Some("1p"),
     needs_windows: true,
     build,

@@ -11,7 +11,8 @@ pub(super) const FAMILY: Family = Family {
     example: "minrtt",
     about: "always the path with the lowest round-trip time. While its congestion window is full, \
             packets wait (MINRTT in C tor)",
-    plain: "everything goes by the circuit that answers fastest, and waits while it is full",
+    plain: "everything goes by the circuit that answers fastest, and waits while its congestion \
+            window is full",
     every: Some("1p"),
     needs_windows: true,
     build,

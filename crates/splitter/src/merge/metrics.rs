@@ -104,7 +104,7 @@ impl Collector for Run {
         let encoder = &mut encoder;
         paths(encoder, &snapshot)?;
         let up = snapshot.clients.iter().map(|client| (&*client.name, u8::from(client.up).into()));
-        clients(encoder, "merge_client_up", "1 if a client has a session, otherwise 0", None, up)?;
+        clients(encoder, "merge_client_up", "1 if a client is connected, otherwise 0", None, up)?;
         let patience = snapshot.clients.iter();
         let patience = patience.map(|client| (&*client.name, client.patience.as_secs_f64()));
         let help = "Longest time that a client's datagram waited for earlier datagrams";

@@ -187,7 +187,7 @@ fn chances(tables: &[PathTable], legs: usize) -> Markup {
             )
     });
     let shapes: String = shapes.collect();
-    let name = if legs == 1 { "one leg".to_owned() } else { format!("{legs} legs") };
+    let name = if legs == 1 { "one circuit".to_owned() } else { format!("{legs} circuits") };
     let title = format!(
         "{name}: chance that an entry relay and the exit relay are both hostile, for each consensus"
     );

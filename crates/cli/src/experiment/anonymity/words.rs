@@ -130,13 +130,13 @@ fn band(band: Band, digits: usize) -> String {
 /// Column headings of the table of probabilities that a stream is compromised.
 pub(super) const PATH_HEAD: [&str; 9] = [
     "consensus",
-    "share",
-    "legs",
+    "hostile share of entries/exits",
+    "circuits per stream",
     "one entry and the exit: formula",
-    "drawn",
+    "simulated",
     "all entries and the exit: formula",
-    "drawn",
-    "one entry and a merging middle",
+    "simulated",
+    "one entry and the middle relay where circuits join",
     "bytes that hostile entries see",
 ];
 

@@ -84,12 +84,13 @@ fn contents(subject: &Subject<'_>) -> String {
         "{monitored} monitored pages and {} others: {}.\n\n* `split.parquet`, \
          `undefended.parquet`: traces as in `docs/formats.md` (schema 1): one row per packet on \
          each path. `label` is the site, `run` the repetition; `load` is unique over both files; \
-         `time` starts when the browser is asked to open the page.\n* `loads.parquet`: one row per \
-         attempt, including failed ones, with page, protocol, seed, times, bytes per path and how \
-         busy the machine was. The column `load` has the number of the page load in the traces.\n* \
-         `pages.html`: the results as diagrams.\n* `units.jsonl`, `loads/`: the raw data of all of \
-         the above. `anabranch experiment pages FOLDER` continues from them.\n\nSplit and \
-         undefended page loads were made separately.",
+         `time` starts when the browser is asked to open the page.\n* `loads.parquet`: one row \
+         per attempt, including failed ones, with page, protocol, seed, times, bytes per path and \
+         how busy the machine was. The column `load` has the number of the page load in the \
+         traces.\n* `pages.html`: the results as diagrams.\n* `units.jsonl`, `loads/`: the raw \
+         data of all of the above. `anabranch experiment pages FOLDER` continues from \
+         them.\n\nEach page load was either split or undefended; no split load was computed from \
+         an undefended one.",
         subject.pages.len() - monitored,
         words::loads(&subject.counts()),
     )

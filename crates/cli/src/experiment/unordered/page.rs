@@ -16,7 +16,11 @@ pub(super) fn page(subject: &Subject<'_>) -> String {
         &html! {
             header {
                 h1 { "Unordered links" }
-                p.muted { (words::what(subject)) " (Nowlan, Wolinsky and Ford, FOCI 2013, section 6)." }
+                p.muted {
+                    (words::what(subject))
+                    ". The experiment repeats section 6 of \"Reducing Latency in Tor Circuits \
+                     with Unordered Delivery\" (Nowlan, Wolinsky and Ford, FOCI 2013)."
+                }
             }
             main {
                 section aria-labelledby="figure" {

@@ -217,7 +217,7 @@ fn for_whom(session: Option<SessionId>) -> String {
 fn down(reason: DownReason) -> &'static str {
     match reason {
         DownReason::Interface => "its interface or address has disappeared",
-        DownReason::Unreachable => "the server cannot be reached over it",
+        DownReason::Unreachable => "the server cannot be reached over this path",
         DownReason::Dialling => "its connection to the far end is not open",
         DownReason::Proxy => "its proxy closed the connection or refuses to relay",
         DownReason::NoSocket => "the limit of open files is reached (ulimit -n)",
