@@ -198,10 +198,12 @@ pub struct Channel {
     /// State of numbered cells; `None` unless both ends agreed to number the cells of the link, so
     /// that they may arrive out of order.
     order: Option<Box<CellOrder>>,
-    /// Number of outbox bytes to send before all TLS records of the link get one fixed size.
-    /// `None` if the cells of the link have no numbers, and once the records have that size.
+    /// On a link whose cells will have numbers: number of outbox bytes to send before all TLS
+    /// records of the link get one fixed size. `None` once the records have that size, and on
+    /// other links.
     unfixed: Option<usize>,
-    /// True once [`Channel::wants_fixed`] has returned true.
+    /// True once the caller was asked to fix the size of TLS records ([`Channel::wants_fixed`] has
+    /// returned true).
     asked: bool,
     /// True if the neighbour has offered QUIC links.
     was_offered: bool,
@@ -218,9 +220,9 @@ pub struct Channel {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Stage {
-    /// VERSIONS of the neighbour is expected.
+    /// The neighbour's VERSIONS cell is expected.
     Versions,
-    /// VERSIONS has arrived. CERTS and the other cells up to NETINFO are expected.
+    /// The neighbour's VERSIONS has arrived. Its CERTS and other cells up to NETINFO are expected.
     Proofs,
     Open,
 }
@@ -271,15 +273,16 @@ impl Channel {
         }
     }
 
-    /// Returns the width of circuit IDs in the next cells.
+    /// Returns the width of circuit IDs in cells that are sent or received from now on.
     pub fn width(&self) -> Width {
         if self.is_sibling() { Width::Four } else { self.negotiation.width() }
     }
 
     /// Returns the circuit IDs that we may choose (tor-spec, "Choosing circuit IDs in create
     /// cells"). From link protocol 4, the end that opened the link chooses IDs with the highest
-    /// bit set. In link protocol 3, the relay with the larger RSA key chooses these IDs. An
-    /// anonymous client may choose any ID in link protocol 3, and the relay none.
+    /// bit set. In link protocol 3, the relay with the larger RSA key chooses these IDs. On the
+    /// link of an anonymous client in link protocol 3, the client may choose any ID, and the relay
+    /// none.
     pub fn ids(&self) -> Ids {
         if self.width() == Width::Four {
             return if self.is_initiator() { Ids::High } else { Ids::Low };
@@ -335,16 +338,16 @@ impl Channel {
         self.start.capabilities.lanes
     }
 
-    /// Returns true if both ends agreed to send cells in the link's datagrams. Such cells may be
-    /// lost, and belong to lossy circuits.
+    /// Returns true if both ends agreed to send cells of lossy circuits in the link's datagrams.
+    /// Cells in datagrams may be lost.
     pub fn takes_lossy(&self) -> bool {
         self.negotiation.agreed().lossy
     }
 
-    /// Sends the neighbour the port at which we accept QUIC links, if the neighbour opened this
-    /// link and both ends support QUIC links. Such a QUIC link identifies this link by a token
-    /// made from the random bytes `chance`. Returns the token if circuits of the QUIC links may
-    /// move to this link.
+    /// Offers QUIC links to the neighbour, if the neighbour opened this link and both ends support
+    /// QUIC links. The offer contains our port for QUIC links, and a token made from the random
+    /// bytes `chance`. The neighbour's QUIC links identify this link by the token. Returns the
+    /// token if circuits of these QUIC links may move to this link.
     pub(crate) fn offer(&mut self, chance: TlsLinkToken) -> Option<TlsLinkToken> {
         let port = self.offers()?;
         let mut token = chance;
@@ -361,7 +364,7 @@ impl Channel {
     }
 
     /// Returns true if circuits of QUIC links may move to this link. They may not if this link's
-    /// cells are numbered, because such cells have no room for cells of another link.
+    /// cells are numbered, because a numbered cell has no room for a cell of another link.
     pub(crate) fn takes_detours(&self) -> bool {
         self.negotiation.agreed().beside && self.order.is_none()
     }
@@ -371,7 +374,7 @@ impl Channel {
         self.negotiation.has_padding()
     }
 
-    /// Asks the neighbour to send padding with the parameters `wanted`, or none. Only a client may
+    /// Asks the neighbour for the padding `wanted`, which may be no padding. Only a client may
     /// ask, and only once the channel is open.
     pub fn ask_padding(&mut self, wanted: Padding) {
         let body = link::put_padding(wanted);
@@ -418,7 +421,8 @@ impl Channel {
     /// cells of the link have no numbers, every cell is the next in order.
     ///
     /// # Errors
-    /// [`Fault::WrongNumber`]: the link must be closed.
+    /// [`Fault::WrongNumber`] if no correct neighbour assigns the cell's number. The link must
+    /// then be closed.
     pub(crate) fn turn(&mut self, cell: &Cell<'_>) -> Result<Turn, Fault> {
         match (&mut self.order, cell.number) {
             (Some(order), Some(number)) => {
@@ -434,8 +438,9 @@ impl Channel {
         self.unfixed.unwrap_or(self.outbox.len()) > 0
     }
 
-    /// Moves the bytes that may be sent now from the outbox to the end of `out`. If the cells
-    /// after NETINFO will have numbers, they stay in the outbox until `Channel::fixed` is called.
+    /// Moves the bytes that may be sent now from the outbox to the end of `out`. On a link with
+    /// numbered cells, cells after our NETINFO stay in the outbox until `Channel::fixed` is
+    /// called.
     pub fn take_outbox(&mut self, out: &mut Vec<u8>) {
         match &mut self.unfixed {
             Some(before) => out.extend(self.outbox.drain(..std::mem::take(before))),
@@ -469,7 +474,7 @@ impl Channel {
     /// Handles `cell`. The caller must pass cells in the order of their arrival.
     ///
     /// # Errors
-    /// [`Fault`]: the link must be closed.
+    /// Returns a [`Fault`] if the neighbour violated the protocol. The link must then be closed.
     pub fn take(&mut self, rng: &mut dyn CryptoRng, cell: &Cell<'_>) -> Result<CellOutcome, Fault> {
         if cell.command == Command::AUTHENTICATE {
             // AUTHENTICATE signs everything that the initiator has sent before it.

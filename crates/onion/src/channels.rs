@@ -30,7 +30,8 @@ mod offers;
 /// Identifier of a link: its carrier (such as TCP or QUIC), and its number among the links of that
 /// carrier. The driver (I/O code) assigns both; the core only compares identifiers.
 ///
-/// The carrier is the highest of eight bytes. Links are ordered by carrier, then by number.
+/// The carrier is the highest of the identifier's eight bytes. Links are ordered by carrier, then
+/// by number.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LinkId(u64);
 
@@ -99,9 +100,9 @@ pub struct Owner {
 /// Maximum number of cells in a channel's outbox, in addition to one for each circuit. A neighbour
 /// that exceeds it does not read our answers, and is disconnected.
 const MOST_SAID: usize = 256;
-/// Maximum outbox length in bytes for sending cells to another shard (a parallel core of this
-/// relay) without queueing. Above it, cells are queued by circuit. The other shard schedules
-/// circuits itself.
+/// Maximum outbox length in bytes at which a cell for another shard (a parallel core of this
+/// relay) goes directly into the outbox. With a longer outbox, cells are queued by circuit. Queues
+/// are rarely needed here, because the other shard schedules circuits itself.
 const AT_ONCE: usize = 64 * CELL;
 /// Maximum number of lossy cells (sent in datagrams) that a link holds for the driver (I/O code).
 /// Further cells are dropped here. In its own queue, the driver drops the oldest cells instead.
@@ -157,8 +158,8 @@ pub(crate) struct Link {
     moved: Vec<LinkId>,
     /// Selects the link that sends next, among the links in `moved` and this link.
     turn: usize,
-    /// Number of bytes in the outbox that a move of circuits from a QUIC link to a TLS link has
-    /// added: the list of these circuits, or DESTROY cells. The limit on the outbox does not count
+    /// Number of bytes in the outbox that moves of circuits from QUIC links to this link have
+    /// added: lists of these circuits, or DESTROY cells. The limit on the outbox does not count
     /// these bytes.
     listing: usize,
     /// True if the outbox contains a PADDING cell.
@@ -223,7 +224,7 @@ pub(crate) struct Channels {
     /// Links whose neighbours do not read our answers.
     stalled: Vec<LinkId>,
     /// Number of cells that arrived on links that are closed now, before an earlier cell of their
-    /// circuit. For open links, each link has this count.
+    /// circuit. Each open link counts these cells itself.
     early: u64,
     /// Number of circuits that have moved from a QUIC link to the TLS link alongside it, since the
     /// start.
@@ -760,8 +761,8 @@ impl Link {
         self.busiest = self.busiest.max(self.lanes.len());
     }
 
-    /// Returns the mask of the highest bit of circuit IDs on the link. This bit depends on which
-    /// end chose the ID.
+    /// Returns the mask of the highest bit of circuit IDs on the link. This bit shows which end of
+    /// the link chose the ID.
     fn highest_bit(&self) -> u32 {
         match self.channel.width() {
             Width::Two => 1 << 15,
@@ -771,7 +772,7 @@ impl Link {
 
     /// Returns true if circuits on the link may have lossy cells (sent in datagrams). Both ends
     /// must have agreed on lossy cells, and must know which TLS link the link runs alongside, if
-    /// any. The link's circuits must not have moved.
+    /// any. The link's circuits must not have moved to that TLS link.
     pub(crate) fn takes_lossy(&self) -> bool {
         self.channel.takes_lossy() && self.is_joined && !self.has_moved()
     }

@@ -65,7 +65,8 @@ const FIRST_PAUSE: Duration = Duration::from_millis(100);
 /// Maximum number of times that `FIRST_PAUSE` is doubled.
 const MOST_DOUBLINGS: u32 = 7;
 
-/// Interval between checks of built circuits that wait for the outcome of a better guard.
+/// Interval between checks of built circuits that wait until it is known whether a better guard
+/// works.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// Guards that a client stores on disk: one sample for each guard selection of guard-spec. Each
@@ -389,8 +390,8 @@ impl CircuitManager {
     }
 
     /// Returns the address flags of a BEGIN message for `port` (tor-spec, "Opening streams"). IPv6
-    /// is accepted and preferred if the exit's policy allows IPv6 to that port, as in stock
-    /// clients.
+    /// is accepted and preferred if the exit's policy allows IPv6 to that port, as by default in C
+    /// tor's clients.
     #[must_use]
     pub fn begin_flags(&self, circuit: CircuitKey, port: u16) -> u32 {
         let exit = self.path(circuit).map(|path| path[2]);
@@ -925,7 +926,8 @@ fn hop_with(relay: &Relay<'_>, wish: HopRequest) -> Hop {
     Hop { target, key }
 }
 
-/// Returns the best set of features that a relay with the protocol versions `speaks` supports.
+/// Returns the features to request from a relay with the protocol versions `speaks`: congestion
+/// control if the relay supports it, and also CGO if it supports both.
 fn wish(speaks: Speaks) -> HopRequest {
     match (speaks.congestion_control, speaks.cgo) {
         (true, true) => HopRequest::Cgo,

@@ -17,7 +17,7 @@ const LIMIT: i64 = 300;
 const SAME: i64 = 60;
 /// Number of relays that must agree on a time if no authority has sent one.
 const WITNESSES: usize = 3;
-/// Number of relays whose times are stored. The oldest times are dropped.
+/// Maximum number of relays whose times are stored. If there are more, the oldest time is dropped.
 const KEPT: usize = 64;
 /// Interval after which a verdict that is still true is reported again.
 const AGAIN: Duration = Duration::from_secs(3600);

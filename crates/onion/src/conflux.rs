@@ -13,10 +13,10 @@
 //! * [`ends`]: one end of a set. It decides on new legs and their numbers, puts received messages
 //!   in order, and handles the loss of a leg.
 //!
-//! A leg is identified by its slot in the set ([`PathId`](anabranch_multipath::PathId)), as in
-//! schedulers. The client or relay reports which message arrived on which leg, and executes the
-//! set's decisions. Keys, windows and cells are outside this module. The module `set` connects the
-//! client or relay with this module.
+//! A leg is identified by its slot in the set, a [`PathId`](anabranch_multipath::PathId), which
+//! schedulers use too. The client or relay reports which message arrived on which leg, and
+//! executes the set's decisions. Keys, windows and cells are outside this module. The module `set`
+//! connects the client or relay with this module.
 
 mod adaptive;
 pub mod conformance;

@@ -3,7 +3,7 @@
 //!
 //! [`Control`] is the interface of a window. Its implementations are [`Fixed`] windows (tor-spec,
 //! "Circuit-level flow control"), and [`Vegas`] (proposal 324) if both ends agreed on it. Only
-//! cells with DATA count.
+//! cells with DATA messages count.
 
 use std::time::Duration;
 

@@ -2,8 +2,8 @@
 //! and a client has one layer for each hop.
 //!
 //! Layers change a cell's body in place. All relays support the construction `tor1`; [`cgo`]
-//! implements the same two traits. Both constructions need all cells, in order. The experimental
-//! construction [`lossy`] does not.
+//! implements the same two traits. With both constructions, a layer must process all cells of a
+//! circuit, in order. The experimental construction [`lossy`] permits lost and reordered cells.
 
 use crate::wire::cell::{Body, Command};
 use crate::wire::message::Format;

@@ -116,7 +116,8 @@ impl<I: Name> Guards<I> {
 
     /// Applies a new consensus or new restrictions (guard-spec 4.10). `consensus` contains the
     /// time from which the consensus is valid, and `true` if the consensus is valid at `now`.
-    /// Guards are removed only if it is `true`. Returns true if the state to store has changed.
+    /// Guards are removed only if this flag is `true`. Returns true if the state to store has
+    /// changed.
     pub fn renew(
         &mut self,
         now: u64,

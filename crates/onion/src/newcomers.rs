@@ -3,9 +3,9 @@
 //!
 //! The number of an address's connections with an incomplete TLS handshake is always limited. If
 //! the consensus sets `DoSConnectionEnabled` (param-spec, "Denial-of-service parameters"), the
-//! number of its connections and their rate are limited too, as in C tor. An address that exceeds
-//! the rate is refused for a while. The limits of the consensus do not apply to addresses of
-//! relays.
+//! number of an address's open connections and the rate of new ones are limited too, as in C tor.
+//! An address that exceeds the rate is refused for a while. The limits of the consensus do not
+//! apply to addresses of relays.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv6Addr};

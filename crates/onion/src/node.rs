@@ -126,7 +126,7 @@ pub trait NodeRole: Sized {
     /// Handles a cell of a circuit.
     ///
     /// # Errors
-    /// Returns a fault if the link must be closed.
+    /// Returns the neighbour's violation of the protocol. The link must then be closed.
     fn take_cell(
         node: &mut Node<Self>,
         now: Time,

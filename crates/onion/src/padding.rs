@@ -1,11 +1,11 @@
 //! Padding of links (padding-spec, "Connection-level padding"), and the closing of unused links
 //! and circuits.
 //!
-//! Routers on the path keep records of flows, and begin a new record after a flow was idle for
-//! some ten seconds. To reveal less in such records, a link with users' circuits is never idle for
-//! that long. Each end sends a PADDING cell after a random idle time, and chooses a new random
-//! time for each PADDING cell. Whenever a cell is sent or received, the link stores only the time.
-//! The padding timer checks this time later.
+//! Routers in the network between the two ends of a link keep records of flows. They begin a new
+//! record after a flow was idle for some ten seconds. To reveal less in such records, a link with
+//! users' circuits is never idle for that long. Each end sends a PADDING cell after a random idle
+//! time, and chooses a new random time for each PADDING cell. Whenever a cell is sent or received,
+//! the link stores only the time. The padding timer checks this time later.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

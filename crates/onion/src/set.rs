@@ -124,8 +124,8 @@ impl Set {
         }
     }
 
-    /// Returns true if the set has one circuit and no streams, as at a middle relay of the
-    /// circuit.
+    /// Returns true if the set has one circuit and no streams. Sets at the middle relays of a
+    /// circuit are always in this state.
     pub(crate) fn is_idle(&self) -> bool {
         matches!(self.route, Route::One(_)) && self.lossy.is_none() && self.streams.are_idle()
     }

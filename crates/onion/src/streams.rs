@@ -281,9 +281,9 @@ impl Streams {
         }
     }
 
-    /// Handles a message of a stream that clients and exits alike may receive. Messages of a
-    /// closed stream are ignored, because the peer may have sent them before it knew of the
-    /// closing.
+    /// Handles a message of a stream, with a command that both clients and exits may receive.
+    /// Messages of a closed stream are ignored, because the peer may have sent them before it knew
+    /// of the closing.
     pub(crate) fn take(&mut self, now: Time, message: Message<'_>) -> Result<(), Broken> {
         let id = message.stream;
         if message.command == RelayCommand::END {

@@ -150,7 +150,8 @@ impl Negotiation {
     /// Handles the body of the neighbour's CAPABILITIES cell.
     ///
     /// # Errors
-    /// [`Fault::OutOfPlace`] for a second cell, [`Fault::Malformed`] for a wrong length.
+    /// [`Fault::OutOfPlace`] for a second CAPABILITIES cell, [`Fault::Malformed`] for a body of
+    /// the wrong length.
     pub(super) fn take_capabilities(&mut self, body: &[u8]) -> Result<(), Fault> {
         let command = Command::CAPABILITIES;
         if self.theirs.is_some() {

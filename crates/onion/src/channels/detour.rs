@@ -55,8 +55,9 @@ pub(super) struct Detour {
     came: usize,
     /// True if a timer for the next acknowledgement is set.
     timed: bool,
-    /// Numbers of received cells by circuit, as far as the neighbour's list of circuits that move
-    /// to the TLS link has arrived.
+    /// For each circuit in the neighbour's list of circuits that move to the TLS link: the number
+    /// of cells that the neighbour has received on it. Circuits are missing while the list is
+    /// incomplete.
     listed: BTreeMap<u32, u32>,
 }
 
@@ -132,8 +133,8 @@ impl Channels {
             .unwrap_or_default()
     }
 
-    /// Returns the QUIC link alongside the TLS link `id` that has the number `number` there;
-    /// `None` if there is no such link.
+    /// Returns the QUIC link with the number `number` among the QUIC links alongside the TLS link
+    /// `id`. Returns `None` if there is no such link.
     pub(crate) fn numbered(&self, id: LinkId, number: u32) -> Option<LinkId> {
         self.links.get(&id)?.paired_quic.get(&number).copied()
     }
@@ -192,10 +193,11 @@ impl Channels {
         Ok(number)
     }
 
-    /// Handles the neighbour's answer to our request to pair the QUIC link with a TLS link.
+    /// Handles the neighbour's answer to our request to pair the QUIC link with a TLS link. The
+    /// answer 0 means that the circuits of `quic` cannot move.
     ///
     /// # Errors
-    /// The number in the answer differs from the one in our request.
+    /// The number in the answer is neither 0 nor the number in our request.
     pub(crate) fn pairing_answered(&mut self, quic: LinkId, number: u32) -> Result<(), BadCount> {
         let detour = self.links.get(&quic).and_then(|link| link.detour.as_ref());
         match detour.map(|detour| detour.number) {

@@ -11,8 +11,9 @@ impl Channels {
     }
 
     /// Returns whether a QUIC link to the relay `rsa` is being opened. Only one is opened at a
-    /// time, so that it is paired with the TLS link for which it was opened. Another TLS link may
-    /// belong to another thread of the relay. The circuits of the QUIC link could not move there.
+    /// time, so that it is paired with the TLS link for which it was opened. A different TLS link
+    /// may belong to another thread of the relay, and circuits of the QUIC link could not move
+    /// there.
     pub(crate) fn is_opening_quic(&self, rsa: &[u8; 20]) -> bool {
         let mut links = self.reaching(rsa);
         links.any(|(_, link)| link.beside.is_some_and(|beside| beside.is_opening))

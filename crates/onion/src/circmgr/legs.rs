@@ -2,9 +2,9 @@
 //! designs). This module links circuits to sets, and begins further legs.
 //!
 //! The first circuit of a set is its head, and streams are attached to it. It is linked as soon as
-//! it is built, before it has a stream. Circuits that are built for the set later join it even if
-//! it is in use. A client that had no demand for an hour builds no further legs. C tor's clients
-//! built and dropped sets for as long as they ran (C tor's issue 40981).
+//! it is built, before it has a stream. Each further circuit joins the set once it is built, even
+//! if the set is in use. A client that had no demand for an hour builds no further legs. C tor's
+//! clients built and dropped sets for as long as they ran (C tor's issue 40981).
 
 use std::time::Duration;
 
@@ -113,7 +113,7 @@ pub(super) struct LeglessSet {
     since: Time,
     /// Earliest time at which the next circuit may be begun for the set.
     again: Time,
-    /// State of the set's last head (the circuit with the set's streams), including these streams.
+    /// State of the set's last head (the circuit that holds the number of the set's streams).
     head: Circuit,
 }
 
@@ -612,7 +612,7 @@ impl CircuitManager {
     }
 
     /// Returns the next time at which a circuit of a set reaches the age at which it is replaced;
-    /// `None` if there is no such time.
+    /// `None` if none will be replaced.
     pub(super) fn age_due(&self) -> Option<Time> {
         let age = self.leg_age()?;
         let linked = self.circuits.values().filter(|circuit| circuit.leg.linked);
@@ -651,7 +651,7 @@ impl CircuitManager {
     }
 
     /// Returns the next time at which `work` must be called for a set that has lost all its
-    /// circuits; `None` if there is no such time.
+    /// circuits; `None` if no call is needed.
     pub(super) fn legless_due(&self) -> Option<Time> {
         let due = self.legless.iter().flat_map(|set| [set.again, set.since + LEGLESS]);
         due.filter(|due| *due > self.looked).min()
@@ -671,8 +671,8 @@ impl CircuitManager {
         self.heirs.retain(|_, heir| *heir != head);
     }
 
-    /// Returns the earliest time at which a set may begin a circuit in place of a lost one; `None`
-    /// if there is no such time after the last call of `work`.
+    /// Returns the earliest time after the last call of `work` at which a set may begin a circuit
+    /// in place of a lost one; `None` if there is no such time.
     pub(super) fn leg_due(&self) -> Option<Time> {
         let due = self.circuits.values().map(|circuit| circuit.leg.again);
         due.filter(|again| *again > self.looked).min()

@@ -20,8 +20,8 @@ pub struct Circuit {
     pub(super) key: CircuitKey,
     /// The circuit's lane (its ID on the link to the first relay); `None` before there is a link.
     pub(super) lane: Option<Lane>,
-    /// The set whose trunk this circuit is, if any. A trunk continues where the set's legs join,
-    /// and the legs carry its cells.
+    /// The set that has this circuit as its trunk, if any. A trunk is a circuit that continues
+    /// from the relay at which a set's legs join. The legs carry the trunk's cells.
     pub(super) trunk_of: Option<SetId>,
     /// Hops that are not yet built, nearest first.
     pub(super) wanted: std::collections::VecDeque<Hop>,
@@ -34,11 +34,12 @@ pub struct Circuit {
     /// Keys of lossy cells (sent in datagrams; see `docs/spec/lossy-circuits.md`), if the circuit
     /// carries such cells.
     pub(super) lossy: LossyLayers,
-    /// The circuit's set, and its flow control as a leg; `None` until its last hop is built.
+    /// The circuit's set, and the circuit's flow control as a leg of that set. `None` until the
+    /// circuit's last hop is built.
     pub(super) leg: Option<(SetId, Leg)>,
     /// The most recently assigned stream ID. The search for the next free ID begins after it.
     pub(super) last_id: u16,
-    /// Numbers of the circuit's cells on its link: received, and sent.
+    /// Number of the circuit's cells received from the first relay, and number sent to it.
     pub(super) cells: [u64; 2],
 }
 
@@ -94,7 +95,7 @@ impl Client {
     /// Handles a cell of a circuit.
     ///
     /// # Errors
-    /// Returns a violation if the link must be closed.
+    /// Returns the neighbour's violation of the protocol. The link must then be closed.
     pub(super) fn take_circuit_cell(
         &mut self,
         now: Time,
@@ -201,7 +202,8 @@ impl Client {
         }
     }
 
-    /// Closes the circuit `index`. A client gives no reason (tor-spec, "Tearing down circuits").
+    /// Closes the circuit `index`. The DESTROY cell of a client contains no reason (tor-spec,
+    /// "Tearing down circuits").
     pub(super) fn tear_down(&mut self, index: u32, cause: Cause) {
         let Some(circuit) = self.circuits.get(index) else { return };
         if let Some(set) = circuit.trunk_of {

@@ -95,7 +95,7 @@ impl Client {
     }
 
     /// Links a leg (parallel circuit) by the rules of [`Client::link`], but does not check whether
-    /// the design needs hops after the legs.
+    /// the design needs hops after the relay at which the legs join.
     pub(super) fn link_leg(
         &mut self,
         now: Time,

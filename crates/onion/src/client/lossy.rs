@@ -90,8 +90,8 @@ impl Client {
     }
 
     /// Makes the complete, unused `circuit`, whose cells travel in datagrams, a leg of a set. The
-    /// set is that of the circuit `with`, or a new set. When the exit has linked the leg,
-    /// [`Output::Linked`] reports this.
+    /// set is that of the circuit `with`, or a new set if `with` is `None`. When the exit has
+    /// linked the leg, [`Output::Linked`] reports this.
     ///
     /// # Errors
     /// Returns [`NoSet`] if the circuit cannot be a leg.

@@ -135,10 +135,8 @@ impl Client {
         Ok(stream)
     }
 
-    /// Handles a message of a stream, after all earlier messages of its set or circuit.
-    ///
-    /// # Errors
-    /// Returns the violation if the last relay broke the protocol.
+    /// Handles a message of a stream. All earlier messages of its set or circuit must have been
+    /// handled.
     pub(super) fn take_turn(
         &mut self,
         now: Time,

@@ -22,10 +22,10 @@ const NUMBER: usize = 4;
 /// [`Explicit`](super::Explicit). In the other state, the numbers are consecutive and messages do
 /// not carry them. SWITCH changes the state, or sets the next of the consecutive numbers.
 ///
-/// A sender cannot know how many consecutive messages it will send on one leg (the length of a
-/// run), and therefore expects the length of the previous run. After a long run it begins with
-/// SWITCH. After a short run it first writes numbers into messages. It sends SWITCH once these
-/// numbers have cost as many bytes as a SWITCH.
+/// A run is a sequence of consecutive messages on one leg. A sender cannot know the length of a
+/// run in advance, and assumes that it equals the length of the previous run. After a long run it
+/// begins with SWITCH. After a short run it first writes numbers into messages. It sends SWITCH
+/// once these numbers have cost as many bytes as a SWITCH.
 #[derive(Debug, Default)]
 pub struct Adaptive {
     legs: Legs<Numbers>,

@@ -238,10 +238,10 @@ impl Pair {
     }
 }
 
-/// Checks that the numbering made by `make` obeys every rule.
+/// Runs every test of this module on the numbering that `make` creates.
 ///
 /// # Panics
-/// If a rule is broken.
+/// If the numbering fails a test.
 pub fn check(make: Make) {
     for legs in 1..=8 {
         for seed in 0..8 {

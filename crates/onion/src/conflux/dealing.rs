@@ -19,7 +19,8 @@ pub struct Dealing {
     pub schedule: Spec,
     /// Length of a run of consecutive cells on one leg (parallel circuit).
     pub every: Every,
-    /// Idle time after which a new random schedule is chosen; `None` if the first one is kept.
+    /// Time without traffic after which a new random schedule is chosen; `None` if the first
+    /// schedule is kept.
     pub redraw: Option<Silence>,
 }
 

@@ -151,8 +151,8 @@ impl ConfluxEnd {
 
     /// Adds one of the client's circuits as a leg. Returns the leg's slot (its index in the set)
     /// and the LINK message to send. The leg counts its messages from the numbers (0, 0), which
-    /// LINK contains. With these numbers, stock exits let the leg join a set that is already in
-    /// use.
+    /// LINK contains. With these numbers, exits that run C tor let the leg join a set that is
+    /// already in use.
     ///
     /// # Errors
     /// The set is full or has ended.
@@ -499,7 +499,7 @@ impl ConfluxEnd {
         self.current
     }
 
-    /// Returns the number of bytes that the message's number uses in each cell.
+    /// Returns the number of bytes that a message's number takes in each cell.
     #[must_use]
     pub fn overhead(&self) -> usize {
         self.numbering.overhead()
@@ -586,9 +586,10 @@ impl ConfluxEnd {
     }
 }
 
-/// Returns true if a circuit may carry this message while it is a leg of a set, or is being
-/// linked. A directory request is answered with END (reason 14, NOTDIRECTORY), and the circuit
-/// stays open. A request to extend such a circuit is a violation.
+/// Returns true if a circuit may carry messages with this command while it is a leg of a set, or
+/// is being linked. Directory requests and requests to extend the circuit are not allowed. A
+/// directory request is answered with END (reason 14, NOTDIRECTORY), and the circuit stays open. A
+/// request to extend the circuit is a violation.
 #[must_use]
 pub const fn may_carry(command: RelayCommand) -> bool {
     !matches!(command, RelayCommand::BEGIN_DIR | RelayCommand::EXTEND | RelayCommand::EXTEND2)

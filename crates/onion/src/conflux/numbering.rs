@@ -166,8 +166,8 @@ pub trait Numbering: fmt::Debug + Send {
 
 /// Returns true if a message with this command and stream has a number (proposal 329, section 3; C
 /// tor's `conflux_should_multiplex`). On stream 0, BEGIN, END, CONNECTED, RESOLVE and RESOLVED
-/// have none: C tor's `connection_edge_process_relay_cell` drops such messages before it counts
-/// them.
+/// have no number: C tor's `connection_edge_process_relay_cell` drops such messages before it
+/// counts them.
 #[must_use]
 pub const fn is_counted(command: RelayCommand, stream: u16) -> bool {
     match command {

@@ -16,17 +16,18 @@ use super::legs::Legs;
 use crate::wire::message::RelayCommand;
 use crate::wire::resilient::Received;
 
-/// Number of messages after which an acknowledgement is due, as for the cells of a SENDME.
+/// Number of messages after which an acknowledgement is due: as many as the cells that one SENDME
+/// acknowledges by default.
 const EVERY: u32 = 31;
 /// Maximum delay of an acknowledgement while fewer than `EVERY` messages are unacknowledged.
 const DELAY: Duration = Duration::from_millis(50);
 /// Minimum time without an acknowledgement after which a leg (parallel circuit) counts as silent.
 /// The time is three round trips if they take longer.
 const SILENCE: Duration = Duration::from_secs(1);
-/// Minimum timeout for the answer to LINK on a leg (parallel circuit) other than the first. After
-/// it, the leg counts as silent. The timeout is three times the longest round-trip time of the set
-/// if that is longer. For the first leg, [`Limits`](super::Limits) has a longer timeout, because
-/// no data is lost with that leg.
+/// Minimum timeout for the answer to LINK on a leg (parallel circuit) other than the first. The
+/// leg counts as silent once the timeout has expired. The timeout is three times the longest
+/// round-trip time of the set if that is longer. For the first leg, [`Limits`](super::Limits) has
+/// a longer timeout, because no data is lost with that leg.
 const LINKING: Duration = Duration::from_secs(2);
 /// Minimum time without a received message after which a client sends PROBE. The time is two round
 /// trips if they take longer.
@@ -328,9 +329,9 @@ impl Retransmitter {
     }
 
     /// Schedules the unacknowledged messages of other legs (parallel circuits) for sending on the
-    /// working leg `lively`, if there are at most `MOST_REPEATED`. After these messages, the
-    /// caller sends XOFF, which must not wait for a leg that may have failed unnoticed. The
-    /// originals stay stored, and the other end drops duplicates.
+    /// working leg `lively`, if there are at most `MOST_REPEATED`. The caller does this before it
+    /// sends XOFF: the other end handles XOFF after these messages, and one of the other legs may
+    /// have failed unnoticed. The originals stay stored, and the other end drops duplicates.
     pub fn repeat(&mut self, lively: PathId) {
         let others = self.legs.iter().filter(|(leg, _)| *leg != lively);
         let owed = others.flat_map(|(_, on)| &on.kept).map(|(_, kept)| kept.clone());

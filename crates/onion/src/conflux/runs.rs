@@ -9,8 +9,9 @@ use super::legs::Legs;
 use super::numbering::{AHEAD, Bases, Mark, Numbering};
 use crate::wire::resilient::LegSwitch;
 
-/// Numbering for cells that have no room for a number. Cells on each leg (parallel circuit) are
-/// numbered consecutively from 1. A SWITCH message sets the number of the next cell.
+/// Numbering for cells that have no room for a number. Consecutive cells on a leg (parallel
+/// circuit) have consecutive numbers, from 1. A SWITCH message sets the number of the leg's next
+/// cell.
 #[derive(Debug, Default)]
 pub struct Runs {
     legs: Legs<Numbers>,

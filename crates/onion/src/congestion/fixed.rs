@@ -13,8 +13,8 @@ pub struct Fixed {
     size: u64,
     step: u64,
     /// Round-trip time measured by the last SENDME, and the minimum round-trip time; `None` before
-    /// the first SENDME. The first value is not smoothed, because the scheduler of Conflux of 2013
-    /// needs it unsmoothed.
+    /// the first SENDME. The first value is not smoothed, as the scheduler of Conflux of 2013
+    /// requires.
     rtt: Option<(Duration, Duration)>,
 }
 

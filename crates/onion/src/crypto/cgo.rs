@@ -36,7 +36,7 @@ const CONTENT: usize = BODY - TAG;
 const NEXT_KEYS: usize = 31;
 const _: () = assert!(NEXT_KEYS * TAG >= CONTENT);
 /// Number of blocks of a tag's key stream. The maximum is 64: the counter starts at a multiple of
-/// 64, and must not carry.
+/// 64, and must not carry into its higher bits.
 const STREAM: usize = NEXT_KEYS + SEED / TAG;
 const _: () = assert!(STREAM <= 64 && SEED.is_multiple_of(TAG));
 

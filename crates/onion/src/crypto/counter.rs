@@ -40,7 +40,8 @@ impl KeyStream {
         rest.chunks_mut(BATCH * BLOCK).for_each(|chunk| self.apply_blocks(chunk));
     }
 
-    /// XORs `bytes` with the key stream. The last block must have no unused bytes.
+    /// XORs `bytes` with the key stream. The caller must have used all bytes of the last computed
+    /// block.
     fn apply_blocks(&mut self, bytes: &mut [u8]) {
         let mut blocks = [Block::default(); BATCH];
         let blocks = &mut blocks[..bytes.len().div_ceil(BLOCK)];

@@ -17,7 +17,7 @@ use super::counter;
 pub const KEY: usize = 16;
 /// Maximum length of a message: 33 blocks. A cell has 32 blocks.
 pub const LONGEST: usize = 33 * BLOCK;
-/// Maximum bytes of a tweak.
+/// Maximum length of a tweak in bytes.
 pub const LONGEST_TWEAK: usize = 3 * BLOCK;
 
 const BLOCK: usize = 16;

@@ -48,7 +48,7 @@ const KEY: &[u8] = b"anabranch lossy circuit 1: key";
 /// Label of HKDF-Expand for the secret of the next epoch (2^20 consecutive counters).
 const NEXT: &[u8] = b"anabranch lossy circuit 1: next epoch";
 
-/// Number of bytes of a tweak: counter, command, direction.
+/// Length of a tweak in bytes: counter (8), command (1) and direction (1).
 const TWEAK: usize = 10;
 
 /// The secrets of one hop that result from a handshake.

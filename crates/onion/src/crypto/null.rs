@@ -1,5 +1,5 @@
 //! Layers of a circuit without encryption, for simulations of large networks. They need hardly any
-//! computing time, and the code that uses them is the same as with encryption.
+//! computing time, and have the same interface as layers with encryption.
 //!
 //! No handshake results in these layers. Only the simulator calls
 //! [`Node::elide_crypto`](crate::Node::elide_crypto), which replaces the layers that a handshake

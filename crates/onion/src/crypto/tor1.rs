@@ -98,7 +98,8 @@ impl Direction {
     }
 
     /// Returns the tag if the cell is the next one for this hop. Computes the digest only if the
-    /// field "recognised" is zero: nearly all other cells have another value there.
+    /// field "recognised" is zero: in cells for other hops, the field nearly always has another
+    /// value.
     fn recognise(&mut self, body: &mut Body) -> Option<Tag> {
         if body[RECOGNISED] != [0, 0] {
             return None;

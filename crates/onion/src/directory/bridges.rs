@@ -9,7 +9,7 @@ use anabranch_multipath::Time;
 use crate::wire::extend::{ANYBODY, Target};
 use crate::wire::netdoc::{Bridge, DocumentError, check_bridge};
 
-/// Path at which every relay serves its own descriptor to clients.
+/// Path of the HTTP request for a relay's own descriptor, which every relay serves to clients.
 pub(super) const PATH: &str = "/tor/server/authority.z";
 /// Time after which a descriptor is fetched again (C tor's bridge schedule).
 const RENEWAL: Duration = Duration::from_secs(3 * 3600);

@@ -1,6 +1,6 @@
-//! Answers to directory requests (dir-spec, "Directory caches"), by the paths that clients, relays
-//! and caches request. A relay serves documents that it has verified. An authority serves
-//! documents that it has made or accepted.
+//! Answers to directory requests of clients, relays and caches (dir-spec, "Directory caches"). The
+//! path in a request determines the documents. A relay serves documents that it has verified. An
+//! authority serves documents that it has made or accepted.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -17,8 +17,9 @@ use shelf::Shelf;
 mod flavour;
 mod shelf;
 
-/// Path prefix of the consensus. The name of the flavour follows, and then a list of authorities.
-/// The cache answers only if more than half of the listed authorities signed the consensus.
+/// Prefix of the path of requests for the consensus. The name of the flavour follows, and then a
+/// list of authorities. The cache answers only if more than half of the listed authorities signed
+/// the consensus.
 pub const CONSENSUS: &str = "/tor/status-vote/current/consensus";
 /// Maximum number of documents in one request, as in C tor's clients.
 const MOST_ITEMS: usize = 500;
@@ -176,7 +177,8 @@ impl Cache {
         }
     }
 
-    /// Returns the number of bytes to compress for an answer to `request`.
+    /// Returns the number of bytes that must be compressed to answer `request`; 0 if the answer is
+    /// an error or is stored in compressed form.
     #[must_use]
     pub fn unpacked(&self, request: &Request) -> usize {
         let texts = self.text(request).unwrap_or_default();

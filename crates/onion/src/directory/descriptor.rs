@@ -185,10 +185,10 @@ impl Description {
         moved || [rate, burst] != before[..2] || far(observed, before[2])
     }
 
-    /// Returns true if the descriptor announces exits to IPv6: either a rule accepts IPv6
-    /// explicitly, or the relay has an IPv6 address and the policy accepts IPv6. If a relay
-    /// without an IPv6 address announced such exits, it would refuse streams to hosts that also
-    /// have IPv4 addresses.
+    /// Returns true if the descriptor announces exits to IPv6. This is the case if a rule accepts
+    /// IPv6 explicitly, or if the relay has an IPv6 address and the policy accepts IPv6. A relay
+    /// without an IPv6 address must not announce such exits only because of a rule for all
+    /// addresses: it would refuse streams to hosts that also have IPv4 addresses.
     #[must_use]
     pub fn exits_to_v6(&self) -> bool {
         let (some, none) = (self.v6.is_some(), "reject 1-65535");

@@ -668,7 +668,7 @@ impl Directory {
     }
 }
 
-/// Encodes a digest as requests contain it.
+/// Encodes a digest in base64 without padding, as in the paths of requests.
 pub(super) fn base64(digest: &[u8; 32]) -> String {
     Base64Unpadded::encode_string(digest)
 }

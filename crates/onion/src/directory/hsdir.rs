@@ -83,7 +83,7 @@ enum Kept {
     /// Certificate, signature and encrypted part, concatenated, and the certificate's length in
     /// bytes.
     Parts(Box<[u8]>, u16),
-    /// The descriptor's text, used if a text that is rebuilt from the parts would differ.
+    /// The descriptor's text. It is stored if a text rebuilt from the parts would differ from it.
     Text(Box<str>),
 }
 

@@ -21,7 +21,7 @@ use crate::wire::text::hex;
 
 /// Number of documents in one request (C tor's value).
 const BATCH: usize = 96;
-/// Maximum length in bytes of a descriptor that authorities accept.
+/// Maximum length in bytes of a server descriptor that authorities accept.
 const LONGEST_SERVER: usize = 20_000;
 /// Maximum length in bytes of an extra-info document that authorities accept.
 const LONGEST_EXTRA: usize = 50_000;
@@ -167,7 +167,8 @@ impl Mirror {
     /// certificates.
     ///
     /// # Errors
-    /// Returns the [`Failure`]; the request will be repeated.
+    /// Returns the [`Failure`] if the request failed or its response is invalid. The request will
+    /// be repeated.
     pub fn done(
         &mut self,
         outcome: Result<Response, Failure>,

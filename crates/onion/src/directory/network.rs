@@ -29,8 +29,8 @@ pub struct Network {
     /// Microdescriptors, by the relay's index in the consensus. `None` if the microdescriptor is
     /// unknown.
     microdescs: Vec<Option<Arc<Microdesc>>>,
-    /// Three sums of bandwidth, as in [`Listing::weight_of`], over the relays whose
-    /// microdescriptors are known.
+    /// Total bandwidth of guards, of exits, and of all relays ([`Listing::weight_of`]). Only
+    /// relays whose microdescriptors are known count.
     known: [u64; 3],
     /// Bridges. They need not be in the consensus, and are never chosen at random.
     bridges: Vec<Arc<Bridge>>,

@@ -109,7 +109,8 @@ impl<I: Name> Circuits<I> {
 }
 
 impl<I: Name> Circuit<I> {
-    /// Returns whether `other` must wait for this circuit, which is better or may become better.
+    /// Returns true if the circuit `other` must wait for this circuit. This is the case if this
+    /// circuit has a better guard, and is built or may still be built in time.
     fn blocks(
         &self,
         other: &Circuit<I>,

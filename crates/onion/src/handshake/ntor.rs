@@ -59,7 +59,8 @@ impl Client {
 /// older keys that are still accepted.
 ///
 /// # Errors
-/// [`Refused`] if the client's message is truncated, for another relay or key, or degenerate.
+/// [`Refused`] if the client's message is truncated, is for another relay or onion key, or
+/// contains a degenerate key.
 pub fn accept(
     rng: &mut dyn CryptoRng,
     relay: &[u8; 20],

@@ -102,7 +102,8 @@ pub struct Request<'a> {
 /// that are still accepted.
 ///
 /// # Errors
-/// [`Refused`] if the handshake is truncated, for another relay or key, or not authentic.
+/// [`Refused`] if the handshake is truncated, is for another relay or onion key, or is not
+/// authentic.
 pub fn read<'a>(
     relay: &'a [u8; 32],
     onion_keys: &'a [CurveKeys],

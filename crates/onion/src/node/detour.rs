@@ -31,8 +31,8 @@ impl<R: NodeRole> Node<R> {
         }
     }
 
-    /// Handles the opening of the QUIC link `id`. If we opened it, informs the neighbour of the
-    /// TLS link alongside it.
+    /// Handles the opening of the QUIC link `id`. If we opened it, pairs it with a TLS link to the
+    /// same relay, and sends the neighbour the token of that TLS link.
     pub(super) fn quic_opened(&mut self, id: LinkId, identity: Option<Identity>) {
         let initiated = self.channels.link(id).is_some_and(|link| link.channel.is_initiator());
         if let Some(identity) = identity.filter(|_| initiated) {
@@ -45,7 +45,7 @@ impl<R: NodeRole> Node<R> {
     /// Handles `cell`, a message about a QUIC link and the TLS link alongside it.
     ///
     /// # Errors
-    /// Returns a violation if the link must be closed.
+    /// Returns the neighbour's violation of the protocol. The link must then be closed.
     pub(super) fn take_beside(
         &mut self,
         now: Time,

@@ -77,11 +77,11 @@ impl<R: NodeRole> Node<R> {
         self.let_go(now, id);
     }
 
-    /// Handles cells until no complete cell is left, or until the link `id` must wait for
-    /// something.
+    /// Handles cells until no complete cell is left, or until the link `id` must wait, for example
+    /// for the secret that TLS exports.
     ///
     /// # Errors
-    /// Returns a violation if the link must be closed.
+    /// Returns the neighbour's violation of the protocol. The link must then be closed.
     fn take_cells(
         &mut self,
         now: Time,
@@ -112,7 +112,7 @@ impl<R: NodeRole> Node<R> {
     /// cells of a busy link are RELAY cells.
     ///
     /// # Errors
-    /// Returns a violation if the link must be closed.
+    /// Returns the neighbour's violation of the protocol. The link must then be closed.
     fn take_relay_cells(
         &mut self,
         now: Time,
@@ -152,7 +152,7 @@ impl<R: NodeRole> Node<R> {
     /// only if the cells of the link have numbers and may arrive out of order.
     ///
     /// # Errors
-    /// Returns a violation if the link must be closed.
+    /// Returns the neighbour's violation of the protocol. The link must then be closed.
     fn take_held(&mut self, now: Time, id: LinkId, circuit: u32) -> Result<(), LinkFault> {
         loop {
             let lane = Lane { link: id, id: circuit };
@@ -173,7 +173,7 @@ impl<R: NodeRole> Node<R> {
     /// have handled all earlier cells of the circuit.
     ///
     /// # Errors
-    /// Returns a violation if the link must be closed.
+    /// Returns the neighbour's violation of the protocol. The link must then be closed.
     pub(super) fn take_cell(
         &mut self,
         now: Time,

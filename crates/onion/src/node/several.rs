@@ -50,8 +50,8 @@ impl<'a> Port<'a> {
         Ok(Port { lane, control, layers, format, channels, rng })
     }
 
-    /// Sends the message that must precede a numbered message, if there must be one. `mark`
-    /// describes how the number is sent.
+    /// Sends the SWITCH message that must precede a numbered message, if `mark` requires one.
+    /// `mark` describes how the message's number is sent.
     pub(super) fn send_before(&mut self, now: Time, mark: &Mark) {
         let Some((command, data)) = mark.before() else { return };
         let mut body = [0; BODY];
@@ -329,8 +329,8 @@ impl<R: NodeRole> Node<R> {
 
     /// Removes a closed circuit from its set. `unacknowledged` is true if many cells were in
     /// flight on the circuit: at least the number that one SENDME acknowledges. The set ends if
-    /// data is lost with the leg. In designs that do not retransmit lost messages, the set also
-    /// ends with its last leg.
+    /// data is lost with this circuit. In designs that do not retransmit lost messages, the set
+    /// also ends with its last circuit.
     pub(crate) fn leave_set(&mut self, id: SetId, circuit: u32, unacknowledged: bool) {
         let Some(Set { streams, route: Route::Several(several), .. }) = self.sets.get_mut(id)
         else {

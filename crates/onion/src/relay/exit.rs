@@ -71,10 +71,8 @@ impl Relay {
         }
     }
 
-    /// Handles a message of a stream, after all earlier messages of its set or circuit.
-    ///
-    /// # Errors
-    /// Returns the violation if the client broke the protocol.
+    /// Handles a message of a stream. All earlier messages of its set or circuit must have been
+    /// handled.
     pub(super) fn take_turn(
         &mut self,
         now: Time,

@@ -89,8 +89,8 @@ struct LossyStream {
     is_open: bool,
     /// True while the stream's local program waits for room to write more bytes.
     starved: bool,
-    /// Time at which the stream's timer expires, as in the table of timers; `None` if the timer is
-    /// not set.
+    /// Time at which the stream's timer expires, which the table of timers contains too. `None` if
+    /// the timer is not set.
     timer: Option<Time>,
     /// Number of bytes that the stream had in memory when they were last counted.
     held: usize,
@@ -571,15 +571,15 @@ impl LossyStreams {
         self.recent.push_back(id);
     }
 
-    /// Returns the time for which the core must set its timer. Returns `None` if an earlier timer
-    /// is already set, or if no timer is needed.
+    /// Returns the time for which the core must set its timer for these streams. Returns `None` if
+    /// the timer is already set for an earlier time, or if no timer is needed.
     pub(crate) fn alarm(&mut self) -> Option<Time> {
         let (next, _) = *self.timers.first()?;
         let is_earlier = self.armed.is_none_or(|armed| next < armed);
         is_earlier.then(|| *self.armed.insert(next))
     }
 
-    /// Notes that the timer has expired.
+    /// Notes that the core's timer for these streams has expired.
     pub(crate) fn expired(&mut self) {
         self.armed = None;
     }

@@ -15,8 +15,8 @@ use anabranch_multipath::{PathId, Time};
 
 use crate::stream::Stream;
 
-/// Maximum number of data cells that a stream sends in one turn: 31.9 kB, half of its send buffer.
-/// With 32 cells, a client with 500 streams used one twelfth more CPU time.
+/// Maximum number of data cells that a stream sends in one turn: 31.9 kB, half of a stream's send
+/// buffer. With 32 cells, a client with 500 streams used one twelfth more CPU time.
 pub(super) const RUN: u16 = 64;
 
 /// Queues of the streams that may send data or END, and totals over all streams.

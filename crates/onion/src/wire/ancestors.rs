@@ -1,5 +1,6 @@
 //! Messages that link circuits to sets, in the designs before proposal 329: Conflux of 2013, and
-//! mTor. This project defined their formats, because the papers only describe a cell with a nonce.
+//! mTor. This project defined the formats, because the papers on these designs only describe a
+//! cell with a nonce.
 //!
 //! LINK, LINKED and LINKED_ACK have no stream ID: they are exchanged with the last hop. LINK and
 //! LINKED have the same layout; LINKED_ACK has no data. `docs/spec/ancestors.md` defines the

@@ -76,7 +76,7 @@ impl Command {
     pub const ADOPT: Command = Command(68);
     /// A lossy cell (a cell for datagrams) of a leg (circuit of a set) between two shards
     /// (threads) of one relay. One shard has the leg's link, and the other has taken over the leg.
-    /// The body contains the cell's counter and body.
+    /// The body contains the counter and the body of the lossy cell.
     pub const ACROSS: Command = Command(195);
     pub const VPADDING: Command = Command(128);
     pub const CERTS: Command = Command(129);
@@ -145,8 +145,8 @@ pub fn head(bytes: &[u8], width: Width) -> Option<(u32, Command, usize)> {
     Some((circuit, command, id + 3 + usize::from(length)))
 }
 
-/// Fields from the beginning of a cell on a QUIC link (`docs/spec/quic-links.md`). Each circuit
-/// has its own lane (QUIC stream) there.
+/// Fields from the beginning of a cell on a QUIC link (`docs/spec/quic-links.md`). On such a link,
+/// each circuit has its own lane (QUIC stream).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LaneHead {
     /// Circuit ID; 0 for cells of the link itself.
@@ -160,12 +160,13 @@ pub struct LaneHead {
 }
 
 impl LaneHead {
-    /// Maximum length in bytes of a cell of the link itself, including its header.
+    /// Maximum length in bytes, including the header, of a cell with circuit ID 0 (a cell of the
+    /// link itself).
     pub const LONGEST: usize = VAR_HEADER + 8192;
 
     /// Parses the beginning of a cell. Returns `None` if there are too few bytes. `first` is true
-    /// for the first cell of the link itself in each direction: VERSIONS, whose circuit ID has 2
-    /// bytes because it precedes the agreement on the link version.
+    /// for VERSIONS, the first cell in each direction. Its circuit ID has 2 bytes, because it
+    /// precedes the agreement on the link version.
     #[must_use]
     pub fn parse(bytes: &[u8], first: bool) -> Option<LaneHead> {
         let width = if first { Width::Two } else { Width::Four };

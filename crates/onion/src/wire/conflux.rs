@@ -137,8 +137,8 @@ impl ConfluxLink {
 }
 
 /// Parses the data of SWITCH, the increment of the circuit's message number. C tor before
-/// 0.4.9.3-alpha sends 498 bytes, with zeros after the number. Returns `None` if the data is
-/// shorter than 4 bytes; C tor reads it as 0.
+/// 0.4.9.3-alpha sends 498 bytes: the increment, then zeros. Returns `None` if the data is shorter
+/// than 4 bytes; C tor treats shorter data as the increment 0.
 #[must_use]
 pub fn read_switch(data: &[u8]) -> Option<u32> {
     data.first_chunk().map(|number| u32::from_be_bytes(*number))

@@ -12,7 +12,8 @@ use crate::crypto::lossy::ZEROS;
 
 /// Size in bytes of the length field that precedes a segment in a cell.
 const LENGTH: usize = 2;
-/// Maximum length in bytes of a segment, including its header.
+/// Maximum length in bytes of a segment with its header: the cell's body, less the zeros at its
+/// start and the length field.
 const SEGMENT: usize = BODY - ZEROS - LENGTH;
 /// Number of bytes of a TCP header without options (RFC 9293, section 3.1).
 const TCP_HEADER: usize = 20;

@@ -18,8 +18,9 @@ use super::tag::Tag;
 /// Maximum number of data bytes in a relay cell. For DATA messages of a stream see
 /// [`Format::data`].
 pub const DATA: usize = BODY - HEADER_V0;
-/// Maximum number of data bytes in a stream's message other than DATA, in any format. This leaves
-/// room for the message number in some designs of sets of circuits.
+/// Maximum number of data bytes in a stream's message other than DATA, in any format. The term 2
+/// is the stream ID. The term 4 is the message's number, which some designs of circuit sets, such
+/// as mTor, place before the data.
 const CONTROL: usize = BODY - HEADER_V1 - 2 - 4;
 /// Length in bytes of the header of a message with a digest: command, recognised, stream, digest,
 /// length.
@@ -28,9 +29,9 @@ const HEADER_V0: usize = 11;
 /// follows for commands that have one.
 const HEADER_V1: usize = 19;
 /// The position of the field "recognised" in the body of a cell. The field is zero if the cell is
-/// addressed to the hop that decrypts it.
+/// addressed to the hop that has just decrypted it.
 pub const RECOGNISED: Range<usize> = 1..3;
-/// The position of the digest in the body of a cell.
+/// The position of the digest in the body of a cell, in the format [`Format::V0`].
 pub const DIGEST: Range<usize> = 5..9;
 /// Number of zero bytes between the data of a relay message and the random padding.
 const GAP: usize = 4;

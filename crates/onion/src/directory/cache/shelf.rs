@@ -8,8 +8,8 @@ use std::sync::Arc;
 use super::{NOT_FOUND, Refusal, items};
 use crate::wire::text::twenty;
 
-/// Number of new consensuses after which a replaced document is removed. A consensus that lists
-/// the document is valid until then.
+/// Number of new consensuses after which a replaced document is removed. By then, every consensus
+/// that lists the document has expired.
 const TURNS: u8 = 3;
 /// Maximum number of old documents of one relay.
 const MOST_OLD: usize = 4;
@@ -86,8 +86,8 @@ impl Shelf {
         true
     }
 
-    /// Marks the present documents of relays that are not in `known` as old. Returns whether there
-    /// were any.
+    /// Marks the present documents of relays that are not in `known` as old. Returns true if any
+    /// document was marked.
     pub(super) fn keep(&mut self, known: &BTreeSet<[u8; 20]>) -> bool {
         let others = self.by_relay.iter_mut().filter(|(id, _)| !known.contains(*id));
         let present = others.filter(|(_, pile)| pile.present.is_some());
