@@ -97,15 +97,16 @@ pub struct Owner {
     pub(crate) outward: bool,
 }
 
-/// Maximum number of cells in a channel's outbox, in addition to one for each circuit. A neighbour
-/// that exceeds it does not read our answers, and is disconnected.
+/// Maximum number of cells in a channel's outbox, in addition to one for each circuit. If the
+/// outbox is longer, the neighbour does not read our answers, and is disconnected.
 const MOST_SAID: usize = 256;
 /// Maximum outbox length in bytes at which a cell for another shard (a parallel core of this
 /// relay) goes directly into the outbox. With a longer outbox, cells are queued by circuit. Queues
 /// are rarely needed here, because the other shard schedules circuits itself.
 const AT_ONCE: usize = 64 * CELL;
 /// Maximum number of lossy cells (sent in datagrams) that a link holds for the driver (I/O code).
-/// Further cells are dropped here. In its own queue, the driver drops the oldest cells instead.
+/// If that number of cells waits, a new cell is dropped. If the driver's own queue is full, the
+/// driver drops the oldest cell instead.
 const MOST_LOSSY: usize = 256;
 /// Number of recently closed circuit IDs that a link with lossy cells (sent in datagrams) does not
 /// use again. Otherwise a late cell of a closed circuit would close a new circuit with the same
@@ -235,7 +236,7 @@ pub(crate) struct Channels {
 }
 
 impl Channels {
-    /// Returns a state without links; `policy` schedules the circuits of each link.
+    /// Returns an empty table of links; `policy` schedules the circuits of each link.
     pub(crate) fn new(policy: circuitmux::Kind) -> Channels {
         Channels {
             links: SlotTable::default(),
@@ -429,8 +430,8 @@ impl Channels {
         }
     }
 
-    /// Returns the next link that has something to send; `None` if there is none. A link is
-    /// returned again only after `pop` has emptied it and it has new output.
+    /// Returns the next link that has something to send; `None` if there is none. Once returned, a
+    /// link is returned again only if `pop` has sent all its output and it has new output.
     pub(crate) fn next_ready(&mut self) -> Option<LinkId> {
         self.ready.pop_front()
     }
@@ -525,7 +526,8 @@ impl Channels {
     }
 
     /// Sends a cell, such as DESTROY, ahead of queued cells. The limit `MOST_SAID` does not apply
-    /// to links to other parallel cores (shards) of this relay, because shards always read.
+    /// to links to other parallel cores (shards) of this relay, because shards always read our
+    /// output.
     pub(crate) fn say(&mut self, lane: Lane, command: Command, body: &[u8]) {
         if let Some(link) = self.links.get_mut(&lane.link) {
             link.channel.say(lane.id, command, body);

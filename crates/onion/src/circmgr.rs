@@ -99,8 +99,8 @@ pub struct Demand {
     pub since: Time,
     /// Exits that have refused the stream because of their exit policy.
     pub avoid: Vec<[u8; 20]>,
-    /// Exits at which the stream failed for a reason other than their exit policy. They are used
-    /// only if no other exit is available.
+    /// Exits at which the stream failed for a reason other than their exit policy. These exits are
+    /// used only if no other exit is available.
     pub shun: Vec<[u8; 20]>,
 }
 
@@ -143,13 +143,14 @@ pub enum Order {
     /// Warn the user that the restrictions leave only this number of guards. The use of so few
     /// guards can identify the user.
     FewGuards(usize),
-    /// Inform the user that sets have fewer legs (parallel circuits) than wanted: the first number
-    /// instead of the second. No suitable relay is left for a further leg, because the allowed
-    /// relays conflict with relays in the set, for example by family or subnet.
+    /// Inform the user that sets have fewer legs (parallel circuits) than wanted. The first number
+    /// is the present number of legs, and the second is the wanted number. No suitable relay is
+    /// left for a further leg, because the allowed relays conflict with relays in the set, for
+    /// example by family or subnet.
     FewLegs(usize, usize),
     /// Inform the user that the restrictions exclude all relays that can link sets of this design.
-    /// Such relays are exits, or middles if the design's legs (parallel circuits) join at a
-    /// middle.
+    /// The legs (parallel circuits) of a set are linked at their exit, or at a middle in designs
+    /// whose legs join there.
     NoAbleRelay(Design),
     /// Inform the user that circuits cannot be lossy (send cells in datagrams). For one position
     /// of the path, no allowed relay supports such cells.
@@ -157,8 +158,8 @@ pub enum Order {
     /// Inform the user that only this number of relays can join legs (parallel circuits). Each of
     /// these relays sees a large part of the user's traffic.
     FewJoining(usize),
-    /// Inform the user that circuit sets have only one leg for each bridge (the first number),
-    /// although more legs are wanted (the second number).
+    /// Inform the user that circuit sets have only one leg for each bridge. The first number is
+    /// the number of bridges, and the second is the wanted number of legs.
     FewBridges(usize, usize),
 }
 
@@ -555,9 +556,11 @@ impl CircuitManager {
     }
 
     /// Handles the demands (requests for a circuit) for `target` that avoid the exits `avoid`,
-    /// after no path was found for them. A demand with exits in `shun` is kept, and may use these
-    /// exits again. Other demands are refused: at once if all relays are known, else after
-    /// `SLUGGISH`. Returns true if a demand was kept.
+    /// after no path was found for them. Returns true if a demand was kept.
+    ///
+    /// Demands with exits in `shun` are kept, and may use these exits again. Other demands are
+    /// refused: at once if all relays of the consensus are known, else `SLUGGISH` after the
+    /// demand.
     fn give_up(
         &mut self,
         network: &Network,

@@ -142,7 +142,7 @@ impl<I: Name> Guards<I> {
     }
 
     /// Returns the time in seconds since 1970 at which [`Guards::renew`] will remove a guard,
-    /// provided that consensuses continue to list the same relays. Returns `None` if the sample is
+    /// provided that later consensuses list the same guards. Returns `None` if the sample is
     /// empty.
     #[must_use]
     pub fn next_over(&self) -> Option<u64> {

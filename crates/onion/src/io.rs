@@ -145,8 +145,8 @@ pub enum LinkOutput {
         link: LinkId,
         /// The neighbour's identity, and its address for QUIC links.
         target: Target,
-        /// First byte of the connection ID to use. The neighbour assigns the QUIC link by this
-        /// byte to the core that has the existing link. `None` if the QUIC link may belong to any
+        /// First byte of the connection ID to use. The neighbour uses this byte to assign the QUIC
+        /// link to its core that has the existing link. `None` if the QUIC link may belong to any
         /// core of the neighbour.
         begins: Option<u8>,
     },
@@ -182,7 +182,7 @@ pub enum StreamOutput {
         stream: StreamKey,
     },
     /// The stream has ended, and the program has read all its data. Either the other end closed
-    /// the stream, or its circuit was closed. The key is not reused.
+    /// the stream, or the stream's circuit was closed. The stream's key is not reused.
     Ended {
         /// The stream.
         stream: StreamKey,

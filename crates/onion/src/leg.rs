@@ -14,8 +14,8 @@ use crate::event::CircuitFault;
 use crate::handshake::extension::Agreed;
 use crate::wire::message::Sendme;
 
-/// Initial window, in cells, of a leg that carries another circuit's cells because the legs of its
-/// set join at a middle relay. It equals the window of a circuit without congestion control.
+/// Initial window, in cells, of a leg whose set joins at a middle relay, so that the leg carries
+/// cells of another circuit. It equals the window of a circuit without congestion control.
 const WIDE: u64 = 1_000;
 
 /// Flow control between the two ends of one circuit: window and acknowledgements.

@@ -427,8 +427,8 @@ impl<R: NodeRole> Node<R> {
         true
     }
 
-    /// Sends `message` without checks on the `nth` circuit that ends at this node. This allows
-    /// relay commands that this crate does not know. Such a message may cause the other end to
+    /// Sends `message`, without checking it, on the `nth` circuit that ends at this node. This
+    /// allows relay commands that this crate does not know. The message may cause the other end to
     /// close the circuit. Returns false if fewer circuits end here.
     pub fn send_message(&mut self, now: Time, nth: usize, message: Message<'_>) -> bool {
         let ends_here = |circuit: &mut R::Circuit| R::Circuit::parts(circuit).is_some();

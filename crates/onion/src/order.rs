@@ -15,8 +15,8 @@ use anabranch_multipath::Time;
 use crate::wire::cell::{Body, Cell, Command};
 
 /// Maximum number of cells that a link stores until earlier cells arrive, and maximum distance of
-/// a cell's number from the next expected one. The range of records that may be decrypted out of
-/// order has room for no more cells.
+/// a cell's number from the next expected one. TLS records can only be decrypted out of order
+/// within a range that has room for this number of cells.
 const HELD: usize = 2_048;
 /// Time for which the ID of a closed circuit is not reused. Cells are in transit for a shorter
 /// time.

@@ -196,9 +196,10 @@ impl Quiet {
     }
 
     /// Returns whether a PADDING cell must be sent now, and the time at which the padding timer
-    /// runs next. The random idle time is chosen only after the link has been idle for the
-    /// minimum. The timer of a busy link therefore runs at most once per minimum idle time. Idle
-    /// times have the same distribution as if a time were chosen at each cell.
+    /// runs next. The random idle time is chosen only after the link has been idle for the minimum
+    /// idle time. The timer of a busy link therefore runs at most once in this minimum. The
+    /// resulting idle times have the same distribution as if a new random time were chosen at each
+    /// cell.
     pub(crate) fn look(
         &mut self,
         now: Time,

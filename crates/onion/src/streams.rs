@@ -85,7 +85,8 @@ pub(crate) struct Streams {
     say: VecDeque<ControlMessage>,
     happened: VecDeque<StreamEvent>,
     /// Maximum excess of a stream's data over its window, in bytes. When a missing message arrives
-    /// on another leg (parallel circuit), the data that waited for it is delivered at once.
+    /// on another leg (parallel circuit), the data that waited for it is delivered at once, and
+    /// may exceed the window.
     burst: usize,
     /// The legs (parallel circuits) on which data may be sent now. Used only if streams have a
     /// window on each leg.

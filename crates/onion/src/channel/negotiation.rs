@@ -66,8 +66,8 @@ impl Capabilities {
     }
 
     /// Returns the extensions to negotiate with VERSIONS and CAPABILITIES. A link with lanes (a
-    /// separate sequence of cells for each circuit) can have only the extension for cells in
-    /// datagrams. A link without lanes can have all other extensions.
+    /// separate sequence of cells for each circuit) can have only one extension: cells in
+    /// datagrams (`lossy`). A link without lanes can have only the others.
     fn wanted(self) -> Extensions {
         let is_stream = !self.lanes;
         Extensions {

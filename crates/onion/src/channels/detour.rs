@@ -367,8 +367,8 @@ impl Channels {
     }
 
     /// Adds `counts` to the neighbour's list of circuits that move to the TLS link. If this part
-    /// `ends` the list, completes the move. Returns the owners of the circuits that the neighbour
-    /// has closed.
+    /// `ends` the list, completes the move. Returns the owners of circuits that are not in the
+    /// completed list, because the neighbour has closed them.
     ///
     /// # Errors
     /// The numbers are invalid, or no list was expected.
@@ -391,9 +391,10 @@ impl Channels {
         if ends { self.finish_move(quic) } else { Ok(Vec::new()) }
     }
 
-    /// Completes the move, after each end has received the other's list. Queues unacknowledged
-    /// cells for the other link, ahead of cells that were not sent yet. Returns the owners of
-    /// circuits that the neighbour has closed.
+    /// Completes the move of the circuits of `quic`, after each end has received the other's list
+    /// of them. Queues unacknowledged cells for the TLS link, ahead of cells that were not sent
+    /// yet. Returns the owners of circuits that are not in the neighbour's list, because the
+    /// neighbour has closed them.
     fn finish_move(&mut self, quic: LinkId) -> Result<Vec<Owner>, BadCount> {
         let Some(link) = self.links.get_mut(&quic) else { return Ok(Vec::new()) };
         let Some(detour) = link.detour.as_deref_mut() else { return Ok(Vec::new()) };
@@ -444,7 +445,8 @@ impl Channels {
         Ok(lost)
     }
 
-    /// Notifies the neighbour that all circuits of the QUIC link `number` are closed.
+    /// Notifies the neighbour, by MOVE_OVER on the link `id`, that all circuits of the QUIC link
+    /// `number` are closed.
     pub(crate) fn send_move_over(&mut self, id: LinkId, number: u32) {
         if let Some(link) = self.links.get_mut(&id) {
             link.channel.send_long(Command::MOVE_OVER, &number.to_be_bytes());
@@ -549,8 +551,8 @@ fn put_head(out: &mut Vec<u8>, number: u32) {
 }
 
 impl Delivery {
-    /// Returns the number of newly acknowledged cells, if the neighbour has received `count` cells
-    /// in all. Returns `None` if fewer were sent.
+    /// Returns the number of newly acknowledged cells, given that the neighbour has received
+    /// `count` cells of the circuit in all. Returns `None` if we have sent fewer cells.
     fn fresh(&self, count: u32) -> Option<usize> {
         let more = count.wrapping_sub(self.acknowledged);
         (more as usize <= self.kept.len()).then_some(more as usize)

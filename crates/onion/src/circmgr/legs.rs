@@ -33,8 +33,8 @@ const MOST_ATTEMPTS: usize = 3;
 /// Number of circuits (legs) in a set if neither the user nor a consensus parameter of the design
 /// gives a number.
 const USUAL: usize = 2;
-/// Minimum number of relays at which the circuits of a set can join. If there are fewer, the user
-/// is informed, because each such relay sees which guards a client has.
+/// Number of relays at which the circuits of a set can join, below which the user is informed.
+/// Each of these relays sees which guards a client has.
 const FEW_JOINING: usize = 8;
 /// A fingerprint that no relay has. The restrictions permit only this exit or middle if no relay
 /// can link sets of circuits.
@@ -143,8 +143,8 @@ impl CircuitManager {
     }
 
     /// Sets whether circuits for streams are lossy (their cells travel in datagrams and may be
-    /// lost). Each lossy circuit is used alone, unless the user wants sets of several circuits.
-    /// Call this before any other method.
+    /// lost). A set has one lossy circuit, unless the user wants several circuits in a set. Call
+    /// this before any other method.
     pub fn set_lossy(&mut self, lossy: bool) {
         self.lossy = lossy;
     }
@@ -219,9 +219,9 @@ impl CircuitManager {
     }
 
     /// Returns the user's restrictions, further restricted to relays that can link sets of the
-    /// client's design: exits for designs other than Tor's, and middles for designs whose circuits
-    /// join at a middle. Circuits to other relays could not be linked. Orders a report to the user
-    /// if no such relay is left, or if few such middles are left.
+    /// client's design. This restricts exits in designs other than Tor's, or middles in designs
+    /// whose circuits join at a middle. Circuits to other relays could not be linked. Orders a
+    /// report to the user if no relay that can link sets is left, or if few such middles are left.
     pub(super) fn allowed(&mut self) -> RelayRestrictions {
         let mut restrictions = self.wanted.clone();
         if self.lossy {

@@ -12,7 +12,7 @@ use crate::client::CircuitKey;
 /// Criterion for choosing a stream's circuit among several circuits that fit.
 ///
 /// The criteria by age prefer circuits in use to unused circuits. The criteria by build time and
-/// by round-trip time make no difference between the two.
+/// by round-trip time treat used and unused circuits alike.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Selection {
     /// The circuit that was begun first.

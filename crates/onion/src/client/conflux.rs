@@ -34,8 +34,9 @@ pub enum NoSet {
     CongestionControl,
     /// The circuit set has its maximum number of legs.
     Full,
-    /// The caller gave hops after the legs (parallel circuits), but the design does not join legs
-    /// at a middle relay; or the design needs such hops, but the caller gave none.
+    /// The caller gave hops that follow the relay at which the legs (parallel circuits) join, but
+    /// in this design the legs join at the last relay. Or the design needs such hops, but the
+    /// caller gave none.
     Beyond,
     /// The format of the circuit's cells differs from the format in the set. A message that must
     /// be retransmitted on this circuit might not fit into its cells.

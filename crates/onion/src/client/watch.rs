@@ -42,7 +42,8 @@ impl Client {
     ///
     /// 1. all queued cells and messages;
     /// 2. messages that wait for earlier messages on other legs;
-    /// 3. the largest size of such waiting messages in any one circuit set so far.
+    /// 3. the largest size so far of the messages in one circuit set that waited for earlier
+    ///    messages.
     pub fn waiting(&self) -> [usize; 3] {
         let reordered = self.memory.reordered();
         let waiting = self.channels.used() * CELL + reordered;

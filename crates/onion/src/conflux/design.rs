@@ -85,8 +85,8 @@ impl Design {
         }
     }
 
-    /// Returns the published design that this design implements, if it is older than proposal 329
-    /// (Conflux of 2013, or mTor). Returns `None` for all other designs.
+    /// Returns the published design older than proposal 329 that this design implements: Conflux
+    /// of 2013, or mTor. Returns `None` for all other designs.
     #[must_use]
     pub const fn ancestor(self) -> Option<Ancestor> {
         match self {

@@ -262,7 +262,7 @@ impl ConfluxEnd {
     }
 
     /// Handles `message`, received on `leg`. The message is SWITCH or belongs to a stream.
-    /// Messages without a number ([`is_counted`]) are not reordered, but passed on at once.
+    /// Messages without a number ([`is_counted`]) do not wait for earlier messages.
     ///
     /// # Errors
     /// Returns the violation. [`ConfluxFault::closes`] returns whether the violation closes the
@@ -523,7 +523,8 @@ impl ConfluxEnd {
         &self.queue
     }
 
-    /// Returns the name of the method that numbers the circuit set's messages.
+    /// Returns the name of the method that numbers the circuit set's messages. In statistics, this
+    /// name stands for the set's design.
     #[must_use]
     pub fn design(&self) -> &'static str {
         self.numbering.name()

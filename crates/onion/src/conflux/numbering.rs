@@ -114,7 +114,7 @@ pub trait Numbering: fmt::Debug + Send {
     /// `spare` bytes of the cell free.
     ///
     /// # Errors
-    /// This numbering never sends messages again, or there is no such leg.
+    /// This numbering does not support sending messages again, or there is no such leg.
     fn again(&mut self, _leg: PathId, _number: u64, _spare: usize) -> Result<Mark, ConfluxFault> {
         Err(ConfluxFault::Role)
     }
@@ -156,8 +156,8 @@ pub trait Numbering: fmt::Debug + Send {
     fn behind(&self, leg: PathId) -> u64;
 
     /// Returns true if `number` or a higher number has arrived on every leg (parallel circuit).
-    /// Numbers only grow on each leg, so a missing message with this number will never arrive
-    /// then.
+    /// Numbers only grow on each leg. If the message with this number is missing then, it will
+    /// never arrive.
     fn passed(&self, number: u64) -> bool;
 
     /// Returns the number of the last message that this end sent.

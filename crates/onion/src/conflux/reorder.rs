@@ -12,7 +12,7 @@ const WINDOWS: usize = 4;
 /// Memory in bytes that a queued message takes in addition to its data, for its tree node and
 /// metadata.
 const BESIDES: usize = 96;
-/// Memory in bytes that a queued message takes if it fills a cell.
+/// Memory in bytes that a queued message takes if it fills a cell (498 bytes of data).
 const CELL: usize = 498 + BESIDES;
 
 /// A message that waits for earlier ones.

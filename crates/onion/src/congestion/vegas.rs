@@ -1,6 +1,6 @@
 //! The congestion control TOR_VEGAS (proposal 324, section 3.3). The window depends on the number
-//! of cells that are queued anywhere on the circuit. The estimate of this number is the window,
-//! minus the cells that the path can hold at the minimum round-trip time.
+//! of cells that are queued anywhere on the circuit. This number is estimated as the window, minus
+//! the cells that the circuit can hold at the minimum round-trip time.
 
 use std::time::Duration;
 
@@ -110,7 +110,7 @@ impl Vegas {
         span.max(2)
     }
 
-    /// Returns the number of cells that the path can hold without queues: the bandwidth-delay
+    /// Returns the number of cells that the circuit can hold without queues: the bandwidth-delay
     /// product.
     fn bdp(&self) -> u64 {
         match self.rtt.average {

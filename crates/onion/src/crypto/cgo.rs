@@ -35,8 +35,9 @@ const CONTENT: usize = BODY - TAG;
 /// encrypt the cell.
 const NEXT_KEYS: usize = 31;
 const _: () = assert!(NEXT_KEYS * TAG >= CONTENT);
-/// Number of blocks of a tag's key stream. The maximum is 64: the counter starts at a multiple of
-/// 64, and must not carry into its higher bits.
+/// Number of blocks of a tag's key stream: `NEXT_KEYS` blocks that encrypt the cell, then the next
+/// keys and nonce. The maximum is 64: the counter starts at a multiple of 64, and must not carry
+/// into its higher bits.
 const STREAM: usize = NEXT_KEYS + SEED / TAG;
 const _: () = assert!(STREAM <= 64 && SEED.is_multiple_of(TAG));
 

@@ -144,9 +144,9 @@ impl LossyRelay {
         Ok(())
     }
 
-    /// Encrypts a cell that this relay, the circuit's last one, sends to the client. The content
-    /// starts at [`ZEROS`]. Returns the cell's counter. Returns `None` once all counters are used;
-    /// the circuit must then be closed.
+    /// Encrypts a cell that this relay, the circuit's last one, sends to the client. In `body`,
+    /// the content starts at index [`ZEROS`]. Returns the cell's counter. Returns `None` once all
+    /// counters are used; the circuit must then be closed.
     pub fn originate(&mut self, command: Command, body: &mut Body) -> Option<u32> {
         let counter = self.sent.next()?;
         self.layer.at(counter).originate(command, body);
@@ -169,9 +169,9 @@ impl LossyClient {
         LossyClient { hops, sent: Sent::default(), arrived: Arrivals::default() }
     }
 
-    /// Encrypts a cell for the last hop. The content starts at [`ZEROS`]. Returns the cell's
-    /// counter. Returns `None` once all counters are used, or if the circuit has no hop. The
-    /// circuit must then be closed.
+    /// Encrypts a cell for the last hop. In `body`, the content starts at index [`ZEROS`]. Returns
+    /// the cell's counter. Returns `None` once all counters are used, or if the circuit has no
+    /// hop. The circuit must then be closed.
     pub fn originate(&mut self, command: Command, body: &mut Body) -> Option<u32> {
         let (last, others) = self.hops.split_last_mut()?;
         let counter = self.sent.next()?;

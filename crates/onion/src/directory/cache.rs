@@ -227,8 +227,8 @@ impl Cache {
         Ok(found.map(|text| &**text).collect())
     }
 
-    /// Returns the authority certificates that `rest`, the rest of the request's path, names.
-    /// Leaves out certificates older than `since`, the time of `If-Modified-Since`.
+    /// Returns the authority certificates that a request names in `rest`, the last part of its
+    /// path. Leaves out certificates older than `since`, the time of `If-Modified-Since`.
     fn certs_of(&self, rest: &str, since: Option<u64>) -> Result<Vec<&str>, Refusal> {
         let found = match rest.split_once('/') {
             None if rest == "all" => self.certs.iter().collect(),

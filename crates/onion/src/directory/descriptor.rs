@@ -118,7 +118,8 @@ impl Description {
         }
     }
 
-    /// Returns the signed descriptor, as of `unix_now`, of a relay without an extra-info document.
+    /// Returns the descriptor, signed and dated `unix_now`, without a reference to an extra-info
+    /// document.
     ///
     /// # Errors
     /// Returns a [`DescriptionError`] if a field is invalid or the keys cannot sign.
@@ -129,7 +130,7 @@ impl Description {
     /// Returns the signed descriptor, and the signed extra-info document that the descriptor names.
     ///
     /// # Errors
-    /// Returns a [`DescriptionError`] as [`Description::sign`] does.
+    /// Returns a [`DescriptionError`] if a field is invalid or the keys cannot sign.
     pub fn publish(
         &self,
         keys: &RelayKeys,
@@ -165,9 +166,9 @@ impl Description {
         Ok(text)
     }
 
-    /// Returns true if the description differs from `other` in more than the uptime and a small
-    /// change of the observed bandwidth. Only then does the relay upload it (dir-spec, "Uploading
-    /// server descriptors").
+    /// Returns true if the description differs from `other`. Different uptimes, and small
+    /// differences of the observed bandwidth, do not count. Only then does the relay upload it
+    /// (dir-spec, "Uploading server descriptors").
     #[must_use]
     pub fn differs_from(&self, other: &Description) -> bool {
         let plain = |one: &Description| {

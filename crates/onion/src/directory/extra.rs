@@ -21,8 +21,8 @@ pub struct Transport {
     pub args: String,
 }
 
-/// Returns the signed extra-info document, as of `unix_now`. It contains the bandwidth history,
-/// limited to `rate` bytes per second, and the transports of a bridge.
+/// Returns the extra-info document, signed and dated `unix_now`. It contains the bandwidth
+/// history, limited to `rate` bytes per second, and the transports of a bridge.
 pub(super) fn sign(
     nickname: &str,
     (history, transports): (&BandwidthHistory, &[Transport]),

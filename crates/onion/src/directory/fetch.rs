@@ -141,7 +141,7 @@ impl std::fmt::Display for Failure {
     }
 }
 
-/// A document that is stored on disk until the next start of the program.
+/// A type of document that is stored on disk, so that the next process of this program can use it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeptDocument {
     /// The authorities' certificates.
@@ -286,8 +286,8 @@ impl Directory {
         &self.certs
     }
 
-    /// Restores documents that were stored before the program last stopped. An empty text means
-    /// that there is no document. Documents that cannot be verified are skipped, and damaged
+    /// Restores documents that an earlier process of this program stored. An empty text means that
+    /// the document is missing. Documents that cannot be verified are skipped, and damaged
     /// documents are reported. A consensus that expired long ago still provides relays from which
     /// a newer consensus can be fetched.
     pub fn restore(

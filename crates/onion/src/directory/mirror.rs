@@ -197,11 +197,10 @@ impl Mirror {
         taken
     }
 
-    /// Restores documents that were stored before the program last stopped. An empty text means
-    /// that there is no document. Documents that cannot be verified, or that no other document
-    /// names any more, are skipped. Without a valid consensus, all are skipped;
-    /// [`Mirror::take_up`] can add them once a valid consensus is known. Damaged documents are
-    /// reported.
+    /// Restores documents that an earlier process of this program stored. An empty text means that
+    /// the document is missing. Documents that cannot be verified, or that no other document names
+    /// any more, are skipped. Without a valid consensus, all are skipped; [`Mirror::take_up`] can
+    /// add them once a valid consensus is known. Damaged documents are reported.
     pub fn restore(
         &mut self,
         [consensus, servers, extras]: [&str; 3],

@@ -162,7 +162,8 @@ impl Network {
     }
 
     /// Sets the bridges. They can be used like other relays, but are never chosen at random. If
-    /// the consensus also lists a bridge, its descriptor takes precedence over that entry.
+    /// the consensus also lists a bridge, the bridge's descriptor takes precedence over the
+    /// consensus entry.
     #[must_use]
     pub fn with_bridges(mut self, bridges: Vec<Arc<Bridge>>) -> Network {
         self.bridges = bridges;

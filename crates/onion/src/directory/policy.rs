@@ -122,8 +122,9 @@ impl ExitPolicy {
         self.rules.iter().any(|rule| rule.accept && names(rule.net))
     }
 
-    /// Returns the rules for IPv4, as in a descriptor (dir-spec, "accept"): authorities reject
-    /// descriptors with rules for IPv6. The last rule matches everything.
+    /// Returns the rules for IPv4, as a descriptor lists them (dir-spec, "accept"). Rules for IPv6
+    /// are left out, because authorities reject descriptors with such rules. The last rule matches
+    /// everything.
     pub fn rules(&self) -> impl Iterator<Item = String> {
         let is_v4 =
             |rule: &&Rule| !matches!(rule.net, Net::Family(false) | Net::Prefix(IpAddr::V6(_), _));

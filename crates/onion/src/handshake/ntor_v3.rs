@@ -31,9 +31,9 @@ pub struct Client {
 }
 
 impl Client {
-    /// Starts a handshake with the relay that has this Ed25519 identity and onion key. Sends
-    /// `message` to the relay. Returns the client's side, and the handshake data of its CREATE2.
-    /// Returns `None` if the onion key is degenerate.
+    /// Starts a handshake with the relay that has this Ed25519 identity and onion key. Returns the
+    /// client's side, and the handshake data of its CREATE2, which contains `message` for the
+    /// relay in encrypted form. Returns `None` if the onion key is degenerate.
     pub fn start(
         rng: &mut dyn CryptoRng,
         relay: [u8; 32],

@@ -99,7 +99,7 @@ impl<R: NodeRole> Node<R> {
 
     /// Handles the closing of a QUIC link to the relay `rsa`. If no other QUIC link to this relay
     /// is open, schedules an attempt to open one alongside each TLS link on which the relay
-    /// offered QUIC.
+    /// offered QUIC links.
     pub(super) fn quic_gone(&mut self, now: Time, rsa: &[u8; 20]) {
         let offering = self.channels.offering(rsa);
         offering.iter().for_each(|id| self.channels.set_opening_quic(*id, false));

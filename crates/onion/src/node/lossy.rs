@@ -118,7 +118,8 @@ impl<R: NodeRole> Node<R> {
     }
 
     /// Passes a lossy cell (sent in a datagram) to the link of `lane` (a circuit on a link). If
-    /// the link leads to another shard (parallel core) of this relay, that shard counts the cell.
+    /// the link leads to another shard (parallel core) of this relay, that shard counts the cell
+    /// in its statistics.
     pub(crate) fn send_lossy(&mut self, now: Time, lane: Lane, (counter, body): (u32, &Body)) {
         let link = self.channels.link(lane.link);
         self.lossy.sent += u64::from(link.is_some_and(|link| !link.channel.is_sibling()));

@@ -133,7 +133,7 @@ impl<R: NodeRole> Node<R> {
     }
 
     /// Sends pending cells of the streams on `leg`, the only leg of the circuit set `id`. Returns
-    /// true if the caller must call this function again, which is the case only for a trunk (a
+    /// true if the caller must call this function again. This can only happen for a trunk (a
     /// circuit whose cells the legs of another set carry).
     fn send_by_one(&mut self, now: Time, id: SetId, leg: u32) -> bool {
         let Some(waiting) = self.waiting_of(leg) else { return false };

@@ -171,8 +171,9 @@ impl Circuit {
         self.passes_lossy
     }
 
-    /// For a circuit that another parallel core (shard) of this relay handed over, returns true if
-    /// that shard received the circuit from a relay. Returns `None` for other circuits.
+    /// Returns true if another parallel core (shard) of this relay handed over this circuit and
+    /// had received it from a relay; false if that shard had received it from a client. Returns
+    /// `None` if no shard handed it over.
     pub(super) fn by_relay(&self) -> Option<bool> {
         self.own.as_ref().and_then(|own| own.by_relay)
     }

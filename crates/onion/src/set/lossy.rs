@@ -374,7 +374,7 @@ impl LossyStreams {
     /// `leg`. `has_room` is true if a further stream may be opened.
     ///
     /// # Errors
-    /// [`Malformed`]: the other end broke the protocol.
+    /// Returns [`Malformed`] if the other end broke the protocol.
     pub(crate) fn arrive(
         &mut self,
         now: Time,

@@ -6,7 +6,7 @@ use std::time::Duration;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SetNumbers {
     /// Name of the circuit set's method for numbering messages
-    /// ([`Numbering::name`](crate::conflux::Numbering::name)).
+    /// ([`Numbering::name`](crate::conflux::Numbering::name)), which stands for the set's design.
     pub design: &'static str,
     /// Scheduler of this end, and the number of consecutive cells that it sends on one leg
     /// (`--every`), in the syntax of the command line.

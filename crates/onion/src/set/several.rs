@@ -26,7 +26,7 @@ use crate::wire::message::{Format, Message, RelayCommand};
 /// before any message was delivered, although a larger number may be correct.
 const FIRST: u64 = 124;
 /// Minimum period over which arrived cells are counted. The round-trip times measured during
-/// linking would be too short a period, because they do not include the queues of a loaded path.
+/// linking would be too short a period, because they do not include the queues of a busy circuit.
 const UNMEASURED: Duration = Duration::from_millis(200);
 
 /// The legs of a circuit set, and the scheduler that distributes messages among them.
@@ -76,8 +76,8 @@ pub(crate) struct PassingCell {
 }
 
 /// Number of DATA cells that arrived since `since`. The counting period is about the longest
-/// round-trip time of a leg (parallel circuit). The peer's windows therefore had room for this
-/// number of cells.
+/// round-trip time of a leg (parallel circuit). In this time a sender sends at most the cells of
+/// its windows. The peer's windows therefore had room for at least this number of cells.
 #[derive(Clone, Copy, Debug, Default)]
 struct Arrivals {
     since: Time,

@@ -7,8 +7,8 @@ use super::windows::Windows;
 use super::{Arrived, Broken, Flow, Replies};
 use crate::conflux::legs::Legs;
 
-/// A separate window for each leg (parallel circuit), as if the stream used only that leg. Each
-/// cell is acknowledged on its leg on arrival, even if earlier cells are missing. Otherwise all
+/// A separate window for each leg (parallel circuit). Each cell is acknowledged on its leg on
+/// arrival, even if earlier cells are missing. If acknowledgements waited for earlier cells, all
 /// legs would be as slow as the slowest one.
 #[derive(Default)]
 pub(super) struct LegWindows {

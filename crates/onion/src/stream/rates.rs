@@ -132,9 +132,9 @@ impl Rates {
         (drain.since, drain.bytes) = (Some(now), 0);
     }
 
-    /// Doubles the average reading rate if our program has read at least `xon_rate` cells and no
-    /// bytes are left. The program could then have read faster than the rate sent to the peer (as
-    /// in C tor).
+    /// Doubles the average reading rate, as C tor does, if our program has read at least
+    /// `xon_rate` cells and no bytes are left. In that case the program could have read faster
+    /// than the rate that was sent to the peer.
     fn raise(&mut self) {
         let drain = &mut self.drain;
         if drain.told > 0 && drain.bytes >= self.params.xon_rate * DATA as u64 {

@@ -13,7 +13,8 @@ use subtle::ConstantTimeEq;
 const VERSION: u8 = 1;
 /// Length in bytes of a nonce.
 const NONCE: usize = 32;
-/// Length in bytes of LINK and LINKED: version, nonce, two numbers, desired UX.
+/// Length in bytes of LINK and LINKED: version, nonce, number of the last message sent, number of
+/// the last message received, desired UX.
 const LINK: usize = 1 + NONCE + 8 + 8 + 1;
 
 /// The secret that all circuits of a set share. Anybody who knows the nonce can add a circuit to

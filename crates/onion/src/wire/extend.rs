@@ -186,8 +186,8 @@ pub fn read_answers(message: &[u8]) -> Option<Vec<Extension>> {
     Some(known.chain(lossy(message)).collect())
 }
 
-/// Returns the subprotocols that `message` requests. `message` is an extension list that the crate
-/// `tor-cell` has already parsed without error; its parser does not return them.
+/// Returns the subprotocols that the extension list `message` requests, because the parser of the
+/// crate `tor-cell` does not return them. That parser must have accepted `message`.
 fn pairs(message: &[u8]) -> Vec<(u8, u8)> {
     let body = body_of(message, 3).unwrap_or_default();
     body.chunks_exact(2).map(|pair| (pair[0], pair[1])).collect()

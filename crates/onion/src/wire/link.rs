@@ -161,8 +161,9 @@ pub fn read_counts(bytes: &[u8]) -> impl Iterator<Item = CellCount> {
     pairs.take_while(|(circuit, _)| *circuit != 0)
 }
 
-/// Returns the body of a MOVE cell: the number of a QUIC link, a flag for the last cell of the
-/// list, and counts. Each count is the number of cells of one circuit that arrived on that link.
+/// Returns the body of a MOVE cell: the number of a QUIC link, a flag, and counts. Each count is
+/// the number of cells of one circuit that arrived on that link. The flag `ends` is set in the
+/// last MOVE cell of the QUIC link.
 pub fn put_move(number: u32, ends: bool, counts: &[CellCount]) -> Vec<u8> {
     let mut body = number.to_be_bytes().to_vec();
     body.push(u8::from(ends));
@@ -170,8 +171,9 @@ pub fn put_move(number: u32, ends: bool, counts: &[CellCount]) -> Vec<u8> {
     body
 }
 
-/// Parses a MOVE cell. Returns the number of the QUIC link, true if this is the last cell of the
-/// list, and the cell counts. Returns `None` if the cell is malformed.
+/// Parses a MOVE cell. Returns the number of the QUIC link, the cell counts, and between them a
+/// flag: true if this is the last MOVE cell of the QUIC link. Returns `None` if the cell is
+/// malformed.
 pub fn read_move(body: &[u8]) -> Option<(u32, bool, Vec<CellCount>)> {
     let (number, rest) = body.split_first_chunk()?;
     let (&ends, pairs) = rest.split_first()?;

@@ -15,8 +15,8 @@ pub use super::relay_command::{RelayCommand, RelayKind};
 use super::cell::{BODY, Body};
 use super::tag::Tag;
 
-/// Maximum number of data bytes in a relay cell. For DATA messages of a stream see
-/// [`Format::data`].
+/// Maximum number of data bytes in a relay cell: its body, less the header of [`Format::V0`]. For
+/// DATA messages of a stream see [`Format::data`].
 pub const DATA: usize = BODY - HEADER_V0;
 /// Maximum number of data bytes in a stream's message other than DATA, in any format. The term 2
 /// is the stream ID. The term 4 is the message's number, which some designs of circuit sets, such

@@ -72,8 +72,8 @@ impl Flavour {
         self.present.is_none()
     }
 
-    /// Answers a request. `rest` is the part of the path after the flavour's name (dir-spec 4.5.2
-    /// and 6.1).
+    /// Answers a request for the consensus. `rest` is the part of the request's path after the
+    /// flavour's name (dir-spec 4.5.2 and 6.1).
     pub(super) fn find(&self, rest: &str, request: &Request) -> Result<Reply, Refusal> {
         let present = self.present.as_ref().ok_or(super::NOT_FOUND)?;
         match rest.strip_prefix("diff/") {

@@ -112,8 +112,8 @@ impl Shelf {
         self.by_digest.get(&self.by_relay.get(id)?.present?)
     }
 
-    /// Returns the documents that `rest` names, without duplicates: `all`, `fp/…+…` by
-    /// fingerprint, or `d/…+…` by digest.
+    /// Returns the documents that `rest`, the last part of a request's path, names. The result has
+    /// no duplicates. `rest` is `all`, `fp/…+…` (fingerprints) or `d/…+…` (digests).
     pub(super) fn find(&self, rest: &str) -> Result<Vec<&Arc<str>>, Refusal> {
         match rest.split_once('/') {
             None if rest == "all" => Ok(self.present().collect()),
