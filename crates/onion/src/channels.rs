@@ -89,8 +89,8 @@ impl Lane {
     pub(crate) const NOWHERE: Lane = Lane { link: LinkId::new(u8::MAX, 0), id: 0 };
 }
 
-/// Owner of a lane (a circuit ID on a link): the circuit's index in the core's table, and `true`
-/// if the lane leads away from the client.
+/// Owner of a lane (a circuit ID on a link): the circuit's index in the core's table, and the
+/// direction of the lane (true if it leads away from the client).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Owner {
     pub(crate) circuit: u32,
@@ -129,8 +129,8 @@ struct CircuitQueue {
 /// One link of this core.
 pub(crate) struct Link {
     pub(crate) channel: Channel,
-    /// Received bytes that are not handled yet: they are not a whole cell, or the channel waits
-    /// for the secret that TLS must export.
+    /// Received bytes that are not handled yet: an incomplete cell, or cells that wait until TLS
+    /// has exported a secret.
     pub(crate) inbox: Vec<u8>,
     /// True while the channel waits for the secret that TLS must export, and handles no further
     /// cells.

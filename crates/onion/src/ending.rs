@@ -95,7 +95,7 @@ pub trait Ending {
     fn carrier(&self) -> Option<Carrier>;
 
     /// Returns the circuit's lane (its ID on a link) towards the other end. Returns `None` if legs
-    /// of a set carry the circuit.
+    /// of a set carry the circuit, or if there is no link yet.
     fn lane(&self) -> Option<Lane> {
         match self.carrier()? {
             Carrier::Link(lane) => Some(lane),

@@ -64,8 +64,8 @@ impl Set {
         Set { streams, lossy, lossy_legs: None, route: Route::One(leg) }
     }
 
-    /// Sets the congestion control of streams over lossy cells (sent in datagrams) that are opened
-    /// from now on.
+    /// Sets the congestion control of the streams that are opened from now on over lossy cells
+    /// (sent in datagrams).
     #[must_use]
     pub(crate) fn with_congestion(mut self, congestion: Congestion) -> Set {
         self.lossy.iter_mut().for_each(|lossy| lossy.set_congestion(congestion));
@@ -124,8 +124,8 @@ impl Set {
         }
     }
 
-    /// Returns true if the set has one circuit and no streams. Sets at the middle relays of a
-    /// circuit are always in this state.
+    /// Returns true if the set has one circuit, which carries no lossy cells, and has no streams.
+    /// At the middle relays of such a circuit, the set is always in this state.
     pub(crate) fn is_idle(&self) -> bool {
         matches!(self.route, Route::One(_)) && self.lossy.is_none() && self.streams.are_idle()
     }

@@ -37,7 +37,7 @@ pub trait SetTable: Send {
     fn leave(&mut self, nonce: &SetNonce, place: SetLocation);
 
     /// Stores a leg (one circuit of a set) for another parallel core (shard) of this relay.
-    /// Returns a number that this shard can use to fetch the leg.
+    /// Returns a number with which the other shard can fetch the leg.
     fn hand_over(&mut self, orphan: Orphan) -> u64;
 
     /// Removes and returns the leg (parallel circuit) that [`SetTable::hand_over`] stored under

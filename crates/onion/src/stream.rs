@@ -98,7 +98,7 @@ trait Flow: Send {
     /// Handles a received DATA cell.
     ///
     /// # Errors
-    /// Returns [`Broken`] if the peer sent more data than it may.
+    /// Returns [`Broken`] if the peer sent more data than the flow control allows.
     fn received(
         &mut self,
         now: Time,

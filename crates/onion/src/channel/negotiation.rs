@@ -10,8 +10,8 @@ use crate::wire::link::{self, Extensions};
 /// Link protocols of C tor that we support. Version 4 adds wide circuit IDs, and version 5
 /// padding.
 const VERSIONS: [u16; 3] = [3, 4, 5];
-/// The link protocols in [`VERSIONS`] and this project's own. They are offered on links that can
-/// use this project's extensions.
+/// The link protocols in [`VERSIONS`], and this project's own link protocol (103). They are
+/// offered on links that can use this project's extensions.
 const WITH_OURS: [u16; 4] = [3, 4, 5, WITH_CAPABILITIES];
 /// The only link protocol offered on links with lanes (a separate order of cells for each
 /// circuit). Older versions are never used on such links.
@@ -19,8 +19,8 @@ const OVER_LANES: [u16; 1] = [WITH_PADDING];
 /// The link protocols offered on links that have lanes (a separate order of cells for each
 /// circuit) and can use this project's extensions.
 const OVER_LANES_WITH_OURS: [u16; 2] = [WITH_PADDING, WITH_CAPABILITIES];
-/// Version 5 with one more cell from each end: CAPABILITIES, which lists the extensions that its
-/// sender wants (`docs/spec/numbers.md`).
+/// This project's link protocol: version 5 with one more cell from each end. This cell,
+/// CAPABILITIES, lists the extensions that its sender wants (`docs/spec/numbers.md`).
 const WITH_CAPABILITIES: u16 = 103;
 /// The first version of the link protocol with wide circuit IDs (four bytes).
 const WITH_WIDE_IDS: u16 = 4;
@@ -47,8 +47,8 @@ pub struct Capabilities {
 }
 
 impl Capabilities {
-    /// Capabilities of a link over a byte stream without extensions. All its cells arrive in one
-    /// order.
+    /// Capabilities of a link that runs over a byte stream and uses no extensions. All its cells
+    /// arrive in one order.
     pub const ORDERED: Capabilities =
         Capabilities { lanes: false, whole: true, early: false, beside: false, lossy: false };
     /// Capabilities of a link with lanes (a separate order of cells for each circuit) and without

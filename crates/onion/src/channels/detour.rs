@@ -79,8 +79,8 @@ impl Detour {
     }
 }
 
-/// Error for an invalid number in a neighbour's cell. The number counts received cells or moving
-/// circuits, or identifies a QUIC link.
+/// Error for a neighbour's cell about QUIC links or moving circuits. The cell has a wrong count of
+/// cells or circuits, or the wrong number of a link, or was not expected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BadCount;
 
@@ -249,8 +249,8 @@ impl Channels {
         self.forget_detour(quic, detour);
     }
 
-    /// Drops the copies of cells of the QUIC link that has the most. Circuits of this link can
-    /// then no longer move. Returns false if no link has any copies.
+    /// Drops the copies of cells of the QUIC link that has the most copies. Circuits of this link
+    /// can then no longer move. Returns false if no link has any copies.
     pub(crate) fn renounce_most(&mut self) -> bool {
         let kept = |link: &Link| {
             let detour = link.detour.as_ref().filter(|detour| detour.keeps());

@@ -163,8 +163,8 @@ impl Entry {
         Some(self.instances.guards().choose_further_leg(unix_now, key, &avoid)?.id)
     }
 
-    /// Returns one of the first few guards, for a circuit of one hop (guard-spec 4.6). Returns
-    /// `None` if no guard is suitable.
+    /// Returns a guard for a one-hop circuit to a directory cache (guard-spec 4.6). Returns `None`
+    /// if no guard is suitable.
     pub(super) fn choose_cache(
         &mut self,
         unix_now: u64,

@@ -500,8 +500,8 @@ impl CircuitManager {
         self.heirs.insert(key, heir);
     }
 
-    /// Removes the closed circuit `key` from its set, in designs that continue without loss of
-    /// data. A new circuit replaces each lost one.
+    /// Removes the closed circuit `key` from its set, in designs whose sets continue without loss
+    /// of data. A new circuit replaces the lost one.
     fn left_resilient_set(&mut self, now: Time, key: CircuitKey, gone: &Circuit) {
         if let Some(head) = gone.leg.head {
             self.circuits.entry(head).and_modify(|circuit| match gone.leg.linked {

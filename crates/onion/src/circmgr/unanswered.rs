@@ -61,8 +61,8 @@ impl SuspectRelays {
         self.until.retain(|id, _| !relays.contains(id));
     }
 
-    /// Marks each of `relays` through which no answer has arrived since `since` as a suspect.
-    /// Returns the suspects.
+    /// Marks as suspects the relays among `relays` through which no answer has arrived since
+    /// `since`. Returns these suspects.
     fn suspect(
         &mut self,
         now: Time,

@@ -30,7 +30,7 @@ pub struct Ewma {
     /// computed (first value).
     weight: (Time, f64),
     /// Counts of all circuits that have sent cells. For the circuit in `front` the count here is
-    /// outdated; the rank in `front` contains the current one.
+    /// outdated; the rank in `front` contains the current count.
     counts: BTreeMap<u32, f64>,
     /// The circuit that sends the next cell, if it is known.
     front: Option<Rank>,

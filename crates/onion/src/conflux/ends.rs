@@ -45,8 +45,8 @@ pub enum Arrival<'d> {
     /// The caller must handle the message now, with this data, and then the messages that
     /// [`ConfluxEnd::pop`] returns.
     Now(&'d [u8]),
-    /// The caller has nothing to handle now. The message waits for earlier messages, or it was
-    /// SWITCH.
+    /// The caller has nothing to handle now. The message waits for earlier messages, or it is a
+    /// SWITCH message.
     Later,
     /// A duplicate: the message was received before, and the caller ignores it.
     Known,

@@ -133,7 +133,7 @@ impl LossyRelay {
     /// Processes a cell from the next relay, and adds this relay's layer of encryption.
     ///
     /// # Errors
-    /// [`Refusal::Replayed`] and [`Refusal::TooFarAhead`].
+    /// [`Refusal::Replayed`] or [`Refusal::TooFarAhead`], because of the cell's counter.
     pub fn inward(
         &mut self,
         (command, counter): (Command, u32),

@@ -59,7 +59,7 @@ struct Hunk {
 
 impl Hunk {
     /// Returns the differing lines within the ranges `a` of the old text and `b` of the new text.
-    /// Returns `None` if they are equal.
+    /// Returns `None` if the lines in both ranges are equal.
     fn of(old: &[&str], new: &[&str], [mut a, mut b]: [Range<usize>; 2]) -> Option<Hunk> {
         while !a.is_empty() && !b.is_empty() && old[a.start] == new[b.start] {
             (a.start, b.start) = (a.start + 1, b.start + 1);
@@ -104,8 +104,8 @@ fn hunks(old: &[&str], new: &[&str]) -> Vec<Hunk> {
     hunks
 }
 
-/// Returns matching ranges of lines of the old and the new text, in order. Together the ranges
-/// contain every line of both texts.
+/// Returns pairs of corresponding line ranges of the old and the new text, in order. Together the
+/// ranges contain every line of both texts.
 fn pairs(old: &[&str], new: &[&str]) -> Vec<[Range<usize>; 2]> {
     let (olds, news) = (parts(old), parts(new));
     let places: BTreeMap<&str, usize> =

@@ -16,7 +16,7 @@ use crate::wire::link::{Identity, put_beside, read_beside, read_counts, read_mov
 
 /// Maximum time until received cells on a QUIC link are acknowledged.
 const SAY: Duration = Duration::from_secs(1);
-/// Time limit for the neighbour to send its list of received cells. If the list is late, the
+/// Time limit for the neighbour to send its list of moving circuits. If the list is late, the
 /// circuits are lost.
 const MOVING: Duration = Duration::from_secs(60);
 

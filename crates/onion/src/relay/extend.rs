@@ -45,8 +45,8 @@ impl Relay {
         self.dial(target, index);
     }
 
-    /// Continues the circuit `index`, whose cells travel in datagrams, once a link that carries
-    /// such cells to its next relay is open.
+    /// Continues the circuit `index`, whose cells travel in datagrams, once a link to its next
+    /// relay is open that carries these cells.
     fn head_for_lossy(&mut self, now: Time, index: u32, wish: Extend) {
         if let Some(link) = self.channels.to_lossy(&wish.target) {
             return self.create_next(now, index, link, &wish);

@@ -231,8 +231,8 @@ impl LossyStreams {
         self.held
     }
 
-    /// Returns two values of [`held`](LossyStreams::held): that at the previous call of `recount`,
-    /// then the present one.
+    /// Returns two values of [`held`](LossyStreams::held): the value at the previous call of
+    /// `recount`, then the present value.
     pub(crate) fn recount(&mut self) -> [usize; 2] {
         [std::mem::replace(&mut self.counted, self.held), self.held]
     }

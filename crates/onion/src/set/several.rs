@@ -380,7 +380,7 @@ impl Several {
     }
 
     /// Returns true if the first message to retransmit is a DATA message, and false if it is
-    /// another one. Returns `None` if there is nothing to retransmit.
+    /// another message. Returns `None` if there is nothing to retransmit.
     pub(crate) fn next_again(&self) -> Option<bool> {
         let next = self.end.retransmitter()?.next_again()?;
         Some(next.command == RelayCommand::DATA)

@@ -1,5 +1,5 @@
-//! Flow control of a stream by a fixed window on each leg (circuit) of its set, as in mTor, and by
-//! SENDMEs.
+//! Flow control of a stream by SENDMEs and a fixed window on each leg (circuit) of its set, as in
+//! mTor.
 
 use anabranch_multipath::{PathId, Time};
 

@@ -44,8 +44,8 @@ impl Command {
     /// Announces the UDP port for QUIC links. Sent on circuit 0 of a TLS link if both ends agreed
     /// on QUIC links (`docs/spec/quic-links.md`).
     pub const QUIC: Command = Command(72);
-    /// Names the TLS link that is parallel to a QUIC link. Sent on circuit 0 of the QUIC link; the
-    /// answer has the same command.
+    /// Identifies the TLS link that is parallel to a QUIC link. Sent on circuit 0 of the QUIC
+    /// link; the answer has the same command.
     pub const BESIDE: Command = Command(73);
     /// Acknowledges cells: contains the number of received cells of each listed circuit. Sent on
     /// circuit 0 of a QUIC link.

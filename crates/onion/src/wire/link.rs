@@ -443,7 +443,7 @@ pub fn put_netinfo(info: &Info) -> Vec<u8> {
     body
 }
 
-/// A request for padding from the relay or client at the other end of a link, in PADDING_NEGOTIATE
+/// A request about padding, which one end of a link sends to the other in PADDING_NEGOTIATE
 /// (padding-spec, "Padding negotiation").
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Padding {

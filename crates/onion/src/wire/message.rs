@@ -189,8 +189,8 @@ impl Begin {
     }
 }
 
-/// Returns the data of CONNECTED: the address of the connection and the TTL of its name in
-/// seconds; empty for directory streams.
+/// Returns the data of CONNECTED: the address that the exit has connected to, and the TTL of its
+/// name in seconds; empty for directory streams.
 pub fn put_connected(reached: Option<(IpAddr, u32)>) -> Vec<u8> {
     let message = match reached {
         Some((address, ttl)) => msg::Connected::new_with_addr(address, ttl),

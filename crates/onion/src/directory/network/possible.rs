@@ -60,8 +60,8 @@ impl RelayRestrictions {
         restrictions
     }
 
-    /// Returns the relays that the user names but the consensus does not list, grouped by the name
-    /// of the restriction: `entry`, `middle`, `exit`.
+    /// Returns the relays in the user's restrictions that the consensus does not list, grouped by
+    /// the name of the restriction: `entry`, `middle`, `exit`.
     #[must_use]
     pub fn unlisted(&self, network: &Network) -> Vec<(&'static str, Vec<[u8; 20]>)> {
         let named = [("entry", &self.entry), ("middle", &self.middle), ("exit", &self.exit)];
