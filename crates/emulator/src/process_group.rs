@@ -83,8 +83,8 @@ impl ProcessGroup {
         Err(io::Error::other(format!("{name} ended with {}: {}", output.status, said.trim())))
     }
 
-    /// Writes a file to the group's own directory. Returns its path as the group's processes see
-    /// it.
+    /// Writes the file `name` to the group's in-memory `/run`. Returns the file's path as the
+    /// group's processes see it.
     ///
     /// # Errors
     /// The file cannot be written, for example for lack of memory.
@@ -94,7 +94,8 @@ impl ProcessGroup {
         Ok(path)
     }
 
-    /// Runs `work` on a thread that sees the group's files.
+    /// Runs `work` on a thread that sees the group's in-memory `/run`, and passes it the path of
+    /// this directory.
     ///
     /// # Errors
     /// The errors of `work`.

@@ -1,4 +1,4 @@
-//! A program in a topology, and the search for it on this machine.
+//! A program that runs in a topology, and the search for its executable file on this machine.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -15,7 +15,8 @@ use anabranch_os::toml_keys::TomlError;
 pub struct Program {
     /// Unique name of the program and of its logs.
     pub name: String,
-    /// Index into [`Topology::hosts`](super::Topology::hosts).
+    /// Host in which the program runs, as an index into
+    /// [`Topology::hosts`](super::Topology::hosts).
     pub host: usize,
     /// The program, as a name or a path, and its arguments. Never empty.
     pub command: Vec<String>,

@@ -19,8 +19,8 @@ use super::{Namespace, Network, SetupError};
 
 /// Time between SIGTERM and SIGKILL when programs are stopped.
 const GRACE: Duration = Duration::from_secs(2);
-/// Maximum delay of the notice that a program has ended. It allows the program's last lines to be
-/// reported first.
+/// Maximum delay of the notice that a program has ended. During this delay, the last lines of the
+/// program's output can still be reported.
 const LAST_LINES: Duration = Duration::from_millis(100);
 /// Maximum length of a reported line, in bytes; longer lines are split.
 const LONGEST_LINE: u64 = 16_384;
@@ -43,7 +43,7 @@ pub enum Output {
 pub enum Notice {
     /// The program was started, with this process ID.
     Started(usize, u32),
-    /// The program wrote a line.
+    /// The program wrote a line of text to standard output or standard error.
     Line {
         /// Index of the program.
         program: usize,

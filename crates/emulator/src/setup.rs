@@ -54,7 +54,7 @@ fn step<T>(result: io::Result<T>, name: impl FnOnce() -> String) -> Result<T, Se
 }
 
 /// Creates one namespace for each host, with its settings and loopback addresses. Returns the
-/// namespaces and their congestion control.
+/// namespaces, and the name of the TCP congestion control that they use.
 pub(super) fn hosts(topology: &Topology) -> Result<(Vec<Namespace>, String), SetupError> {
     let hosts: Vec<Namespace> =
         topology.hosts.iter().map(|one| host(one, topology.tcp)).collect::<Result<_, _>>()?;

@@ -67,9 +67,9 @@ impl From<Count> for Tally {
 }
 
 impl DirectionStats {
-    /// Returns the statistics of a link. The interface at the other end refused the packets in
-    /// `refused`, and the censor dropped the packets in `censored`. In `counters`, both still
-    /// count as delivered.
+    /// Returns the statistics of one direction of a link. The interface at the other end refused
+    /// the packets in `refused`, and the censor dropped the packets in `censored`. In `counters`,
+    /// both still count as delivered.
     pub(super) fn new(
         counters: &Counters,
         refused: Count,

@@ -71,7 +71,8 @@ pub struct QueueRule {
 }
 
 /// A loss setting. It is a probability, or `{ to_bad, to_good, loss_good, loss_bad }` for a model
-/// with a good and a bad state. `{ script = [..] }` has the numbers of the lost packets.
+/// with a good and a bad state. `{ script = [..] }` lists the packets to lose by their numbers,
+/// counted from 0 as they enter the link.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(try_from = "RawLoss")]
 pub struct LossRule(pub Loss);
@@ -234,8 +235,9 @@ fn probability(p: f64) -> Result<f64, String> {
     if (0.0..=1.0).contains(&p) { Ok(p) } else { Err(format!("{p} is not a probability; {LOSS}")) }
 }
 
-/// Parses the number before the first unit that matches the end of `text`, and multiplies it by
-/// the unit's value. Returns `None` if there is no unit, or no number from 0 upwards.
+/// Parses `text`, a number followed by the name of a unit, and returns the number times the unit's
+/// value. `units` lists names and values; the first name at the end of `text` applies. Returns
+/// `None` if no name matches, or if there is no finite number from 0 upwards before it.
 fn quantity(text: &str, units: &[(&str, f64)]) -> Option<f64> {
     let (number, worth) =
         units.iter().find_map(|(unit, worth)| Some((text.strip_suffix(unit)?, worth)))?;

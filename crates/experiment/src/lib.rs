@@ -5,8 +5,8 @@
 //!
 //! * [`Journal`] stores the results so far, one line per unit (measurement), and survives a power
 //!   failure.
-//! * [`carry_out`] runs one unit after another until all are done or the run is stopped. A failed
-//!   unit has a second attempt.
+//! * [`carry_out`] runs one unit after another until all are done or the experiment is stopped. A
+//!   failed unit has a second attempt.
 //! * [`carry_out_together`] distributes the units among workers. It also stores failed attempts.
 //! * [`Progress`] counts finished units and estimates the remaining time.
 //! * [`Probe`] measures how busy the machine was during a unit.

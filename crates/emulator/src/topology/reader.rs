@@ -148,8 +148,8 @@ impl Reader<'_> {
         read.map_err(|error| self.or_splitters(error))
     }
 
-    /// Returns `error`. If its unknown key is a key of `anabranch split` configurations, adds a
-    /// hint that the file may be such a configuration.
+    /// Returns `error`. If it is about an unknown key, and configurations of `anabranch split`
+    /// have this key, adds a hint that the file may be such a configuration.
     fn or_splitters(&self, error: TomlError) -> TomlError {
         let keys = ["listen", "to", "tun", "path", "wg", "schedule", "every"];
         if !keys.iter().any(|key| error.message.starts_with(&format!("unknown key `{key}`;"))) {

@@ -5,9 +5,9 @@
 //! addresses of an interval alike. This module therefore follows a packet to only one address of
 //! each interval, from host to host.
 //!
-//! A packet is followed no further once the network of a link or of a loopback interface contains
-//! its address. Packets do not loop there: no host has the address, or a program adds the address
-//! to a host later.
+//! A packet is followed no further than a host with an interface (of a link, or loopback) whose
+//! own network contains the packet's address. Packets do not loop there: no host has the address,
+//! or a program adds the address to a host later.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};

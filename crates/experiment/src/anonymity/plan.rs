@@ -153,7 +153,7 @@ pub struct Settings {
     /// all random adversaries share their clients, the first consensus has this number of clients,
     /// and other consensuses have a tenth. Otherwise each adversary has a fiftieth of this number.
     pub clients: usize,
-    /// Number of random adversaries, for each setting.
+    /// Number of random adversaries in each analysis of a consensus.
     pub draws: usize,
     /// Number of circuits for each random adversary and each number of circuits per stream.
     pub circuits: u64,

@@ -1,7 +1,8 @@
 //! Limits for the cost of our camouflage transport. They apply to goodput and bytes of 1 MB
-//! downloads without Tor inside. The access line is emulated with the rates and the round-trip
-//! time of the StegoTorus paper. One more limit applies to a slow stream through Tor: its
-//! bandwidth on the wire must not depend on the round-trip time.
+//! downloads through our transport without Tor. The client's access line is emulated with the
+//! rates and the round-trip time of the StegoTorus paper. One more limit applies to a slow stream
+//! through Tor and our transport: its bandwidth on the wire must not depend on the round-trip
+//! time.
 
 use super::super::Median;
 use super::claims::{Claim, Judged, Verdict};

@@ -247,7 +247,8 @@ impl<'a> Town<'a> {
         })
     }
 
-    /// Fetches one byte, so that the circuit and the link exist before the measurement starts.
+    /// Fetches one byte, so that the Tor circuit and the transport's connection, if used, exist
+    /// before the measurement starts.
     fn warm(&self, fetch: &Fetch<'_>, stop: &AtomicBool) -> io::Result<()> {
         let mut tries = 0;
         loop {

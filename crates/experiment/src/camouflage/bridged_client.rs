@@ -39,7 +39,7 @@ pub(super) struct BridgedClient<'a> {
     bridge: Node<'a>,
     /// nginx in front of webtunnel's server; `None` for other transports.
     _front: Option<Front<'a>>,
-    /// Time from the client's start until it knew the Tor network, in seconds.
+    /// Time from the Tor client's start until it had bootstrapped, in seconds.
     pub(super) bootstrap: f64,
 }
 

@@ -77,8 +77,9 @@ impl Claim {
         Claim::Slow,
     ];
 
-    /// Returns the claim's bound, and whether the bound is a minimum. If the claim is about many
-    /// times the bytes, the bound is about half of the StegoTorus paper's factor.
+    /// Returns the claim's bound, and whether the bound is a minimum. For the claims that HTTP
+    /// camouflage needs many times the bytes, the bound is about half of the StegoTorus paper's
+    /// factor.
     #[must_use]
     pub fn bound(self) -> (f64, bool) {
         match self {

@@ -55,7 +55,7 @@ pub struct Measured {
     pub round: u32,
     /// Start time, in seconds since 1970.
     pub started: f64,
-    /// Time from the client's start until it knew the Tor network, in seconds; 0 without Tor.
+    /// Time from the Tor client's start until it had bootstrapped, in seconds; 0 without Tor.
     pub bootstrap: f64,
     /// Downloads in the order of execution.
     pub downloads: Vec<Download>,

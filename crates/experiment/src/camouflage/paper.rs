@@ -42,8 +42,9 @@ pub fn figure_7(arm: Arm) -> Option<[f64; 10]> {
 
 /// Returns a value of the paper's Figure 6: the median bandwidth on the wire in kB/s. `rate` is
 /// the stream's rate (50, 150 or 300 kB/s), `rtt` the round-trip time (100, 150, … 450 ms). For
-/// HTTP, the value is that with six connections. For Tor and for StegoTorus's chopper without
-/// camouflage, the value does not depend on `rtt`. Returns `None` if the figure has no such value.
+/// HTTP camouflage, the value was measured with six connections. For Tor and for StegoTorus's
+/// chopper without camouflage, the value does not depend on `rtt`. Returns `None` if the figure
+/// has no such value.
 #[must_use]
 pub fn figure_6(arm: Arm, rate: u32, rtt: u32) -> Option<f64> {
     let at = [50, 150, 300].iter().position(|one| *one == rate)?;

@@ -120,8 +120,8 @@ pub fn rounds(
 }
 
 /// Returns a ratio for each round: `quantity` of `arm` through Tor, divided by `quantity` of
-/// `other`. If both values are the worst possible one, the ratio is also the worst possible one.
-/// If only the value of `other` is 0, the round has no ratio.
+/// `other`. If both values are the worst possible one (0 for goodput, otherwise infinity), the
+/// ratio is also this value. If only the value of `other` is 0, the round has no ratio.
 #[must_use]
 pub fn ratios(records: &[Measured], [arm, other]: [Arm; 2], quantity: Quantity) -> Vec<f64> {
     let of = |arm| rounds(records, (MeasurementKind::Downloads, arm), quantity);

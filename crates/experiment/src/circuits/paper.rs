@@ -1,6 +1,6 @@
 //! Table 1 of de la Cadena, Kaiser, Mitseva, Panchenko and Engel, "Analysis of Multi-path Onion
 //! Routing-Based Anonymization Networks" (DBSec 2019), for the designs that this experiment
-//! measures. All rows are for round robin and the paper's largest number of clients.
+//! measures. All rows are for the round-robin scheduler and the paper's largest number of clients.
 
 use super::plan::Design;
 

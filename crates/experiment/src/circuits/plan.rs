@@ -209,8 +209,8 @@ impl Design {
         matches!(self, Design::Stock | Design::StockConflux)
     }
 
-    /// Returns whether the design is a variant of another design that differs only in its
-    /// scheduler (round robin or batches).
+    /// Returns whether the design is a variant of another design, with round robin or batches
+    /// instead of that design's scheduler.
     pub fn is_variant(self) -> bool {
         matches!(
             self,

@@ -28,8 +28,8 @@ pub enum Server {
     Ngtcp2,
     /// A server built with aioquic and its defaults.
     Aioquic,
-    /// OpenSSL's server over TCP, which the splitter does not split. It shows how the censor
-    /// treats TCP.
+    /// OpenSSL's server over TCP. The splitter does not split TCP; these fetches only show how the
+    /// censor treats it.
     Tls,
 }
 

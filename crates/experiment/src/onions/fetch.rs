@@ -47,7 +47,8 @@ pub(in super::super) struct Fetch<'a> {
     pub(in super::super) length: usize,
     /// Maximum rate of the server in bytes per second; `None` if it is unlimited.
     pub(in super::super) rate: Option<u32>,
-    /// Counter of the body's bytes received so far, which other threads can read.
+    /// Counter of the received bytes of the response's body, for other threads to read; `None` if
+    /// none reads it.
     pub(in super::super) came: Option<&'a AtomicU64>,
     /// True if the HTTP request is sent together with the SOCKS request, as in Tor Browser,
     /// without waiting for the proxy's reply.

@@ -57,8 +57,8 @@ impl<'a> OnionNetwork<'a> {
     }
 
     /// Starts a client of ours whose circuits use only the relays in `pins`: for each position, a
-    /// list of relay identities. The client may not be ready when this function returns
-    /// ([`OnionNetwork::wait_ready`]).
+    /// list of relay identities. The client may not be ready when this function returns;
+    /// [`OnionNetwork::wait_ready`] waits for it.
     ///
     /// # Errors
     /// The program cannot be started.
@@ -77,7 +77,7 @@ impl<'a> OnionNetwork<'a> {
     }
 
     /// Starts a client of C tor with the additional configuration `rules`. The client may not be
-    /// ready when this function returns ([`OnionNetwork::wait_ready`]).
+    /// ready when this function returns; [`OnionNetwork::wait_ready`] waits for it.
     ///
     /// # Errors
     /// The program cannot be started.
@@ -91,7 +91,7 @@ impl<'a> OnionNetwork<'a> {
 
     /// Starts a bridge of C tor with the additional configuration `rules`. The bridge does not
     /// publish its descriptor, so clients must know its address. The bridge may not be ready when
-    /// this function returns ([`OnionNetwork::wait_bootstrapped`]).
+    /// this function returns; [`OnionNetwork::wait_bootstrapped`] waits for it.
     ///
     /// # Errors
     /// The program cannot be started.
@@ -111,7 +111,7 @@ impl<'a> OnionNetwork<'a> {
         self.makers.fingerprint(node, true)
     }
 
-    /// Waits until C tor, running as `node`, knows the network.
+    /// Waits until C tor, running as `node`, has bootstrapped.
     ///
     /// # Errors
     /// The node ends, or takes too long.

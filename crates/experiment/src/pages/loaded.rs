@@ -36,8 +36,8 @@ pub struct Loaded {
     pub took: f64,
     /// Number of requests that the browser sent to servers.
     pub requests: u32,
-    /// Number of requests that failed because of the page itself, and so fail in each of its
-    /// loads, such as requests to third parties.
+    /// Number of failed requests that fail in every load of the page because of its content, such
+    /// as requests to third parties.
     pub refused: u32,
     /// Number of packets that the client sent on each path.
     pub up_packets: Vec<u64>,

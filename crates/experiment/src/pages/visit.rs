@@ -30,7 +30,7 @@ const ITS_OWN: [&str; 9] = [
 pub(super) struct Visit {
     /// Number of requests to servers, including failed requests.
     pub(super) requests: u32,
-    /// Number of requests that failed because of the page itself.
+    /// Number of requests that failed because of the page's content ([`ITS_OWN`]).
     pub(super) refused: u32,
     /// HTTP status and protocol of the response with the page itself; `None` before it arrives.
     pub(super) answer: Option<(i64, String)>,

@@ -57,7 +57,8 @@ pub struct EndpointInput<'a> {
     /// The datagram.
     pub arrival: Arrival<'a>,
     /// Function that decides whether the peer at an address may open a link. It is called once for
-    /// each inbound link, and only after the peer has proved its address if this is required.
+    /// each inbound link. If the peer must first prove its address with a Retry, it is called
+    /// after this proof.
     pub admit: &'a mut dyn FnMut(ConnId, SocketAddr) -> bool,
 }
 
@@ -149,7 +150,8 @@ struct Entry {
     due: Option<Time>,
     /// True while the link's inbound handshake is in progress.
     is_half_open: bool,
-    /// True if the owner has closed the link. The endpoint then only sends its closing packets.
+    /// True if the owner has closed the link. The endpoint then only sends the link's closing
+    /// packets.
     left: bool,
 }
 
@@ -253,7 +255,9 @@ impl Endpoint {
         id
     }
 
-    /// Accepts or refuses an inbound link, or answers with a Retry.
+    /// Answers an inbound link with a Retry if the peer must first prove its address
+    /// ([`RETRY_FROM`]). Otherwise accepts the link, or refuses it if `admit` returns false or
+    /// [`MOST_HALF_OPEN`] is reached.
     fn meet(
         &mut self,
         now: Time,
@@ -375,7 +379,7 @@ impl Endpoint {
         Some(packets(&transmit))
     }
 
-    /// Updates the table of timers for a link, whose next timer may have changed.
+    /// Updates the time of a link's next timer, which may have changed, in the table of timers.
     fn note_due(&mut self, id: ConnId) {
         let Some(entry) = self.links.get_mut(&id) else { return };
         let due = entry.link.connection.poll_timeout().map(|at| self.epoch.time(at));

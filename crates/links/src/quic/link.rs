@@ -221,8 +221,8 @@ impl QuicLink {
     /// writes as one piece. `most` is the number of bytes that the caller still has to write after
     /// this unit, for any lane.
     ///
-    /// Pieces must not be single units: for each packet that it sends, the connection searches all
-    /// unacknowledged pieces of a stream.
+    /// A piece should have several units, because the connection searches all unacknowledged
+    /// pieces of a stream for each packet that it sends.
     fn gather(&mut self, lane: u32, unit: &[u8], most: usize) {
         let at = self.gathered.iter().rposition(|(other, _)| *other == lane);
         let at = at.unwrap_or_else(|| {
@@ -321,7 +321,8 @@ impl QuicLink {
         self.readable.extend(next);
     }
 
-    /// Writes queued data as far as there is room.
+    /// Passes queued data to the connection, as far as the connection accepts it, and opens
+    /// waiting lanes if the peer allows more streams.
     pub(super) fn flush(&mut self, now: Time) {
         self.lossy.flush(now, &mut self.connection);
         self.connection.set_send_window(self.connection.congestion_state().window() + SLACK);
