@@ -1,13 +1,14 @@
 //! The settings of a node.
 
-/// Default content of a packet in bytes. With the overhead of Sphinx and QUIC, the packet fits
-/// into a UDP datagram of 1,200 bytes, which every path with QUIC carries (RFC 9000, section 14).
+/// Default size of a packet's content, in bytes. With the overhead of Sphinx and QUIC, the packet
+/// fits into a UDP datagram of 1,200 bytes, which every path with QUIC carries (RFC 9000, section
+/// 14).
 pub const PAYLOAD: usize = 795;
-/// Content in bytes of a packet with the data of one of Tor's relay cells, as in the prototype of
-/// de la Cadena et al. (DBSec 2019).
+/// Size in bytes of a packet's content if it is the data of one of Tor's relay cells, as in the
+/// prototype of de la Cadena et al. (DBSec 2019).
 pub const CELL_PAYLOAD: usize = 498;
-/// Minimum content of a packet in bytes: a reply block, and an acknowledgement with three SACK
-/// blocks.
+/// Minimum size in bytes of a packet's content. It has room for a reply block (a prepared header
+/// for a reply), and an acknowledgement with three SACK blocks.
 pub const MIN_PAYLOAD: usize = 450;
 /// Maximum number of nodes on a path (`MAX_PATH_LENGTH` of `sphinx-packet`).
 pub const MAX_HOPS: usize = 5;
@@ -16,13 +17,13 @@ pub const MAX_HOPS: usize = 5;
 /// `payload`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// Content of a packet in bytes, at least [`MIN_PAYLOAD`].
+    /// Size of a packet's content in bytes, at least [`MIN_PAYLOAD`].
     pub payload: usize,
     /// Number of nodes on a path from the client, including the exit: 2 to [`MAX_HOPS`]. A reply
-    /// passes one relay less than `hops`, and then ends at the client.
+    /// passes `hops` - 1 relays, and then reaches the client.
     pub hops: usize,
-    /// Maximum number of tags that are stored to detect replayed packets. The default suffices for
-    /// 13,900 packets a second; that number of tags takes about 32 MiB.
+    /// Maximum number of tags (hashes of packets) that are stored to detect replays. The default
+    /// suffices for 13,900 packets a second; that number of tags takes about 32 MiB.
     pub tags: usize,
     /// Maximum number of streams that end at this node, as client and as exit together.
     pub streams: usize,

@@ -12,7 +12,7 @@ pub enum DropReason {
     Forged,
     /// A packet with the same tag (identifying hash) was accepted before.
     Replayed,
-    /// The packet has expired, or its expiry is later than any packet made now could have.
+    /// The packet has expired, or it expires later than a packet that is made now would.
     Expired,
     /// There is no room to store the packet's tag.
     Full,

@@ -28,7 +28,8 @@ use crate::secrets::{IDENTIFIER, KEY_STREAM, MAC, ROUTING, Secrets};
 
 /// Maximum number of public keys with a table of multiples. A table has 30 KiB.
 const MAX_TABLES: usize = 256;
-/// Length in bytes of the data of one hop in a header.
+/// Length in bytes of the data of one hop in a header. The key stream is longer than the routing
+/// information by this length.
 const STEP: usize = KEY_STREAM - ROUTING;
 
 /// Tables of multiples of public keys, by key.
@@ -102,7 +103,7 @@ impl Header {
     }
 }
 
-/// Returns the encrypted routing information for the last hop. It is filled with random bytes
+/// Returns the encrypted routing information for the last hop. Its unused part has random bytes
 /// instead of zeros (Kuhn et al., "Breaking and (Partially) Fixing Provably Secure Onion Routing",
 /// 2020).
 fn last_routing(rng: &mut dyn Rng, last: &Last, secrets: &[Secrets]) -> Option<[u8; ROUTING]> {

@@ -136,8 +136,8 @@ pub struct MoreNode {
     next_stream: u64,
     /// The streams for which this node is the exit.
     flows: BTreeMap<Flow, StreamId>,
-    /// Recently ended flows at this exit, once as a set and once from old to new. A late SYN of
-    /// such a flow must not contact the destination again.
+    /// Flows (names of streams) that ended recently at this exit, once as a set and once from old
+    /// to new. A late SYN of such a flow must not contact the destination again.
     recent: (BTreeSet<Flow>, VecDeque<Flow>),
     /// Streams that may have something to send, in the order of their turns.
     due: VecDeque<StreamId>,
@@ -149,10 +149,11 @@ pub struct MoreNode {
 
 impl MoreNode {
     /// Creates the node of `network` that has the private key `key`. All times passed to the node
-    /// must count from the start of the network, so that nodes agree on ticks.
+    /// must count from the start of the network, so that nodes agree on ticks (periods of 30 s).
     ///
     /// # Errors
-    /// [`NodeError`] if a setting is invalid, or if the network does not suit it.
+    /// [`NodeError`] if a setting is invalid, or if the network does not list `key` or has too few
+    /// relays.
     pub fn new(
         config: Config,
         network: Arc<Network>,

@@ -93,14 +93,14 @@ pub(crate) struct Stream {
     pub(crate) flow: Flow,
     pub(crate) role: Role,
     pub(crate) tcp: Connection,
-    /// True once the program has closed the stream, or was notified of its end.
+    /// True once the caller has closed the stream, or was notified of its end.
     pub(crate) left: bool,
     /// True once the first message of the other end has arrived.
     has_head: bool,
     /// True if the destination is connected, so that bytes may flow.
     is_open: bool,
-    /// True if [`Stream::write`] has filled the send buffer. The program must then be notified of
-    /// room.
+    /// True if [`Stream::write`] has filled the send buffer. The caller must be notified once
+    /// there is room again.
     starved: bool,
     /// True if the stream waits for its turn to send.
     pub(crate) is_due: bool,
@@ -153,8 +153,7 @@ impl Stream {
         }
     }
 
-    /// Appends the program's `bytes` to the send buffer. Returns the number of bytes that were
-    /// accepted.
+    /// Appends `bytes` to the send buffer. Returns the number of bytes that were accepted.
     pub(crate) fn write(&mut self, bytes: &[u8]) -> usize {
         let taken = self.tcp.write(bytes);
         self.starved = taken < bytes.len() || self.tcp.room() == 0;
@@ -190,8 +189,8 @@ impl Stream {
         self.progress(id, was_empty)
     }
 
-    /// Returns the events that result from received bytes. `was_empty` is true if the program had
-    /// nothing to read until these bytes arrived.
+    /// Returns the events that result from received bytes. `was_empty` is true if no bytes could
+    /// be read before these bytes arrived.
     pub(crate) fn progress(&mut self, id: StreamId, was_empty: bool) -> [Option<Event>; 2] {
         let first = match self.has_head || self.left {
             true => None,
@@ -236,7 +235,7 @@ impl Stream {
     }
 
     /// Returns two events, each `None` if it does not apply: new room in the send buffer, and the
-    /// end of the stream. If the program has left, drops the bytes that arrived.
+    /// end of the stream. If the caller has closed the stream, drops the bytes that arrived.
     pub(crate) fn settle(&mut self, id: StreamId) -> [Option<Event>; 2] {
         if self.left {
             self.tcp.consume(usize::MAX);
@@ -253,7 +252,7 @@ impl Stream {
         [has_room.then_some(Event::Writable(id)), ended]
     }
 
-    /// Returns true if the program knows the stream. This is always so at a client. At an exit,
+    /// Returns true if the caller knows the stream. This is always so at a client. At an exit,
     /// this is so once the client's first message, which names the destination, has arrived.
     pub(crate) fn is_known(&self) -> bool {
         self.has_head || matches!(self.role, Role::Client(..))

@@ -18,9 +18,9 @@ use crate::wire::ReplyContent;
 const RESERVE: i64 = 12;
 /// Maximum number of reply blocks of a stream at the exit.
 const MAX_STOCK: usize = 256;
-/// Maximum number of reply blocks that a client makes for each reply that has arrived. It allows
-/// for the loss of half of the packets on the six links of both directions, because an exit
-/// without blocks cannot request more.
+/// Maximum number of reply blocks that a client makes for each reply that has arrived. More than
+/// one is necessary because packets get lost, and an exit without blocks cannot request more. Four
+/// suffice if half of the packets are lost on the six links of both directions.
 const PER_REPLY: u64 = 4;
 /// Number of reply blocks that a client makes before the first reply, in addition to the reserve.
 const FIRST: u64 = 36;
@@ -30,7 +30,7 @@ const MAX_IN_FLIGHT: usize = 256;
 const PROBE: Duration = Duration::from_millis(250);
 /// Maximum time between two packets with unrequested reply blocks.
 const PROBE_MAX: Duration = Duration::from_secs(16);
-/// Maximum number of reply blocks in a packet that the exit did not request.
+/// Maximum number of unrequested reply blocks in a packet.
 const PROBE_BLOCKS: i64 = 2;
 
 /// A client's account of the reply blocks that the exit of a stream has.

@@ -12,25 +12,26 @@ const MOST: usize = 4_096;
 const LONGEST: Duration = Duration::from_secs(1);
 /// CoDel's minimum interval, which covers the usual round-trip times (RFC 8289, section 4.3).
 const INTERVAL: Duration = Duration::from_millis(200);
-/// CoDel's interval as a multiple of the longest minimum round-trip time, where this exceeds
-/// [`INTERVAL`]. A sender notices a drop after one round trip, and has reduced its rate after
-/// another round trip (PRR, RFC 6937). Queues lengthen both round trips. A second drop within this
-/// time would reduce the sender's rate twice for one excess.
+/// CoDel's interval, in units of the longest of the paths' minimum round-trip times. The interval
+/// is at least [`INTERVAL`]. A sender notices a drop after one round trip, and has reduced its
+/// rate after another round trip (PRR, RFC 6937). Queues lengthen both round trips. A second drop
+/// within this time would reduce the sender's rate twice for one excess.
 const ROUND_TRIPS: u32 = 3;
 /// Ratio of CoDel's interval to its target. The target is 10 % of the interval, the maximum that
-/// RFC 8289, section 4.3, recommends. Windows open in steps, one for each acknowledgement. Even
-/// with the shortest interval, the target is longer than the wait for the next step.
+/// RFC 8289, section 4.3, recommends. The paths' windows open in steps, one for each
+/// acknowledgement. Even with the shortest interval, the target is longer than the wait for the
+/// next step.
 const TARGET: u32 = 10;
-/// Maximum number of bytes after the first unit (datagram) that do not count as a standing queue
-/// ([`Queue::max_unit`]): one packet of the usual maximum size.
+/// Maximum number of bytes after a queue's first unit (datagram) with which the queue does not
+/// count as standing ([`Queue::max_unit`]): one packet of the usual maximum size.
 const MAX_UNIT: usize = 1_500;
 
 /// A queue of units (datagrams) that wait for a window, in the order of their arrival.
 ///
-/// If a program sends more than all paths can carry, some datagrams must be lost. They should be
-/// lost in this queue, before the paths' own queues are full. CoDel (RFC 8289) drops single units
-/// from the head of a queue that does not drain. If several units were dropped at once, a sender
-/// would reduce its rate several times for one excess.
+/// If the program whose traffic is split sends more than all paths can carry, some datagrams must
+/// be lost. They should be lost in this queue, before the paths' own queues are full. CoDel (RFC
+/// 8289) drops single units from the head of a queue that does not drain. If several units were
+/// dropped at once, a sender would reduce its rate several times for one excess.
 ///
 /// In addition, a unit is dropped after a wait of 1 s, and the oldest unit is dropped when more
 /// than 4,096 units wait. The program notices the loss of the *oldest* unit earlier than the loss
@@ -124,7 +125,7 @@ impl<T> Backlog<T> {
     }
 }
 
-/// Returns CoDel's target and interval for paths with these round-trip times.
+/// Returns CoDel's target and interval for paths with the round-trip times in `views`.
 fn rule(views: &[PathView]) -> Codel {
     let trips = views.iter().filter(|view| view.usable).map(|view| view.leg.least_rtt);
     let interval = INTERVAL.max(trips.max().unwrap_or_default() * ROUND_TRIPS);

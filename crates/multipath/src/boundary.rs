@@ -143,7 +143,8 @@ enum Length {
     Time(Duration),
 }
 
-/// Parses `length`, such as `50p` or `100ms`, which is `text` without its tilde.
+/// Parses `length`, such as `50p` or `100ms`. It is `text` without a tilde at the front; `random`
+/// is true if there was one.
 fn one(text: &str, length: &str, random: bool) -> Result<Every, EveryError> {
     Ok(match parse_length(text, length)? {
         Length::Packets(mean) => Every::Packets { mean, random },
@@ -169,7 +170,7 @@ fn range(text: &str, least: &str, rest: &str) -> Result<Every, EveryError> {
     }
 }
 
-/// Parses `rest`, such as `10-100ms`, which is `text` without its prefix.
+/// Parses `rest`, such as `10-100ms`, which is `text` without its prefix `grow:`.
 fn growing(text: &str, rest: &str) -> Result<Every, EveryError> {
     let form = || EveryError::Form(text.into());
     let (least, most) = rest.split_once('-').ok_or_else(form)?;

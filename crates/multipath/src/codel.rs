@@ -8,8 +8,9 @@ use crate::Time;
 /// A rule that keeps the *standing* queue (a queue that never empties) short.
 ///
 /// Once units have waited longer than `target` for a whole `interval`, the rule drops the unit at
-/// the head of the queue. Further drops follow at shrinking intervals (`interval / sqrt(n)`), until
-/// a unit has waited less than `target`. ECN marks are not supported.
+/// the head of the queue. Further drops follow at shrinking intervals (`interval / sqrt(n)` after
+/// the drop with the number n), until a unit has waited less than `target`. ECN marks are not
+/// supported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Codel {
     /// Acceptable wait in a standing queue. RFC 8289, section 4.3, recommends 5 to 10 % of
@@ -34,7 +35,8 @@ pub struct Queue<I> {
     pub units: I,
     /// Total bytes of the units (such as packets).
     pub bytes: usize,
-    /// Maximum number of bytes after the head of the queue that do not count as a standing queue.
+    /// Maximum number of bytes after the head of the queue with which the queue does not count as
+    /// standing (never empty).
     pub max_unit: usize,
 }
 

@@ -66,8 +66,9 @@ pub fn check(make: impl Fn(u64) -> Box<dyn Scheduler>) {
 }
 
 /// Checks that a scheduler obeys every rule of this module over paths with measured windows, such
-/// as circuits. Also checks that the scheduler chooses no unmeasured path, and that all units are
-/// sent in the end. `make` builds a scheduler for three paths from a seed.
+/// as circuits. Also checks that the scheduler chooses no path whose round-trip time is
+/// unmeasured, and that all units (such as cells) are sent in the end. `make` builds a scheduler
+/// for three paths from a seed.
 ///
 /// # Panics
 /// A rule is violated.
@@ -185,7 +186,7 @@ impl<M: Fn(u64) -> Box<dyn Scheduler>> Rules<M> {
     }
 
     /// Checks a splitter that redraws its schedule after pauses in the traffic: to an observer,
-    /// each load must look like the first load of another splitter.
+    /// each load (burst of traffic) must look like the first load of another splitter.
     fn begins_anew_after_a_silence(&self) {
         let views = self.views(7);
         let load = |splitter: &mut Splitter, begins: Time| -> Vec<usize> {

@@ -4,7 +4,7 @@
 //! gap, on a path that the schedule is not using. A decoy run copies the packet sizes and
 //! intervals of a run that the session has really sent. The other end must be this project's far
 //! end (our program at the server's side), because it drops the decoys. The bytes of decoys never
-//! exceed the budget's share of the bytes really carried.
+//! exceed a budget, which is a share of the bytes really carried.
 
 use std::collections::VecDeque;
 use std::fmt;

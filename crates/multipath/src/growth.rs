@@ -1,4 +1,5 @@
-//! Runs that begin short after a pause in the traffic and grow with the load.
+//! Runs (consecutive packets on one path) that are short after a pause in the traffic, and become
+//! longer while the traffic continues.
 //!
 //! If runs last 100 ms, a page loaded in half a second leaves 73-75 % of its bytes on one path. If
 //! all runs last 10-20 ms, long downloads are slow. So a run's length depends on the time since
@@ -22,7 +23,7 @@ const PART: u32 = 4;
 /// first run after a pause in the traffic to the beginning of this run.
 ///
 /// The duration is uniform from half to one and a half times its mean. If all runs grew alike,
-/// they would reveal when the load began.
+/// their lengths would reveal when the pause ended.
 pub(crate) fn length(
     least: Duration,
     most: Duration,

@@ -17,8 +17,8 @@ use crate::{Every, Time};
 
 /// Maximum number of units (such as packets) that wait.
 const MOST: usize = 4_096;
-/// Default maximum bytes that wait in a queue, for a program with one queue. The bytes are 20 ms
-/// of traffic at 1.6 Gbit/s.
+/// Maximum number of bytes that wait in a delay queue, if memory is not divided among several
+/// queues: 20 ms of traffic at 1.6 Gbit/s.
 pub const DELAYED_BYTES: usize = 4 << 20;
 
 /// A random delay, drawn uniformly from a range for each unit (packet), for example from `0-20ms`.
@@ -36,7 +36,7 @@ pub enum JitterError {
     Form(String),
     /// The two ends of the range are equal. A constant delay hides nothing.
     Fixed(String),
-    /// The first end of the range is longer than the second.
+    /// The range's minimum is greater than its maximum.
     Backwards(String),
 }
 
@@ -78,8 +78,8 @@ impl FromStr for Jitter {
     }
 }
 
-/// Returns the duration of `digits` times `unit`, which may be 0. Returns `None` if the text is
-/// malformed.
+/// Returns the duration of `digits` and `unit`, such as `20` and `ms`. It may be 0. Returns `None`
+/// if `digits` or `unit` is malformed.
 fn length(digits: &str, unit: &str) -> Option<Duration> {
     let is_number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
     crate::boundary::span(digits.parse().ok().filter(|_| is_number)?, unit)

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-/// A path of one schedule: its position in the list that the user gave, from 0.
+/// A path of one schedule, as its position in the user's list of paths, from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PathId(pub u16);
 
@@ -37,7 +37,7 @@ pub struct PathView {
     /// The round-trip time; `None` before it was measured.
     pub rtt: Option<Duration>,
     /// Number of units (such as packets) that the path can take now; `None` if the path has no
-    /// window (UDP). A full socket without a window drops units.
+    /// window (UDP); its socket then drops units when it is full.
     pub window: Option<u64>,
     /// Further state of a path with a window. All fields are 0 for a path without a window.
     pub leg: LegView,
@@ -171,8 +171,9 @@ pub(crate) fn ready(paths: &[PathView]) -> impl Iterator<Item = usize> + '_ {
     usable(paths).filter(|&index| paths[index].has_room())
 }
 
-/// Returns the index of the fastest usable path that can take a unit (such as a packet) now. If
-/// none can, returns the fastest usable path.
+/// Returns the index of the path with the lowest round-trip time among the usable paths that can
+/// take a unit (such as a packet) now. If none can, chooses among all usable paths. Returns `None`
+/// if no path is usable.
 pub(crate) fn quickest_ready(paths: &[PathView]) -> Option<usize> {
     quickest(paths, ready(paths)).or_else(|| quickest(paths, usable(paths)))
 }

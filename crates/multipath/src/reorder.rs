@@ -67,8 +67,8 @@ impl<T> Reorder<T> {
         passes
     }
 
-    /// Counts unit `number` as delivered, if it is the next unit (such as a packet) in order. The
-    /// stored units follow it. Returns whether it was counted.
+    /// Counts unit `number` as delivered, if it is the next unit (such as a packet) in order. In
+    /// contrast to [`Reorder::pass`], other units may be stored. Returns whether it was counted.
     pub fn advance(&mut self, number: u64) -> bool {
         let next = number == self.next;
         self.next += u64::from(next);

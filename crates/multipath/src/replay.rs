@@ -1,8 +1,8 @@
 //! Replay protection: a record of the numbers received. Each number is accepted once. Numbers too
 //! old to be checked are refused.
 
-/// Number of values below the greatest received number that are remembered. Paths that differ by
-/// 50 ms at 100,000 packets per second need 5,000.
+/// Number of values below the greatest received number that are remembered. Paths whose delays
+/// differ by 50 ms need 5,000 at 100,000 packets per second.
 const WINDOW: u64 = 16_384;
 const WORDS: usize = (WINDOW / 64) as usize;
 

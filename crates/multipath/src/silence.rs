@@ -1,4 +1,5 @@
-//! The pause that separates one load of a session from the next.
+//! The pause that separates one load (a burst of traffic, such as a page load) of a session from
+//! the next.
 
 use std::fmt;
 use std::str::FromStr;

@@ -11,7 +11,7 @@ use crate::{Boundary, Every, PathId, PathView, Silence, Time};
 /// The decision about the next units (such as packets).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Assignment {
-    /// Send the first `units` of the units (such as packets) on `path`.
+    /// Send the first `units` of the waiting units (such as packets) on `path`.
     Send {
         /// The path that carries the first `units` units (such as packets).
         path: PathId,
@@ -75,7 +75,8 @@ impl Splitter {
     }
 
     /// Returns a splitter that draws its schedule again after each `silence` (pause in the
-    /// traffic). To an observer each load then looks like the first load of another session.
+    /// traffic). To an observer each load (burst of traffic) then looks like the first load of
+    /// another session.
     ///
     /// `draw(0)` returns the first schedule, and `draw(n)` the schedule after pause number n. Each
     /// must use its own random numbers.
@@ -124,9 +125,9 @@ impl Splitter {
         self.current
     }
 
-    /// Assigns the next `units` (at least 1) at `now`; `paths[i]` is the view of path `i`. `units`
-    /// is the number of all units (such as packets) known to wait, because a scheduler may wait
-    /// for a better path if few units are left.
+    /// Decides on the path of the first of `units` waiting units (such as packets), at `now`.
+    /// `units` (at least 1) counts all units known to wait, because a scheduler may wait for a
+    /// better path if few units are left. `paths[i]` is the view of path `i`.
     ///
     /// A run ends at its boundary or when its path becomes unusable, whichever is first.
     #[inline]

@@ -1,7 +1,7 @@
 //! Splits recorded traces: the lab's interface to the schedulers.
 //!
 //! A trace is a list of times and signed sizes (+ from client to server, - from server to client).
-//! A [`Splitter`] decides on each packet's path, as in the splitter that forwards real traffic.
+//! A [`Splitter`] decides on each packet's path, with the same code as `anabranch split`.
 
 mod decoys;
 mod delayed;
@@ -85,7 +85,7 @@ impl TraceSplit {
         Ok(TraceSplit { spec, every, mode, draw, seed, delays, views })
     }
 
-    /// Changes how long the schedule keeps the probabilities that it draws.
+    /// Sets the rule for when the schedule draws its probabilities again.
     pub fn drawn(self, draw: Draw) -> TraceSplit {
         TraceSplit { draw, ..self }
     }

@@ -64,7 +64,7 @@ impl DelayLaw {
 /// relative error below 1.2e-9 (Acklam's rational approximation). `place` is limited to the range
 /// from 1e-9 to 1 - 1e-9.
 fn probit(place: f64) -> f64 {
-    /// Quantile below which the approximation of the lower tail is used.
+    /// Probability below which the approximation of the lower tail is used.
     const TAIL: f64 = 0.024_25;
     let place = place.clamp(1e-9, 1.0 - 1e-9);
     if place > 0.5 {

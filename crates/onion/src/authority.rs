@@ -177,8 +177,8 @@ impl Authority {
     }
 
     /// Accepts an upload of a relay: a descriptor, optionally followed by its extra-info document.
-    /// `from` is the uploader's address, or `None` over a circuit. The number of relays that have
-    /// never answered is limited for each address.
+    /// `from` is the uploader's address, or `None` over a circuit. For each uploader's address,
+    /// the number of relays that have never answered a probe is limited.
     ///
     /// # Errors
     /// Returns a [`Refusal`]; nothing is changed.

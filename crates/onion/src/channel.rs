@@ -84,10 +84,10 @@ pub struct Start {
     pub own: Vec<IpAddr>,
     /// SHA-256 of the neighbour's TLS certificate; `None` if we are the responder.
     pub peer_certificate: Option<[u8; 32]>,
-    /// SHA-256 of the TLS certificate that we presented as the responder, if it is known. It shows
-    /// which certificate was used, as a relay replaces its certificate from time to time.
+    /// SHA-256 of the TLS certificate that we presented as the responder, if it is known. It is
+    /// needed because a relay replaces its certificate from time to time.
     pub own_certificate: Option<[u8; 32]>,
-    /// Capabilities of the link.
+    /// Properties of the link, and the extensions that it can use.
     pub capabilities: Capabilities,
     /// Preferences for a QUIC link alongside this one.
     pub beside: QuicPreferences,

@@ -128,7 +128,8 @@ impl Tls {
     /// The length of each write must then be a multiple of `content` bytes.
     ///
     /// # Errors
-    /// [`Fault::Misuse`] under the conditions of [`Tls::refresh_keys`], and for other lengths.
+    /// [`Fault::Misuse`] under the conditions of [`Tls::refresh_keys`], and if `content` is out of
+    /// range.
     pub fn send_fixed(&mut self, content: usize) -> Result<(), Fault> {
         let records = self.records_of(content)?;
         records.send_fixed(content);

@@ -13,7 +13,8 @@ use super::secrets::Secret;
 use crate::utls::{Anchor, RecordLayer};
 use crate::{PeerFault, PeerFaultKind};
 
-/// Maximum length in bytes of a record after its header (RFC 8446, section 5.2).
+/// Maximum length in bytes of a record after its header: plain bytes, and up to 256 bytes that
+/// encryption may add (RFC 8446, section 5.2).
 const LONGEST: usize = RECORD + 256;
 
 /// Decryption of records with the keys of one direction.

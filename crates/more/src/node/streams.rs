@@ -13,7 +13,8 @@ use crate::supply::Stock;
 use crate::tags::tick;
 use crate::wire::{Flow, ForwardContent, ReplyContent};
 
-/// Number of recently ended flows that an exit remembers in order not to accept them again.
+/// Number of recently ended flows (names of streams) that an exit remembers. It does not accept
+/// these flows again.
 const RECENT: usize = 4_096;
 /// Time without a packet from the client after which an exit ends a stream. A client sends reply
 /// blocks at least every 16 s.
@@ -62,9 +63,9 @@ impl MoreNode {
         self.wake(id);
     }
 
-    /// Appends the program's `bytes` to the send buffer, and returns the number of bytes that were
-    /// accepted. If the buffer became full, [`Event::Writable`] follows later. If the stream is
-    /// unknown, all bytes are dropped and count as accepted.
+    /// Appends `bytes` to the send buffer of the stream `id`, and returns the number of bytes that
+    /// were accepted. If the buffer became full, [`Event::Writable`] follows later. If the stream
+    /// is unknown, all bytes are dropped and count as accepted.
     pub fn write(&mut self, id: StreamId, bytes: &[u8]) -> usize {
         let Some(stream) = self.streams.get_mut(&id) else { return bytes.len() };
         let taken = stream.write(bytes);
@@ -72,14 +73,14 @@ impl MoreNode {
         taken
     }
 
-    /// Returns the bytes that wait for the program of the stream `id`, in two consecutive parts.
+    /// Returns the received bytes of the stream `id` that were not consumed yet, in two
+    /// consecutive parts.
     #[must_use]
     pub fn peek(&self, id: StreamId) -> (&[u8], &[u8]) {
         self.streams.get(&id).map_or((&[], &[]), Stream::peek)
     }
 
-    /// Removes the first `bytes` bytes that [`MoreNode::peek`] returns, because the program has
-    /// read them.
+    /// Removes the first `bytes` bytes that [`MoreNode::peek`] returns, because they were read.
     pub fn consume(&mut self, id: StreamId, bytes: usize) {
         let Some(stream) = self.streams.get_mut(&id) else { return };
         stream.tcp.consume(bytes);
@@ -87,15 +88,16 @@ impl MoreNode {
         self.wake(id);
     }
 
-    /// Closes the stream `id` on behalf of its program, which must not use the stream any more.
-    /// Bytes that were written before are sent first.
+    /// Closes the stream `id`. The caller must not use it afterwards. Bytes that were written
+    /// before are sent first.
     pub fn close(&mut self, id: StreamId) {
         let Some(stream) = self.streams.get_mut(&id) else { return };
         stream.leave();
         self.wake(id);
     }
 
-    /// Ends the stream `id` at once, because its program or its destination has failed.
+    /// Ends the stream `id` at once, because the program that uses it, or its destination, has
+    /// failed.
     pub fn abort(&mut self, id: StreamId) {
         let Some(stream) = self.streams.get_mut(&id) else { return };
         stream.abort();

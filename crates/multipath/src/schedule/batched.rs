@@ -1,4 +1,4 @@
-//! The scheduler batched weighted random.
+//! The scheduler "batched weighted random".
 
 use super::{Built, Family, weighted};
 use crate::seed::Stream;
@@ -16,7 +16,8 @@ pub(super) const FAMILY: Family = Family {
     build,
 };
 
-/// Builds TrafficSliver's batched weighted random (De la Cadena et al., CCS 2020, "BWR").
+/// Builds TrafficSliver's scheduler "batched weighted random" (De la Cadena et al., CCS 2020,
+/// "BWR").
 ///
 /// The client draws probabilities from a Dirichlet distribution once per page load, as `weighted`
 /// does. It draws a path for each batch of cells. The length of a batch is uniform from 50 to 70

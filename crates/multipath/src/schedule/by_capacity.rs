@@ -23,10 +23,10 @@ pub(super) const FAMILY: Family = Family {
     build,
 };
 
-/// Maximum time between two readings of the capacities. The time doubles after each reading, up to
-/// this maximum.
+/// Maximum time between two updates of the probabilities from the paths' capacities. The time
+/// doubles after each update, up to this maximum.
 const HOUR: Duration = Duration::from_secs(3600);
-/// Time between the first two readings of the capacities.
+/// Time between the first two updates of the probabilities from the paths' capacities.
 const FIRST: Duration = Duration::from_secs(1);
 
 /// Intended rate of all paths together, in units of the fastest path's capacity. The value is
@@ -35,7 +35,7 @@ const FIRST: Duration = Duration::from_secs(1);
 /// (`tunnel/tests/goodput.rs`).
 const SPEED: f64 = 1.4;
 
-/// A random scheduler whose probabilities do not follow the load.
+/// A random scheduler whose probabilities do not depend on the present traffic.
 ///
 /// With probabilities p and path capacities c, all paths together carry min(c/p). So a slow path
 /// with an equal share would delay all others. Here p is the most even distribution whose min(c/p)
@@ -51,14 +51,14 @@ struct ByCapacity {
     chances: Weighted,
     /// For each path, whether it was usable when the probabilities were set.
     usable: Vec<bool>,
-    /// Time at which the capacities are read next.
+    /// Time of the next update of the probabilities from the paths' capacities.
     next: Time,
-    /// Time between the next reading and the reading after it.
+    /// Time between the next update of the probabilities and the update after it.
     wait: Duration,
 }
 
 impl ByCapacity {
-    /// Sets the probabilities if a reading is due, or if the set of usable paths has changed.
+    /// Sets the probabilities if an update is due, or if the set of usable paths has changed.
     fn update(&mut self, now: Time, paths: &[PathView]) {
         let changed = !paths.iter().map(|path| path.usable).eq(self.usable.iter().copied());
         if changed {

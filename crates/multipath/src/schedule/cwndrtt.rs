@@ -22,8 +22,8 @@ pub(super) const FAMILY: Family = Family {
 };
 
 /// C tor's rule (`conflux_decide_circ_cwndrtt`). The scheduler chooses the leg (circuit of a set)
-/// with the lowest round-trip time if that leg is ready. Otherwise it chooses a ready leg that can
-/// send at least one cell while the acknowledgements of the fastest leg are in flight. The
+/// with the lowest round-trip time if that leg has room. Otherwise it chooses a leg with room that
+/// can send at least one cell while the acknowledgements of the fastest leg are in flight. The
 /// condition is room × least RTT / own RTT > 0, in whole cells, or any room in slow start.
 ///
 /// If there are several such legs, C tor's comment promises the leg with the lowest round-trip
@@ -52,8 +52,8 @@ impl Scheduler for CwndRtt {
     }
 }
 
-/// Returns whether a leg with room can send at least one whole cell within `least`, the minimum
-/// round-trip time of the fastest leg. Always true in slow start.
+/// Returns whether a leg with room can send at least one whole cell within `least`, the lowest
+/// round-trip time of any leg. Always true in slow start.
 fn suffices(view: &PathView, least: Duration) -> bool {
     let room = u128::from(view.window.unwrap_or(u64::MAX));
     let own = view.rtt.unwrap_or(Duration::MAX).as_micros().max(1);

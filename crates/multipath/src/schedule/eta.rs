@@ -23,9 +23,9 @@ pub(super) const FAMILY: Family = Family {
 /// Bytes of a cell on a link (514), with its share of the TLS record's 22 bytes for each 16 KiB.
 const CELL: f64 = 515.0;
 
-/// Hysteresis: number of cell times that a change of leg must save for each cell that the change
-/// costs. A change costs one cell, the SWITCH of proposal 329. Two equally good legs alternate
-/// after about this number of cells.
+/// Hysteresis: number of cell times (times in which the present leg sends a cell) that a change of
+/// leg must save for each cell that the change costs. A change costs one cell, the SWITCH of
+/// proposal 329. Two equally good legs alternate after about this number of cells.
 const STICKY: f64 = 16.0;
 
 /// A scheduler by expected time of arrival. It estimates each circuit's delay from the TCP state
@@ -58,8 +58,8 @@ const STICKY: f64 = 16.0;
 #[derive(Debug, Default)]
 struct Eta {
     bottlenecks: Vec<Bottleneck>,
-    /// Expected seconds until a cell sent now by each leg arrives, less the cost of a change from
-    /// the present leg. Recomputed at each choice.
+    /// For each leg, the expected seconds until a cell that it sends now arrives. From the present
+    /// leg's value, the cost of a change to another leg is subtracted. Recomputed at each choice.
     expected: Vec<f64>,
 }
 
@@ -100,7 +100,8 @@ impl Eta {
     }
 
     /// Returns the index of the best leg if that leg has room. Otherwise returns the best leg with
-    /// room, if its cell would arrive no later than the best leg would deliver all `units`.
+    /// room, if its cell would arrive no later than the best leg would deliver all `units`. If
+    /// not, returns the best leg, to wait for it. Returns `None` if no leg is usable.
     fn best(&mut self, now: Time, paths: &[PathView], units: u64) -> Option<usize> {
         self.look(now, paths);
         if usable(paths).all(|index| paths[index].leg.bdp == 0 && paths[index].leg.turn > 0) {

@@ -1,5 +1,5 @@
 //! A scheduler that draws random paths as `weighted` does, with a weak preference for equal shares
-//! at the beginning of a load.
+//! at the beginning of a load (a burst of traffic).
 
 use std::time::Duration;
 

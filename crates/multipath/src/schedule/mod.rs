@@ -50,8 +50,9 @@ pub trait Scheduler: fmt::Debug + Send {
     /// ([`Scheduler::waits`]).
     fn choose(&mut self, now: Time, paths: &[PathView]) -> Option<PathId>;
 
-    /// Returns the path of the next run, like [`Scheduler::choose`]. `_units` is the number of all
-    /// units (such as packets) that wait to be sent.
+    /// Returns the path of the next run, like [`Scheduler::choose`], for schedulers whose choice
+    /// depends on `_units`. This is the number of all units (such as packets) that wait to be
+    /// sent.
     fn deal(&mut self, now: Time, paths: &[PathView], _units: u64) -> Option<PathId> {
         self.choose(now, paths)
     }
@@ -108,8 +109,8 @@ pub struct Family {
     /// True if the scheduler only supports paths with windows and measured round-trip times:
     /// circuits, and the paths to a far end (this project's program at the server's side).
     pub needs_windows: bool,
-    /// Builds a scheduler from the text after the colon (if any), the number of paths, and a
-    /// random stream.
+    /// Builds a scheduler from three arguments: the scheduler's argument in the user's text (after
+    /// the colon, if any), the number of paths, and a random stream.
     pub build: fn(Option<&str>, usize, Stream) -> Built,
 }
 

@@ -1,4 +1,4 @@
-//! Plans decoy runs alongside a split load, for recorded traces.
+//! Plans decoys (dummy packets) for a recorded page load that is split over several paths.
 
 use super::{MOST_PATHS, TraceError, check, time};
 use crate::seed::Stream;
@@ -15,8 +15,8 @@ pub struct Decoy {
     pub path: i16,
 }
 
-/// Returns the decoys that one end of a tunnel sends alongside its packets of a load, in the order
-/// of time. A real tunnel has the same code and the same limits.
+/// Returns the decoys that one end of a tunnel sends in addition to its packets of a page load, in
+/// the order of time. A real tunnel has the same code and the same limits.
 ///
 /// `times` are seconds, not negative and sorted. `sizes` are signed; their absolute values are
 /// bytes. `at` is the path of each packet, less than `paths`.

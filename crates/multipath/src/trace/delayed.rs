@@ -1,11 +1,11 @@
-//! Applies random delays before the split, for recorded traces.
+//! Applies random delays to the packets of a recorded trace, before they are split over paths.
 
 use super::{TraceError, check, time};
 use crate::seed::Stream;
 use crate::{DELAYED_BYTES, DelayQueue, Jitter, Time};
 
 /// Returns the times, in seconds, at which packets of one direction leave the delay queue. The
-/// packets arrive at `times`. The splitter has the same queue with the same limits.
+/// packets arrive at `times`. `anabranch split` has the same queue with the same limits.
 ///
 /// `times` are seconds, not negative and sorted. `sizes` are signed; their absolute values are
 /// bytes.

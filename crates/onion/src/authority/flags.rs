@@ -11,11 +11,11 @@ pub(super) struct Merits {
     pub(super) hibernating: bool,
     /// The relay's weight in the consensus in kilobytes per second, either measured or advertised.
     pub(super) bandwidth: u32,
-    /// Weighted mean time between failures, in seconds.
+    /// Mean time between failures in seconds, weighted as in `History`: recent times count more.
     pub(super) mtbf: f64,
-    /// Weighted fraction of time for which the relay was up, from 0 to 1.
+    /// Fraction of time for which the relay was up, from 0 to 1, weighted as in `History`.
     pub(super) uptime: f64,
-    /// Weighted number of seconds since the relay became known.
+    /// Number of seconds since the relay became known, weighted as in `History`.
     pub(super) known: f64,
     /// Seconds since the relay last started to answer; 0 if it is down.
     pub(super) up_for: u64,

@@ -10,8 +10,8 @@ use crate::wire::netdoc::DocumentError;
 pub enum Refusal {
     /// The upload is not a descriptor, or its signatures are invalid.
     Document(DocumentError),
-    /// The upload has other text than one descriptor and, optionally, the extra-info document of
-    /// this descriptor.
+    /// The upload has text in addition to one descriptor and, optionally, the extra-info document
+    /// of this descriptor.
     Beside,
     /// The descriptor was published too long ago, or too far in the future.
     Time,

@@ -32,8 +32,8 @@ pub(super) struct SharedRandom {
 impl SharedRandom {
     /// Returns the values for the consensus that is valid from `valid_after`. If a new round of
     /// the protocol has begun since `last`, or if `last` is `None`, derives a fresh value from
-    /// `random`. Returns the values of `last` if the round is the same or `random` is `None`.
-    /// Times are in seconds.
+    /// `random`. Returns a copy of `last` if the round is the same or `random` is `None`.
+    /// `valid_after` and `interval`, the time between two consensuses, are in seconds.
     pub(super) fn of(
         last: Option<&SharedRandom>,
         [valid_after, interval]: [u64; 2],
