@@ -158,8 +158,8 @@ fn band(chance: &Chance) -> Band {
     Band { mean: chance.drawn.value, low: chance.drawn.low, high: chance.drawn.high }
 }
 
-/// Returns whether the values drawn at random agree with `number`: either their mean is within
-/// 0.005 of it, or their interval includes it.
+/// Returns whether `drawn`, the mean and the interval over random adversaries, agrees with
+/// `number`: either the mean is within 0.005 of `number`, or the interval includes it.
 fn is_near(drawn: &Band, number: f64) -> bool {
     (drawn.mean - number).abs() <= 0.005 || (drawn.low..=drawn.high).contains(&number)
 }

@@ -30,9 +30,9 @@ const PIECES: usize = 20;
 /// Approximate time, in seconds, to simulate a client's year three times: with one, two and three
 /// circuits per stream.
 const YEAR: f64 = 150e-6;
-/// Approximate time to draw a circuit, in seconds.
+/// Approximate time to choose the relays of a random circuit, in seconds.
 const CIRCUIT: f64 = 100e-6;
-/// Approximate time to draw a client's guards, in seconds.
+/// Approximate time to choose a client's guards at random, in seconds.
 const GUARDS: f64 = 40e-6;
 
 /// An adversary in the simulation of a year.

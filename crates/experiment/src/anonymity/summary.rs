@@ -168,13 +168,16 @@ pub struct Value {
     pub day: u64,
     /// Name of the measured quantity.
     pub measure: &'static str,
-    /// The value. If random draws were made, it is the mean over the draws.
+    /// The value. If adversaries or clients were drawn at random, it is the mean over the `draws`
+    /// repetitions.
     pub mean: f64,
-    /// Lower bound of the value. For `paths`, it is the lower end of the 95 % interval over draws;
-    /// otherwise the 5 % quantile of the draws. Equals `mean` if nothing was drawn.
+    /// Lower bound of the value. For `paths`, it is the lower end of the 95 % interval of `mean`;
+    /// otherwise the 5 % quantile of the `draws` repetitions. Equals `mean` if nothing was drawn
+    /// at random.
     pub low: f64,
-    /// Upper bound of the value. For `paths`, it is the upper end of the 95 % interval over draws;
-    /// otherwise the 95 % quantile of the draws. Equals `mean` if nothing was drawn.
+    /// Upper bound of the value. For `paths`, it is the upper end of the 95 % interval of `mean`;
+    /// otherwise the 95 % quantile of the `draws` repetitions. Equals `mean` if nothing was drawn
+    /// at random.
     pub high: f64,
     /// Number of clients for each random adversary; for `paths`, the number of all circuits that
     /// were built.

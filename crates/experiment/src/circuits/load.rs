@@ -12,10 +12,10 @@ use rand::RngExt;
 use super::super::onions::fetch::Fetch;
 use super::plan::{Pace, WEB};
 
-/// Interval at which an idle load client checks whether the measurement has ended.
+/// Interval at which an idle client that creates load checks whether the measurement has ended.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// Counts of the fetches by all load clients so far.
+/// Counts of the fetches so far by all clients that create load.
 #[derive(Default)]
 pub(super) struct LoadCounters {
     pub(super) fetches: AtomicU64,

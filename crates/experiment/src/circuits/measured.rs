@@ -52,7 +52,7 @@ pub struct Measured {
     pub seconds: f64,
     /// Bytes that all clients together fetched during the repetitions.
     pub bytes: u64,
-    /// Number of failed fetches by the load clients.
+    /// Number of failed fetches by the clients that create load.
     pub load_failed: u64,
     /// CPU seconds that each of the three guards, the three middles and the exit used during the
     /// repetitions.
@@ -61,7 +61,7 @@ pub struct Measured {
     pub busy: f64,
     /// Error of the last failed fetch; empty if none failed.
     pub error: String,
-    /// Signs of load on the machine by other work during the repetitions.
+    /// Load of the machine by other work during the repetitions.
     pub machine: Disturbance,
 }
 

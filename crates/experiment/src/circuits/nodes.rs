@@ -146,8 +146,8 @@ fn more<'a>(makers: Makers<'a>, place: Layout, roles: &[Role]) -> io::Result<Mor
 }
 
 /// Returns the indices, in [`Role::RELAYS`], of the guards, the middles and the exit that a client
-/// uses. The number of guards and of middles equals the client's number of circuits. If the load
-/// is spread, a load client uses all guards and middles.
+/// uses. The number of guards and of middles equals the client's number of circuits. With
+/// [`Load::Spread`], a client that creates load uses all guards and middles.
 fn positions(role: Role, unit: &Unit, load: Load) -> [Vec<usize>; 3] {
     let spread = load == Load::Spread && role != Role::Client;
     let count = if spread { 3 } else { unit.legs as usize };

@@ -20,8 +20,8 @@ pub const LOADED: (u32, u32) = (20, 20);
 /// 498 bytes of data; TLS records, TCP and IP headers add 4 %.
 const ON_THE_LINE: f64 = 514.0 / 498.0 * 1.04;
 
-/// Factor between the pauses of load clients with MORE and with other designs. With the normal
-/// pauses, the cryptography of the load clients' packets would keep two cores busy, so the
+/// Factor between the pauses with MORE and with other designs, for clients that create load. With
+/// the normal pauses, the cryptography of these clients' packets would keep two cores busy, so the
 /// measured times would show the limits of the machine.
 pub const MORE_PAUSES: f64 = 5.0;
 /// Approximate time to start a network and its clients: first with our programs, then with C tor.
@@ -84,8 +84,8 @@ pub enum Layout {
     Loopback,
     /// Guards whose network lines have different rates and delays.
     Lines,
-    /// Guards with equal network lines. The load clients use a given part of the lines' rate
-    /// (`levels` of [`Settings`]).
+    /// Guards with equal network lines. The clients that create load use a given part of the
+    /// lines' rate (`levels` of [`Settings`]).
     Line,
 }
 
@@ -93,7 +93,7 @@ pub enum Layout {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Load {
-    /// All relays: each load client chooses its own guards.
+    /// All relays: each client that creates load chooses its own guards.
     #[default]
     Spread,
     /// The same relays as the measuring client (DBSec 2019, section 5.1).
@@ -119,8 +119,8 @@ pub struct Settings {
     pub bulk: u32,
     /// Number of clients that create load in the network.
     pub clients: u32,
-    /// Mean pause of a load client between two fetches in seconds: on loopback, and in
-    /// [`Layout::Lines`].
+    /// Mean pause between two fetches of a client that creates load, in seconds: on loopback, and
+    /// in [`Layout::Lines`].
     pub pauses: [f64; 2],
     /// Rule for the choice of relays by load clients (clients that only create load in the
     /// network).
@@ -296,7 +296,7 @@ impl Layout {
 }
 
 impl Load {
-    /// All rules for the choice of relays by load clients.
+    /// All rules for the choice of relays by clients that create load.
     pub const ALL: [Load; 2] = [Load::Spread, Load::Employed];
 
     /// Returns the rule's name on the command line.
@@ -353,7 +353,8 @@ impl Settings {
         })
     }
 
-    /// Returns the rule for the times at which load clients fetch; `None` if there is no load.
+    /// Returns the rule for the times at which clients that create load fetch; `None` if there are
+    /// no such clients.
     pub(super) fn pace(&self, unit: &Unit) -> Option<Pace> {
         match unit.level {
             None => {

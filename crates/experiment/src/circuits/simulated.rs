@@ -29,7 +29,7 @@ use super::plan::{Design, Layout, WEB};
 pub const WITHIN: f64 = 0.15;
 /// Number of clients that create load in the simulation.
 const CLIENTS: usize = 30;
-/// Mean pause between two fetches of a load client in a network with emulated lines.
+/// Mean pause between two fetches of a client that creates load, in a network with emulated lines.
 const PAUSE: Duration = Duration::from_secs(12);
 /// Range of the random pause between two repetitions of the measuring client.
 const BETWEEN: [Duration; 2] = [Duration::from_millis(50), Duration::from_millis(250)];

@@ -41,24 +41,26 @@ pub struct Cell {
 /// of one design with each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Claim {
-    /// The first byte arrives sooner than with one circuit.
+    /// The first byte of a page arrives sooner with this design than with one circuit.
     FirstByte,
-    /// A page takes less time than with one circuit.
+    /// A page takes less time with this design than with one circuit.
     Web,
-    /// A bulk download takes less time than with one circuit.
+    /// A bulk download takes less time with this design than with one circuit.
     Bulk,
-    /// A guard uses less CPU time than with one circuit, for each byte that the network carries.
+    /// A guard uses less CPU time with this design than with one circuit, for each byte that the
+    /// network carries.
     Guard,
-    /// A middle uses less CPU time than with one circuit, for each byte that the network carries.
+    /// A middle uses less CPU time with this design than with one circuit, for each byte that the
+    /// network carries.
     Middle,
-    /// The exit uses the same CPU time for each byte as with one circuit; up to 6 % difference is
-    /// allowed.
+    /// The exit uses the same CPU time for each byte with this design as with one circuit; up to 6
+    /// % difference is allowed.
     Exit,
     /// Within one design, the entry relays use more CPU than the middles.
     EntriesCostMore,
     /// Within one design, the exit uses less CPU than all middles together.
     ExitCostsLess,
-    /// A page takes longer than with one circuit.
+    /// A page takes longer with this design than with one circuit.
     WebLater,
     /// Most downloads, of a page and then a bulk file, do not finish.
     BulkFails,
@@ -282,8 +284,8 @@ impl Claim {
     }
 
     /// Returns whether an experiment with `load` can show the effect of the claim. The CPU use of
-    /// one guard or middle falls only if the load clients use the same relays as the measuring
-    /// client.
+    /// one guard or middle falls only if the clients that create load use the same relays as the
+    /// measuring client.
     fn can_show(self, load: Load) -> bool {
         load == Load::Employed || !matches!(self, Claim::Guard | Claim::Middle)
     }
@@ -314,7 +316,8 @@ impl Claim {
 /// relays of one design are also judged for Tor's one circuit.
 ///
 /// The CPU use of one guard or middle is judged per byte that the network carried. It is judged
-/// only if load clients use the same relays as the measuring client ([`Load::Employed`]).
+/// only if the clients that create load use the same relays as the measuring client
+/// ([`Load::Employed`]).
 #[must_use]
 pub fn verdicts(records: &[Measured]) -> Vec<Verdict> {
     let mut found = Vec::new();

@@ -16,15 +16,17 @@ use super::{Loaded, Settings, Unit, Web, browser, caddy};
 const NICE: i32 = -5;
 /// Number of failed page loads in a row after which the emulated network is rebuilt.
 const FAILURES: u32 = 6;
-/// Number of emulated networks in a row without a successful load after which the experiment ends.
+/// Number of emulated networks in a row without a successful page load after which the experiment
+/// ends.
 const HOUSES: u32 = 2;
 
 /// Reason why a browser stops working on one emulated network.
 enum Departure {
     /// No page loads are left, or the experiment was stopped.
     Done,
-    /// Too many loads failed in a row. `good` is the number of successful loads before them.
-    /// `fresh` is true if some of the failed loads have never failed on another network.
+    /// Too many page loads failed in a row. `good` is the number of successful page loads before
+    /// them. `fresh` is true if some of the failed page loads have never failed on another
+    /// network.
     Failing { good: u32, fresh: bool },
 }
 

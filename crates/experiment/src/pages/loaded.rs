@@ -12,17 +12,17 @@ use super::{Mode, RTTS};
 pub struct Loaded {
     /// Name of the page load in the plan.
     pub unit: String,
-    /// Name of the site, which is also the label of the load in the traces.
+    /// Name of the site, which is also the label of the page load in the traces.
     pub site: String,
     /// URL of the page.
     pub page: String,
     /// True if the attacker monitors the site.
     pub monitored: bool,
-    /// Kind of the load: split over several paths, or undefended on one path.
+    /// Kind of page load: split over several paths, or undefended on one path.
     pub mode: Mode,
     /// Number of the repetition, from 0.
     pub repetition: u32,
-    /// Number of the attempt at this load, from 1.
+    /// Number of the attempt at this page load, from 1.
     pub attempt: u32,
     /// Seed of the splitter's random choices.
     pub seed: u64,
@@ -30,7 +30,7 @@ pub struct Loaded {
     pub http: String,
     /// Time at which the browser was asked to open the page, in seconds since 1970.
     pub started: f64,
-    /// Time from the first request to the load event, in seconds by the browser's clock.
+    /// Time from the first request to the page's load event, in seconds by the browser's clock.
     pub seconds: f64,
     /// Duration of the whole attempt in seconds, including the browser's start.
     pub took: f64,
@@ -49,7 +49,7 @@ pub struct Loaded {
     pub down: Vec<u64>,
     /// Number of browsers that worked at the same time.
     pub browsers: u32,
-    /// Reason for the failure; empty if the load succeeded.
+    /// Reason for the failure; empty if the page load succeeded.
     pub error: String,
     /// Load of the machine by other work during the page load.
     pub machine: Disturbance,
@@ -68,7 +68,7 @@ impl Attempt for Loaded {
 }
 
 impl Loaded {
-    /// Returns the file name of the load's trace in the directory of traces.
+    /// Returns the file name of the page load's trace in the directory of traces.
     pub fn trace(&self) -> String {
         format!("{}.parquet", self.unit.replace('/', "~"))
     }
@@ -91,7 +91,7 @@ impl Loaded {
 }
 
 /// Returns the columns of the table of all attempts (`docs/formats.md`). One column has the number
-/// of the load in the traces, or -1 for a failed attempt.
+/// of the page load in the traces, or -1 for a failed attempt.
 pub fn columns(records: &[Loaded]) -> Vec<Column> {
     let rows = Rows(records);
     let number = |(at, r): (usize, &Loaded)| if r.error.is_empty() { at as i64 } else { -1 };

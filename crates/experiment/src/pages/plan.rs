@@ -25,18 +25,18 @@ pub struct Settings {
     /// Number of loads of each monitored page, both split and unsplit. Other pages are loaded once
     /// split and once unsplit.
     pub loads: u32,
-    /// Seed of the order of loads, the HTTP versions and the splitter's random choices.
+    /// Seed of the order of page loads, the HTTP versions and the splitter's random choices.
     pub seed: u64,
     /// HTTP version with which the browser loads the sites.
     pub http: Http,
-    /// Additional arguments of the splitter for split loads. If empty, its default schedule is
-    /// used.
+    /// Additional arguments of the splitter for split page loads. If empty, the splitter's default
+    /// schedule is used.
     pub splitter: Vec<String>,
     /// Additional arguments of the far end, which puts split traffic together in front of the
     /// tunnel's server. `None` if there is no far end.
     pub far_end: Option<Vec<String>>,
-    /// True if split loads use three circuits of an onion network to the far end, instead of the
-    /// emulated paths.
+    /// True if split page loads use three circuits of an onion network to the far end, instead of
+    /// the emulated paths.
     pub onion: bool,
     /// Rate of each path in Mbit/s.
     pub rate: f64,
@@ -61,9 +61,9 @@ pub enum Http {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
-    /// The load uses all paths; the splitter's schedule distributes the packets.
+    /// The page load uses all paths; the splitter's schedule distributes the packets.
     Split,
-    /// The load uses only the first path.
+    /// The page load uses only the first path.
     Undefended,
 }
 
@@ -82,8 +82,8 @@ impl Mode {
     /// Split and unsplit page loads.
     pub const ALL: [Mode; 2] = [Mode::Split, Mode::Undefended];
 
-    /// Returns the name of this kind of load. The file with the traces of such loads has the same
-    /// name.
+    /// Returns the name of this kind of page load. The file with the traces of all page loads of
+    /// this kind has the same name.
     pub fn name(self) -> &'static str {
         match self {
             Mode::Split => "split",
@@ -91,7 +91,8 @@ impl Mode {
         }
     }
 
-    /// Returns the number of paths that such a load uses, counted from the first path.
+    /// Returns the number of paths that a page load of this kind uses, counted from the first
+    /// path.
     pub fn paths(self) -> usize {
         match self {
             Mode::Split => RTTS.len(),
@@ -115,7 +116,7 @@ impl FromStr for Http {
 
 impl Settings {
     /// Returns the settings that must not change when the experiment is resumed. The numbers of
-    /// pages and loads are left out, because they may be increased.
+    /// pages and of page loads are left out, because they may be increased.
     pub fn header(&self) -> Value {
         let (schedule, every) = match self.far_end {
             Some(_) => (FAR_END_SCHEDULE, FAR_END_EVERY),
@@ -157,8 +158,8 @@ impl Settings {
 }
 
 impl Unit {
-    /// Returns the seed of the splitter's random choices in this load, derived from `seed`. Each
-    /// load has another seed.
+    /// Returns the seed of the splitter's random choices in this page load, derived from `seed`.
+    /// Each page load has another seed.
     pub fn seed(&self, seed: u64) -> u64 {
         seed::stream(seed, 0, &runner::Unit::id(self)).next_u64()
     }
@@ -174,9 +175,10 @@ impl runner::Unit for Unit {
     }
 }
 
-/// Returns all loads in the order of execution: repetition by repetition. Each repetition has all
-/// monitored pages and a part of the others, split and unsplit, in a seeded random order. Without
-/// the random order, a temporarily busy machine could disturb the same page in all its loads.
+/// Returns all page loads in the order of execution: repetition by repetition. Each repetition has
+/// all monitored pages and a part of the others, split and unsplit, in a seeded random order.
+/// Without the random order, a temporarily busy machine could disturb the same page in all its
+/// loads.
 pub fn plan(settings: &Settings) -> Vec<Unit> {
     let mut rounds: Vec<Vec<Unit>> = (0..settings.loads.max(1)).map(|_| Vec::new()).collect();
     for (at, site) in settings.sites.iter().enumerate() {

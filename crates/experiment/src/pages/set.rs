@@ -38,9 +38,9 @@ impl fmt::Display for SetError {
 impl std::error::Error for SetError {}
 
 impl Set<'_> {
-    /// Writes the traces of all successful loads of `mode` (split or unsplit) to the file `target`
-    /// (`docs/formats.md`). Times are relative to the moment at which the browser was asked to
-    /// open the page. Returns false, without writing a file, if there are no such loads.
+    /// Writes the traces of all successful page loads of `mode` (split or unsplit) to the file
+    /// `target` (`docs/formats.md`). Times are relative to the moment at which the browser was
+    /// asked to open the page. Returns false, without writing a file, if there are none.
     ///
     /// # Errors
     /// A trace cannot be read, or the file cannot be written. Then no file remains.
@@ -59,7 +59,7 @@ impl Set<'_> {
     }
 
     /// Returns the metadata of the data set: the metadata of the trace of `load`, with the seed of
-    /// the experiment. A start time is left out, because each load has its own.
+    /// the experiment. The start time is left out, because each page load has its own.
     fn facts(&self, load: &Loaded) -> Result<TraceFacts, SetError> {
         let (trace, _) = self.open(load)?;
         Ok(TraceFacts { start: None, seed: Some(self.seed), ..trace.facts().clone() })

@@ -12,11 +12,11 @@ pub const NEARLY_ALL: f64 = 0.95;
 /// Summary of all successful loads of one page, either split or unsplit.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Cell {
-    /// Time from the first request to the load event, in seconds.
+    /// Time from the first request to the page's load event, in seconds.
     pub seconds: Spread,
-    /// Bytes of IP packets in a load, in both directions and on all paths.
+    /// Bytes of IP packets in a page load, in both directions and on all paths.
     pub bytes: Spread,
-    /// Number of packets in a load, in both directions and on all paths.
+    /// Number of packets in a page load, in both directions and on all paths.
     pub packets: Spread,
 }
 
@@ -29,20 +29,20 @@ pub struct Page {
     pub monitored: bool,
     /// HTTP version, `h2` or `h3`.
     pub http: String,
-    /// Summary of the split loads; `None` if none was successful.
+    /// Summary of the split loads of the page; `None` if none was successful.
     pub split: Option<Cell>,
-    /// Summary of the unsplit loads; `None` if none was successful.
+    /// Summary of the unsplit loads of the page; `None` if none was successful.
     pub undefended: Option<Cell>,
 }
 
 /// Numbers of page loads by their result.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Numbers of successful loads: split, and unsplit.
+    /// Numbers of successful page loads: split, and unsplit.
     pub good: [usize; 2],
     /// Number of failed attempts.
     pub failed: usize,
-    /// Number of loads that have had no successful attempt so far.
+    /// Number of page loads that have had no successful attempt so far.
     pub without: usize,
 }
 
@@ -51,15 +51,15 @@ pub struct Counts {
 /// their shares in all loads together.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Evenness {
-    /// Numbers of loads whose data to the client used one path, two paths, and so on.
+    /// Numbers of page loads whose data to the client used one path, two paths, and so on.
     pub by_paths: Vec<usize>,
-    /// Number of loads in which one path carried at least the share [`NEARLY_ALL`] of the bytes to
-    /// the client.
+    /// Number of page loads in which one path carried at least the share [`NEARLY_ALL`] of the
+    /// bytes to the client.
     pub nearly_one: usize,
-    /// Time from the first request to the load event, in seconds.
+    /// Time from the first request to a page's load event, in seconds.
     pub seconds: Spread,
-    /// For each load, the largest share of the bytes to the client that one path carried: the
-    /// quartiles over all loads.
+    /// Quartiles, over all page loads, of the largest share of a load's bytes to the client that
+    /// one path carried.
     pub largest: [f64; 3],
 }
 
@@ -95,8 +95,8 @@ pub fn counts(records: &[Loaded]) -> Counts {
     counts
 }
 
-/// Returns how single loads are distributed over the paths; `None` without a successful split
-/// load.
+/// Returns how single page loads are distributed over the paths; `None` without a successful split
+/// page load.
 pub fn evenness(records: &[Loaded]) -> Option<Evenness> {
     let largest: Vec<f64> = split(records).map(Loaded::largest_share).collect();
     let by = |paths| split(records).filter(|load| load.used() == paths).count();
@@ -108,7 +108,7 @@ pub fn evenness(records: &[Loaded]) -> Option<Evenness> {
     })
 }
 
-/// Returns each path's share of the bytes to the client, over all successful split loads.
+/// Returns each path's share of the bytes to the client, over all successful split page loads.
 pub fn shares(records: &[Loaded]) -> Vec<f64> {
     let mut sums = vec![0u64; Mode::Split.paths()];
     for load in split(records) {

@@ -36,10 +36,10 @@ pub(super) struct Visit {
     pub(super) answer: Option<(i64, String)>,
     /// Protocols of all responses.
     pub(super) protocols: BTreeSet<String>,
-    /// Time from the first request to the load event, in seconds by the browser's clock; `None`
-    /// before the load event.
+    /// Time from the first request to the page's load event, in seconds by the browser's clock;
+    /// `None` before this event.
     pub(super) seconds: Option<f64>,
-    /// Failure of this load that another attempt may avoid; `None` if there was none so far.
+    /// Failure of this page load that another attempt may avoid; `None` if there was none so far.
     pub(super) trouble: Option<String>,
     open: BTreeSet<String>,
     first: Option<f64>,
