@@ -6,8 +6,8 @@
 //! the pause: its mean is a quarter of that time, within the user's bounds.
 //!
 //! The mean length of a run is proportional to the elapsed time. A load (a burst of traffic)
-//! therefore has as many runs of 50 to 100 ms as of 100 to 200 ms. With a maximum mean of 100 ms,
-//! runs reach it 400 ms after the pause.
+//! therefore has as many runs with a mean length of 50 to 100 ms as with one of 100 to 200 ms. If
+//! the user's maximum is 100 ms, the mean reaches it 400 ms after the pause.
 
 use std::time::Duration;
 

@@ -21,13 +21,13 @@ impl Silence {
     /// path, and shorter than a reader's pause between two loads.
     pub const USUAL: Silence = Silence(Duration::from_secs(1));
 
-    /// Returns the rule that pauses of at least `least` separate two loads; `None` if `least` is
-    /// zero.
+    /// Returns the rule that pauses of at least `least` separate two loads (bursts of traffic);
+    /// `None` if `least` is zero.
     pub fn new(least: Duration) -> Option<Silence> {
         (!least.is_zero()).then_some(Silence(least))
     }
 
-    /// Returns the minimum length of a pause that separates two loads.
+    /// Returns the minimum length of a pause that separates two loads (bursts of traffic).
     pub const fn least(self) -> Duration {
         self.0
     }

@@ -193,8 +193,9 @@ fn of_streams(claim: Claim, arm: Arm, boxes: &[StreamBox]) -> Vec<Judged> {
 }
 
 /// Returns the largest relative deviation of the bandwidth from the bandwidth at the shortest
-/// round-trip time, as two values: the minimum and the maximum that the intervals allow. Returns
-/// `None` if there are too few rounds, or if nothing arrived at the shortest round-trip time.
+/// round-trip time, as two values: the minimum and the maximum that the 95 % intervals of the
+/// bandwidths allow. Returns `None` if there are too few rounds, or if nothing arrived at the
+/// shortest round-trip time.
 fn deviation(boxes: &[&StreamBox]) -> Option<[f64; 2]> {
     let (first, others) = boxes.split_first()?;
     let [least, most] = first.level?.interval?;
@@ -213,7 +214,7 @@ fn deviation(boxes: &[&StreamBox]) -> Option<[f64; 2]> {
 }
 
 /// Returns the payload that arrives per second, divided by the stream's rate, at round-trip times
-/// of [`BROKEN_FROM`] ms or more. The two values are the minimum and the maximum that the
+/// of [`BROKEN_FROM`] ms or more. The two values are the minimum and the maximum that the 95 %
 /// intervals allow. Returns `None` if there are too few rounds, or no such measurements.
 fn held(boxes: &[&StreamBox]) -> Option<[f64; 2]> {
     let far = boxes.iter().filter(|one| one.rtt >= BROKEN_FROM);

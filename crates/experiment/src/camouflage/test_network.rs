@@ -66,8 +66,8 @@ impl TestNetwork {
         Seat { name: name.to_owned(), ip: Ipv4Addr::LOCALHOST, host: self.stage.client() }
     }
 
-    /// Returns name, address and host for a program that runs on the other host, with the address
-    /// `ip`.
+    /// Returns name, address and host for a program that runs at the server's end of the lines,
+    /// with the address `ip`.
     pub(super) fn far_seat(&self, name: &str, ip: Ipv4Addr) -> Seat<'_> {
         Seat { name: name.to_owned(), ip, host: self.stage.server() }
     }
@@ -79,9 +79,8 @@ impl TestNetwork {
     }
 }
 
-/// Returns the address of the other host on the emulated line with the number `number`. The
-/// address is in the range for benchmarks (RFC 2544), because webtunnel's client refuses private
-/// addresses.
+/// Returns the server-side address of the emulated line with the number `number`. The address is
+/// in the range for benchmarks (RFC 2544), because webtunnel's client refuses private addresses.
 fn far_end(number: usize) -> Ipv4Addr {
     Ipv4Addr::new(198, 18, number as u8, 1)
 }

@@ -1,5 +1,5 @@
-//! Simulation of the experiment's downloads in virtual time, with relays, client and lines of the
-//! crate `sim`.
+//! Simulation of the experiment's downloads in virtual time, with relays, client and network lines
+//! of the crate `sim`.
 
 use std::collections::BTreeMap;
 use std::io;

@@ -22,9 +22,9 @@ pub(super) const FAMILY: Family = Family {
 /// [`PathView::rtt`](crate::PathView::rtt) has the time; with fixed windows it is not smoothed.
 ///
 /// This scheduler equals `mix:1`. The published code has two circuits. Paper 001 (de la Cadena et
-/// al., "Analysis of Multi-path Onion Routing", DBSec 2019) extends the scheme to more. Neither
-/// source defines what happens to a circuit whose window is closed. This scheduler skips such a
-/// circuit.
+/// al., "Analysis of Multi-path Onion Routing", DBSec 2019) extends the scheme to more circuits.
+/// Neither source defines what happens to a circuit whose window is closed. This scheduler skips
+/// such a circuit.
 fn build(argument: Option<&str>, _paths: usize, _stream: Stream) -> Built {
     no_argument("conflux-2013", argument)?;
     Ok(Box::new(Mix::new(1.0)))

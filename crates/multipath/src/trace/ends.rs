@@ -22,8 +22,8 @@ pub enum Mode {
     /// way if its client uses a splitter. While the client is silent, the server does not change
     /// its path.
     Follow {
-        /// Time from a client packet to the first server packet on its path, in addition to the
-        /// path's delay from client to server.
+        /// Time after a client packet is sent until the server uses this packet's path, in
+        /// addition to the path's delay from client to server.
         after: Duration,
     },
     /// Each direction has a schedule with its own random numbers, as if both ends were multi-path.

@@ -255,8 +255,8 @@ impl RouterList {
         self.entries.iter().filter(move |(_, entry)| entry.is_current(now))
     }
 
-    /// Returns the current relays with the properties on which their flags depend. Relays that
-    /// exceed the limit per address are left out.
+    /// Returns the current relays with the properties on which their flags depend. Relays above
+    /// the maximum number of relays per address are left out.
     pub(super) fn judged(&self, now: u64, own: &[u8; 20]) -> Vec<(&[u8; 20], &Entry, Merits)> {
         let mut all: Vec<(&[u8; 20], &Entry, Merits)> = self
             .current(now)
