@@ -26,8 +26,8 @@ pub struct ProcessGroup {
     space: PidNamespace,
 }
 
-/// A process of a group. When this value is dropped, the process is killed and waited for. It must
-/// be dropped before the group: the end of a group waits for all of its processes.
+/// A process of a [`ProcessGroup`]. When this value is dropped, the process is killed and waited
+/// for. It must be dropped before the group: the end of a group waits for all of its processes.
 pub struct GroupProcess<'a> {
     child: Child,
     group: PhantomData<&'a ProcessGroup>,

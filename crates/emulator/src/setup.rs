@@ -16,8 +16,8 @@ use super::topology::{Cable, End, Host, Route, TcpControl, Topology};
 /// Index of the loopback interface in every namespace, set by the kernel.
 const LO: u32 = 1;
 const CONGESTION_CONTROL: &str = "ipv4/tcp_congestion_control";
-/// Maximum number of packets that an interface queues while this process is not scheduled. It
-/// suffices for 100 ms at 500 Mbit/s.
+/// Maximum number of packets that an interface queues while this process, which forwards them,
+/// gets no CPU time. It suffices for 100 ms at 500 Mbit/s.
 const QUEUE_LEN: u32 = 4096;
 
 /// Error: the machine refused a step of building a network.

@@ -63,7 +63,7 @@ impl std::error::Error for Incomplete {}
 
 /// Executes the units (measurements) that have no record in the journal (the results file), in
 /// order. Calls `tell` for each event, with the progress. Returns true if all units are done.
-/// Returns false if `stop` was set before that, and only the unit in progress is then lost.
+/// Returns false if `stop` was set earlier; only the unit in progress is then lost.
 ///
 /// # Errors
 /// [`Incomplete`]: a unit failed twice, or its record could not be stored.

@@ -125,8 +125,8 @@ impl Sweep {
         json!({ "experiment": "sweep", "version": 1, "arms": arms })
     }
 
-    /// Returns all planned simulations. Simulations with one network and seed are consecutive, so
-    /// that scenarios can be compared early.
+    /// Returns all planned simulations. Simulations with the same network and seed are
+    /// consecutive, so that scenarios can be compared early.
     #[must_use]
     pub fn units(&self) -> Vec<SweepUnit> {
         let rounds = (1..=self.networks)

@@ -51,8 +51,8 @@ struct Shared<'a, U, R> {
 /// experiment is stopped and resumed. Each thread runs `work`, which takes units from
 /// [`Turns::next`] until none is left.
 ///
-/// Returns true if nothing is left to do. Returns false if `stop` was set before that, and only
-/// the units in progress are then lost.
+/// Returns true if nothing is left to do. Returns false if `stop` was set earlier; only the units
+/// in progress are then lost.
 ///
 /// # Errors
 /// [`Incomplete`]: a worker gave up, or a record could not be stored.

@@ -86,7 +86,7 @@ pub(crate) enum Data {
 }
 
 /// Removes the layer of the hop with `key` from a packet. `is_known` returns true for the tag of a
-/// packet that was accepted before. The payload of such a packet is not decrypted.
+/// packet that was accepted before. The payload of a packet with a known tag is not decrypted.
 ///
 /// # Errors
 /// The reason to drop the packet.

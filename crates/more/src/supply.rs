@@ -65,7 +65,8 @@ impl Supply {
     }
 
     /// Returns the number of reply blocks to send now: the blocks that the exit lacks by its last
-    /// report, and one to acknowledge each of the `unacked` segments in flight.
+    /// report, and one to acknowledge each of the `unacked` segments in flight, less the blocks
+    /// that are in flight already.
     pub(crate) fn deficit(&self, unacked: u32) -> usize {
         let on_their_way: usize = self.in_flight.iter().map(|(_, blocks)| blocks).sum();
         let lacking = (self.lacking + i64::from(unacked)).clamp(0, MAX_STOCK as i64) as u64;
@@ -101,7 +102,8 @@ impl Supply {
     }
 
     /// Returns true if no reply has arrived for the probe interval, and then starts the next
-    /// interval. The exit may have no blocks left. Blocks in flight therefore count as lost.
+    /// interval. The blocks in flight then count as lost, because the exit may have no blocks
+    /// left.
     pub(crate) fn probe(&mut self, now: Time) -> bool {
         if now < self.probe_at {
             return false;
@@ -158,9 +160,9 @@ impl Stock {
         self.blocks.is_empty()
     }
 
-    /// Removes the oldest reply block, and returns it with the content of the reply that uses it,
-    /// still without a segment. Returns `None` if there is no block. `tcp` is the state of the
-    /// stream's connection.
+    /// Removes the oldest reply block, and returns it with the content of the reply that uses it.
+    /// This content has no segment yet. Returns `None` if there is no block. `tcp` is the state of
+    /// the stream's connection.
     pub(crate) fn take(&mut self, tcp: &LinkView) -> Option<(ReplyBlock, ReplyContent)> {
         let (_, block) = self.blocks.pop_front()?;
         let serial = self.serial;

@@ -22,7 +22,7 @@ pub(crate) const PORT: u16 = 1;
 const NOWHERE: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
 
 /// The random name of a stream in its forward packets. Only the stream's two ends learn it. It is
-/// an authorization: a node that knows it can send packets of the stream.
+/// an authorization: every node that knows this name can send packets of the stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Flow(pub [u8; FLOW]);
 

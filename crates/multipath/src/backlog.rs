@@ -22,8 +22,8 @@ const ROUND_TRIPS: u32 = 3;
 /// acknowledgement. Even with the shortest interval, the target is longer than the wait for the
 /// next step.
 const TARGET: u32 = 10;
-/// Maximum number of bytes after a queue's first unit (datagram) with which the queue does not
-/// count as standing ([`Queue::max_unit`]): one packet of the usual maximum size.
+/// Limit in bytes: a queue counts as standing (never empty) only if more bytes than this follow
+/// its first unit (datagram; [`Queue::max_unit`]). It is one packet of the usual maximum size.
 const MAX_UNIT: usize = 1_500;
 
 /// A queue of units (datagrams) that wait for a window, in the order of their arrival.
@@ -62,10 +62,10 @@ impl<T> Backlog<T> {
         }
     }
 
-    /// Assigns the oldest units to a path. Before that, drops the units that CoDel or the maximum
-    /// wait excludes. Returns three values: the path, the number of units to remove with
-    /// [`Backlog::pop`], and true if they begin a new run (a group of consecutive units on one
-    /// path).
+    /// Assigns the oldest units to a path. Before that, drops units that CoDel selects, and units
+    /// that have waited too long. Returns three values: the path, the number of units to remove
+    /// with [`Backlog::pop`], and true if they begin a new run (a group of consecutive units on
+    /// one path).
     ///
     /// Returns `None` if no unit waits, if no path is usable, or if the units must wait for a full
     /// path ([`Assignment::Hold`]).

@@ -17,8 +17,8 @@ pub enum Every {
     /// Runs (groups of units, such as packets, on one path) do not end: all units take the path
     /// that is chosen first, as long as it is usable.
     Never,
-    /// A run (consecutive packets on one path) has a number of packets: `mean`, or if `random` a
-    /// geometric random number with that mean.
+    /// A run (consecutive packets on one path) has `mean` packets, or, if `random` is true, a
+    /// geometric random number of packets with this mean.
     Packets {
         /// Mean number of packets in a run (consecutive packets on one path), at least 1.
         mean: u64,
@@ -26,8 +26,8 @@ pub enum Every {
         /// one path).
         random: bool,
     },
-    /// A run (consecutive packets on one path) lasts for a time: `mean`, or if `random` an
-    /// exponential random time with that mean.
+    /// A run (consecutive packets on one path) lasts for the time `mean`, or, if `random` is true,
+    /// for an exponential random time with this mean.
     Time {
         /// Mean duration of a run (consecutive packets on one path), above zero.
         mean: Duration,

@@ -35,8 +35,8 @@ pub struct Queue<I> {
     pub units: I,
     /// Total bytes of the units (such as packets).
     pub bytes: usize,
-    /// Maximum number of bytes after the head of the queue with which the queue does not count as
-    /// standing (never empty).
+    /// Limit in bytes: the queue counts as standing (never empty) only if more bytes than this
+    /// follow its head.
     pub max_unit: usize,
 }
 

@@ -56,8 +56,8 @@ pub fn run_out<C: Core>(core: &mut C, now: Time, most: usize) -> Vec<(Time, C::O
     panic!("a timer still runs after {most} timeouts");
 }
 
-/// Checks that a scheduler obeys every rule of this module. `make` builds a scheduler for three
-/// paths from a seed.
+/// Checks that a scheduler obeys every rule of this test suite. `make` builds a scheduler for
+/// three paths from a seed.
 ///
 /// # Panics
 /// A rule is violated.
@@ -65,8 +65,8 @@ pub fn check(make: impl Fn(u64) -> Box<dyn Scheduler>) {
     Rules { make, open: PathView::open() }.check();
 }
 
-/// Checks that a scheduler obeys every rule of this module over paths with measured windows, such
-/// as circuits. Also checks that the scheduler chooses no path whose round-trip time is
+/// Checks that a scheduler obeys every rule of this test suite over paths with measured windows,
+/// such as circuits. Also checks that the scheduler chooses no path whose round-trip time is
 /// unmeasured, and that all units (such as cells) are sent in the end. `make` builds a scheduler
 /// for three paths from a seed.
 ///

@@ -36,8 +36,8 @@ pub struct PathView {
     pub usable: bool,
     /// The round-trip time; `None` before it was measured.
     pub rtt: Option<Duration>,
-    /// Number of units (such as packets) that the path can take now; `None` if the path has no
-    /// window (UDP); its socket then drops units when it is full.
+    /// Number of units (such as packets) that the path can take now. `None` if the path has no
+    /// window (UDP). If its socket is full, the socket then drops units.
     pub window: Option<u64>,
     /// Further state of a path with a window. All fields are 0 for a path without a window.
     pub leg: LegView,

@@ -6,7 +6,8 @@ use rand_chacha::rand_core::SeedableRng;
 /// A stream of random numbers for one entity and one purpose.
 pub type Stream = ChaCha8Rng;
 
-/// Returns the random stream of `entity` for `purpose`, derived from `seed`.
+/// Returns the random stream of `entity` (the number of a client, for example) for `purpose`,
+/// derived from `seed`.
 ///
 /// The key of a ChaCha8 generator consists of `seed`, `entity` and a hash of `purpose`, so streams
 /// are independent. An additional entity does not change the random numbers of other entities. So

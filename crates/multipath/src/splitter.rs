@@ -30,9 +30,9 @@ pub enum Assignment {
 
 /// Cuts a sequence of units (such as packets) into runs and gives each run a path.
 ///
-/// If a scheduler that ignores windows chooses a full path, the splitter returns *hold*. So such
-/// schedulers keep their split under any load, and do not degenerate into "whichever path has
-/// room".
+/// If a scheduler that ignores windows chooses a full path, the splitter returns *hold*. So the
+/// split of such a scheduler does not depend on the load, and does not degenerate into "whichever
+/// path has room".
 #[derive(Debug)]
 pub struct Splitter {
     scheduler: Box<dyn Scheduler>,
@@ -45,7 +45,7 @@ pub struct Splitter {
 }
 
 /// A function that draws a schedule: a scheduler, and the boundary of its runs. The argument is
-/// the number of the draw.
+/// the number of the draw, from 0.
 pub type DrawSchedule = dyn Fn(u64) -> (Box<dyn Scheduler>, Boundary) + Send;
 
 /// The source of the schedules that are drawn after pauses in the traffic.

@@ -303,8 +303,8 @@ fn within(ends: Time, times: &[f64]) -> usize {
     times.iter().take_while(|&&seconds| time(seconds) < ends).count().max(1)
 }
 
-/// Returns `seconds` rounded to the nearest nanosecond, halves upwards, up to 292 years. Unlike
-/// `f64::round` on x86-64 without SSE4.1, it needs no function call.
+/// Returns `seconds` rounded to the nearest nanosecond (halves upwards), at most 292 years. In
+/// contrast to `f64::round` on x86-64 without SSE4.1, this rounding needs no function call.
 fn time(seconds: f64) -> Time {
     let nanos = seconds * 1e9;
     let whole = nanos as i64;

@@ -60,7 +60,7 @@ pub struct About {
     pub relay: [u8; 20],
     /// The authority's IPv4 address.
     pub address: Ipv4Addr,
-    /// The port for unencrypted directory requests.
+    /// The TCP port for unencrypted directory requests.
     pub dir_port: u16,
     /// The OR port.
     pub or_port: u16,

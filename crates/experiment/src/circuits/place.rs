@@ -11,8 +11,8 @@ use anabranch_emulator::Namespace;
 
 /// Emulated network lines of the three guards. The first number is the rate in Mbit/s in each
 /// direction. The second is the round-trip time in ms that the guard adds between the measuring
-/// client and the core host. Each guard has a line to the client and a line to the core host, each
-/// with half of this time.
+/// client and the core host, where all other programs run. Each guard has a line to the client and
+/// a line to the core host, each with half of this time.
 pub const LINES: [(u32, u32); 3] = [(20, 20), (20, 40), (10, 60)];
 /// Queue length of an emulated network line, as the time in ms for which a full queue delays a
 /// packet.

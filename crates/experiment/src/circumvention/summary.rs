@@ -44,11 +44,13 @@ pub struct Verdict {
     /// and the direct path carries at least [`WANTED`] of the bytes each time. `None` if this was
     /// not measured.
     pub works: Option<bool>,
-    /// Delay of the first byte in seconds if only the handshake uses the VPN, compared with a
-    /// fetch without censor and splitter in the same repetition. `None` if no repetition has both.
+    /// Additional delay of the first byte in seconds if only the handshake uses the VPN, compared
+    /// with a fetch without censor and splitter in the same repetition. `None` if no repetition
+    /// has both.
     pub added: Option<Spread>,
-    /// Delay of the first byte in seconds if only the handshake uses the VPN, compared with a
-    /// fetch entirely through the VPN in the same repetition. `None` if no repetition has both.
+    /// Additional delay of the first byte in seconds if only the handshake uses the VPN, compared
+    /// with a fetch entirely through the VPN in the same repetition. `None` if no repetition has
+    /// both.
     pub added_to_vpn: Option<Spread>,
 }
 
@@ -103,8 +105,8 @@ fn verdict(server: Server, cells: &[Cell], records: &[FetchResult]) -> Verdict {
     Verdict { server, blocked, works, added: added(Access::Open), added_to_vpn: added(Access::Vpn) }
 }
 
-/// Returns the delay of the first byte if only the handshake uses the VPN, compared with the route
-/// `to` in the same repetition. `None` if no repetition has both.
+/// Returns the additional delay of the first byte in seconds if only the handshake uses the VPN,
+/// compared with the route `to` in the same repetition. `None` if no repetition has both.
 fn added(server: Server, to: Access, records: &[FetchResult]) -> Option<Spread> {
     let by = |access, repetition| {
         records.iter().find(|r| {

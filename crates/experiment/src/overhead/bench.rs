@@ -100,8 +100,8 @@ impl Bench {
 
     /// Returns the weights of the paths, and the splitter's options for `unit`. Without switching,
     /// each repetition uses a single path, and consecutive repetitions take the paths in turn. In
-    /// that case, the user's additional options are ignored, because all splitters are compared
-    /// with the result without switching.
+    /// that case, the user's additional options are ignored, because all other results are
+    /// compared with the result without switching.
     fn schedule(&self, unit: &Unit) -> (Vec<f64>, Vec<String>) {
         let first = unit.repetition as usize % unit.paths;
         let (weights, schedule, every, rotate) = if unit.every == 0 {

@@ -234,7 +234,7 @@ impl Unit {
     /// Returns the weights with which paths are chosen. They are drawn from the flat Dirichlet
     /// distribution, and are the same for all software and intervals of a repetition.
     ///
-    /// A draw that leaves a path nearly unused is repeated. Splitting a session so little costs
+    /// A draw that leaves a path nearly unused is repeated. Splitting a session so unevenly costs
     /// hardly anything, so the result would be too good. Of three paths, each has a weight of 25
     /// to 45 %; of two paths, each has 35 to 65 %.
     pub fn weights(&self, seed: u64) -> Vec<f64> {

@@ -3,10 +3,10 @@
 //!
 //! Chromium loads a page of a local web, with an empty cache, through a WireGuard tunnel.
 //! `anabranch split` splits the tunnel's packets over three emulated paths. The undefended
-//! counterpart of a load is another load that uses only the first path. Both ends of the tunnel,
-//! the browser and the web server are unmodified. A far end, the program `anabranch merge`, may
-//! put the split packets together in front of the tunnel's server. The paths to the far end may be
-//! three circuits of an onion network on the client's host.
+//! counterpart of a page load is another page load that uses only the first path. Both ends of the
+//! tunnel, the browser and the web server are unmodified. A far end, the program `anabranch
+//! merge`, may put the split packets together in front of the tunnel's server. The paths to the
+//! far end may be three circuits of an onion network on the client's host.
 //!
 //! ```text
 //!  client host                                            server host

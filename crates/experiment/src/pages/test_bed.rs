@@ -24,11 +24,11 @@ use super::{Mode, RTTS, Settings, Unit, Web};
 use anabranch_capture::Trace;
 use anabranch_emulator::GroupProcess;
 
-/// Timeout of the first connection through a new splitter, which may have to wait for the tunnel's
-/// handshake.
+/// Timeout of the first connection through a new splitter. The connection may have to wait for the
+/// tunnel's handshake.
 const PATIENCE: Duration = Duration::from_secs(15);
-/// Pause between the first connection and the page load, in which the connection's last packets
-/// arrive.
+/// Pause between the first connection and the page load. The connection's last packets arrive
+/// during the pause.
 const CALM: Duration = Duration::from_millis(250);
 /// Maximum time that a stopped splitter may take to complete its trace.
 const ENDING: Duration = Duration::from_secs(15);

@@ -11,8 +11,9 @@ const QUIET: Duration = Duration::from_millis(500);
 /// Time after a page's load event from which the page counts as complete, even if requests are
 /// pending.
 const SETTLE: Duration = Duration::from_secs(10);
-/// Names of errors that make requests fail in each load, because of the page itself. Third parties
-/// have no address in this network, and a page may request files that its site does not have.
+/// Names of errors that make requests fail in every load of the page, because of its content.
+/// Third parties have no address in this network, and a page may request files that its site does
+/// not have.
 const ITS_OWN: [&str; 9] = [
     "net::ERR_ABORTED",
     "net::ERR_ACCESS_DENIED",

@@ -1,8 +1,8 @@
 //! Statements in the text of the FOCI 2013 paper about its Figure 3. The paper has no table of the
 //! figure's values.
 
-/// Time since the start of the downloads that the FOCI 2013 paper's statements are about, in
-/// seconds.
+/// Time, in seconds since the start of the downloads, at which the FOCI 2013 paper compares the
+/// shares of complete downloads.
 pub const MOMENT: f64 = 5.0;
 /// Maximum share of downloads that are complete at [`MOMENT`] over ordered links with 5 % loss,
 /// according to the FOCI 2013 paper.

@@ -202,8 +202,8 @@ pub struct Settings {
     pub networks: u64,
     /// Number of seeds for each random network.
     pub seeds: u64,
-    /// True if relays have the whole capacity of their network lines in the public network. If
-    /// not, they have only the part of this capacity that was unused there.
+    /// True if relays have the whole capacity that their network lines have in the public Tor
+    /// network. If not, they have only the part of this capacity that was unused there.
     pub whole_lines: bool,
     /// True if settings with three paths are also simulated.
     pub three_paths: bool,
@@ -297,8 +297,8 @@ impl Settings {
     }
 }
 
-/// Returns all planned simulations. Simulations with one network and seed are consecutive. They
-/// have the same network lines, delays and clients' pauses, so that designs can be compared.
+/// Returns all planned simulations. Simulations with the same network and seed are consecutive.
+/// They have the same network lines, delays and clients' pauses, so that designs can be compared.
 #[must_use]
 pub fn plan(settings: &Settings) -> Vec<Unit> {
     let first = settings.seed;

@@ -28,9 +28,9 @@ const YOUNG: Duration = Duration::from_millis(500);
 /// the probability that it would have if it had carried nothing.
 const PULL: f64 = 1.0;
 
-/// Scheduler like [`Weighted`], but with modified probabilities in the first half second of a
-/// load. A path's probability is then multiplied by exp(-share), where share is the part of the
-/// load that the path has carried so far.
+/// Scheduler like [`Weighted`], but with modified probabilities in the first half second of a load
+/// (a burst of traffic). A path's probability is then multiplied by exp(-share), where share is
+/// the part of the load that the path has carried so far.
 ///
 /// Half a second has only five runs of 100 ms, so one path often gets most of a short load. Equal
 /// shares for the whole load would not help: random shares hide a page's size, and equal shares

@@ -57,8 +57,8 @@ pub trait Scheduler: fmt::Debug + Send {
         self.choose(now, paths)
     }
 
-    /// Records that `_units` units (such as packets) were sent on the chosen path. If a window
-    /// divided a run, the caller reports the run in parts.
+    /// Records that `_units` units (such as packets) were sent on the chosen path. If the path's
+    /// window had room for a part of a run only, the caller reports each part separately.
     fn carried(&mut self, _now: Time, _path: PathId, _units: u64) {}
 
     /// Records the end of a pause in the traffic, after which the scheduler's knowledge of the
@@ -134,8 +134,8 @@ pub const FAMILIES: &[Family] = &[
     by_capacity::FAMILY,
 ];
 
-/// Returns the families (kinds of scheduler) for paths without windows: interfaces, ports,
-/// proxies, recorded traces.
+/// Returns the families (kinds of scheduler) for paths without windows: network interfaces, source
+/// ports, proxies, recorded traces.
 pub fn without_windows() -> impl Iterator<Item = &'static Family> {
     FAMILIES.iter().filter(|family| !family.needs_windows)
 }

@@ -45,7 +45,7 @@ pub(super) struct Entry {
     pub(super) reach: Vec<(SocketAddr, Option<u64>)>,
     /// The time of the last probe; `None` if the relay was not probed yet.
     pub(super) probed: Option<u64>,
-    /// The number of probes since the relay was new.
+    /// The number of probes at the relay's present addresses.
     pub(super) probes: u32,
     /// The relay's place in the order in which new relays are probed (`SybilLimits::turn`).
     pub(super) turn: u64,
@@ -176,7 +176,7 @@ impl Entry {
         self.probed.filter(|at| *at <= now).map_or(now, |at| at + pause)
     }
 
-    /// Returns whether the relay has ever answered.
+    /// Returns whether the relay has ever answered a probe.
     pub(super) fn is_known(&self) -> bool {
         self.history.was_up()
     }
@@ -192,8 +192,8 @@ impl Entry {
         self.counted(reach).map(|(address, _)| *address).collect()
     }
 
-    /// Returns the earliest of the relay's last answers at its probed addresses. Returns `None` if
-    /// one of these addresses has never answered.
+    /// Returns the earliest time of the relay's last answers to probes at its addresses. Returns
+    /// `None` if it has never answered at one of these addresses.
     pub(super) fn answered(&self, reach: Reach) -> Option<u64> {
         // `None` counts as earlier than any time.
         self.counted(reach).map(|(_, answered)| *answered).min().flatten()

@@ -4,8 +4,8 @@
 /// The properties of a relay on which its flags depend.
 #[derive(Clone, Debug)]
 pub(super) struct Merits {
-    /// True if the relay recently answered at each of its addresses, and is not hibernating.
-    /// Always true for the authority itself.
+    /// True if the relay recently answered probes at each of its addresses, and is not
+    /// hibernating. Always true for the authority itself.
     pub(super) running: bool,
     /// True if the relay's descriptor asks clients not to use the relay at present.
     pub(super) hibernating: bool,

@@ -65,8 +65,9 @@ impl History {
         self.up_since.map_or(0, |since| now.saturating_sub(since))
     }
 
-    /// Returns the weighted mean time between failures, in seconds. If the relay is up, its
-    /// present uptime counts as a run that ends `now`.
+    /// Returns the mean time between failures in seconds, in which older runs (periods of
+    /// uninterrupted uptime) weigh less. If the relay is up, its present uptime counts as a run
+    /// that ends `now`.
     #[must_use]
     pub fn mtbf(&self, now: u64) -> f64 {
         let present = self.up_since.map_or(0.0, |since| now.saturating_sub(since) as f64);
@@ -74,8 +75,8 @@ impl History {
         if weight < 1e-9 { 0.0 } else { (self.runs + present) / weight }
     }
 
-    /// Returns the weighted fraction of time in which the relay was up, and the weighted number of
-    /// seconds in which it was known.
+    /// Returns the fraction of time in which the relay was up, and the number of seconds in which
+    /// it was known. Older times weigh less in both.
     #[must_use]
     pub fn uptime(&self, now: u64) -> (f64, f64) {
         let mut until_now = self.clone();

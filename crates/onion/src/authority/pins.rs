@@ -1,6 +1,6 @@
 //! Pairs of RSA and Ed25519 identities of relays (dir-spec 3.4, "key pinning"). The authority
 //! keeps the first pair that it receives for an identity. The pair becomes permanent once the
-//! relay has answered under both identities.
+//! relay has answered a probe under both identities.
 
 use std::collections::BTreeMap;
 
@@ -31,7 +31,7 @@ impl Pins {
         agree
     }
 
-    /// Removes the pair of identities of a relay that has never answered.
+    /// Removes the pair of identities of a relay that has never answered a probe.
     pub(super) fn unpin(&mut self, rsa: &[u8; 20]) {
         if let Some(edwards) = self.by_rsa.remove(rsa) {
             self.by_edwards.remove(&edwards);

@@ -44,7 +44,7 @@ pub enum Output {
     Probed {
         /// The relay, and the address at which it was probed.
         target: Target,
-        /// True if the relay answered under both its identities.
+        /// True if the relay answered the probe and proved both its identities.
         answers: bool,
     },
 }

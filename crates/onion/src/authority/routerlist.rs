@@ -38,12 +38,12 @@ pub enum UploadOutcome {
 #[derive(Clone, Debug, PartialEq)]
 pub struct StoredRelay {
     /// The Ed25519 identity that belongs to the relay's RSA identity. The pair of identities is
-    /// permanent once the relay has answered under both of them.
+    /// permanent once the relay has answered a probe under both of them.
     pub edwards: [u8; 32],
     /// The record of the relay's uptime.
     pub history: History,
-    /// The time at which the relay last answered at all its addresses, in seconds since 1970;
-    /// `None` if it never did.
+    /// The time at which the relay last answered probes at all its addresses, in seconds since
+    /// 1970; `None` if it never did.
     pub answered: Option<u64>,
 }
 
@@ -131,7 +131,7 @@ impl RouterList {
         probes
     }
 
-    /// Records whether a relay answered at one address under both its identities.
+    /// Records whether a relay answered a probe at one address under both its identities.
     pub(super) fn observe(&mut self, now: u64, target: &Target, answers: bool) {
         let Some(entry) = self.entries.get_mut(&target.rsa) else { return };
         let probed =
@@ -220,8 +220,8 @@ impl RouterList {
         self.entries.iter().filter(|(id, entry)| *id != own && runs(entry)).count()
     }
 
-    /// Returns the state to store of all relays that have ever answered. Other relays are not
-    /// stored, and count as new after a restart.
+    /// Returns the state to store of all relays that have ever answered a probe. Other relays are
+    /// not stored, and count as new after a restart.
     pub(super) fn stored_relays(&self) -> impl Iterator<Item = ([u8; 20], StoredRelay)> {
         let past = |(id, edwards): (&[u8; 20], &[u8; 32])| {
             let (history, answered) = match self.entries.get(id) {
@@ -316,7 +316,7 @@ impl RouterList {
     }
 
     /// Returns the relays to remove so that `entry` fits: one for each limit that is reached. None
-    /// of these relays has ever answered.
+    /// of these relays has ever answered a probe.
     fn room_for(
         &self,
         id: &[u8; 20],
@@ -357,7 +357,8 @@ impl RouterList {
         self.note(now, &id);
     }
 
-    /// Removes a descriptor, and all state of the relay if it has never answered.
+    /// Removes a relay's descriptor, and all its other state if the relay has never answered a
+    /// probe.
     fn remove(&mut self, now: u64, id: &[u8; 20]) {
         let Some(mut entry) = self.entries.remove(id) else { return };
         self.probe_queue.remove(id);
@@ -373,8 +374,8 @@ impl RouterList {
         }
     }
 
-    /// Updates the time of a relay's next probe. Once a relay has answered, it no longer counts
-    /// against the limits for relays that have never answered.
+    /// Updates the time of a relay's next probe. Once the relay has answered a probe, it no longer
+    /// counts against the limits for relays that have never answered.
     fn note(&mut self, now: u64, id: &[u8; 20]) {
         let Some(entry) = self.entries.get(id) else { return };
         self.probe_queue.put(*id, entry.probe_state(now, self.reach), entry.due(now, self.reach));

@@ -1,6 +1,6 @@
 //! Limits on fake relays. Anybody can make any number of descriptors with any addresses. There are
-//! therefore limits on the relays at one address, and on the relays that have never answered. New
-//! relays from different parts of the Internet take turns.
+//! therefore limits on the relays at one address, and on the relays that have never answered a
+//! probe. New relays from different parts of the Internet take turns.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -8,12 +8,12 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use super::flags::Merits;
 
-/// Maximum number of relays that have never answered, in total.
+/// Maximum number of relays that have never answered a probe, in total.
 const MOST: usize = 2_000;
-/// Maximum number of relays that have never answered, from one uploader.
+/// Maximum number of relays from one uploader that have never answered a probe.
 const MOST_OF_ONE: usize = 32;
-/// Maximum number of relays that have never answered, from all uploaders over circuits, whose
-/// addresses are unknown.
+/// Maximum number of relays that have never answered a probe and were uploaded over circuits. The
+/// addresses of such uploaders are unknown.
 const MOST_BY_CIRCUITS: usize = 256;
 /// Number of relays kept for one address, as a multiple of the number that a consensus may list.
 /// The surplus can replace relays that are down.
@@ -53,11 +53,11 @@ impl Origin {
 }
 
 /// A reached limit, with the relays from which one must be removed. Only relays that have never
-/// answered can be removed.
+/// answered a probe can be removed.
 pub(super) enum Full {
     /// One of these relays must be removed.
     These(BTreeSet<[u8; 20]>),
-    /// Any relay that has never answered may be removed.
+    /// Any relay that has never answered a probe may be removed.
     All,
 }
 
@@ -65,7 +65,7 @@ pub(super) enum Full {
 #[derive(Clone, Debug, Default)]
 pub(super) struct SybilLimits {
     at: BTreeMap<IpAddr, BTreeSet<[u8; 20]>>,
-    /// Relays that have never answered, each with the origin of its descriptor.
+    /// Relays that have never answered a probe, each with the origin of its descriptor.
     strangers: BTreeMap<[u8; 20], Origin>,
     of: BTreeMap<Origin, BTreeSet<[u8; 20]>>,
     /// The last turn (place in the order of probes) assigned to each part of the Internet.
@@ -87,7 +87,7 @@ impl SybilLimits {
         addresses.iter().for_each(|address| take(&mut self.at, &address.ip(), id));
     }
 
-    /// Records a relay that has never answered, and its origin.
+    /// Records a relay that has never answered a probe, and the origin of its descriptor.
     pub(super) fn meet(&mut self, id: [u8; 20], origin: Origin) {
         self.strangers.insert(id, origin);
         self.of.entry(origin).or_default().insert(id);
@@ -113,8 +113,8 @@ impl SybilLimits {
         self.now = self.now.max(turn);
     }
 
-    /// Removes a relay from the relays that never answered, after it has answered or was removed
-    /// from the list.
+    /// Removes a relay from the relays that have never answered a probe, because it has answered
+    /// one or was removed from the list of relays.
     pub(super) fn know(&mut self, id: &[u8; 20]) {
         if let Some(origin) = self.strangers.remove(id) {
             take(&mut self.of, &origin, id);
@@ -123,7 +123,8 @@ impl SybilLimits {
 
     /// Returns the limits that the relay `id` would exceed at `addresses`. `most` is the maximum
     /// number of listed relays per address; if it is 0, only the total of relays that have never
-    /// answered is limited. `stranger` is the relay's origin if it has never answered.
+    /// answered a probe is limited. `stranger` is the origin of the relay's descriptor if the
+    /// relay has never answered one.
     pub(super) fn full(
         &self,
         id: &[u8; 20],
