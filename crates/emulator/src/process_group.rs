@@ -13,8 +13,8 @@ use rustix::mount::{MountFlags, mount};
 
 use super::Namespace;
 
-/// Directory in memory that only the processes of a group see. Its files vanish when the last
-/// process of the group ends.
+/// In-memory directory in which a group's processes see the group's own files. The files vanish
+/// when the last process ends.
 const OWN_FILES: &str = "/run";
 
 /// A PID namespace for processes in hosts. All of these processes end when this value is dropped,

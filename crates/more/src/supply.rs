@@ -26,7 +26,8 @@ const PER_REPLY: u64 = 4;
 const FIRST: u64 = 36;
 /// Maximum number of packets in flight whose reply blocks a client counts.
 const MAX_IN_FLIGHT: usize = 256;
-/// Time without a reply after which a client sends unrequested reply blocks. It doubles each time.
+/// Time without a reply after which a client sends unrequested reply blocks. The time doubles
+/// after each packet with such blocks.
 const PROBE: Duration = Duration::from_millis(250);
 /// Maximum time between two packets with unrequested reply blocks.
 const PROBE_MAX: Duration = Duration::from_secs(16);

@@ -16,8 +16,8 @@ use super::super::runner;
 /// paper's formulas (section 6.1, footnote 14). Each share is followed by the maximum number of
 /// circuits per stream to analyse with it.
 pub const SHARES: [(f64, usize); 2] = [(0.2, 3), (0.1, 5)];
-/// Share of the network's entry weight that the adversary holds in the simulation of a year
-/// (section 6.2).
+/// Share of the network's entry weight that the adversary holds in the simulation of a year (DBSec
+/// 2019 paper, section 6.2).
 const ENTRY_SHARE: f64 = 0.1;
 /// Days of the simulated year on which compromised clients are counted.
 const DAYS: [u64; 13] = [7, 30, 60, 90, 120, 150, 182, 210, 240, 270, 300, 330, 365];

@@ -10,25 +10,28 @@ use super::summary::{Quantity, StreamBox, counts, ratios};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Claim {
     /// StegoTorus's chopper (which cuts traffic into blocks), without camouflage, costs hardly
-    /// more bytes down than Tor (Table 3: 1.008 times).
+    /// more bytes down than Tor (paper's Table 3: 1.008 times).
     LeanDown,
     /// StegoTorus's chopper (which cuts traffic into blocks), without camouflage, costs hardly
-    /// more bytes up than Tor (Table 3: 1.031 times).
+    /// more bytes up than Tor (paper's Table 3: 1.031 times).
     LeanUp,
     /// StegoTorus's chopper (which cuts traffic into blocks), without camouflage, is as fast as
-    /// Tor at 1 MB (Figure 7: .97 of Tor's goodput).
+    /// Tor at 1 MB (paper's Figure 7: .97 of Tor's goodput).
     Quick,
-    /// HTTP camouflage needs many times the bytes down of a direct download (Table 3: 11.6 times).
+    /// StegoTorus's HTTP camouflage needs many times the bytes down of a direct download (paper's
+    /// Table 3: 11.6 times).
     HeavyDown,
-    /// HTTP camouflage needs many times the bytes up of a direct download (Table 3: 41 times).
+    /// StegoTorus's HTTP camouflage needs many times the bytes up of a direct download (paper's
+    /// Table 3: 41 times).
     HeavyUp,
-    /// HTTP camouflage has only a small part of Tor's goodput at 1 MB (Figure 7: .047 of it).
+    /// StegoTorus's HTTP camouflage has only a small part of Tor's goodput at 1 MB (paper's Figure
+    /// 7: .047 of it).
     Slow,
-    /// A stream's bandwidth on the wire does not depend on the round-trip time (Figure 6: Tor, and
-    /// StegoTorus without camouflage).
+    /// A stream's bandwidth on the wire does not depend on the round-trip time (StegoTorus paper's
+    /// Figure 6, for Tor and for StegoTorus without camouflage).
     Flat,
     /// A stream of [`SLOW`] kB/s cannot be sustained at round-trip times of [`BROKEN_FROM`] ms or
-    /// more (Figure 6: HTTP).
+    /// more (StegoTorus paper's Figure 6, for HTTP camouflage).
     Breaks,
 }
 

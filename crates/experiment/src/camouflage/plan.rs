@@ -69,9 +69,9 @@ pub enum Arm {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum MeasurementKind {
-    /// Downloads one after another (Table 3 and Figure 7).
+    /// Downloads one after another (StegoTorus paper's Table 3 and Figure 7).
     Downloads,
-    /// Streams of fixed rates one after another (Figure 6).
+    /// Streams of fixed rates one after another (StegoTorus paper's Figure 6).
     Streams,
     /// Downloads of [`LONGEST`] bytes one after another through our transport, without Tor inside.
     Bare,

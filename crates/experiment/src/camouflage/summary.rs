@@ -19,7 +19,8 @@ pub enum Quantity {
     Down,
 }
 
-/// A row of Table 3: downloads of [`LONGEST`] bytes by one method of fetching.
+/// A row as in the StegoTorus paper's Table 3: downloads of [`LONGEST`] bytes by one method of
+/// fetching.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Row {
     /// Method of fetching in this row.
@@ -42,7 +43,7 @@ pub struct Row {
     pub busy: f64,
 }
 
-/// A curve of Figure 7: the goodputs of one method of fetching.
+/// A curve as in the StegoTorus paper's Figure 7: the goodputs of one method of fetching.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Curve {
     /// Method of fetching of this curve.
@@ -52,7 +53,8 @@ pub struct Curve {
     pub points: Vec<Option<(Mean, usize)>>,
 }
 
-/// A box of Figure 6: streams of one rate by one method of fetching, at one round-trip time.
+/// A box as in the StegoTorus paper's Figure 6: streams of one rate by one method of fetching, at
+/// one round-trip time.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StreamBox {
     /// Method by which the streams are fetched.
@@ -142,7 +144,7 @@ pub fn counts(records: &[Measured], which: (MeasurementKind, Arm)) -> (usize, us
     (of(records, which, LONGEST).count(), cut)
 }
 
-/// Returns the rows of Table 3, a row for each method of fetching.
+/// Returns our rows for the StegoTorus paper's Table 3, one for each method of fetching.
 #[must_use]
 pub fn table(records: &[Measured]) -> Vec<Row> {
     Arm::ALL.iter().filter_map(|arm| row(records, *arm)).collect()
@@ -182,7 +184,7 @@ fn bytes(records: &[Measured], arm: Arm, way: Quantity) -> Option<Mean> {
     Mean::of(&rounds.into_values().collect::<Vec<_>>())
 }
 
-/// Returns the curves of Figure 7, a curve for each method of fetching.
+/// Returns our curves for the StegoTorus paper's Figure 7, one for each method of fetching.
 #[must_use]
 pub fn curves(records: &[Measured]) -> Vec<Curve> {
     let point = |arm: Arm, bytes: u32| {
@@ -196,7 +198,8 @@ pub fn curves(records: &[Measured]) -> Vec<Curve> {
     curves.filter(|curve| curve.points.iter().any(Option::is_some)).collect()
 }
 
-/// Returns the boxes of Figure 6, sorted by method of fetching, rate and round-trip time.
+/// Returns our boxes for the StegoTorus paper's Figure 6, sorted by method of fetching, rate and
+/// round-trip time.
 #[must_use]
 pub fn boxes(records: &[Measured]) -> Vec<StreamBox> {
     let mut keys: Vec<(Arm, u32, u32)> = records

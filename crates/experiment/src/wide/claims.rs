@@ -60,8 +60,8 @@ pub struct Claim {
 const NO_RUNS: &str = "no downloads to compare";
 const FEW_NETWORKS: &str = "an interval needs results from three random networks or more";
 const BOTH_SIDES: &str = "the interval contains the limit of the claim";
-/// Returns all claims, in the order of the figures. `clients` is the number of clients of Figures
-/// 2 and 3.
+/// Returns all claims, in the order of the DBSec 2019 paper's figures. `clients` is the number of
+/// clients with which Figures 2 and 3 were simulated.
 #[must_use]
 pub fn claims(records: &[Measured], clients: usize) -> Vec<Claim> {
     let mut claims = udp_claims(records, clients);

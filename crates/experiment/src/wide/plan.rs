@@ -16,7 +16,8 @@ use super::super::{runner, sweep};
 /// Numbers of relays that are not exits, of exits, and of servers in the DBSec 2019 paper's
 /// network (section 5).
 const RELAYS: [usize; 3] = [59, 14, 14];
-/// Number of clients in the whole network: 206 web clients and 22 bulk clients (section 5).
+/// Number of clients in the whole network: 206 web clients and 22 bulk clients (DBSec 2019 paper,
+/// section 5).
 pub const MOST_CLIENTS: usize = 228;
 /// Numbers of clients in the DBSec 2019 paper's Figure 4. The paper's text mentions only 140 and
 /// the last number.
@@ -164,12 +165,12 @@ impl fmt::Display for Arm {
 
 /// Designs that split streams over sets of circuits.
 const DESIGNS: [&str; 5] = ["conflux", "conflux-2013", "mtor", "merged", "anabranch"];
-/// Designs of Figure 4, in which the number of clients grows. They have two paths, and are also
-/// simulated with round robin.
+/// Designs of the DBSec 2019 paper's Figure 4, in which the number of clients grows. They have two
+/// paths, and are also simulated with round robin.
 pub const ARMS_GROWN: [&str; 4] = ["conflux", "conflux-2013", "mtor", "anabranch"];
 
-/// Returns all settings of Figures 2 and 3. The settings [`Arm::tor`] and [`Arm::tor_fixed`]
-/// differ only in their congestion windows.
+/// Returns all settings for the DBSec 2019 paper's Figures 2 and 3. The settings [`Arm::tor`] and
+/// [`Arm::tor_fixed`] differ only in their congestion windows.
 #[must_use]
 pub fn arms() -> Vec<Arm> {
     let sets = DESIGNS.iter().flat_map(|design| [2, 3].map(|legs| (design, legs)));
@@ -180,7 +181,7 @@ pub fn arms() -> Vec<Arm> {
     [Arm::tor(), Arm::tor_fixed()].into_iter().chain(sets).chain(udp).collect()
 }
 
-/// Returns all settings of Figure 4.
+/// Returns all settings for the DBSec 2019 paper's Figure 4.
 fn grown() -> Vec<Arm> {
     let sets = ARMS_GROWN.iter().flat_map(|design| {
         [Schedule::RoundRobin, Schedule::Own].map(|schedule| Arm::of(design, 2, schedule))
@@ -192,7 +193,8 @@ fn grown() -> Vec<Arm> {
 /// Size of the simulations of the larger network.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// Number of clients in Figures 2 and 3, and in the last step of Figure 4.
+    /// Number of clients for the DBSec 2019 paper's Figures 2 and 3, and for the last step of its
+    /// Figure 4.
     pub clients: usize,
     /// Simulated time, including the warm-up phase.
     pub duration: Duration,
@@ -248,7 +250,7 @@ impl Settings {
         if self.whole_lines { PublicRates::Tor2018 } else { PublicRates::Tor2018Spare }
     }
 
-    /// Returns the numbers of clients in Figure 4.
+    /// Returns the numbers of clients for the DBSec 2019 paper's Figure 4.
     #[must_use]
     pub fn steps(&self) -> Vec<usize> {
         let smaller = STEPS.into_iter().filter(|step| *step < self.clients);
