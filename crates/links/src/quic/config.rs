@@ -35,9 +35,8 @@ const RETRY: Duration = Duration::from_secs(15);
 /// Largest UDP payload in bytes that path MTU discovery (RFC 8899) tries: Ethernet's MTU without
 /// the headers of IPv4 and UDP.
 pub(super) const LARGEST_DATAGRAM: u16 = 1_472;
-/// Minimum step in bytes by which path MTU discovery still tries a larger size. With
-/// `quinn-proto`'s default of 20, a path over IPv6 would get 1,438 bytes, although it carries
-/// 1,452.
+/// Smallest increase in bytes that path MTU discovery still tries. With `quinn-proto`'s default of
+/// 20, a path over IPv6 would get 1,438 bytes, although it carries 1,452.
 const SEARCH_STEP: u16 = 5;
 
 /// Number of datagrams that the peer may receive before it must acknowledge them

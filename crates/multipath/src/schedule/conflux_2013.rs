@@ -17,9 +17,10 @@ pub(super) const FAMILY: Family = Family {
 };
 
 /// Builds Conflux's scheduler (AlSabah et al., PETS 2013). The congestion of a leg (a circuit of a
-/// set) is measured by the time from sending a cell to receiving the SENDME that acknowledges it
-/// (the 100th cell with fixed windows). Cells are distributed in inverse proportion to this time.
-/// [`PathView::rtt`](crate::PathView::rtt) has the time; with fixed windows it is not smoothed.
+/// set) is the time from sending a cell to receiving the SENDME that acknowledges it. With fixed
+/// windows, it acknowledges each 100th cell. Cells are distributed in inverse proportion to this
+/// time. [`PathView::rtt`](crate::PathView::rtt) has the time; with fixed windows it is not
+/// smoothed.
 ///
 /// This scheduler equals `mix:1`. The published code has two circuits. Paper 001 (de la Cadena et
 /// al., "Analysis of Multi-path Onion Routing", DBSec 2019) extends the scheme to more circuits.
